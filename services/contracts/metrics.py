@@ -1,0 +1,141 @@
+"""TTFT, TPOT, goodput and ESG, once: used live, in simulation and by the load generator (DESIGN §8)."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from services.contracts.outcome import Outcome
+from services.contracts.request import Slo, TaskType
+
+ESG_INPUT_WEIGHT = 1.0
+ESG_OUTPUT_WEIGHT = 2.0
+ESG_ALPHA = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """A request's end as its client saw it. Latencies are None where that point was never reached.
+
+    `ttft_s`: arrival at the gateway to first token. `last_token_s`: arrival to last token. `output_tokens`: real.
+    """
+
+    request_id: str
+    tenant: str
+    task: TaskType
+    model: str
+    outcome: Outcome
+    slo: Slo
+    prompt_tokens: int
+    output_tokens: int
+    ttft_s: float | None
+    tpot_s: float | None
+    last_token_s: float | None
+    offered_s: float  # when it was offered, on the scorer's clock
+
+
+def tpot_s(first_token_s: float, last_token_s: float, output_tokens: int) -> float:
+    """(last - first) / (n - 1); 0 for n <= 1, which meets any TPOT by definition."""
+    return (last_token_s - first_token_s) / (output_tokens - 1) if output_tokens > 1 else 0.0
+
+
+def ttlt_slo_s(slo: Slo, output_tokens: int) -> float:
+    """The stated TTLT, else SLO_ttft + SLO_tpot * n."""
+    return slo.ttlt_s if slo.ttlt_s is not None else slo.ttft_s + slo.tpot_s * output_tokens
+
+
+def ttft_ok(s: Settlement) -> bool:
+    """TTFT met; for a request judged on its last token only, its TTLT."""
+    if s.slo.whole:
+        return s.last_token_s is not None and s.last_token_s <= ttlt_slo_s(s.slo, s.output_tokens)
+    return s.ttft_s is not None and s.ttft_s <= s.slo.ttft_s
+
+
+def tpot_ok(s: Settlement) -> bool:
+    """TPOT met; for a request judged on its last token only, its TTLT."""
+    if s.slo.whole:
+        return ttft_ok(s)
+    return s.tpot_s is not None and s.tpot_s <= s.slo.tpot_s
+
+
+def is_ok(s: Settlement) -> bool:
+    """OK(r) of H-MAS Eq. 1 and 8: finished, both SLOs met (and the TTLT, where one was stated)."""
+    if s.outcome is not Outcome.FINISHED or not ttft_ok(s) or not tpot_ok(s):
+        return False
+    return s.slo.ttlt_s is None or (s.last_token_s is not None and s.last_token_s <= s.slo.ttlt_s)
+
+
+def service_gain(s: Settlement) -> float:
+    """One request's term of ESG (H-MAS Eq. 6): (w_i L_i + w_o L_o) * min(1, (SLO_ttlt / TTLT)^alpha).
+
+    Zero unless finished. TTLT is the measured last-token latency.
+    """
+    if s.outcome is not Outcome.FINISHED or s.last_token_s is None:
+        return 0.0
+    base = ESG_INPUT_WEIGHT * s.prompt_tokens + ESG_OUTPUT_WEIGHT * s.output_tokens
+    if s.last_token_s <= 0.0:
+        return base
+    ratio = (ttlt_slo_s(s.slo, s.output_tokens) / s.last_token_s) ** ESG_ALPHA
+    return float(base * min(1.0, ratio))
+
+
+def mismatch(arriving_tokens_per_s: float, served_tokens_per_s: float, epsilon: float = 1e-9) -> float:
+    """M_rho of H-MAS Eq. 7: max(0, lambda_tok / (mu_tok + epsilon) - 1)."""
+    return max(0.0, arriving_tokens_per_s / (served_tokens_per_s + epsilon) - 1.0)
+
+
+def quantile(ordered: Sequence[float], q: float) -> float:
+    """Linear-interpolated quantile of an ascending sequence; nan if it is empty."""
+    if not ordered:
+        return float("nan")
+    position = q * (len(ordered) - 1)
+    low = int(position)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """The columns of every comparison. Rates are over `offered` requests: shedding is never free."""
+
+    offered: int
+    completed: int
+    ttft_compliance: float
+    tpot_compliance: float
+    goodput: float  # ok requests per second
+    goodput_rate: float  # ok / offered
+    esg: float  # sum of service gains
+    esg_rate: float  # per second
+    ttft_p50_s: float
+    ttft_p95_s: float
+    ttft_p99_s: float
+    tpot_p50_s: float
+    tpot_p95_s: float
+    tpot_p99_s: float
+
+
+def score(settlements: Iterable[Settlement], duration_s: float) -> Score:
+    """Scores one run of `duration_s` seconds of offered load."""
+    rows = list(settlements)
+    offered = max(len(rows), 1)
+    done = [s for s in rows if s.outcome is Outcome.FINISHED]
+    ttft = sorted(s.ttft_s for s in done if s.ttft_s is not None)
+    tpot = sorted(s.tpot_s for s in done if s.tpot_s is not None)
+    ok = sum(map(is_ok, rows))
+    esg = sum(map(service_gain, rows))
+    finished_ttft = sum(ttft_ok(s) for s in done)
+    finished_tpot = sum(tpot_ok(s) for s in done)
+    return Score(
+        offered=len(rows),
+        completed=len(done),
+        ttft_compliance=finished_ttft / offered,
+        tpot_compliance=finished_tpot / offered,
+        goodput=ok / duration_s,
+        goodput_rate=ok / offered,
+        esg=esg,
+        esg_rate=esg / duration_s,
+        ttft_p50_s=quantile(ttft, 0.50),
+        ttft_p95_s=quantile(ttft, 0.95),
+        ttft_p99_s=quantile(ttft, 0.99),
+        tpot_p50_s=quantile(tpot, 0.50),
+        tpot_p95_s=quantile(tpot, 0.95),
+        tpot_p99_s=quantile(tpot, 0.99),
+    )

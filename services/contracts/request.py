@@ -1,0 +1,116 @@
+"""A request as every decision sees it: what is known at the edge, its tags, its predicted cost.
+
+The true output length is not here: no decision sees it before the request settles.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class TaskType(StrEnum):
+    """Task types of H-MAS Table 6, and `unknown` for what perception could not or dared not tag (§3.2)."""
+
+    QA = "QA"
+    DIALOGUE = "Dialogue"
+    TRANSLATION = "Translation"
+    EXTRACTION = "Extraction"
+    PARAPHRASING = "Paraphrasing"
+    CODE_GENERATION = "CodeGeneration"
+    INSTRUCTION_FOLLOWING = "InstructionFollowing"
+    SUMMARIZATION = "Summarization"
+    LETTER_DRAFTING = "LetterDrafting"
+    MATH_REASONING = "MathReasoning"
+    ESSAY_GENERATION = "EssayGeneration"
+    LONG_FORM_GENERATION = "LongFormGeneration"
+    RESEARCH_AND_COMMUNICATION = "ResearchAndCommunication"
+    UNKNOWN = "unknown"
+
+
+class TagSource(StrEnum):
+    """Who made the tags."""
+
+    MODEL = "model"
+    GENERATIVE = "generative"
+    RULES = "rules"
+    PRIOR = "prior"
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """Latency promise of one request, seconds.
+
+    `ttlt_s` None means `ttft_s + tpot_s * n` (DESIGN §8). `whole` is true where only the last token is judged:
+    requests without `stream`, and those that state nothing but a TTLT.
+    """
+
+    ttft_s: float
+    tpot_s: float
+    ttlt_s: float | None = None
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request as the gateway received it. `arrival_s` is its arrival at the gateway on the local clock.
+
+    `priority` has vLLM's polarity (lower is earlier), already clamped by the tenant's ceiling. `weight` is the
+    tenant's share weight (> 0). `importance` is Eq. 14's imp_r in [0.5, 1]. `max_tokens` is a client's upper bound,
+    never a prediction. `slo_stated` tells whether the SLO came from the client or the tenant (true) or is still a
+    default that perception's task type may refine (false).
+    """
+
+    id: str
+    model: str
+    tenant: str
+    flow: str
+    prompt_tokens: int
+    max_tokens: int | None
+    stream: bool
+    slo: Slo
+    slo_stated: bool
+    priority: int
+    weight: float
+    importance: float
+    arrival_s: float
+    relegate: bool = True  # false: the tenant prefers a refusal to a late answer
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """Perception's x_r = [tau, SLO_ttft, SLO_tpot, priority, l_pred] (H-MAS §3.2).
+
+    `output_tokens` is l_pred, the median; `output_tokens_p90` its 90 % quantile. `version` names the predictor, so
+    that errors of two versions are never calibrated together.
+    """
+
+    task: TaskType
+    slo: Slo
+    output_tokens: float
+    output_tokens_p90: float
+    confidence: float
+    source: TagSource
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Prediction's service-time proxies, seconds: prefill alone and one decode token, both without queueing."""
+
+    ttft_s: float
+    tpot_s: float
+
+    def total_s(self, output_tokens: float) -> float:
+        """T_tot = t_ttft + t_tpot * l_pred (H-MAS §3.2)."""
+        return self.ttft_s + self.tpot_s * output_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """What cognition adds to a request."""
+
+    tags: Tags
+    cost: Cost
+
+    @property
+    def total_s(self) -> float:
+        return self.cost.total_s(self.tags.output_tokens)

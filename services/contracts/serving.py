@@ -1,0 +1,194 @@
+"""The gateway agent's events and effects: routing, limits, and the settlement of every request.
+
+The shell parses HTTP, keeps bodies and sockets by request id, and relays token bytes; the agent decides.
+"""
+
+from dataclasses import dataclass
+
+from services.contracts.execution import Timeline
+from services.contracts.outcome import Outcome
+from services.contracts.registry import WorkerHeartbeat
+from services.contracts.request import Annotation, Request
+from services.contracts.telemetry import GatewayTelemetry
+from services.contracts.views import VShort
+
+# --- events ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TenantLimits:
+    """A tenant's bounds; None means unbounded. Rates per minute."""
+
+    tenant: str
+    requests_per_min: float | None = None
+    tokens_per_min: float | None = None
+    max_in_flight: int | None = None
+    max_queued: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TenantsChanged:
+    limits: tuple[TenantLimits, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReceived:
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class RequestAnnotated:
+    """Cognition answered (or the prior stood in). `annotation.tags.slo` is the SLO the request is judged by."""
+
+    request_id: str
+    annotation: Annotation
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLeft:
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerHeard:
+    heartbeat: WorkerHeartbeat
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerVanished:
+    """Its stream stayed broken past the grace time, its heartbeats stopped, or it came back as another process."""
+
+    worker: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerQueueing:
+    """The worker is connected (true) or its stream is broken for now (false: no new work, requests are kept)."""
+
+    worker: str
+    connected: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FirstTokenRelayed:
+    """The first token reached the gateway. `waited_s`: worker-measured queue wait."""
+
+    request_id: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptConcluded:
+    """The worker finished with an attempt. Latencies are since the request's arrival at the gateway."""
+
+    request_id: str
+    attempt: int
+    outcome: Outcome
+    message: str
+    output_tokens: int
+    prompt_tokens: int | None
+    tpot_s: float
+    retry_after_s: float | None
+    timeline: Timeline | None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptHandedBack:
+    request_id: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class ViewReceived:
+    view: VShort
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayTicked:
+    """Telemetry, time-outs, rebalancing."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayDraining:
+    pass
+
+
+GatewayEvent = (
+    TenantsChanged
+    | RequestReceived
+    | RequestAnnotated
+    | ClientLeft
+    | WorkerHeard
+    | WorkerVanished
+    | WorkerQueueing
+    | FirstTokenRelayed
+    | AttemptConcluded
+    | AttemptHandedBack
+    | ViewReceived
+    | GatewayTicked
+    | GatewayDraining
+)
+
+# --- effects -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SendSubmit:
+    request_id: str
+    worker: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendAnnotate:
+    request_id: str
+    worker: str
+    attempt: int
+    annotation: Annotation
+
+
+@dataclass(frozen=True, slots=True)
+class SendCancel:
+    request_id: str
+    worker: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendRecall:
+    request_id: str
+    worker: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Answer with the outcome's error object. Emitted with the request's settlement already accounted."""
+
+    request_id: str
+    outcome: Outcome
+    message: str
+    retry_after_s: float | None
+    predicted_ttft_s: float | None
+    estimated_wait_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """The request ended; the shell closes its response (error event or error object if not finished)."""
+
+    request_id: str
+    outcome: Outcome
+    message: str
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class PublishGatewayTelemetry:
+    telemetry: GatewayTelemetry
+
+
+GatewayEffect = (
+    SendSubmit | SendAnnotate | SendCancel | SendRecall | Refuse | Settle | PublishGatewayTelemetry
+)

@@ -1,0 +1,38 @@
+"""Default SLOs: H-MAS Table 6 scaled by importance (Eq. 14)."""
+
+from math import floor
+
+from services.contracts.request import Slo, TaskType
+
+SLO_BASE_MS: dict[TaskType, tuple[int, int]] = {
+    TaskType.QA: (4000, 70),
+    TaskType.DIALOGUE: (4000, 70),
+    TaskType.TRANSLATION: (4500, 80),
+    TaskType.EXTRACTION: (6000, 80),
+    TaskType.PARAPHRASING: (6000, 90),
+    TaskType.CODE_GENERATION: (6000, 90),
+    TaskType.INSTRUCTION_FOLLOWING: (6000, 100),
+    TaskType.SUMMARIZATION: (7000, 110),
+    TaskType.LETTER_DRAFTING: (8000, 120),
+    TaskType.MATH_REASONING: (10000, 130),
+    TaskType.ESSAY_GENERATION: (10000, 130),
+    TaskType.LONG_FORM_GENERATION: (12000, 150),
+    TaskType.RESEARCH_AND_COMMUNICATION: (13000, 150),
+    TaskType.UNKNOWN: (6000, 100),  # the median of the table
+}
+DEFAULT_IMPORTANCE = 0.75
+SLO_ALPHA = 0.2
+
+
+def importance_factor(importance: float) -> float:
+    """f(imp) of Eq. 14: linear, f(0.5) = 1 + alpha, f(1.0) = 1 - alpha, clipped to that range."""
+    factor = 1.0 + SLO_ALPHA * (3.0 - 4.0 * importance)
+    return min(1.0 + SLO_ALPHA, max(1.0 - SLO_ALPHA, factor))
+
+
+def default_slo(task: TaskType, importance: float = DEFAULT_IMPORTANCE, *, whole: bool = False) -> Slo:
+    """SLO of a task type (Eq. 14: floor of base times f, in milliseconds), in seconds."""
+    ttft_ms, tpot_ms = SLO_BASE_MS[task]
+    factor = importance_factor(importance)
+    # The small term keeps e.g. 4500 * 1.2 from flooring to 5399.
+    return Slo(floor(ttft_ms * factor + 1e-6) / 1000, floor(tpot_ms * factor + 1e-6) / 1000, None, whole)

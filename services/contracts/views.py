@@ -1,0 +1,110 @@
+"""The QoS agent's views: V_short for fast regulation, V_long for slow adaptation (H-MAS §3.3)."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Quantiles of a latency, seconds; zeros when `count` is 0."""
+
+    count: int = 0
+    p50_s: float = 0.0
+    p95_s: float = 0.0
+    p99_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineView:
+    worker: str
+    engine: str
+    up: bool
+    running: int
+    waiting: int
+    kv_usage: float
+    utilisation: float  # window average of the binding resource (DESIGN §5.5)
+    step_s: float
+    n_run: int
+    b_token: int
+    b_saturated: int  # -1 at b_min, +1 at b_max, 0 between, over the window
+    goodput_tokens_per_s: float
+    preemptions_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class VShort:
+    """Last few seconds of a pool. Rates per second. Violation rates are over settled requests, in [0, 1]."""
+
+    pool: str
+    window_s: float
+    queued: int
+    queued_tokens: int
+    running: int
+    kv_usage: float
+    utilisation: float
+    ttft: Tail
+    tpot: Tail
+    violation_rate: float  # nu: not OK / settled (refused and failed included)
+    ttft_violation_rate: float
+    tpot_violation_rate: float
+    arrival_rps: float
+    settled_rps: float
+    arriving_tokens_per_s: float  # lambda_tok
+    served_tokens_per_s: float  # mu_tok
+    mismatch: float  # M_rho, Eq. 7
+    oldest_wait_s: float
+    engines: tuple[EngineView, ...]
+    epoch: int
+    seq: int
+    valid_for_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ShareView:
+    """One tenant's or task type's share of a window."""
+
+    name: str
+    offered: int
+    settled: int
+    ok: int
+    ttft_ok: int
+    tpot_ok: int
+    tokens_served: int
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class VLong:
+    """Minutes of a pool: workload statistics and smoothed QoS (H-MAS §3.3, App. C.1)."""
+
+    pool: str
+    window_s: float
+    arrival_rps: float
+    arrival_cv: float  # coefficient of variation of inter-arrival times
+    burstiness: float  # peak 1 s arrivals / mean
+    prompt_mean: float
+    prompt_cv: float
+    output_mean: float
+    output_cv: float
+    predicted_total_cv: float  # of predicted work, prompt + 2 output tokens: HOL severity
+    prompt_histogram: tuple[int, ...]  # counts per power-of-two bucket, from 64 tokens
+    output_histogram: tuple[int, ...]
+    tasks: tuple[ShareView, ...]
+    tenants: tuple[ShareView, ...]
+    jain_index: float  # of tokens served / weight over tenants with demand
+    goodput: float
+    goodput_rate: float
+    esg_rate: float
+    violation_rate: float  # smoothed
+    ttft_violation_rate: float
+    tpot_violation_rate: float
+    ttft: Tail
+    tpot: Tail
+    queued: int
+    mismatch_mean: float
+    mismatch_p95: float
+    utilisation: float
+    trend_arrival: float  # relative slope per minute
+    trend_violation: float
+    trend_prompt: float
+    epoch: int
+    seq: int
