@@ -1,0 +1,59 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class EngineInfo(_message.Message):
+    __slots__ = ("engine", "up", "kind", "hardware", "max_model_len", "kv_capacity_tokens", "block_size", "max_num_seqs")
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    UP_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    HARDWARE_FIELD_NUMBER: _ClassVar[int]
+    MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
+    KV_CAPACITY_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MAX_NUM_SEQS_FIELD_NUMBER: _ClassVar[int]
+    engine: str
+    up: bool
+    kind: str
+    hardware: str
+    max_model_len: int
+    kv_capacity_tokens: int
+    block_size: int
+    max_num_seqs: int
+    def __init__(self, engine: _Optional[str] = ..., up: _Optional[bool] = ..., kind: _Optional[str] = ..., hardware: _Optional[str] = ..., max_model_len: _Optional[int] = ..., kv_capacity_tokens: _Optional[int] = ..., block_size: _Optional[int] = ..., max_num_seqs: _Optional[int] = ...) -> None: ...
+
+class WorkerHeartbeat(_message.Message):
+    __slots__ = ("worker", "incarnation", "address", "wire_version", "pool", "aliases", "engines", "queued", "queued_tokens", "running", "max_queued", "max_queued_tokens", "backlog_s", "draining")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    WIRE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    ALIASES_FIELD_NUMBER: _ClassVar[int]
+    ENGINES_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    MAX_QUEUED_FIELD_NUMBER: _ClassVar[int]
+    MAX_QUEUED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    BACKLOG_S_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    incarnation: str
+    address: str
+    wire_version: int
+    pool: str
+    aliases: _containers.RepeatedScalarFieldContainer[str]
+    engines: _containers.RepeatedCompositeFieldContainer[EngineInfo]
+    queued: int
+    queued_tokens: int
+    running: int
+    max_queued: int
+    max_queued_tokens: int
+    backlog_s: float
+    draining: bool
+    def __init__(self, worker: _Optional[str] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ..., wire_version: _Optional[int] = ..., pool: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., engines: _Optional[_Iterable[_Union[EngineInfo, _Mapping]]] = ..., queued: _Optional[int] = ..., queued_tokens: _Optional[int] = ..., running: _Optional[int] = ..., max_queued: _Optional[int] = ..., max_queued_tokens: _Optional[int] = ..., backlog_s: _Optional[float] = ..., draining: _Optional[bool] = ...) -> None: ...

@@ -1,0 +1,62 @@
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Slo(_message.Message):
+    __slots__ = ("ttft_s", "tpot_s", "ttlt_s", "whole")
+    TTFT_S_FIELD_NUMBER: _ClassVar[int]
+    TPOT_S_FIELD_NUMBER: _ClassVar[int]
+    TTLT_S_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
+    ttft_s: float
+    tpot_s: float
+    ttlt_s: float
+    whole: bool
+    def __init__(self, ttft_s: _Optional[float] = ..., tpot_s: _Optional[float] = ..., ttlt_s: _Optional[float] = ..., whole: _Optional[bool] = ...) -> None: ...
+
+class Tags(_message.Message):
+    __slots__ = ("task", "slo", "output_tokens", "output_tokens_p90", "confidence", "source", "version")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    SLO_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_TOKENS_P90_FIELD_NUMBER: _ClassVar[int]
+    CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    task: str
+    slo: Slo
+    output_tokens: float
+    output_tokens_p90: float
+    confidence: float
+    source: str
+    version: str
+    def __init__(self, task: _Optional[str] = ..., slo: _Optional[_Union[Slo, _Mapping]] = ..., output_tokens: _Optional[float] = ..., output_tokens_p90: _Optional[float] = ..., confidence: _Optional[float] = ..., source: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
+
+class Cost(_message.Message):
+    __slots__ = ("ttft_s", "tpot_s")
+    TTFT_S_FIELD_NUMBER: _ClassVar[int]
+    TPOT_S_FIELD_NUMBER: _ClassVar[int]
+    ttft_s: float
+    tpot_s: float
+    def __init__(self, ttft_s: _Optional[float] = ..., tpot_s: _Optional[float] = ...) -> None: ...
+
+class Annotation(_message.Message):
+    __slots__ = ("tags", "cost")
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    COST_FIELD_NUMBER: _ClassVar[int]
+    tags: Tags
+    cost: Cost
+    def __init__(self, tags: _Optional[_Union[Tags, _Mapping]] = ..., cost: _Optional[_Union[Cost, _Mapping]] = ...) -> None: ...
+
+class Hints(_message.Message):
+    __slots__ = ("lane_gate_s", "fast_weight", "quantum_tokens")
+    LANE_GATE_S_FIELD_NUMBER: _ClassVar[int]
+    FAST_WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    QUANTUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    lane_gate_s: float
+    fast_weight: float
+    quantum_tokens: int
+    def __init__(self, lane_gate_s: _Optional[float] = ..., fast_weight: _Optional[float] = ..., quantum_tokens: _Optional[int] = ...) -> None: ...
