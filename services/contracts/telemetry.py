@@ -29,6 +29,7 @@ class EngineSample:
     b_token: int  # in force, after the inner loop
     utilisation: float  # max(kv_usage, step_s / tightest_tpot_slo_s)
     busy: float  # share of time the engine had work; shown, never regulated on
+    b_saturated: int = 0  # inner loop: -1 at b_min, +1 at b_max, 0 between
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +87,20 @@ class RequestFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestRunning:
+    """A request in flight on an engine: its length so far is a censored observation of its length."""
+
+    engine: str
+    prompt_tokens: int
+    output_tokens: int  # so far
+    predicted_output_tokens: float
+    upper_output_tokens: float  # the fence's l_upper it was admitted with
+    predictor: str  # Tags.version
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerTelemetry:
-    """Every 100 ms or 256 events."""
+    """Every 100 ms or 256 events. `running` once a second, every request in flight; empty in between."""
 
     worker: str
     pool: str
@@ -101,6 +114,7 @@ class WorkerTelemetry:
     dispatched: tuple[RequestDispatched, ...]
     first_tokens: tuple[FirstTokenSeen, ...]
     finished: tuple[RequestFinished, ...]
+    running: tuple[RequestRunning, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +123,7 @@ class RequestOffered:
     tenant: str
     prompt_tokens: int
     age_s: float
+    weight: float = 1.0  # the tenant's share weight
 
 
 @dataclass(frozen=True, slots=True)

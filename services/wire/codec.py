@@ -35,7 +35,7 @@ _PAIRS: tuple[tuple[types.ModuleType, types.ModuleType, tuple[str, ...]], ...] =
         telemetry_pb2,
         (
             "EngineSample", "RequestQueued", "RequestDispatched", "FirstTokenSeen", "RequestFinished",
-            "WorkerTelemetry", "RequestOffered", "RequestSettled", "GatewayTelemetry",
+            "RequestRunning", "WorkerTelemetry", "RequestOffered", "RequestSettled", "GatewayTelemetry",
         ),
     ),
     (views, views_pb2, ("Tail", "EngineView", "VShort", "ShareView", "VLong")),

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class EngineSample(_message.Message):
-    __slots__ = ("engine", "up", "running", "waiting", "kv_usage", "kv_capacity_tokens", "preemptions_total", "step_s", "prefill_tokens_per_s", "decode_tokens_per_s", "tightest_tpot_slo_s", "n_run", "b_token", "utilisation", "busy")
+    __slots__ = ("engine", "up", "running", "waiting", "kv_usage", "kv_capacity_tokens", "preemptions_total", "step_s", "prefill_tokens_per_s", "decode_tokens_per_s", "tightest_tpot_slo_s", "n_run", "b_token", "utilisation", "busy", "b_saturated")
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     UP_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
@@ -24,6 +24,7 @@ class EngineSample(_message.Message):
     B_TOKEN_FIELD_NUMBER: _ClassVar[int]
     UTILISATION_FIELD_NUMBER: _ClassVar[int]
     BUSY_FIELD_NUMBER: _ClassVar[int]
+    B_SATURATED_FIELD_NUMBER: _ClassVar[int]
     engine: str
     up: bool
     running: int
@@ -39,7 +40,8 @@ class EngineSample(_message.Message):
     b_token: int
     utilisation: float
     busy: float
-    def __init__(self, engine: _Optional[str] = ..., up: _Optional[bool] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., kv_usage: _Optional[float] = ..., kv_capacity_tokens: _Optional[int] = ..., preemptions_total: _Optional[int] = ..., step_s: _Optional[float] = ..., prefill_tokens_per_s: _Optional[float] = ..., decode_tokens_per_s: _Optional[float] = ..., tightest_tpot_slo_s: _Optional[float] = ..., n_run: _Optional[int] = ..., b_token: _Optional[int] = ..., utilisation: _Optional[float] = ..., busy: _Optional[float] = ...) -> None: ...
+    b_saturated: int
+    def __init__(self, engine: _Optional[str] = ..., up: _Optional[bool] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., kv_usage: _Optional[float] = ..., kv_capacity_tokens: _Optional[int] = ..., preemptions_total: _Optional[int] = ..., step_s: _Optional[float] = ..., prefill_tokens_per_s: _Optional[float] = ..., decode_tokens_per_s: _Optional[float] = ..., tightest_tpot_slo_s: _Optional[float] = ..., n_run: _Optional[int] = ..., b_token: _Optional[int] = ..., utilisation: _Optional[float] = ..., busy: _Optional[float] = ..., b_saturated: _Optional[int] = ...) -> None: ...
 
 class RequestQueued(_message.Message):
     __slots__ = ("request_id", "tenant", "task", "prompt_tokens", "predicted_output_tokens", "age_s")
@@ -129,8 +131,24 @@ class RequestFinished(_message.Message):
     age_s: float
     def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., engine: _Optional[str] = ..., outcome: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., predicted_output_tokens: _Optional[float] = ..., upper_output_tokens: _Optional[float] = ..., predictor: _Optional[str] = ..., predicted_ttft_s: _Optional[float] = ..., predicted_tpot_s: _Optional[float] = ..., prefill_s: _Optional[float] = ..., tpot_s: _Optional[float] = ..., tpot_slo_s: _Optional[float] = ..., censored: _Optional[bool] = ..., age_s: _Optional[float] = ...) -> None: ...
 
+class RequestRunning(_message.Message):
+    __slots__ = ("engine", "prompt_tokens", "output_tokens", "predicted_output_tokens", "upper_output_tokens", "predictor")
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    UPPER_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PREDICTOR_FIELD_NUMBER: _ClassVar[int]
+    engine: str
+    prompt_tokens: int
+    output_tokens: int
+    predicted_output_tokens: float
+    upper_output_tokens: float
+    predictor: str
+    def __init__(self, engine: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., predicted_output_tokens: _Optional[float] = ..., upper_output_tokens: _Optional[float] = ..., predictor: _Optional[str] = ...) -> None: ...
+
 class WorkerTelemetry(_message.Message):
-    __slots__ = ("worker", "pool", "queued_count", "queued_tokens", "topology", "bypass", "control_expired", "engines", "queued", "dispatched", "first_tokens", "finished")
+    __slots__ = ("worker", "pool", "queued_count", "queued_tokens", "topology", "bypass", "control_expired", "engines", "queued", "dispatched", "first_tokens", "finished", "running")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     POOL_FIELD_NUMBER: _ClassVar[int]
     QUEUED_COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -143,6 +161,7 @@ class WorkerTelemetry(_message.Message):
     DISPATCHED_FIELD_NUMBER: _ClassVar[int]
     FIRST_TOKENS_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
     worker: str
     pool: str
     queued_count: int
@@ -155,19 +174,22 @@ class WorkerTelemetry(_message.Message):
     dispatched: _containers.RepeatedCompositeFieldContainer[RequestDispatched]
     first_tokens: _containers.RepeatedCompositeFieldContainer[FirstTokenSeen]
     finished: _containers.RepeatedCompositeFieldContainer[RequestFinished]
-    def __init__(self, worker: _Optional[str] = ..., pool: _Optional[str] = ..., queued_count: _Optional[int] = ..., queued_tokens: _Optional[int] = ..., topology: _Optional[str] = ..., bypass: _Optional[bool] = ..., control_expired: _Optional[bool] = ..., engines: _Optional[_Iterable[_Union[EngineSample, _Mapping]]] = ..., queued: _Optional[_Iterable[_Union[RequestQueued, _Mapping]]] = ..., dispatched: _Optional[_Iterable[_Union[RequestDispatched, _Mapping]]] = ..., first_tokens: _Optional[_Iterable[_Union[FirstTokenSeen, _Mapping]]] = ..., finished: _Optional[_Iterable[_Union[RequestFinished, _Mapping]]] = ...) -> None: ...
+    running: _containers.RepeatedCompositeFieldContainer[RequestRunning]
+    def __init__(self, worker: _Optional[str] = ..., pool: _Optional[str] = ..., queued_count: _Optional[int] = ..., queued_tokens: _Optional[int] = ..., topology: _Optional[str] = ..., bypass: _Optional[bool] = ..., control_expired: _Optional[bool] = ..., engines: _Optional[_Iterable[_Union[EngineSample, _Mapping]]] = ..., queued: _Optional[_Iterable[_Union[RequestQueued, _Mapping]]] = ..., dispatched: _Optional[_Iterable[_Union[RequestDispatched, _Mapping]]] = ..., first_tokens: _Optional[_Iterable[_Union[FirstTokenSeen, _Mapping]]] = ..., finished: _Optional[_Iterable[_Union[RequestFinished, _Mapping]]] = ..., running: _Optional[_Iterable[_Union[RequestRunning, _Mapping]]] = ...) -> None: ...
 
 class RequestOffered(_message.Message):
-    __slots__ = ("request_id", "tenant", "prompt_tokens", "age_s")
+    __slots__ = ("request_id", "tenant", "prompt_tokens", "age_s", "weight")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     AGE_S_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     tenant: str
     prompt_tokens: int
     age_s: float
-    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., age_s: _Optional[float] = ...) -> None: ...
+    weight: float
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., age_s: _Optional[float] = ..., weight: _Optional[float] = ...) -> None: ...
 
 class RequestSettled(_message.Message):
     __slots__ = ("request_id", "tenant", "task", "outcome", "slo", "prompt_tokens", "output_tokens", "predicted_output_tokens", "ttft_s", "tpot_s", "last_token_s", "relegated", "age_s")
