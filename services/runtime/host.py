@@ -1,0 +1,40 @@
+"""Hosts an agent: turns posted events into steps, and hands the effects to the shell, in order."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from services.contracts.agent import Agent
+
+Ev = TypeVar("Ev")
+Ef = TypeVar("Ef")
+
+
+class AgentHost(Generic[Ev, Ef]):
+    """The one owner of an agent.
+
+    `post` steps the agent at once on the caller's stack (the event loop's thread); an event posted while effects are
+    executed waits its turn, so that steps never nest. `execute` must not block or raise; it may start tasks.
+    """
+
+    def __init__(
+        self, agent: Agent[Ev, Ef], execute: Callable[[Ef], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._agent = agent
+        self._execute = execute
+        self._clock = clock
+        self._inbox: deque[Ev] = deque()
+        self._stepping = False
+
+    def post(self, event: Ev) -> None:
+        self._inbox.append(event)
+        if self._stepping:
+            return
+        self._stepping = True
+        try:
+            while self._inbox:
+                for effect in self._agent.step(self._clock(), self._inbox.popleft()):
+                    self._execute(effect)
+        finally:
+            self._stepping = False

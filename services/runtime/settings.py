@@ -1,0 +1,30 @@
+"""Settings that every service has. Read once at start from the environment (prefix `HMAS_`)."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class RuntimeSettings(BaseSettings):
+    """Base of each service's settings."""
+
+    model_config = SettingsConfigDict(env_prefix="HMAS_", extra="ignore", frozen=True)
+
+    instance: str = Field("", description="Name of this process in logs, metrics and on the mesh; made up if empty")
+    nats_url: str = Field("nats://127.0.0.1:4222", description="NATS server, or several separated by commas")
+    nats_user: str = Field("", description="NATS user, if the server wants one")
+    nats_password_file: Path | None = Field(None, description="File that holds the NATS password")
+    nats_creds_file: Path | None = Field(None, description="NATS credentials file (JWT and nkey)")
+    ops_host: str = Field("127.0.0.1", description="Address of /metrics, /health and /ready")
+    ops_port: int = Field(0, ge=0, le=65535, description="Port of /metrics, /health and /ready; 0 picks a free one")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level that is logged")
+    log_format: Literal["console", "json"] = Field("console", description="Human-readable lines or JSON")
+    drain_grace_s: float = Field(20.0, ge=0, description="Seconds in-flight work may take after SIGTERM")
+
+    def nats_password(self) -> SecretStr | None:
+        """Reads the password file. Raises OSError if it cannot be read."""
+        if self.nats_password_file is None:
+            return None
+        return SecretStr(self.nats_password_file.read_text().strip())
