@@ -1,0 +1,55 @@
+"""What a worker is told at its start. Read once by the shell, frozen here."""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+class Draw(Protocol):
+    """A seeded source of randomness (`random.Random` is one); the Lottery topology draws from it."""
+
+    def randrange(self, stop: int, /) -> int:
+        """A uniform integer in [0, stop)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PriorConfig:
+    """Cold-start guesses for unannotated requests, in force until enough requests settled.
+
+    `output_tokens` median and `output_tokens_p90`, prefill rate in prompt tokens per second, seconds per decode token.
+    """
+
+    output_tokens: float = 200.0
+    output_tokens_p90: float = 600.0
+    prefill_tokens_per_s: float = 8000.0
+    tpot_s: float = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """Identity, bounds and static limits of one worker.
+
+    `static_n_run`: sequences in flight per engine where no control tuple is in force; None: the engine's own
+    `max_num_seqs`. `delta_frag`: share of the KV cache kept free (Eq. 2). `aggregate_admission`: admit against the
+    calibrated aggregate peak where Statera sends one, instead of the plain sum of bounds. `no_engine_patience_s`: how
+    long queued requests outlast the last engine. `cold_speed_share`: until measured, the share of an engine's
+    sequences' single-stream speed that a full engine is taken to deliver.
+    """
+
+    worker: str
+    incarnation: str
+    address: str
+    pool: str
+    aliases: tuple[str, ...] = ()
+    max_queued: int = 100_000
+    max_queued_tokens: int = 200_000_000
+    static_n_run: int | None = None
+    delta_frag: float = 0.05
+    aggregate_admission: bool = False
+    no_engine_patience_s: float = 10.0
+    max_dispatches_per_pump: int = 64
+    telemetry_period_s: float = 0.1
+    telemetry_events: int = 256
+    running_report_period_s: float = 1.0
+    cold_speed_share: float = 0.5
+    prior: PriorConfig = field(default_factory=PriorConfig)
