@@ -94,10 +94,9 @@ class Bus:
 
     async def close(self) -> None:
         """Sends what is queued and closes the connection."""
-        if not self.client.is_connected:
-            await self.client.close()
+        if not self._connected.is_set():
             return
-        while not self._outbox.empty():
+        while self.client.is_connected and not self._outbox.empty():
             await self.client.publish(*self._outbox.get_nowait())
         try:
             await asyncio.wait_for(self.client.flush(), timeout=2)

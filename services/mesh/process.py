@@ -1,0 +1,95 @@
+"""One supervised child process: started, watched, restarted with backoff, stopped gracefully."""
+
+import asyncio
+import ctypes
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import structlog
+
+log = structlog.get_logger()
+
+FIRST_BACKOFF_S = 0.3
+MAX_BACKOFF_S = 5.0
+STEADY_AFTER_S = 10.0  # a process that lived this long starts again without backoff
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSpec:
+    """What to run. `env` is added to the parent's environment."""
+
+    name: str
+    argv: Sequence[str]
+    env: Mapping[str, str] = field(default_factory=dict)
+    stop_grace_s: float = 10.0
+
+
+def _die_with_parent() -> None:
+    """The kernel ends the child when its parent is killed, so that not even kill -9 leaves processes behind."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class SupervisedProcess:
+    """Runs a spec until told to stop. Its output goes line by line to `sink(name, line)`."""
+
+    def __init__(self, spec: ProcessSpec, env: Mapping[str, str], sink: Callable[[str, str], None]) -> None:
+        self.spec = spec
+        self.restarts = 0
+        self._env = {**env, **spec.env}
+        self._sink = sink
+        self._process: asyncio.subprocess.Process | None = None
+        self._stopping = asyncio.Event()
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process and self._process.returncode is None else None
+
+    async def run(self) -> None:
+        """Starts and restarts until `stop`."""
+        backoff_s = FIRST_BACKOFF_S
+        loop = asyncio.get_running_loop()
+        while not self._stopping.is_set():
+            started_s = loop.time()
+            code = await self._run_once()
+            if self._stopping.is_set():
+                return
+            log.warning("process_died", process=self.spec.name, code=code)
+            self.restarts += 1
+            backoff_s = FIRST_BACKOFF_S if loop.time() - started_s > STEADY_AFTER_S else backoff_s
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), backoff_s)
+            backoff_s = min(backoff_s * 2, MAX_BACKOFF_S)
+
+    async def stop(self) -> None:
+        """SIGTERM, then SIGKILL when its grace is over."""
+        self._stopping.set()
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), self.spec.stop_grace_s)
+        except TimeoutError:
+            log.warning("process_killed", process=self.spec.name, grace_s=self.spec.stop_grace_s)
+            process.kill()
+            await process.wait()
+
+    async def _run_once(self) -> int:
+        self._process = await asyncio.create_subprocess_exec(
+            *self.spec.argv,
+            env=self._env,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C reaches the supervisor alone, which stops the others in order
+            preexec_fn=_die_with_parent,
+        )
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            self._sink(self.spec.name, line.decode(errors="replace").rstrip("\n"))
+        return await self._process.wait()
