@@ -1,0 +1,139 @@
+"""Phi_qos: the QoS agent (H-MAS §3.3)."""
+
+from typing import assert_never
+
+from services.contracts.governance import (
+    EpochGranted,
+    EpochLost,
+    GatewayReported,
+    PublishLong,
+    PublishShort,
+    QosEffect,
+    QosEvent,
+    TimerTicked,
+    WorkerReported,
+    WorkerSeen,
+)
+from services.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
+from services.contracts.views import VLong, VShort
+from services.qos.config import QosConfig
+from services.qos.long import LongWindow
+from services.qos.short import ShortWindow
+from services.qos.verdict import verdict
+from services.qos.workers import WorkerTrack
+
+
+class _Pool:
+    """Everything known of one pool, and when its views are due."""
+
+    def __init__(self, config: QosConfig, name: str, now_s: float) -> None:
+        self.config = config
+        self.short = ShortWindow(config, name)
+        self.long = LongWindow(config, name)
+        self.workers: dict[str, WorkerTrack] = {}
+        self.heard_s = now_s
+        self.short_due_s = now_s
+        self.long_due_s = now_s + config.long_every_s
+        self.last_short: VShort | None = None
+        self.last_long: VLong | None = None
+
+    def worker(self, now_s: float, telemetry: WorkerTelemetry) -> None:
+        track = self.workers.get(telemetry.worker)
+        if track is None:
+            track = self.workers[telemetry.worker] = WorkerTrack(self.config, telemetry.worker)
+        track.report(now_s, telemetry)
+        self.short.worker(now_s, telemetry)
+
+    def gateway(self, now_s: float, telemetry: GatewayTelemetry) -> None:
+        self.short.gateway(now_s, telemetry)
+        self.long.offered(now_s, telemetry)
+        for settled in telemetry.settled:
+            judged = verdict(settled)
+            self.short.settled(now_s, judged)
+            self.long.settled(now_s, settled, judged)
+            for worker in self.workers.values():
+                worker.settled(settled.request_id)
+
+    def forget_lost_workers(self, now_s: float) -> None:
+        horizon = now_s - self.config.worker_lost_after_s
+        self.workers = {name: track for name, track in self.workers.items() if track.seen_s >= horizon}
+
+
+class QosAgent:
+    """Turns telemetry into V_short and V_long, a pair per pool; `TimerTicked` at least every `short_every_s`."""
+
+    def __init__(self, config: QosConfig) -> None:
+        self._config = config
+        self._pools: dict[str, _Pool] = {}
+        self._epoch: int | None = None
+        self._seq = 0
+
+    def step(self, now_s: float, event: QosEvent) -> list[QosEffect]:
+        match event:
+            case WorkerReported(telemetry):
+                if (pool := self._pool(now_s, telemetry.pool)) is not None:
+                    pool.worker(now_s, telemetry)
+            case GatewayReported(telemetry):
+                if (pool := self._pool(now_s, telemetry.pool)) is not None:
+                    pool.gateway(now_s, telemetry)
+            case WorkerSeen(heartbeat):
+                self._pool(now_s, heartbeat.pool)
+            case EpochGranted(epoch):
+                self._epoch = epoch
+            case EpochLost():
+                self._epoch = None
+            case TimerTicked():
+                return self._tick(now_s)
+            case _:
+                assert_never(event)
+        return []
+
+    def views(self, pool: str = "") -> tuple[list[VShort], list[VLong]]:
+        """The latest views of a pool, or of all; also from a copy that only stands by."""
+        chosen = [p for name, p in self._pools.items() if pool in ("", name)]
+        return (
+            [p.last_short for p in chosen if p.last_short is not None],
+            [p.last_long for p in chosen if p.last_long is not None],
+        )
+
+    def _pool(self, now_s: float, name: str) -> _Pool | None:
+        pool = self._pools.get(name)
+        if pool is None:
+            if len(self._pools) >= self._config.max_pools:
+                return None
+            pool = self._pools[name] = _Pool(self._config, name, now_s)
+        pool.heard_s = now_s
+        return pool
+
+    def _tick(self, now_s: float) -> list[QosEffect]:
+        horizon = now_s - self._config.pool_forgotten_after_s
+        self._pools = {name: pool for name, pool in self._pools.items() if pool.heard_s >= horizon}
+        effects: list[QosEffect] = []
+        for pool in self._pools.values():
+            effects += self._publish(now_s, pool)
+        return effects
+
+    def _publish(self, now_s: float, pool: _Pool) -> list[QosEffect]:
+        """Views are made whether or not they are published: V_long is fed by V_short."""
+        effects: list[QosEffect] = []
+        if now_s >= pool.short_due_s:
+            pool.short_due_s = _next(now_s, pool.short_due_s, self._config.short_every_s)
+            pool.forget_lost_workers(now_s)
+            short = pool.short.view(now_s, list(pool.workers.values()), *self._stamp())
+            pool.last_short = short
+            pool.long.sampled(now_s, short)
+            effects.append(PublishShort(short))
+        if now_s >= pool.long_due_s:
+            pool.long_due_s = _next(now_s, pool.long_due_s, self._config.long_every_s)
+            pool.last_long = pool.long.view(now_s, *self._stamp())
+            effects.append(PublishLong(pool.last_long))
+        return effects if self._epoch is not None else []
+
+    def _stamp(self) -> tuple[int, int]:
+        self._seq += 1
+        return self._epoch or 0, self._seq
+
+
+def _next(now_s: float, due_s: float, every_s: float) -> float:
+    """Keeps the cadence on average although ticks come late; never builds up a debt."""
+    return due_s + every_s if now_s < due_s + every_s else now_s + every_s

@@ -1,0 +1,44 @@
+"""Arrival process statistics: inter-arrival times in order, and arrivals per second."""
+
+from services.qos.ring import Ring
+from services.qos.statistics import Moments, merged_moments
+
+_MAX_PENDING = 100_000
+
+
+class ArrivalProcess:
+    """Several gateways report in batches of their own; arrivals are put in order before gaps are taken."""
+
+    def __init__(self, window_s: float, bucket_s: float, reorder_s: float) -> None:
+        self._gaps: Ring[Moments] = Ring(window_s, bucket_s, Moments)
+        self._seconds: Ring[list[int]] = Ring(window_s, 1.0, lambda: [0])
+        self._reorder_s = reorder_s
+        self._pending: list[float] = []
+        self._last_s: float | None = None
+
+    def offer(self, now_s: float, arrived_s: float) -> None:
+        self._seconds.at(now_s)[0] += 1
+        if len(self._pending) < _MAX_PENDING:
+            self._pending.append(arrived_s)
+
+    def settle(self, now_s: float) -> None:
+        """Takes the gaps of arrivals old enough that no earlier one is still to come."""
+        horizon = now_s - self._reorder_s
+        ready = sorted(t for t in self._pending if t <= horizon)
+        if not ready:
+            return
+        self._pending = [t for t in self._pending if t > horizon]
+        gaps = self._gaps.at(now_s)
+        for arrived_s in ready:
+            if self._last_s is not None:
+                gaps.add(max(0.0, arrived_s - self._last_s))
+            self._last_s = max(arrived_s, self._last_s or arrived_s)
+
+    def cv(self, now_s: float) -> float:
+        return merged_moments(self._gaps.live(now_s)).cv
+
+    def burstiness(self, now_s: float) -> float:
+        """Busiest second over the mean second; 0 without arrivals."""
+        counts = [bucket[0] for bucket in self._seconds.live(now_s)]
+        mean = sum(counts) / self._seconds.span_s(now_s)
+        return max(counts) / mean if counts and mean > 0.0 else 0.0

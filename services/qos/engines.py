@@ -1,0 +1,69 @@
+"""What is known of one engine over the short window."""
+
+from dataclasses import dataclass
+
+from services.contracts.telemetry import EngineSample
+from services.contracts.views import EngineView
+from services.qos.config import QosConfig
+from services.qos.ring import Ring
+
+
+@dataclass(slots=True)
+class _Bucket:
+    samples: int = 0
+    utilisation: float = 0.0
+    tokens_per_s: float = 0.0
+    at_min: int = 0
+    at_max: int = 0
+    preemptions: int = 0
+    goodput_tokens: int = 0
+
+
+class EngineTrack:
+    """Samples of one engine, and the tokens of the requests it finished inside both SLOs."""
+
+    def __init__(self, config: QosConfig, worker: str, first: EngineSample) -> None:
+        self._ring: Ring[_Bucket] = Ring(config.short_window_s, config.short_bucket_s, _Bucket)
+        self._worker = worker
+        self.last = first
+
+    def sample(self, now_s: float, sample: EngineSample) -> None:
+        bucket = self._ring.at(now_s)
+        bucket.samples += 1
+        bucket.utilisation += sample.utilisation
+        bucket.tokens_per_s += sample.prefill_tokens_per_s + sample.decode_tokens_per_s
+        bucket.at_min += sample.b_saturated < 0
+        bucket.at_max += sample.b_saturated > 0
+        # A restarted engine counts from zero again.
+        bucket.preemptions += max(0, sample.preemptions_total - self.last.preemptions_total)
+        self.last = sample
+
+    def finished_in_time(self, now_s: float, tokens: int) -> None:
+        self._ring.at(now_s).goodput_tokens += tokens
+
+    def served_tokens_per_s(self, now_s: float) -> float:
+        """Prefill and decode tokens per second, averaged over the window's samples."""
+        live = self._ring.live(now_s)
+        return sum(b.tokens_per_s for b in live) / max(sum(b.samples for b in live), 1)
+
+    def view(self, now_s: float) -> EngineView:
+        live, span = self._ring.live(now_s), self._ring.span_s(now_s)
+        samples = sum(b.samples for b in live)
+        at_min = samples > 0 and sum(b.at_min for b in live) == samples
+        at_max = samples > 0 and sum(b.at_max for b in live) == samples
+        last = self.last
+        return EngineView(
+            worker=self._worker,
+            engine=last.engine,
+            up=last.up,
+            running=last.running,
+            waiting=last.waiting,
+            kv_usage=last.kv_usage,
+            utilisation=sum(b.utilisation for b in live) / max(samples, 1),
+            step_s=last.step_s,
+            n_run=last.n_run,
+            b_token=last.b_token,
+            b_saturated=-1 if at_min else int(at_max),
+            goodput_tokens_per_s=sum(b.goodput_tokens for b in live) / span,
+            preemptions_per_s=sum(b.preemptions for b in live) / span,
+        )

@@ -1,0 +1,178 @@
+"""The long window of a pool: what V_long is made of."""
+
+from dataclasses import dataclass, field
+
+from services.contracts.outcome import Outcome
+from services.contracts.telemetry import GatewayTelemetry, RequestSettled
+from services.contracts.views import VLong, VShort
+from services.qos.arrivals import ArrivalProcess
+from services.qos.config import QosConfig
+from services.qos.ring import Ring
+from services.qos.shares import OTHER, Share, Shares, merged_shares, share_views
+from services.qos.statistics import (
+    HISTOGRAM_BUCKETS,
+    LatencySketch,
+    Moments,
+    histogram_bucket,
+    jain_index,
+    merged_moments,
+    merged_sketch,
+    relative_slope,
+)
+from services.qos.verdict import Verdict
+
+_VIOLATION_FLOOR = 0.01  # a rate below it has no meaningful relative slope
+
+
+@dataclass(slots=True)
+class _Bucket:
+    tenants: Shares
+    tasks: Shares
+    offered: int = 0
+    judged: int = 0
+    ok: int = 0
+    bad: int = 0
+    ttft_bad: int = 0
+    tpot_bad: int = 0
+    gain: float = 0.0
+    prompt: Moments = field(default_factory=Moments)
+    output: Moments = field(default_factory=Moments)
+    work: Moments = field(default_factory=Moments)
+    utilisation: Moments = field(default_factory=Moments)
+    mismatch: Moments = field(default_factory=Moments)
+    mismatches: LatencySketch = field(default_factory=LatencySketch)
+    ttft: LatencySketch = field(default_factory=LatencySketch)
+    tpot: LatencySketch = field(default_factory=LatencySketch)
+    prompts: list[int] = field(default_factory=lambda: [0] * HISTOGRAM_BUCKETS)
+    outputs: list[int] = field(default_factory=lambda: [0] * HISTOGRAM_BUCKETS)
+
+
+class LongWindow:
+    def __init__(self, config: QosConfig, pool: str) -> None:
+        self._config = config
+        self._pool = pool
+        names = config.max_names
+        self._ring: Ring[_Bucket] = Ring(
+            config.long_window_s, config.long_bucket_s, lambda: _Bucket(Shares(names), Shares(names))
+        )
+        self._arrivals = ArrivalProcess(config.long_window_s, config.long_bucket_s, config.arrival_reorder_s)
+        self._queued = 0
+
+    def offered(self, now_s: float, telemetry: GatewayTelemetry) -> None:
+        bucket = self._ring.at(now_s)
+        for offer in telemetry.offered:
+            bucket.offered += 1
+            bucket.prompt.add(offer.prompt_tokens)
+            bucket.prompts[histogram_bucket(offer.prompt_tokens)] += 1
+            tenant = bucket.tenants.of(offer.tenant)
+            tenant.offered += 1
+            tenant.weight = offer.weight
+            self._arrivals.offer(now_s, now_s - offer.age_s)
+
+    def settled(self, now_s: float, settled: RequestSettled, verdict: Verdict) -> None:
+        bucket = self._ring.at(now_s)
+        if not verdict.judged:
+            return
+        bucket.judged += 1
+        bucket.ok += verdict.ok
+        bucket.bad += not verdict.ok
+        bucket.ttft_bad += not verdict.ttft_ok
+        bucket.tpot_bad += not verdict.tpot_ok
+        bucket.gain += verdict.gain
+        bucket.work.add(settled.prompt_tokens + 2.0 * settled.predicted_output_tokens)
+        if settled.ttft_s is not None:
+            bucket.ttft.add(settled.ttft_s)
+        if settled.tpot_s is not None and settled.output_tokens > 1:
+            bucket.tpot.add(settled.tpot_s)
+        if settled.outcome is Outcome.FINISHED:
+            bucket.output.add(settled.output_tokens)
+            bucket.outputs[histogram_bucket(settled.output_tokens)] += 1
+        tokens = settled.prompt_tokens + settled.output_tokens if settled.output_tokens else 0
+        bucket.tenants.of(settled.tenant).settle(verdict, tokens)
+        task = bucket.tasks.of(settled.task.value)
+        task.offered += 1  # an offer has no task type yet, so a type's demand is what settled of it
+        task.settle(verdict, tokens)
+
+    def sampled(self, now_s: float, view: VShort) -> None:
+        """Once per V_short. Eq. 7 says nothing about a pool that neither serves nor holds anything."""
+        self._arrivals.settle(now_s)
+        self._queued = view.queued
+        bucket = self._ring.at(now_s)
+        bucket.utilisation.add(view.utilisation)
+        if view.served_tokens_per_s > 0.0 or view.queued > 0:
+            bucket.mismatch.add(view.mismatch)
+            bucket.mismatches.add(view.mismatch)
+
+    def view(self, now_s: float, epoch: int, seq: int) -> VLong:
+        self._ring.at(now_s)  # so that there is at least one bucket
+        live, span = self._ring.live(now_s), self._ring.span_s(now_s)
+        prompt = merged_moments(b.prompt for b in live)
+        output = merged_moments(b.output for b in live)
+        offered = sum(b.offered for b in live)
+        ok = sum(b.ok for b in live)
+        tenants = merged_shares(b.tenants for b in live)
+        rates = self._smoothed_rates(now_s)
+        trends = self._trends(now_s)
+        return VLong(
+            pool=self._pool,
+            window_s=span,
+            arrival_rps=offered / span,
+            arrival_cv=self._arrivals.cv(now_s),
+            burstiness=self._arrivals.burstiness(now_s),
+            prompt_mean=prompt.mean,
+            prompt_cv=prompt.cv,
+            output_mean=output.mean,
+            output_cv=output.cv,
+            predicted_total_cv=merged_moments(b.work for b in live).cv,
+            prompt_histogram=tuple(map(sum, zip(*(b.prompts for b in live), strict=True))),
+            output_histogram=tuple(map(sum, zip(*(b.outputs for b in live), strict=True))),
+            tasks=share_views(merged_shares(b.tasks for b in live), self._config.max_names),
+            tenants=share_views(tenants, self._config.max_names),
+            jain_index=_jain(tenants),
+            goodput=ok / span,
+            goodput_rate=min(1.0, ok / offered) if offered else 0.0,
+            esg_rate=sum(b.gain for b in live) / span,
+            violation_rate=rates[0],
+            ttft_violation_rate=rates[1],
+            tpot_violation_rate=rates[2],
+            ttft=merged_sketch(b.ttft for b in live).tail(),
+            tpot=merged_sketch(b.tpot for b in live).tail(),
+            queued=self._queued,
+            mismatch_mean=merged_moments(b.mismatch for b in live).mean,
+            mismatch_p95=merged_sketch(b.mismatches for b in live).quantile(0.95),
+            utilisation=merged_moments(b.utilisation for b in live).mean,
+            trend_arrival=trends[0],
+            trend_violation=trends[1],
+            trend_prompt=trends[2],
+            epoch=epoch,
+            seq=seq,
+        )
+
+    def _smoothed_rates(self, now_s: float) -> tuple[float, float, float]:
+        """Violation rates (any, TTFT, TPOT), a bucket's weight halving every half-life."""
+        total = bad = ttft = tpot = 0.0
+        for ago, bucket in self._ring.indexed(now_s):
+            weight = 0.5 ** (ago * self._config.long_bucket_s / self._config.smoothing_half_life_s)
+            total += weight * bucket.judged
+            bad += weight * bucket.bad
+            ttft += weight * bucket.ttft_bad
+            tpot += weight * bucket.tpot_bad
+        return (bad / total, ttft / total, tpot / total) if total > 0.0 else (0.0, 0.0, 0.0)
+
+    def _trends(self, now_s: float) -> tuple[float, float, float]:
+        """Relative slopes per minute of arrivals, violation rate and prompt length; the open bucket is left out."""
+        minutes = self._config.long_bucket_s / 60.0
+        closed = [(-ago * minutes, b) for ago, b in self._ring.indexed(now_s) if ago > 0]
+        arrivals = [(x, float(b.offered)) for x, b in closed]
+        violations = [(x, b.bad / b.judged) for x, b in closed if b.judged]
+        prompts = [(x, b.prompt.mean) for x, b in closed if b.prompt.count]
+        return (
+            relative_slope(arrivals, 1.0),
+            relative_slope(violations, _VIOLATION_FLOOR),
+            relative_slope(prompts, 1.0),
+        )
+
+
+def _jain(tenants: dict[str, Share]) -> float:
+    """Over tenants with demand; `other` is many, so it has no share of its own."""
+    return jain_index([s.tokens / s.weight for n, s in tenants.items() if n != OTHER and s.offered + s.settled > 0])

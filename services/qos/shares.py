@@ -1,0 +1,79 @@
+"""Who got what: counts per tenant and per task type, bounded in names."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from services.contracts.views import ShareView
+from services.qos.verdict import Verdict
+
+OTHER = "other"
+_NAMES_PER_BUCKET = 4  # times the names of a view, so that the view's choice is among many
+
+
+@dataclass(slots=True)
+class Share:
+    offered: int = 0
+    settled: int = 0
+    ok: int = 0
+    ttft_ok: int = 0
+    tpot_ok: int = 0
+    tokens: int = 0
+    weight: float = 1.0
+
+    def settle(self, verdict: Verdict, tokens: int) -> None:
+        self.settled += 1
+        self.ok += verdict.ok
+        self.ttft_ok += verdict.ttft_ok
+        self.tpot_ok += verdict.tpot_ok
+        self.tokens += tokens
+
+    def merge(self, other: "Share") -> None:
+        self.offered += other.offered
+        self.settled += other.settled
+        self.ok += other.ok
+        self.ttft_ok += other.ttft_ok
+        self.tpot_ok += other.tpot_ok
+        self.tokens += other.tokens
+        self.weight = other.weight
+
+
+class Shares:
+    """One bucket's counts by name."""
+
+    __slots__ = ("_bound", "_by_name")
+
+    def __init__(self, max_names: int) -> None:
+        self._by_name: dict[str, Share] = {}
+        self._bound = max_names * _NAMES_PER_BUCKET
+
+    def of(self, name: str) -> Share:
+        if name not in self._by_name and len(self._by_name) >= self._bound:
+            name = OTHER
+        return self._by_name.setdefault(name, Share())
+
+    def items(self) -> Iterable[tuple[str, Share]]:
+        return self._by_name.items()
+
+
+def merged_shares(parts: Iterable[Shares]) -> dict[str, Share]:
+    """Totals by name; a name's weight is its latest."""
+    result: dict[str, Share] = {}
+    for part in parts:
+        for name, share in part.items():
+            result.setdefault(name, Share()).merge(share)
+    return result
+
+
+def share_views(totals: dict[str, Share], max_names: int) -> tuple[ShareView, ...]:
+    """The names with most demand, then everybody else as `other`; ties in order of name."""
+    named = sorted((n for n in totals if n != OTHER), key=lambda n: (-totals[n].offered - totals[n].settled, n))
+    rest = Share()
+    for name in [*named[max_names:], *([OTHER] if OTHER in totals else [])]:
+        rest.merge(totals[name])
+    rest.weight = 1.0
+    rows = [_view(name, totals[name]) for name in named[:max_names]]
+    return tuple([*rows, _view(OTHER, rest)] if rest.offered or rest.settled else rows)
+
+
+def _view(name: str, s: Share) -> ShareView:
+    return ShareView(name, s.offered, s.settled, s.ok, s.ttft_ok, s.tpot_ok, s.tokens, s.weight)

@@ -1,0 +1,116 @@
+"""The short window of a pool: what V_short is made of."""
+
+from dataclasses import dataclass, field
+
+from services.contracts.metrics import mismatch
+from services.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
+from services.contracts.views import EngineView, VShort
+from services.qos.config import QosConfig
+from services.qos.ring import Ring
+from services.qos.statistics import LatencySketch, merged_sketch
+from services.qos.verdict import Verdict
+from services.qos.workers import WorkerTrack
+
+
+@dataclass(slots=True)
+class _Bucket:
+    offered: int = 0
+    offered_prompt_tokens: int = 0
+    queued: int = 0
+    predicted_tokens: float = 0.0
+    settled: int = 0
+    judged: int = 0
+    bad: int = 0
+    ttft_bad: int = 0
+    tpot_bad: int = 0
+    ttft: LatencySketch = field(default_factory=LatencySketch)
+    tpot: LatencySketch = field(default_factory=LatencySketch)
+
+
+class ShortWindow:
+    """TTFT is taken at the first token and TPOT at the end, both from the workers, because a settlement comes a whole
+    generation later; violation rates are over settlements, as the client saw them.
+    """
+
+    def __init__(self, config: QosConfig, pool: str) -> None:
+        self._config = config
+        self._pool = pool
+        self._ring: Ring[_Bucket] = Ring(config.short_window_s, config.short_bucket_s, _Bucket)
+        self._predicted_mean = 0.0  # predicted output tokens of a request, last known
+
+    def worker(self, now_s: float, telemetry: WorkerTelemetry) -> None:
+        bucket = self._ring.at(now_s)
+        bucket.queued += len(telemetry.queued)
+        bucket.predicted_tokens += sum(q.predicted_output_tokens for q in telemetry.queued)
+        for token in telemetry.first_tokens:
+            bucket.ttft.add(token.ttft_s)
+        for finished in telemetry.finished:
+            if finished.output_tokens > 1:
+                bucket.tpot.add(finished.tpot_s)
+
+    def gateway(self, now_s: float, telemetry: GatewayTelemetry) -> None:
+        bucket = self._ring.at(now_s)
+        bucket.offered += len(telemetry.offered)
+        bucket.offered_prompt_tokens += sum(o.prompt_tokens for o in telemetry.offered)
+
+    def settled(self, now_s: float, verdict: Verdict) -> None:
+        bucket = self._ring.at(now_s)
+        bucket.settled += 1
+        if verdict.judged:
+            bucket.judged += 1
+            bucket.bad += not verdict.ok
+            bucket.ttft_bad += not verdict.ttft_ok
+            bucket.tpot_bad += not verdict.tpot_ok
+
+    def arriving_tokens_per_s(self, now_s: float) -> float:
+        """lambda_tok: prompts offered, plus the output that requests of this window are predicted to have."""
+        live, span = self._ring.live(now_s), self._ring.span_s(now_s)
+        queued = sum(b.queued for b in live)
+        if queued:
+            self._predicted_mean = sum(b.predicted_tokens for b in live) / queued
+        outputs = self._predicted_mean * sum(b.offered for b in live)
+        return (sum(b.offered_prompt_tokens for b in live) + outputs) / span
+
+    def view(self, now_s: float, workers: list[WorkerTrack], epoch: int, seq: int) -> VShort:
+        live, span = self._ring.live(now_s), self._ring.span_s(now_s)
+        judged = max(sum(b.judged for b in live), 1)
+        tracks = [track for worker in workers for track in worker.engines.values()]
+        engines = tuple(track.view(now_s) for track in tracks)
+        arriving = self.arriving_tokens_per_s(now_s)
+        served = sum(track.served_tokens_per_s(now_s) for track in tracks)
+        up = [e for e in engines if e.up]
+        return VShort(
+            pool=self._pool,
+            window_s=self._config.short_window_s,
+            queued=sum(w.queued for w in workers),
+            queued_tokens=sum(w.queued_tokens for w in workers),
+            running=sum(e.running for e in engines),
+            kv_usage=_kv_usage(workers),
+            utilisation=sum(e.utilisation for e in up) / max(len(up), 1),
+            ttft=merged_sketch(b.ttft for b in live).tail(),
+            tpot=merged_sketch(b.tpot for b in live).tail(),
+            violation_rate=sum(b.bad for b in live) / judged,
+            ttft_violation_rate=sum(b.ttft_bad for b in live) / judged,
+            tpot_violation_rate=sum(b.tpot_bad for b in live) / judged,
+            arrival_rps=sum(b.offered for b in live) / span,
+            settled_rps=sum(b.settled for b in live) / span,
+            arriving_tokens_per_s=arriving,
+            served_tokens_per_s=served,
+            mismatch=mismatch(arriving, served, self._config.mismatch_epsilon),
+            oldest_wait_s=max((w.oldest_wait_s(now_s) for w in workers), default=0.0),
+            engines=_ordered(engines),
+            epoch=epoch,
+            seq=seq,
+            valid_for_s=self._config.short_valid_for_s,
+        )
+
+
+def _kv_usage(workers: list[WorkerTrack]) -> float:
+    """Of the pool's whole KV cache; engines that do not tell their capacity count alike."""
+    samples = [track.last for worker in workers for track in worker.engines.values() if track.last.up]
+    capacity = sum(max(s.kv_capacity_tokens, 1) for s in samples)
+    return sum(s.kv_usage * max(s.kv_capacity_tokens, 1) for s in samples) / max(capacity, 1)
+
+
+def _ordered(engines: tuple[EngineView, ...]) -> tuple[EngineView, ...]:
+    return tuple(sorted(engines, key=lambda e: (e.worker, e.engine)))

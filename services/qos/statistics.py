@@ -1,0 +1,113 @@
+"""Mergeable statistics of a bucket: moments, a latency sketch, histogram, trend, fairness."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import sqrt
+
+from ddsketch import LogCollapsingLowestDenseDDSketch
+
+from services.contracts.views import Tail
+
+HISTOGRAM_FROM = 64  # tokens; the first bucket holds everything up to here
+HISTOGRAM_BUCKETS = 12  # the last one holds everything above 65,536 tokens
+SKETCH_ACCURACY = 0.01
+SKETCH_BINS = 512  # from 1 ms to 30 s at 1 %; beyond that the lowest collapse
+
+
+@dataclass(slots=True)
+class Moments:
+    """Count, sum and sum of squares."""
+
+    count: int = 0
+    total: float = 0.0
+    squares: float = 0.0
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        self.total += value
+        self.squares += value * value
+
+    def merge(self, other: "Moments") -> None:
+        self.count += other.count
+        self.total += other.total
+        self.squares += other.squares
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.count if self.count else 0.0
+
+    @property
+    def cv(self) -> float:
+        """Coefficient of variation, of the population; 0 where it is undefined."""
+        if self.count < 2 or self.total <= 0.0:
+            return 0.0
+        variance = max(0.0, self.squares / self.count - self.mean**2)
+        return sqrt(variance) / self.mean
+
+
+class LatencySketch:
+    """Quantiles within 1 % of a stream of durations; nothing is allocated while it is empty."""
+
+    __slots__ = ("_sketch",)
+
+    def __init__(self) -> None:
+        self._sketch: LogCollapsingLowestDenseDDSketch | None = None
+
+    def add(self, value: float) -> None:
+        if self._sketch is None:
+            self._sketch = LogCollapsingLowestDenseDDSketch(SKETCH_ACCURACY, SKETCH_BINS)
+        self._sketch.add(max(0.0, value))
+
+    def merge(self, other: "LatencySketch") -> None:
+        if other._sketch is None:
+            return
+        if self._sketch is None:
+            self._sketch = LogCollapsingLowestDenseDDSketch(SKETCH_ACCURACY, SKETCH_BINS)
+        self._sketch.merge(other._sketch)
+
+    def quantile(self, q: float) -> float:
+        """0 while empty."""
+        return float(self._sketch.get_quantile_value(q) or 0.0) if self._sketch is not None else 0.0
+
+    def tail(self) -> Tail:
+        count = int(self._sketch.count) if self._sketch is not None else 0
+        return Tail(count, self.quantile(0.50), self.quantile(0.95), self.quantile(0.99))
+
+
+def merged_moments(parts: Iterable[Moments]) -> Moments:
+    result = Moments()
+    for part in parts:
+        result.merge(part)
+    return result
+
+
+def merged_sketch(parts: Iterable[LatencySketch]) -> LatencySketch:
+    result = LatencySketch()
+    for part in parts:
+        result.merge(part)
+    return result
+
+
+def histogram_bucket(tokens: int) -> int:
+    """Index of the power-of-two bucket: 0 for up to 64 tokens, 1 for up to 128, ..."""
+    doublings = (max(tokens, 1) - 1) // HISTOGRAM_FROM
+    return min(doublings.bit_length(), HISTOGRAM_BUCKETS - 1)
+
+
+def jain_index(shares: Sequence[float]) -> float:
+    """(sum x)^2 / (n sum x^2); 1 for fewer than two shares, or when nothing was served."""
+    squares = sum(x * x for x in shares)
+    return sum(shares) ** 2 / (len(shares) * squares) if len(shares) > 1 and squares > 0.0 else 1.0
+
+
+def relative_slope(points: Sequence[tuple[float, float]], floor: float) -> float:
+    """Least-squares slope of (x, y) over the mean of y, the mean taken as at least `floor`; 0 for < 3 points."""
+    if len(points) < 3:
+        return 0.0
+    mean_x = sum(x for x, _ in points) / len(points)
+    mean_y = sum(y for _, y in points) / len(points)
+    spread = sum((x - mean_x) ** 2 for x, _ in points)
+    if spread <= 0.0:
+        return 0.0
+    slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
+    return slope / max(mean_y, floor)

@@ -1,0 +1,64 @@
+"""What is known of one worker: its queue, its engines, and who has been waiting longest."""
+
+from services.contracts.outcome import Outcome
+from services.contracts.telemetry import EngineSample, RequestFinished, WorkerTelemetry
+from services.qos.config import QosConfig
+from services.qos.engines import EngineTrack
+
+
+class WorkerTrack:
+    def __init__(self, config: QosConfig, worker: str) -> None:
+        self._config = config
+        self._worker = worker
+        self._queued_at: dict[str, float] = {}  # oldest first, because requests are reported as they queue
+        self._late: dict[str, None] = {}  # running requests that missed their TTFT, oldest first
+        self.engines: dict[str, EngineTrack] = {}
+        self.seen_s = 0.0
+        self.queued = 0
+        self.queued_tokens = 0
+
+    def report(self, now_s: float, telemetry: WorkerTelemetry) -> None:
+        self.seen_s = now_s
+        self.queued, self.queued_tokens = telemetry.queued_count, telemetry.queued_tokens
+        self._sample(now_s, telemetry.engines)
+        self._follow_queue(now_s, telemetry)
+        for token in telemetry.first_tokens:
+            if token.ttft_s > token.ttft_slo_s:
+                self._late[token.request_id] = None
+        for finished in telemetry.finished:
+            self._finish(now_s, finished)
+        while len(self._late) > self._config.max_late:
+            del self._late[next(iter(self._late))]
+
+    def settled(self, request_id: str) -> None:
+        """However it ended, it waits no more."""
+        self._queued_at.pop(request_id, None)
+
+    def oldest_wait_s(self, now_s: float) -> float:
+        return now_s - next(iter(self._queued_at.values())) if self._queued_at else 0.0
+
+    def _sample(self, now_s: float, samples: tuple[EngineSample, ...]) -> None:
+        present = {sample.engine for sample in samples}
+        self.engines = {name: track for name, track in self.engines.items() if name in present}
+        for sample in samples:
+            track = self.engines.get(sample.engine)
+            if track is None:
+                track = self.engines[sample.engine] = EngineTrack(self._config, self._worker, sample)
+            track.sample(now_s, sample)
+
+    def _follow_queue(self, now_s: float, telemetry: WorkerTelemetry) -> None:
+        for queued in telemetry.queued:
+            if len(self._queued_at) < self._config.max_waiting:
+                self._queued_at.setdefault(queued.request_id, now_s - queued.age_s)
+        for dispatched in telemetry.dispatched:
+            self._queued_at.pop(dispatched.request_id, None)
+        if telemetry.queued_count == 0:
+            self._queued_at.clear()  # whatever ended unreported (a recall, a lost message) is gone by now
+
+    def _finish(self, now_s: float, finished: RequestFinished) -> None:
+        late = self._late.pop(finished.request_id, self) is None
+        self._queued_at.pop(finished.request_id, None)
+        track = self.engines.get(finished.engine)
+        in_time = finished.outcome is Outcome.FINISHED and not late and finished.tpot_s <= finished.tpot_slo_s
+        if track is not None and in_time:
+            track.finished_in_time(now_s, finished.output_tokens)

@@ -1,0 +1,119 @@
+import random
+from math import isclose
+from statistics import fmean, pstdev
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.qos.arrivals import ArrivalProcess
+from services.qos.ring import Ring
+from services.qos.shares import OTHER, Share, Shares, merged_shares, share_views
+from services.qos.statistics import (
+    HISTOGRAM_BUCKETS,
+    LatencySketch,
+    Moments,
+    histogram_bucket,
+    jain_index,
+    merged_moments,
+    merged_sketch,
+    relative_slope,
+)
+
+
+@given(st.lists(st.floats(0.1, 1e5), min_size=2, max_size=60), st.integers(1, 5))
+def test_merged_moments_are_those_of_the_whole(values: list[float], parts: int) -> None:
+    pieces = [Moments() for _ in range(parts)]
+    for i, value in enumerate(values):
+        pieces[i % parts].add(value)
+    whole = merged_moments(pieces)
+    assert isclose(whole.mean, fmean(values), rel_tol=1e-9)
+    assert isclose(whole.cv, pstdev(values) / fmean(values), rel_tol=1e-4, abs_tol=1e-5)
+
+
+def test_merged_sketch_is_within_two_percent_of_the_sorted_sample() -> None:
+    rng = random.Random(1)
+    values = [rng.lognormvariate(0.0, 1.0) for _ in range(5000)]
+    parts = [LatencySketch() for _ in range(7)]
+    for i, value in enumerate(values):
+        parts[i % 7].add(value)
+    tail = merged_sketch(parts).tail()
+    ordered = sorted(values)
+    assert tail.count == 5000
+    for got, q in ((tail.p50_s, 0.50), (tail.p95_s, 0.95), (tail.p99_s, 0.99)):
+        assert got == pytest.approx(ordered[int(q * 4999)], rel=0.02)
+
+
+def test_merging_leaves_the_parts_alone() -> None:
+    first, second = LatencySketch(), LatencySketch()
+    first.add(1.0)
+    second.add(2.0)
+    merged_sketch([first, second])
+    assert (first.tail().count, second.tail().count) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "index"),
+    [(0, 0), (1, 0), (64, 0), (65, 1), (128, 1), (129, 2), (256, 2), (65536, 10), (65537, 11), (10**7, 11)],
+)
+def test_histogram_buckets_are_powers_of_two_from_64(tokens: int, index: int) -> None:
+    assert histogram_bucket(tokens) == index < HISTOGRAM_BUCKETS
+
+
+def test_jain_index() -> None:
+    assert jain_index([5.0, 5.0, 5.0]) == pytest.approx(1.0)
+    assert jain_index([1.0, 0.0, 0.0, 0.0]) == pytest.approx(0.25)
+    assert jain_index([3.0]) == 1.0
+    assert jain_index([0.0, 0.0]) == 1.0
+
+
+def test_relative_slope() -> None:
+    assert relative_slope([(0.0, 10.0), (1.0, 11.0), (2.0, 12.0)], 1.0) == pytest.approx(1.0 / 11.0)
+    assert relative_slope([(0.0, 1.0), (1.0, 2.0)], 1.0) == 0.0
+    assert relative_slope([(0.0, 0.0), (1.0, 0.001), (2.0, 0.002)], 0.01) == pytest.approx(0.1)
+
+
+def test_ring_forgets_and_knows_what_time_it_stands_for() -> None:
+    ring: Ring[list[int]] = Ring(2.0, 0.5, list)
+    ring.at(10.0).append(1)
+    assert ring.span_s(10.1) == 0.5
+    ring.at(11.9).append(2)
+    assert [ago for ago, _ in ring.indexed(11.9)] == [3, 0]
+    assert ring.span_s(11.9) == pytest.approx(1.9)
+    assert ring.live(12.0) == [[2]]
+    assert ring.live(100.0) == []
+    assert 1.5 <= ring.span_s(100.3) <= 2.0
+
+
+def test_arrivals_of_several_gateways_are_put_in_order() -> None:
+    process = ArrivalProcess(60.0, 5.0, reorder_s=0.5)
+    times = [0.1 * i for i in range(100)]
+    for gateway in (0, 1):  # one gateway has the even arrivals, another the odd ones, each in batches
+        for batch in range(10):
+            for t in times[gateway::2][batch * 5 : batch * 5 + 5]:
+                process.offer(t, t)
+    process.settle(20.0)
+    assert process.cv(20.0) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_bursts_raise_cv_and_burstiness() -> None:
+    process = ArrivalProcess(60.0, 5.0, reorder_s=0.0)
+    for second in range(0, 40, 10):
+        for i in range(20):
+            process.offer(float(second), second + i * 0.001)
+        process.settle(second + 1.0)
+    assert process.burstiness(39.9) == pytest.approx(10.0, rel=0.05)
+    assert process.cv(39.9) > 3.0
+
+
+def test_shares_name_the_busiest_and_count_the_rest_together() -> None:
+    buckets = [Shares(2) for _ in range(3)]
+    for index, bucket in enumerate(buckets):
+        for n in range(40):  # far beyond the bound of 8 names a bucket
+            bucket.of(f"t{n}").offered += 10 if n == index else 1
+    totals = merged_shares(buckets)
+    rows = share_views(totals, 2)
+    assert [r.name for r in rows] == ["t0", "t1", OTHER]
+    assert sum(r.offered for r in rows) == 3 * (39 + 10)
+    assert len(totals) <= 3 * 8 + 1
+    assert share_views({"a": Share(offered=1)}, 2)[-1].name == "a"
