@@ -1,0 +1,298 @@
+"""The engine: vLLM V1's scheduler over a cost model. Who drives it asks when a step begins and says when it has ended.
+
+A step first decodes every running sequence, then goes on with prompts that are half computed, then admits from the
+waiting queue while the token budget lasts; where blocks run out, the last running sequence is preempted and computed
+anew later. A prompt's first token comes at the end of the step that completes its prefill.
+"""
+
+from collections.abc import Callable
+
+from services.engine.decode_group import DecodeGroup
+from services.engine.kv_cache import KvCache, PrefixMatch
+from services.engine.profile import EngineProfile
+from services.engine.sequence import AddResult, EngineRequest, Sequence, State
+from services.engine.step import EngineStats, FastForward, StepPlan, StepResult
+from services.engine.waiting import FcfsQueue, PriorityQueue, WaitingQueue
+
+NO_CAP = 1 << 30
+
+
+class EngineCore:
+    """One engine. Times are the driver's; the core adds nothing to them.
+
+    `waiting` replaces the queue order of the profile's policy. `gate` may hold back the head of the queue (it is asked
+    only when the engine is not empty).
+    """
+
+    def __init__(
+        self,
+        profile: EngineProfile,
+        *,
+        waiting: WaitingQueue | None = None,
+        gate: Callable[["EngineCore", Sequence], bool] | None = None,
+    ) -> None:
+        limits = profile.limits
+        self.profile = profile
+        self.kv = KvCache(limits.num_gpu_blocks, limits.block_size, limits.enable_prefix_caching)
+        self.running: dict[str, Sequence] = {}  # in the order of admission
+        self._by_priority = limits.scheduling_policy == "priority"
+        self.waiting: WaitingQueue = waiting or (PriorityQueue() if self._by_priority else FcfsQueue())
+        self._gate = gate
+        self._sequences: dict[str, Sequence] = {}
+        self._prefill: dict[str, Sequence] = {}  # running, prompt not yet computed
+        self._stalled: dict[str, Sequence] = {}  # decoding, but beyond b_token in this step; longest stalled first
+        self._decode = DecodeGroup(limits.block_size)
+        self._chunks: dict[str, Sequence] = {}  # whose prompts the step in flight computes
+        self._plan: StepPlan | None = None
+        self._running_cap = limits.max_num_seqs
+        self._decode_cap = NO_CAP
+        self._watermark_blocks = int(limits.watermark * limits.num_gpu_blocks)
+        self._added = 0
+        self._preemptions = 0
+        self._prompt_tokens = 0
+        self._generation_tokens = 0
+        self._prefix_queries = 0
+        self._prefix_hits = 0
+
+    def add(self, request: EngineRequest) -> AddResult:
+        """Queues a request. ValueError if its id is already here, or its prefix hashes exceed its prompt."""
+        limits = self.profile.limits
+        if request.id in self._sequences:
+            raise ValueError(f"request {request.id} is already in the engine")
+        if len(request.prefix_hashes) * limits.block_size > request.prompt_tokens:
+            raise ValueError(f"request {request.id} has prefix hashes beyond the full blocks of its prompt")
+        room = limits.max_model_len - request.prompt_tokens
+        if room < 1:
+            return AddResult.TOO_LONG
+        if limits.max_num_queued_reqs is not None and len(self.waiting) >= limits.max_num_queued_reqs:
+            return AddResult.QUEUE_FULL
+        seq = Sequence(request, self._added, min(request.output_tokens, room), request.prompt_tokens)
+        self._added += 1
+        self._sequences[request.id] = seq
+        self.waiting.push(seq)
+        return AddResult.ACCEPTED
+
+    def abort(self, request_id: str) -> bool:
+        """Ends a request and frees its blocks at once, also during a step. False if it is not here (any more)."""
+        seq = self._sequences.pop(request_id, None)
+        if seq is None:
+            return False
+        if seq.state is State.WAITING:
+            self.waiting.remove(seq)
+            self.kv.forget(seq)
+        else:
+            self._stop_running(seq)
+            self.kv.release(seq, keep=False)
+        seq.state = State.DONE
+        return True
+
+    def set_limits(self, n_run: int | None = None, b_token: int | None = None) -> None:
+        """Live caps on running sequences and on decode tokens per step; None lifts one.
+
+        Neither evicts what runs. Under `b_token` (at least 1) the decoding sequences take turns.
+        """
+        limit = self.profile.limits.max_num_seqs
+        self._running_cap = limit if n_run is None else max(0, min(n_run, limit))
+        self._decode_cap = NO_CAP if b_token is None else max(1, b_token)
+
+    def step_begin(self) -> StepPlan | None:
+        """Schedules a step, or None if there is nothing to do. RuntimeError if one is in flight."""
+        if self._plan is not None:
+            raise RuntimeError("the step in flight has not ended: call step_end first")
+        plan = StepPlan()
+        self._take_turns()
+        self._schedule_decode(plan)
+        self._schedule_prefill(plan)
+        if not plan.preempted:
+            self._admit(plan)
+        plan.decode_seqs = len(self._decode)
+        if plan.decode_seqs == 0 and not self._chunks:
+            self._decode.end()
+            return None
+        plan.context_tokens = self._decode.context_tokens
+        plan.duration_s = self.profile.cost.step_s(
+            plan.prefill_tokens, plan.decode_seqs, plan.context_tokens, plan.prefill_pairs
+        )
+        self._plan = plan
+        return plan
+
+    def step_end(self) -> StepResult:
+        """Ends the step in flight and hands out its tokens. RuntimeError if there is none."""
+        if self._plan is None:
+            raise RuntimeError("no step is in flight: call step_begin first")
+        self._plan = None
+        finished = self._decode.end()
+        first: list[str] = []
+        for seq in self._chunks.values():
+            if seq.context == seq.target:
+                first.append(seq.id)
+                self._first_token(seq, finished)
+        self._chunks.clear()
+        for seq in finished:
+            self._finish(seq)
+        done = [seq.id for seq in finished]
+        tokens = [*self._decode.members, *done]
+        self._generation_tokens += len(tokens)
+        return StepResult(tokens, first, done)
+
+    def fast_forward(self, now_s: float, until_s: float) -> FastForward:
+        """Runs, back to back from `now_s`, the steps that end before `until_s` and in which nothing but decoding
+        happens: nobody is admitted, finishes or is preempted. Equal to stepping; no step may be in flight.
+        """
+        if self._plan is not None or self._prefill or not self._decode.members or self._may_change():
+            return FastForward(0, now_s)
+        members = len(self._decode)
+        steps, end_s, blocks = self._decode.skip(now_s, until_s, self.profile.cost, self.kv.free)
+        self.kv.take(blocks)
+        self._generation_tokens += steps * members
+        return FastForward(steps, end_s)
+
+    def generated(self, request_id: str) -> int:
+        """Tokens a request has so far. KeyError if it is not here (any more)."""
+        seq = self._sequences[request_id]
+        return self._decode.generated(seq) if request_id in self._decode.members else seq.generated
+
+    def stats(self) -> EngineStats:
+        return EngineStats(
+            num_requests_running=len(self.running),
+            num_requests_waiting=len(self.waiting),
+            kv_cache_usage=1.0 - self.kv.free / self.kv.num_blocks,
+            num_preemptions=self._preemptions,
+            prompt_tokens=self._prompt_tokens,
+            generation_tokens=self._generation_tokens,
+            prefix_cache_queries=self._prefix_queries,
+            prefix_cache_hits=self._prefix_hits,
+        )
+
+    def _take_turns(self) -> None:
+        """Fills the decode group up to b_token; those longest in it make room for those longest stalled."""
+        group, stalled = self._decode, self._stalled
+        cap = self._decode_cap
+        if not stalled and len(group) <= cap:
+            return
+        waiting_turn = list(stalled.values())
+        excess = max(0, len(group) + min(len(waiting_turn), cap) - cap)
+        for seq in list(group.members.values())[:excess]:
+            group.leave(seq)
+            stalled[seq.id] = seq
+        for seq in waiting_turn[: cap - len(group)]:
+            del stalled[seq.id]
+            group.join(seq)
+
+    def _schedule_decode(self, plan: StepPlan) -> None:
+        group = self._decode
+        needed = group.blocks_needed()
+        while self.kv.free < needed:
+            self._preempt(self._victim(), plan)
+            needed = group.blocks_needed()
+        self.kv.take(needed)
+        group.begin()
+
+    def _schedule_prefill(self, plan: StepPlan) -> None:
+        """Goes on with what is half computed: one prompt at most, since only the end of the budget cuts a prompt."""
+        for seq in list(self._prefill.values()):
+            chunk = min(seq.target - seq.context, self._budget(plan))
+            while seq.state is State.PREFILL and self._blocks_for(seq, chunk) > self.kv.free:
+                self._preempt(self._victim(), plan)
+            if seq.state is State.PREFILL and chunk > 0:
+                self._compute(seq, chunk, plan)
+
+    def _admit(self, plan: StepPlan) -> None:
+        """Starts waiting sequences while cap, budget and memory allow."""
+        while len(self.running) < self._running_cap and (budget := self._budget(plan)) > 0:
+            seq = self.waiting.peek()
+            match = self._fitting(seq, budget) if seq is not None else None
+            if seq is None or match is None:
+                break
+            self.waiting.pop()
+            self.kv.take_up(seq, match)
+            seq.context = match.blocks * self.kv.block_size
+            seq.state = State.PREFILL
+            self.running[seq.id] = self._prefill[seq.id] = seq
+            plan.admitted.append(seq.id)
+            if seq.generated == 0:
+                self._prefix_queries += seq.target
+                self._prefix_hits += seq.context
+            self._compute(seq, min(seq.target - seq.context, budget), plan)
+
+    def _fitting(self, seq: Sequence, budget: int) -> PrefixMatch | None:
+        """The cached prefix of a waiting sequence whose next chunk fits beside what runs, else None.
+
+        An empty engine takes anything: alone, every accepted request fits.
+        """
+        match = self.kv.match(seq)
+        context = match.blocks * self.kv.block_size
+        chunk = min(seq.target - context, budget)
+        needed = self.kv.blocks_of(context + chunk) - match.blocks + match.free
+        if not self.running:
+            return match
+        if needed > self.kv.free - self._watermark_blocks:
+            return None
+        return match if self._gate is None or self._gate(self, seq) else None
+
+    def _may_change(self) -> bool:
+        """Whether the next steps could admit, or rotate, without anything finishing first."""
+        if self._stalled or len(self._decode) > self._decode_cap:
+            return True
+        budget = self.profile.limits.max_num_batched_tokens - len(self._decode)
+        if len(self.running) >= self._running_cap or budget == 0:
+            return False
+        head = self.waiting.peek()
+        return head is not None and (self._gate is not None or self._fitting(head, budget) is not None)
+
+    def _budget(self, plan: StepPlan) -> int:
+        return self.profile.limits.max_num_batched_tokens - len(self._decode) - plan.prefill_tokens
+
+    def _blocks_for(self, seq: Sequence, chunk: int) -> int:
+        return self.kv.blocks_of(seq.context + chunk) - self.kv.blocks_of(seq.context)
+
+    def _compute(self, seq: Sequence, chunk: int, plan: StepPlan) -> None:
+        """Puts a prefill chunk into the step; its blocks are there."""
+        self.kv.take(self._blocks_for(seq, chunk))
+        self._chunks[seq.id] = seq
+        plan.prefill_tokens += chunk
+        plan.prefill_pairs += chunk * (seq.context + chunk / 2)
+        seq.context += chunk
+        self.kv.enter(seq)
+
+    def _first_token(self, seq: Sequence, finished: list[Sequence]) -> None:
+        del self._prefill[seq.id]
+        if seq.generated == 0:
+            self._prompt_tokens += seq.request.prompt_tokens
+        seq.generated += 1
+        seq.state = State.DECODE
+        if seq.generated == seq.output_tokens:
+            finished.append(seq)
+        else:
+            self._decode.join(seq)
+
+    def _finish(self, seq: Sequence) -> None:
+        del self.running[seq.id]
+        del self._sequences[seq.id]
+        self.kv.release(seq, keep=False)
+        seq.state = State.DONE
+
+    def _victim(self) -> Sequence:
+        """Who is preempted: the last admitted; under the priority policy the one of least priority."""
+        if self._by_priority:
+            return max(self.running.values(), key=lambda seq: (seq.request.priority, seq.order))
+        return next(reversed(self.running.values()))
+
+    def _preempt(self, seq: Sequence, plan: StepPlan) -> None:
+        self._stop_running(seq)
+        self.kv.release(seq, keep=True)
+        seq.target = seq.request.prompt_tokens + seq.generated
+        seq.context = 0
+        seq.state = State.WAITING
+        self.waiting.push_back_in(seq)
+        self._preemptions += 1
+        plan.preempted.append(seq.id)
+
+    def _stop_running(self, seq: Sequence) -> None:
+        """Takes a sequence out of `running` and out of wherever else it is."""
+        del self.running[seq.id]
+        if seq.state is State.PREFILL:
+            del self._prefill[seq.id]
+            self._chunks.pop(seq.id, None)
+        elif self._stalled.pop(seq.id, None) is None:
+            self._decode.leave(seq)

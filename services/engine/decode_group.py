@@ -1,0 +1,94 @@
+"""The sequences that decode, advanced all at once: a step costs the same for 2 and for 200 of them.
+
+Every member gains one KV slot when a step begins and one token when it ends, so what a member has is a constant plus
+the group's count of begun or ended steps. Which steps need new blocks repeats every `block_size` steps, and the step
+in which a member finishes is known when it joins.
+"""
+
+from services.engine.profile import CostModel
+from services.engine.sequence import Sequence
+
+
+class DecodeGroup:
+    """Members by id, in joining order. Join between steps only; leave at any time."""
+
+    def __init__(self, block_size: int) -> None:
+        self.members: dict[str, Sequence] = {}
+        self._block_size = block_size
+        self._begun = 0
+        self._ended = 0
+        self._base: dict[str, tuple[int, int]] = {}  # id -> (context, generated) minus (begun, ended)
+        self._context_base = 0
+        self._phases = [0] * block_size  # members that need a block in steps with begun % block_size == index
+        self._finishing: dict[int, dict[str, Sequence]] = {}  # ended -> members whose last token that step gives
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def join(self, seq: Sequence) -> None:
+        context, generated = seq.context - self._begun, seq.generated - self._ended
+        self.members[seq.id] = seq
+        self._base[seq.id] = (context, generated)
+        self._context_base += context
+        self._phases[(1 - context) % self._block_size] += 1
+        self._finishing.setdefault(seq.output_tokens - generated, {})[seq.id] = seq
+
+    def leave(self, seq: Sequence) -> None:
+        """Writes the sequence's context and tokens back to it."""
+        del self.members[seq.id]
+        context, generated = self._base.pop(seq.id)
+        self._context_base -= context
+        self._phases[(1 - context) % self._block_size] -= 1
+        finish = seq.output_tokens - generated
+        last = self._finishing[finish]
+        del last[seq.id]
+        if not last:
+            del self._finishing[finish]
+        seq.context, seq.generated = context + self._begun, generated + self._ended
+
+    def generated(self, seq: Sequence) -> int:
+        return self._base[seq.id][1] + self._ended
+
+    @property
+    def context_tokens(self) -> int:
+        """Summed over the members; during a step with the tokens being computed."""
+        return self._context_base + len(self.members) * self._begun
+
+    def blocks_needed(self) -> int:
+        """New blocks the next step takes."""
+        return self._phases[(self._begun + 1) % self._block_size]
+
+    def begin(self) -> None:
+        self._begun += 1
+
+    def end(self) -> list[Sequence]:
+        """Ends the step; the members with their last token leave and are returned."""
+        self._ended += 1
+        finished = list(self._finishing.get(self._ended, {}).values())
+        for seq in finished:
+            self.leave(seq)
+        return finished
+
+    def skip(self, now_s: float, until_s: float, cost: CostModel, free_blocks: int) -> tuple[int, float, int]:
+        """Steps, back to back, that end before `until_s`, finish no member and fit `free_blocks`.
+
+        Returns (steps, end of the last, blocks they take). The end is summed step by step in the order in which
+        single steps sum it, so that it is the same float.
+        """
+        seqs = len(self.members)
+        most = min(self._finishing) - self._ended - 1 if self._finishing else 0
+        fixed_s = cost.c0_s + cost.c_d_s * seqs
+        per_context_s, size, phases = cost.c_k_s, self._block_size, self._phases
+        context, begun = self.context_tokens, self._begun
+        steps = blocks = 0
+        while steps < most:
+            context += seqs
+            end_s = now_s + (fixed_s + per_context_s * context)
+            taken = blocks + phases[(begun + steps + 1) % size]
+            if end_s >= until_s or taken > free_blocks:
+                break
+            now_s, blocks = end_s, taken
+            steps += 1
+        self._begun += steps
+        self._ended += steps
+        return steps, now_s, blocks

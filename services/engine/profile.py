@@ -1,0 +1,139 @@
+"""Engine profiles: what a step costs and how much fits. They stand in `profiles.yaml`."""
+
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
+
+import yaml
+
+SchedulingPolicy = Literal["fcfs", "priority"]
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """Seconds of one engine step (DESIGN §5.7):
+
+    t_step = c0 + c_p * prefill_tokens + c_d * decode_seqs + c_k * context_tokens + c_pp * prefill_pairs
+
+    `context_tokens` is summed over the decoding sequences, each with the token being computed. `prefill_pairs` is the
+    attention work of a prefill chunk, chunk * (context before it + chunk / 2); its sum over the chunks of a prompt
+    does not depend on how it was cut.
+    """
+
+    c0_s: float
+    c_p_s: float
+    c_d_s: float
+    c_k_s: float
+    c_pp_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            if not 0.0 <= getattr(self, f.name) < float("inf"):
+                raise ValueError(f"{f.name} must be a finite number of seconds, 0 or more")
+        if self.c0_s <= 0.0:
+            raise ValueError("c0_s must be above 0: a step that takes no time never ends")
+
+    def step_s(self, prefill_tokens: int, decode_seqs: int, context_tokens: int, prefill_pairs: float) -> float:
+        return (
+            self.c0_s
+            + self.c_p_s * prefill_tokens
+            + self.c_d_s * decode_seqs
+            + self.c_k_s * context_tokens
+            + self.c_pp_s * prefill_pairs
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """vLLM's flags of the same names. `watermark` is the share of blocks that admission leaves free."""
+
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 2048
+    block_size: int = 16
+    num_gpu_blocks: int = 4096
+    max_model_len: int = 32768
+    enable_prefix_caching: bool = True
+    watermark: float = 0.0
+    max_num_queued_reqs: int | None = None
+    scheduling_policy: SchedulingPolicy = "fcfs"
+
+    def __post_init__(self) -> None:
+        for name in ("max_num_seqs", "max_num_batched_tokens", "block_size", "num_gpu_blocks", "max_model_len"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1")
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ValueError("max_num_batched_tokens must be at least max_num_seqs: raise it or lower max_num_seqs")
+        if self.num_gpu_blocks * self.block_size < self.max_model_len:
+            raise ValueError(
+                f"max_model_len {self.max_model_len} needs more than the KV cache of {self.num_gpu_blocks} blocks of "
+                f"{self.block_size}: lower max_model_len or raise num_gpu_blocks"
+            )
+        if not 0.0 <= self.watermark < 1.0:
+            raise ValueError("watermark must be in [0, 1)")
+        if self.max_num_queued_reqs is not None and self.max_num_queued_reqs < 0:
+            raise ValueError("max_num_queued_reqs must be 0 or more")
+        if self.scheduling_policy not in ("fcfs", "priority"):
+            raise ValueError("scheduling_policy must be fcfs or priority")
+
+
+@dataclass(frozen=True, slots=True)
+class FitError:
+    """How well the cost model reproduces what it was fitted to; relative errors as shares."""
+
+    points: int
+    prefill_mean: float
+    prefill_p90: float
+    decode_mean: float
+    decode_p90: float
+
+
+@dataclass(frozen=True, slots=True)
+class EngineProfile:
+    """One engine: cost model, limits, where the figures come from, and their fit error (None if chosen, not fitted)."""
+
+    name: str
+    cost: CostModel
+    limits: EngineLimits = field(default_factory=EngineLimits)
+    source: str = ""
+    fit: FitError | None = None
+
+    def with_limits(self, **overrides: Any) -> "EngineProfile":
+        """The same engine started with other flags. ValueError if they cannot go together."""
+        return replace(self, limits=replace(self.limits, **overrides))
+
+
+def parse_profiles(text: str) -> dict[str, EngineProfile]:
+    """Profiles of a YAML text `{name: {source, cost, limits, fit}}`. ValueError names the profile and the reason."""
+    document = yaml.safe_load(text)
+    if not isinstance(document, dict):
+        raise ValueError("a profile file maps profile names to {source, cost, limits, fit}")
+    return {str(name): _profile(str(name), body) for name, body in document.items()}
+
+
+def _profile(name: str, body: Any) -> EngineProfile:
+    try:
+        fit = body.get("fit")
+        return EngineProfile(
+            name=name,
+            cost=CostModel(**{key: float(value) for key, value in body["cost"].items()}),
+            limits=EngineLimits(**body.get("limits", {})),
+            source=str(body.get("source", "")),
+            fit=FitError(**fit) if fit else None,
+        )
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
+        raise ValueError(f"profile {name!r}: {error}") from error
+
+
+@cache
+def builtin_profiles() -> dict[str, EngineProfile]:
+    """The profiles that come with the package."""
+    return parse_profiles((files("services.engine") / "profiles.yaml").read_text(encoding="utf-8"))
+
+
+def builtin_profile(name: str) -> EngineProfile:
+    """ValueError lists the names there are."""
+    profiles = builtin_profiles()
+    if name not in profiles:
+        raise ValueError(f"no engine profile {name!r}; there are: {', '.join(sorted(profiles))}")
+    return profiles[name]

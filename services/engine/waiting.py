@@ -1,0 +1,79 @@
+"""Orders of the waiting queue."""
+
+from collections import OrderedDict
+from heapq import heappop, heappush
+from typing import Protocol
+
+from services.engine.sequence import Sequence
+
+
+class WaitingQueue(Protocol):
+    """The engine's queue. `push_back_in` takes a preempted sequence back."""
+
+    def push(self, seq: Sequence) -> None: ...
+    def push_back_in(self, seq: Sequence) -> None: ...
+    def peek(self) -> Sequence | None: ...
+    def pop(self) -> Sequence: ...
+    def remove(self, seq: Sequence) -> None: ...
+    def __len__(self) -> int: ...
+
+
+class FcfsQueue:
+    """First come, first served; a preempted sequence goes to the head. All operations O(1)."""
+
+    def __init__(self) -> None:
+        self._queue: OrderedDict[str, Sequence] = OrderedDict()
+
+    def push(self, seq: Sequence) -> None:
+        self._queue[seq.id] = seq
+
+    def push_back_in(self, seq: Sequence) -> None:
+        self._queue[seq.id] = seq
+        self._queue.move_to_end(seq.id, last=False)
+
+    def peek(self) -> Sequence | None:
+        return next(iter(self._queue.values()), None)
+
+    def pop(self) -> Sequence:
+        return self._queue.popitem(last=False)[1]
+
+    def remove(self, seq: Sequence) -> None:
+        del self._queue[seq.id]
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+
+class PriorityQueue:
+    """By (priority, arrival), lower first; a preempted sequence keeps its place. O(log n), removal is lazy."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Sequence]] = []
+        self._live: dict[str, Sequence] = {}
+
+    def push(self, seq: Sequence) -> None:
+        heappush(self._heap, (seq.request.priority, seq.order, seq))
+        self._live[seq.id] = seq
+
+    push_back_in = push
+
+    def peek(self) -> Sequence | None:
+        while self._heap and self._live.get(self._heap[0][2].id) is not self._heap[0][2]:
+            heappop(self._heap)
+        return self._heap[0][2] if self._heap else None
+
+    def pop(self) -> Sequence:
+        seq = self.peek()
+        if seq is None:
+            raise IndexError("pop from an empty queue")
+        heappop(self._heap)
+        del self._live[seq.id]
+        return seq
+
+    def remove(self, seq: Sequence) -> None:
+        del self._live[seq.id]
+        if len(self._heap) > 2 * len(self._live) + 64:  # keep what was removed lazily from piling up
+            self._heap = sorted(entry for entry in self._heap if self._live.get(entry[2].id) is entry[2])
+
+    def __len__(self) -> int:
+        return len(self._live)
