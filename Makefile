@@ -1,0 +1,84 @@
+# `make run` and `make test` set everything up by themselves; `make help` lists the rest.
+SHELL := /bin/bash
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# A venv without byte code starts every process several times slower.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help run run-compare up test unit e2e chaos fmt lint type layers protos protos-check docs docs-check bench \
+	bench-smoke bench-hop presubmit clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/' | sort
+
+$(STAMP): pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.11 or newer, or set PYTHON=..."; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) ..."
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+run: $(STAMP) ## start the mesh, replay 60 s of a bursty trace through it and straight at its engines, compare
+	$(BIN)/hmas compare $(if $(TRACE),--trace $(TRACE)) $(ARGS)
+
+run-compare: $(STAMP) ## find the direct capacity, then compare at 1.4 and 0.5 times it, three seeds
+	$(BIN)/hmas compare --capacity --json out/run-compare.json $(if $(TRACE),--trace $(TRACE)) $(ARGS)
+
+up: $(STAMP) ## start the embedded mesh and leave it running (Ctrl-C ends it)
+	$(BIN)/hmas up $(ARGS)
+
+test: $(STAMP) lint type layers protos-check docs-check unit e2e chaos ## everything that must pass, under 15 minutes
+
+unit: $(STAMP)
+	$(BIN)/python -m pytest -q -m "not e2e and not chaos and not engines"
+
+e2e: $(STAMP)
+	$(BIN)/python -m pytest -q -m e2e
+
+chaos: $(STAMP)
+	$(BIN)/python -m pytest -q -m chaos
+
+fmt: $(STAMP) ## format and sort imports
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+type: $(STAMP)
+	$(BIN)/mypy
+
+layers: $(STAMP)
+	$(BIN)/lint-imports
+
+protos: $(STAMP) ## generate services/wire/v1 from protos/
+	$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=. --pyi_out=. --grpc_python_out=. protos/services/wire/v1/*.proto
+
+protos-check: $(STAMP)
+	@tmp=$$(mktemp -d) && $(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=$$tmp --pyi_out=$$tmp \
+	  --grpc_python_out=$$tmp protos/services/wire/v1/*.proto && \
+	diff -rq -x __init__.py -x __pycache__ $$tmp/services/wire/v1 services/wire/v1 && rm -r $$tmp || \
+	{ echo "generated code is stale: run 'make protos'"; exit 1; }
+
+docs: $(STAMP) ## write the generated pages: settings, subjects
+	$(BIN)/python -m services.mesh.pages
+
+docs-check: $(STAMP)
+	$(BIN)/python -m services.mesh.pages --check
+
+bench: $(STAMP) ## hot paths, each as a ratio to a baseline of the same run
+	$(BIN)/python -m benchmarks.run --json out/bench.json
+
+bench-smoke: $(STAMP)
+	$(BIN)/python -m benchmarks.run --smoke
+
+bench-hop: $(STAMP) ## the price of the hop, beside other relays (PEERS=1: also LiteLLM and sglang-router)
+	$(BIN)/python -m benchmarks.hop --json out/bench-hop.json $(if $(PEERS),--peers)
+
+presubmit: fmt test bench-smoke ## before sending a change
+
+clean:
+	rm -rf out .hmas build dist
