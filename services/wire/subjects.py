@@ -37,6 +37,10 @@ def control_tuple(worker: str) -> str:
     return f"{PREFIX}.control.tuple.{token(worker)}"
 
 
+def control_pin(pool: str) -> str:
+    return f"{PREFIX}.control.pin.{token(pool)}"
+
+
 def registry(worker: str) -> str:
     return f"{PREFIX}.registry.{token(worker)}"
 
@@ -49,6 +53,7 @@ ALL_SHORT = f"{PREFIX}.qos.short.*"
 ALL_LONG = f"{PREFIX}.qos.long.*"
 ALL_TOPOLOGIES = f"{PREFIX}.control.topology.*"
 ALL_TUPLES = f"{PREFIX}.control.tuple.*"
+ALL_PINS = f"{PREFIX}.control.pin.*"
 ALL_WORKERS = f"{PREFIX}.registry.*"
 
 
@@ -90,6 +95,7 @@ SUBJECTS: tuple[Subject, ...] = (
             "on decision, repeated every valid_for_s / 3"),
     Subject(f"{PREFIX}.control.tuple.<worker>", "ControlTuple", "statera", "worker",
             "on change, repeated every valid_for_s / 3"),
+    Subject(f"{PREFIX}.control.pin.<pool>", "Pin", "`hmas pin`", "meta", "on command; kept in the bucket"),
     Subject(f"{PREFIX}.registry.<worker>", "WorkerHeartbeat", "worker", "gateway, qos, statera, meta", "1 s"),
     Subject(AUDIT, "AuditRecord", "meta, statera", f"JetStream stream {AUDIT_STREAM}", "on decision"),
     Subject(QUERY_WHY, "WhyRequest, WhyReply", "`hmas why`", "gateways", "request-reply"),

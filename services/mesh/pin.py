@@ -1,0 +1,17 @@
+"""`hmas pin`: an operator's override of the topology, kept in the bucket until lifted."""
+
+import getpass
+
+from services.contracts.control import Pin, TopologyName
+from services.mesh.client import connected
+from services.runtime.bus import Bus
+from services.wire.subjects import control_pin, pin_key
+
+
+async def set_pin(bus: Bus, pool: str, topology: TopologyName | None) -> Pin:
+    """Stores the pin and tells the meta controller at once. Raises BucketUnavailable, MeshUnreachable."""
+    pin = Pin(pool, topology, by=getpass.getuser())
+    async with connected(bus) as bucket:
+        await bucket.put(pin_key(pool), pin)
+        bus.publish(control_pin(pool), pin)
+    return pin
