@@ -1,0 +1,84 @@
+"""What `hmas top` knows: the newest value of each subject, and the last changes of topology and control tuple."""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from services.contracts.control import AuditRecord, ControlTuple, TopologyDecision
+from services.contracts.registry import WORKER_LOST_AFTER_S, WorkerHeartbeat
+from services.contracts.telemetry import WorkerTelemetry
+from services.contracts.views import VLong, VShort
+
+CHANGES_KEPT = 12
+MAX_WORKERS = 512
+
+
+@dataclass(slots=True)
+class WorkerRow:
+    """The newest of one worker. `heard_s` is when its last heartbeat came, on the local clock."""
+
+    heartbeat: WorkerHeartbeat | None = None
+    telemetry: WorkerTelemetry | None = None
+    control: ControlTuple | None = None
+    heard_s: float = 0.0
+
+    def lost(self, now_s: float) -> bool:
+        return now_s - self.heard_s > WORKER_LOST_AFTER_S
+
+
+@dataclass(slots=True)
+class TopModel:
+    """Feed it values as they arrive; at most `MAX_WORKERS` workers are kept."""
+
+    workers: dict[str, WorkerRow] = field(default_factory=dict)
+    short: dict[str, VShort] = field(default_factory=dict)
+    long: dict[str, VLong] = field(default_factory=dict)
+    decisions: dict[str, TopologyDecision] = field(default_factory=dict)
+    changes: deque[tuple[float, str, str]] = field(default_factory=lambda: deque(maxlen=CHANGES_KEPT))
+
+    def hear(
+        self,
+        now_s: float,
+        value: WorkerHeartbeat | WorkerTelemetry | VShort | VLong | TopologyDecision | ControlTuple | AuditRecord,
+    ) -> None:
+        match value:
+            case WorkerHeartbeat():
+                row = self._row(value.worker)
+                row.heartbeat, row.heard_s = value, now_s
+            case WorkerTelemetry():
+                self._row(value.worker).telemetry = value
+            case VShort():
+                self.short[value.pool] = value
+            case VLong():
+                self.long[value.pool] = value
+            case TopologyDecision():
+                self._hear_decision(now_s, value)
+            case ControlTuple():
+                self._hear_tuple(now_s, value)
+            case AuditRecord():
+                if value.kind not in ("decided", "tuple"):  # those are seen as the change they make
+                    self.changes.append((now_s, value.pool, f"{value.kind}: {value.decision} ({value.reason})"))
+
+    def _row(self, worker: str) -> WorkerRow:
+        if worker not in self.workers and len(self.workers) >= MAX_WORKERS:
+            oldest = min(self.workers, key=lambda name: self.workers[name].heard_s)
+            del self.workers[oldest]
+        return self.workers.setdefault(worker, WorkerRow())
+
+    def _hear_decision(self, now_s: float, decision: TopologyDecision) -> None:
+        before = self.decisions.get(decision.pool)
+        self.decisions[decision.pool] = decision
+        if before is None or (before.topology, before.bypass) != (decision.topology, decision.bypass):
+            was = f"{before.topology} → " if before else ""
+            mark = " BYPASS" if decision.bypass else ""
+            text = f"topology {was}{decision.topology}{mark} by {decision.selector}: {decision.reason}"
+            self.changes.append((now_s, decision.pool, text))
+
+    def _hear_tuple(self, now_s: float, control: ControlTuple) -> None:
+        row = self._row(control.worker)
+        before = {e.engine: e for e in row.control.engines} if row.control else {}
+        row.control = control
+        for engine in control.engines:
+            old = before.get(engine.engine)
+            if old is not None and (old.n_run, old.b_token) != (engine.n_run, engine.b_token):
+                text = f"{engine.engine}: N_run {old.n_run} → {engine.n_run}, B_token {old.b_token} → {engine.b_token}"
+                self.changes.append((now_s, control.worker, text))
