@@ -6,6 +6,7 @@ anew later. A prompt's first token comes at the end of the step that completes i
 """
 
 from collections.abc import Callable
+from math import inf
 
 from services.engine.decode_group import DecodeGroup
 from services.engine.kv_cache import KvCache, PrefixMatch
@@ -139,13 +140,16 @@ class EngineCore:
         """Runs, back to back from `now_s`, the steps that end before `until_s` and in which nothing but decoding
         happens: nobody is admitted, finishes or is preempted. Equal to stepping; no step may be in flight.
         """
-        if self._plan is not None or self._prefill or not self._decode.members or self._may_change():
-            return FastForward(0, now_s)
-        members = len(self._decode)
-        steps, end_s, blocks = self._decode.skip(now_s, until_s, self.profile.cost, self.kv.free)
+        steps, end_s, blocks = self._look_ahead(now_s, until_s)
+        self._decode.skip(steps)
         self.kv.take(blocks)
-        self._generation_tokens += steps * members
+        self._generation_tokens += steps * len(self._decode)
         return FastForward(steps, end_s)
+
+    def quiet_until(self, now_s: float) -> float:
+        """When the last of the steps ends that `fast_forward` would run if nothing came in between; `now_s` if it
+        would run none. Changes nothing."""
+        return self._look_ahead(now_s, inf)[1]
 
     def generated(self, request_id: str) -> int:
         """Tokens a request has so far. KeyError if it is not here (any more)."""
@@ -163,6 +167,12 @@ class EngineCore:
             prefix_cache_queries=self._prefix_queries,
             prefix_cache_hits=self._prefix_hits,
         )
+
+    def _look_ahead(self, now_s: float, until_s: float) -> tuple[int, float, int]:
+        """Quiet steps that end before `until_s`: their number, the end of the last, the blocks they take."""
+        if self._plan is not None or self._prefill or not self._decode.members or self._may_change():
+            return 0, now_s, 0
+        return self._decode.look_ahead(now_s, until_s, self.profile.cost, self.kv.free)
 
     def _take_turns(self) -> None:
         """Fills the decode group up to b_token; those longest in it make room for those longest stalled."""

@@ -69,8 +69,8 @@ class DecodeGroup:
             self.leave(seq)
         return finished
 
-    def skip(self, now_s: float, until_s: float, cost: CostModel, free_blocks: int) -> tuple[int, float, int]:
-        """Steps, back to back, that end before `until_s`, finish no member and fit `free_blocks`.
+    def look_ahead(self, now_s: float, until_s: float, cost: CostModel, free_blocks: int) -> tuple[int, float, int]:
+        """Steps, back to back, that end before `until_s`, finish no member and fit `free_blocks`; changes nothing.
 
         Returns (steps, end of the last, blocks they take). The end is summed step by step in the order in which
         single steps sum it, so that it is the same float.
@@ -89,6 +89,9 @@ class DecodeGroup:
                 break
             now_s, blocks = end_s, taken
             steps += 1
+        return steps, now_s, blocks
+
+    def skip(self, steps: int) -> None:
+        """Takes `steps` steps that were looked ahead."""
         self._begun += steps
         self._ended += steps
-        return steps, now_s, blocks
