@@ -1,0 +1,55 @@
+"""`hmas up`: the embedded mesh in the foreground."""
+
+import asyncio
+import signal
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from services.mesh.options import MeshOptions
+from services.mesh.supervisor import Mesh
+
+
+def _picture(mesh: Mesh) -> Table:
+    table = Table(show_header=False, box=None, pad_edge=False)
+    state = mesh.plan.state({})
+    table.add_row("API", f"{state.gateway_url}/v1", f"model {state.pool}")
+    for url in state.engine_urls:
+        table.add_row("engine", url)
+    table.add_row("NATS", state.nats_url)
+    for name, url in sorted(state.ops_urls.items()):
+        table.add_row("metrics", f"{url}/metrics", name)
+    table.add_row("logs", str(mesh.options.data_dir / "logs"))
+    return table
+
+
+async def serve(options: MeshOptions, console: Console) -> int:
+    """Serves until SIGINT or SIGTERM; 0 after a clean stop. Raises MeshFailed, NatsBinaryMissing."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+
+    def alarm(name: str, line: str) -> None:
+        console.print(Text.assemble((f"{name:<14}", "dim"), line.strip()), soft_wrap=True)
+
+    with console.status("starting the mesh ..."):
+        mesh = Mesh(options, alarm)
+        starting = asyncio.ensure_future(mesh.__aenter__())
+        interrupted = asyncio.ensure_future(stop.wait())
+        await asyncio.wait([starting, interrupted], return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            return 130
+        interrupted.cancel()
+        starting.result()
+    console.print(_picture(mesh))
+    console.print("watch it with `hmas top`; Ctrl-C stops it", style="dim")
+    try:
+        await stop.wait()
+    finally:
+        with console.status("stopping ..."):
+            await mesh.stop()
+    return 0
