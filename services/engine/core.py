@@ -22,7 +22,8 @@ class EngineCore:
     """One engine. Times are the driver's; the core adds nothing to them.
 
     `waiting` replaces the queue order of the profile's policy. `gate` may hold back the head of the queue (it is asked
-    only when the engine is not empty).
+    only when the engine is not empty). `separate_prefill`: a step computes prompts or decodes, prompts first (SGLang's
+    default), instead of both.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class EngineCore:
         *,
         waiting: WaitingQueue | None = None,
         gate: Callable[["EngineCore", Sequence], bool] | None = None,
+        separate_prefill: bool = False,
     ) -> None:
         limits = profile.limits
         self.profile = profile
@@ -39,6 +41,8 @@ class EngineCore:
         self._by_priority = limits.scheduling_policy == "priority"
         self.waiting: WaitingQueue = waiting or (PriorityQueue() if self._by_priority else FcfsQueue())
         self._gate = gate
+        self._separate = separate_prefill
+        self._decoding = True  # whether the step in flight decodes
         self._sequences: dict[str, Sequence] = {}
         self._prefill: dict[str, Sequence] = {}  # running, prompt not yet computed
         self._stalled: dict[str, Sequence] = {}  # decoding, but beyond b_token in this step; longest stalled first
@@ -102,15 +106,20 @@ class EngineCore:
             raise RuntimeError("the step in flight has not ended: call step_end first")
         plan = StepPlan()
         self._take_turns()
-        self._schedule_decode(plan)
+        self._decoding = not self._separate
+        if self._decoding:
+            self._schedule_decode(plan)
         self._schedule_prefill(plan)
         if not plan.preempted:
             self._admit(plan)
-        plan.decode_seqs = len(self._decode)
+        if self._separate and not self._chunks:
+            self._decoding = True
+            self._schedule_decode(plan)
+        plan.decode_seqs = len(self._decode) if self._decoding else 0
         if plan.decode_seqs == 0 and not self._chunks:
             self._decode.end()
             return None
-        plan.context_tokens = self._decode.context_tokens
+        plan.context_tokens = self._decode.context_tokens if self._decoding else 0
         plan.duration_s = self.profile.cost.step_s(
             plan.prefill_tokens, plan.decode_seqs, plan.context_tokens, plan.prefill_pairs
         )
@@ -122,7 +131,8 @@ class EngineCore:
         if self._plan is None:
             raise RuntimeError("no step is in flight: call step_begin first")
         self._plan = None
-        finished = self._decode.end()
+        finished = self._decode.end() if self._decoding else []
+        decoded = [*self._decode.members] if self._decoding else []
         first: list[str] = []
         for seq in self._chunks.values():
             if seq.context == seq.target:
@@ -132,7 +142,7 @@ class EngineCore:
         for seq in finished:
             self._finish(seq)
         done = [seq.id for seq in finished]
-        tokens = [*self._decode.members, *done]
+        tokens = [*decoded, *first, *(seq for seq in done if seq not in first)] if first else decoded + done
         self._generation_tokens += len(tokens)
         return StepResult(tokens, first, done)
 
@@ -244,14 +254,15 @@ class EngineCore:
         """Whether the next steps could admit, or rotate, without anything finishing first."""
         if self._stalled or len(self._decode) > self._decode_cap:
             return True
-        budget = self.profile.limits.max_num_batched_tokens - len(self._decode)
+        budget = self.profile.limits.max_num_batched_tokens - (0 if self._separate else len(self._decode))
         if len(self.running) >= self._running_cap or budget == 0:
             return False
         head = self.waiting.peek()
         return head is not None and (self._gate is not None or self._fitting(head, budget) is not None)
 
     def _budget(self, plan: StepPlan) -> int:
-        return self.profile.limits.max_num_batched_tokens - len(self._decode) - plan.prefill_tokens
+        decodes = len(self._decode) if self._decoding else 0
+        return self.profile.limits.max_num_batched_tokens - decodes - plan.prefill_tokens
 
     def _blocks_for(self, seq: Sequence, chunk: int) -> int:
         return self.kv.blocks_of(seq.context + chunk) - self.kv.blocks_of(seq.context)
