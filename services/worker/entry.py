@@ -1,0 +1,142 @@
+"""A request inside the worker: what the queue orders by, what the fence reserves for, how far it got."""
+
+from enum import Enum
+
+from services.contracts.request import Annotation, Request, Slo
+from services.worker.prior import Estimate
+
+INPUT_WEIGHT = 1.0
+OUTPUT_WEIGHT = 2.0
+
+
+def service_tokens(prompt_tokens: int, output_tokens: float) -> float:
+    """Service received, in weighted tokens: input + 2 output, the weights of ESG (H-MAS Eq. 6, w_i = 1, w_o = 2) and
+    of the virtual token counter (Sheng et al., Fairness in Serving LLMs, OSDI 2024)."""
+    return INPUT_WEIGHT * prompt_tokens + OUTPUT_WEIGHT * output_tokens
+
+
+class EntryState(Enum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class Entry:
+    """One attempt of one request. Mutable; owned by the pool, changed by the agent's parts only.
+
+    Unannotated it is *unknown* and carries the prior's estimate. `service` is its predicted service tokens, `total_s`
+    its T_tot, `deadline_s` its D_r = a_r + SLO_ttft + SLO_tpot * l_pred (or a_r + its stated TTLT, H-MAS §3.5),
+    `ttft_deadline_s` the instant its first token is due. `place` belongs to the active topology; `charged` is the
+    service already accounted to its tenant there, under the pool's `generation`.
+    """
+
+    __slots__ = (
+        "annotation",
+        "attempt",
+        "blocks",
+        "bound_tokens",
+        "charged",
+        "deadline_s",
+        "dispatched_s",
+        "dispatches_before",
+        "engine",
+        "enqueued_s",
+        "first_token_s",
+        "gateway",
+        "generation",
+        "output_tokens",
+        "overtaken",
+        "place",
+        "predicted_p90",
+        "predicted_tokens",
+        "prefill_s",
+        "queue_length",
+        "relegated",
+        "request",
+        "seq",
+        "service",
+        "slo",
+        "state",
+        "switches_before",
+        "total_s",
+        "tpot_s",
+        "tried",
+        "ttft_deadline_s",
+        "upper_output_tokens",
+        "urgency",
+        "work_tokens",
+    )  # fmt: skip
+
+    def __init__(
+        self, request: Request, attempt: int, gateway: str, seq: int, now_s: float, estimate: Estimate
+    ) -> None:
+        self.request = request
+        self.attempt = attempt
+        self.gateway = gateway
+        self.seq = seq
+        self.enqueued_s = now_s
+        self.annotation: Annotation | None = None
+        self.state = EntryState.QUEUED
+        self.engine = ""
+        self.dispatched_s: float | None = None
+        self.first_token_s: float | None = None
+        self.output_tokens = 0
+        self.upper_output_tokens = 0.0  # the fence's l_upper at dispatch
+        self.bound_tokens = 0.0  # the bound its reservation stands for now
+        self.blocks = 0  # KV blocks reserved on its engine
+        self.tried: tuple[str, ...] = ()  # engine starts it was dispatched to and lost
+        self.urgency = 0.0
+        self.place: object = None
+        self.charged = 0.0
+        self.generation = -1
+        self.relegated = False
+        self.queue_length = 0  # at arrival
+        self.dispatches_before = 0
+        self.switches_before = 0
+        self.overtaken = 0
+        self._assess(estimate.output_tokens, estimate.output_tokens_p90, estimate.ttft_s, estimate.tpot_s, request.slo)
+
+    def annotate(self, annotation: Annotation) -> None:
+        """Take cognition's tags and costs in place of the prior's."""
+        tags, cost = annotation.tags, annotation.cost
+        self.annotation = annotation
+        self._assess(tags.output_tokens, tags.output_tokens_p90, cost.ttft_s, cost.tpot_s, tags.slo)
+
+    def _assess(self, tokens: float, p90: float, ttft_s: float, tpot_s: float, slo: Slo) -> None:
+        request = self.request
+        limit = request.max_tokens
+        if limit is not None:  # a client's bound caps a prediction and never is one
+            tokens = min(tokens, limit)
+            p90 = min(p90, limit)
+        decode_s = tpot_s * tokens
+        arrival_s = request.arrival_s
+        self.slo = slo
+        self.predicted_tokens = tokens
+        self.predicted_p90 = p90
+        self.prefill_s = ttft_s
+        self.tpot_s = tpot_s
+        self.total_s = ttft_s + decode_s
+        self.service = INPUT_WEIGHT * request.prompt_tokens + OUTPUT_WEIGHT * tokens
+        self.work_tokens = request.prompt_tokens + int(tokens)
+        ttlt_s = slo.ttlt_s if slo.ttlt_s is not None else slo.ttft_s + slo.tpot_s * tokens
+        self.deadline_s = arrival_s + ttlt_s
+        # Judged on its last token alone, the first is due only so early that the rest can still be decoded.
+        self.ttft_deadline_s = self.deadline_s - decode_s if slo.whole else arrival_s + slo.ttft_s
+
+    @property
+    def slack_s(self) -> float:
+        """D_r - T_tot: S_r of H-MAS Eq. 5 without V_sys, which is common to all and cancels in any comparison."""
+        return self.deadline_s - self.total_s
+
+    @property
+    def remaining_s(self) -> float:
+        """Predicted engine time still to come."""
+        decode_s = self.tpot_s * max(0.0, self.predicted_tokens - self.output_tokens)
+        return decode_s if self.first_token_s is not None else self.prefill_s + decode_s
+
+    @property
+    def received_service(self) -> float:
+        """Service tokens received so far: nothing before the first token."""
+        if self.first_token_s is None and not self.output_tokens:
+            return 0.0
+        return INPUT_WEIGHT * self.request.prompt_tokens + OUTPUT_WEIGHT * self.output_tokens

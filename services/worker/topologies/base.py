@@ -1,0 +1,96 @@
+"""What a queue topology is, and the half that the key-ordered ones share."""
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from services.contracts.control import TopologyName
+from services.worker.entry import Entry
+from services.worker.keyed_heap import KeyedHeap
+
+
+class Topology(Protocol):
+    """An order over queued requests (H-MAS App. C.2). Holds each entry once; sees no clock.
+
+    `pop` writes the entry's rank into `entry.urgency` (lower first; ranks compare within one topology only).
+    """
+
+    name: TopologyName
+    accounts_service: bool  # whether `on_served` does anything
+
+    def push(self, entry: Entry) -> None: ...
+
+    def peek(self) -> Entry | None:
+        """The entry that `pop` would give; stays the same until the topology changes."""
+        ...
+
+    def pop(self) -> Entry | None: ...
+
+    def remove(self, entry: Entry) -> None:
+        """Take out `entry`, which must be in."""
+        ...
+
+    def reannotate(self, entry: Entry) -> None:
+        """The estimates of `entry`, which must be in, have changed."""
+        ...
+
+    def rebuild(self, entries: Iterable[Entry]) -> None:
+        """Fill an empty topology with `entries`, given in arrival order; like pushing each, but O(n) where it can."""
+        ...
+
+    def on_served(self, entry: Entry, tokens: float, final: bool) -> None:
+        """An entry popped from here has received `tokens` weighted service tokens in all; no more if `final`."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Entry]:
+        """The queued entries, in no particular order."""
+        ...
+
+
+class KeyOrdered:
+    """A topology whose order is one number per request that time does not change: least `key` first, ties by arrival
+    at the worker. Subclasses name themselves and give the key."""
+
+    name: TopologyName
+    accounts_service = False
+    __slots__ = ("_heap",)
+
+    def __init__(self) -> None:
+        self._heap: KeyedHeap[Entry] = KeyedHeap()
+
+    def key(self, entry: Entry) -> float:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._heap)
+
+    def push(self, entry: Entry) -> None:
+        self._heap.push(self.key(entry), entry)
+
+    def peek(self) -> Entry | None:
+        item = self._heap.peek()
+        return None if item is None else item[2]
+
+    def pop(self) -> Entry | None:
+        item = self._heap.pop()
+        if item is None:
+            return None
+        entry = item[2]
+        entry.urgency = item[0]
+        return entry
+
+    def remove(self, entry: Entry) -> None:
+        self._heap.remove(entry)
+
+    def reannotate(self, entry: Entry) -> None:
+        self._heap.rekey(self.key(entry), entry)
+
+    def rebuild(self, entries: Iterable[Entry]) -> None:
+        self._heap.refill(entries, self.key)
+
+    def on_served(self, entry: Entry, tokens: float, final: bool) -> None:
+        pass

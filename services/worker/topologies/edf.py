@@ -1,0 +1,15 @@
+"""Earliest deadline first (Liu and Layland 1973; H-MAS §3.5)."""
+
+from services.contracts.control import TopologyName
+from services.worker.entry import Entry
+from services.worker.topologies.base import KeyOrdered
+
+
+class Edf(KeyOrdered):
+    """By the absolute deadline D_r = a_r + SLO_ttft + SLO_tpot * l_pred."""
+
+    name = TopologyName.EDF
+    __slots__ = ()
+
+    def key(self, entry: Entry) -> float:
+        return entry.deadline_s
