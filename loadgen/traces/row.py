@@ -1,0 +1,65 @@
+"""What every reader yields."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from services.contracts.request import Slo, TaskType
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRow:
+    """One request of a trace. `arrival_s`: seconds since the trace's first request.
+
+    `hash_ids` name the prompt's blocks in order; equal leading ids mean an equal prefix. `slo` and `importance`
+    (Eq. 14's imp_r) are None until annotated.
+    """
+
+    arrival_s: float
+    input_tokens: int
+    output_tokens: int
+    hash_ids: tuple[int, ...] = ()
+    prompt: str | None = None
+    task: TaskType | None = None
+    slo: Slo | None = None
+    tenant: str | None = None
+    importance: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Rows with what is known about them as a whole. `block_tokens`: tokens that one hash id stands for.
+
+    `note` says in words what was done to the rows since they were read (scaling, annotation).
+    """
+
+    name: str
+    rows: tuple[TraceRow, ...]
+    block_tokens: int = 512
+    note: str = ""
+
+    @property
+    def duration_s(self) -> float:
+        """Span from 0 to the last arrival."""
+        return self.rows[-1].arrival_s if self.rows else 0.0
+
+    def derived(self, rows: Iterable[TraceRow], note: str) -> "Trace":
+        """The same trace with other rows; `note` is appended to the history."""
+        return replace(self, rows=tuple(rows), note=f"{self.note}; {note}" if self.note else note)
+
+
+class TraceError(ValueError):
+    """A trace that cannot be read. The message says where and what to do."""
+
+    def __init__(self, path: Path | str, line: int | None, reason: str, remedy: str) -> None:
+        where = f"{path}, line {line}" if line is not None else str(path)
+        super().__init__(f"{where}: {reason}. {remedy}")
+
+
+def from_zero(rows: list[TraceRow]) -> tuple[TraceRow, ...]:
+    """Rows in order of arrival (ties keep the file's order), shifted so that the first arrives at 0."""
+    ordered = sorted(rows, key=lambda row: row.arrival_s)
+    if not ordered or ordered[0].arrival_s == 0.0:
+        return tuple(ordered)
+    start = ordered[0].arrival_s
+    return tuple(replace(row, arrival_s=round(row.arrival_s - start, 9)) for row in ordered)
