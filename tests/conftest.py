@@ -1,0 +1,102 @@
+"""Helpers that several suites share: a mesh started by the real command, and polling."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HMAS = str(Path(sys.executable).parent / "hmas")
+START_TIMEOUT_S = 90.0
+
+
+class RunningMesh:
+    """`hmas up` as a user starts it, on free ports, with its own data directory."""
+
+    def __init__(self, directory: Path, args: Sequence[str], env: dict[str, str] | None = None) -> None:
+        self.directory = directory
+        self.output = directory / "up.log"
+        clean = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+        with self.output.open("wb") as out:
+            self.process = subprocess.Popen(
+                [HMAS, "up", "--port", "0", "--data-dir", str(directory), *args],
+                stdout=out, stderr=subprocess.STDOUT, env={**clean, **(env or {})},
+            )  # fmt: skip
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return dict(json.loads((self.directory / "mesh.json").read_text()))
+
+    def wait_ready(self) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not (self.directory / "mesh.json").exists():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the mesh did not start:\n{self.output.read_text()}")
+            time.sleep(0.05)
+
+    @property
+    def url(self) -> str:
+        return str(self.state["gateway_url"])
+
+    def pid(self, name: str) -> int:
+        """The process's pid now (the supervisor may have restarted it)."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        wanted = {"nats": "nats-server"}.get(name, f"HMAS_PROCESS={name}")
+        for child in children:
+            try:
+                environment = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+                command = Path(f"/proc/{child}/cmdline").read_bytes()
+            except OSError:
+                continue
+            if wanted.encode() in environment or (name == "nats" and wanted.encode() in command):
+                return int(child)
+        raise LookupError(name)
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> None:
+        os.kill(self.pid(name), number)
+
+    def hmas(self, *args: str, timeout: float = 30) -> subprocess.CompletedProcess[str]:
+        """Runs another `hmas` command against this mesh."""
+        return subprocess.run(
+            [HMAS, *args, "--data-dir", str(self.directory)], capture_output=True, text=True, timeout=timeout, check=False
+        )
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        try:
+            return self.process.wait(40)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+
+
+@contextmanager
+def running_mesh(directory: Path, *args: str, env: dict[str, str] | None = None) -> Iterator[RunningMesh]:
+    directory.mkdir(parents=True, exist_ok=True)
+    mesh = RunningMesh(directory, args, env)
+    try:
+        mesh.wait_ready()
+        yield mesh
+    finally:
+        mesh.stop()
+
+
+@pytest.fixture(scope="session")
+def start_mesh() -> Callable[..., Any]:
+    return running_mesh
+
+
+async def eventually(condition: Callable[[], bool], timeout_s: float = 15.0) -> None:
+    """Polls until the condition holds; fails after the time-out."""
+    async with asyncio.timeout(timeout_s):
+        while not condition():
+            await asyncio.sleep(0.05)

@@ -1,0 +1,25 @@
+"""One mesh with emulated engines for every end-to-end test that does not need its own."""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import openai
+import pytest
+
+
+@pytest.fixture(scope="session")
+def mesh(tmp_path_factory: pytest.TempPathFactory, start_mesh: Any) -> Iterator[Any]:
+    with start_mesh(tmp_path_factory.mktemp("mesh"), "--replay") as running:
+        yield running
+
+
+@pytest.fixture
+def client(mesh: Any) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{mesh.url}/v1", api_key="unused", max_retries=0, timeout=30) as c:
+        yield c
+
+
+@pytest.fixture
+async def async_client(mesh: Any) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(base_url=f"{mesh.url}/v1", api_key="unused", max_retries=0, timeout=30) as c:
+        yield c
