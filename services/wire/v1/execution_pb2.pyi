@@ -8,16 +8,18 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Hello(_message.Message):
-    __slots__ = ("sender", "incarnation", "received", "session")
+    __slots__ = ("sender", "incarnation", "received", "session", "resume")
     SENDER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
     sender: str
     incarnation: str
     received: int
     session: str
-    def __init__(self, sender: _Optional[str] = ..., incarnation: _Optional[str] = ..., received: _Optional[int] = ..., session: _Optional[str] = ...) -> None: ...
+    resume: bool
+    def __init__(self, sender: _Optional[str] = ..., incarnation: _Optional[str] = ..., received: _Optional[int] = ..., session: _Optional[str] = ..., resume: _Optional[bool] = ...) -> None: ...
 
 class Submit(_message.Message):
     __slots__ = ("request_id", "attempt", "model", "tenant", "flow", "prompt_tokens", "max_tokens", "stream", "slo", "slo_stated", "priority", "weight", "importance", "waited_s", "relegate", "path", "body", "strip_usage", "replay_output_tokens", "traceparent")
