@@ -1,0 +1,195 @@
+"""The Statera agent: fence, outer loops and band of every worker, sent down as control tuples."""
+
+import json
+from dataclasses import asdict
+from typing import assert_never
+
+from services.contracts.control import AuditRecord, ControlTuple, TopologyDecision
+from services.contracts.governance import (
+    DecisionSeen,
+    EpochGranted,
+    EpochLost,
+    LastTupleRead,
+    PublishAudit,
+    PublishTuple,
+    ShortViewReceived,
+    StateraEffect,
+    StateraEvent,
+    TimerTicked,
+    WorkerReported,
+    WorkerSeen,
+)
+from services.contracts.telemetry import WorkerTelemetry
+from services.contracts.views import VShort
+from services.statera.config import StateraConfig
+from services.statera.extremum import ExtremumSeeker
+from services.statera.fence import FenceCalibration
+from services.statera.workers import WorkerControl
+
+
+class _Pool:
+    """What the workers of a pool share: the fence, the band, the freeze."""
+
+    def __init__(self, config: StateraConfig, now_s: float) -> None:
+        self.calibration = FenceCalibration(config.fence)
+        self.seeker = ExtremumSeeker(config.seeker)
+        self.view: VShort | None = None
+        self.view_s = now_s  # of the last view; of the first sight of the pool before there is one
+        self.decision: TopologyDecision | None = None
+        self.frozen_until_s = now_s
+
+    @property
+    def bypass(self) -> bool:
+        return self.decision is not None and self.decision.bypass
+
+
+class StateraAgent:
+    """`TimerTicked` at least every `min_publish_s`. Stands by, learning, until an epoch is granted."""
+
+    def __init__(self, config: StateraConfig) -> None:
+        self._config = config
+        self._pools: dict[str, _Pool] = {}
+        self._workers: dict[str, WorkerControl] = {}
+        self._last: dict[str, ControlTuple] = {}  # read from the bucket for workers not seen yet
+        self._epoch: int | None = None
+        self._seq = 0
+
+    def step(self, now_s: float, event: StateraEvent) -> list[StateraEffect]:
+        match event:
+            case WorkerReported(telemetry):
+                self._report(now_s, telemetry)
+            case ShortViewReceived(view):
+                return self._view(now_s, view)
+            case WorkerSeen(heartbeat):
+                worker = self._workers.get(heartbeat.worker)
+                if worker is None:
+                    worker = self._workers[heartbeat.worker] = WorkerControl(self._config.band, heartbeat, now_s)
+                    if (last := self._last.pop(heartbeat.worker, None)) is not None:
+                        worker.adopt(last)
+                self._pool(now_s, heartbeat.pool)
+                worker.heard(now_s, heartbeat)
+            case DecisionSeen(decision):
+                self._decided(now_s, decision)
+            case LastTupleRead(control):
+                self._resume(control)
+            case EpochGranted(epoch):
+                self._epoch = epoch
+                return self._publish_due(now_s)
+            case EpochLost():
+                self._epoch = None
+            case TimerTicked():
+                self._forget_lost_workers(now_s)
+                return self._publish_due(now_s)
+            case _:
+                assert_never(event)
+        return []
+
+    def _pool(self, now_s: float, name: str) -> _Pool:
+        pool = self._pools.get(name)
+        if pool is None:
+            pool = self._pools[name] = _Pool(self._config, now_s)
+        return pool
+
+    def _report(self, now_s: float, telemetry: WorkerTelemetry) -> None:
+        pool = self._pool(now_s, telemetry.pool)
+        for finished in telemetry.finished:
+            pool.calibration.finished(finished)
+        if telemetry.running:
+            pool.calibration.running(now_s, telemetry.worker, telemetry.running)
+        worker = self._workers.get(telemetry.worker)
+        if worker is not None:
+            band = pool.seeker.band()
+            worker.observe(telemetry, band, follow=self._epoch is None, frozen=pool.bypass)
+
+    def _view(self, now_s: float, view: VShort) -> list[StateraEffect]:
+        """The slower loops move at V_short's cadence, each when its own period is over."""
+        pool = self._pool(now_s, view.pool)
+        if pool.view is not None and view.epoch < pool.view.epoch:
+            return []  # a QoS copy that has lost its lease
+        pool.view, pool.view_s = view, now_s
+        effects: list[StateraEffect] = []
+        if pool.bypass or now_s < pool.frozen_until_s or view.queued == 0 or self._epoch is None:
+            pool.seeker.rest()
+        elif pool.seeker.observe(now_s, sum(e.goodput_tokens_per_s for e in view.engines)):
+            band = pool.seeker.band()
+            reason = f"goodput rose towards it; best {pool.seeker.best_tokens_per_s:.0f} tokens/s"
+            decision = f"band [{band.low:.3f}, {band.high:.3f}]"
+            effects += self._audit(view.pool, pool, decision, reason, "extremum")
+        if self._epoch is not None and not pool.bypass:
+            for worker in self._workers.values():
+                if worker.pool == view.pool:
+                    worker.move(now_s)
+        return [*effects, *self._publish_due(now_s)]
+
+    def _decided(self, now_s: float, decision: TopologyDecision) -> None:
+        pool = self._pool(now_s, decision.pool)
+        before = pool.decision
+        if before is not None and decision.epoch < before.epoch:
+            return
+        pool.decision = decision
+        if before is None or (before.topology, before.bypass) != (decision.topology, decision.bypass):
+            pool.frozen_until_s = now_s + self._config.freeze_after_switch_s
+
+    def _resume(self, control: ControlTuple) -> None:
+        self._seq = max(self._seq, control.seq)
+        worker = self._workers.get(control.worker)
+        if worker is None:
+            self._last[control.worker] = control
+        elif worker.sent is None:  # once this copy steers, an older value has nothing to say
+            worker.adopt(control)
+
+    def _forget_lost_workers(self, now_s: float) -> None:
+        lost = [n for n, w in self._workers.items() if now_s - w.seen_s > self._config.worker_lost_after_s]
+        for name in lost:
+            self._pools[self._workers.pop(name).pool].calibration.forget_worker(name)
+        used = {worker.pool for worker in self._workers.values()}
+        horizon = now_s - self._config.pool_forgotten_after_s
+        self._pools = {n: p for n, p in self._pools.items() if n in used or p.view_s > horizon}
+
+    def _publish_due(self, now_s: float) -> list[StateraEffect]:
+        if self._epoch is None:
+            return []
+        effects: list[StateraEffect] = []
+        for worker in self._workers.values():
+            pool = self._pools[worker.pool]
+            if now_s - pool.view_s <= self._config.view_stale_s:
+                effects += self._publish(now_s, worker, pool)
+        return effects
+
+    def _publish(self, now_s: float, worker: WorkerControl, pool: _Pool) -> list[StateraEffect]:
+        age_s = float("inf") if worker.sent_s is None else now_s - worker.sent_s
+        if age_s < self._config.min_publish_s:
+            return []
+        content = (worker.controls(pool.seeker.band()), pool.calibration.fence(now_s), pool.bypass)
+        if content == worker.sent and age_s < self._config.valid_for_s / 3.0:
+            return []
+        self._seq += 1
+        engines, fence, frozen = content
+        control = ControlTuple(
+            worker.worker, engines, fence, self._epoch or 0, self._seq, self._config.valid_for_s, frozen
+        )
+        effects = [*self._audit_moves(worker, pool, control), PublishTuple(control)]
+        worker.sent, worker.sent_s = content, now_s
+        return effects
+
+    def _audit_moves(self, worker: WorkerControl, pool: _Pool, control: ControlTuple) -> list[StateraEffect]:
+        """One record for all engines whose N_run moved notably since the last record, and for a freeze."""
+        moves: list[str] = []
+        for engine in control.engines:
+            before = worker.audited.setdefault(engine.engine, engine.n_run)
+            if abs(engine.n_run - before) > self._config.audit_change * before:
+                moves.append(f"{engine.engine}: N_run {before} -> {engine.n_run}")
+                worker.audited[engine.engine] = engine.n_run
+        if worker.sent is not None and worker.sent[2] != control.frozen:
+            moves.append("frozen" if control.frozen else "released")
+        if not moves:
+            return []
+        utilisation = pool.view.utilisation if pool.view is not None else 0.0
+        band = pool.seeker.band()
+        reason = f"utilisation {utilisation:.2f}, band [{band.low:.2f}, {band.high:.2f}]"
+        return self._audit(worker.pool, pool, f"{worker.worker}: " + "; ".join(moves), reason, "band")
+
+    def _audit(self, name: str, pool: _Pool, decision: str, reason: str, loop: str) -> list[StateraEffect]:
+        view = json.dumps(asdict(pool.view)) if pool.view is not None else "{}"
+        record = AuditRecord("statera", name, "tuple", decision, reason, loop, view, self._epoch or 0, self._seq)
+        return [PublishAudit(record)]

@@ -1,0 +1,112 @@
+"""The outer loop: N_run of one engine from the window-averaged utilisation error (Algorithm 2, lines 9-13)."""
+
+from dataclasses import dataclass
+
+from services.contracts.control import EngineControl
+from services.contracts.telemetry import EngineSample
+from services.statera.config import BandConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    low: float
+    high: float
+
+    def error(self, utilisation: float) -> float:
+        """Signed distance to the band; 0 inside (Algorithm 2, lines 9 and 10)."""
+        return utilisation - min(self.high, max(self.low, utilisation))
+
+
+class BandController:
+    """Integral action in relative steps: a move takes back `gain` of the error as a share of utilisation.
+
+    Utilisation grows at most in proportion to concurrency, so with gain < 1 a move never crosses the band's far
+    edge on a plant at rest. Against wind-up: N_run is cut only from what really runs and only when the last cut has
+    drained, and raised only where it binds.
+    """
+
+    def __init__(self, config: BandConfig, n_max: int) -> None:
+        self._config = config
+        self._n_max = max(n_max, config.n_min)
+        self._n = float(self._n_max)
+        self._moved_s: float | None = None
+        self._reset_window()
+
+    def _reset_window(self) -> None:
+        self._samples = 0
+        self._errors = 0.0
+        self._utilisation = 0.0
+        self._peak_running = 0
+        self._saturated_low = self._saturated_high = True
+
+    @property
+    def n_run(self) -> int:
+        return int(self._n)
+
+    def adopt(self, n_run: int) -> None:
+        """Goes on from a set-point somebody else chose."""
+        self._n = self._projected(float(n_run))
+
+    def observe(self, sample: EngineSample, band: Band) -> None:
+        """A sample counts towards saturation as the worker reports it, or as its B_token stands at a bound."""
+        self._samples += 1
+        self._errors += band.error(sample.utilisation)
+        self._utilisation += sample.utilisation
+        self._peak_running = max(self._peak_running, sample.running)
+        low, high = self.budget_bounds(sample.running)
+        self._saturated_low &= sample.b_saturated < 0 or sample.b_token <= low
+        self._saturated_high &= sample.b_saturated > 0 or sample.b_token >= high
+
+    def move(self, now_s: float, running: int, queued: int) -> bool:
+        """Moves N_run if a move is due; true if the set-point changed."""
+        if self._moved_s is None:
+            self._moved_s = now_s
+        if now_s - self._moved_s < self._config.period_s or self._samples < self._config.min_samples:
+            return False
+        self._moved_s = now_s
+        before = self.n_run
+        self._n = self._projected(self._next(running, queued))
+        self._reset_window()
+        return self.n_run != before
+
+    def hold(self) -> None:
+        """Freezes the integrator: what was observed meanwhile is forgotten."""
+        self._reset_window()
+
+    def _next(self, running: int, queued: int) -> float:
+        error = self._errors / self._samples
+        step = self._config.gain * abs(error) / max(self._utilisation / self._samples, abs(error), 1e-6)
+        step = min(step, self._config.slew)
+        free = self._config.unconditional
+        if error > 0.0 and (self._saturated_low or free):
+            draining = running > self.n_run
+            return self._n if draining else min(self._n, float(self._peak_running)) * (1.0 - step)
+        if error < 0.0 and (self._saturated_high or free):
+            if queued == 0:
+                return self._n + self._config.recovery * self._n_max
+            if running >= self.n_run - 1:
+                return self._n + max(1.0, self._n * step)
+        return self._n
+
+    def _projected(self, n: float) -> float:
+        return min(float(self._n_max), max(float(self._config.n_min), n))
+
+    def budget_bounds(self, running: int) -> tuple[int, int]:
+        """(b_min, b_max), decode tokens per engine step."""
+        b_max = self._n_max + self._config.min_prefill_chunk
+        return min(b_max, running + self._config.min_prefill_chunk), b_max
+
+    def control(self, sample: EngineSample, band: Band) -> EngineControl:
+        """b_token repeats what the inner loop has arrived at, so that a repeated tuple never disturbs it."""
+        b_min, b_max = self.budget_bounds(sample.running)
+        started = sample.b_token if sample.b_token > 0 else b_max
+        return EngineControl(
+            engine=sample.engine,
+            n_run=self.n_run,
+            b_token=min(b_max, max(b_min, started)),
+            b_min=b_min,
+            b_max=b_max,
+            gain_b=self._config.inner_gain * b_max,
+            u_low=band.low,
+            u_high=band.high,
+        )

@@ -1,0 +1,131 @@
+"""The admission fence of a pool: quantiles per predictor version and prompt-length bucket."""
+
+from collections.abc import Iterable, Sequence
+
+from services.contracts.control import Fence, FenceBucket
+from services.contracts.telemetry import RequestFinished, RequestRunning
+from services.statera.aggregate import AggregatePeak
+from services.statera.config import FenceConfig
+from services.statera.conformal import AdaptiveLevel, ErrorBuffer, Observation, bucket_index, survival_quantile
+
+UNBOUNDED_PROMPT = 1 << 31  # upper edge of the last bucket
+_SHARE_DECAY = 0.99  # per finished request: the last hundred or so tell which predictor is in use
+
+
+class VersionErrors:
+    """Errors of one predictor version, a buffer per prompt-length bucket."""
+
+    def __init__(self, config: FenceConfig) -> None:
+        self._config = config
+        self._buffers = [self._buffer() for _ in (*config.prompt_edges, UNBOUNDED_PROMPT)]
+        self._running: dict[str, list[list[Observation]]] = {}  # by worker, by bucket
+
+    def _buffer(self) -> ErrorBuffer:
+        c = self._config
+        return ErrorBuffer(c.buffer, AdaptiveLevel(c.epsilon, c.aci_gain, c.epsilon_min, c.epsilon_max))
+
+    def __len__(self) -> int:
+        return sum(map(len, self._buffers))
+
+    def add(self, finished: RequestFinished) -> None:
+        index = bucket_index(self._config.prompt_edges, finished.prompt_tokens)
+        error = finished.output_tokens - finished.predicted_output_tokens
+        self._buffers[index].add(error, finished.censored)
+
+    def see_running(self, worker: str, running: Iterable[RequestRunning]) -> None:
+        """Replaces what is in flight on a worker."""
+        rows: list[list[Observation]] = [[] for _ in self._buffers]
+        for r in running:
+            index = bucket_index(self._config.prompt_edges, r.prompt_tokens)
+            rows[index].append((r.output_tokens - r.predicted_output_tokens, True))
+        self._running[worker] = rows
+
+    def forget_worker(self, worker: str) -> None:
+        self._running.pop(worker, None)
+
+    def buckets(self) -> tuple[FenceBucket, ...]:
+        """Empty until the pooled errors suffice; a thin bucket gets the pooled quantile at the nominal level."""
+        for index, buffer in enumerate(self._buffers):
+            buffer.see_running([o for rows in self._running.values() for o in rows[index]])
+        pooled = [o for buffer in self._buffers for o in buffer.observations()]
+        if len(self) < self._config.min_samples:
+            return ()
+        fallback = survival_quantile(pooled, self._config.epsilon)
+        edges = (*self._config.prompt_edges, UNBOUNDED_PROMPT)
+        return tuple(
+            FenceBucket(edge, self._quantile(buffer, fallback))
+            for edge, buffer in zip(edges, self._buffers, strict=True)
+        )
+
+    def _quantile(self, buffer: ErrorBuffer, fallback: float) -> float:
+        thick = len(buffer) >= self._config.min_samples
+        quantile = survival_quantile(buffer.observations(), buffer.level.epsilon) if thick else fallback
+        buffer.quantile = quantile
+        return quantile
+
+
+class FenceCalibration:
+    """What a pool's workers admit by; `fence()` is refreshed by `refresh`, never in between."""
+
+    def __init__(self, config: FenceConfig) -> None:
+        self._config = config
+        self._versions: dict[str, VersionErrors] = {}
+        self._shares: dict[str, float] = {}  # of recent requests, by version
+        self._lengths = ErrorBuffer(config.buffer, AdaptiveLevel(config.rolling_epsilon, 0.0, 0.0, 1.0))
+        self._peak = AggregatePeak(config)
+        self._fence = Fence(version="")
+        self._due_s = 0.0
+
+    def finished(self, finished: RequestFinished) -> None:
+        if finished.output_tokens <= 0 and not finished.censored:
+            return  # it failed before its first token: nothing is known of its length
+        self._version(finished.predictor).add(finished)
+        self._lengths.add(float(finished.output_tokens), finished.censored)
+
+    def running(self, now_s: float, worker: str, running: Sequence[RequestRunning]) -> None:
+        """All requests in flight on a worker."""
+        by_version: dict[str, list[RequestRunning]] = {name: [] for name in self._versions}
+        for r in running:
+            by_version.setdefault(r.predictor, []).append(r)
+        for name, rows in by_version.items():
+            if name in self._versions:  # a version is opened by its first finished request
+                self._versions[name].see_running(worker, rows)
+        self._peak.sample(now_s, worker, running)
+
+    def forget_worker(self, worker: str) -> None:
+        for version in self._versions.values():
+            version.forget_worker(worker)
+        self._peak.forget_worker(worker)
+
+    def fence(self, now_s: float) -> Fence:
+        if now_s >= self._due_s and self._versions:
+            self._due_s = now_s + self._config.refresh_s
+            self._fence = self._refreshed()
+        return self._fence
+
+    def _refreshed(self) -> Fence:
+        """Of the version most used of late that can be calibrated already."""
+        ranked = sorted(self._versions, key=lambda name: (-self._shares[name], name))
+        for name in ranked:
+            buckets = self._versions[name].buckets()
+            if buckets:
+                return Fence(name, buckets, self._rolling_upper(), self._peak.ratio())
+        return Fence(ranked[0], (), self._rolling_upper(), self._peak.ratio())
+
+    def _rolling_upper(self) -> float:
+        """Output tokens, absolute; 0 while unknown (App. C.2)."""
+        observations = self._lengths.observations()
+        if len(observations) < self._config.min_samples:
+            return 0.0
+        return survival_quantile(observations, self._config.rolling_epsilon)
+
+    def _version(self, name: str) -> VersionErrors:
+        self._shares = {known: share * _SHARE_DECAY for known, share in self._shares.items()}
+        self._shares[name] = self._shares.get(name, 0.0) + 1.0 - _SHARE_DECAY
+        version = self._versions.get(name)
+        if version is None:
+            if len(self._versions) >= self._config.max_versions:
+                rarest = min(self._versions, key=lambda known: self._shares[known])
+                del self._versions[rarest], self._shares[rarest]
+            version = self._versions[name] = VersionErrors(self._config)
+        return version

@@ -1,0 +1,74 @@
+"""What Statera knows of one worker: an outer loop per engine, and what it last sent."""
+
+from services.contracts.control import ControlTuple, EngineControl, Fence
+from services.contracts.registry import WorkerHeartbeat
+from services.contracts.telemetry import WorkerTelemetry
+from services.statera.band import Band, BandController
+from services.statera.config import BandConfig
+
+
+class WorkerControl:
+    def __init__(self, config: BandConfig, heartbeat: WorkerHeartbeat, now_s: float) -> None:
+        self._config = config
+        self._loops: dict[str, tuple[int, BandController]] = {}  # engine: (N_max, loop)
+        self._telemetry: WorkerTelemetry | None = None
+        self._adopted: dict[str, int] = {}  # N_run of the last tuple, for engines not seen yet
+        self.worker = heartbeat.worker
+        self.pool = heartbeat.pool
+        self.seen_s = now_s
+        self.sent_s: float | None = None
+        self.sent: tuple[tuple[EngineControl, ...], Fence, bool] | None = None
+        self.audited: dict[str, int] = {}
+
+    def heard(self, now_s: float, heartbeat: WorkerHeartbeat) -> None:
+        """Engines come and go; one whose capacity changed starts anew."""
+        self.seen_s = now_s
+        self.pool = heartbeat.pool
+        loops: dict[str, tuple[int, BandController]] = {}
+        for info in heartbeat.engines:
+            n_max, loop = self._loops.get(info.engine, (0, None))
+            if loop is None or n_max != info.max_num_seqs:
+                loop = BandController(self._config, info.max_num_seqs)
+                if info.engine in self._adopted:
+                    loop.adopt(self._adopted.pop(info.engine))
+            loops[info.engine] = (info.max_num_seqs, loop)
+        self._loops = loops
+
+    def adopt(self, control: ControlTuple) -> None:
+        """Goes on from the set-points of the writer before."""
+        for engine in control.engines:
+            if engine.engine in self._loops:
+                self._loops[engine.engine][1].adopt(engine.n_run)
+            else:
+                self._adopted[engine.engine] = engine.n_run
+
+    def observe(self, telemetry: WorkerTelemetry, band: Band, *, follow: bool, frozen: bool) -> None:
+        """`follow`: another copy steers, so its N_run in force is taken over. `frozen`: nothing is integrated."""
+        self._telemetry = telemetry
+        for sample in telemetry.engines:
+            _, loop = self._loops.get(sample.engine, (0, None))
+            if loop is None:
+                continue
+            if follow and sample.n_run > 0 and not telemetry.control_expired:
+                loop.adopt(sample.n_run)
+            if follow or frozen or telemetry.bypass or not sample.up:
+                loop.hold()
+            else:
+                loop.observe(sample, band)
+
+    def move(self, now_s: float) -> None:
+        if self._telemetry is None:
+            return
+        queued = self._telemetry.queued_count
+        for sample in self._telemetry.engines:
+            if sample.engine in self._loops:
+                self._loops[sample.engine][1].move(now_s, sample.running, queued)
+
+    def controls(self, band: Band) -> tuple[EngineControl, ...]:
+        """An entry per engine that reports; ordered by name."""
+        samples = {s.engine: s for s in self._telemetry.engines} if self._telemetry is not None else {}
+        return tuple(
+            loop.control(samples[engine], band)
+            for engine, (_, loop) in sorted(self._loops.items())
+            if engine in samples
+        )

@@ -1,0 +1,185 @@
+"""The outer loop against a small plant: an engine whose step time grows with its batch, with the inner loop of the
+worker around it. Departures are exponential, so a cut takes effect only as requests end."""
+
+import itertools
+import random
+from dataclasses import dataclass, field
+
+import pytest
+
+from services.contracts.telemetry import EngineSample
+from services.statera.band import Band, BandController
+from services.statera.config import BandConfig
+
+BAND = Band(0.85, 0.95)
+N_MAX = 256
+
+
+@dataclass
+class Plant:
+    """u = (base + slope * running) / SLO. `demand`: requests that want to run, None for an endless backlog."""
+
+    base_s: float = 0.010
+    slope_s: float = 0.0005
+    slo_s: float = 0.070
+    life_s: float = 8.0
+    demand: int | None = None
+    running: int = 0
+    n_run: int = N_MAX
+    b_token: float = N_MAX + 1
+    rng: random.Random = field(default_factory=lambda: random.Random(3))
+
+    @property
+    def ideal(self) -> float:
+        return (BAND.high * self.slo_s - self.base_s) / self.slope_s
+
+    def utilisation(self) -> float:
+        return (self.base_s + self.slope_s * self.running) / self.slo_s if self.running else 0.0
+
+    def cycle(self, controller: BandController, dt_s: float) -> EngineSample:
+        self.running -= sum(self.rng.random() < dt_s / self.life_s for _ in range(self.running))
+        low, high = controller.budget_bounds(self.running)
+        error = BAND.error(self.utilisation())
+        self.b_token = min(high, max(low, self.b_token - 0.02 * high * error))
+        cap = min(self.n_run, int(self.b_token))
+        wanted = cap if self.demand is None else min(cap, self.demand)
+        self.running = max(self.running, wanted)
+        saturated = -1 if self.b_token <= low else int(self.b_token >= high)
+        return EngineSample(
+            "e", True, self.running, 0, 0.1, 10**6, 0, self.base_s, 0.0, 0.0, self.slo_s, self.n_run,
+            int(self.b_token), self.utilisation(), 1.0, saturated,
+        )  # fmt: skip
+
+    @property
+    def queued(self) -> int:
+        if self.demand is None:
+            return 1000
+        return max(0, self.demand - self.running)
+
+
+def drive(plant: Plant, controller: BandController, seconds: float, start_s: float = 0.0) -> list[tuple[int, float]]:
+    """(N_run, utilisation) at every 100 ms."""
+    trace = []
+    for i in range(int(seconds * 10)):
+        sample = plant.cycle(controller, 0.1)
+        controller.observe(sample, BAND)
+        controller.move(start_s + i * 0.1, plant.running, plant.queued)
+        plant.n_run = controller.n_run
+        trace.append((controller.n_run, plant.utilisation()))
+    return trace
+
+
+def test_overload_is_brought_into_the_band_without_oscillation() -> None:
+    plant, controller = Plant(), BandController(BandConfig(), N_MAX)
+    trace = drive(plant, controller, 120.0)
+    settled = trace[600:]
+    assert max(u for _, u in settled) <= BAND.high + 0.03
+    assert min(u for _, u in settled) >= BAND.low - 0.05
+    caps = [n for n, _ in settled]
+    assert max(caps) - min(caps) <= 0.15 * plant.ideal
+    turns = sum((b - a) * (c - b) < 0 for a, b, c in zip(caps, caps[1:], caps[2:], strict=False))
+    assert turns <= 6
+
+
+def test_the_cut_starts_from_what_runs_not_from_the_maximum() -> None:
+    """Anti-windup: N_run far above the running count would take many moves to bind."""
+    plant, controller = Plant(demand=150, slope_s=0.0006), BandController(BandConfig(), N_MAX)
+    drive(plant, controller, 8.0)  # the inner loop needs about five to reach its bound
+    assert controller.n_run < 150
+
+
+def test_no_further_cut_while_the_last_one_drains() -> None:
+    controller = BandController(BandConfig(), N_MAX)
+    plant = Plant(life_s=1e9)  # nothing ever ends
+    trace = drive(plant, controller, 60.0)
+    first_cut = next(n for n, _ in trace if n < N_MAX)
+    assert trace[-1][0] == first_cut >= 0.8 * N_MAX - 1
+
+
+def test_a_light_load_is_never_throttled() -> None:
+    plant, controller = Plant(demand=20), BandController(BandConfig(), N_MAX)
+    assert {n for n, _ in drive(plant, controller, 60.0)} == {N_MAX}
+
+
+def test_recovery_after_overload() -> None:
+    plant, controller = Plant(), BandController(BandConfig(), N_MAX)
+    drive(plant, controller, 60.0)
+    assert controller.n_run < 0.7 * N_MAX
+    plant.demand = 5
+    drive(plant, controller, 120.0, start_s=60.0)
+    assert controller.n_run == N_MAX
+
+
+def test_room_is_used_again_when_the_plant_gets_faster() -> None:
+    plant, controller = Plant(), BandController(BandConfig(), N_MAX)
+    drive(plant, controller, 60.0)
+    before = controller.n_run
+    plant.slope_s /= 2.0
+    trace = drive(plant, controller, 60.0, start_s=60.0)
+    assert controller.n_run > 1.5 * before
+    assert max(u for _, u in trace) <= BAND.high + 0.12
+
+
+def test_n_run_does_not_rise_where_something_else_binds() -> None:
+    controller = BandController(BandConfig(), N_MAX)
+    controller.adopt(100)
+    sample = EngineSample("e", True, 40, 0, 0.5, 10**6, 0, 0.03, 0.0, 0.0, 0.07, 100, N_MAX + 1, 0.5, 1.0, 1)
+    for i in range(100):
+        controller.observe(sample, BAND)
+        controller.move(i * 0.25, 40, queued=500)  # the memory fence keeps them out
+    assert controller.n_run == 100
+
+
+@pytest.mark.parametrize(("unconditional", "moved"), [(False, False), (True, True)])
+def test_moves_only_when_the_inner_loop_is_exhausted_unless_told_otherwise(unconditional: bool, moved: bool) -> None:
+    controller = BandController(BandConfig(unconditional=unconditional), N_MAX)
+    sample = EngineSample("e", True, 200, 0, 0.5, 10**6, 0, 0.1, 0.0, 0.0, 0.07, N_MAX, 230, 1.3, 1.0, 0)
+    for i in range(100):
+        controller.observe(sample, BAND)
+        controller.move(i * 0.1, 200, 10)
+    assert (controller.n_run < N_MAX) is moved
+
+
+def test_moves_keep_their_period_and_slew() -> None:
+    config = BandConfig(period_s=1.0, slew=0.1)
+    controller = BandController(config, N_MAX)
+    caps = [controller.n_run]
+    for i in range(50):
+        running = controller.n_run
+        sample = EngineSample("e", True, running, 0, 1.0, 10**6, 0, 0.3, 0.0, 0.0, 0.07, running, running, 3.0, 1.0, -1)
+        controller.observe(sample, BAND)
+        if controller.move(i * 0.1, running, 10):
+            caps.append(controller.n_run)
+    assert len(caps) == 5  # 4 s hold four moves
+    assert all(b >= int(a * 0.9) - 1 for a, b in itertools.pairwise(caps))
+
+
+def test_bounds_are_never_left() -> None:
+    controller = BandController(BandConfig(n_min=4), 16)
+    for i in range(400):
+        running = controller.n_run
+        high = EngineSample("e", True, running, 0, 1.0, 1, 0, 1.0, 0.0, 0.0, 0.07, running, 1, 9.0, 1.0, -1)
+        controller.observe(high, BAND)
+        controller.move(i * 0.25, running, 10)
+    assert controller.n_run == 4
+    assert BandController(BandConfig(n_min=4), 1).n_run == 4
+
+
+@pytest.mark.parametrize("running", [0, 1, 100, 255, 256, 400])
+def test_b_min_leaves_room_for_running_decodes_and_a_prefill_chunk(running: int) -> None:
+    controller = BandController(BandConfig(min_prefill_chunk=64), N_MAX)
+    sample = EngineSample("e", True, running, 0, 0.1, 1, 0, 0.0, 0.0, 0.0, 0.07, 1, 3, 0.1, 1.0)
+    control = controller.control(sample, BAND)
+    assert control.b_min == min(control.b_max, running + 64)
+    assert control.b_min <= control.b_token <= control.b_max
+    assert (control.u_low, control.u_high) == (0.85, 0.95)
+
+
+def test_hold_forgets_what_was_seen() -> None:
+    controller = BandController(BandConfig(), N_MAX)
+    hot = EngineSample("e", True, 256, 0, 1.0, 1, 0, 1.0, 0.0, 0.0, 0.07, 256, 1, 5.0, 1.0, -1)
+    for i in range(50):
+        controller.observe(hot, BAND)
+        controller.hold()
+        assert not controller.move(i * 0.1, 256, 10)
+    assert controller.n_run == N_MAX

@@ -1,0 +1,108 @@
+from dataclasses import replace
+
+import pytest
+
+from services.contracts.outcome import Outcome
+from services.contracts.request import TaskType
+from services.contracts.telemetry import RequestFinished, RequestRunning
+from services.statera.config import FenceConfig
+from services.statera.fence import UNBOUNDED_PROMPT, FenceCalibration
+
+FINISHED = RequestFinished(
+    "r", "a", TaskType.QA, "e", Outcome.FINISHED, 100, 50, 60.0, 80.0, "v1", 0.1, 0.03, 0.1, 0.05, 0.07, False, 0.0
+)
+
+
+def feed(calibration: FenceCalibration, count: int, version: str = "v1", prompt: int = 100, low: int = 0) -> None:
+    for i in range(count):
+        calibration.finished(
+            replace(FINISHED, predictor=version, prompt_tokens=prompt, output_tokens=60 + low + i % 100)
+        )
+
+
+def test_no_quantile_before_the_pooled_errors_suffice() -> None:
+    calibration = FenceCalibration(FenceConfig())
+    assert calibration.fence(0.0).buckets == ()
+    feed(calibration, 29)
+    fence = calibration.fence(1.0)
+    assert (fence.version, fence.buckets, fence.rolling_upper, fence.aggregate_ratio) == ("v1", (), 0.0, None)
+
+
+def test_a_thin_bucket_borrows_the_pooled_quantile() -> None:
+    calibration = FenceCalibration(FenceConfig())
+    feed(calibration, 500)  # errors 0..99 in the first bucket
+    feed(calibration, 5, prompt=5000, low=1000)
+    buckets = calibration.fence(1.0).buckets
+    assert [b.prompt_upto for b in buckets] == [128, 512, 2048, 8192, UNBOUNDED_PROMPT]
+    assert buckets[0].quantile == pytest.approx(90.0, abs=1.5)
+    assert buckets[3].quantile == buckets[1].quantile == pytest.approx(91.0, abs=2.0)
+
+
+def test_versions_are_never_calibrated_together_and_the_one_in_use_rules() -> None:
+    calibration = FenceCalibration(FenceConfig())
+    feed(calibration, 300, "v1")
+    feed(calibration, 29, "v2", low=1000)
+    assert calibration.fence(1.0).version == "v1"
+    feed(calibration, 171, "v2", low=1000)
+    fence = calibration.fence(3.0)
+    assert fence.version == "v2"
+    assert min(b.quantile for b in fence.buckets) > 1000.0
+    feed(calibration, 10, "v1")  # the prior steps in now and then
+    assert calibration.fence(5.0).version == "v2"
+
+
+def test_versions_are_bounded() -> None:
+    calibration = FenceCalibration(FenceConfig(max_versions=2))
+    for i in range(20):
+        feed(calibration, 40, f"v{i}")
+    assert calibration.fence(1.0).version == "v19"
+    assert len(calibration._versions) == 2
+
+
+def test_the_fence_is_refreshed_at_its_own_pace() -> None:
+    calibration = FenceCalibration(FenceConfig(refresh_s=1.0))
+    feed(calibration, 100)
+    first = calibration.fence(1.0)
+    feed(calibration, 400, low=500)
+    assert calibration.fence(1.9) is first
+    assert calibration.fence(2.0).buckets[0].quantile > first.buckets[0].quantile
+
+
+def test_a_failure_before_the_first_token_says_nothing() -> None:
+    calibration = FenceCalibration(FenceConfig())
+    for _ in range(100):
+        calibration.finished(replace(FINISHED, outcome=Outcome.ENGINE_ERROR, output_tokens=0))
+    assert calibration.fence(1.0).version == ""
+
+
+def test_running_requests_lift_the_bound_while_only_short_ones_have_finished() -> None:
+    calibration = FenceCalibration(FenceConfig())
+    feed(calibration, 60)
+    short = calibration.fence(1.0).buckets[0].quantile
+    running = [RequestRunning("e", 100, 900, 60.0, 150.0, "v1")] * 40
+    calibration.running(1.5, "w", running)
+    assert calibration.fence(2.5).buckets[0].quantile == 840.0 > short
+    calibration.forget_worker("w")
+    assert calibration.fence(4.0).buckets[0].quantile == pytest.approx(short, abs=5.0)
+
+
+def test_aggregate_ratio_is_a_quantile_of_window_peaks() -> None:
+    calibration = FenceCalibration(FenceConfig(aggregate_epsilon=0.1, aggregate_window_s=2.0))
+    feed(calibration, 40)
+    for second in range(100):
+        output = 50 if second % 40 else 150  # a peak in three of fifty windows
+        rows = [RequestRunning("e", 100, output, 60.0, 300.0, "v1")] * 10
+        calibration.running(float(second), "w", rows)
+    ratio = calibration.fence(200.0).aggregate_ratio
+    assert ratio == pytest.approx(150 / 400)
+    few = FenceCalibration(FenceConfig())
+    feed(few, 40)
+    for second in range(10):
+        few.running(float(second), "w", [RequestRunning("e", 100, 50, 60.0, 300.0, "v1")] * 10)
+    assert few.fence(100.0).aggregate_ratio is None
+
+
+def test_rolling_upper_covers_nearly_all_lengths() -> None:
+    calibration = FenceCalibration(FenceConfig())
+    feed(calibration, 500)
+    assert calibration.fence(1.0).rolling_upper >= 157.0

@@ -1,0 +1,236 @@
+import itertools
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from services.contracts.control import ControlTuple, EngineControl, Fence, Hints, TopologyDecision, TopologyName
+from services.contracts.governance import (
+    DecisionSeen,
+    EpochGranted,
+    EpochLost,
+    LastTupleRead,
+    PublishAudit,
+    PublishTuple,
+    ShortViewReceived,
+    StateraEffect,
+    StateraEvent,
+    TimerTicked,
+    WorkerReported,
+    WorkerSeen,
+)
+from services.contracts.outcome import Outcome
+from services.contracts.registry import EngineInfo, WorkerHeartbeat
+from services.contracts.request import TaskType
+from services.contracts.telemetry import EngineSample, RequestFinished, WorkerTelemetry
+from services.contracts.views import EngineView, Tail, VShort
+from services.statera.agent import StateraAgent
+from services.statera.config import SeekerConfig, StateraConfig
+
+HEARTBEAT = WorkerHeartbeat(
+    "w", "i", "h:1", 1, "m", (), (EngineInfo("e", True, "emulated", "A100", 4096, 100_000, 16, 64),), 0, 0, 0,
+    100, 10**6, 0.0, False,
+)  # fmt: skip
+SAMPLE = EngineSample("e", True, 4, 0, 0.1, 100_000, 0, 0.01, 100.0, 100.0, 0.07, 64, 65, 0.2, 1.0, 1)
+HOT = replace(SAMPLE, running=64, utilisation=1.5, b_token=65, b_saturated=-1)
+VIEW = VShort(
+    "m", 5.0, 0, 0, 4, 0.1, 0.2, Tail(), Tail(), 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0,
+    (EngineView("w", "e", True, 4, 0, 0.1, 0.2, 0.01, 64, 65, 1, 500.0, 0.0),), 1, 1, 2.0,
+)  # fmt: skip
+
+
+def telemetry(sample: EngineSample = SAMPLE, **changes: Any) -> WorkerReported:
+    base = WorkerTelemetry("w", "m", 0, 0, "sjf", False, False, (sample,), (), (), (), ())
+    return WorkerReported(replace(base, **changes))
+
+
+def decision(topology: TopologyName, *, bypass: bool = False, epoch: int = 1) -> DecisionSeen:
+    return DecisionSeen(TopologyDecision("m", topology, Hints(), bypass, epoch, 1, 15.0, "", "rules"))
+
+
+def tuples(effects: list[StateraEffect]) -> list[ControlTuple]:
+    return [e.control for e in effects if isinstance(e, PublishTuple)]
+
+
+def audits(effects: list[StateraEffect]) -> list[str]:
+    return [e.record.decision for e in effects if isinstance(e, PublishAudit)]
+
+
+def started(config: StateraConfig | None = None) -> StateraAgent:
+    agent = StateraAgent(config or StateraConfig())
+    agent.step(0.0, WorkerSeen(HEARTBEAT))
+    agent.step(0.0, telemetry())
+    agent.step(0.0, EpochGranted(5))
+    return agent
+
+
+def overload(agent: StateraAgent, start_s: float, seconds: float) -> list[StateraEffect]:
+    effects: list[StateraEffect] = []
+    for i in range(int(seconds * 10)):
+        now_s = start_s + i * 0.1
+        if i % 10 == 0:
+            effects += agent.step(now_s, WorkerSeen(HEARTBEAT))
+        effects += agent.step(now_s, telemetry(HOT, queued_count=50))
+        if i % 3 == 0:
+            effects += agent.step(now_s, ShortViewReceived(replace(VIEW, queued=50, utilisation=1.5)))
+        effects += agent.step(now_s, TimerTicked())
+    return effects
+
+
+def test_the_first_tuple_throttles_nothing() -> None:
+    agent = StateraAgent(StateraConfig())
+    assert agent.step(0.0, WorkerSeen(HEARTBEAT)) == []
+    agent.step(0.0, telemetry())
+    (control,) = tuples(agent.step(0.1, EpochGranted(5)))
+    assert control == ControlTuple(
+        worker="w",
+        engines=(
+            EngineControl("e", n_run=64, b_token=65, b_min=5, b_max=65, gain_b=0.02 * 65, u_low=0.85,
+                          u_high=0.95),
+        ),
+        fence=Fence(version=""),
+        epoch=5,
+        seq=1,
+        valid_for_s=5.0,
+        frozen=False,
+    )  # fmt: skip
+
+
+def test_an_unchanged_tuple_is_repeated_every_third_of_its_validity() -> None:
+    agent = started()
+    times = []
+    for i in range(1, 200):
+        now_s = i * 0.05
+        agent.step(now_s, WorkerSeen(HEARTBEAT))
+        effects = agent.step(now_s, ShortViewReceived(VIEW)) if i % 5 == 0 else agent.step(now_s, TimerTicked())
+        times += [now_s] * len(tuples(effects))
+    gaps = [b - a for a, b in itertools.pairwise(times)]
+    assert len(times) == 5
+    assert all(gap == pytest.approx(5.0 / 3.0, abs=0.06) for gap in gaps)
+
+
+def test_changes_are_coalesced_to_the_cadence_of_v_short() -> None:
+    agent = started()
+    sent = []
+    for i in range(1, 101):  # the running count changes with every report
+        agent.step(i * 0.02, telemetry(replace(SAMPLE, running=i % 60)))
+        sent += tuples(agent.step(i * 0.02, TimerTicked()))
+    assert len(sent) in range(7, 9)
+    assert [c.seq for c in sent] == sorted({c.seq for c in sent})
+
+
+def test_persistent_overload_cuts_n_run_and_says_so_once_per_notable_move() -> None:
+    agent = started()
+    effects = overload(agent, 0.0, 20.0)
+    caps = [c.engines[0].n_run for c in tuples(effects)]
+    assert caps[0] == 64
+    assert caps[-1] < 60
+    records = [e.record for e in effects if isinstance(e, PublishAudit)]
+    assert 1 <= len(records) <= 5
+    assert "N_run 64 ->" in records[0].decision
+    assert json.loads(records[0].view_json)["utilisation"] == 1.5
+    assert (records[0].source, records[0].kind, records[0].epoch) == ("statera", "tuple", 5)
+
+
+def test_bypass_freezes_the_integrators_and_tells_the_worker() -> None:
+    agent = started()
+    agent.step(0.1, decision(TopologyName.FCFS, bypass=True))
+    effects = overload(agent, 0.2, 20.0)
+    assert {c.engines[0].n_run for c in tuples(effects)} == {64}
+    assert all(c.frozen for c in tuples(effects))
+    assert audits(effects) == ["w: frozen"]
+    agent.step(20.3, decision(TopologyName.SJF))
+    effects = overload(agent, 20.4, 10.0)
+    assert audits(effects)[0] == "w: released"
+    assert tuples(effects)[-1].engines[0].n_run < 64
+
+
+def test_a_decision_of_an_older_epoch_is_ignored() -> None:
+    agent = started()
+    agent.step(0.1, decision(TopologyName.SJF, epoch=4))
+    agent.step(0.2, decision(TopologyName.FCFS, bypass=True, epoch=3))
+    assert not any(c.frozen for c in tuples(overload(agent, 0.3, 2.0)))
+
+
+def test_without_views_the_tuple_runs_out() -> None:
+    agent = started()
+    agent.step(1.0, ShortViewReceived(VIEW))
+    sent = []
+    for i in range(10, 200):
+        agent.step(i * 0.1, WorkerSeen(HEARTBEAT))
+        sent += [i * 0.1] * len(tuples(agent.step(i * 0.1, TimerTicked())))
+    assert max(sent) <= 6.0 + 1e-9
+
+
+def test_a_lost_worker_gets_no_more_tuples() -> None:
+    agent = started()
+    sent = []
+    for i in range(1, 100):
+        effects = agent.step(i * 0.1, TimerTicked()) + agent.step(i * 0.1, ShortViewReceived(VIEW))
+        sent += [i * 0.1] * len(tuples(effects))
+    assert max(sent) <= 3.6
+
+
+def test_a_standby_is_silent_follows_the_set_point_in_force_and_goes_on_from_it() -> None:
+    agent = StateraAgent(StateraConfig())
+    agent.step(0.0, WorkerSeen(HEARTBEAT))
+    for i in range(20):
+        assert agent.step(i * 0.1, telemetry(replace(HOT, n_run=23))) == []
+        assert agent.step(i * 0.1, ShortViewReceived(VIEW)) == []
+    (control,) = tuples(agent.step(2.0, EpochGranted(9)))
+    assert (control.engines[0].n_run, control.epoch) == (23, 9)
+    agent.step(2.1, EpochLost())
+    assert agent.step(5.0, ShortViewReceived(VIEW)) == []
+
+
+@pytest.mark.parametrize("known_first", [True, False])
+def test_a_new_writer_goes_on_from_the_last_tuple(known_first: bool) -> None:
+    agent = StateraAgent(StateraConfig())
+    last = ControlTuple("w", (EngineControl("e", 17, 20, 1, 65, 1.0, 0.8, 0.9),), Fence(""), 4, 812, 5.0)
+    events: list[StateraEvent] = [WorkerSeen(HEARTBEAT), LastTupleRead(last)]
+    for event in events if known_first else reversed(events):
+        agent.step(0.0, event)
+    agent.step(0.1, EpochGranted(5))
+    (control,) = tuples(agent.step(0.4, telemetry()) + agent.step(0.5, TimerTicked()))
+    assert (control.engines[0].n_run, control.seq > 812) == (17, True)
+
+
+def test_finished_requests_reach_the_fence() -> None:
+    agent = started()
+    row = RequestFinished(
+        "r", "a", TaskType.QA, "e", Outcome.FINISHED, 100, 90, 60.0, 80.0, "v1", 0.1, 0.03, 0.1, 0.05, 0.07,
+        False, 0.0,
+    )  # fmt: skip
+    agent.step(1.0, telemetry(finished=(row,) * 50))
+    (control,) = tuples(agent.step(1.1, ShortViewReceived(VIEW)))
+    assert control.fence.version == "v1"
+    assert {b.quantile for b in control.fence.buckets} == {30.0}
+
+
+def test_the_band_is_sought_only_with_a_backlog_and_not_after_a_switch() -> None:
+    config = StateraConfig(seeker=SeekerConfig(settle_s=0.5, measure_s=0.5), freeze_after_switch_s=5.0)
+    agent = started(config)
+
+    def highs(start_s: float, queued: int) -> set[float]:
+        seen = set()
+        for i in range(16):
+            now_s = start_s + i * 0.25
+            agent.step(now_s, WorkerSeen(HEARTBEAT))
+            agent.step(now_s, telemetry())
+            sent = tuples(agent.step(now_s, ShortViewReceived(replace(VIEW, queued=queued))))
+            seen |= {round(c.engines[0].u_high, 3) for c in sent}
+        return seen
+
+    assert highs(0.1, queued=0) <= {0.95}
+    assert highs(5.0, queued=9) == {0.97, 0.93}
+    agent.step(10.0, decision(TopologyName.EDF))
+    assert highs(10.1, queued=9) == {0.95}
+    assert {0.97, 0.93} <= highs(16.0, queued=9)
+
+
+def test_views_of_a_qos_copy_without_lease_are_ignored() -> None:
+    agent = started()
+    agent.step(0.3, ShortViewReceived(replace(VIEW, epoch=3)))
+    assert agent.step(4.0, ShortViewReceived(replace(VIEW, epoch=2))) == []
+    assert agent.step(5.4, TimerTicked()) == []  # the view of epoch 3 is stale by now
