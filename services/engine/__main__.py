@@ -1,0 +1,77 @@
+"""Shell: `python -m services.engine`, the emulated engine as a process. Flags have vLLM's names."""
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+
+import uvicorn
+
+from services.engine.output_length import OutputLength
+from services.engine.profile import EngineProfile, builtin_profile, builtin_profiles, parse_profiles
+from services.engine.server import EngineServer
+
+LIMIT_FLAGS = ("max_num_seqs", "max_num_batched_tokens", "block_size", "max_model_len", "max_num_queued_reqs")
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(prog="python -m services.engine", description="An emulated vLLM server.")
+    p.add_argument("--profile", default="tiny-emulated", help=f"one of {', '.join(sorted(builtin_profiles()))}")
+    p.add_argument("--profile-file", type=Path, help="a YAML file of further profiles, e.g. a calibrated one")
+    p.add_argument("--host", default="127.0.0.1")
+    p.add_argument("--port", type=int, default=8000, help="0 takes a free one and prints it")
+    p.add_argument("--served-model-name", help="default: the profile's name")
+    for flag in LIMIT_FLAGS:
+        p.add_argument(f"--{flag.replace('_', '-')}", type=int, help="overrides the profile")
+    p.add_argument("--num-gpu-blocks-override", type=int, dest="num_gpu_blocks", help="overrides the profile")
+    p.add_argument("--watermark", type=float, help="share of KV blocks that admission leaves free")
+    p.add_argument("--scheduling-policy", choices=("fcfs", "priority"))
+    p.add_argument("--enable-prefix-caching", action=argparse.BooleanOptionalAction, default=None)
+    p.add_argument("--output-median", type=float, default=115.0, help="of answers whose length the client leaves open")
+    p.add_argument("--output-sigma", type=float, default=1.0, help="of the logarithm of such a length")
+    p.add_argument("--seed", type=int, default=0, help="of such lengths; each is a function of prompt and seed")
+    p.add_argument("--shutdown-grace-s", type=int, default=5, help="how long SIGTERM lets streams run on")
+    return p
+
+
+def chosen_profile(args: argparse.Namespace) -> EngineProfile:
+    """ValueError says what does not fit."""
+    if args.profile_file is not None:
+        profiles = parse_profiles(args.profile_file.read_text(encoding="utf-8"))
+        profile = profiles[args.profile] if args.profile in profiles else builtin_profile(args.profile)
+    else:
+        profile = builtin_profile(args.profile)
+    names = (*LIMIT_FLAGS, "num_gpu_blocks", "watermark", "scheduling_policy", "enable_prefix_caching")
+    return profile.with_limits(**{name: value for name in names if (value := getattr(args, name)) is not None})
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = parser().parse_args(argv)
+    try:
+        profile = chosen_profile(args)
+    except (ValueError, OSError) as error:
+        print(f"engine: {error}", file=sys.stderr)
+        return 2
+    length = OutputLength(args.output_median, args.output_sigma, args.seed)
+    app = EngineServer(profile, args.served_model_name or profile.name, length)
+    config = uvicorn.Config(
+        app,
+        host=args.host,
+        port=args.port,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=args.shutdown_grace_s,
+    )
+    # uvicorn hands a caught signal on when it has shut down; a stop that was asked for is no failure.
+    for caught in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(caught, lambda *_: None)
+    uvicorn.Server(config).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

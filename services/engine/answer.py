@@ -1,0 +1,94 @@
+"""vLLM's response bodies: server-sent events from templates made once per request, and whole JSON answers."""
+
+import orjson
+
+from services.engine.api import ApiError, Generation
+
+# One token each under any production tokenizer; what they say does not matter.
+_WORDS = (
+    b" the of and to in is that for it was on are with as his they be at one have this from or had by not but what all"
+    b" were we when your can said there use an each which she do how their if will up other about out many then them"
+    b" these so some her would make like him into time has look two more write go see no way could my than been"
+)
+WORDS = tuple(b" " + word for word in _WORDS.split())
+DONE = b"data: [DONE]\n\n"
+
+
+def word(index: int) -> bytes:
+    """The text of an answer's token `index`; plain ASCII that needs no escape in JSON."""
+    return WORDS[index * 7 % len(WORDS)]
+
+
+def error_event(error: ApiError) -> bytes:
+    """An error once a stream has begun."""
+    return b"data: " + error.json() + b"\n\n" + DONE
+
+
+class AnswerText:
+    """Bytes of one answer. `event` costs a concatenation."""
+
+    def __init__(self, generation: Generation, response_id: str, model: str, created_s: int) -> None:
+        self._generation = generation
+        self._id = response_id
+        self._model = model
+        self._created_s = created_s
+        kind = "chat.completion.chunk" if generation.chat else "text_completion"
+        stamp = {"id": response_id, "object": kind, "created": created_s, "model": model}
+        self._head = b"data: " + orjson.dumps(stamp)[:-1] + b',"choices":['
+        opening = b'{"index":0,"delta":{"content":"' if generation.chat else b'{"index":0,"text":"'
+        self._before = self._head + opening
+        closing = b'"},"logprobs":null,' if generation.chat else b'","logprobs":null,'
+        self._after = closing + b'"finish_reason":null}]'
+
+    def role_event(self) -> bytes:
+        """The chunk that opens a chat stream, sent with the first token; nothing for completions."""
+        if not self._generation.chat:
+            return b""
+        choice = b'{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]'
+        return self._head + choice + self._usage_field(0) + b"}\n\n"
+
+    def event(self, index: int) -> bytes:
+        """The chunk of token `index`."""
+        if self._generation.continuous_usage:
+            return self._before + word(index) + self._after + self._usage_field(index + 1) + b"}\n\n"
+        return self._before + word(index) + self._after + b"}\n\n"
+
+    def last_events(self, index: int) -> bytes:
+        """The last token's chunk with its finish reason, the usage chunk if asked for, and the end."""
+        last = self.event(index).replace(b'"finish_reason":null', b'"finish_reason":"%b"' % self.finish_reason)
+        if self._generation.include_usage:
+            last += self._head + b"]" + self._usage(index + 1) + b"}\n\n"
+        return last + DONE
+
+    @property
+    def finish_reason(self) -> bytes:
+        return b"stop" if self._generation.stops else b"length"
+
+    def whole(self) -> bytes:
+        """The answer to a request without `stream`."""
+        count = self._generation.output_tokens
+        text = b"".join(word(i) for i in range(count)).decode()
+        choice: dict[str, object] = {"index": 0, "logprobs": None, "finish_reason": self.finish_reason.decode()}
+        if self._generation.chat:
+            choice["message"] = {"role": "assistant", "content": text, "refusal": None, "tool_calls": []}
+        else:
+            choice["text"] = text
+        body = {
+            "id": self._id,
+            "object": "chat.completion" if self._generation.chat else "text_completion",
+            "created": self._created_s,
+            "model": self._model,
+            "choices": [choice],
+        }
+        return orjson.dumps(body)[:-1] + self._usage(count) + b"}"
+
+    def _usage_field(self, count: int) -> bytes:
+        return self._usage(count) if self._generation.continuous_usage else b""
+
+    def _usage(self, count: int) -> bytes:
+        prompt = self._generation.prompt_tokens
+        return b',"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d}' % (
+            prompt,
+            prompt + count,
+            count,
+        )

@@ -1,0 +1,167 @@
+"""OpenAI bodies as vLLM reads them: a generation, or vLLM's error object."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from services.contracts.tokens import BYTES_PER_TOKEN, estimate_prompt_tokens, flatten_messages
+from services.engine.output_length import OutputLength
+from services.engine.profile import EngineLimits
+
+# Integer fields and their least values; priority may be any 64-bit integer.
+_INTEGERS = {"max_tokens": 1, "max_completion_tokens": 1, "min_tokens": 0, "n": 1, "priority": -(2**63)}
+
+
+@dataclass(frozen=True, slots=True)
+class ApiError:
+    """vLLM's `{"error": {"message", "type", "param", "code"}}`; `status` is also the code."""
+
+    status: int
+    message: str
+    param: str | None = None
+
+    def json(self) -> bytes:
+        kinds = {400: "BadRequestError", 404: "NotFoundError", 503: "ServiceUnavailableError"}
+        kind = kinds.get(self.status, "InternalServerError")
+        error = {"message": self.message, "type": kind, "param": self.param, "code": self.status}
+        return orjson.dumps({"error": error})
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What a body asks for. `stops` tells whether the answer ends by itself (`stop`) or at the limit (`length`)."""
+
+    chat: bool
+    stream: bool
+    include_usage: bool
+    continuous_usage: bool
+    prompt_tokens: int
+    output_tokens: int
+    stops: bool
+    priority: int
+    prefix_hashes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiReader:
+    """Reads bodies for one served model. Fields it does not know are accepted and ignored, as in vLLM."""
+
+    model: str
+    limits: EngineLimits
+    length: OutputLength
+
+    def read(self, raw: bytes, *, chat: bool) -> Generation | ApiError:
+        body = self.object_of(raw)
+        if isinstance(body, ApiError):
+            return body
+        prompt = body.get("messages" if chat else "prompt")
+        error = self._prompt_error(prompt, chat) or self._field_error(body)
+        if error is not None:
+            return error
+        tokens = estimate_prompt_tokens(prompt)
+        room = self.limits.max_model_len - tokens
+        asked = body.get("max_completion_tokens") or body.get("max_tokens")
+        if room < 1 or (asked or 0) > room:
+            return self._too_long(tokens, asked)
+        content = _content(prompt)
+        limit, least = asked or room, body.get("min_tokens") or 0
+        drawn = limit if body.get("ignore_eos") else max(self.length.draw(content), least)
+        options = body.get("stream_options") or {}
+        usage, continuous = bool(options.get("include_usage")), bool(options.get("continuous_usage_stats"))
+        return Generation(
+            chat=chat,
+            stream=bool(body.get("stream")),
+            include_usage=usage,
+            continuous_usage=usage and continuous,
+            prompt_tokens=tokens,
+            output_tokens=min(drawn, limit),
+            stops=drawn <= limit and not body.get("ignore_eos"),
+            priority=body.get("priority") or 0,
+            prefix_hashes=self._prefix_hashes(content, tokens),
+        )
+
+    def object_of(self, raw: bytes) -> dict[str, Any] | ApiError:
+        """The body as an object that names this engine's model or none."""
+        try:
+            body = orjson.loads(raw)
+        except orjson.JSONDecodeError as error:
+            return ApiError(400, f"the body is not valid JSON: {error}")
+        if not isinstance(body, dict):
+            return ApiError(400, "the body must be a JSON object")
+        model = body.get("model")
+        if model is not None and model != self.model:
+            return ApiError(404, f"The model `{model}` does not exist.", "model")
+        return body
+
+    def _prompt_error(self, prompt: object, chat: bool) -> ApiError | None:
+        if chat:
+            if not isinstance(prompt, list) or not prompt or not all(isinstance(m, dict) for m in prompt):
+                return ApiError(400, "messages must be a non-empty list of objects", "messages")
+        elif not _is_one_prompt(prompt):
+            return ApiError(400, "prompt must be one non-empty string or list of token ids", "prompt")
+        return None
+
+    def _field_error(self, body: dict[str, Any]) -> ApiError | None:
+        for name, least in _INTEGERS.items():
+            value = body.get(name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+                return ApiError(400, f"{name} must be an integer", name)
+            if value is not None and value < least:
+                return ApiError(400, f"{name} must be at least {least}, got {value}.", name)
+        if body.get("n", 1) not in (1, None):
+            return ApiError(400, "the emulated engine generates one choice: n must be 1", "n")
+        if not isinstance(body.get("stream_options") or {}, dict):
+            return ApiError(400, "stream_options must be an object", "stream_options")
+        if body.get("stream_options") and not body.get("stream"):
+            return ApiError(400, "Stream options can only be defined when `stream=True`.", "stream_options")
+        if body.get("priority") and self.limits.scheduling_policy != "priority":
+            return ApiError(400, f"Got priority {body['priority']} but Priority scheduling is not enabled.")
+        return None
+
+    def _too_long(self, tokens: int, asked: int | None) -> ApiError:
+        longest = self.limits.max_model_len
+        if tokens >= longest:
+            return ApiError(
+                400,
+                f"This model's maximum context length is {longest} tokens. However, your request has {tokens} input "
+                "tokens. Please reduce the length of the input messages.",
+                "input_tokens",
+            )
+        return ApiError(
+            400,
+            f"'max_tokens' or 'max_completion_tokens' is too large: {asked}. This model's maximum context length is "
+            f"{longest} tokens and your request has {tokens} input tokens ({asked} > {longest} - {tokens}).",
+            "max_tokens",
+        )
+
+    def _prefix_hashes(self, content: bytes, tokens: int) -> tuple[int, ...]:
+        """Chained hashes of the prompt's full blocks, a token being `BYTES_PER_TOKEN` bytes; good in this process."""
+        if not self.limits.enable_prefix_caching:
+            return ()
+        size = self.limits.block_size * BYTES_PER_TOKEN
+        hashes, chained = [], 0
+        for i in range(min(len(content) // size, tokens // self.limits.block_size)):
+            chained = hash((chained, content[i * size : (i + 1) * size]))
+            hashes.append(chained)
+        return tuple(hashes)
+
+
+def _is_one_prompt(prompt: object) -> bool:
+    if isinstance(prompt, list):
+        return len(prompt) > 0 and (all(type(t) is int for t in prompt) or _is_single_text(prompt))
+    return isinstance(prompt, str) and prompt != ""
+
+
+def _is_single_text(prompt: list[Any]) -> bool:
+    return len(prompt) == 1 and isinstance(prompt[0], str) and prompt[0] != ""
+
+
+def _content(prompt: Any) -> bytes:
+    """The prompt as bytes, `BYTES_PER_TOKEN` a token."""
+    if isinstance(prompt, str):
+        return prompt.encode("utf-8", "surrogatepass")
+    if isinstance(prompt[0], int):
+        return b"".join((token & 0xFFFFFFFF).to_bytes(BYTES_PER_TOKEN, "big") for token in prompt)
+    text = prompt[0] if isinstance(prompt[0], str) else flatten_messages(prompt)
+    return text.encode("utf-8", "surrogatepass")

@@ -1,0 +1,94 @@
+"""One request's way out: tokens from the step loop become events on the wire, then a record."""
+
+from services.engine.answer import AnswerText, error_event
+from services.engine.api import ApiError, Generation
+from services.engine.direct_send import DirectSend, Send
+from services.engine.telemetry import EngineTelemetry, RequestRecord
+
+STREAM_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+
+
+class RequestStream:
+    """The `TokenSink` of one request, streamed or whole. `finished`: its last byte was handed to the transport."""
+
+    def __init__(
+        self,
+        request_id: str,
+        generation: Generation,
+        text: AnswerText,
+        send: Send,
+        telemetry: EngineTelemetry,
+        arrival_s: float,
+    ) -> None:
+        self.finished = False
+        self._id = request_id
+        self._generation = generation
+        self._text = text
+        self._send = DirectSend(send)
+        self._telemetry = telemetry
+        self._arrival_s = arrival_s
+        self._scheduled_s: float | None = None
+        self._first_s = 0.0
+        self._count = 0
+        self._preemptions = 0
+
+    def open(self) -> None:
+        """A stream's headers go out at once; a whole answer's with the answer."""
+        if self._generation.stream:
+            self._send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
+
+    def scheduled(self, now_s: float) -> None:
+        if self._scheduled_s is None:
+            self._scheduled_s = now_s
+
+    def preempted(self, now_s: float) -> None:
+        self._preemptions += 1
+
+    def token(self, now_s: float) -> None:
+        index = self._count
+        self._count = index + 1
+        if index == 0:
+            self._first_s = now_s
+        last = self._count == self._generation.output_tokens
+        if self._generation.stream:
+            self._send_event(index, last)
+        elif last:
+            self._send_whole(200, self._text.whole())
+        if last:
+            self._settle(now_s)
+
+    def fail(self, error: ApiError) -> None:
+        """Ends a response that cannot be completed."""
+        if self.finished:
+            return
+        if self._generation.stream:
+            self._send({"type": "http.response.body", "body": error_event(error)})
+        else:
+            self._send_whole(error.status, error.json())
+
+    def _send_event(self, index: int, last: bool) -> None:
+        data = self._text.last_events(index) if last else self._text.event(index)
+        if index == 0:
+            data = self._text.role_event() + data
+        self._send({"type": "http.response.body", "body": data, "more_body": not last})
+
+    def _send_whole(self, status: int, body: bytes) -> None:
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        self._send({"type": "http.response.start", "status": status, "headers": headers})
+        self._send({"type": "http.response.body", "body": body})
+
+    def _settle(self, now_s: float) -> None:
+        self.finished = True
+        scheduled_s = self._arrival_s if self._scheduled_s is None else self._scheduled_s
+        gaps = self._count - 1
+        record = RequestRecord(
+            id=self._id,
+            prompt_tokens=self._generation.prompt_tokens,
+            output_tokens=self._count,
+            queue_s=max(0.0, scheduled_s - self._arrival_s),
+            ttft_s=self._first_s - self._arrival_s,
+            tpot_s=(now_s - self._first_s) / gaps if gaps else 0.0,
+            e2e_s=now_s - self._arrival_s,
+            preemptions=self._preemptions,
+        )
+        self._telemetry.finished(record, self._text.finish_reason.decode())

@@ -1,0 +1,216 @@
+"""Shell: the emulated engine's HTTP interface, vLLM's by path, body and metric name.
+
+Bare ASGI, so that the step loop loses no time to it. A request's handler submits it to the step loop and then waits
+for nothing but the client's end; the loop writes.
+"""
+
+import gc
+from asyncio import CancelledError, get_running_loop
+from collections.abc import Awaitable, Callable, MutableMapping
+from importlib.metadata import version
+from itertools import count
+from time import monotonic, time
+from typing import Any
+
+import orjson
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from services.contracts.tokens import estimate_prompt_tokens
+from services.engine.answer import AnswerText
+from services.engine.api import ApiError, ApiReader, Generation
+from services.engine.core import EngineCore
+from services.engine.direct_send import Message, Send
+from services.engine.output_length import OutputLength
+from services.engine.profile import EngineProfile
+from services.engine.response import RequestStream
+from services.engine.sequence import AddResult, EngineRequest
+from services.engine.stepper import Stepper
+from services.engine.telemetry import EngineTelemetry
+
+MAX_BODY_BYTES = 16 << 20
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+JSON = (b"content-type", b"application/json")
+
+
+class EngineServer:
+    """The ASGI application of one emulated engine."""
+
+    def __init__(self, profile: EngineProfile, model: str, length: OutputLength | None = None) -> None:
+        self.core = EngineCore(profile)
+        self.telemetry = EngineTelemetry(self.core, model)
+        self._model = model
+        self._reader = ApiReader(model, profile.limits, length or OutputLength())
+        self._registry = CollectorRegistry()
+        self._registry.register(self.telemetry)
+        self._stepper: Stepper | None = None
+        self._created_s = int(time())
+        self._ids = count()
+        self._routes = {
+            ("GET", "/health"): self._health,
+            ("GET", "/version"): self._version,
+            ("GET", "/v1/models"): self._models,
+            ("GET", "/metrics"): self._metrics,
+            ("POST", "/tokenize"): self._tokenize,
+            ("GET", "/hmas/lag"): self._lag,
+            ("DELETE", "/hmas/lag"): self._reset_lag,
+            ("GET", "/hmas/requests"): self._requests,
+        }
+
+    @property
+    def stepper(self) -> Stepper:
+        """Made in the loop that serves the first message."""
+        if self._stepper is None:
+            self._stepper = Stepper(self.core, get_running_loop(), self.telemetry)
+        return self._stepper
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        method, path = scope["method"], scope["path"]
+        if method == "POST" and path in ("/v1/chat/completions", "/v1/completions"):
+            await self._generate(scope, receive, send, chat=path == "/v1/chat/completions")
+            return
+        route = self._routes.get((method, path))
+        if route is None:
+            known = any(path == other for _, other in self._routes) or path.startswith("/v1/c")
+            status = 405 if known else 404
+            await _reply(send, status, orjson.dumps({"detail": "Method Not Allowed" if known else "Not Found"}))
+            return
+        body = await _read_body(receive)
+        status, content, header = route(b"" if body is None else body)
+        await _reply(send, status, content, header)
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        # What start-up made lives for ever: keep the collector off it, and rare, so that no step waits for a pause.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(20_000, 50, 1_000)
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        self.stepper.stop()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _generate(self, scope: Scope, receive: Receive, send: Send, *, chat: bool) -> None:
+        arrival_s = monotonic()
+        raw = await _read_body(receive)
+        if raw is None:
+            await _reply(send, 413, ApiError(413, f"the body exceeds {MAX_BODY_BYTES} bytes").json())
+            return
+        generation = self._reader.read(raw, chat=chat)
+        if isinstance(generation, ApiError):
+            await _reply(send, generation.status, generation.json())
+            return
+        request_id = f"{next(self._ids):x}"
+        stream = RequestStream(
+            request_id, generation, self._answer(scope, request_id, generation), send, self.telemetry, arrival_s
+        )
+        result = self.stepper.submit(_engine_request(request_id, generation), stream)
+        if result is not AddResult.ACCEPTED:
+            self.telemetry.refused()
+            error = ApiError(503, f"the engine refused the request: {result.value}")
+            await _reply(send, error.status, error.json())
+            return
+        await self._follow(request_id, stream, receive)
+
+    async def _follow(self, request_id: str, stream: RequestStream, receive: Receive) -> None:
+        """Opens the response and waits until it is complete, or the client gone, or the server told to stop."""
+        stream.open()
+        try:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+        except CancelledError:
+            stream.fail(ApiError(503, "the engine is shutting down"))
+            raise
+        finally:
+            if not stream.finished:
+                self.stepper.abort(request_id)
+                self.telemetry.aborted()
+
+    def _answer(self, scope: Scope, request_id: str, generation: Generation) -> AnswerText:
+        given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
+        prefix = "chatcmpl-" if generation.chat else "cmpl-"
+        response_id = prefix + (given.decode("latin-1")[:128] or f"{self._created_s:x}-{request_id}")
+        return AnswerText(generation, response_id, self._model, int(time()))
+
+    def _health(self, _: bytes) -> tuple[int, bytes, tuple[bytes, bytes]]:
+        return 200, b"", JSON
+
+    def _version(self, _: bytes) -> tuple[int, bytes, tuple[bytes, bytes]]:
+        return 200, orjson.dumps({"version": version("hmas"), "engine": "emulated"}), JSON
+
+    def _models(self, _: bytes) -> tuple[int, bytes, tuple[bytes, bytes]]:
+        card = {
+            "id": self._model,
+            "object": "model",
+            "created": self._created_s,
+            "owned_by": "vllm",
+            "root": self._model,
+            "parent": None,
+            "max_model_len": self.core.profile.limits.max_model_len,
+            "permission": [],
+        }
+        return 200, orjson.dumps({"object": "list", "data": [card]}), JSON
+
+    def _metrics(self, _: bytes) -> tuple[int, bytes, tuple[bytes, bytes]]:
+        return 200, generate_latest(self._registry), (b"content-type", CONTENT_TYPE_LATEST.encode())
+
+    def _tokenize(self, raw: bytes) -> tuple[int, bytes, tuple[bytes, bytes]]:
+        body = self._reader.object_of(raw)
+        if isinstance(body, ApiError):
+            return body.status, body.json(), JSON
+        prompt = body.get("messages", body.get("prompt"))
+        if not isinstance(prompt, str | list):
+            return 400, ApiError(400, "give a prompt or messages", "prompt").json(), JSON
+        tokens = estimate_prompt_tokens(prompt)
+        limit = self.core.profile.limits.max_model_len
+        answer = {"count": tokens, "max_model_len": limit, "tokens": list(range(tokens)), "token_strs": None}
+        return 200, orjson.dumps(answer), JSON
+
+    def _lag(self, _: bytes) -> tuple[int, bytes, tuple[bytes, bytes]]:
+        """Seconds; quantiles are null before the first step since the last reset."""
+        lag = self.stepper.lag
+        p50_s, p99_s = lag.quantiles(0.50, 0.99)
+        return 200, orjson.dumps({"count": lag.count, "p50_s": p50_s, "p99_s": p99_s, "max_s": lag.max}), JSON
+
+    def _reset_lag(self, _: bytes) -> tuple[int, bytes, tuple[bytes, bytes]]:
+        self.stepper.lag.reset()
+        return 204, b"", JSON
+
+    def _requests(self, _: bytes) -> tuple[int, bytes, tuple[bytes, bytes]]:
+        return 200, orjson.dumps({"requests": list(self.telemetry.records)}), JSON
+
+
+def _engine_request(request_id: str, generation: Generation) -> EngineRequest:
+    return EngineRequest(
+        request_id,
+        generation.prompt_tokens,
+        generation.output_tokens,
+        generation.priority,
+        generation.prefix_hashes,
+    )
+
+
+async def _read_body(receive: Receive) -> bytes | None:
+    """None beyond `MAX_BODY_BYTES`."""
+    parts, size = [], 0
+    while True:
+        message = await receive()
+        part = message.get("body", b"")
+        size += len(part)
+        if size > MAX_BODY_BYTES:
+            return None
+        parts.append(part)
+        if not message.get("more_body"):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def _reply(send: Send, status: int, body: bytes, header: tuple[bytes, bytes] = JSON) -> None:
+    length = [] if status == 204 else [(b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": [header, *length]})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,138 @@
+"""What the engine says of itself: vLLM's metrics by name, and a record of each finished request."""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from services.engine.core import EngineCore
+from services.engine.histogram import Histogram
+
+RECORDS = 20_000
+
+# Buckets are vLLM's.
+_TTFT = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0),
+    *(160.0, 640.0, 2560.0),
+)
+_ITL = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0)
+_LATENCY = (
+    *(0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0),
+    *(1920.0, 7680.0),
+)
+_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+_LAG = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRecord:
+    """One finished request as the engine saw it, seconds from its arrival here; TPOT 0 for a single token."""
+
+    id: str
+    prompt_tokens: int
+    output_tokens: int
+    queue_s: float
+    ttft_s: float
+    tpot_s: float
+    e2e_s: float
+    preemptions: int
+
+
+class EngineTelemetry(Collector):
+    """Histograms and counters of one engine; gauges are read from the core when scraped."""
+
+    def __init__(self, core: EngineCore, model: str) -> None:
+        self._core = core
+        self._labels = {"model_name": model, "engine": "0"}
+        self.records: deque[RequestRecord] = deque(maxlen=RECORDS)
+        self._success = {"stop": 0, "length": 0, "abort": 0}
+        self._refused = 0
+        self._histograms = {
+            "vllm:time_to_first_token_seconds": ("Time to first token.", Histogram(_TTFT)),
+            "vllm:inter_token_latency_seconds": ("Time between two tokens of a request.", Histogram(_ITL)),
+            "vllm:request_time_per_output_token_seconds": ("Mean time per output token.", Histogram(_ITL)),
+            "vllm:e2e_request_latency_seconds": ("Arrival to last token.", Histogram(_LATENCY)),
+            "vllm:request_queue_time_seconds": ("Arrival to first scheduled.", Histogram(_LATENCY)),
+            "vllm:iteration_tokens_total": ("Tokens computed per engine step.", Histogram(_TOKENS)),
+            "hmas_engine_step_lag_seconds": ("Due end of a step to its last token written.", Histogram(_LAG)),
+        }
+        by_name = {name: histogram for name, (_, histogram) in self._histograms.items()}
+        self._ttft = by_name["vllm:time_to_first_token_seconds"]
+        self._itl = by_name["vllm:inter_token_latency_seconds"]
+        self._tpot = by_name["vllm:request_time_per_output_token_seconds"]
+        self._e2e = by_name["vllm:e2e_request_latency_seconds"]
+        self._queue = by_name["vllm:request_queue_time_seconds"]
+        self._iteration = by_name["vllm:iteration_tokens_total"]
+        self._lag = by_name["hmas_engine_step_lag_seconds"]
+
+    def step(self, tokens: int) -> None:
+        """A step over `tokens` computed tokens has begun."""
+        self._iteration.observe(tokens)
+
+    def tokens(self, gap_s: float, count: int, lag_s: float) -> None:
+        """A step has ended: `count` requests got a token `gap_s` after their last one."""
+        if count:
+            self._itl.observe(gap_s, count)
+        self._lag.observe(lag_s)
+
+    def resumed(self, gap_s: float) -> None:
+        """A preempted request got a token again."""
+        self._itl.observe(gap_s)
+
+    def refused(self) -> None:
+        """The queue was full."""
+        self._refused += 1
+
+    def aborted(self) -> None:
+        self._success["abort"] += 1
+
+    def finished(self, record: RequestRecord, reason: str) -> None:
+        self.records.append(record)
+        self._success[reason] += 1
+        self._ttft.observe(record.ttft_s)
+        self._tpot.observe(record.tpot_s)
+        self._e2e.observe(record.e2e_s)
+        self._queue.observe(record.queue_s)
+
+    def collect(self) -> Iterable[Metric]:
+        stats, limits = self._core.stats(), self._core.profile.limits
+        yield self._gauge("vllm:num_requests_running", "Requests in the running batch.", stats.num_requests_running)
+        yield self._gauge("vllm:num_requests_waiting", "Requests in the queue.", stats.num_requests_waiting)
+        yield self._gauge("vllm:kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1.", stats.kv_cache_usage)
+        yield self._counter("vllm:num_preemptions", "Preemptions.", stats.num_preemptions)
+        yield self._counter("vllm:prompt_tokens", "Prompt tokens computed.", stats.prompt_tokens)
+        yield self._counter("vllm:generation_tokens", "Tokens generated.", stats.generation_tokens)
+        yield self._counter("vllm:prefix_cache_queries", "Prompt tokens looked up.", stats.prefix_cache_queries)
+        yield self._counter("vllm:prefix_cache_hits", "Prompt tokens found.", stats.prefix_cache_hits)
+        yield self._counter("vllm:admission_rejections", "Requests refused by a full queue.", self._refused)
+        success = CounterMetricFamily(
+            "vllm:request_success", "Ended requests.", labels=[*self._labels, "finished_reason"]
+        )
+        for reason, count in self._success.items():
+            success.add_metric([*self._labels.values(), reason], count)
+        yield success
+        info = {"block_size": limits.block_size, "num_gpu_blocks": limits.num_gpu_blocks}
+        config = GaugeMetricFamily("vllm:cache_config_info", "KV cache layout.", labels=[*info, "engine"])
+        config.add_metric([*map(str, info.values()), "0"], 1)
+        yield config
+        for name, (text, histogram) in self._histograms.items():
+            family = HistogramMetricFamily(name, text, labels=list(self._labels))
+            family.add_metric(list(self._labels.values()), histogram.cumulative(), histogram.sum)
+            yield family
+
+    def _gauge(self, name: str, text: str, value: float) -> Metric:
+        family = GaugeMetricFamily(name, text, labels=list(self._labels))
+        family.add_metric(list(self._labels.values()), value)
+        return family
+
+    def _counter(self, name: str, text: str, value: float) -> Metric:
+        family = CounterMetricFamily(name, text, labels=list(self._labels))
+        family.add_metric(list(self._labels.values()), value)
+        return family

@@ -1,0 +1,40 @@
+"""Messages keep their order whether or not the transport makes them wait."""
+
+import asyncio
+
+from services.engine.direct_send import DirectSend, Message
+
+
+async def test_sends_at_once_while_the_transport_takes_it() -> None:
+    sent: list[object] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message["n"])
+
+    direct = DirectSend(send)
+    direct({"n": 1})
+    direct({"n": 2})
+    assert sent == [1, 2]  # no await in between
+
+
+async def test_a_slow_reader_delays_but_never_reorders() -> None:
+    sent: list[object] = []
+    writable = asyncio.Event()
+
+    async def send(message: Message) -> None:
+        await writable.wait()
+        sent.append(message["n"])
+
+    direct = DirectSend(send)
+    for n in range(3):
+        direct({"n": n})
+    assert sent == []
+    writable.set()
+    while len(sent) < 3:
+        await asyncio.sleep(0)
+    writable.clear()
+    writable.set()
+    direct({"n": 3})
+    while len(sent) < 4:
+        await asyncio.sleep(0)
+    assert sent == [0, 1, 2, 3]
