@@ -211,11 +211,15 @@ class EngineCore:
     def _schedule_prefill(self, plan: StepPlan) -> None:
         """Goes on with what is half computed: one prompt at most, since only the end of the budget cuts a prompt."""
         for seq in list(self._prefill.values()):
-            chunk = min(seq.target - seq.context, self._budget(plan))
-            while seq.state is State.PREFILL and self._blocks_for(seq, chunk) > self.kv.free:
-                self._preempt(self._victim(), plan)
-            if seq.state is State.PREFILL and chunk > 0:
-                self._compute(seq, chunk, plan)
+            self._go_on(seq, plan)
+
+    def _go_on(self, seq: Sequence, plan: StepPlan) -> None:
+        """The next chunk of a half computed prompt; it may have been preempted meanwhile."""
+        chunk = min(seq.target - seq.context, self._budget(plan))
+        while seq.state is State.PREFILL and self._blocks_for(seq, chunk) > self.kv.free:
+            self._preempt(self._victim(), plan)
+        if seq.state is State.PREFILL and chunk > 0:
+            self._compute(seq, chunk, plan)
 
     def _admit(self, plan: StepPlan) -> None:
         """Starts waiting sequences while cap, budget and memory allow."""
