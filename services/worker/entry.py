@@ -3,6 +3,7 @@
 from enum import Enum
 
 from services.contracts.request import Annotation, Request, Slo
+from services.worker.keyed_heap import Place
 from services.worker.prior import Estimate
 
 INPUT_WEIGHT = 1.0
@@ -26,6 +27,7 @@ class Entry:
 
     Unannotated it is *unknown* and carries the prior's estimate. `service` is its predicted service tokens, `total_s`
     its T_tot, `deadline_s` its D_r = a_r + SLO_ttft + SLO_tpot * l_pred (or a_r + its stated TTLT, H-MAS §3.5),
+    `slack_s` D_r - T_tot, which is S_r of H-MAS Eq. 5 without V_sys (common to all, it cancels in any comparison), and
     `ttft_deadline_s` the instant its first token is due. `place` belongs to the active topology; `charged` is the
     service already accounted to its tenant there, under the pool's `generation`.
     """
@@ -55,6 +57,7 @@ class Entry:
         "request",
         "seq",
         "service",
+        "slack_s",
         "slo",
         "state",
         "switches_before",
@@ -86,7 +89,7 @@ class Entry:
         self.blocks = 0  # KV blocks reserved on its engine
         self.tried: tuple[str, ...] = ()  # engine starts it was dispatched to and lost
         self.urgency = 0.0
-        self.place: object = None
+        self.place: Place | None = None
         self.charged = 0.0
         self.generation = -1
         self.relegated = False
@@ -120,13 +123,9 @@ class Entry:
         self.work_tokens = request.prompt_tokens + int(tokens)
         ttlt_s = slo.ttlt_s if slo.ttlt_s is not None else slo.ttft_s + slo.tpot_s * tokens
         self.deadline_s = arrival_s + ttlt_s
+        self.slack_s = self.deadline_s - self.total_s
         # Judged on its last token alone, the first is due only so early that the rest can still be decoded.
         self.ttft_deadline_s = self.deadline_s - decode_s if slo.whole else arrival_s + slo.ttft_s
-
-    @property
-    def slack_s(self) -> float:
-        """D_r - T_tot: S_r of H-MAS Eq. 5 without V_sys, which is common to all and cancels in any comparison."""
-        return self.deadline_s - self.total_s
 
     @property
     def remaining_s(self) -> float:

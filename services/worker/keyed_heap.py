@@ -4,12 +4,14 @@ from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Generic, Protocol, TypeVar
 
+Place = tuple[float, int]  # (key, seq)
+
 
 class Placed(Protocol):
-    """What a heap holds. `seq` breaks ties; `place` is the live heap item of the value, None outside a heap."""
+    """What a heap holds. `seq` breaks ties and is unique; `place` is its live heap item, None outside a heap."""
 
     seq: int
-    place: object
+    place: Place | None
 
 
 T = TypeVar("T", bound=Placed)
@@ -17,66 +19,72 @@ T = TypeVar("T", bound=Placed)
 
 class KeyedHeap(Generic[T]):
     """Least key first, ties by `seq`. An item is live if and only if it is its value's `place`, so a value is in one
-    heap at a time. All operations O(log n) amortised; stale items never outnumber live ones by more than 64."""
+    heap at a time. All operations O(log n) amortised; stale items never outnumber live ones by more than 64.
 
-    __slots__ = ("_items", "_live")
+    Items hold numbers only, so that the garbage collector drops them from its lists: tuples that held the values
+    would make it walk the whole queue again and again while one is rebuilt.
+    """
+
+    __slots__ = ("_items", "_values")
 
     def __init__(self) -> None:
-        self._items: list[tuple[float, int, T]] = []
-        self._live = 0
+        self._items: list[Place] = []
+        self._values: dict[int, T] = {}  # by seq
 
     def __len__(self) -> int:
-        return self._live
+        return len(self._values)
 
     def __iter__(self) -> Iterator[T]:
         """The values, in no particular order."""
-        return (item[2] for item in self._items if item[2].place is item)
+        return iter(self._values.values())
 
-    def items(self) -> Iterator[tuple[float, int, T]]:
-        """(key, seq, value) of each, in no particular order."""
-        return (item for item in self._items if item[2].place is item)
+    def __contains__(self, value: T) -> bool:
+        return value.seq in self._values
 
     def push(self, key: float, value: T) -> None:
-        item = (key, value.seq, value)
+        seq = value.seq
+        item = (key, seq)
         value.place = item
-        self._live += 1
+        self._values[seq] = value
         heappush(self._items, item)
 
-    def peek(self) -> tuple[float, int, T] | None:
-        items = self._items
+    def peek(self) -> T | None:
+        items, values = self._items, self._values
         while items:
             item = items[0]
-            if item[2].place is item:
-                return item
+            value = values.get(item[1])
+            if value is not None and value.place is item:
+                return value
             heappop(items)
         return None
 
-    def pop(self) -> tuple[float, int, T] | None:
-        items = self._items
+    def pop(self) -> tuple[float, T] | None:
+        """The least key and its value."""
+        items, values = self._items, self._values
         while items:
             item = heappop(items)
-            if item[2].place is item:
-                item[2].place = None
-                self._live -= 1
-                return item
+            value = values.get(item[1])
+            if value is not None and value.place is item:
+                value.place = None
+                del values[item[1]]
+                return item[0], value
         return None
 
     def remove(self, value: T) -> None:
         """`value` must be in this heap."""
         value.place = None
-        self._live -= 1
+        del self._values[value.seq]
         self._compact()
 
     def rekey(self, key: float, value: T) -> None:
         """Give `value`, which must be in this heap, another key."""
         items = self._items
         old = value.place
-        if isinstance(old, tuple) and old[0] == key:
+        assert old is not None
+        if old[0] == key:
             return
-        item = (key, value.seq, value)
-        at_top = items[0] is old
-        value.place = item
-        if at_top:
+        item = value.place = (key, value.seq)
+        if items[0] is old:
             heapreplace(items, item)
             return
         heappush(items, item)
@@ -84,14 +92,15 @@ class KeyedHeap(Generic[T]):
 
     def refill(self, values: Iterable[T], key: Callable[[T], float]) -> None:
         """Hold exactly `values`, each under its key; O(n)."""
-        items = [(key(value), value.seq, value) for value in values]
-        for item in items:
-            item[2].place = item
+        self._values = {value.seq: value for value in values}
+        items: list[Place] = []
+        for seq, value in self._values.items():
+            item = value.place = (key(value), seq)
+            items.append(item)
         heapify(items)
         self._items = items
-        self._live = len(items)
 
     def _compact(self) -> None:
-        if len(self._items) > 2 * self._live + 64:
-            self._items = [item for item in self._items if item[2].place is item]
+        if len(self._items) > 2 * len(self._values) + 64:
+            self._items = [value.place for value in self._values.values() if value.place is not None]
             heapify(self._items)

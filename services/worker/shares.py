@@ -7,7 +7,7 @@ own rule, and within a tenant its flows share equally.
 from collections.abc import Iterator
 
 from services.worker.entry import Entry
-from services.worker.keyed_heap import KeyedHeap
+from services.worker.keyed_heap import KeyedHeap, Place
 
 
 class FlowQueue:
@@ -28,35 +28,43 @@ class FlowQueue:
         return iter(self._heap)
 
     def push(self, entry: Entry) -> None:
-        if entry.tried:  # it lost its engine and has had its turn: back to the front
-            self._heap.push(self._virtual, entry)
-            return
-        flow = entry.request.flow
-        finish = max(self._virtual, self._finish.get(flow, 0.0)) + entry.service
-        self._finish[flow] = finish
-        self._heap.push(finish, entry)
+        self._heap.push(self._tag(entry), entry)
         if len(self._finish) > 2 * len(self._heap) + 64:
             self._forget_idle()
 
+    def refill(self, entries: list[Entry]) -> None:
+        """Fill an empty queue, as by pushing each in turn."""
+        self._heap.refill(entries, self._tag)
+
     def peek(self) -> Entry | None:
-        item = self._heap.peek()
-        return None if item is None else item[2]
+        return self._heap.peek()
 
     def pop(self) -> Entry:
         """Must not be empty."""
         item = self._heap.pop()
         assert item is not None
         self._virtual = max(self._virtual, item[0])
-        return item[2]
+        return item[1]
 
     def remove(self, entry: Entry) -> None:
         self._heap.remove(entry)
 
+    def _tag(self, entry: Entry) -> float:
+        if entry.tried:  # it lost its engine and has had its turn: back to the front
+            return self._virtual
+        flow = entry.request.flow
+        finish = self._finish.get(flow, 0.0)
+        if finish < self._virtual:
+            finish = self._virtual
+        finish = self._finish[flow] = finish + entry.service
+        return finish
+
     def _forget_idle(self) -> None:
         finish: dict[str, float] = {}
-        for key, _, entry in self._heap.items():
+        for entry in self._heap:
             flow = entry.request.flow
-            finish[flow] = max(key, finish.get(flow, 0.0))
+            tag = 0.0 if entry.place is None else entry.place[0]
+            finish[flow] = max(tag, finish.get(flow, 0.0))
         self._finish = finish
 
 
@@ -70,7 +78,7 @@ class Share:
         self.tenant = tenant
         self.weight = weight
         self.seq = 0  # of its last turn from idle to backlogged
-        self.place: object = None
+        self.place: Place | None = None
         self.queue = FlowQueue()
         self.tag = 0.0
         self.credit = 0.0

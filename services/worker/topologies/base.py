@@ -72,15 +72,14 @@ class KeyOrdered:
         self._heap.push(self.key(entry), entry)
 
     def peek(self) -> Entry | None:
-        item = self._heap.peek()
-        return None if item is None else item[2]
+        return self._heap.peek()
 
     def pop(self) -> Entry | None:
         item = self._heap.pop()
         if item is None:
             return None
-        entry = item[2]
-        entry.urgency = item[0]
+        key, entry = item
+        entry.urgency = key
         return entry
 
     def remove(self, entry: Entry) -> None:

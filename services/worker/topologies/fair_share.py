@@ -102,8 +102,14 @@ class FairShare:
             self._ready.rekey(self.key(share), share)
 
     def rebuild(self, entries: Iterable[Entry]) -> None:
+        backlogs: dict[str, list[Entry]] = {}
         for entry in entries:
-            self.push(entry)
+            backlogs.setdefault(entry.request.tenant, []).append(entry)
+        for backlog in backlogs.values():
+            share = self._share(backlog[0])
+            share.queue.refill(backlog)
+            self._length += len(backlog)
+            self._enter(share)
 
     def on_served(self, entry: Entry, tokens: float, final: bool) -> None:
         owed = tokens - entry.charged
@@ -122,8 +128,7 @@ class FairShare:
             self._rest(share)
 
     def _pick(self) -> Share | None:
-        item = self._ready.peek()
-        return None if item is None else item[2]
+        return self._ready.peek()
 
     def _share(self, entry: Entry) -> Share:
         request = entry.request

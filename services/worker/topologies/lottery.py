@@ -121,8 +121,14 @@ class Lottery:
         self._issue(self._shares[entry.request.tenant])
 
     def rebuild(self, entries: Iterable[Entry]) -> None:
+        backlogs: dict[str, list[Entry]] = {}
         for entry in entries:
-            self.push(entry)
+            backlogs.setdefault(entry.request.tenant, []).append(entry)
+        for tenant, backlog in backlogs.items():
+            share = self._seat(tenant, backlog[0].request.weight)
+            share.queue.refill(backlog)
+            self._length += len(backlog)
+            self._issue(share)
 
     def on_served(self, entry: Entry, tokens: float, final: bool) -> None:
         share = self._shares.get(entry.request.tenant)

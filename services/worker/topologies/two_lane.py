@@ -28,7 +28,7 @@ class TwoLane:
 
     name = TopologyName.TWO_LANE
     accounts_service = False
-    __slots__ = ("_credit", "_fast", "_fixed_gate", "_gate", "_lanes", "_slow", "_weight")
+    __slots__ = ("_credit", "_fast", "_fixed_gate", "_gate", "_slow", "_weight")
 
     def __init__(self, hints: Hints) -> None:
         self._fast: Lane = KeyedHeap()
@@ -37,7 +37,6 @@ class TwoLane:
         self._gate = hints.lane_gate_s or 0.0
         self._weight = min(0.95, max(0.05, hints.fast_weight))  # neither lane starves
         self._credit = 0.0
-        self._lanes: dict[int, Lane] = {}  # by seq
 
     def __len__(self) -> int:
         return len(self._fast) + len(self._slow)
@@ -46,21 +45,18 @@ class TwoLane:
         return chain(self._fast, self._slow)
 
     def push(self, entry: Entry) -> None:
-        lane = self._lanes[entry.seq] = self._choose(entry.total_s)
-        lane.push(entry.slack_s, entry)
+        self._choose(entry.total_s).push(entry.slack_s, entry)
 
     def peek(self) -> Entry | None:
-        item = self._next_lane().peek()
-        return None if item is None else item[2]
+        return self._next_lane().peek()
 
     def pop(self) -> Entry | None:
         lane = self._next_lane()
         item = lane.pop()
         if item is None:
             return None
-        entry = item[2]
-        entry.urgency = item[0]
-        del self._lanes[entry.seq]
+        key, entry = item
+        entry.urgency = key
         if lane is self._fast:
             if self._slow:
                 self._credit += self._weight - 1.0
@@ -69,7 +65,7 @@ class TwoLane:
         return entry
 
     def remove(self, entry: Entry) -> None:
-        self._lanes.pop(entry.seq).remove(entry)
+        (self._fast if entry in self._fast else self._slow).remove(entry)
 
     def reannotate(self, entry: Entry) -> None:
         self.remove(entry)
@@ -83,8 +79,6 @@ class TwoLane:
         slow = [entry for entry in waiting if entry.total_s > self._gate]
         self._fast.refill(fast, _slack)
         self._slow.refill(slow, _slack)
-        self._lanes = {entry.seq: self._fast for entry in fast}
-        self._lanes.update((entry.seq, self._slow) for entry in slow)
 
     def on_served(self, entry: Entry, tokens: float, final: bool) -> None:
         pass
