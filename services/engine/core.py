@@ -39,7 +39,9 @@ class EngineCore:
         self.kv = KvCache(limits.num_gpu_blocks, limits.block_size, limits.enable_prefix_caching)
         self.running: dict[str, Sequence] = {}  # in the order of admission
         self._by_priority = limits.scheduling_policy == "priority"
-        self.waiting: WaitingQueue = waiting or (PriorityQueue() if self._by_priority else FcfsQueue())
+        if waiting is None:  # an empty queue is false
+            waiting = PriorityQueue() if self._by_priority else FcfsQueue()
+        self.waiting: WaitingQueue = waiting
         self._gate = gate
         self._separate = separate_prefill
         self._decoding = True  # whether the step in flight decodes
