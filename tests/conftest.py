@@ -66,7 +66,11 @@ class RunningMesh:
     def hmas(self, *args: str, timeout: float = 30) -> subprocess.CompletedProcess[str]:
         """Runs another `hmas` command against this mesh."""
         return subprocess.run(
-            [HMAS, *args, "--data-dir", str(self.directory)], capture_output=True, text=True, timeout=timeout, check=False
+            [HMAS, *args, "--data-dir", str(self.directory)],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
         )
 
     def stop(self) -> int:

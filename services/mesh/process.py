@@ -40,7 +40,7 @@ class SupervisedProcess:
     def __init__(self, spec: ProcessSpec, env: Mapping[str, str], sink: Callable[[str, str], None]) -> None:
         self.spec = spec
         self.restarts = 0
-        self._env = {**env, **spec.env}
+        self._env = {**env, **spec.env, "HMAS_PROCESS": spec.name}
         self._sink = sink
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()

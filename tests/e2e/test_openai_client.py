@@ -115,7 +115,11 @@ async def test_a_client_that_leaves_frees_the_engine(async_client: openai.AsyncO
         return total
 
     stream = await async_client.chat.completions.create(
-        model="emulated", messages=HELLO, max_tokens=900, stream=True, extra_body={"hmas_replay": {"output_tokens": 900}}
+        model="emulated",
+        messages=HELLO,
+        max_tokens=900,
+        stream=True,
+        extra_body={"hmas_replay": {"output_tokens": 900}},
     )
     async for _ in stream:
         break

@@ -1,0 +1,148 @@
+"""Kill -9, one at a time, under load: what DESIGN §6 promises for each row."""
+
+import asyncio
+import signal
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.chaos.load import Load
+from tests.conftest import eventually
+
+pytestmark = pytest.mark.chaos
+BEFORE_S, AFTER_S = 2.0, 5.0
+
+
+def metric(url: str, name: str, **labels: str) -> float:
+    """Sum of a metric's samples that carry the labels; 0 if there is none."""
+    total = 0.0
+    for line in httpx.get(f"{url}/metrics", timeout=5).text.splitlines():
+        if line.startswith(name) and all(f'{k}="{v}"' in line for k, v in labels.items()):
+            total += float(line.rsplit(" ", 1)[1])
+    return total
+
+
+def engines_running(mesh: Any) -> float:
+    return sum(metric(url, "vllm:num_requests_running") for url in mesh.state["engine_urls"])
+
+
+async def kill_under_load(mesh: Any, name: str) -> Load:
+    async with Load(mesh.url) as load:
+        await asyncio.sleep(BEFORE_S)
+        mesh.kill(name)
+        killed_s = time.monotonic()
+        await asyncio.sleep(AFTER_S)
+    assert load.lost == 0, (load.ends, load.details)
+    assert load.last_finished_s > killed_s
+    return load
+
+
+async def is_back(mesh: Any, name: str) -> None:
+    def alive() -> bool:
+        try:
+            return bool(mesh.pid(name))
+        except LookupError:
+            return False
+
+    await eventually(alive)
+
+
+@pytest.mark.parametrize("name", ["perception", "prediction"])
+async def test_cognition_dead_serving_unaffected(mesh: Any, name: str) -> None:
+    before = metric(mesh.url, "hmas_cognition_fallback_total")
+    load = await kill_under_load(mesh, name)
+    assert set(load.ends) == {"finished"}
+    assert metric(mesh.url, "hmas_cognition_fallback_total") > before
+    await is_back(mesh, name)
+
+
+@pytest.mark.parametrize("name", ["qos", "meta", "statera"])
+async def test_control_agents_dead_serving_unaffected(mesh: Any, name: str) -> None:
+    load = await kill_under_load(mesh, name)
+    assert set(load.ends) == {"finished"}
+    await is_back(mesh, name)
+
+
+@pytest.mark.parametrize(("name", "control"), [("meta", "topology"), ("statera", "tuple")])
+async def test_controls_run_out_into_the_safe_default_and_come_back(mesh: Any, name: str, control: str) -> None:
+    """A stalled controller is as good as a dead one: workers fall back, say so, and recover."""
+
+    def expired() -> float:
+        urls = [url for process, url in mesh.state["ops_urls"].items() if process.startswith("worker")]
+        return sum(metric(url, "hmas_worker_control_expired", control=control) for url in urls)
+
+    await eventually(lambda: expired() == 0, 20)
+    pid = mesh.pid(name)
+    mesh.kill(name, signal.SIGSTOP)
+    try:
+        async with Load(mesh.url, rate=4) as load:
+            await eventually(lambda: expired() == 2, 20)
+    finally:
+        import os
+
+        os.kill(pid, signal.SIGCONT)
+    assert set(load.ends) == {"finished"}
+    await eventually(lambda: expired() == 0, 20)
+
+
+async def test_nats_dead_serving_goes_on_and_agents_reconnect(mesh: Any) -> None:
+    load = await kill_under_load(mesh, "nats")
+    assert set(load.ends) == {"finished"}
+    await is_back(mesh, "nats")
+    urls = mesh.state["ops_urls"].values()
+    await eventually(lambda: all(metric(u, "hmas_nats_connected") == 1 for u in urls), 30)
+
+
+async def test_a_dead_worker_loses_no_request_silently(mesh: Any) -> None:
+    load = await kill_under_load(mesh, "worker-1")
+    assert load.ends["connection"] == 0
+    await is_back(mesh, "worker-1")
+    async with Load(mesh.url) as after:
+        await asyncio.sleep(3)
+    assert set(after.ends) == {"finished"}
+
+
+async def test_a_dead_engine_loses_no_request_silently(mesh: Any) -> None:
+    load = await kill_under_load(mesh, "engine-1")
+    assert load.ends["connection"] == 0
+    await is_back(mesh, "engine-1")
+    async with Load(mesh.url) as after:
+        await asyncio.sleep(3)
+    assert set(after.ends) == {"finished"}
+
+
+async def test_a_dead_gateway_closes_its_clients_and_frees_the_engines(mesh: Any) -> None:
+    async with Load(mesh.url, output_tokens=200) as load:
+        await asyncio.sleep(BEFORE_S)
+        mesh.kill("gateway")
+        await asyncio.sleep(1)
+    assert load.lost == 0, (load.ends, load.details)
+    assert load.ends["connection"] > 0
+    await is_back(mesh, "gateway")
+    await eventually(lambda: engines_running(mesh) == 0, 20)
+
+    def ready() -> bool:
+        try:
+            return httpx.get(f"{mesh.url}/ready", timeout=2).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    await eventually(ready, 20)
+    async with Load(mesh.url) as after:
+        await asyncio.sleep(3)
+    assert set(after.ends) == {"finished"}
+
+
+@pytest.mark.parametrize("name", ["worker-2", "gateway"])
+async def test_sigterm_drains_without_loss(mesh: Any, name: str) -> None:
+    async with Load(mesh.url, rate=6) as load:
+        await asyncio.sleep(BEFORE_S)
+        mesh.kill(name, signal.SIGTERM)
+        await asyncio.sleep(AFTER_S)
+    assert load.lost == 0, (load.ends, load.details)
+    allowed = {"finished"} if name == "worker-2" else {"finished", "connection", "error:503"}
+    assert set(load.ends) <= allowed, load.ends
+    await is_back(mesh, name)
+    await asyncio.sleep(2)

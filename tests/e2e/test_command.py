@@ -1,0 +1,60 @@
+"""`hmas top`, `why`, `pin`, `doctor` against a running mesh."""
+
+import json
+import time
+from typing import Any
+
+import openai
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+
+def test_why_tells_a_requests_walk(mesh: Any, client: openai.OpenAI) -> None:
+    raw = client.chat.completions.with_raw_response.create(
+        model="emulated", messages=[{"role": "user", "content": "Translate 'good day' into French."}], max_tokens=5
+    )
+    request_id = raw.headers["x-request-id"]
+    shown = mesh.hmas("why", request_id)
+    assert shown.returncode == 0, shown.stderr
+    timeline = json.loads(mesh.hmas("why", request_id, "--json").stdout)
+    text = json.dumps(timeline)
+    for word in (request_id, "finished", "worker", "engine", "topology"):
+        assert word in text
+    unknown = mesh.hmas("why", "req-nobody")
+    assert unknown.returncode == 1
+    assert "no gateway remembers" in unknown.stderr
+
+
+def test_a_pin_is_seen_in_top_and_lifted(mesh: Any, client: openai.OpenAI) -> None:
+    assert mesh.hmas("pin", "wfq").returncode == 0
+    deadline = time.monotonic() + 20
+    while "wfq" not in (shown := mesh.hmas("top", "--once", "1.5").stdout):
+        assert time.monotonic() < deadline, shown
+    client.chat.completions.create(model="emulated", messages=[{"role": "user", "content": "x"}], max_tokens=2)
+    for word in ("emulated", "worker-1", "N_run", "B_token", "wfq"):
+        assert word in shown
+    assert mesh.hmas("pin", "off").returncode == 0
+    wrong = mesh.hmas("pin", "bogosort")
+    assert wrong.returncode == 1
+    assert "bogosort" in wrong.stderr
+
+
+def test_doctor_finds_the_mesh_well(mesh: Any) -> None:
+    port = mesh.url.rsplit(":", 1)[1]
+    shown = mesh.hmas("doctor", "--port", port)
+    assert shown.returncode == 0, shown.stdout
+    bad = mesh.hmas("doctor", "--port", port, "--engine", "http://127.0.0.1:9")
+    assert bad.returncode == 1
+    assert "start the engine" in bad.stdout.replace("\n", " ")
+
+
+def test_commands_without_a_mesh_say_what_to_do(mesh: Any, tmp_path: Any) -> None:
+    import subprocess
+
+    from tests.conftest import HMAS
+
+    done = subprocess.run([HMAS, "top", "--data-dir", str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "hmas up" in done.stderr
+    assert "Traceback" not in done.stderr
