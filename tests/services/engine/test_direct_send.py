@@ -20,21 +20,19 @@ async def test_sends_at_once_while_the_transport_takes_it() -> None:
 async def test_a_slow_reader_delays_but_never_reorders() -> None:
     sent: list[object] = []
     writable = asyncio.Event()
+    enough = asyncio.Semaphore(0)
 
     async def send(message: Message) -> None:
         await writable.wait()
         sent.append(message["n"])
+        enough.release()
 
     direct = DirectSend(send)
     for n in range(3):
         direct({"n": n})
     assert sent == []
     writable.set()
-    while len(sent) < 3:
-        await asyncio.sleep(0)
-    writable.clear()
-    writable.set()
-    direct({"n": 3})
-    while len(sent) < 4:
-        await asyncio.sleep(0)
+    direct({"n": 3})  # not before those that still wait
+    for _ in range(4):
+        await enough.acquire()
     assert sent == [0, 1, 2, 3]

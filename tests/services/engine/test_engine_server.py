@@ -42,27 +42,25 @@ class Running:
 
 @pytest.fixture
 async def start() -> AsyncIterator[Any]:
-    stack: list[tuple[uvicorn.Server, asyncio.Task[None], httpx.AsyncClient]] = []
+    stack: list[Running] = []
 
     async def starter(profile: EngineProfile = FAST, grace_s: int | None = None) -> Running:
         app = EngineServer(profile, "m", OutputLength(median=5, sigma=0.5))
         config = uvicorn.Config(
-            app, port=0, http="httptools", ws="none", log_level="error", timeout_graceful_shutdown=grace_s
+            app, port=0, http="httptools", ws="none", log_level="critical", timeout_graceful_shutdown=grace_s
         )
+        config.load()
         server = uvicorn.Server(config)
-        task = asyncio.create_task(server._serve())
-        while not server.started:
-            await asyncio.sleep(0)
+        server.lifespan = config.lifespan_class(config)
+        await server.startup()
         port = server.servers[0].sockets[0].getsockname()[1]
-        client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=10)
-        stack.append((server, task, client))
-        return Running(app, server, client)
+        stack.append(Running(app, server, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=10)))
+        return stack[-1]
 
     yield starter
-    for server, task, client in stack:
-        await client.aclose()
-        server.should_exit = True
-        await task
+    for run in stack:
+        await run.client.aclose()
+        await run.server.shutdown()
 
 
 def chat_body(**fields: Any) -> dict[str, Any]:
@@ -226,7 +224,8 @@ async def test_shutdown_ends_streams_with_an_error_event(start: Any) -> None:
     async with run.client.stream("POST", CHAT, json=body) as response:
         lines = response.aiter_lines()
         await anext(lines)
-        run.server.should_exit = True
+        stopping = asyncio.create_task(run.server.shutdown())
         rest = [line async for line in lines if line]
+    await stopping
     assert json.loads(rest[-2][6:])["error"]["code"] == 503
     assert rest[-1] == "data: [DONE]"
