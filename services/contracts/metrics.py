@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from services.contracts.outcome import Outcome
 from services.contracts.request import Slo, TaskType
@@ -138,4 +139,85 @@ def score(settlements: Iterable[Settlement], duration_s: float) -> Score:
         tpot_p50_s=quantile(tpot, 0.50),
         tpot_p95_s=quantile(tpot, 0.95),
         tpot_p99_s=quantile(tpot, 0.99),
+    )
+
+
+WINDOW_S = 10.0  # H-MAS Table 4
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One stretch of a run. `ok` and `offered` count the requests offered in it, `esg_rate` the service gain per
+    second of the requests that finished in it."""
+
+    start_s: float
+    offered: int
+    ok: int
+    goodput: float  # ok requests per second
+    esg_rate: float
+
+    @property
+    def goodput_rate(self) -> float:
+        """ok / offered; nan where nothing was offered."""
+        return self.ok / self.offered if self.offered else float("nan")
+
+
+def windows(
+    settlements: Iterable[Settlement], duration_s: float, width_s: float = WINDOW_S, start_s: float = 0.0
+) -> list[Window]:
+    """Cuts [start_s, start_s + duration_s) into windows of `width_s`; a rest counts by its own length. What was
+    offered or finished outside is left out."""
+    count = max(1, ceil(duration_s / width_s - 1e-9))
+    offered, ok, gain = [0] * count, [0] * count, [0.0] * count
+    for s in settlements:
+        at = s.offered_s - start_s
+        if 0 <= at < duration_s:
+            place = min(int(at / width_s), count - 1)
+            offered[place] += 1
+            ok[place] += is_ok(s)
+        ended = at + s.last_token_s if s.last_token_s is not None else duration_s
+        if 0 <= ended < duration_s:
+            gain[min(int(ended / width_s), count - 1)] += service_gain(s)
+    found = []
+    for i in range(count):
+        span = min(width_s, duration_s - i * width_s)
+        found.append(Window(start_s + i * width_s, offered[i], ok[i], ok[i] / span, gain[i] / span))
+    return found
+
+
+def variation(values: Sequence[float]) -> float:
+    """Coefficient of variation (population); nan for an empty or zero-mean sequence."""
+    mean = sum(values) / len(values) if values else 0.0
+    if mean == 0.0:
+        return float("nan")
+    return float((sum((v - mean) ** 2 for v in values) / len(values)) ** 0.5 / mean)
+
+
+@dataclass(frozen=True, slots=True)
+class Stability:
+    """The columns of H-MAS Table 4. Ratios with a zero denominator are nan."""
+
+    goodput_drop_percent: float  # delta GP 1->3: from the first to the third phase
+    recovery: float  # R 3/2: third over second phase
+    cv_ttft: float  # over finished requests
+    esg_peak_to_average: float  # over 10 s windows
+    cv_esg: float  # over 10 s windows
+    esg_average: float  # per second
+
+
+def stability(settlements: Iterable[Settlement], duration_s: float, start_s: float = 0.0) -> Stability:
+    """Table 4 for one run of three equal phases. Phase goodput is ok requests per second of those offered in it."""
+    rows = list(settlements)
+    phases = [w.goodput for w in windows(rows, duration_s, duration_s / 3, start_s)]
+    rates = [w.esg_rate for w in windows(rows, duration_s, WINDOW_S, start_s)]
+    average = sum(rates) / len(rates)
+    ttft = [s.ttft_s for s in rows if s.outcome is Outcome.FINISHED and s.ttft_s is not None]
+    nan = float("nan")
+    return Stability(
+        goodput_drop_percent=100.0 * (phases[0] - phases[2]) / phases[0] if phases[0] else nan,
+        recovery=phases[2] / phases[1] if phases[1] else nan,
+        cv_ttft=variation(ttft),
+        esg_peak_to_average=max(rates) / average if average else nan,
+        cv_esg=variation(rates),
+        esg_average=average,
     )
