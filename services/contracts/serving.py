@@ -71,8 +71,20 @@ class WorkerQueueing:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerLoaded:
+    """A worker told its load on the stream, between heartbeats. Fields as in `WorkerHeartbeat`."""
+
+    worker: str
+    queued: int
+    queued_tokens: int
+    running: int
+    backlog_s: float
+    draining: bool
+
+
+@dataclass(frozen=True, slots=True)
 class FirstTokenRelayed:
-    """The first token reached the gateway. `waited_s`: worker-measured queue wait."""
+    """The first token of a streamed answer reached the gateway."""
 
     request_id: str
     attempt: int
@@ -111,7 +123,12 @@ class GatewayTicked:
 
 @dataclass(frozen=True, slots=True)
 class GatewayDraining:
-    pass
+    """No new requests; those accepted go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayDrainExpired:
+    """The grace time is over: what is left is cancelled and settled."""
 
 
 GatewayEvent = (
@@ -122,12 +139,14 @@ GatewayEvent = (
     | WorkerHeard
     | WorkerVanished
     | WorkerQueueing
+    | WorkerLoaded
     | FirstTokenRelayed
     | AttemptConcluded
     | AttemptHandedBack
     | ViewReceived
     | GatewayTicked
     | GatewayDraining
+    | GatewayDrainExpired
 )
 
 # --- effects -----------------------------------------------------------------------------------------------------
@@ -182,6 +201,7 @@ class Settle:
     outcome: Outcome
     message: str
     output_tokens: int
+    retry_after_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,105 @@
+"""The requests this gateway answers for, and the one place where each of them ends."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from services.contracts.request import Annotation, Request
+
+
+class RequestState(StrEnum):
+    HELD = "held"  # no worker to send it to, for now
+    SENT = "sent"  # at a worker; nothing of the answer came yet
+    STREAMING = "streaming"  # the first token is out: it cannot move any more
+
+
+@dataclass(slots=True)
+class Entry:
+    """One live request. `pool` is its model until a pool is known. `lost_on` are the workers that lost it."""
+
+    request: Request
+    pool: str
+    offered: bool  # counted in telemetry
+    state: RequestState = RequestState.HELD
+    worker: str = ""
+    attempt: int = 0
+    lost_on: tuple[str, ...] = ()
+    annotation: Annotation | None = None
+    first_token_s: float | None = None
+    held_s: float = 0.0
+    recalled: bool = False
+
+
+class Ledger:
+    """Live requests by id, in order of arrival, and by worker, in order of sending."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
+        self._at: dict[str, dict[str, Entry]] = {}
+        self._held: dict[str, Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._entries
+
+    @property
+    def held_count(self) -> int:
+        return len(self._held)
+
+    def open(self, entry: Entry) -> None:
+        """Raises ValueError for an id that is already live."""
+        if entry.request.id in self._entries:
+            raise ValueError(f"request {entry.request.id} received twice")
+        self._entries[entry.request.id] = entry
+
+    def get(self, request_id: str) -> Entry | None:
+        return self._entries.get(request_id)
+
+    def current(self, request_id: str, attempt: int) -> Entry | None:
+        """The request if `attempt` is the one now at a worker; None for a stale frame."""
+        entry = self._entries.get(request_id)
+        if entry is None or entry.attempt != attempt or entry.state is RequestState.HELD:
+            return None
+        return entry
+
+    def send(self, entry: Entry, worker: str) -> None:
+        """The next attempt, at `worker`."""
+        self._leave(entry)
+        entry.state, entry.worker, entry.recalled = RequestState.SENT, worker, False
+        entry.attempt += 1
+        self._at.setdefault(worker, {})[entry.request.id] = entry
+
+    def hold(self, entry: Entry, now_s: float) -> None:
+        self._leave(entry)
+        entry.state, entry.worker, entry.held_s = RequestState.HELD, "", now_s
+        self._held[entry.request.id] = entry
+
+    def settle(self, entry: Entry) -> None:
+        """Ends it. Raises KeyError if it has ended before."""
+        del self._entries[entry.request.id]
+        self._leave(entry)
+
+    def at(self, worker: str) -> list[Entry]:
+        """What a worker holds, oldest sending first."""
+        return list(self._at.get(worker, {}).values())
+
+    def count_at(self, worker: str) -> int:
+        return len(self._at.get(worker, ()))
+
+    def held(self) -> list[Entry]:
+        """Longest held first."""
+        return list(self._held.values())
+
+    def by_arrival(self) -> Iterator[Entry]:
+        return iter(self._entries.values())
+
+    def _leave(self, entry: Entry) -> None:
+        request_id = entry.request.id
+        self._held.pop(request_id, None)
+        there = self._at.get(entry.worker)
+        if there is not None:
+            there.pop(request_id, None)
+            if not there:
+                del self._at[entry.worker]

@@ -1,0 +1,135 @@
+"""A tenant's own bounds: request and token rates, requests in flight, requests that wait for their first byte."""
+
+from dataclasses import dataclass, field
+
+from services.contracts.outcome import Outcome
+from services.contracts.serving import TenantLimits
+
+MAX_IDLE_TENANTS = 4096  # states kept of tenants without requests
+
+
+class TokenBucket:
+    """A rate per minute with a burst of one minute's worth; may go into debt, which it first pays back."""
+
+    def __init__(self, per_min: float, now_s: float) -> None:
+        self.per_min = per_min
+        self._level = per_min
+        self._filled_s = now_s
+
+    def change_rate(self, per_min: float, now_s: float) -> None:
+        self._fill(now_s)
+        self.per_min = per_min
+        self._level = min(self._level, per_min)
+
+    def wait_s(self, now_s: float, amount: float) -> float:
+        """Seconds until `amount` may be taken; 0 if it may now. More than a burst needs a full bucket."""
+        self._fill(now_s)
+        missing = min(amount, self.per_min) - self._level
+        if missing <= 0.0:
+            return 0.0
+        return missing * 60.0 / self.per_min if self.per_min > 0.0 else float("inf")
+
+    def take(self, amount: float) -> None:
+        self._level -= amount
+
+    def _fill(self, now_s: float) -> None:
+        self._level = min(self.per_min, self._level + (now_s - self._filled_s) * self.per_min / 60.0)
+        self._filled_s = now_s
+
+
+@dataclass(slots=True)
+class TenantState:
+    limits: TenantLimits
+    requests: TokenBucket | None = None
+    tokens: TokenBucket | None = None
+    in_flight: int = 0
+    waiting: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRefusal:
+    """`retry_after_s` None: when one of the tenant's own requests ends, which the bound does not tell."""
+
+    outcome: Outcome
+    message: str
+    retry_after_s: float | None
+
+
+@dataclass(slots=True)
+class TenantGate:
+    """All tenants. A tenant nobody configured is unbounded."""
+
+    _states: dict[str, TenantState] = field(default_factory=dict)
+    _limits: dict[str, TenantLimits] = field(default_factory=dict)
+
+    def change(self, now_s: float, limits: tuple[TenantLimits, ...]) -> None:
+        """New limits for all; buckets keep their levels. Requests in flight stay counted."""
+        self._limits = {each.tenant: each for each in limits}
+        for tenant, state in list(self._states.items()):
+            if tenant not in self._limits and not state.in_flight:
+                del self._states[tenant]
+            else:
+                self._apply(now_s, state, self._limits.get(tenant, TenantLimits(tenant)))
+
+    def refusal(self, now_s: float, tenant: str, prompt_tokens: int) -> TenantRefusal | None:
+        """Why the tenant may not send this now; None if it may."""
+        state = self._state(now_s, tenant)
+        limits = state.limits
+        if limits.max_in_flight is not None and state.in_flight >= limits.max_in_flight:
+            message = f"{state.in_flight} requests in flight, {limits.max_in_flight} allowed"
+            return TenantRefusal(Outcome.TENANT_IN_FLIGHT, message, None)
+        if limits.max_queued is not None and state.waiting >= limits.max_queued:
+            message = f"{state.waiting} requests wait for their first byte, {limits.max_queued} allowed"
+            return TenantRefusal(Outcome.TENANT_QUEUE_FULL, message, None)
+        if state.requests is not None and (wait_s := state.requests.wait_s(now_s, 1.0)) > 0.0:
+            message = f"more than {limits.requests_per_min:g} requests per minute"
+            return TenantRefusal(Outcome.TENANT_REQUEST_RATE, message, wait_s)
+        if state.tokens is not None and (wait_s := state.tokens.wait_s(now_s, prompt_tokens)) > 0.0:
+            message = f"more than {limits.tokens_per_min:g} tokens per minute"
+            return TenantRefusal(Outcome.TENANT_TOKEN_RATE, message, wait_s)
+        return None
+
+    def accept(self, now_s: float, tenant: str, prompt_tokens: int) -> None:
+        """Counts a request that `refusal` let pass; its prompt is charged now, its answer when it ends."""
+        state = self._state(now_s, tenant)
+        state.in_flight += 1
+        state.waiting += 1
+        if state.requests is not None:
+            state.requests.take(1.0)
+        if state.tokens is not None:
+            state.tokens.take(prompt_tokens)
+
+    def started(self, tenant: str) -> None:
+        """The first token of one of its requests came."""
+        self._states[tenant].waiting -= 1
+
+    def ended(self, tenant: str, *, waiting: bool, tokens: int) -> None:
+        """One request ended; `tokens` is what was not charged yet."""
+        state = self._states[tenant]
+        state.in_flight -= 1
+        state.waiting -= waiting
+        if state.tokens is not None:
+            state.tokens.take(tokens)
+
+    def _state(self, now_s: float, tenant: str) -> TenantState:
+        state = self._states.get(tenant)
+        if state is None:
+            if len(self._states) >= MAX_IDLE_TENANTS:
+                self._states = {name: s for name, s in self._states.items() if s.in_flight or name in self._limits}
+            state = self._states[tenant] = TenantState(TenantLimits(tenant))
+            self._apply(now_s, state, self._limits.get(tenant, state.limits))
+        return state
+
+    def _apply(self, now_s: float, state: TenantState, limits: TenantLimits) -> None:
+        state.limits = limits
+        state.requests = _bucket(state.requests, limits.requests_per_min, now_s)
+        state.tokens = _bucket(state.tokens, limits.tokens_per_min, now_s)
+
+
+def _bucket(bucket: TokenBucket | None, per_min: float | None, now_s: float) -> TokenBucket | None:
+    if per_min is None:
+        return None
+    if bucket is None:
+        return TokenBucket(per_min, now_s)
+    bucket.change_rate(per_min, now_s)
+    return bucket

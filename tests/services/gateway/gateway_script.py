@@ -1,0 +1,62 @@
+"""Values for scripts of gateway events."""
+
+from services.contracts.execution import Timeline
+from services.contracts.outcome import Outcome
+from services.contracts.registry import WIRE_VERSION, EngineInfo, WorkerHeartbeat
+from services.contracts.request import Annotation, Cost, Request, Slo, TagSource, Tags, TaskType
+from services.contracts.serving import AttemptConcluded
+from services.contracts.views import Tail, VShort
+
+SLO = Slo(2.0, 0.1)
+
+
+def request(request_id: str = "r1", **changes: object) -> Request:
+    values: dict[str, object] = {
+        "id": request_id, "model": "m", "tenant": "acme", "flow": "", "prompt_tokens": 800, "max_tokens": None,
+        "stream": True, "slo": SLO, "slo_stated": True, "priority": 0, "weight": 1.0, "importance": 0.75,
+        "arrival_s": 0.0,
+    }  # fmt: skip
+    return Request(**(values | changes))  # type: ignore[arg-type]
+
+
+def heartbeat(worker: str = "w1", *, up: bool = True, **changes: object) -> WorkerHeartbeat:
+    values: dict[str, object] = {
+        "worker": worker, "incarnation": "i1", "address": "127.0.0.1:1", "wire_version": WIRE_VERSION, "pool": "m",
+        "aliases": ("alias",), "engines": (EngineInfo("e1", up, "vllm", "A100", 8192, 100_000, 16, 64),),
+        "queued": 0, "queued_tokens": 0, "running": 0, "max_queued": 100, "max_queued_tokens": 1_000_000,
+        "backlog_s": 0.0, "draining": False,
+    }  # fmt: skip
+    return WorkerHeartbeat(**(values | changes))  # type: ignore[arg-type]
+
+
+def annotation(output_tokens: float = 100.0, *, task: TaskType = TaskType.QA, slo: Slo = SLO) -> Annotation:
+    tags = Tags(task, slo, output_tokens, 2 * output_tokens, 0.9, TagSource.MODEL, "v1")
+    return Annotation(tags, Cost(0.1, 0.01))
+
+
+def timeline(*, relegated: bool = False) -> Timeline:
+    return Timeline("w1", "e1", "sjf", 0.1, 0.3, 1.0, 3, 0, 0, 150.0, relegated)
+
+
+def concluded(
+    request_id: str = "r1",
+    attempt: int = 1,
+    outcome: Outcome = Outcome.FINISHED,
+    *,
+    output_tokens: int = 10,
+    retry_after_s: float | None = None,
+    relegated: bool = False,
+) -> AttemptConcluded:
+    return AttemptConcluded(
+        request_id, attempt, outcome, outcome.value, output_tokens, 790, 0.05, retry_after_s,
+        timeline(relegated=relegated),
+    )  # fmt: skip
+
+
+def view(*, settled_rps: float, epoch: int = 1, seq: int = 1) -> VShort:
+    return VShort(
+        pool="m", window_s=2.0, queued=0, queued_tokens=0, running=0, kv_usage=0.0, utilisation=0.0, ttft=Tail(),
+        tpot=Tail(), violation_rate=0.0, ttft_violation_rate=0.0, tpot_violation_rate=0.0, arrival_rps=0.0,
+        settled_rps=settled_rps, arriving_tokens_per_s=0.0, served_tokens_per_s=0.0, mismatch=0.0, oldest_wait_s=0.0,
+        engines=(), epoch=epoch, seq=seq, valid_for_s=1.0,
+    )  # fmt: skip
