@@ -1,6 +1,7 @@
 """Shell: `python -m services.engine`, the emulated engine as a process. Flags have vLLM's names."""
 
 import argparse
+import gc
 import signal
 import sys
 from pathlib import Path
@@ -69,6 +70,10 @@ def main(argv: list[str] | None = None) -> int:
     # uvicorn hands a caught signal on when it has shut down; a stop that was asked for is no failure.
     for caught in (signal.SIGTERM, signal.SIGINT):
         signal.signal(caught, lambda *_: None)
+    # What is loaded by now lives for ever: keep the collector off it, and rare, so that no step waits for a pause.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 1_000)
     uvicorn.Server(config).run()
     return 0
 

@@ -4,7 +4,6 @@ Bare ASGI, so that the step loop loses no time to it. A request's handler submit
 for nothing but the client's end; the loop writes.
 """
 
-import gc
 from asyncio import CancelledError, get_running_loop
 from collections.abc import Awaitable, Callable, MutableMapping
 from importlib.metadata import version
@@ -87,10 +86,6 @@ class EngineServer:
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
-        # What start-up made lives for ever: keep the collector off it, and rare, so that no step waits for a pause.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(20_000, 50, 1_000)
         await send({"type": "lifespan.startup.complete"})
         await receive()
         self.stepper.stop()
