@@ -1,0 +1,143 @@
+"""`make bench-hop`: CPU per relayed token, added TTFT, saturation and CPU per plain request, in one run.
+
+Gateway and worker share one core; the mock engine, the client and the mesh's other processes the other one.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.hop import systems
+from benchmarks.hop.systems import Running
+from benchmarks.run import table_of, write_json
+from services.contracts.metrics import quantile
+from services.mesh.nats_server import free_port
+
+RELAY_CPUS, OTHER_CPUS = {0}, {1}
+RATE, TOKENS, GAP_MS = 50, 64, 20
+SATURATING_STREAMS = 1000
+PLAIN_WIDTH = 32
+
+
+def client(url: str, mode: str, n: float, seconds: float, key: str) -> dict[str, Any]:
+    argv = [sys.executable, "-m", "benchmarks.hop.client", url, mode, str(n), "--seconds", str(seconds)]
+    argv += ["--tokens", str(TOKENS), "--model", systems.MODEL, "--key", key]
+    done = subprocess.run(
+        ["taskset", "-c", ",".join(map(str, OTHER_CPUS)), *argv], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"client failed: {done.stderr[-2000:]}")
+    return dict(json.loads(done.stdout))
+
+
+def measure(system: Running, seconds: float) -> dict[str, Any]:
+    """Three loads against one system; microseconds of CPU, seconds of TTFT."""
+    client(system.url, "rate", RATE, 2, system.key)  # warm-up
+    result: dict[str, Any] = {"name": system.name}
+    before = system.cpu_s()
+    rated = client(system.url, "rate", RATE, seconds, system.key)
+    result["us_per_token"] = (system.cpu_s() - before) * 1e6 / max(rated["tokens"], 1)
+    ttft = sorted(rated["ttft_s"])
+    result["ttft_p50_s"], result["ttft_p99_s"] = quantile(ttft, 0.5), quantile(ttft, 0.99)
+    full = client(system.url, "streams", SATURATING_STREAMS, seconds, system.key)
+    result["saturated_tokens_per_s"] = full["tokens"] / full["window_s"]
+    before = system.cpu_s()
+    plain = client(system.url, "plain", PLAIN_WIDTH, seconds / 2, system.key)
+    result["us_per_plain_request"] = (system.cpu_s() - before) * 1e6 / max(plain["finished"], 1)
+    result["plain_per_s"] = plain["finished"] / plain["window_s"]
+    result["errors"] = rated["errors"] + full["errors"] + plain["errors"]
+    return result
+
+
+def starters(upstream: str, directory: Path, peers: bool) -> list[Callable[[], AbstractContextManager[Running]]]:
+    every: list[Callable[[], AbstractContextManager[Running]]] = [
+        lambda: nullcontext(Running("no hop", upstream, ())),
+        lambda: systems.fastapi_relay("httpx", upstream, RELAY_CPUS),
+        lambda: systems.fastapi_relay("aiohttp", upstream, RELAY_CPUS),
+        lambda: systems.hmas(upstream, RELAY_CPUS, OTHER_CPUS, directory),
+    ]
+    if peers:
+        every.append(lambda: systems.litellm(upstream, RELAY_CPUS, directory))
+        every.append(lambda: systems.sglang_router(upstream, RELAY_CPUS))
+    return every
+
+
+def goals(direct: dict[str, Any], ours: dict[str, Any]) -> list[dict[str, Any]]:
+    def row(name: str, value: float, unit: str, goal: str, met: bool) -> dict[str, Any]:
+        return {"name": name, "value": value, "unit": unit, "goal": goal, "met": met}
+
+    us, plain = ours["us_per_token"], ours["us_per_plain_request"]
+    p50 = (ours["ttft_p50_s"] - direct["ttft_p50_s"]) * 1e3
+    p99 = (ours["ttft_p99_s"] - direct["ttft_p99_s"]) * 1e3
+    rate = ours["saturated_tokens_per_s"]
+    return [
+        row("CPU per relayed token", us, "µs", "<= 70", us <= 70),
+        row("added TTFT p50", p50, "ms", "<= 0.7", p50 <= 0.7),
+        row("added TTFT p99", p99, "ms", "<= 3", p99 <= 3),
+        row("saturated", rate, "tokens/s", ">= 40000", rate >= 40_000),
+        row("CPU per plain request", plain, "µs", "<= 250", plain <= 250),
+    ]
+
+
+def comparison(results: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    columns = ("system", "µs/token", "TTFT p50", "TTFT p99", "saturated tok/s", "µs/plain", "plain/s", "errors")
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="left" if i == 0 else "right")
+    for r in results:
+        table.add_row(
+            r["name"], f"{r['us_per_token']:.0f}", f"{r['ttft_p50_s'] * 1e3:.2f} ms", f"{r['ttft_p99_s'] * 1e3:.2f} ms",
+            f"{r['saturated_tokens_per_s']:.0f}", f"{r['us_per_plain_request']:.0f}", f"{r['plain_per_s']:.0f}",
+            str(r["errors"]),
+        )  # fmt: skip
+    return table
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--peers", action="store_true", help="also LiteLLM's proxy and sglang-router")
+    parser.add_argument("--seconds", type=float, default=12)
+    parser.add_argument("--only", help="measure only systems whose name contains this, beside `no hop`")
+    args = parser.parse_args()
+    console = Console(width=120)
+    port = free_port()
+    argv = [sys.executable, "-m", "benchmarks.mock_engine", "--port", str(port), "--gap-ms", str(GAP_MS)]
+    results = []
+    with tempfile.TemporaryDirectory() as scratch, systems.process(argv, port, OTHER_CPUS):
+        for start in starters(f"http://127.0.0.1:{port}", Path(scratch), args.peers):
+            with start() as system:
+                if args.only and args.only.lower() not in system.name.lower() and system.name != "no hop":
+                    continue
+                console.print(f"[dim]{system.name} ...[/dim]")
+                results.append(measure(system, args.seconds))
+    console.print(comparison(results))
+    ours = next((r for r in results if r["name"] == "H-MAS"), None)
+    if ours is not None:
+        rows = goals(results[0], ours)
+        console.print(table_of(rows))
+        if args.json:
+            write_json(
+                args.json,
+                [
+                    *rows,
+                    *(
+                        {**r, "value": r["us_per_token"], "unit": "µs/token", "goal": None, "met": None}
+                        for r in results
+                    ),
+                ],
+            )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""The relays that are compared: how each is started, which processes it is, where it listens."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from services.mesh.nats_server import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+PEERS_VENV = ROOT / ".hmas" / "peers"
+START_TIMEOUT_S = 120.0
+MODEL = "mock"
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A relay under measurement. `relays` are the processes whose CPU is its price."""
+
+    name: str
+    url: str
+    relays: tuple[psutil.Process, ...]
+    key: str = "none"
+
+    def cpu_s(self) -> float:
+        """User and system time so far, of the relays and their children."""
+        total = 0.0
+        for relay in self.relays:
+            for process in (relay, *relay.children(recursive=True)):
+                times = process.cpu_times()
+                total += times.user + times.system
+        return total
+
+
+def environment(**more: str) -> dict[str, str]:
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return {**env, **more}
+
+
+def wait_port(port: int, process: subprocess.Popen[bytes]) -> None:
+    import socket
+
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        if process.poll() is not None:
+            break
+        time.sleep(0.1)
+    raise RuntimeError(f"{process.args!r} did not start to listen on port {port}")
+
+
+@contextmanager
+def process(argv: list[str], port: int, cpus: set[int], **env: str) -> Iterator[psutil.Process]:
+    child = subprocess.Popen(
+        argv, cwd=ROOT, env=environment(**env), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        os.sched_setaffinity(child.pid, cpus)
+        wait_port(port, child)
+        yield psutil.Process(child.pid)
+    finally:
+        child.terminate()
+        try:
+            child.wait(15)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+@contextmanager
+def fastapi_relay(kind: str, upstream: str, cpus: set[int]) -> Iterator[Running]:
+    port = free_port()
+    argv = [sys.executable, "-m", "uvicorn", f"benchmarks.hop.relay_{kind}:app", "--port", str(port)]
+    argv += ["--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "error"]
+    with process(argv, port, cpus, UPSTREAM=upstream) as relay:
+        yield Running(f"FastAPI + {kind}", f"http://127.0.0.1:{port}", (relay,))
+
+
+@contextmanager
+def hmas(upstream: str, relay_cpus: set[int], other_cpus: set[int], directory: Path) -> Iterator[Running]:
+    """The whole mesh with keys, scheduling and metrics on; gateway and worker on one core, all else on the other."""
+    tenants = directory / "tenants.yaml"
+    tenants.write_text("tenants:\n  bench: {}\n")
+    hmas_bin = str(Path(sys.executable).parent / "hmas")
+    made = subprocess.run(
+        [hmas_bin, "keys", "make", "bench", "--file", str(tenants)], capture_output=True, text=True, check=True
+    )
+    (key,) = [word for word in made.stdout.split() if word.startswith("hmas-")]
+    port = free_port()
+    argv = [hmas_bin, "up", "--port", str(port), "--engine", upstream, "--model", MODEL, "--tenants", str(tenants)]
+    with process([*argv, "--data-dir", str(directory)], port, other_cpus) as supervisor:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not (directory / "mesh.json").exists():
+            if time.monotonic() > deadline:
+                raise RuntimeError("the mesh did not become ready")
+            time.sleep(0.1)
+        relays = []
+        for child in supervisor.children(recursive=True):
+            name = child.environ().get("HMAS_PROCESS", "")
+            if name == "gateway" or name.startswith("worker"):
+                for thread in child.threads():
+                    os.sched_setaffinity(thread.id, relay_cpus)
+                relays.append(child)
+        yield Running("H-MAS", f"http://127.0.0.1:{port}", tuple(relays), key)
+
+
+def peers_python() -> Path:
+    """A venv of the peers' own, made on first use."""
+    python = PEERS_VENV / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(PEERS_VENV)], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "-q", "litellm[proxy]", "sglang-router"], check=True)
+    return python
+
+
+@contextmanager
+def litellm(upstream: str, cpus: set[int], directory: Path) -> Iterator[Running]:
+    port, config = free_port(), directory / "litellm.yaml"
+    config.write_text(
+        f"model_list:\n  - model_name: {MODEL}\n    litellm_params:\n      model: openai/{MODEL}\n"
+        f"      api_base: {upstream}/v1\n      api_key: none\n"
+    )
+    argv = [str(peers_python().parent / "litellm"), "--config", str(config), "--port", str(port), "--num_workers", "1"]
+    with process(argv, port, cpus) as relay:
+        yield Running("LiteLLM proxy", f"http://127.0.0.1:{port}", (relay,))
+
+
+@contextmanager
+def sglang_router(upstream: str, cpus: set[int]) -> Iterator[Running]:
+    port = free_port()
+    argv = [str(peers_python()), "-m", "sglang_router.launch_router", "--worker-urls", upstream, "--port", str(port)]
+    with process([*argv, "--policy", "round_robin"], port, cpus) as relay:
+        time.sleep(5)  # it probes its workers before it serves
+        yield Running("sglang-router", f"http://127.0.0.1:{port}", (relay,))

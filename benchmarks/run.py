@@ -1,0 +1,66 @@
+"""Runs every `bench_*.py` and prints one table; `--json FILE` writes the rows, `--smoke` only checks that they run."""
+
+import argparse
+import importlib
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+HERE = Path(__file__).parent
+
+
+def collect(only: str | None) -> list[dict[str, Any]]:
+    """Rows `{name, value, unit, goal, met}` of every benchmark whose module name contains `only`."""
+    rows: list[dict[str, Any]] = []
+    console = Console(stderr=True)
+    for path in sorted(HERE.glob("bench_*.py")):
+        if only is None or only in path.stem:
+            console.print(f"[dim]{path.stem} ...[/dim]")
+            rows += importlib.import_module(f"benchmarks.{path.stem}").rows()
+    return rows
+
+
+def table_of(rows: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("benchmark", "value", "unit", "goal", "met"):
+        table.add_column(column, justify="left" if column in ("benchmark", "unit") else "right")
+    for row in rows:
+        goal = row.get("goal")
+        met = row.get("met")
+        mark = "" if met is None else "[green]yes[/green]" if met else "[red]no[/red]"
+        table.add_row(
+            str(row["name"]), f"{row['value']:.4g}", str(row["unit"]), "" if goal is None else str(goal), mark
+        )
+    return table
+
+
+def write_json(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--only", help="part of a module's name")
+    parser.add_argument("--smoke", action="store_true")
+    args = parser.parse_args()
+    rows = collect(args.only)
+    Console(width=120).print(table_of(rows))
+    if args.json:
+        write_json(args.json, rows)
+    if args.smoke:
+        broken = [r["name"] for r in rows if not math.isfinite(float(r["value"])) or float(r["value"]) <= 0]
+        if broken or not rows:
+            print(f"no sensible value: {broken or 'no rows at all'}", file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
