@@ -37,8 +37,8 @@ def _sigma(p50: float, p90: float) -> float:
 
 
 # Measured on labelled prompts with recorded responses: GSM8K, HumanEval, MBPP, SciTLDR, QMSum, WMT23, NQ-open,
-# HelloBench, IFEval, schema-guided dialogue, CrossNER, WritingBench, LongBench-Write and DeepResearch Bench. QA (answers
-# of a few words, and essays) and research (tool calls of 46 tokens, and reports of 6000) are compromises in between.
+# HelloBench, IFEval, schema-guided dialogue, CrossNER, WritingBench, LongBench-Write and DeepResearch Bench. QA
+# (answers of a few words, and essays) and research (tool calls of 46 tokens, and reports of 6000) are compromises.
 TASK_LENGTHS: Mapping[TaskType, TaskLengths] = {
     TaskType.QA: TaskLengths(16, 367, 40, 300),
     TaskType.DIALOGUE: TaskLengths(84, 401, 37, 150),

@@ -5,18 +5,18 @@ import os
 import resource
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from loadgen.plan import LoadPlan
 from loadgen.prompts import Corpus, PromptBuilder
 from loadgen.record import Progress, RequestRecord
+from loadgen.result import RunResult
 from loadgen.runner.client import LoadClient, open_session, unsent
 from loadgen.runner.fleet import Fleet
 from loadgen.runner.openloop import OpenLoop, Scheduled
 from loadgen.runner.shard import start_instant_s
 from loadgen.runner.tally import LOST_ERROR, Tally, invalid_reasons
-from loadgen.scoring import errors, lag_quantiles, settlements
-from services.contracts.metrics import Score, Settlement, score
+from loadgen.scoring import lag_quantiles
 from services.contracts.outcome import Outcome
 
 PROGRESS_S = 0.5
@@ -24,37 +24,6 @@ OPEN_FILES = 65_536
 
 OnProgress = Callable[[Progress], None]
 OnRecord = Callable[[RequestRecord], None]
-
-
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    """A run's records in order of their schedule, and its score. `valid` is false where the run measured the
-    generator or was not whole; `reasons` say why."""
-
-    plan: LoadPlan
-    started_unix_s: float
-    records: tuple[RequestRecord, ...] = field(repr=False)
-    lag_p50_s: float
-    lag_p99_s: float
-    reasons: tuple[str, ...]
-
-    @property
-    def valid(self) -> bool:
-        return not self.reasons
-
-    @property
-    def scored_s(self) -> float:
-        """The offered window without the warm-up: what rates refer to."""
-        return self.plan.offered_s - self.plan.warmup_s
-
-    def settlements(self) -> list[Settlement]:
-        return settlements(self.records, self.plan.target.model, self.plan.warmup_s)
-
-    def score(self) -> Score:
-        return score(self.settlements(), self.scored_s)
-
-    def errors(self) -> dict[str, int]:
-        return dict(errors(self.records))
 
 
 async def run_load(
@@ -187,8 +156,18 @@ def _result(
             records.setdefault(index, unsent(index, row, Outcome.INTERNAL, LOST_ERROR, row.arrival_s))
     ordered = tuple(records[index] for index in sorted(records))
     p50_s, p99_s = lag_quantiles(ordered)
-    reasons = invalid_reasons(ordered, interrupted, p50_s)
-    return RunResult(plan, started_unix_s, ordered, p50_s, p99_s, reasons)
+    return RunResult(
+        name=plan.name,
+        model=plan.target.model,
+        offered_s=plan.offered_s,
+        warmup_s=plan.warmup_s,
+        config=plan.config(),
+        started_unix_s=started_unix_s,
+        records=ordered,
+        lag_p50_s=p50_s,
+        lag_p99_s=p99_s,
+        reasons=invalid_reasons(ordered, interrupted, p50_s),
+    )
 
 
 def _raise_file_limit() -> None:

@@ -1,0 +1,109 @@
+"""The figures of a report as SVG text, drawn by matplotlib without a display."""
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from loadgen.result import RunResult
+from services.contracts.metrics import Score
+from services.contracts.outcome import Outcome
+
+SIZE_INCHES = (6.4, 3.0)
+CDF_POINTS = 400  # keeps the file small, whatever the run's length
+
+# Text stays text, ids are the same for the same run, no creation date: the same run gives the same bytes.
+_STYLE = {"svg.fonttype": "none", "svg.hashsalt": "hmas", "axes.grid": True, "grid.alpha": 0.3, "font.size": 9}
+
+
+def draw(title: str, x_label: str, y_label: str, plot: Callable[[Axes], None]) -> str:
+    """One figure as an `<svg>` element."""
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=SIZE_INCHES, layout="constrained")
+        axes = figure.add_subplot()
+        plot(axes)
+        axes.set(title=title, xlabel=x_label, ylabel=y_label)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(fontsize=8)
+        out = io.StringIO()
+        figure.savefig(out, format="svg", metadata={"Date": None})
+    text = out.getvalue()
+    return text[text.index("<svg") :]
+
+
+def cdf(results: Sequence[RunResult], metric: str) -> str:
+    """Distribution of `ttft_s` or `tpot_s` over the finished requests of each run."""
+
+    def plot(axes: Axes) -> None:
+        levels = np.linspace(0, 1, CDF_POINTS)
+        for result in results:
+            values = [getattr(s, metric) for s in result.settlements() if s.outcome is Outcome.FINISHED]
+            known = [value * 1000 for value in values if value is not None]
+            if known:
+                axes.plot(np.quantile(known, levels), levels, label=result.name)
+        axes.set_xscale("symlog", linthresh=1.0)
+        axes.set_xlim(left=0)
+
+    name = metric.removesuffix("_s").upper()
+    return draw(f"{name} of finished requests", f"{name}, ms", "share of requests", plot)
+
+
+def over_time(results: Sequence[RunResult], metric: str, title: str, y_label: str) -> str:
+    """One of `Window`'s numbers over the run, 10 s windows."""
+
+    def plot(axes: Axes) -> None:
+        for result in results:
+            found = result.windows()
+            axes.step(
+                [window.start_s for window in found],
+                [getattr(window, metric) for window in found],
+                where="post",
+                label=result.name,
+            )
+        axes.set_ylim(bottom=0)
+
+    return draw(title, "seconds since the start", y_label, plot)
+
+
+def bars(title: str, scores: Mapping[str, Mapping[str, Score]]) -> str:
+    """Goodput rate by group (task type, tenant), one bar a run. `scores`: run → group → score."""
+    groups = sorted({group for found in scores.values() for group in found})
+
+    def plot(axes: Axes) -> None:
+        width = 0.8 / max(1, len(scores))
+        for number, (run, found) in enumerate(scores.items()):
+            places = np.arange(len(groups)) + (number - (len(scores) - 1) / 2) * width
+            axes.bar(places, [found[g].goodput_rate if g in found else 0.0 for g in groups], width, label=run)
+        axes.set_xticks(range(len(groups)), groups, rotation=30, ha="right")
+        axes.set_ylim(0, 1)
+
+    return draw(title, "", "goodput rate", plot)
+
+
+def control(timeline: Mapping[str, Sequence[Mapping[str, object]]], started_unix_s: float) -> str:
+    """What the mesh decided during the run: topologies as coloured spans, N_run and B_token as lines."""
+
+    def plot(axes: Axes) -> None:
+        spans = [(_number(e, "unix_s") - started_unix_s, str(e["topology"])) for e in timeline.get("topology", ())]
+        end = max((_number(e, "unix_s") for e in timeline.get("control", ())), default=started_unix_s) - started_unix_s
+        ends = [*spans[1:], (max(end, spans[-1][0] + 1), "")] if spans else []
+        colours = {name: f"C{i}" for i, name in enumerate(dict.fromkeys(name for _, name in spans))}
+        for (begin, name), (until, _) in pairwise([*spans, *ends[-1:]]):
+            axes.axvspan(begin, until, alpha=0.15, color=colours[name])
+            axes.annotate(name, (begin, 1), xycoords=("data", "axes fraction"), fontsize=7, rotation=90, va="top")
+        for knob in ("n_run", "b_token"):
+            points = [e for e in timeline.get("control", ()) if e.get(knob) is not None]
+            if points:
+                times = [_number(e, "unix_s") - started_unix_s for e in points]
+                axes.step(times, [_number(e, knob) for e in points], where="post", label=knob)
+
+    return draw("Topology and control tuple", "seconds since the start", "", plot)
+
+
+def _number(event: Mapping[str, object], key: str) -> float:
+    value = event.get(key)
+    return float(value) if isinstance(value, int | float) else 0.0
