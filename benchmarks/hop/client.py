@@ -1,7 +1,7 @@
 """The measuring client: raw HTTP/1.1 on asyncio, so cheap that it does not become what is measured.
 
 `python -m benchmarks.hop.client URL MODE ...` prints one JSON object: {"sent", "finished", "tokens", "window_s",
-"ttft_s": [...], "errors"}. Modes: `rate` (open loop, N per second), `streams` and `plain` (closed loop, N at once).
+"ttft_s": [...], "errors"}; in the closed loops `tokens` and `window_s` are of the steady part. Modes: `rate` (open loop, N per second), `streams` and `plain` (closed loop, N at once).
 """
 
 import argparse
@@ -29,6 +29,8 @@ def request_bytes(host: str, model: str, key: str, tokens: int, stream: bool) ->
 
 class Exchange(asyncio.Protocol):
     """One keep-alive connection; one request at a time."""
+
+    received = 0  # token events of all connections
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
@@ -82,6 +84,7 @@ class Exchange(asyncio.Protocol):
             if not self.first_s and b'"content":"' in data.replace(b'"content":""', b""):
                 self.first_s = time.monotonic()
             self.tokens += count
+            Exchange.received += count
         joined = self._tail + data[-8:]
         if joined.endswith(END) or data.startswith(b"0\r\n\r\n"):
             self._finish(True)
@@ -132,17 +135,24 @@ async def open_loop(client: Client, rate: float, seconds: float) -> None:
             group.create_task(client.one())
 
 
-async def closed_loop(client: Client, width: int, seconds: float) -> None:
+async def closed_loop(client: Client, width: int, seconds: float) -> tuple[int, float]:
+    """Tokens and seconds of the steady part: after the lanes have started, before they end."""
+    ramp_s = seconds / 4
     end_s = time.monotonic() + seconds
 
     async def lane(i: int) -> None:
-        await asyncio.sleep(i / width * min(1.3, seconds / 4))
+        await asyncio.sleep(i / width * ramp_s)
         while time.monotonic() < end_s:
             await client.one()
 
     async with asyncio.TaskGroup() as group:
         for i in range(width):
             group.create_task(lane(i))
+        await asyncio.sleep(ramp_s)
+        before, before_s = Exchange.received, time.monotonic()
+        await asyncio.sleep(max(0.0, end_s - before_s))
+        steady = Exchange.received - before, time.monotonic() - before_s
+    return steady
 
 
 async def run(args: argparse.Namespace) -> None:
@@ -150,16 +160,15 @@ async def run(args: argparse.Namespace) -> None:
     data = request_bytes(urlparse(args.url).netloc, args.model, args.key, args.tokens, stream)
     client = Client(args.url, data)
     started_s = time.monotonic()
-    await (
-        open_loop(client, args.n, args.seconds)
-        if args.mode == "rate"
-        else closed_loop(client, int(args.n), args.seconds)
-    )
-    window_s = time.monotonic() - started_s
+    if args.mode == "rate":
+        await open_loop(client, args.n, args.seconds)
+        tokens, window_s = client.tokens, time.monotonic() - started_s
+    else:
+        tokens, window_s = await closed_loop(client, int(args.n), args.seconds)
     print(
         json.dumps(
             {
-                "sent": client.sent, "finished": client.finished, "errors": client.errors, "tokens": client.tokens,
+                "sent": client.sent, "finished": client.finished, "errors": client.errors, "tokens": tokens,
                 "window_s": window_s, "ttft_s": client.ttft_s,
             }
         )
