@@ -1,7 +1,8 @@
 """The measuring client: raw HTTP/1.1 on asyncio, so cheap that it does not become what is measured.
 
 `python -m benchmarks.hop.client URL MODE ...` prints one JSON object: {"sent", "finished", "tokens", "window_s",
-"ttft_s": [...], "errors"}; in the closed loops `tokens` and `window_s` are of the steady part. Modes: `rate` (open loop, N per second), `streams` and `plain` (closed loop, N at once).
+"ttft_s": [...], "errors"}. Modes: `rate` (open loop, N per second), `streams` and `plain` (closed loop, N at once;
+`tokens` and `window_s` are of the steady part).
 """
 
 import argparse
@@ -151,8 +152,7 @@ async def closed_loop(client: Client, width: int, seconds: float) -> tuple[int, 
         await asyncio.sleep(ramp_s)
         before, before_s = Exchange.received, time.monotonic()
         await asyncio.sleep(max(0.0, end_s - before_s))
-        steady = Exchange.received - before, time.monotonic() - before_s
-    return steady
+        return Exchange.received - before, time.monotonic() - before_s
 
 
 async def run(args: argparse.Namespace) -> None:
