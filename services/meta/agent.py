@@ -1,0 +1,252 @@
+"""The meta controller: slow structural adaptation of every pool, with its guards (Algorithm 1, lines 8-16)."""
+
+import json
+from dataclasses import asdict
+from typing import assert_never
+
+from services.contracts.control import AuditRecord, Pin, TopologyDecision
+from services.contracts.governance import (
+    AskSelector,
+    EpochGranted,
+    EpochLost,
+    LastDecisionRead,
+    LongViewReceived,
+    MetaEffect,
+    MetaEvent,
+    PinChanged,
+    PublishAudit,
+    PublishTopology,
+    SelectorAnswered,
+    ShortViewReceived,
+    TimerTicked,
+    WorkerSeen,
+)
+from services.contracts.views import VLong, VShort
+from services.meta.config import MetaConfig
+from services.meta.pool import Ask, PoolState, new_pool
+from services.meta.selectors import llm
+from services.meta.selectors.selector import Choice
+from services.meta.selectors.table import ASKED, SELECTORS, selector_names
+
+
+class MetaAgent:
+    """`TimerTicked` at least four times a second. Stands by until an epoch is granted.
+
+    Raises ValueError for an unknown selector.
+    """
+
+    def __init__(self, config: MetaConfig) -> None:
+        if config.selector not in SELECTORS and config.selector not in ASKED:
+            raise ValueError(f"unknown selector {config.selector!r}: one of {', '.join(selector_names())}")
+        self._config = config
+        self._pools: dict[str, PoolState] = {}
+        self._epoch: int | None = None
+        self._seq = 0
+        self._asks = 0
+
+    def step(self, now_s: float, event: MetaEvent) -> list[MetaEffect]:
+        match event:
+            case ShortViewReceived(view):
+                return self._short(now_s, view)
+            case LongViewReceived(view):
+                return self._long(now_s, view)
+            case SelectorAnswered():
+                return self._answered(now_s, event)
+            case PinChanged(pin):
+                return self._pinned(now_s, pin)
+            case WorkerSeen(heartbeat):
+                self._pool(now_s, heartbeat.pool)
+            case LastDecisionRead(decision):
+                self._resume(now_s, decision)
+            case EpochGranted(epoch):
+                self._epoch = epoch
+                for pool in self._pools.values():
+                    pool.sent = None  # the new epoch has said nothing yet
+            case EpochLost():
+                self._epoch = None
+                for pool in self._pools.values():
+                    pool.ask = None
+            case TimerTicked():
+                return self._tick(now_s)
+            case _:
+                assert_never(event)
+        return []
+
+    def decisions(self) -> list[TopologyDecision]:
+        """What is in force, a decision per pool."""
+        return [self._decision(pool) for pool in self._pools.values()]
+
+    def _pool(self, now_s: float, name: str) -> PoolState:
+        pool = self._pools.get(name)
+        if pool is None:
+            pool = self._pools[name] = new_pool(self._config, name, now_s)
+            pool.decide_due_s = now_s + self._config.decide_every_s
+        pool.seen_s = now_s
+        return pool
+
+    # --- views --------------------------------------------------------------------------------------------------
+
+    def _short(self, now_s: float, view: VShort) -> list[MetaEffect]:
+        pool = self._pool(now_s, view.pool)
+        if pool.short is not None and view.epoch < pool.short.epoch:
+            return []  # a QoS copy that has lost its lease
+        pool.short, pool.view_s = view, now_s
+        if self._epoch is None or pool.pin is not None:
+            return []
+        effects = self._guard(now_s, pool, view)
+        return [*effects, *self._publish_due(now_s, pool)]
+
+    def _guard(self, now_s: float, pool: PoolState, view: VShort) -> list[MetaEffect]:
+        if (changed := pool.bypass.check(now_s, view)) is not None:
+            return self._bypass_changed(now_s, pool, changed)
+        if pool.bypass.active:
+            return []
+        worse = pool.rollback.check(now_s, view)
+        if worse is None or pool.stable is None:
+            return []
+        failed = pool.choice.topology
+        pool.banned_until_s[failed] = now_s + self._config.rollback.ban_s
+        restored = Choice(pool.stable.topology, pool.stable.hints, f"rolled back from {failed}: {worse}")
+        pool.choice, pool.chosen_by, pool.stable = restored, "rollback", None
+        pool.switched_s = now_s
+        return self._audit(pool, "rolled_back", restored.topology, worse, "rollback", view)
+
+    def _bypass_changed(self, now_s: float, pool: PoolState, reason: str) -> list[MetaEffect]:
+        """Into bypass an open question is dropped; out of it the last good choice returns, and dwells."""
+        pool.untouched = False
+        pool.bypass_reason = reason
+        pool.rollback.disarm()
+        pool.ask = None
+        pool.switched_s = now_s
+        kind = "bypass_on" if pool.bypass.active else "bypass_off"
+        return self._audit(pool, kind, pool.in_force().topology, reason, "bypass", pool.short)
+
+    def _long(self, now_s: float, view: VLong) -> list[MetaEffect]:
+        pool = self._pool(now_s, view.pool)
+        if pool.long is not None and view.epoch < pool.long.epoch:
+            return []
+        pool.long = view
+        idle = self._epoch is None or pool.pin is not None or pool.bypass.active or pool.ask is not None
+        if idle or now_s < pool.decide_due_s:
+            return []
+        pool.decide_due_s = now_s + self._config.decide_every_s
+        if pool.selector is not None:
+            choice = pool.selector.select(now_s, view, pool.choice)
+            return self._propose(now_s, pool, choice, pool.selector.name, view)
+        self._asks += 1
+        timeout_s = self._config.ask_timeout_s
+        pool.ask = Ask(self._asks, now_s + timeout_s, view)
+        return [AskSelector(self._asks, view, pool.choice.topology, pool.choice.hints, timeout_s)]
+
+    # --- decisions ----------------------------------------------------------------------------------------------
+
+    def _answered(self, now_s: float, answer: SelectorAnswered) -> list[MetaEffect]:
+        """An answer nobody waits for any more (late, another epoch, a pin since) changes nothing."""
+        pool = self._pools.get(answer.pool)
+        if self._epoch is None or pool is None or pool.ask is None or pool.ask.number != answer.ask:
+            return []
+        if now_s >= pool.ask.deadline_s:
+            return self._timed_out(now_s, pool, pool.ask)
+        view, pool.ask = pool.ask.view, None
+        parsed = (
+            llm.Rejection(answer.error[: llm.MAX_REASON_CHARS]) if answer.error else llm.parse_answer(answer.answer)
+        )
+        if isinstance(parsed, llm.Rejection):
+            return self._rules_instead(now_s, pool, parsed.reason, view)
+        return self._propose(now_s, pool, parsed, self._config.selector, view)
+
+    def _timed_out(self, now_s: float, pool: PoolState, ask: Ask) -> list[MetaEffect]:
+        pool.ask = None
+        return self._rules_instead(now_s, pool, f"no answer in {self._config.ask_timeout_s:g} s", ask.view)
+
+    def _rules_instead(self, now_s: float, pool: PoolState, reason: str, view: VLong) -> list[MetaEffect]:
+        rejected = self._audit(pool, "rejected", "none", reason, self._config.selector, view)
+        choice = pool.rules.select(now_s, view, pool.choice)
+        return [*rejected, *self._propose(now_s, pool, choice, pool.rules.name, view)]
+
+    def _propose(self, now_s: float, pool: PoolState, choice: Choice, selector: str, view: VLong) -> list[MetaEffect]:
+        """A well-formed choice still has to pass ban and dwell."""
+        switch = choice.topology is not pool.choice.topology
+        if choice.bypass:
+            pool.bypass.enter(now_s)
+            return [
+                *self._bypass_changed(now_s, pool, f"{selector}: {choice.reason}"),
+                *self._publish_due(now_s, pool),
+            ]
+        if switch and pool.banned(now_s, choice.topology):
+            reason = f"rolled back lately: {choice.reason}"
+            return self._audit(pool, "rejected", choice.topology, reason, selector, view)
+        if switch and now_s - pool.switched_s < self._config.min_dwell_s:
+            reason = f"minimum dwell: {choice.reason}"
+            return self._audit(pool, "rejected", choice.topology, reason, selector, view)
+        pool.untouched = False
+        if switch:
+            pool.stable, pool.switched_s = pool.choice, now_s
+            pool.rollback.arm(now_s, pool.short)
+        pool.choice, pool.chosen_by = choice, selector
+        audit = self._audit(pool, "decided", choice.topology, choice.reason, selector, view)
+        return [*audit, *self._publish_due(now_s, pool)]
+
+    def _pinned(self, now_s: float, pin: Pin) -> list[MetaEffect]:
+        """A pin clears the bypass and drops an open question; lifting it starts the guards anew."""
+        pool = self._pool(now_s, pin.pool)
+        before, pool.pin = pool.pin, pin if pin.topology is not None else None
+        if before == pool.pin:
+            return []
+        pool.bypass.clear()
+        pool.rollback.disarm()
+        pool.ask, pool.untouched, pool.switched_s = None, False, now_s
+        if self._epoch is None:
+            return []
+        kind = "pinned" if pool.pin is not None else "unpinned"
+        topology = pool.in_force().topology
+        audit = self._audit(pool, kind, topology, f"by {pin.by or 'an operator'}", "pin", pool.long)
+        return [*audit, *self._publish_due(now_s, pool)]
+
+    def _resume(self, now_s: float, decision: TopologyDecision) -> None:
+        self._seq = max(self._seq, decision.seq)
+        pool = self._pool(now_s, decision.pool)
+        if self._epoch is None or (pool.untouched and decision.epoch < self._epoch):
+            pool.resume(now_s, decision)
+            pool.untouched = False
+
+    # --- publication --------------------------------------------------------------------------------------------
+
+    def _tick(self, now_s: float) -> list[MetaEffect]:
+        horizon = now_s - self._config.pool_forgotten_after_s
+        self._pools = {n: p for n, p in self._pools.items() if p.seen_s > horizon or p.pin is not None}
+        if self._epoch is None:
+            return []
+        effects: list[MetaEffect] = []
+        for pool in self._pools.values():
+            if pool.ask is not None and now_s >= pool.ask.deadline_s:
+                effects += self._timed_out(now_s, pool, pool.ask)
+            effects += self._publish_due(now_s, pool)
+        return effects
+
+    def _publish_due(self, now_s: float, pool: PoolState) -> list[MetaEffect]:
+        """At once on change, else repeated; but nothing is repeated blindly once the views have stopped."""
+        in_force = pool.in_force()
+        blind = now_s - pool.view_s > self._config.view_stale_s and pool.pin is None
+        repeat = now_s - pool.sent_s >= self._config.valid_for_s / 3.0
+        if in_force == pool.sent and (blind or not repeat):
+            return []
+        self._seq += 1
+        pool.sent, pool.sent_s = in_force, now_s
+        return [PublishTopology(self._decision(pool))]
+
+    def _decision(self, pool: PoolState) -> TopologyDecision:
+        f = pool.in_force()
+        return TopologyDecision(
+            pool.name, f.topology, f.hints, f.bypass, self._epoch or 0, self._seq, self._config.valid_for_s,
+            f.reason, f.selector,
+        )  # fmt: skip
+
+    def _audit(
+        self, pool: PoolState, kind: str, decision: str, reason: str, selector: str, view: VShort | VLong | None
+    ) -> list[MetaEffect]:
+        view_json = json.dumps(asdict(view)) if view is not None else "{}"
+        record = AuditRecord(
+            "meta", pool.name, kind, str(decision), reason, selector, view_json, self._epoch or 0, self._seq
+        )
+        return [PublishAudit(record)]

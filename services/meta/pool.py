@@ -1,0 +1,102 @@
+"""What the meta controller holds of one pool."""
+
+from dataclasses import dataclass, field
+
+from services.contracts.control import (
+    INITIAL_TOPOLOGY,
+    SAFE_TOPOLOGY,
+    Hints,
+    Pin,
+    TopologyDecision,
+    TopologyName,
+)
+from services.contracts.views import VLong, VShort
+from services.meta.config import MetaConfig
+from services.meta.guards import BypassGuard, RollbackGuard
+from services.meta.selectors.rules import RulesSelector
+from services.meta.selectors.selector import Choice, Selector
+from services.meta.selectors.table import SELECTORS
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """An open question to a slow selector."""
+
+    number: int
+    deadline_s: float
+    view: VLong
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """The decision without its stamp."""
+
+    topology: TopologyName
+    hints: Hints
+    bypass: bool
+    reason: str
+    selector: str
+
+
+@dataclass(slots=True)
+class PoolState:
+    """`choice` is the selector's last good one; a pin or the bypass lies over it and never overwrites it."""
+
+    name: str
+    selector: Selector | None  # None: a slow one is asked
+    rules: Selector
+    bypass: BypassGuard
+    rollback: RollbackGuard
+    seen_s: float
+    view_s: float
+    choice: Choice = field(default_factory=lambda: Choice(INITIAL_TOPOLOGY, Hints(), "initial topology"))
+    chosen_by: str = "initial"
+    stable: Choice | None = None  # what a rollback restores
+    pin: Pin | None = None
+    short: VShort | None = None
+    long: VLong | None = None
+    ask: Ask | None = None
+    bypass_reason: str = ""
+    untouched: bool = True  # nothing was decided yet: a predecessor's decision still counts
+    decide_due_s: float = 0.0
+    switched_s: float = float("-inf")
+    sent_s: float = float("-inf")
+    sent: InForce | None = None
+    banned_until_s: dict[TopologyName, float] = field(default_factory=dict)
+
+    def in_force(self) -> InForce:
+        """Precedence: pin, bypass, choice."""
+        if self.pin is not None and self.pin.topology is not None:
+            by = f"pinned by {self.pin.by or 'an operator'}"
+            return InForce(self.pin.topology, self.pin.hints, False, by, "pin")
+        if self.bypass.active:
+            return InForce(SAFE_TOPOLOGY, Hints(), True, self.bypass_reason, "bypass")
+        c = self.choice
+        return InForce(c.topology, c.hints, False, c.reason, self.chosen_by)
+
+    def resume(self, now_s: float, decision: TopologyDecision) -> None:
+        """Goes on from a predecessor's last decision."""
+        if decision.bypass:
+            self.bypass.enter(now_s)
+            self.bypass_reason = decision.reason
+        else:
+            self.bypass.clear()
+            self.choice = Choice(decision.topology, decision.hints, decision.reason)
+            self.chosen_by = decision.selector
+
+    def banned(self, now_s: float, topology: TopologyName) -> bool:
+        self.banned_until_s = {t: until for t, until in self.banned_until_s.items() if until > now_s}
+        return topology in self.banned_until_s
+
+
+def new_pool(config: MetaConfig, name: str, now_s: float) -> PoolState:
+    factory = SELECTORS.get(config.selector)
+    return PoolState(
+        name=name,
+        selector=factory(config) if factory is not None else None,
+        rules=RulesSelector(config.rules),
+        bypass=BypassGuard(config.bypass),
+        rollback=RollbackGuard(config.rollback),
+        seen_s=now_s,
+        view_s=now_s,
+    )

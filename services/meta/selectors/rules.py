@@ -1,0 +1,90 @@
+"""The rule-based policy map: the dominant failure pattern of V_long names the topology (H-MAS §3.4.1, App. C.2)."""
+
+from services.contracts.control import INITIAL_TOPOLOGY, Hints, TopologyName
+from services.contracts.views import ShareView, VLong
+from services.meta.config import RulesConfig
+from services.meta.selectors.selector import Choice
+
+_FAIR = frozenset({TopologyName.WFQ, TopologyName.STRIDE, TopologyName.LOTTERY, TopologyName.CFS})
+_OTHER = "other"  # a view's remainder of tenants: many, so never starved as one
+
+
+class RulesSelector:
+    """Deterministic, without memory: V_long is smooth enough by itself, and the agent adds dwell and rollback.
+
+    In doubt it keeps what is in force. Under sustained overload no order saves everybody, and short work first saves
+    most; deadline order is for pools that could meet all deadlines, since under overload it serves the nearly late.
+    """
+
+    name = "rules"
+
+    def __init__(self, config: RulesConfig) -> None:
+        self._config = config
+
+    def select(self, now_s: float, view: VLong, current: Choice) -> Choice:
+        """Applies the first rule that matches."""
+        c = self._config
+        settled = sum(share.settled for share in view.tenants)
+        if settled < c.min_settled:
+            return _keep(current, f"{settled} requests settled, too few to judge")
+        if (starved := self._starved(view, current)) is not None:
+            jain = f"Jain index {view.jain_index:.2f}"
+            return Choice(TopologyName.WFQ, Hints(), f"tenant {starved} is served below its share, {jain}")
+        if view.violation_rate <= c.calm_violation:
+            return self._calm(current)
+        if view.ttft_violation_rate >= c.busy_violation:
+            return self._late_first_tokens(view)
+        return self._undecided(view, current)
+
+    def _late_first_tokens(self, view: VLong) -> Choice:
+        c = self._config
+        late = f"{view.ttft_violation_rate:.0%} of first tokens late"
+        backlog_s = view.queued / max(view.arrival_rps, 1e-9)
+        if view.mismatch_mean >= c.overload_mismatch or backlog_s >= c.overload_backlog_s:
+            reason = f"{late} in overload: M_rho {view.mismatch_mean:.2f}, backlog {backlog_s:.1f} s"
+            return Choice(TopologyName.SJF, Hints(), reason)
+        if view.mismatch_p95 >= c.burst_mismatch:
+            return Choice(TopologyName.SJF, Hints(), f"{late} in bursts: M_rho p95 {view.mismatch_p95:.2f}")
+        if view.predicted_total_cv >= c.heavy_cv:
+            reason = f"{late} behind long work: CV of work {view.predicted_total_cv:.2f}"
+            return Choice(TopologyName.TWO_LANE, Hints(), reason)
+        if view.mismatch_p95 <= c.slack_mismatch:
+            return Choice(TopologyName.EDF, Hints(), f"{late} without overload: order by deadline")
+        return Choice(TopologyName.SJF, Hints(), f"{late} near capacity")
+
+    def _calm(self, current: Choice) -> Choice:
+        if current.topology is TopologyName.FCFS or current.topology in _FAIR:
+            return Choice(INITIAL_TOPOLOGY, Hints(), "calm: back to the initial topology")
+        return _keep(current, "calm")
+
+    def _undecided(self, view: VLong, current: Choice) -> Choice:
+        if current.topology is TopologyName.FCFS or current.topology in _FAIR:
+            return Choice(INITIAL_TOPOLOGY, Hints(), "no failure pattern; shortest first is the safer start")
+        if view.tpot_violation_rate > view.ttft_violation_rate:
+            return _keep(current, "late tokens are regulated by Statera, not by order")
+        return _keep(current, "no dominant failure pattern")
+
+    def _starved(self, view: VLong, current: Choice) -> str | None:
+        """A tenant that gets clearly less than its weight and suffers for it, while another has plenty.
+
+        Little served alone is no unfairness: the tenant may have asked for little.
+        """
+        c = self._config
+        limit = c.fair_jain if current.topology in _FAIR else c.unfair_jain
+        rows = [s for s in view.tenants if s.name != _OTHER and s.settled >= c.min_tenant_settled]
+        if len(rows) < 2 or view.jain_index >= limit:
+            return None
+        served = [s.tokens_served / s.weight for s in rows]
+        mean, best = sum(served) / len(served), max(map(_ok_rate, rows))
+        for row, share in zip(rows, served, strict=True):
+            if share < c.starved_share * mean and _ok_rate(row) < c.starved_ok * best:
+                return row.name
+        return None
+
+
+def _ok_rate(share: ShareView) -> float:
+    return share.ok / share.settled
+
+
+def _keep(current: Choice, reason: str) -> Choice:
+    return Choice(current.topology, current.hints, f"kept: {reason}")

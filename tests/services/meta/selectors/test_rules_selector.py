@@ -1,0 +1,95 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from services.contracts.control import Hints, TopologyName
+from services.contracts.views import ShareView, Tail, VLong
+from services.meta.config import RulesConfig
+from services.meta.selectors.rules import RulesSelector
+from services.meta.selectors.selector import Choice
+
+SHARES = (ShareView("a", 100, 100, 90, 95, 95, 50_000, 1.0), ShareView("b", 100, 100, 90, 95, 95, 50_000, 1.0))
+CALM = VLong(
+    "m", 120.0, 10.0, 1.0, 2.0, 500.0, 0.5, 200.0, 0.5, 0.5, (), (), (), SHARES, 1.0, 10.0, 1.0, 100.0, 0.0, 0.0,
+    0.0, Tail(), Tail(), 0, 0.0, 0.0, 0.5, 0.0, 0.0, 0.0, 1, 1,
+)  # fmt: skip
+LATE: dict[str, Any] = {"violation_rate": 0.2, "ttft_violation_rate": 0.2}
+SJF, EDF, FCFS, WFQ, LANES = (
+    TopologyName.SJF,
+    TopologyName.EDF,
+    TopologyName.FCFS,
+    TopologyName.WFQ,
+    TopologyName.TWO_LANE,
+)
+
+
+def select(current: TopologyName = SJF, **changes: Any) -> Choice:
+    hints = Hints(fast_weight=0.6)
+    return RulesSelector(RulesConfig()).select(0.0, replace(CALM, **changes), Choice(current, hints, "before"))
+
+
+@pytest.mark.parametrize("current", [SJF, EDF, LANES])
+def test_calm_keeps_what_is_in_force_with_its_hints(current: TopologyName) -> None:
+    choice = select(current)
+    assert (choice.topology, choice.hints) == (current, Hints(fast_weight=0.6))
+    assert choice.reason.startswith("kept: ")
+
+
+@pytest.mark.parametrize("current", [FCFS, WFQ])
+def test_calm_leaves_the_baseline_and_fairness_behind(current: TopologyName) -> None:
+    assert select(current).topology is SJF
+
+
+@pytest.mark.parametrize(
+    ("pattern", "topology"),
+    [
+        ({"mismatch_mean": 0.4, "mismatch_p95": 0.6}, SJF),  # sustained overload
+        ({"mismatch_mean": 0.4, "predicted_total_cv": 3.0}, SJF),  # isolation cannot help an overload
+        ({"queued": 100}, SJF),  # ten seconds of arrivals wait
+        ({"mismatch_mean": 0.05, "mismatch_p95": 0.8}, SJF),  # bursts
+        ({"mismatch_p95": 0.3, "predicted_total_cv": 1.5}, LANES),  # long work blocks short
+        ({"mismatch_p95": 0.1}, EDF),  # deadlines missed although there is room
+        ({"mismatch_p95": 0.3}, SJF),  # near capacity
+    ],
+)
+def test_failure_patterns(pattern: dict[str, Any], topology: TopologyName) -> None:
+    for current in (SJF, EDF, FCFS, LANES):
+        assert select(current, **LATE, **pattern).topology is topology
+
+
+def test_late_tokens_are_not_repaired_by_order() -> None:
+    choice = select(EDF, violation_rate=0.3, tpot_violation_rate=0.3)
+    assert (choice.topology, "Statera" in choice.reason) == (EDF, True)
+
+
+def test_too_few_requests_decide_nothing() -> None:
+    few = (ShareView("a", 10, 10, 0, 0, 0, 100, 1.0),)
+    assert select(FCFS, **LATE, mismatch_mean=1.0, tenants=few).topology is FCFS
+
+
+HOG = ShareView("hog", 800, 500, 450, 480, 480, 900_000, 1.0)
+STARVED = ShareView("starved", 200, 100, 20, 30, 90, 60_000, 1.0)
+
+
+def test_a_starved_tenant_brings_weighted_sharing_and_hysteresis_keeps_it() -> None:
+    unfair: dict[str, Any] = {"tenants": (HOG, STARVED), "jain_index": 0.57}
+    choice = select(SJF, **LATE, mismatch_mean=0.3, **unfair)
+    assert (choice.topology, "starved" in choice.reason) == (WFQ, True)
+    better = replace(STARVED, tokens_served=250_000)
+    assert select(WFQ, **LATE, tenants=(HOG, better), jain_index=0.85).topology is WFQ
+    assert select(SJF, **LATE, mismatch_mean=0.3, tenants=(HOG, better), jain_index=0.85).topology is SJF
+
+
+@pytest.mark.parametrize(
+    "small",
+    [
+        replace(STARVED, ok=95),  # asked for little and got it in time
+        replace(STARVED, settled=10, ok=1),  # hardly there
+        replace(STARVED, weight=0.1),  # as much as its weight grants
+        replace(STARVED, name="other"),  # many, not one
+    ],
+)
+def test_little_service_alone_is_no_unfairness(small: ShareView) -> None:
+    view: dict[str, Any] = {"tenants": (HOG, small), "jain_index": 0.57}
+    assert select(SJF, **LATE, mismatch_mean=0.3, **view).topology is SJF
