@@ -6,14 +6,11 @@ from services.contracts.request import Annotation, Request, Slo
 from services.worker.keyed_heap import Place
 from services.worker.prior import Estimate
 
+# Service in weighted tokens: those of ESG (H-MAS Eq. 6) and of the virtual token counter (Sheng et al., Fairness in
+# Serving Large Language Models, OSDI 2024).
 INPUT_WEIGHT = 1.0
 OUTPUT_WEIGHT = 2.0
-
-
-def service_tokens(prompt_tokens: int, output_tokens: float) -> float:
-    """Service received, in weighted tokens: input + 2 output, the weights of ESG (H-MAS Eq. 6, w_i = 1, w_o = 2) and
-    of the virtual token counter (Sheng et al., Fairness in Serving LLMs, OSDI 2024)."""
-    return INPUT_WEIGHT * prompt_tokens + OUTPUT_WEIGHT * output_tokens
+PRIOR_VERSION = "worker-prior"  # the predictor of unannotated requests
 
 
 class EntryState(Enum):
@@ -61,6 +58,7 @@ class Entry:
         "slo",
         "state",
         "switches_before",
+        "topology",
         "total_s",
         "tpot_s",
         "tried",
@@ -81,6 +79,7 @@ class Entry:
         self.annotation: Annotation | None = None
         self.state = EntryState.QUEUED
         self.engine = ""
+        self.topology = ""  # that dispatched it
         self.dispatched_s: float | None = None
         self.first_token_s: float | None = None
         self.output_tokens = 0
@@ -126,6 +125,11 @@ class Entry:
         self.slack_s = self.deadline_s - self.total_s
         # Judged on its last token alone, the first is due only so early that the rest can still be decoded.
         self.ttft_deadline_s = self.deadline_s - decode_s if slo.whole else arrival_s + slo.ttft_s
+
+    @property
+    def predictor(self) -> str:
+        """Who predicted its length."""
+        return PRIOR_VERSION if self.annotation is None else self.annotation.tags.version
 
     @property
     def remaining_s(self) -> float:

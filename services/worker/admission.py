@@ -1,0 +1,89 @@
+"""The admission gate: the calibrated memory fence over requests in flight (H-MAS Eq. 2 and 4, §3.5)."""
+
+from bisect import bisect_left
+
+from services.contracts.control import Fence
+from services.contracts.registry import EngineInfo
+from services.worker.engine_state import EngineState
+from services.worker.entry import Entry
+
+NO_FENCE = Fence(version="")
+GROWTH = 1.25  # of what a request that outgrew its bound has produced, where nothing better is known
+DEFAULT_BLOCK = 16
+
+
+class AdmissionGate:
+    """Admits while sum m_KV(prompt + l_upper) <= M_cap (1 - delta_frag), in whole KV blocks.
+
+    l_upper = min(l_pred + q_b, max_tokens), q_b by prompt length, if the fence was calibrated for the predictor that
+    tagged the request; else the prediction's own 90 % quantile. A bound above the whole budget is cut to it: such a
+    request runs alone. With `aggregate`, the sum is scaled by the fence's calibrated ratio of real to bounded peak.
+    """
+
+    def __init__(self, delta_frag: float, *, aggregate: bool) -> None:
+        self._delta_frag = delta_frag
+        self._aggregate = aggregate
+        self.adopt(NO_FENCE)
+
+    def adopt(self, fence: Fence) -> None:
+        self._fence = fence
+        self._edges = [bucket.prompt_upto for bucket in fence.buckets]
+        ratio = fence.aggregate_ratio
+        self._ratio = ratio if self._aggregate and ratio is not None and ratio > 0.0 else 1.0
+
+    def budget_blocks(self, info: EngineInfo) -> int:
+        """M_cap (1 - delta_frag) in blocks; 0 where the engine does not tell its capacity."""
+        return int(info.kv_capacity_tokens * (1.0 - self._delta_frag)) // (info.block_size or DEFAULT_BLOCK)
+
+    def upper(self, entry: Entry) -> float:
+        """l_upper, output tokens; at least what was produced, at least 1."""
+        edges = self._edges
+        if edges and entry.predictor == self._fence.version:
+            index = min(bisect_left(edges, entry.request.prompt_tokens), len(edges) - 1)
+            upper = entry.predicted_tokens + self._fence.buckets[index].quantile
+        else:
+            upper = max(entry.predicted_tokens, entry.predicted_p90)
+        return self._limited(entry, max(upper, 1.0))
+
+    def grown(self, entry: Entry) -> float:
+        """The rolling conservative estimate for a running request that outgrew its bound (App. C.2)."""
+        return self._limited(entry, max(self._fence.rolling_upper, GROWTH * entry.output_tokens + 1.0))
+
+    def _limited(self, entry: Entry, upper: float) -> float:
+        limit = entry.request.max_tokens
+        if limit is not None and limit < upper:
+            upper = float(limit)
+        return max(upper, float(entry.output_tokens))
+
+    def need(self, engine: EngineState, entry: Entry, upper: float) -> int:
+        """m_KV: blocks for prompt and `upper` output tokens on this engine, at most its budget."""
+        info = engine.info
+        tokens = entry.request.prompt_tokens + upper
+        if info.max_model_len:
+            tokens = min(tokens, info.max_model_len)
+        blocks = int(-(-tokens // (info.block_size or DEFAULT_BLOCK)))
+        return min(blocks, engine.budget_blocks) if engine.budget_blocks else blocks
+
+    def admits(self, engine: EngineState, blocks: int) -> bool:
+        return not engine.budget_blocks or (engine.blocks + blocks) * self._ratio <= engine.budget_blocks
+
+    def could_ever(self, engine: EngineState, prompt_tokens: int) -> bool:
+        """Whether the prompt and one output token fit the idle engine."""
+        info = engine.info
+        tokens = prompt_tokens + 1
+        if info.max_model_len and tokens > info.max_model_len:
+            return False
+        return not engine.budget_blocks or -(-tokens // (info.block_size or DEFAULT_BLOCK)) <= engine.budget_blocks
+
+    def explain_never(self, engines: list[EngineState], prompt_tokens: int) -> str:
+        """For a request that `could_ever` fit none of `engines`."""
+        limits = "; ".join(
+            f"{e.name}: context {e.info.max_model_len or 'unknown'} tokens, KV cache "
+            f"{e.budget_blocks * (e.info.block_size or DEFAULT_BLOCK) or 'unknown'} tokens"
+            f" ({self._delta_frag:.0%} of {e.info.kv_capacity_tokens} kept free)"
+            for e in engines
+        )
+        return (
+            f"a prompt of about {prompt_tokens} tokens and one output token can never fit: {limits}. "
+            "Shorten the prompt."
+        )

@@ -1,0 +1,113 @@
+"""One engine as the worker sees it: what runs there, what is reserved, how busy it is."""
+
+from math import inf
+
+from services.contracts.execution import EngineSampled
+from services.contracts.registry import EngineInfo
+from services.worker.entry import Entry
+from services.worker.flow import FlowRegulator
+
+SAMPLE_FRESH_S = 2.0  # an older sample says nothing about utilisation any more
+
+
+class EngineState:
+    """Owned by the agent. `starts` counts how often the engine came up, so that a restarted engine is another one to
+    retry on. `n_run` and `b_token` are the caps in force, `cap` the least of them: sequences in flight stay below it.
+    """
+
+    __slots__ = (
+        "b_token",
+        "blocks",
+        "budget_blocks",
+        "busy_s",
+        "busy_since_s",
+        "cap",
+        "decoding",
+        "info",
+        "n_run",
+        "name",
+        "regulator",
+        "running",
+        "sample",
+        "sample_unread",
+        "sampled_s",
+        "starts",
+        "tightest_tpot_s",
+        "up",
+    )
+
+    def __init__(self, info: EngineInfo) -> None:
+        self.name = info.engine
+        self.info = info
+        self.up = False
+        self.starts = 0
+        self.running: dict[str, Entry] = {}  # in flight, by request id
+        self.decoding = 0  # of them, with a first token
+        self.blocks = 0  # KV blocks reserved for them
+        self.budget_blocks = 0  # M_cap (1 - delta_frag) in blocks; 0: capacity unknown, no fence
+        self.cap = self.n_run = self.b_token = 1
+        self.regulator = FlowRegulator()
+        self.sample: EngineSampled | None = None
+        self.sample_unread = False  # by the inner loop
+        self.sampled_s = -inf
+        self.tightest_tpot_s = inf
+        self.busy_s = 0.0
+        self.busy_since_s = 0.0
+
+    @property
+    def start_id(self) -> str:
+        return f"{self.name}#{self.starts}"
+
+    @property
+    def sequences(self) -> int:
+        """The engine's own bound on running sequences; 0 if it does not say."""
+        return self.info.max_num_seqs
+
+    def has_room(self) -> bool:
+        """Below the caps, and not held back by the inner loop (which never idles an engine)."""
+        in_flight = len(self.running)
+        return in_flight < self.cap and not (in_flight and self.regulator.holds)
+
+    def occupy(self, now_s: float, entry: Entry) -> None:
+        if not self.running:
+            self.busy_since_s = now_s
+        self.running[entry.request.id] = entry
+        self.blocks += entry.blocks
+        if entry.first_token_s is not None:
+            self.decoding += 1
+
+    def release(self, now_s: float, entry: Entry) -> None:
+        del self.running[entry.request.id]
+        self.blocks -= entry.blocks
+        entry.blocks = 0
+        if entry.first_token_s is not None:
+            self.decoding -= 1
+        if not self.running:
+            self.busy_s += now_s - self.busy_since_s
+
+    def take_busy_s(self, now_s: float) -> float:
+        """Seconds with work since the last call."""
+        busy_s, self.busy_s = self.busy_s, 0.0
+        if self.running:
+            busy_s += now_s - self.busy_since_s
+            self.busy_since_s = now_s
+        return busy_s
+
+    def see(self, now_s: float, sample: EngineSampled) -> None:
+        self.sample = sample
+        self.sampled_s = now_s
+        self.sample_unread = True
+
+    def refresh_tightest(self) -> None:
+        """The tightest TPOT SLO of what runs, of those that the engine could meet at all: one that is below the
+        engine's unloaded decode time must not throttle everybody else."""
+        self.tightest_tpot_s = min(
+            (e.slo.tpot_s for e in self.running.values() if not e.slo.whole and e.slo.tpot_s >= e.tpot_s),
+            default=inf,
+        )
+
+    def utilisation(self, now_s: float) -> float:
+        """The binding resource: max(KV use, step time / tightest TPOT SLO) (DESIGN §5.5); 0 without a fresh sample."""
+        if self.sample is None or now_s - self.sampled_s > SAMPLE_FRESH_S:
+            return 0.0
+        return max(self.sample.kv_usage, self.sample.step_s / self.tightest_tpot_s)
