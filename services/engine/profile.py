@@ -1,4 +1,7 @@
-"""Engine profiles: what a step costs and how much fits. They stand in `profiles.yaml`."""
+"""Engine profiles: what a step costs and how much fits.
+
+Those that were chosen stand in `profiles.yaml`, those fitted to measurements in `profiles_fitted.yaml`.
+"""
 
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
@@ -79,13 +82,15 @@ class EngineLimits:
 
 @dataclass(frozen=True, slots=True)
 class FitError:
-    """How well the cost model reproduces what it was fitted to; relative errors as shares."""
+    """How well the cost model reproduces what it was fitted to: relative errors as shares, None where the source has
+    no such figures.
+    """
 
     points: int
-    prefill_mean: float
-    prefill_p90: float
-    decode_mean: float
-    decode_p90: float
+    prefill_mean: float | None
+    prefill_p90: float | None
+    decode_mean: float | None
+    decode_p90: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +133,9 @@ def _profile(name: str, body: Any) -> EngineProfile:
 @cache
 def builtin_profiles() -> dict[str, EngineProfile]:
     """The profiles that come with the package."""
-    return parse_profiles((files("services.engine") / "profiles.yaml").read_text(encoding="utf-8"))
+    folder = files("services.engine")
+    texts = ((folder / name).read_text(encoding="utf-8") for name in ("profiles.yaml", "profiles_fitted.yaml"))
+    return {name: profile for text in texts for name, profile in parse_profiles(text).items()}
 
 
 def builtin_profile(name: str) -> EngineProfile:

@@ -1,0 +1,140 @@
+"""Shell: `python -m services.engine.fit --data DIR` fits the profiles of real hardware and writes their YAML file."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from services.engine.fitting import Fit, Observation, fit_cost
+from services.engine.measured import aiconfigurator, llm_pilot, splitwise
+
+OUT = Path(__file__).with_name("profiles_fitted.yaml")
+HEADER = """\
+# Written by `python -m services.engine.fit`; do not edit. Costs are least-squares fits (relative error) to published
+# measurements; `fit` holds the mean and 90 % relative errors of what was fitted, null where a source has no such
+# figures. KV memory is 0.9 of the card less weights and 2 GB a card, not measured. Limits are vLLM's defaults.
+"""
+BLOCK_SIZE = 16
+OVERHEAD_GB = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A model on a number of cards: what decides its KV memory. Gigabytes are 1e9 bytes."""
+
+    cards: int
+    memory_gb: float
+    weights_gb: float
+    kv_bytes_per_token: int
+
+    @property
+    def kv_tokens(self) -> int:
+        free_gb = self.cards * (0.9 * self.memory_gb - OVERHEAD_GB) - self.weights_gb
+        return int(free_gb * 1e9 / self.kv_bytes_per_token)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How one profile is made."""
+
+    card: Card
+    source: str
+    read: Callable[[Path, Card], list[Observation]]
+    max_num_batched_tokens: int = 8192
+    max_model_len: int = 32768
+
+
+# KV bytes per token: 2 * layers * KV heads * head size * bytes of an element.
+LLAMA_70B_KV = 2 * 80 * 8 * 128 * 2
+QWEN3_32B_KV = 2 * 64 * 8 * 128 * 2
+LLAMA_13B_KV = 2 * 40 * 40 * 128 * 2
+
+
+def _splitwise(hardware: str, cards: int, budget: int) -> Recipe:
+    return Recipe(
+        Card(cards, 80, 138, LLAMA_70B_KV),
+        f"Splitwise performance model (Mutinifni/splitwise-sim): Llama-2-70B, {hardware} x {cards}, static batches",
+        lambda directory, _: splitwise(directory, "llama2-70b", hardware, cards),
+        budget,
+        4096,
+    )
+
+
+def _aiconfigurator(
+    card: Card, model: str, system: str, backend: str, precision: str, *, quadratic: bool = True
+) -> Recipe:
+    return Recipe(
+        card,
+        f"aiconfigurator silicon samples (ai-dynamo/aiconfigurator): {model}, {system} x {card.cards}, {backend}, "
+        f"{precision or 'bf16'}, closed loops",
+        lambda directory, c: aiconfigurator(
+            directory, model, system, backend, precision, c.cards, c.kv_tokens, quadratic
+        ),
+    )
+
+
+def _llm_pilot(gpu: str, memory_gb: float) -> Recipe:
+    return Recipe(
+        Card(1, memory_gb, 26, LLAMA_13B_KV),
+        f"LLM-Pilot measurements (IBM/LLM-performance-prediction): llama-13b, {gpu} x 1, closed loops, short outputs",
+        lambda directory, _: llm_pilot(directory, "llama-13b", gpu, 1),
+        2048,
+        2048,
+    )
+
+
+RECIPES: dict[str, Recipe] = {
+    "llama2-70b-a100x4": _splitwise("a100-80gb", 4, 2048),
+    "llama2-70b-h100x4": _splitwise("h100-80gb", 4, 8192),
+    "llama2-70b-h100x8": _splitwise("h100-80gb", 8, 8192),
+    "qwen3-32b-h100x2": _aiconfigurator(Card(2, 80, 65.6, QWEN3_32B_KV), "Qwen/Qwen3-32B", "h100_sxm", "vllm", ""),
+    "qwen3-32b-fp8-h100x1": _aiconfigurator(
+        Card(1, 80, 33, QWEN3_32B_KV // 2), "Qwen/Qwen3-32B", "h100_sxm", "trtllm", "fp8"
+    ),
+    "llama3.1-70b-fp8-h200x2": _aiconfigurator(
+        Card(2, 141, 71, LLAMA_70B_KV), "meta-llama/Llama-3.1-70B", "h200_sxm", "vllm", "fp8", quadratic=False
+    ),
+    "llama3.1-70b-fp8-b200x1": _aiconfigurator(
+        Card(1, 192, 71, LLAMA_70B_KV), "meta-llama/Llama-3.1-70B", "b200_sxm", "vllm", "fp8", quadratic=False
+    ),
+    "llama-13b-a100x1": _llm_pilot("A100", 40),
+    "llama-13b-h100x1": _llm_pilot("H100", 80),
+}
+
+
+def entry(recipe: Recipe, fit: Fit) -> dict[str, Any]:
+    """A profile as `parse_profiles` reads it."""
+    limits = {
+        "max_num_seqs": 256,
+        "max_num_batched_tokens": recipe.max_num_batched_tokens,
+        "block_size": BLOCK_SIZE,
+        "num_gpu_blocks": recipe.card.kv_tokens // BLOCK_SIZE,
+        "max_model_len": min(recipe.max_model_len, recipe.card.kv_tokens),
+    }
+    return {"source": recipe.source, "cost": asdict(fit.cost), "limits": limits, "fit": asdict(fit.error)}
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m services.engine.fit", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder with the measurement files (*.csv.gz)")
+    parser.add_argument("--out", type=Path, default=OUT)
+    args = parser.parse_args(argv)
+    profiles = {}
+    for name, recipe in RECIPES.items():
+        try:
+            fit = fit_cost(recipe.read(args.data, recipe.card))
+        except (OSError, ValueError) as error:
+            print(f"fit: {name}: {error}", file=sys.stderr)
+            return 2
+        profiles[name] = entry(recipe, fit)
+        print(f"{name}: {fit.error}")
+    args.out.write_text(HEADER + yaml.safe_dump(profiles, sort_keys=False, width=120), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""Least-squares fit of the cost model to observed times. Used for published measurements and for live calibration."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.engine.profile import CostModel, FitError
+
+Vector = NDArray[np.float64]
+COEFFICIENTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One measured time and the work in it, in the terms of `CostModel`; counts may be means over steps."""
+
+    kind: Literal["prefill", "decode"]
+    seconds: float
+    steps: float = 1.0
+    prefill_tokens: float = 0.0
+    decode_seqs: float = 0.0
+    context_tokens: float = 0.0
+    prefill_pairs: float = 0.0
+
+    def features(self) -> tuple[float, ...]:
+        return (self.steps, self.prefill_tokens, self.decode_seqs, self.context_tokens, self.prefill_pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """`half_width_95` are the 95 % confidence half-widths of the coefficients in the cost model's order, seconds;
+    0 for those at their bound of 0.
+    """
+
+    cost: CostModel
+    error: FitError
+    half_width_95: tuple[float, ...]
+
+
+def fit_cost(observations: Sequence[Observation]) -> Fit:
+    """The non-negative coefficients with the least squared *relative* error, prefill and decode weighing the same.
+
+    ValueError if there are too few observations, or none fixes the cost of an empty step.
+    """
+    if len(observations) < COEFFICIENTS:
+        raise ValueError(f"a fit needs at least {COEFFICIENTS} observations, got {len(observations)}")
+    seconds = np.array([o.seconds for o in observations])
+    if not (seconds > 0).all():
+        raise ValueError("observed times must be above 0")
+    design = np.array([o.features() for o in observations])
+    kinds = np.array([o.kind for o in observations])
+    weights = 1.0 / seconds
+    for kind in ("prefill", "decode"):
+        chosen = kinds == kind
+        weights[chosen] /= np.sqrt(max(1, chosen.sum()))
+    solution, used = _non_negative(design * weights[:, None], seconds * weights)
+    if solution[0] <= 0.0:
+        raise ValueError("the observations do not fix the cost of an empty step: add decode with few sequences")
+    error = _error(np.abs(design @ solution - seconds) / seconds, kinds)
+    return Fit(_cost(solution), error, _half_widths(design * weights[:, None], seconds * weights, solution, used))
+
+
+def _non_negative(design: Vector, target: Vector) -> tuple[Vector, list[int]]:
+    """Non-negative least squares, exactly, by trying every set of coefficients; and the set of the best."""
+    scale = np.where((norm := np.linalg.norm(design, axis=0)) > 0, norm, 1.0)
+    best, best_used, least = np.zeros(design.shape[1]), [0], float("inf")
+    for size in range(1, design.shape[1] + 1):
+        for used in combinations(range(design.shape[1]), size):
+            columns = list(used)
+            part = np.linalg.lstsq(design[:, columns] / scale[columns], target, rcond=None)[0]
+            residual = float(np.sum((design[:, columns] / scale[columns] @ part - target) ** 2))
+            if (part > 0).all() and residual < least:
+                best, best_used, least = np.zeros(design.shape[1]), columns, residual
+                best[columns] = part / scale[columns]
+    return best, best_used
+
+
+def _half_widths(design: Vector, target: Vector, solution: Vector, used: list[int]) -> tuple[float, ...]:
+    """1.96 standard errors of ordinary least squares over the coefficients used."""
+    freedom = max(1, len(target) - len(used))
+    variance = float(np.sum((design @ solution - target) ** 2)) / freedom
+    covariance = variance * np.linalg.pinv(design[:, used].T @ design[:, used])
+    widths = np.zeros(len(solution))
+    widths[used] = 1.96 * np.sqrt(np.clip(np.diag(covariance), 0.0, None))
+    return tuple(float(w) for w in widths)
+
+
+def _cost(solution: Vector) -> CostModel:
+    c0, c_p, c_d, c_k, c_pp = (float(f"{value:.4g}") for value in solution)
+    return CostModel(c0, c_p, c_d, c_k, c_pp)
+
+
+def _error(relative: Vector, kinds: NDArray[Any]) -> FitError:
+    def of(kind: str, reduce: str) -> float | None:
+        chosen = relative[kinds == kind]
+        if not len(chosen):
+            return None
+        return round(float(chosen.mean() if reduce == "mean" else np.quantile(chosen, 0.9)), 4)
+
+    return FitError(
+        points=len(relative),
+        prefill_mean=of("prefill", "mean"),
+        prefill_p90=of("prefill", "p90"),
+        decode_mean=of("decode", "mean"),
+        decode_p90=of("decode", "p90"),
+    )

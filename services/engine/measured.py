@@ -1,0 +1,93 @@
+"""Readers of published serving measurements: files to observations of the cost model."""
+
+import csv
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+from services.engine.fitting import Observation
+
+
+def rows_of(path: Path) -> Iterator[dict[str, str]]:
+    """Rows of a gzipped CSV file with a header. OSError if it is not there."""
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+        yield from csv.DictReader(file)
+
+
+def splitwise(directory: Path, model: str, hardware: str, tensor_parallel: int) -> list[Observation]:
+    """Static batches: one prefill of the whole batch in one pass, then decode of the batch in step."""
+    result = []
+    for row in rows_of(directory / "splitwise_perf_model.csv.gz"):
+        if (row["model"], row["hardware"], row["tensor_parallel"]) != (model, hardware, str(tensor_parallel)):
+            continue
+        prompt, batch, tokens = int(row["prompt_size"]), int(row["batch_size"]), int(row["token_size"])
+        prefill = Observation(
+            "prefill",
+            float(row["prompt_time_ms"]) / 1000,
+            prefill_tokens=prompt * batch,
+            prefill_pairs=batch * prompt**2 / 2,
+        )
+        decode = Observation(
+            "decode",
+            float(row["token_time_ms"]) / 1000,
+            decode_seqs=batch,
+            context_tokens=batch * (prompt + tokens / 2),
+        )
+        result += [prefill, decode]
+    return result
+
+
+def aiconfigurator(
+    directory: Path, model: str, system: str, backend: str, precision: str, tp: int, kv_tokens: int, quadratic: bool
+) -> list[Observation]:
+    """Closed loops of constant concurrency: TPOT alone.
+
+    While a request decodes `osl` tokens, each of the others is replaced once, so its prefill lies between those
+    tokens: that is how TPOT also tells the cost of prefill. Mean TTFT depends on how the loop was started and is not
+    used, nor are loops whose sequences do not fit the KV memory together. Without `quadratic` the attention term of
+    prefill is left out: two prompt lengths do not tell it from the linear one.
+    """
+    result = []
+    for row in rows_of(directory / "aiconfigurator_silicon.csv.gz"):
+        key = (row["model_path"], row["system"], row["backend"], row["precision"], row["mode"])
+        if key != (model, system, backend, precision, "agg") or float(row["tp_size"] or 0) != tp:
+            continue
+        if not row["silicon_concurrency"] or not row["silicon_tpot_ms"]:
+            continue
+        isl, osl, users = int(row["isl"]), int(row["osl"]), float(row["silicon_concurrency"])
+        if users * (isl + osl) > kv_tokens:
+            continue
+        between = (users - 1) / osl
+        result.append(
+            Observation(
+                "decode",
+                float(row["silicon_tpot_ms"]) / 1000,
+                prefill_tokens=between * isl,
+                decode_seqs=users,
+                context_tokens=users * (isl + osl / 2),
+                prefill_pairs=between * isl**2 / 2 if quadratic else 0.0,
+            )
+        )
+    return result
+
+
+def llm_pilot(directory: Path, model: str, gpu: str, count: int) -> list[Observation]:
+    """Closed loops of `num_users`: median gaps of the loops that lost no request, and the TTFT of a lone user.
+
+    Their contexts are short and much alike, so the cost per sequence stands for that per token of context too.
+    """
+    result = []
+    for row in rows_of(directory / "llm_pilot_config_summary.csv.gz"):
+        if (row["model"], row["gpu_type"], row["n_gpus"]) != (model, gpu, str(count)):
+            continue
+        if row["n_ok"] != row["n_requests"]:
+            continue
+        result.append(Observation("decode", float(row["itl_p50_ms"]) / 1000, decode_seqs=int(row["num_users"])))
+    for row in rows_of(directory / "llm_pilot_requests.csv.gz"):
+        if (row["model"], row["gpu_type"], row["n_gpus"], row["num_users"]) != (model, gpu, str(count), "1"):
+            continue
+        tokens = int(row["input_tokens"])
+        result.append(
+            Observation("prefill", float(row["ttft_ms"]) / 1000, prefill_tokens=tokens, prefill_pairs=tokens**2 / 2)
+        )
+    return result
