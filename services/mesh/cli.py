@@ -1,18 +1,17 @@
 """The `hmas` command."""
 
-import asyncio
 import sys
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from services.contracts.control import TopologyName
-from services.mesh.client import MeshUnreachable, open_bus
+from services.mesh.client import open_bus
+from services.mesh.command import run_command
 from services.mesh.options import MeshOptions
-from services.mesh.state import DEFAULT_DATA_DIR, NoMesh, read_state
+from services.mesh.state import DEFAULT_DATA_DIR, read_state
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -26,22 +25,6 @@ errors = Console(stderr=True)
 DataDir = Annotated[Path, typer.Option(envvar="HMAS_DATA_DIR", help="where the embedded mesh keeps its state and logs")]
 NatsUrl = Annotated[str | None, typer.Option(help="NATS of the mesh; default: the embedded mesh under --data-dir")]
 Pool = Annotated[str | None, typer.Option(help="model pool; default: the embedded mesh's")]
-
-
-def _run(main: Coroutine[Any, Any, int]) -> None:
-    """Runs a command and turns what a user can mend into one line and exit code 1."""
-    from services.mesh.nats_server import NatsBinaryMissing
-    from services.mesh.supervisor import MeshFailed
-    from services.runtime.bucket import BucketUnavailable
-
-    try:
-        code = asyncio.run(main)
-    except (NoMesh, MeshUnreachable, MeshFailed, NatsBinaryMissing, BucketUnavailable, ValueError, OSError) as error:
-        errors.print(f"[red]hmas:[/red] {error}", highlight=False)
-        code = 1
-    except KeyboardInterrupt:
-        code = 130
-    raise typer.Exit(code)
 
 
 @app.command()
@@ -73,7 +56,7 @@ def up(
     )  # fmt: skip
     from services.mesh.up import serve
 
-    _run(serve(options, console))
+    run_command(lambda: serve(options, console))
 
 
 @app.command()
@@ -89,7 +72,7 @@ def top(
         await run_top(open_bus(nats_url, data_dir), console, once_after_s=once)
         return 0
 
-    _run(main())
+    run_command(main)
 
 
 @app.command()
@@ -111,7 +94,7 @@ def pin(
         console.print(f"{name}: pin lifted" if chosen is None else f"{name}: pinned to {chosen}")
         return 0
 
-    _run(main())
+    run_command(main)
 
 
 @app.command()
@@ -135,7 +118,7 @@ def why(
             console.print(render_why(timeline))
         return 0
 
-    _run(main())
+    run_command(main)
 
 
 @app.command()
@@ -161,7 +144,9 @@ def doctor(
         d.check_port("NATS", nats_port, mesh_runs=runs),
         *mesh,
     ]
-    findings += [d.check_http(f"engine {u}", u, "/health", "start the engine, or correct its URL") for u in engine or ()]
+    findings += [
+        d.check_http(f"engine {u}", u, "/health", "start the engine, or correct its URL") for u in engine or ()
+    ]
     if llm_url:
         advice = "start the LLM server or correct its URL; without it the rules decide"
         findings.append(d.check_http("LLM of the meta controller", llm_url, "/models", advice))
@@ -174,8 +159,9 @@ def doctor(
 def main() -> None:
     """Entry point; sub-commands of other parts are mounted here."""
     from loadgen.cli import app as load_app
+
     from services.gateway.keys_cli import app as keys_app
-    from services.mesh.compare_cli import compare, replay
+    from services.mesh.compare.cli import compare, replay
 
     app.add_typer(keys_app, name="keys", help="Make, list and revoke API keys.")
     app.add_typer(load_app, name="load", help="Load generator: replay traces against any OpenAI endpoint.")

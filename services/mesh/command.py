@@ -1,0 +1,31 @@
+"""How each `hmas` command runs: what a user can mend becomes one line and exit code 1, never a traceback."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import typer
+from rich.console import Console
+
+from services.mesh.client import MeshUnreachable
+from services.mesh.nats_server import NatsBinaryMissing
+from services.mesh.state import NoMesh
+from services.mesh.supervisor import MeshFailed
+from services.runtime.bucket import BucketUnavailable
+
+errors = Console(stderr=True)
+
+
+def run_command(main: Callable[[], Awaitable[int]]) -> None:
+    """Runs a command and turns what a user can mend into one line and exit code 1."""
+
+    async def body() -> int:
+        return await main()
+
+    try:
+        code = asyncio.run(body())
+    except (NoMesh, MeshUnreachable, MeshFailed, NatsBinaryMissing, BucketUnavailable, ValueError, OSError) as error:
+        errors.print(f"[red]hmas:[/red] {error}", highlight=False)
+        code = 1
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        code = 130
+    raise typer.Exit(code)

@@ -1,0 +1,73 @@
+"""The table of a comparison, and its JSON."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from statistics import mean
+from typing import Any
+
+from rich.table import Table
+
+from services.contracts.metrics import Score
+from services.mesh.compare.runs import Replay
+
+ROWS: tuple[tuple[str, str, float, str], ...] = (
+    ("offered", "offered", 1, "{:.0f}"),
+    ("completed", "completed", 1, "{:.0f}"),
+    ("ttft_compliance", "TTFT compliance", 100, "{:.1f} %"),
+    ("tpot_compliance", "TPOT compliance", 100, "{:.1f} %"),
+    ("goodput", "goodput", 1, "{:.2f} req/s"),
+    ("goodput_rate", "goodput rate", 100, "{:.1f} %"),
+    ("esg_rate", "ESG", 1, "{:.0f} /s"),
+    ("ttft_p50_s", "TTFT p50", 1000, "{:.0f} ms"),
+    ("ttft_p95_s", "TTFT p95", 1000, "{:.0f} ms"),
+    ("ttft_p99_s", "TTFT p99", 1000, "{:.0f} ms"),
+    ("tpot_p50_s", "TPOT p50", 1000, "{:.1f} ms"),
+    ("tpot_p95_s", "TPOT p95", 1000, "{:.1f} ms"),
+    ("tpot_p99_s", "TPOT p99", 1000, "{:.1f} ms"),
+)
+
+
+def comparison_table(title: str, runs: Mapping[str, Sequence[Replay]]) -> Table:
+    """A column a system, a row a metric; several runs of a system show mean and spread."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    for name in runs:
+        table.add_column(name, justify="right")
+    for field, label, factor, form in ROWS:
+        table.add_row(label, *(_cell([getattr(r.score, field) * factor for r in rs], form) for rs in runs.values()))
+    table.add_row("engine lag p99", *(_cell([r.lag.p99_s * 1e3 for r in rs], "{:.1f} ms") for rs in runs.values()))
+    table.add_row("valid", *("yes" if not any(r.reasons for r in rs) else "[red]no[/red]" for rs in runs.values()))
+    return table
+
+
+def _cell(values: list[float], form: str) -> str:
+    known = [v for v in values if not math.isnan(v)]
+    if not known:
+        return "-"
+    middle = form.format(mean(known))
+    if len(known) == 1:
+        return middle
+    return f"{middle} ({form.format(min(known)).split()[0]}-{form.format(max(known)).split()[0]})"
+
+
+def scores_json(runs: Sequence[Replay]) -> dict[str, Any]:
+    """Mean of each column over the runs, the single runs beside it."""
+    fields = list(asdict(runs[0].score))
+    columns = {f: _mean([getattr(r.score, f) for r in runs]) for f in fields}
+    return {
+        **columns,
+        "valid": not any(r.reasons for r in runs),
+        "invalid_reasons": sorted({reason for r in runs for reason in r.reasons}),
+        "engine_lag_p99_s": max(r.lag.p99_s for r in runs),
+        "runs": [{**_finite(r.score), "engine_lag_p99_s": r.lag.p99_s} for r in runs],
+    }
+
+
+def _mean(values: list[float]) -> float | None:
+    known = [v for v in values if not math.isnan(v)]
+    return mean(known) if known else None
+
+
+def _finite(score: Score) -> dict[str, float | None]:
+    return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in asdict(score).items()}

@@ -1,0 +1,52 @@
+"""The trace that both sides are offered."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadgen.slo import annotate
+from loadgen.traces.reading import read_trace
+from loadgen.traces.row import Trace
+from loadgen.workloads.published import published_trace
+from loadgen.workloads.scaling import to_rate, window
+
+SPARE_TOKENS = 512  # of the context window, for the chat template and the count's rounding
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A trace file, or none: then one is made from the published statistics of the Azure trace (H-MAS §2).
+
+    `max_model_len`: rows that cannot fit the engines' context are left out, for both sides alike.
+    """
+
+    path: Path | None
+    max_model_len: int
+
+    @property
+    def name(self) -> str:
+        return self.path.name if self.path else "Azure-like bursty trace"
+
+    def own_rate_rps(self) -> float:
+        """The file's mean rate. Raises ValueError for a trace whose requests all arrive at once."""
+        trace = read_trace(self.path) if self.path else None
+        if trace is None or trace.duration_s == 0:
+            raise ValueError("the trace has no rate of its own: give --rate")
+        return len(trace.rows) / trace.duration_s
+
+    def at(self, rate_rps: float, seconds: float, seed: int) -> Trace:
+        """`seconds` of it at a mean of `rate_rps`, with task types and SLOs (H-MAS App. E.5). Raises ValueError."""
+        if self.path is None:
+            trace = published_trace(rate_rps, seconds, seed)
+        else:
+            trace = self._slice(read_trace(self.path), rate_rps, seconds, seed)
+        fitting = [r for r in trace.rows if r.input_tokens + r.output_tokens <= self.max_model_len - SPARE_TOKENS]
+        if not fitting:
+            raise ValueError(f"no request of the trace fits the engines' context of {self.max_model_len} tokens")
+        return annotate(trace.derived(fitting, f"requests within {self.max_model_len} tokens"), seed)
+
+    @staticmethod
+    def _slice(trace: Trace, rate_rps: float, seconds: float, seed: int) -> Trace:
+        """A window of the file, a different one for each seed where it is long enough, scaled to the rate."""
+        spare_s = trace.duration_s - seconds
+        start_s = 0.0 if spare_s <= 0 else (seed * seconds) % spare_s
+        return to_rate(window(trace, start_s, seconds) if spare_s > 0 else trace, rate_rps, seed)
