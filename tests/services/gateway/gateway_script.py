@@ -3,7 +3,7 @@
 from services.contracts.execution import Timeline
 from services.contracts.outcome import Outcome
 from services.contracts.registry import WIRE_VERSION, EngineInfo, WorkerHeartbeat
-from services.contracts.request import Annotation, Cost, Request, Slo, TagSource, Tags, TaskType
+from services.contracts.request import Annotation, Cost, Request, Slo, Tags, TagSource, TaskType
 from services.contracts.serving import AttemptConcluded
 from services.contracts.views import Tail, VShort
 

@@ -1,0 +1,170 @@
+"""OpenAI error objects, from the outcome table and from the shapes engines answer with.
+
+`{"error": {"message", "type", "param", "code"}}`, as a body with headers or, once a stream has begun, as an SSE event.
+A refusal for want of capacity adds `reason`, `retry_after_s`, `estimated_wait_s` and `predicted_ttft_s`.
+"""
+
+from dataclasses import dataclass
+from math import ceil, isfinite
+from typing import Any
+
+import orjson
+
+from services.contracts.outcome import OUTCOME_TABLE, Outcome
+
+MAX_MESSAGE_CHARS = 4096
+MAX_RETRY_AFTER_S = 3600.0
+SSE_DONE = b"data: [DONE]\n\n"
+Headers = list[tuple[bytes, bytes]]
+
+# Codes by which OpenAI's own clients know these; every other code is the outcome's name.
+_CODES = {
+    Outcome.UNAUTHENTICATED: "invalid_api_key",
+    Outcome.UNKNOWN_MODEL: "model_not_found",
+    Outcome.NEVER_FITS: "context_length_exceeded",
+}
+
+
+class InvalidRequest(ValueError):
+    """What a client sent cannot be served. `param` names the body field or header at fault."""
+
+    def __init__(self, message: str, param: str | None = None, outcome: Outcome = Outcome.INVALID_REQUEST) -> None:
+        super().__init__(message)
+        self.error = ApiError.of(outcome, message, param=param)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiError:
+    """One error answer. `retry_after_s` None: no `Retry-After`; `retry_helps` false: the client is told not to."""
+
+    status: int
+    message: str
+    type: str
+    code: str | int | None
+    reason: str
+    retry_helps: bool
+    param: str | None = None
+    retry_after_s: int | None = None
+    estimated_wait_s: float | None = None
+    predicted_ttft_s: float | None = None
+
+    @staticmethod
+    def of(
+        outcome: Outcome,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after_s: float | None = None,
+        estimated_wait_s: float | None = None,
+        predicted_ttft_s: float | None = None,
+    ) -> "ApiError":
+        """The answer for an outcome. A retry that would have to wait for ever does not help."""
+        row = OUTCOME_TABLE[outcome]
+        never = retry_after_s is not None and not isfinite(retry_after_s)
+        helps = row.retry_helps and not never
+        return ApiError(
+            status=row.http_status,
+            message=message[:MAX_MESSAGE_CHARS],
+            type=row.error_type,
+            code=_CODES.get(outcome, outcome.value),
+            reason=outcome.value,
+            retry_helps=helps,
+            param=param,
+            retry_after_s=_whole_seconds(row.http_status, retry_after_s) if helps else None,
+            estimated_wait_s=estimated_wait_s,
+            predicted_ttft_s=predicted_ttft_s,
+        )
+
+    def body(self) -> bytes:
+        error: dict[str, Any] = {
+            "message": self.message,
+            "type": self.type,
+            "param": self.param,
+            "code": self.code,
+            "reason": self.reason,
+        }
+        if self.retry_after_s is not None:
+            error["retry_after_s"] = self.retry_after_s
+        if self.estimated_wait_s is not None:
+            error["estimated_wait_s"] = round(self.estimated_wait_s, 3)
+        if self.predicted_ttft_s is not None:
+            error["predicted_ttft_s"] = round(self.predicted_ttft_s, 3)
+        return orjson.dumps({"error": error})
+
+    def headers(self) -> Headers:
+        headers = [(b"content-type", b"application/json"), (b"x-hmas-reason", self.reason.encode())]
+        if not self.retry_helps:
+            headers.append((b"x-should-retry", b"false"))
+        if self.retry_after_s is not None:
+            headers.append((b"retry-after", b"%d" % self.retry_after_s))
+        if self.status == 401:
+            headers.append((b"www-authenticate", b"Bearer"))
+        return headers
+
+    def events(self) -> bytes:
+        """The error as the end of a stream that has begun."""
+        return b"data: " + self.body() + b"\n\n" + SSE_DONE
+
+
+def _whole_seconds(status: int, retry_after_s: float | None) -> int | None:
+    if retry_after_s is None:
+        return 1 if status in (429, 503) else None
+    return max(1, ceil(min(retry_after_s, MAX_RETRY_AFTER_S)))
+
+
+def engine_error(status: int, data: bytes) -> ApiError:
+    """An engine's refusal, whatever its shape: vLLM's nested object, the flat one of SGLang and of older vLLM,
+    FastAPI's `detail`, or plain text. Its status is kept where it is a client error, else it is 400."""
+    status = status if 400 <= status < 500 else 400
+    fields = _error_fields(data)
+    row = OUTCOME_TABLE[Outcome.ENGINE_REFUSED]
+    code = fields.get("code")
+    return ApiError(
+        status=status,
+        message=_message(fields, data),
+        type=_text(fields.get("type")) or row.error_type,
+        code=code if isinstance(code, str | int) else status,
+        reason=Outcome.ENGINE_REFUSED.value,
+        retry_helps=status in (408, 409, 429),
+        param=_text(fields.get("param")) or None,
+    )
+
+
+def _error_fields(data: bytes) -> dict[str, Any]:
+    try:
+        parsed = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return {}
+    if not isinstance(parsed, dict):
+        return {}
+    nested = parsed.get("error")
+    if isinstance(nested, dict):
+        return nested
+    if isinstance(nested, str):
+        return {"message": nested}
+    if "detail" in parsed:
+        return {"message": _detail(parsed["detail"])}
+    return parsed
+
+
+def _detail(detail: Any) -> str:
+    """FastAPI's `detail`: a text, or a list of `{"loc": [...], "msg": ...}`."""
+    if isinstance(detail, str):
+        return detail
+    if isinstance(detail, list):
+        lines = (
+            f"{'.'.join(map(str, each.get('loc', ())))}: {each.get('msg', '')}"
+            for each in detail
+            if isinstance(each, dict)
+        )
+        return "; ".join(lines)
+    return orjson.dumps(detail).decode()
+
+
+def _message(fields: dict[str, Any], data: bytes) -> str:
+    message = _text(fields.get("message")) or data[:MAX_MESSAGE_CHARS].decode("utf-8", "replace").strip()
+    return (message or "the engine refused the request")[:MAX_MESSAGE_CHARS]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
