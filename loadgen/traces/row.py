@@ -30,22 +30,28 @@ class TraceRow:
 class Trace:
     """Rows with what is known about them as a whole. `block_tokens`: tokens that one hash id stands for.
 
-    `note` says in words what was done to the rows since they were read (scaling, annotation).
+    `note` says in words what was done to the rows since they were read (scaling, annotation). `span_s` is the stretch
+    of time they were taken from or made for, where that is known; `drawn` marks rows drawn from published rates.
     """
 
     name: str
     rows: tuple[TraceRow, ...]
     block_tokens: int = 512
     note: str = ""
+    span_s: float | None = None
+    drawn: bool = False
 
     @property
     def duration_s(self) -> float:
-        """Span from 0 to the last arrival."""
+        """The span, else the time from 0 to the last arrival."""
+        if self.span_s is not None:
+            return self.span_s
         return self.rows[-1].arrival_s if self.rows else 0.0
 
-    def derived(self, rows: Iterable[TraceRow], note: str) -> "Trace":
-        """The same trace with other rows; `note` is appended to the history."""
-        return replace(self, rows=tuple(rows), note=f"{self.note}; {note}" if self.note else note)
+    def derived(self, rows: Iterable[TraceRow], note: str, span_s: float | None = None) -> "Trace":
+        """The same trace with other rows; `note` is appended to the history, `span_s` stays unless given."""
+        history = f"{self.note}; {note}" if self.note else note
+        return replace(self, rows=tuple(rows), note=history, span_s=self.span_s if span_s is None else span_s)
 
 
 class TraceError(ValueError):

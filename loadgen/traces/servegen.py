@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadgen.traces.lines import Record, csv_records
-from loadgen.traces.row import Trace, TraceError, TraceRow, from_zero
+from loadgen.traces.row import Trace, TraceError, TraceRow
 
 WINDOW_S = 600.0
 MAX_ROWS = 5_000_000
@@ -68,7 +68,9 @@ class ServeGenRates:
             raise TraceError(self.name, None, f"{expected * scale:.0f} requests are too many", "Give --rate")
         rows = [row for window in chosen for row in self._rows(window, scale, start_s, end_s, rng)]
         note = f"ServeGen arrivals from {start_s:g} s for {duration_s:g} s, rates x {scale:.4g}, seed {seed}"
-        return Trace(self.name, from_zero(rows), note=note)
+        return Trace(
+            self.name, tuple(sorted(rows, key=lambda row: row.arrival_s)), note=note, span_s=duration_s, drawn=True
+        )
 
     def _rows(
         self, window: ClientWindow, scale: float, start_s: float, end_s: float, rng: np.random.Generator

@@ -8,7 +8,7 @@ mean stays 3.9 in the intensity; at a low rate the counts themselves also carry 
 import numpy as np
 from numpy.typing import NDArray
 
-from loadgen.traces.row import Trace, TraceRow, from_zero
+from loadgen.traces.row import Trace, TraceRow
 from loadgen.workloads.arrivals import inhomogeneous
 from loadgen.workloads.lengths import azure_like_inputs, azure_like_outputs
 
@@ -59,4 +59,4 @@ def published_trace(rate_rps: float, duration_s: float, seed: int) -> Trace:
         for at, tokens_in, tokens_out in zip(arrivals.tolist(), inputs.tolist(), outputs.tolist(), strict=True)
     ]
     note = f"generated from the statistics of H-MAS §2 at {rate_rps:g} requests/s for {duration_s:g} s, seed {seed}"
-    return Trace("azure-like", from_zero(rows), note=note)
+    return Trace("azure-like", tuple(rows), note=note, span_s=duration_s)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from loadgen.traces.row import Trace, TraceRow, from_zero
+from loadgen.traces.row import Trace, TraceRow
 
 
 def window(trace: Trace, start_s: float, duration_s: float | None = None) -> Trace:
@@ -15,7 +15,8 @@ def window(trace: Trace, start_s: float, duration_s: float | None = None) -> Tra
         raise ValueError(
             f"no request of {trace.name} arrives in [{start_s:g}, {end_s:g}) s; it spans {trace.duration_s:g} s"
         )
-    return trace.derived(rows, f"window from {start_s:g} s to {end_s:g} s")
+    span_s = min(end_s, max(trace.duration_s, rows[-1].arrival_s + start_s)) - start_s
+    return trace.derived(rows, f"window from {start_s:g} s to {end_s:g} s", span_s)
 
 
 def compress(trace: Trace, speed: float) -> Trace:
@@ -23,7 +24,7 @@ def compress(trace: Trace, speed: float) -> Trace:
     if speed <= 0:
         raise ValueError("speed must be positive")
     rows = (replace(row, arrival_s=row.arrival_s / speed) for row in trace.rows)
-    return trace.derived(rows, f"time compressed {speed:g} times")
+    return trace.derived(rows, f"time compressed {speed:g} times", trace.duration_s / speed)
 
 
 def multiply(trace: Trace, factor: float, seed: int) -> Trace:
@@ -43,7 +44,8 @@ def multiply(trace: Trace, factor: float, seed: int) -> Trace:
     if not rows:
         rows = list(trace.rows[:1])
     how = "thinned" if factor < 1 else "superposed"
-    return trace.derived(from_zero(rows), f"{how} to {factor:.4g} times the rate, seed {seed}")
+    note = f"{how} to {factor:.4g} times the rate, seed {seed}"
+    return trace.derived(sorted(rows, key=lambda row: row.arrival_s), note, trace.duration_s)
 
 
 def _rotated(trace: Trace, rows: "list[TraceRow] | tuple[TraceRow, ...]", turn: float) -> list[TraceRow]:

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadgen.slo import TASKS
-from loadgen.traces.row import Trace, TraceRow, from_zero
-from loadgen.workloads.arrivals import inhomogeneous, poisson, stress_test
+from loadgen.traces.row import Trace, TraceRow
+from loadgen.workloads.arrivals import STRESS_DURATION_S, inhomogeneous, poisson, stress_test
 from loadgen.workloads.lengths import Tokens, azure_like_inputs, azure_like_outputs, task_lengths
 from services.contracts.request import TaskType
 
@@ -36,11 +36,16 @@ def _generator(seed: int) -> np.random.Generator:
 
 
 def _trace(
-    name: str, note: str, arrivals: NDArray[np.float64], tasks: Sequence[TaskType], lengths: tuple[Tokens, Tokens]
+    name: str,
+    note: str,
+    span_s: float,
+    arrivals: NDArray[np.float64],
+    tasks: Sequence[TaskType],
+    lengths: tuple[Tokens, Tokens],
 ) -> Trace:
     inputs, outputs = lengths
     columns = zip(arrivals.tolist(), inputs.tolist(), outputs.tolist(), tasks, strict=True)
-    return Trace(name, from_zero([TraceRow(t, i, o, task=task) for t, i, o, task in columns]), note=note)
+    return Trace(name, tuple(TraceRow(t, i, o, task=task) for t, i, o, task in columns), note=note, span_s=span_s)
 
 
 def _mixed_tasks(long_share: NDArray[np.float64], rng: np.random.Generator) -> list[TaskType]:
@@ -72,7 +77,7 @@ def burst_slice(rate_rps: float, duration_s: float, seed: int) -> Trace:
     )
     tasks = _mixed_tasks(np.full(arrivals.size, 0.3), rng)
     note = f"H-MAS §4.2 Burst at {rate_rps:g} requests/s, seed {seed}"
-    return _trace("burst", note, arrivals, tasks, _template_lengths(arrivals, rng))
+    return _trace("burst", note, duration_s, arrivals, tasks, _template_lengths(arrivals, rng))
 
 
 def drift_slice(rate_rps: float, duration_s: float, seed: int) -> Trace:
@@ -85,7 +90,7 @@ def drift_slice(rate_rps: float, duration_s: float, seed: int) -> Trace:
     inputs, outputs = _template_lengths(arrivals, rng)
     lengths = tuple(np.maximum(1, np.rint(tokens * factor)).astype(np.int64) for tokens in (inputs, outputs))
     note = f"H-MAS §4.2 Drift at {rate_rps:g} requests/s, seed {seed}"
-    return _trace("drift", note, arrivals, tasks, (lengths[0], lengths[1]))
+    return _trace("drift", note, duration_s, arrivals, tasks, (lengths[0], lengths[1]))
 
 
 def shift_slice(rate_rps: float, duration_s: float, seed: int) -> Trace:
@@ -99,7 +104,7 @@ def shift_slice(rate_rps: float, duration_s: float, seed: int) -> Trace:
     arrivals = inhomogeneous(lambda t: rates[third(t)], float(rates.max()), duration_s, rng)
     tasks = _mixed_tasks(np.array(SHIFT_LONG)[third(arrivals)], rng)
     note = f"H-MAS §4.2 Shift at {rate_rps:g} requests/s, seed {seed}"
-    return _trace("shift", note, arrivals, tasks, task_lengths(tasks, rng))
+    return _trace("shift", note, duration_s, arrivals, tasks, task_lengths(tasks, rng))
 
 
 def stress_slice(base_rps: float, seed: int) -> Trace:
@@ -108,7 +113,7 @@ def stress_slice(base_rps: float, seed: int) -> Trace:
     arrivals = stress_test(base_rps, rng)
     tasks = _mixed_tasks(np.full(arrivals.size, 0.3), rng)
     note = f"H-MAS Eq. 13 with base rate {base_rps:g} requests/s, seed {seed}"
-    return _trace("stress", note, arrivals, tasks, _template_lengths(arrivals, rng))
+    return _trace("stress", note, STRESS_DURATION_S, arrivals, tasks, _template_lengths(arrivals, rng))
 
 
 REGIMES: Mapping[str, tuple[TaskType, ...]] = {"interactive": SHORT_TASKS, "long": LONG_TASKS, "mixed": TASKS}

@@ -1,0 +1,104 @@
+"""Public traces that `hmas traces fetch` knows: where they lie, under which licence, and what they must hash to."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_AZURE = "https://raw.githubusercontent.com/Azure/AzurePublicDataset/b469a113cedca53ddc3bdea71a143dc4b7d8700c/data"
+_MOONCAKE = (
+    "https://raw.githubusercontent.com/kvcache-ai/Mooncake/3b5a594133958449a1feaf1c9e0fc1b553e34a28/"
+    "FAST25-release/traces"
+)
+_BURSTGPT = "https://raw.githubusercontent.com/HPMLL/BurstGPT/e92f533b6c85ea7f4164fb3d97d1aa2c3edacbc8/data"
+_BAILIAN = "https://media.githubusercontent.com/media/alibaba-edu/qwen-bailian-usagetraces-anon/main"
+
+
+@dataclass(frozen=True, slots=True)
+class PublicTrace:
+    """`checksum`: `sha256:<hex>`, or `git:<hex>` for a git blob id (SHA-1 over a header and the content), or None
+    where the publisher states none; the first download's SHA-256 is then kept beside the file."""
+
+    name: str
+    url: str
+    checksum: str | None
+    licence: str
+    about: str
+
+    @property
+    def file_name(self) -> str:
+        return self.url.rsplit("/", 1)[-1]
+
+
+_TRACES = (
+    PublicTrace(
+        "azure-2023-code",
+        f"{_AZURE}/AzureLLMInferenceTrace_code.csv",
+        "sha256:54e9a6d2a4bd06ba1e060304b900abbc74cbea53de96506e60fe5bb4f2277fb6",
+        "CC-BY-4.0",
+        "Azure coding service, one hour of 2023-11-16",
+    ),
+    PublicTrace(
+        "azure-2023-conv",
+        f"{_AZURE}/AzureLLMInferenceTrace_conv.csv",
+        "sha256:2f1e5b666d4e3055fdbba98598ce2ec307767b9064e03e2fa46676dbcc7d0bf8",
+        "CC-BY-4.0",
+        "Azure conversation service, one hour of 2023-11-16",
+    ),
+    PublicTrace(
+        "azure-2024-code",
+        "https://azurepublicdatasettraces.blob.core.windows.net/azurellminfererencetrace/"
+        "AzureLLMInferenceTrace_code_1week.csv",
+        None,
+        "CC-BY-4.0",
+        "Azure coding service, one week of May 2024",
+    ),
+    PublicTrace(
+        "azure-2025-multimodal",
+        f"{_AZURE}/AzureLMMInferenceTrace_multimodal.csv.gz",
+        "git:7e2a6719ff42dc50b990ba55ca941ab75290ffcb",
+        "CC-BY-4.0",
+        "Azure multimodal service, one week of October 2024",
+    ),
+    PublicTrace(
+        "mooncake-conversation",
+        f"{_MOONCAKE}/conversation_trace.jsonl",
+        "sha256:b8cbb061a85206d729d91cdc2981f43c9e0d99209dce588d3af5f7934408b9df",
+        "Apache-2.0",
+        "Kimi conversations with prefix hashes",
+    ),
+    PublicTrace(
+        "mooncake-toolagent",
+        f"{_MOONCAKE}/toolagent_trace.jsonl",
+        "git:b765599d1e0828b37f68d481563c385d3c11de54",
+        "Apache-2.0",
+        "Kimi tools and agents with prefix hashes",
+    ),
+    PublicTrace(
+        "mooncake-synthetic",
+        f"{_MOONCAKE}/synthetic_trace.jsonl",
+        "sha256:bd070915a98fc0ed264d7cfef2ce746002eb3076a695ec31ba2674c0111ec131",
+        "Apache-2.0",
+        "Mooncake's synthetic mix with prefix hashes",
+    ),
+    PublicTrace(
+        "burstgpt",
+        f"{_BURSTGPT}/BurstGPT_1.csv",
+        "git:f95dd2c84454b067fdd0973858c55ecfe31bdad7",
+        "CC-BY-4.0",
+        "ChatGPT and GPT-4 on a campus, two months, with failures",
+    ),
+    PublicTrace(
+        "bailian-coder",
+        f"{_BAILIAN}/qwen_coder_blksz_16.jsonl",
+        "sha256:3d74974cebb7bccb69b1ca6ea210a44d9a3033443c0271ed015327284dea1aff",
+        "Apache-2.0",
+        "Qwen coder on Aliyun Bailian with prefix hashes",
+    ),
+    PublicTrace(
+        "bailian-thinking",
+        f"{_BAILIAN}/qwen_thinking_blksz_16.jsonl",
+        "sha256:41ac36d9d1b54d084eeb6b05e9d142ba9d02f8bf79cfc9fff418d8ab7cdee906",
+        "Apache-2.0",
+        "Qwen thinking model on Aliyun Bailian with prefix hashes",
+    ),
+)
+PUBLIC_TRACES: Mapping[str, PublicTrace] = {trace.name: trace for trace in _TRACES}
