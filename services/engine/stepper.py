@@ -73,7 +73,7 @@ class Stepper:
     def _end(self) -> None:
         result = self.core.step_end()
         due_s, now_s, sinks = self._due_s, monotonic(), self._sinks
-        for request_id in result.tokens:
+        for request_id in reversed(result.tokens):  # newest first: a first token does not wait for the batch's rest
             sinks[request_id].token(now_s)
         for request_id in result.finished:
             del sinks[request_id]
