@@ -1,0 +1,79 @@
+"""When an engine counts as dead, and when it may be tried again."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class BreakerState(StrEnum):
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"  # in use again, on trial: one failure opens it
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerConfig:
+    """`failures`: consecutive requests, `probes`: consecutive unanswered probes that open it. The cooldown doubles
+    with each failed trial."""
+
+    failures: int = 5
+    probes: int = 3
+    cooldown_s: float = 0.25
+    max_cooldown_s: float = 2.0
+
+
+class Breaker:
+    """Starts open and due: an engine is used once it answered a probe."""
+
+    def __init__(self, config: BreakerConfig) -> None:
+        self._config = config
+        self._failures = 0
+        self._unanswered = 0
+        self._cooldown_s = config.cooldown_s
+        self._retry_s = float("-inf")
+        self.state = BreakerState.OPEN
+
+    @property
+    def usable(self) -> bool:
+        return self.state is not BreakerState.OPEN
+
+    def probe_due(self, now_s: float) -> bool:
+        """Whether an open breaker has cooled down."""
+        return self.state is BreakerState.OPEN and now_s >= self._retry_s
+
+    def probed(self) -> None:
+        """The engine answered a probe."""
+        self._unanswered = 0
+        if self.state is BreakerState.OPEN:
+            self.state = BreakerState.HALF_OPEN
+
+    def probe_failed(self, now_s: float, *, certain: bool) -> bool:
+        """Whether this opened it. `certain`: nobody listens, or the engine itself says that it is dead."""
+        self._unanswered += 1
+        if self.state is BreakerState.OPEN:
+            self._cool_down(now_s)
+            return False
+        return (certain or self._unanswered >= self._config.probes) and self._open(now_s)
+
+    def succeeded(self) -> None:
+        """The engine served a request."""
+        self._failures = 0
+        if self.state is BreakerState.HALF_OPEN:
+            self.state = BreakerState.CLOSED
+            self._cooldown_s = self._config.cooldown_s
+
+    def failed(self, now_s: float) -> bool:
+        """A request failed by the engine's fault; whether this opened it."""
+        self._failures += 1
+        if self.state is BreakerState.OPEN:
+            return False  # of requests from before
+        trial_lost = self.state is BreakerState.HALF_OPEN
+        return (trial_lost or self._failures >= self._config.failures) and self._open(now_s)
+
+    def _open(self, now_s: float) -> bool:
+        self.state = BreakerState.OPEN
+        self._cool_down(now_s)
+        return True
+
+    def _cool_down(self, now_s: float) -> None:
+        self._retry_s = now_s + self._cooldown_s
+        self._cooldown_s = min(self._config.max_cooldown_s, 2 * self._cooldown_s)

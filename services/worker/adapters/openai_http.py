@@ -1,0 +1,295 @@
+"""Adapter for vLLM, SGLang, the emulated engine and any other OpenAI-compatible server over HTTP/1.1."""
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import urlsplit
+
+import structlog
+
+from services.contracts.execution import EngineSampled, EngineWentDown, EngineWentUp
+from services.contracts.outcome import Outcome
+from services.worker.adapters import scrape
+from services.worker.adapters.base import EngineEvent, EngineJob, JobEnd, JobSink
+from services.worker.adapters.body import engine_priority, replay_fields, with_fields
+from services.worker.adapters.breaker import Breaker, BreakerConfig
+from services.worker.adapters.http1 import Exchange, HttpPool, PoolConfig
+from services.worker.adapters.monitor import EngineFacts, EngineMonitor, Unreachable
+from services.worker.adapters.replies import EngineReply, StreamReply
+from services.worker.adapters.sse import SseDecoder
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAiHttpConfig:
+    """One engine. `priority`: whose polarity its integer priority has; `off` where it does not schedule by it."""
+
+    facts: EngineFacts
+    url: str
+    api_key: str = field(default="", repr=False)
+    priority: Literal["off", "vllm", "sglang"] = "off"
+    probe_period_s: float = 1.0
+    probe_timeout_s: float = 3.0
+    scrape_period_s: float = 0.5
+    breaker: BreakerConfig = field(default_factory=BreakerConfig)
+    pool: PoolConfig = field(default_factory=PoolConfig)
+
+
+@dataclass(slots=True)
+class _Job:
+    exchange: Exchange
+    reply: EngineReply
+    prompt_tokens: int
+
+
+class OpenAiHttpAdapter:
+    """`post` hears when the engine goes up or down and its samples."""
+
+    def __init__(self, config: OpenAiHttpConfig, post: Callable[[EngineEvent], None]) -> None:
+        self._config = config
+        self._post = post
+        self._target = _Target.of(config)
+        self._pool = HttpPool(self._target.host, self._target.port, self._target.tls, config.pool)
+        self._monitor = EngineMonitor(self._pool, self._target.head, config.facts, config.probe_timeout_s)
+        self._breaker = Breaker(config.breaker)
+        self._jobs: dict[str, _Job] = {}
+        self._suspected = asyncio.Event()  # wakes the prober before its time
+        self._up = False
+        self._kv_capacity_tokens = 1
+        self._tokens = 0  # of jobs that ended
+        self._prompts = 0  # prompt tokens of jobs that ended with an answer
+        self._answers = 0  # jobs that ended with an answer
+
+    @property
+    def name(self) -> str:
+        return self._config.facts.name
+
+    @property
+    def up(self) -> bool:
+        return self._up
+
+    def start(self, job: EngineJob, sink: JobSink) -> None:
+        reply = self._reply(job, sink)
+        try:
+            body = self._body(job)
+        except ValueError as error:
+            sink.on_end(JobEnd(Outcome.INVALID_REQUEST, f"the body cannot be sent to an engine: {error}", 400))
+            return
+        head = self._target.head("POST", job.path, len(body), job)
+        exchange = self._pool.send(head, body, reply)  # calls nothing back before this returns
+        self._jobs[job.request_id] = _Job(exchange, reply, job.prompt_tokens)
+
+    def abort(self, request_id: str) -> None:
+        job = self._jobs.pop(request_id, None)
+        if job is not None:
+            self._tokens += job.reply.tokens
+            job.exchange.abort()
+
+    def steer(self, n_run: int, b_token: int) -> None:
+        """Plain HTTP has no way into the engine."""
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._keep_probing())
+            tasks.create_task(self._keep_sampling())
+
+    async def close(self) -> None:
+        self._jobs.clear()
+        await self._pool.close()
+
+    # --- jobs ----------------------------------------------------------------------------------------------------
+
+    def _reply(self, job: EngineJob, sink: JobSink) -> EngineReply:
+        def ended(reply: EngineReply, end: JobEnd) -> None:
+            self._ended(job.request_id, reply, end)
+
+        if not job.stream:
+            return EngineReply(sink, ended)
+        return StreamReply(sink, ended, SseDecoder(strip_usage=job.strip_usage))
+
+    def _body(self, job: EngineJob) -> bytes:
+        fields: dict[str, object] = {}
+        if self._config.priority != "off":
+            fields["priority"] = engine_priority(job.urgency, higher_first=self._config.priority == "sglang")
+        if job.replay_output_tokens is not None:
+            fields.update(replay_fields(job.replay_output_tokens))
+        return with_fields(job.body, fields)
+
+    def _ended(self, request_id: str, reply: EngineReply, end: JobEnd) -> None:
+        job = self._jobs.get(request_id)
+        if job is None or job.reply is not reply:
+            return
+        del self._jobs[request_id]
+        if end.outcome is Outcome.FINISHED:
+            self._breaker.succeeded()
+            self._tokens += max(reply.tokens, end.output_tokens or 0)
+            self._prompts += end.prompt_tokens or job.prompt_tokens
+            self._answers += 1
+        elif reply.broken or (end.status >= 500 and end.status != 503):
+            self._suspect(end.message)
+        reply.sink.on_end(end)
+        if end.outcome is not Outcome.FINISHED:
+            job.exchange.abort()  # what else comes is of no use
+
+    def _suspect(self, reason: str) -> None:
+        if self._breaker.failed(time.monotonic()):
+            self._went_down(reason)
+        self._suspected.set()
+
+    # --- health --------------------------------------------------------------------------------------------------
+
+    async def _keep_probing(self) -> None:
+        while True:
+            self._suspected.clear()
+            if self._breaker.usable or self._breaker.probe_due(time.monotonic()):
+                await self._probe()
+            period_s = self._config.probe_period_s if self._breaker.usable else 0.05
+            try:
+                await asyncio.wait_for(self._suspected.wait(), period_s)
+                await asyncio.sleep(0.05)  # a burst of broken streams asks once
+            except TimeoutError:
+                pass
+
+    async def _probe(self) -> None:
+        seen = self._progress()
+        try:
+            await self._monitor.probe()
+            if self._breaker.usable:
+                self._breaker.probed()
+                return
+            info = await self._monitor.discover()
+        except Unreachable as error:
+            if self._breaker.usable and not error.certain and self._progress() > seen:
+                return  # slow to answer, yet it generates
+            if self._breaker.probe_failed(time.monotonic(), certain=error.certain) or not self._breaker.usable:
+                self._dead(str(error))
+            return
+        self._breaker.probed()
+        self._kv_capacity_tokens = max(1, info.kv_capacity_tokens)
+        self._up = True
+        log.info("engine_up", engine=self.name, kind=info.kind, kv_capacity_tokens=info.kv_capacity_tokens)
+        self._post(EngineWentUp(info))
+
+    def _progress(self) -> int:
+        return self._tokens + sum(job.reply.tokens for job in self._jobs.values())
+
+    def _went_down(self, reason: str) -> None:
+        if self._up:
+            self._up = False
+            log.warning("engine_down", engine=self.name, reason=reason)
+            self._post(EngineWentDown(self.name, reason))
+
+    def _dead(self, reason: str) -> None:
+        """The engine itself says so, or nobody is there: what runs on it will not end by itself."""
+        self._went_down(reason)
+        for job in list(self._jobs.values()):
+            job.reply.fail(f"the engine is down: {reason}")
+
+    # --- samples -------------------------------------------------------------------------------------------------
+
+    async def _keep_sampling(self) -> None:
+        sampler = _Sampler(self.name)
+        while True:
+            await asyncio.sleep(self._config.scrape_period_s)
+            if not self._breaker.usable:
+                continue
+            try:
+                reading = await self._monitor.reading()
+            except Unreachable as error:
+                log.debug("engine_not_scraped", engine=self.name, reason=str(error))
+                continue
+            now_s = time.monotonic()
+            self._post(sampler.sample(now_s, reading or self._own_reading(), self._decoding()))
+
+    def _own_reading(self) -> scrape.Reading:
+        """An estimate for engines without metrics: what this adapter has on it."""
+        jobs = self._jobs.values()
+        held = sum(job.prompt_tokens + job.reply.tokens for job in jobs)
+        started = sum(job.prompt_tokens for job in jobs if job.reply.tokens)
+        return scrape.Reading(
+            running=len(jobs),
+            waiting=0,
+            kv_usage=min(1.0, held / self._kv_capacity_tokens),
+            preemptions=0,
+            prompt_tokens=float(self._prompts + started),
+            generation_tokens=float(self._progress()),
+            gap_sum_s=None,
+            gap_count=None,
+        )
+
+    def _decoding(self) -> int:
+        return sum(1 for job in self._jobs.values() if job.reply.tokens)
+
+
+class _Sampler:
+    """Rates between two readings."""
+
+    def __init__(self, engine: str) -> None:
+        self._engine = engine
+        self._before: tuple[float, scrape.Reading] | None = None
+        self._step_s = 0.0
+
+    def sample(self, now_s: float, reading: scrape.Reading, decoding: int) -> EngineSampled:
+        """`decoding`: streams in decode, for the step where the engine does not tell it: each gets a token a step."""
+        before_s, before = self._before or (now_s, reading)
+        self._before = (now_s, reading)
+        elapsed_s = now_s - before_s
+        decode = scrape.rate_per_s(before.generation_tokens, reading.generation_tokens, elapsed_s)
+        gap_s = scrape.mean_gap_s(before, reading)
+        if gap_s is None and reading.gap_count is None and decode > 0.0 and decoding:
+            gap_s = decoding / decode
+        self._step_s = self._step_s if gap_s is None else gap_s
+        return EngineSampled(
+            engine=self._engine,
+            running=reading.running,
+            waiting=reading.waiting,
+            kv_usage=reading.kv_usage,
+            preemptions_total=reading.preemptions,
+            step_s=self._step_s,
+            prefill_tokens_per_s=scrape.rate_per_s(before.prompt_tokens, reading.prompt_tokens, elapsed_s),
+            decode_tokens_per_s=decode,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Where requests go, and the heads they begin with."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None
+    prefix: str  # path before /v1
+    common: str  # headers of every request
+
+    @staticmethod
+    def of(config: OpenAiHttpConfig) -> "_Target":
+        """Raises ValueError for an unusable URL."""
+        url = urlsplit(config.url)
+        if url.scheme not in ("http", "https") or not url.hostname:
+            raise ValueError(f"engine URL {config.url!r}: give http://HOST:PORT or https://HOST[:PORT]")
+        tls = ssl.create_default_context() if url.scheme == "https" else None
+        port = url.port or (443 if tls else 80)
+        common = f"Host: {url.netloc.rpartition('@')[2]}\r\nUser-Agent: hmas\r\nAccept-Encoding: identity\r\n"
+        if config.api_key:
+            common += f"Authorization: Bearer {config.api_key}\r\n"
+        prefix = url.path.rstrip("/").removesuffix("/v1")
+        return _Target(url.hostname, port, tls, prefix, common)
+
+    def head(self, method: str, path: str, length: int | None, job: EngineJob | None = None) -> bytes:
+        head = f"{method} {self.prefix}{path} HTTP/1.1\r\n{self.common}"
+        if length is not None:
+            head += f"Content-Type: application/json\r\nContent-Length: {length}\r\n"
+        if job is not None:
+            head += f"X-Request-Id: {_header_safe(job.request_id)}\r\n"
+            if job.traceparent:
+                head += f"traceparent: {_header_safe(job.traceparent)}\r\n"
+        return (head + "\r\n").encode("latin-1")
+
+
+def _header_safe(value: str) -> str:
+    """Ids may come from clients: nothing of them may end a header."""
+    return value if value.isascii() and value.isprintable() else "".join(c for c in value if " " <= c <= "~")

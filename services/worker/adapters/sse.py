@@ -1,0 +1,137 @@
+"""Server-sent events of an OpenAI stream, split and counted on bytes: no JSON is parsed per token.
+
+Events are parsed until the first token is seen, and where a cheap scan says that one may be special: usage, error, or
+the end. The result does not depend on how the bytes were cut into reads.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+MAX_EVENT_BYTES = 8 * 2**20
+_SPECIAL = (b'"choices":[]', b'"choices": []', b"[DONE]", b'"error"')
+_CONTENT_FIELDS = ("content", "reasoning_content", "reasoning", "tool_calls", "function_call", "refusal", "text")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The engine's own counts; None where it tells none."""
+
+    prompt_tokens: int | None
+    output_tokens: int | None
+
+
+def usage_of(document: Any) -> Usage | None:
+    """The `usage` object of an answer or a chunk, if it has one."""
+    usage = document.get("usage") if isinstance(document, dict) else None
+    if not isinstance(usage, dict):
+        return None
+    prompt, output = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    return Usage(prompt, output) if isinstance(prompt, int) and isinstance(output, int) else None
+
+
+class SseDecoder:
+    """One stream. After `feed`: `done` once `[DONE]` came, `error` the error event's object, `usage` if it came."""
+
+    def __init__(self, *, strip_usage: bool) -> None:
+        self._strip_usage = strip_usage
+        self._carry = b""
+        self._delimiter = b""  # b"\n\n" or b"\r\n\r\n", known at the first line end
+        self._started = False  # a token was seen
+        self.done = False
+        self.error: dict[str, Any] | None = None
+        self.usage: Usage | None = None
+
+    def feed(self, data: bytes) -> tuple[bytes, int]:
+        """Whole events to relay, and the token events among them. Raises ValueError where an event is too long."""
+        if self._carry:
+            data = self._carry + data
+        if self._started and self._delimiter == b"\n\n" and data.endswith(b"\n\n") and data.startswith(b"data:"):
+            events = data.count(b"\n\n")
+            if (events == 1 or data.count(b"\n\ndata:") == events - 1) and not _may_be_special(data):
+                self._carry = b""
+                return data, events
+        return self._split(data)
+
+    def close(self) -> tuple[bytes, int]:
+        """The stream ended: what is left is an event whose blank line is missing."""
+        data, self._carry = self._carry, b""
+        if not data.strip():
+            return b"", 0
+        delimiter = self._delimiter or b"\n\n"
+        return self._split(data.rstrip(b"\r\n") + delimiter)
+
+    def _split(self, data: bytes) -> tuple[bytes, int]:
+        if not self._delimiter:
+            end = data.find(b"\n")
+            if end >= 0:
+                self._delimiter = b"\r\n\r\n" if data[:end].endswith(b"\r") else b"\n\n"
+        events = data.split(self._delimiter) if self._delimiter else [data]
+        self._carry = events.pop()
+        if len(self._carry) > MAX_EVENT_BYTES:
+            raise ValueError(f"an event of more than {MAX_EVENT_BYTES} bytes")
+        relayed: list[bytes] = []
+        tokens = 0
+        for event in events:
+            if self.done or self.error is not None:
+                break
+            relay, token = self._take(event)
+            tokens += token
+            if relay:
+                relayed.append(event + self._delimiter)
+        return b"".join(relayed), tokens
+
+    def _take(self, event: bytes) -> tuple[bool, int]:
+        """Whether to relay an event, and whether it is a token."""
+        if self._started and event.startswith(b"data:") and not _may_be_special(event):
+            return True, 1
+        payload = _payload(event)
+        if payload == b"[DONE]":
+            self.done = True
+            return True, 0
+        if not payload:
+            return True, 0  # a comment, or a field that is not data
+        try:
+            chunk = orjson.loads(payload)
+        except orjson.JSONDecodeError:
+            return True, 1
+        if not isinstance(chunk, dict):
+            return True, 1
+        return self._take_chunk(chunk)
+
+    def _take_chunk(self, chunk: dict[str, Any]) -> tuple[bool, int]:
+        error = chunk.get("error") or (chunk if chunk.get("object") == "error" else None)
+        if error:
+            self.error = error if isinstance(error, dict) else {"message": str(error)}
+            return False, 0
+        if not chunk.get("choices"):
+            self.usage = usage_of(chunk) or self.usage
+            return not (self._strip_usage and self.usage is not None), 0
+        if self._started or _is_token(chunk["choices"]):
+            self._started = True
+            return True, 1
+        return True, 0
+
+
+def _may_be_special(data: bytes) -> bool:
+    return any(mark in data for mark in _SPECIAL)
+
+
+def _payload(event: bytes) -> bytes:
+    lines = [line[5:].strip() for line in event.splitlines() if line.startswith(b"data:")]
+    return b"\n".join(lines)
+
+
+def _is_token(choices: Any) -> bool:
+    """False for chunks that only announce the role, before anything is generated."""
+    for choice in choices if isinstance(choices, list) else ():
+        if not isinstance(choice, dict):
+            return True
+        delta = choice.get("delta")
+        content = delta if isinstance(delta, dict) else choice
+        if choice.get("finish_reason") or any(content.get(name) for name in _CONTENT_FIELDS):
+            return True
+        if "role" not in content:
+            return True  # a generated token that is only part of a character
+    return False

@@ -1,0 +1,86 @@
+"""A worker's Prometheus metrics, from what its agent reports."""
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+
+from services.contracts.control import TopologyName
+from services.contracts.execution import ControlExpired, TopologySwitched
+from services.contracts.outcome import Outcome
+from services.contracts.telemetry import EngineSample, WorkerTelemetry
+
+_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+_TPOT_SECONDS = (0.005, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.25, 0.5, 1.0)
+_ENGINE_GAUGES = {
+    "up": "1 while the engine takes requests",
+    "running": "Requests running on the engine",
+    "waiting": "Requests waiting inside the engine",
+    "kv_usage": "Share of the KV cache in use",
+    "step_s": "Recent mean engine step, seconds",
+    "n_run": "Cap on sequences in flight, in force",
+    "b_token": "Decode tokens per engine step, in force",
+    "utilisation": "Binding utilisation (KV use or step time over the tightest TPOT SLO)",
+}
+
+
+class WorkerMetrics:
+    """One instance a process; a registry of its own in tests."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        self._queued = Gauge("hmas_worker_queued_requests", "Requests queued", registry=registry)
+        self._queued_tokens = Gauge("hmas_worker_queued_tokens", "Prompt tokens queued", registry=registry)
+        self._topology = Gauge("hmas_worker_topology", "1 for the active topology", ["topology"], registry=registry)
+        self._bypass = Gauge("hmas_worker_bypass", "1 during an emergency bypass", registry=registry)
+        self._stale = Gauge("hmas_worker_control_expired", "1 while a safe default is in force", registry=registry)
+        self._engines = {
+            field: Gauge(f"hmas_worker_engine_{field}", text, ["engine"], registry=registry)
+            for field, text in _ENGINE_GAUGES.items()
+        }
+        self._switches = Counter("hmas_worker_topology_switches_total", "Topology switches", registry=registry)
+        self._expiries = Counter(
+            "hmas_worker_control_expiries_total", "Controls run out", ["control"], registry=registry
+        )
+        self._ended = Counter("hmas_worker_requests_total", "Attempts ended here", ["outcome"], registry=registry)
+        self._tokens = Counter("hmas_worker_output_tokens_total", "Output tokens of ended attempts", registry=registry)
+        self._wait = Histogram("hmas_worker_queue_wait_seconds", "Time queued", buckets=_SECONDS, registry=registry)
+        self._ttft = Histogram(
+            "hmas_worker_ttft_seconds", "Arrival at the gateway to first token", buckets=_SECONDS, registry=registry
+        )
+        self._tpot = Histogram(
+            "hmas_worker_tpot_seconds", "Time per output token", buckets=_TPOT_SECONDS, registry=registry
+        )
+        self._shown = ""
+
+    def observe(self, telemetry: WorkerTelemetry) -> None:
+        self._queued.set(telemetry.queued_count)
+        self._queued_tokens.set(telemetry.queued_tokens)
+        self._bypass.set(telemetry.bypass)
+        self._stale.set(telemetry.control_expired)
+        self._show_topology(telemetry.topology)
+        for engine in telemetry.engines:
+            self._show_engine(engine)
+        for dispatched in telemetry.dispatched:
+            self._wait.observe(dispatched.waited_s)
+        for first in telemetry.first_tokens:
+            self._ttft.observe(first.ttft_s)
+        for finished in telemetry.finished:
+            self._tokens.inc(finished.output_tokens)
+            if finished.output_tokens > 1 and finished.tpot_s:
+                self._tpot.observe(finished.tpot_s)
+
+    def ended(self, outcome: Outcome) -> None:
+        self._ended.labels(outcome.value).inc()
+
+    def switched(self, switch: TopologySwitched) -> None:
+        self._switches.inc()
+
+    def expired(self, expiry: ControlExpired) -> None:
+        self._expiries.labels(expiry.control).inc()
+
+    def _show_topology(self, active: str) -> None:
+        if active != self._shown:
+            self._shown = active
+            for name in TopologyName:
+                self._topology.labels(name.value).set(name.value == active)
+
+    def _show_engine(self, sample: EngineSample) -> None:
+        for field, gauge in self._engines.items():
+            gauge.labels(sample.engine).set(getattr(sample, field))

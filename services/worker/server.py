@@ -1,0 +1,225 @@
+"""The worker's end of the gateway-worker streams: sessions by id, each healed when its connection breaks."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+import grpc
+import grpc.aio
+import structlog
+
+from services.runtime.framing import FrameWriter, FramingConfig, converse
+from services.wire.link import Link, SessionLost
+from services.wire.v1 import execution_pb2 as pb
+from services.wire.v1 import execution_pb2_grpc
+
+log = structlog.get_logger()
+MAX_SESSIONS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """`grace_s`: how long a session, and with it a gateway's requests, outlives its connection."""
+
+    worker: str
+    incarnation: str
+    grace_s: float = 5.0
+    hello_timeout_s: float = 3.0
+    framing: FramingConfig = field(default_factory=FramingConfig)
+
+
+class ExecutionSink(Protocol):
+    """Who hears what gateways say. Called on the event loop; must not block. `session` names the gateway."""
+
+    def on_submit(self, session: "GatewaySession", message: pb.Submit) -> None: ...
+
+    def on_annotate(self, session: "GatewaySession", message: pb.Annotate) -> None: ...
+
+    def on_cancel(self, session: "GatewaySession", message: pb.Cancel) -> None: ...
+
+    def on_recall(self, session: "GatewaySession", message: pb.Recall) -> None: ...
+
+    def on_gateway_lost(self, session: "GatewaySession") -> None: ...
+
+
+class GatewaySession:
+    """What one process of a gateway has on this worker, over all its connections. Sending never waits or raises."""
+
+    def __init__(self, hello: pb.Hello, config: ServerConfig, lose: Callable[["GatewaySession", str], None]) -> None:
+        self.id = hello.session
+        self.owner = (hello.sender, hello.incarnation)
+        self.link: Link[pb.WorkerFrame] = Link(hello.session)
+        self.writer = FrameWriter(self.link, pb.WorkerFrame, config.framing)
+        self.conversation: asyncio.Task[None] | None = None
+        self.grace: asyncio.TimerHandle | None = None
+        self._lose = partial(lose, self)
+
+    @property
+    def quiet(self) -> bool:
+        """Everything sent was acknowledged."""
+        return not self.writer.pending and not self.link.unacked
+
+    def send_tokens(self, request_id: str, attempt: int, data: bytes, tokens: int, at_us: int, *, urgent: bool) -> None:
+        try:
+            self.writer.push_tokens(request_id, attempt, data, tokens, at_us, urgent=urgent)
+        except SessionLost as lost:
+            self._lose(str(lost))
+
+    def send(self, operation: str, message: Any, *, urgent: bool = True) -> None:
+        try:
+            self.writer.push(operation, message, urgent=urgent)
+        except SessionLost as lost:
+            self._lose(str(lost))
+
+
+class ExecutionServer(execution_pb2_grpc.ExecutionServicer):
+    """The `Execution` service. Connections wait until `open` told who listens."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        self._config = config
+        self._sink: ExecutionSink | None = None
+        self._opened = asyncio.Event()
+        self._sessions: dict[str, GatewaySession] = {}
+
+    def open(self, sink: ExecutionSink) -> None:
+        self._sink = sink
+        self._opened.set()
+
+    def session(self, session_id: str) -> GatewaySession | None:
+        """The session, unless it is lost."""
+        return self._sessions.get(session_id)
+
+    def broadcast(self, operation: str, message: Any) -> None:
+        for session in list(self._sessions.values()):
+            if session.conversation is not None:
+                session.send(operation, message, urgent=False)
+
+    async def flush(self, timeout_s: float) -> None:
+        """Waits until connected gateways have seen everything, at most `timeout_s`."""
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        while asyncio.get_running_loop().time() < deadline_s:
+            if all(session.quiet for session in self._sessions.values() if session.conversation is not None):
+                return
+            await asyncio.sleep(0.01)
+
+    async def close(self) -> None:
+        """Ends connections and sessions without telling the sink."""
+        sessions, self._sessions = list(self._sessions.values()), {}
+        for session in sessions:
+            self._stop_grace(session)
+            await self._detach(session)
+
+    async def Connect(self, _: Any, context: Any) -> None:
+        """One connection of a session."""
+        await self._opened.wait()
+        frame = await asyncio.wait_for(context.read(), self._config.hello_timeout_s)
+        if frame is grpc.aio.EOF or not frame.HasField("hello") or not frame.hello.session:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first frame must be a hello with a session")
+        session = self._find(frame.hello)
+        if session is None:
+            await context.write(self._hello("", 0))
+            return
+        await self._detach(session)  # from a connection that this side does not yet know to be dead
+        try:
+            resend = session.link.resume(frame.hello.received)
+            await context.write(self._hello(session.id, session.link.received))
+            receive = partial(self._receive, session)
+            session.conversation = asyncio.create_task(
+                converse(session.link, session.writer, read=context.read, write=context.write, resend=resend,
+                         receive=receive)
+            )  # fmt: skip
+            log.info("gateway_stream_open", gateway=session.owner[0], resent=len(resend))
+            await self._until_over(session, session.conversation)
+        except SessionLost as lost:
+            self._lose(session, str(lost))
+
+    def _find(self, hello: pb.Hello) -> GatewaySession | None:
+        """The session a gateway names; a new one unless it resumes. None: what it resumes is lost."""
+        session = self._sessions.get(hello.session)
+        if session is not None:
+            self._stop_grace(session)
+            return session
+        if hello.resume or len(self._sessions) >= MAX_SESSIONS:
+            return None
+        session = GatewaySession(hello, self._config, self._lose)
+        for other in [s for s in self._sessions.values() if s.owner == session.owner]:
+            self._lose(other, "the gateway opened another session")
+        self._sessions[session.id] = session
+        return session
+
+    async def _until_over(self, session: GatewaySession, conversation: asyncio.Task[None]) -> None:
+        try:
+            await asyncio.wait((conversation,))
+        finally:
+            conversation.cancel()
+            if session.conversation is conversation:
+                session.conversation = None
+                self._start_grace(session)
+        if not conversation.cancelled():
+            error = conversation.exception()
+            if isinstance(error, SessionLost):
+                raise error
+            log.info("gateway_stream_broken", gateway=session.owner[0], error=repr(error) if error else "ended")
+
+    async def _detach(self, session: GatewaySession) -> None:
+        conversation, session.conversation = session.conversation, None
+        if conversation is not None:
+            conversation.cancel()
+            await asyncio.gather(conversation, return_exceptions=True)
+
+    def _hello(self, session_id: str, received: int) -> pb.WorkerFrame:
+        hello = pb.Hello(
+            sender=self._config.worker, incarnation=self._config.incarnation, received=received, session=session_id
+        )
+        return pb.WorkerFrame(hello=hello)
+
+    def _start_grace(self, session: GatewaySession) -> None:
+        if session.id in self._sessions and session.grace is None:
+            loop = asyncio.get_running_loop()
+            session.grace = loop.call_later(
+                self._config.grace_s, self._lose, session, "stream broken past its grace time"
+            )
+
+    def _stop_grace(self, session: GatewaySession) -> None:
+        if session.grace is not None:
+            session.grace.cancel()
+            session.grace = None
+
+    def _lose(self, session: GatewaySession, reason: str) -> None:
+        if self._sessions.pop(session.id, None) is None:
+            return
+        self._stop_grace(session)
+        if session.conversation is not None:
+            session.conversation.cancel()
+        log.warning("gateway_lost", gateway=session.owner[0], reason=reason)
+        if self._sink is not None:
+            self._sink.on_gateway_lost(session)
+
+    def _receive(self, session: GatewaySession, frame: pb.GatewayFrame) -> None:
+        for operation in frame.ops:
+            if session.id not in self._sessions:
+                return
+            try:
+                self._take(session, operation)
+            except Exception:
+                # One operation's bug must not take the others of the session with it.
+                log.exception(
+                    "gateway_operation_failed", gateway=session.owner[0], operation=operation.WhichOneof("op")
+                )
+
+    def _take(self, session: GatewaySession, operation: pb.GatewayOp) -> None:
+        sink = self._sink
+        assert sink is not None
+        match operation.WhichOneof("op"):
+            case "submit":
+                sink.on_submit(session, operation.submit)
+            case "annotate":
+                sink.on_annotate(session, operation.annotate)
+            case "cancel":
+                sink.on_cancel(session, operation.cancel)
+            case "recall":
+                sink.on_recall(session, operation.recall)
+            case _:
+                pass  # of a newer gateway
