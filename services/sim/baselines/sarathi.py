@@ -1,0 +1,47 @@
+"""Sarathi-Serve's chunked prefill under an order of one's own, the shared-cluster baselines of Niyama (§2.3, §4).
+
+As in Niyama's EDF and SRPF, the order counts at every iteration: a prompt that is half computed waits where a more
+urgent one has come. What decodes is never touched.
+"""
+
+from collections.abc import Callable
+
+from services.engine.core import EngineCore
+from services.engine.kv_cache import PrefixMatch
+from services.engine.profile import EngineProfile
+from services.engine.sequence import Sequence
+from services.engine.step import StepPlan
+from services.engine.waiting import PriorityQueue
+
+Key = Callable[[Sequence], float]
+
+
+def request_priority(seq: Sequence) -> float:
+    return seq.request.priority
+
+
+def remaining_prompt(seq: Sequence) -> float:
+    """Prompt tokens still to be computed."""
+    return float(seq.target - seq.context)
+
+
+class SarathiCore(EngineCore):
+    """Prefill work in the order of `key`, lower first. For waiting sequences it must agree with their priority."""
+
+    def __init__(self, profile: EngineProfile, key: Key) -> None:
+        super().__init__(profile, waiting=PriorityQueue())
+        self._key = key
+        self._limit: float | None = None  # only sequences more urgent than this may be admitted now
+
+    def _schedule_prefill(self, plan: StepPlan) -> None:
+        for seq in sorted(self._prefill.values(), key=self._key):
+            if not plan.preempted:
+                self._limit = self._key(seq)
+                self._admit(plan)
+                self._limit = None
+            self._go_on(seq, plan)
+
+    def _fitting(self, seq: Sequence, budget: int) -> PrefixMatch | None:
+        if self._limit is not None and self._key(seq) >= self._limit:
+            return None
+        return super()._fitting(seq, budget)

@@ -1,0 +1,93 @@
+"""SGLang's scheduler: prefill before decode, admission by the new-token ratio, FCFS or longest prefix first.
+
+Source: sgl-project/sglang, `managers/schedule_policy.py` (`PrefillAdder`, `SchedulePolicy`) and
+`managers/schedule_batch.py` (`retract_decode`), defaults of its environment variables. A new request is admitted if
+its prompt and its whole `max_new_tokens` (clipped at 4096) fit beside what the running ones may still generate, each
+taken at the new-token ratio. That ratio starts at 0.7, decays over 600 decode steps to 14 % of it, and is set anew from
+the progress of the batch when memory ran out and a request had to be retracted.
+"""
+
+from services.engine.core import EngineCore
+from services.engine.kv_cache import KvCache
+from services.engine.profile import EngineProfile
+from services.engine.sequence import Sequence
+from services.engine.step import FastForward, StepPlan
+from services.engine.waiting import FcfsQueue, WaitingQueue
+
+CLIP_MAX_NEW_TOKENS = 4096
+INIT_RATIO = 0.7
+MIN_RATIO = 0.7 * 0.14
+DECAY_STEPS = 600
+RETRACT_STEPS = 20
+LPM_QUEUE_LIMIT = 128  # beyond it SGLang falls back to FCFS
+
+
+class SglangCore(EngineCore):
+    """`max_tokens` is what every client asks for at most."""
+
+    def __init__(self, profile: EngineProfile, max_tokens: int, waiting: WaitingQueue | None = None) -> None:
+        super().__init__(profile, waiting=waiting, gate=SglangCore._has_room, separate_prefill=True)
+        self._max_new = max_tokens
+        self._ratio = INIT_RATIO
+
+    def step_begin(self) -> StepPlan | None:
+        plan = super().step_begin()
+        if plan is None:
+            self._ratio = INIT_RATIO
+        elif plan.preempted:
+            self._ratio = self._ratio_after_retraction()
+        elif plan.decode_seqs:
+            self._decay(1)
+        return plan
+
+    def fast_forward(self, now_s: float, until_s: float) -> FastForward:
+        jump = super().fast_forward(now_s, until_s)
+        self._decay(jump.steps)
+        return jump
+
+    def _decay(self, steps: int) -> None:
+        self._ratio = max(MIN_RATIO, self._ratio - steps * (INIT_RATIO - MIN_RATIO) / DECAY_STEPS)
+
+    def _ratio_after_retraction(self) -> float:
+        count = len(self.running)
+        generated = sum(self.generated(request_id) for request_id in self.running)
+        return min(1.0, (generated + RETRACT_STEPS * count) / (self._max_new * count + 1))
+
+    def _left(self, generated: int) -> int:
+        return min(self._max_new - generated, CLIP_MAX_NEW_TOKENS)
+
+    def _has_room(self, seq: Sequence) -> bool:
+        reserved = 0.0
+        for other in self.running.values():
+            generated = self.generated(other.id)
+            if generated:
+                reserved += self._left(generated) * self._ratio
+            else:  # of this very batch: at its full length, and what is left of its prompt
+                reserved += self._left(0) + other.target - other.context
+        room = self.kv.free * self.kv.block_size - reserved
+        return seq.target + self._left(seq.generated) < room
+
+    def _victim(self) -> Sequence:
+        """Fewest output tokens, then the longest prompt."""
+        return min(
+            self.running.values(),
+            key=lambda seq: (self.generated(seq.id), -seq.request.prompt_tokens),
+        )
+
+
+class LpmQueue(FcfsQueue):
+    """The longest cached prefix first, by arrival among equals; FCFS when more than 128 wait."""
+
+    cache: KvCache
+
+    def peek(self) -> Sequence | None:
+        if len(self._queue) <= 1 or len(self._queue) > LPM_QUEUE_LIMIT:
+            return super().peek()
+        return max(self._queue.values(), key=lambda seq: self.cache.match(seq).blocks)
+
+    def pop(self) -> Sequence:
+        seq = self.peek()
+        if seq is None:
+            raise IndexError("pop from an empty queue")
+        self.remove(seq)
+        return seq

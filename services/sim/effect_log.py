@@ -1,0 +1,23 @@
+"""Every effect of every agent, in order, as one hash."""
+
+from hashlib import sha256
+
+
+class EffectLog:
+    """SHA-256 over the lines `<time> <agent> <effect>`; with `keep` the lines too."""
+
+    def __init__(self, keep: bool = False) -> None:
+        self.count = 0
+        self.lines: list[str] = []
+        self._hash = sha256()
+        self._keep = keep
+
+    def add(self, now_s: float, agent: str, effect: object) -> None:
+        line = f"{now_s!r} {agent} {effect!r}\n"
+        self.count += 1
+        self._hash.update(line.encode())
+        if self._keep:
+            self.lines.append(line)
+
+    def digest(self) -> str:
+        return self._hash.hexdigest()

@@ -1,0 +1,70 @@
+"""What a simulated mesh is made of."""
+
+from dataclasses import dataclass, field
+
+from services.contracts.control import Hints, TopologyName
+from services.gateway.config import GatewayConfig
+from services.meta.config import MetaConfig
+from services.qos.config import QosConfig
+from services.statera.config import StateraConfig
+from services.worker.config import WorkerConfig
+
+POOL = "model"
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """One-way delays, seconds: what shells and networks add to decisions. `relay_s`: gateway-worker stream with its
+    coalescing; `engine_s`: HTTP between worker and engine; `bus_s`: NATS."""
+
+    relay_s: float = 0.001
+    engine_s: float = 0.001
+    bus_s: float = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Cadences:
+    """Periods of the live shells' timers, seconds."""
+
+    worker_cycle_s: float = 0.1
+    heartbeat_s: float = 1.0
+    scrape_s: float = 0.5
+    gateway_tick_s: float = 0.1
+    control_tick_s: float = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class CognitionConfig:
+    """One server for perception and prediction: a batch takes `fixed_s + per_request_s * n` (1.64 ms a request in H-MAS
+    App. E.4), at most `max_batch` at a time, and it answers `network_s` after the batch is done."""
+
+    fixed_s: float = 0.004
+    per_request_s: float = 0.00164
+    max_batch: int = 32
+    network_s: float = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class MeshSetup:
+    """One mesh. `pin`: an operator's pin, which takes the meta controller's place. `estimator`: perfect, noisy, rules,
+    prior or recorded; `sigma` and `accuracy` qualify `noisy`. `statera` off: the worker's static limits and no fence.
+    `workers` share the engines evenly."""
+
+    name: str = "hmas"
+    estimator: str = "noisy"
+    sigma: float = 0.35
+    accuracy: float = 0.942
+    pin: TopologyName | None = None
+    hints: Hints = field(default_factory=Hints)
+    statera: bool = True
+    workers: int = 1
+    delays: Delays = field(default_factory=Delays)
+    cadences: Cadences = field(default_factory=Cadences)
+    cognition: CognitionConfig = field(default_factory=CognitionConfig)
+    gateway_config: GatewayConfig = field(default_factory=lambda: GatewayConfig(gateway="g0"))
+    qos_config: QosConfig = field(default_factory=QosConfig)
+    meta_config: MetaConfig = field(default_factory=MetaConfig)
+    statera_config: StateraConfig = field(default_factory=StateraConfig)
+    worker_config: WorkerConfig = field(
+        default_factory=lambda: WorkerConfig(worker="w0", incarnation="1", address="", pool=POOL)
+    )
