@@ -206,7 +206,7 @@ def _replay(body: dict[str, Any], *, enabled: bool) -> int | None:
     if replay is None:
         return None
     if not enabled:
-        raise InvalidRequest("`hmas_replay` is disabled here; HMAS_REPLAY_ENABLED=true enables it", "hmas_replay")
+        raise InvalidRequest("`hmas_replay` is disabled here; HMAS_REPLAY_FIELD=true enables it", "hmas_replay")
     if not isinstance(replay, dict) or not _is_limit(replay.get("output_tokens")):
         raise InvalidRequest('`hmas_replay` must be {"output_tokens": a positive whole number}', "hmas_replay")
     return int(replay["output_tokens"])

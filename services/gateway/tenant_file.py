@@ -5,9 +5,7 @@ tenants:
   acme:
     weight: 2              # share of the engines relative to other tenants; above 0, default 1
     priority_ceiling: -10  # earliest priority its requests may ask for, lower is earlier; default 0
-    slo_ttft_ms: 2000      # default SLOs of its requests; headers outrank them
-    slo_tpot_ms: 60
-    slo_ttlt_ms: 60000
+    slo: {ttft_ms: 2000, tpot_ms: 60, ttlt_ms: 60000}  # of its requests, each optional; headers outrank them
     importance: 0.9        # 0.5 to 1, scales the task types' SLOs (Eq. 14); default 0.75
     requests_per_min: 600
     tokens_per_min: 1000000
@@ -21,7 +19,7 @@ tenants:
 """
 
 import hmac
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -136,9 +134,6 @@ def _sha256(value: Any) -> bytes:
 _TENANT_FIELDS: dict[str, Callable[[Any], Any]] = {
     "weight": _number(0.001, 1_000_000),
     "priority_ceiling": _number(-PRIORITY_LIMIT, PRIORITY_LIMIT, whole=True),
-    "slo_ttft_ms": _number(0.001, MAX_SLO_MS),
-    "slo_tpot_ms": _number(0.001, MAX_SLO_MS),
-    "slo_ttlt_ms": _number(0.001, MAX_TTLT_MS),
     "importance": _number(MIN_IMPORTANCE, MAX_IMPORTANCE),
     "requests_per_min": _number(0, 1e9),
     "tokens_per_min": _number(0, 1e12),
@@ -146,6 +141,11 @@ _TENANT_FIELDS: dict[str, Callable[[Any], Any]] = {
     "max_queued": _number(0, 1e9, whole=True),
     "on_miss": _choice("relegate", "refuse"),
     "models": _models,
+}
+_SLO_FIELDS: dict[str, Callable[[Any], Any]] = {
+    "ttft_ms": _number(0.001, MAX_SLO_MS),
+    "tpot_ms": _number(0.001, MAX_SLO_MS),
+    "ttlt_ms": _number(0.001, MAX_TTLT_MS),
 }
 _KEY_FIELDS: dict[str, Callable[[Any], Any]] = {"id": str, "name": str, "created": str, "sha256": _sha256}
 
@@ -178,17 +178,19 @@ class _Reader:
 
     def tenant(self, name: str, node: yaml.Node) -> Tenant:
         where = f"tenants.{name}"
+        fields = dict(self.fields(node, where, {*_TENANT_FIELDS, "slo", "keys"}))
+        slo = self._values(fields.get("slo"), f"{where}.slo", _SLO_FIELDS)
         values = {
-            field_name: self._checked(value_node, f"{where}.{field_name}", _TENANT_FIELDS[field_name])
-            for field_name, value_node in self.fields(node, where, {*_TENANT_FIELDS, "keys"})
-            if field_name != "keys" and self._value(value_node) is not None
+            f: self._checked(each, f"{where}.{f}", _TENANT_FIELDS[f])
+            for f, each in fields.items()
+            if f in _TENANT_FIELDS
         }
         bounds = ("requests_per_min", "tokens_per_min", "max_in_flight", "max_queued")
         return Tenant(
             name=name,
-            ttft_s=_seconds(values.get("slo_ttft_ms")),
-            tpot_s=_seconds(values.get("slo_tpot_ms")),
-            ttlt_s=_seconds(values.get("slo_ttlt_ms")),
+            ttft_s=_seconds(slo.get("ttft_ms")),
+            tpot_s=_seconds(slo.get("tpot_ms")),
+            ttlt_s=_seconds(slo.get("ttlt_ms")),
             relegate=values.get("on_miss") != "refuse",
             limits=TenantLimits(name, **{bound: values.get(bound) for bound in bounds}),
             **{f: values[f] for f in ("weight", "priority_ceiling", "importance", "models") if f in values},
@@ -202,16 +204,17 @@ class _Reader:
             if not isinstance(value_node, yaml.SequenceNode):
                 raise _fault(value_node, where, "must be a list of keys, as `hmas keys make` writes it")
             for item in value_node.value:
-                values = {
-                    f: self._checked(each, f"{where}.{f}", _KEY_FIELDS[f])
-                    for f, each in self.fields(item, where, set(_KEY_FIELDS))
-                }
+                values = self._values(item, where, _KEY_FIELDS)
                 if "id" not in values or "sha256" not in values:
                     raise _fault(item, where, "a key needs `id` and `sha256`")
                 key = TenantKey(
                     tenant, values["id"], values.get("name", ""), values.get("created", ""), values["sha256"]
                 )
                 yield key, item
+
+    def _values(self, node: yaml.Node | None, where: str, checks: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
+        """A mapping's checked entries."""
+        return {f: self._checked(each, f"{where}.{f}", checks[f]) for f, each in self.fields(node, where, set(checks))}
 
     def _checked(self, node: yaml.Node, where: str, check: Callable[[Any], Any]) -> Any:
         try:

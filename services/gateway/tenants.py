@@ -33,7 +33,7 @@ class TenantStore:
             log.warning("keyless", effect="anyone who reaches this port may use it; set HMAS_TENANTS_FILE")
             return
         self._stamp = _stamp(path)
-        self._table = _load(path)
+        self._table = load_tenants(path)
         log.info("tenants_loaded", tenants=len(self._table.tenants), keys=len(self._table.keys))
 
     def limits(self) -> tuple[TenantLimits, ...]:
@@ -72,7 +72,7 @@ class TenantStore:
             return False
         self._stamp = stamp
         try:
-            self._table = _load(self._path)
+            self._table = load_tenants(self._path)
         except (TenantFileError, OSError) as error:
             log.error("tenants_rejected", error=str(error), effect="the tenants loaded before stay in force")
             return False
@@ -88,7 +88,8 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _load(path: Path) -> TenantTable:
+def load_tenants(path: Path) -> TenantTable:
+    """Raises TenantFileError, which names the file, and OSError."""
     with path.open("rb") as file:
         data = file.read(MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:

@@ -137,7 +137,7 @@ def test_bodies_that_are_not_a_json_object(data: bytes) -> None:
 
 
 def test_replay_is_refused_unless_enabled() -> None:
-    with pytest.raises(InvalidRequest, match="HMAS_REPLAY_ENABLED"):
+    with pytest.raises(InvalidRequest, match="HMAS_REPLAY_FIELD"):
         completion(hmas_replay={"output_tokens": 3})
 
 

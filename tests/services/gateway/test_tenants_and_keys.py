@@ -17,9 +17,7 @@ tenants:
   acme:                 # the good one
     weight: 2
     priority_ceiling: -10
-    slo_ttft_ms: 2000
-    slo_tpot_ms: 60
-    slo_ttlt_ms: 60000
+    slo: {{ttft_ms: 2000, tpot_ms: 60, ttlt_ms: 60000}}
     importance: 0.9
     requests_per_min: 600
     tokens_per_min: 1.0e+6
@@ -58,6 +56,8 @@ def test_an_empty_file_knows_nobody(text: str) -> None:
         ("tenant: {}", "line 1, tenant: unknown field; known are tenants"),
         ("tenants:\n  a:\n    wieght: 1", "line 3, tenants.a.wieght: unknown field"),
         ("tenants:\n  a:\n    weight: 0", "line 3, tenants.a.weight: must be a number from 0.001"),
+        ("tenants:\n  a:\n    slo: {ttft_ms: -1}", "line 3, tenants.a.slo.ttft_ms: must be a number"),
+        ("tenants:\n  a:\n    slo: {tfft_ms: 1}", "tenants.a.slo.tfft_ms: unknown field"),
         ("tenants:\n  a:\n    weight: .nan", "tenants.a.weight: must be a number"),
         ("tenants:\n  a:\n    weight: yes", "tenants.a.weight: must be a number"),
         ("tenants:\n  a:\n    max_queued: 1.5", "tenants.a.max_queued: must be a whole number"),
