@@ -168,6 +168,10 @@ class EngineCore:
         seq = self._sequences[request_id]
         return self._decode.generated(seq) if request_id in self._decode.members else seq.generated
 
+    def progress(self) -> list[tuple[str, int]]:
+        """Requests in decode that have tokens, with how many."""
+        return [*self._decode.progress(), *((seq.id, seq.generated) for seq in self._stalled.values())]
+
     def stats(self) -> EngineStats:
         return EngineStats(
             num_requests_running=len(self.running),

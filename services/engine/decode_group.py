@@ -49,6 +49,11 @@ class DecodeGroup:
     def generated(self, seq: Sequence) -> int:
         return self._base[seq.id][1] + self._ended
 
+    def progress(self) -> list[tuple[str, int]]:
+        """Tokens of every member."""
+        ended = self._ended
+        return [(request_id, generated + ended) for request_id, (_, generated) in self._base.items()]
+
     @property
     def context_tokens(self) -> int:
         """Summed over the members; during a step with the tokens being computed."""
