@@ -10,13 +10,14 @@ from typing import Any
 import yaml
 
 from services.engine.fitting import Fit, Observation, fit_cost
-from services.engine.measured import aiconfigurator, llm_pilot, splitwise
+from services.engine.measured import aiconfigurator, llm_pilot, splitwise, vllm_requests
 
 OUT = Path(__file__).with_name("profiles_fitted.yaml")
 HEADER = """\
 # Written by `python -m services.engine.fit`; do not edit. Costs are least-squares fits (relative error) to published
 # measurements; `fit` holds the mean and 90 % relative errors of what was fitted, null where a source has no such
-# figures. KV memory is 0.9 of the card less weights and 2 GB a card, not measured. Limits are vLLM's defaults.
+# figures. Unless the source states it, KV memory is 0.9 of the card less weights and 2 GB a card. Limits are vLLM's
+# defaults.
 """
 BLOCK_SIZE = 16
 OVERHEAD_GB = 2.0
@@ -24,15 +25,18 @@ OVERHEAD_GB = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A model on a number of cards: what decides its KV memory. Gigabytes are 1e9 bytes."""
+    """A model on a number of cards: what decides its KV memory, unless the source states it. GB are 1e9 bytes."""
 
     cards: int
     memory_gb: float
     weights_gb: float
     kv_bytes_per_token: int
+    stated_kv_tokens: int | None = None
 
     @property
     def kv_tokens(self) -> int:
+        if self.stated_kv_tokens is not None:
+            return self.stated_kv_tokens
         free_gb = self.cards * (0.9 * self.memory_gb - OVERHEAD_GB) - self.weights_gb
         return int(free_gb * 1e9 / self.kv_bytes_per_token)
 
@@ -51,6 +55,7 @@ class Recipe:
 # KV bytes per token: 2 * layers * KV heads * head size * bytes of an element.
 LLAMA_70B_KV = 2 * 80 * 8 * 128 * 2
 QWEN3_32B_KV = 2 * 64 * 8 * 128 * 2
+LLAMA_8B_KV = 2 * 32 * 8 * 128 * 2
 LLAMA_13B_KV = 2 * 40 * 40 * 128 * 2
 
 
@@ -87,6 +92,16 @@ def _llm_pilot(gpu: str, memory_gb: float) -> Recipe:
     )
 
 
+def _vllm(card: Card, gpu: str) -> Recipe:
+    model = "meta-llama/Llama-3.1-8B"
+    return Recipe(
+        card,
+        f"requests timed by vLLM 0.19 (casys-kaist/LLMServingSim): {model}, {gpu} x 1, open loop, ShareGPT lengths",
+        lambda directory, _: vllm_requests(directory, model, gpu),
+        2048,
+    )
+
+
 RECIPES: dict[str, Recipe] = {
     "llama2-70b-a100x4": _splitwise("a100-80gb", 4, 2048),
     "llama2-70b-h100x4": _splitwise("h100-80gb", 4, 8192),
@@ -101,6 +116,8 @@ RECIPES: dict[str, Recipe] = {
     "llama3.1-70b-fp8-b200x1": _aiconfigurator(
         Card(1, 192, 71, LLAMA_70B_KV), "meta-llama/Llama-3.1-70B", "b200_sxm", "vllm", "fp8", quadratic=False
     ),
+    "llama3.1-8b-rtxpro6000x1": _vllm(Card(1, 96, 16, LLAMA_8B_KV), "RTXPRO6000"),
+    "llama3.1-8b-rtx4090x1": _vllm(Card(1, 24, 16, LLAMA_8B_KV, 41408), "NVIDIA GeForce RTX 4090"),
     "llama-13b-a100x1": _llm_pilot("A100", 40),
     "llama-13b-h100x1": _llm_pilot("H100", 80),
 }

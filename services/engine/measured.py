@@ -3,6 +3,7 @@
 import csv
 import gzip
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from services.engine.fitting import Observation
@@ -91,3 +92,50 @@ def llm_pilot(directory: Path, model: str, gpu: str, count: int) -> list[Observa
             Observation("prefill", float(row["ttft_ms"]) / 1000, prefill_tokens=tokens, prefill_pairs=tokens**2 / 2)
         )
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """One request of a recorded run: prefill from `start_s` to `first_s`, decode from there to `end_s`."""
+
+    prompt: int
+    output: int
+    start_s: float
+    first_s: float
+    end_s: float
+
+
+def vllm_requests(directory: Path, model: str, gpu: str) -> list[Observation]:
+    """Requests of an open-loop run on vLLM: mean gap, and what else the engine did during that request's decode.
+
+    A recorded prefill lasts until its own first token, so its share inside another request's decode tells the
+    prompt tokens that were computed between that request's tokens.
+    """
+    spans = []
+    for row in rows_of(directory / "vllm_measured_requests.csv.gz"):
+        if (row["model"], row["gpu"]) != (model, gpu):
+            continue
+        start_s = float(row["arrival_s"]) + float(row["queue_s"])
+        first_s = start_s + float(row["prefill_s"])
+        end_s = first_s + float(row["decode_s"])
+        spans.append(_Span(int(row["input_tokens"]), int(row["output_tokens"]), start_s, first_s, end_s))
+    return [_during(span, spans) for span in spans if span.output >= 20]
+
+
+def _during(span: _Span, spans: list[_Span]) -> Observation:
+    """The mean step of one request's decode."""
+    length_s, steps = span.end_s - span.first_s, span.output - 1
+    seqs = context = prefill = 0.0
+    for other in spans:
+        begin_s, until_s = max(other.first_s, span.first_s), min(other.end_s, span.end_s)
+        if until_s > begin_s:
+            share = (until_s - begin_s) / length_s
+            done = ((begin_s + until_s) / 2 - other.first_s) / (other.end_s - other.first_s)
+            seqs += share
+            context += share * (other.prompt + done * other.output)
+        overlap_s = min(other.first_s, span.end_s) - max(other.start_s, span.first_s)
+        if overlap_s > 0:
+            prefill += overlap_s / (other.first_s - other.start_s) * other.prompt
+    return Observation(
+        "decode", length_s / steps, prefill_tokens=prefill / steps, decode_seqs=seqs, context_tokens=context
+    )

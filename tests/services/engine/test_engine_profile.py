@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from services.engine.core import EngineCore
-from services.engine.measured import aiconfigurator, llm_pilot, splitwise
+from services.engine.measured import aiconfigurator, llm_pilot, splitwise, vllm_requests
 from services.engine.output_length import OutputLength
 from services.engine.profile import EngineLimits, builtin_profile, builtin_profiles, parse_profiles
 from services.engine.sequence import EngineRequest, expand_prefix_hashes
@@ -120,3 +120,17 @@ def test_readers_turn_measurements_into_work(tmp_path: Path) -> None:
     gap, first = llm_pilot(tmp_path, "m", "g", 1)
     assert (gap.kind, gap.seconds, gap.decode_seqs) == ("decode", 0.032, 8)
     assert (first.kind, first.seconds, first.prefill_tokens) == ("prefill", 0.04, 64)
+
+
+def test_overlapping_requests_share_their_steps(tmp_path: Path) -> None:
+    row = {"model": "m", "gpu": "g", "arrival_s": 0, "input_tokens": 100, "output_tokens": 101}
+    first = row | {"queue_s": 0, "prefill_s": 1, "decode_s": 10}
+    second = row | {"arrival_s": 2, "queue_s": 1, "prefill_s": 2, "decode_s": 6}
+    write(tmp_path / "vllm_measured_requests.csv.gz", [first, second, first | {"gpu": "other"}])
+    long, short = vllm_requests(tmp_path, "m", "g")
+    assert long.seconds == pytest.approx(0.1)
+    assert long.prefill_tokens == pytest.approx(1.0)  # the whole second prompt, between 100 tokens
+    assert long.decode_seqs == pytest.approx(1.6)  # alone for 4 of 10 s
+    assert long.context_tokens == pytest.approx(150.5 + 0.6 * 150.5, rel=0.01)
+    assert short.decode_seqs == pytest.approx(2.0)
+    assert short.prefill_tokens == 0.0
