@@ -7,30 +7,32 @@ from rich.table import Table
 from loadgen.result import RunResult
 from services.contracts.metrics import Score
 
-COLUMNS = (
-    "run",
+METRICS = (
     "offered",
     "completed",
-    "TTFT ok",
-    "TPOT ok",
-    "goodput/s",
+    "TTFT met",
+    "TPOT met",
+    "goodput, ok/s",
     "goodput rate",
     "ESG/s",
-    "TTFT p50/p95/p99 ms",
-    "TPOT p50/p95/p99 ms",
-    "lag p50/p99 ms",
+    "TTFT p50 ms",
+    "TTFT p95 ms",
+    "TTFT p99 ms",
+    "TPOT p50 ms",
+    "TPOT p95 ms",
+    "TPOT p99 ms",
 )
 
 
 def compare_table(results: Sequence[RunResult], title: str = "") -> Table:
-    """One row a run, the columns of `Score`. Invalid runs are marked, and their reasons stand in the caption."""
-    table = Table(*COLUMNS, title=title or None)
-    for column in table.columns[1:]:
-        column.justify = "right"
+    """One column a run, the fields of `Score` as rows. Invalid runs are marked, their reasons stand in the caption."""
+    table = Table("", title=title or None)
     for result in results:
-        name = result.name if result.valid else f"{result.name} [red](invalid)[/red]"
-        lag = f"{result.lag_p50_s * 1000:.1f} / {result.lag_p99_s * 1000:.1f}"
-        table.add_row(name, *score_cells(result.score()), lag)
+        table.add_column(result.name if result.valid else f"{result.name}\n[red]invalid[/red]", justify="right")
+    cells = [score_cells(result.score()) for result in results]
+    for row, metric in enumerate(METRICS):
+        table.add_row(metric, *(column[row] for column in cells))
+    table.add_row("lag p50 / p99 ms", *(f"{r.lag_p50_s * 1000:.1f} / {r.lag_p99_s * 1000:.1f}" for r in results))
     invalid = [f"{result.name}: {reason}" for result in results for reason in result.reasons]
     if invalid:
         table.caption = "invalid: " + "; ".join(invalid)
@@ -38,9 +40,7 @@ def compare_table(results: Sequence[RunResult], title: str = "") -> Table:
 
 
 def score_cells(score: Score) -> list[str]:
-    """The score's columns as text, in the order of `COLUMNS`."""
-    ttft = (score.ttft_p50_s, score.ttft_p95_s, score.ttft_p99_s)
-    tpot = (score.tpot_p50_s, score.tpot_p95_s, score.tpot_p99_s)
+    """The score as text, in the order of `METRICS`."""
     return [
         str(score.offered),
         str(score.completed),
@@ -49,8 +49,8 @@ def score_cells(score: Score) -> list[str]:
         f"{score.goodput:.2f}",
         f"{score.goodput_rate:.1%}",
         f"{score.esg_rate:.0f}",
-        " / ".join(f"{value * 1000:.0f}" for value in ttft),
-        " / ".join(f"{value * 1000:.1f}" for value in tpot),
+        *(f"{value * 1000:.0f}" for value in (score.ttft_p50_s, score.ttft_p95_s, score.ttft_p99_s)),
+        *(f"{value * 1000:.1f}" for value in (score.tpot_p50_s, score.tpot_p95_s, score.tpot_p99_s)),
     ]
 
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from loadgen.plan import LoadPlan
-from loadgen.record import RequestRecord
+from loadgen.record import CUT_OFF, RequestRecord
 from loadgen.result import RunResult
 from services.contracts.outcome import Outcome
 from services.contracts.request import Slo, TaskType
@@ -72,7 +72,8 @@ class RunFolder:
         path.mkdir(parents=True, exist_ok=True)
         if (path / CONFIG).exists():
             self._check(resume)
-            self.earlier = tuple(_partial_records(path / PARTIAL))
+            # What a stop cut off is sent again: only the server's own ends count.
+            self.earlier = tuple(r for r in _partial_records(path / PARTIAL) if r.error != CUT_OFF)
         config = plan.config() | {"fingerprint": self._fingerprint}
         (path / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
         self._file = (path / PARTIAL).open("ab")

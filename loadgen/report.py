@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from loadgen import figures
-from loadgen.compare import COLUMNS, score_cells
+from loadgen.compare import METRICS, score_cells
 from loadgen.result import RunResult
 from services.contracts.metrics import Score
 
@@ -30,7 +30,7 @@ def render(results: Sequence[RunResult], title: str, timeline: Timeline | None =
     """The page. `timeline`: the mesh's decisions during the (single) run, if the target could tell."""
     parts = [_HEAD.format(title=html.escape(title))]
     parts += [_verdict(result) for result in results]
-    parts.append(_table(COLUMNS[:-1], ([r.name, *score_cells(r.score())] for r in results)))
+    parts.append(_table(("run", *METRICS), ([r.name, *score_cells(r.score())] for r in results)))
     parts += [f"<figure>{svg}</figure>" for svg in _figures(results)]
     if timeline and any(timeline.values()):
         parts.append(f"<figure>{figures.control(timeline, results[0].started_unix_s)}</figure>")
@@ -65,7 +65,7 @@ def _figures(results: Sequence[RunResult]) -> Iterable[str]:
 def _details(result: RunResult) -> Iterable[str]:
     yield f"<h2>{html.escape(result.name)}</h2>"
     for label, scores in (("task type", result.by_task()), ("tenant", result.by_tenant())):
-        yield _table((label, *COLUMNS[1:-1]), _score_rows(scores))
+        yield _table((label, *METRICS), _score_rows(scores))
     if result.errors():
         yield _table(("error", "requests"), ([name, str(count)] for name, count in result.errors().items()))
     config = yaml.safe_dump(dict(result.config), sort_keys=False, allow_unicode=True)

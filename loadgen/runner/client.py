@@ -2,53 +2,83 @@
 
 import asyncio
 import time
-from dataclasses import dataclass
-
-import aiohttp
+from collections.abc import Callable, Mapping
 
 from loadgen.body import RequestBuilder
 from loadgen.plan import LoadPlan
 from loadgen.prompts import PromptBuilder
-from loadgen.record import RequestRecord
+from loadgen.record import CUT_OFF, RequestRecord
 from loadgen.runner.balance import LeastOutstanding
-from loadgen.runner.meter import StreamEnd, StreamMeter
+from loadgen.runner.http import ConnectionFailed, HttpClient, Origin
+from loadgen.runner.meter import StreamMeter
 from loadgen.runner.outcomes import MAX_ERROR_BYTES, outcome_of, refusal
 from loadgen.traces.row import TraceRow
 from services.contracts.outcome import Outcome
 from services.contracts.request import Slo, TaskType
 from services.contracts.slo import DEFAULT_IMPORTANCE, default_slo
 
-CONNECT_TIMEOUT_S = 10.0
-KEEP_ALIVE_S = 3.0  # less than servers grant (5 s is common), so that no request meets a closing connection
 
-
-@dataclass(slots=True)
 class Answer:
-    """What is known about an answer so far; filled while it arrives."""
+    """One answer as it arrives: counts a stream's tokens, keeps the start of an error's body."""
 
-    status: int = 0
-    outcome: Outcome = Outcome.ENGINE_ERROR
-    error: str = ""
-    message: str = ""
-    end: StreamEnd | None = None
+    __slots__ = ("error", "message", "meter", "outcome", "reason", "refusal", "start_s", "status", "tokens")
+
+    def __init__(self, start_s: float, tokens: Callable[[int], None]) -> None:
+        self.start_s = start_s
+        self.tokens = tokens
+        self.meter = StreamMeter()
+        self.status = 0
+        self.reason: str | None = None
+        self.refusal = b""
+        self.outcome = Outcome.ENGINE_ERROR
+        self.error = ""
+        self.message = ""
+
+    def head(self, status: int, headers: Mapping[str, str]) -> None:
+        self.status = status
+        self.reason = headers.get("x-hmas-reason")
+
+    def body(self, at_s: float, chunk: bytes) -> None:
+        if self.status == 200:
+            self.tokens(self.meter.feed(at_s - self.start_s, chunk))
+        elif len(self.refusal) < MAX_ERROR_BYTES:
+            self.refusal += chunk
+
+    def judge(self) -> None:
+        """A whole answer: a refusal, a finished stream, one that carried an error, or one that broke off."""
+        if self.status != 200:
+            self.outcome, self.error, self.message = refusal(self.status, self.reason, self.refusal)
+            return
+        end = self.meter.end()
+        if end.complete:
+            self.outcome = Outcome.FINISHED
+        elif end.error_code or end.error_message:
+            self.outcome = outcome_of(end.error_code)
+            self.error, self.message = f"stream {end.error_code}".strip(), end.error_message
+        else:
+            self.outcome, self.error = Outcome.ENGINE_ERROR, "stream broke off"
 
 
 class LoadClient:
-    """One HTTP session for a shard of a run. Instants are relative to `start_s` on the monotonic clock."""
+    """Sends for one shard of a run. Instants are relative to `start_s` on the monotonic clock."""
 
-    def __init__(
-        self, plan: LoadPlan, prompts: PromptBuilder, run_id: str, start_s: float, session: aiohttp.ClientSession
-    ) -> None:
+    def __init__(self, plan: LoadPlan, prompts: PromptBuilder, run_id: str, start_s: float) -> None:
         self._requests = RequestBuilder(plan)
         self._prompts = prompts
         self._run_id = run_id
         self._start_s = start_s
-        self._session = session
-        self._balance = LeastOutstanding(plan.target.base_urls)
+        self._timeout_s = plan.timeout_s
+        self._http = HttpClient()
+        self._urls = plan.target.base_urls
+        self._origins = [Origin.of(url) for url in self._urls]
+        self._balance = LeastOutstanding(len(self._urls))
         self.tokens = 0  # token events received, for progress
 
     def now_s(self) -> float:
         return time.monotonic() - self._start_s
+
+    def close(self) -> None:
+        self._http.close()
 
     async def send(self, index: int, row: TraceRow) -> RequestRecord:
         """Always returns a record; cancellation (the cut-off after the window) is one of its outcomes."""
@@ -56,37 +86,25 @@ class LoadClient:
         body = self._requests.body(row, self._prompts.text(index, row))
         headers = self._requests.headers(row, request_id)
         target = self._balance.take()
-        answer = Answer()
-        meter = StreamMeter()
+        answer = Answer(self._start_s, self._count)
         sent_s = self.now_s()
         try:
-            await self._exchange(self._balance.url(target), headers, body, answer, meter)
+            async with asyncio.timeout(self._timeout_s):
+                await self._http.post(self._origins[target], self._requests.path, headers, body, answer)
+            answer.judge()
         except asyncio.CancelledError:
-            answer.outcome, answer.error = Outcome.CANCELLED, "cut off"
+            answer.outcome, answer.error = Outcome.CANCELLED, CUT_OFF
             answer.message = "unfinished when the run ended"
         except TimeoutError:
             answer.outcome, answer.error = Outcome.TIMED_OUT, "client time-out"
-        except (aiohttp.ClientError, OSError) as error:
-            answer.outcome, answer.error = Outcome.ENGINE_ERROR, f"connection {type(error).__name__}"
-            answer.message = str(error)[:200]
+        except ConnectionFailed as error:
+            answer.outcome, answer.error, answer.message = Outcome.ENGINE_ERROR, "connection failed", str(error)[:200]
         finally:
             self._balance.release(target)
-        end = answer.end or meter.end()
-        return self._record(index, row, request_id, sent_s, self._balance.url(target), answer, end)
+        return self._record(index, row, request_id, sent_s, self._urls[target], answer)
 
-    async def _exchange(
-        self, base_url: str, headers: dict[str, str], body: bytes, answer: Answer, meter: StreamMeter
-    ) -> None:
-        async with self._session.post(base_url + self._requests.path, data=body, headers=headers) as response:
-            answer.status = response.status
-            if response.status != 200:
-                content = await response.content.read(MAX_ERROR_BYTES)
-                reason = response.headers.get("x-hmas-reason")
-                answer.outcome, answer.error, answer.message = refusal(response.status, reason, content)
-                return
-            async for chunk in response.content.iter_any():
-                self.tokens += meter.feed(self.now_s(), chunk)
-            _judge(answer, meter.end())
+    def _count(self, tokens: int) -> None:
+        self.tokens += tokens
 
     def _record(
         self,
@@ -96,8 +114,8 @@ class LoadClient:
         sent_s: float,
         base_url: str,
         answer: Answer,
-        end: StreamEnd,
     ) -> RequestRecord:
+        end = answer.meter.end()
         return RequestRecord(
             index=index,
             request_id=request_id,
@@ -121,18 +139,6 @@ class LoadClient:
         )
 
 
-def _judge(answer: Answer, end: StreamEnd) -> None:
-    """A stream that arrived with status 200 finished, carried an error, or broke off."""
-    answer.end = end
-    if end.complete:
-        answer.outcome = Outcome.FINISHED
-    elif end.error_code or end.error_message:
-        answer.outcome = outcome_of(end.error_code)
-        answer.error, answer.message = f"stream {end.error_code}".strip(), end.error_message
-    else:
-        answer.outcome, answer.error = Outcome.ENGINE_ERROR, "stream broke off"
-
-
 def slo_of(row: TraceRow) -> Slo:
     """What the row is judged by: its own SLO, else its task type's."""
     return row.slo or default_slo(row.task or TaskType.UNKNOWN, row.importance or DEFAULT_IMPORTANCE)
@@ -154,10 +160,3 @@ def unsent(index: int, row: TraceRow, outcome: Outcome, error: str, at_s: float)
         outcome=outcome,
         error=error,
     )
-
-
-def open_session(plan: LoadPlan) -> aiohttp.ClientSession:
-    """One pooled session without limits of its own, redirects or retries; TCP_NODELAY is aiohttp's default."""
-    timeout = aiohttp.ClientTimeout(total=plan.timeout_s, sock_connect=CONNECT_TIMEOUT_S)
-    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S, ttl_dns_cache=300)
-    return aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False)

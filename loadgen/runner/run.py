@@ -11,7 +11,7 @@ from loadgen.plan import LoadPlan
 from loadgen.prompts import Corpus, PromptBuilder
 from loadgen.record import Progress, RequestRecord
 from loadgen.result import RunResult
-from loadgen.runner.client import LoadClient, open_session, unsent
+from loadgen.runner.client import LoadClient, unsent
 from loadgen.runner.fleet import Fleet
 from loadgen.runner.openloop import OpenLoop, Scheduled
 from loadgen.runner.shard import start_instant_s
@@ -114,13 +114,15 @@ class _Run:
         plan = self._plan
         prompts = PromptBuilder(plan.seed, plan.target.api, plan.trace.block_tokens, corpus)
         start_s = start_instant_s()
-        async with open_session(plan) as session:
-            client = LoadClient(plan, prompts, self._run_id, start_s, session)
-            loop = OpenLoop(plan, client, settle)
+        client = LoadClient(plan, prompts, self._run_id, start_s)
+        loop = OpenLoop(plan, client, settle)
+        try:
             async with asyncio.TaskGroup() as group:
                 watch = group.create_task(self._watch(loop, lambda: client.tokens, start_s))
                 await loop.run(schedule)
                 watch.cancel()
+        finally:
+            client.close()
 
     async def spread(self, schedule: list[Scheduled], settle: OnRecord, corpus: Corpus | None) -> None:
         fleet = Fleet(self._plan, corpus, self._run_id, settle)

@@ -14,7 +14,7 @@ import uvloop
 from loadgen.plan import LoadPlan
 from loadgen.prompts import Corpus, PromptBuilder
 from loadgen.record import RequestRecord
-from loadgen.runner.client import LoadClient, open_session
+from loadgen.runner.client import LoadClient
 from loadgen.runner.openloop import OpenLoop, Scheduled
 
 REPORT_S = 0.5
@@ -56,17 +56,17 @@ async def _run(
 ) -> None:
     batch: list[RequestRecord] = []
     prompts = PromptBuilder(plan.seed, plan.target.api, plan.trace.block_tokens, corpus)
-    async with open_session(plan) as session:
-        client = LoadClient(plan, prompts, run_id, start_s, session)
-        loop = OpenLoop(plan, client, batch.append)
-        watch(pipe, loop.stop)  # any message, or the parent's death
-        running = asyncio.create_task(loop.run(schedule))
-        while not running.done():
-            await asyncio.wait((running,), timeout=REPORT_S)
-            _report(pipe, batch, loop, client, last=False)
-        asyncio.get_running_loop().remove_reader(pipe.fileno())
-        await running
-        _report(pipe, batch, loop, client, last=True)
+    client = LoadClient(plan, prompts, run_id, start_s)
+    loop = OpenLoop(plan, client, batch.append)
+    watch(pipe, loop.stop)  # any message, or the parent's death
+    running = asyncio.create_task(loop.run(schedule))
+    while not running.done():
+        await asyncio.wait((running,), timeout=REPORT_S)
+        _report(pipe, batch, loop, client, last=False)
+    asyncio.get_running_loop().remove_reader(pipe.fileno())
+    await running
+    client.close()
+    _report(pipe, batch, loop, client, last=True)
 
 
 def _report(pipe: Connection, batch: list[RequestRecord], loop: OpenLoop, client: LoadClient, *, last: bool) -> None:
