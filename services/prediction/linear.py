@@ -1,0 +1,69 @@
+"""The linear cost profile: what a request costs before anything was learned, and where no model answers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from services.contracts.request import Cost
+from services.prediction.backend import CostQuery
+
+VERSION = "linear-1"
+_NUMBERS = ("prefill_base", "prefill_per_token", "decode_base", "decode_per_running")
+
+
+@dataclass(frozen=True, slots=True)
+class LinearProfile:
+    """Seconds. `model` and `hardware` are lower-case parts of the names it is for; empty: of any."""
+
+    model: str
+    hardware: str
+    prefill_base: float
+    prefill_per_token: float
+    decode_base: float
+    decode_per_running: float
+
+    def matches(self, query: CostQuery) -> bool:
+        return self.model in query.model.lower() and self.hardware in query.hardware.lower()
+
+    def cost(self, query: CostQuery) -> Cost:
+        """The request itself decodes beside those that run."""
+        return Cost(
+            self.prefill_base + self.prefill_per_token * query.prompt_tokens,
+            self.decode_base + self.decode_per_running * (query.running + 1),
+        )
+
+
+def profiles_from(rows: object) -> tuple[LinearProfile, ...]:
+    """Parses the rows of a profile file. Raises ValueError that says which row is wrong and how."""
+    if not isinstance(rows, list) or not rows:
+        raise ValueError("a profile file is a list of at least one row")
+    profiles = tuple(_profile(number, row) for number, row in enumerate(rows, 1))
+    if profiles[-1].model or profiles[-1].hardware:
+        raise ValueError("the last row must be for any model and hardware (both empty)")
+    return profiles
+
+
+def _profile(number: int, row: Any) -> LinearProfile:
+    if not isinstance(row, Mapping):
+        raise ValueError(f"row {number}: not a mapping")
+    expected = {"model", "hardware", *_NUMBERS}
+    if set(row) != expected:
+        raise ValueError(f"row {number}: expected exactly the fields {', '.join(sorted(expected))}")
+    for name in _NUMBERS:
+        value = row[name]
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < float("inf"):
+            raise ValueError(f"row {number}: {name} must be seconds, 0 or more, not {value!r}")
+    return LinearProfile(
+        str(row["model"]).lower(), str(row["hardware"]).lower(), *(float(row[name]) for name in _NUMBERS)
+    )
+
+
+class LinearCostModel:
+    version = VERSION
+
+    def __init__(self, profiles: Sequence[LinearProfile]) -> None:
+        self._profiles = tuple(profiles)
+
+    def predict(self, queries: Sequence[CostQuery]) -> list[Cost]:
+        """By the first profile that matches."""
+        return [next(p for p in self._profiles if p.matches(query)).cost(query) for query in queries]

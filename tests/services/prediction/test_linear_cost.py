@@ -1,0 +1,59 @@
+from dataclasses import replace
+from importlib.resources import files
+from typing import Any
+
+import pytest
+import yaml
+
+from services.contracts.request import Cost, TaskType
+from services.prediction.backend import CostQuery
+from services.prediction.linear import LinearCostModel, profiles_from
+
+QUERY = CostQuery(1000, 100.0, "some-model", "A100-40GBx1", 9, 0, 0.1, TaskType.QA)
+ANY = {"model": "", "hardware": "", "prefill_base": 0.01, "prefill_per_token": 1e-4, "decode_base": 0.02,
+       "decode_per_running": 1e-3}  # fmt: skip
+
+
+def shipped() -> LinearCostModel:
+    text = files("services.prediction").joinpath("profiles.yaml").read_text()
+    return LinearCostModel(profiles_from(yaml.safe_load(text)))
+
+
+def test_cost_is_linear_in_prompt_and_running() -> None:
+    (cost,) = LinearCostModel(profiles_from([ANY])).predict([QUERY])
+    assert cost == Cost(pytest.approx(0.11), pytest.approx(0.03))  # type: ignore[arg-type]
+
+
+def test_the_first_match_counts_and_names_match_without_case() -> None:
+    special = {**ANY, "model": "Llama", "hardware": "h100", "prefill_base": 9.0}
+    model = LinearCostModel(profiles_from([special, ANY]))
+    llama = replace(QUERY, model="meta-LLAMA/3", hardware="H100-80GBx4")
+    first, second = model.predict([llama, replace(llama, hardware="A100")])
+    assert (first.ttft_s > 9.0, second.ttft_s < 1.0) == (True, True)
+
+
+def test_shipped_profiles_reproduce_measured_points() -> None:
+    """Splitwise: Llama-2-70B, 512 prompt tokens alone on two A100 takes 196 ms, then 55 ms a token."""
+    (cost,) = shipped().predict(
+        [replace(QUERY, model="Llama-2-70B", hardware="A100-80GBx2", prompt_tokens=512, running=0)]
+    )
+    assert cost.ttft_s == pytest.approx(0.196, rel=0.1)
+    assert cost.tpot_s == pytest.approx(0.055, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ({}, "a list of at least one row"),
+        ([], "a list of at least one row"),
+        (["x"], "row 1: not a mapping"),
+        ([{**ANY, "extra": 1}], "row 1: expected exactly"),
+        ([ANY, {**ANY, "decode_base": -1}], "row 2: decode_base must be seconds"),
+        ([{**ANY, "decode_base": "fast"}], "row 1: decode_base"),
+        ([{**ANY, "decode_base": float("nan")}], "row 1: decode_base"),
+        ([{**ANY, "model": "x"}], "last row must be for any"),
+    ],
+)
+def test_a_broken_file_says_where(rows: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        profiles_from(rows)

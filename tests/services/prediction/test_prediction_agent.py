@@ -1,0 +1,150 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from services.contracts.governance import TimerTicked, WorkerReported
+from services.contracts.outcome import Outcome
+from services.contracts.request import Cost, TaskType
+from services.contracts.telemetry import RequestFinished, WorkerTelemetry
+from services.prediction.agent import (
+    AnswerCall,
+    BatchFailed,
+    BatchPredicted,
+    PredictCalled,
+    PredictionAgent,
+    PredictionConfig,
+    PredictItem,
+    RunBatch,
+)
+from services.prediction.backend import CostQuery
+from services.prediction.linear import LinearCostModel, LinearProfile
+
+QUERY = CostQuery(1000, 100.0, "m", "A100", 9, 0, 0.1, TaskType.QA)
+LINEAR = LinearCostModel([LinearProfile("", "", 0.1, 0.0, 0.02, 0.0)])
+MODEL_COST = Cost(0.2, 0.04)
+
+
+def agent(**config: Any) -> PredictionAgent:
+    return PredictionAgent(PredictionConfig(**config), LINEAR)
+
+
+def call(number: int, count: int = 1, worker: str = "w", budget_s: float = 0.05) -> PredictCalled:
+    items = tuple(PredictItem(f"r{number}-{i}", worker, QUERY) for i in range(count))
+    return PredictCalled(number, items, budget_s)
+
+
+def finished(name: str, prefill_s: float, tpot_s: float, **changes: Any) -> WorkerReported:
+    row = RequestFinished(
+        name, "a", TaskType.QA, "e", Outcome.FINISHED, 100, 50, 60.0, 80.0, "v1", 0.2, 0.04, prefill_s, tpot_s,
+        0.07, False, 0.0,
+    )  # fmt: skip
+    telemetry = WorkerTelemetry("w", "m", 0, 0, "sjf", False, False, (), (), (), (), (replace(row, **changes),))
+    return WorkerReported(telemetry)
+
+
+def test_a_call_is_answered_in_its_order() -> None:
+    a = agent()
+    assert a.step(0.0, call(1, 2)) == [RunBatch(1, (QUERY, QUERY))]
+    costs = (Cost(0.1, 0.01), Cost(0.2, 0.02))
+    assert a.step(0.01, BatchPredicted(1, costs)) == [AnswerCall(1, costs)]
+
+
+def test_calls_that_wait_share_the_next_batch_and_are_never_split() -> None:
+    a = agent(max_batch=4)
+    a.step(0.0, call(1))
+    for number, count in ((2, 3), (3, 2), (4, 6)):
+        assert a.step(0.001, call(number, count)) == []
+    effects = a.step(0.01, BatchPredicted(1, (MODEL_COST,)))
+    assert effects == [AnswerCall(1, (MODEL_COST,)), RunBatch(2, (QUERY,) * 3)]
+    effects = a.step(0.02, BatchPredicted(2, (MODEL_COST,) * 3))
+    assert effects == [AnswerCall(2, (MODEL_COST,) * 3), RunBatch(3, (QUERY,) * 2)]
+    effects = a.step(0.03, BatchPredicted(3, (MODEL_COST,) * 2))
+    assert effects[1] == RunBatch(4, (QUERY,) * 6)  # larger than a batch, and alone in it
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        (BatchFailed(1, "boom"), "failed"),
+        (BatchPredicted(1, ()), "invalid"),
+        (BatchPredicted(1, (Cost(float("nan"), 0.1),)), "invalid"),
+        (BatchPredicted(1, (Cost(-1.0, 0.1),)), "invalid"),
+        (BatchPredicted(1, (MODEL_COST, MODEL_COST)), "invalid"),
+    ],
+)
+def test_a_model_that_fails_costs_only_accuracy(event: Any, reason: str) -> None:
+    a = agent()
+    a.step(0.0, call(1))
+    assert a.step(0.01, event) == [AnswerCall(1, (Cost(0.1, 0.02),))]
+    assert a.fallbacks == {reason: 1}
+    assert a.step(0.02, call(2)) == [RunBatch(2, (QUERY,))]
+
+
+def test_a_late_model_never_delays_the_answer() -> None:
+    a = agent()
+    a.step(0.0, call(1))
+    a.step(0.01, call(2))
+    a.step(0.02, call(3))
+    assert a.step(0.049, TimerTicked()) == []
+    assert a.step(0.0605, TimerTicked()) == [AnswerCall(n, (Cost(0.1, 0.02),)) for n in (1, 2)]
+    assert a.step(0.061, TimerTicked()) == []
+    assert a.step(0.065, BatchPredicted(1, (MODEL_COST,))) == [RunBatch(2, (QUERY,))]
+    assert a.step(0.069, BatchPredicted(2, (MODEL_COST,))) == [AnswerCall(3, (MODEL_COST,))]
+    assert a.fallbacks == {"late": 2}
+
+
+def test_a_full_queue_answers_at_once() -> None:
+    a = agent(max_queued=2)
+    a.step(0.0, call(1))
+    a.step(0.0, call(2, 2))
+    assert a.step(0.0, call(3)) == [AnswerCall(3, (Cost(0.1, 0.02),))]
+    assert a.fallbacks == {"queue_full": 1}
+
+
+def test_measurements_correct_the_worker_they_come_from() -> None:
+    a = agent()
+    for n in range(1, 201):
+        a.step(n * 0.1, call(n))
+        a.step(n * 0.1, BatchPredicted(n, (MODEL_COST,)))
+        a.step(n * 0.1 + 0.05, finished(f"r{n}-0", prefill_s=0.6, tpot_s=0.02))
+    assert list(a.scale("w")) == pytest.approx([3.0, 0.5], rel=0.05)
+    a.step(30.0, call(500))
+    (answer,) = a.step(30.0, BatchPredicted(201, (MODEL_COST,)))
+    assert isinstance(answer, AnswerCall)
+    assert answer.costs[0].ttft_s == pytest.approx(0.6, rel=0.05)
+    a.step(30.0, call(501, worker="another"))
+    assert a.step(30.0, BatchPredicted(202, (MODEL_COST,))) == [AnswerCall(501, (MODEL_COST,))]
+
+
+def test_a_long_delay_between_prediction_and_measurement_does_not_make_it_swing() -> None:
+    """Four hundred requests are under way at any time; each was corrected by what was known when it came."""
+    a = agent()
+    factors = []
+    for n in range(1, 3001):
+        a.step(n * 0.01, call(n))
+        a.step(n * 0.01, BatchPredicted(n, (MODEL_COST,)))
+        if n > 400:
+            a.step(n * 0.01, finished(f"r{n - 400}-0", prefill_s=0.6, tpot_s=0.04))
+            factors.append(a.scale("w")[0])
+    assert max(factors) <= 3.2
+    assert min(factors[50:]) >= 2.8
+
+
+@pytest.mark.parametrize("changes", [{"outcome": Outcome.CANCELLED}, {"request_id": "nobody"}])
+def test_what_did_not_finish_or_is_unknown_teaches_nothing(changes: dict[str, Any]) -> None:
+    a = agent()
+    a.step(0.0, call(1))
+    a.step(0.0, BatchPredicted(1, (MODEL_COST,)))
+    a.step(0.1, finished("r1-0", 5.0, 5.0, **changes))
+    assert a.scale("w") == (1.0, 1.0)
+
+
+def test_memory_is_bounded() -> None:
+    a = agent(max_followed=10, max_workers=3)
+    for n in range(1, 101):
+        a.step(n * 1.0, call(n, worker=f"w{n}"))
+        a.step(n * 1.0, BatchPredicted(n, (MODEL_COST,)))
+        if n % 2:
+            a.step(n * 1.0, finished(f"r{n}-0", 0.6, 0.02))
+    assert (len(a._followed), len(a._scales)) == (10, 3)
