@@ -93,7 +93,7 @@ def hmas(upstream: str, relay_cpus: set[int], other_cpus: set[int], directory: P
     made = subprocess.run(
         [hmas_bin, "keys", "make", "bench", "--file", str(tenants)], capture_output=True, text=True, check=True
     )
-    (key,) = [word for word in made.stdout.split() if word.startswith("hmas-")]
+    key = made.stdout.strip()
     port = free_port()
     argv = [hmas_bin, "up", "--port", str(port), "--engine", upstream, "--model", MODEL, "--tenants", str(tenants)]
     with process([*argv, "--data-dir", str(directory)], port, other_cpus) as supervisor:

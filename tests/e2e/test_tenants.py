@@ -13,12 +13,12 @@ pytestmark = pytest.mark.e2e
 BODY = {"model": "emulated", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}
 
 
-def make_key(hmas: str, tenant: str, file: Path) -> str:
-    done = subprocess.run(
-        [hmas, "keys", "make", tenant, "--file", str(file)], capture_output=True, text=True, check=True
-    )
-    (key,) = [w for w in done.stdout.split() if w.startswith("hmas-")]
-    return key
+def make_key(hmas: str, tenant: str, file: Path) -> tuple[str, str]:
+    """The key and its id."""
+    argv = [hmas, "keys", "make", tenant, "--file", str(file)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    key_id = done.stderr.split("key ", 1)[1].split()[0]
+    return done.stdout.strip(), key_id
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, start_mesh: Any) -> Iterat
     directory = tmp_path_factory.mktemp("guarded")
     file = directory / "tenants.yaml"
     file.write_text("tenants:\n  chat:\n    weight: 2\n  slow:\n    requests_per_min: 2\n")
-    keys = {tenant: make_key(HMAS, tenant, file) for tenant in ("chat", "slow")}
+    keys = {tenant: make_key(HMAS, tenant, file)[0] for tenant in ("chat", "slow")}
     assert keys["chat"] not in file.read_text()
     with start_mesh(directory / "mesh", "--tenants", str(file), "--emulated", "1") as running:
         yield running, keys, file
@@ -62,14 +62,14 @@ def test_keys_are_revoked_and_a_wrong_file_is_ignored_while_running(guarded: Any
     from tests.conftest import HMAS
 
     mesh, keys, file = guarded
-    fresh = make_key(HMAS, "chat", file)
+    fresh, fresh_id = make_key(HMAS, "chat", file)
     wait_for(lambda: post(mesh, fresh).status_code == 200)
     good = file.read_text()
     file.write_text("tenants: [this is wrong")
     time.sleep(2.5)
     assert post(mesh, fresh).status_code == 200
     file.write_text(good)
-    subprocess.run([HMAS, "keys", "revoke", fresh, "--file", str(file)], check=True, capture_output=True)
+    subprocess.run([HMAS, "keys", "revoke", fresh_id, "--file", str(file)], check=True, capture_output=True)
     wait_for(lambda: post(mesh, fresh).status_code == 401)
     assert post(mesh, keys["chat"]).status_code == 200
 
