@@ -24,9 +24,12 @@ class Delays:
 
 @dataclass(frozen=True, slots=True)
 class Cadences:
-    """Periods of the live shells' timers, seconds."""
+    """Periods of the live shells' timers, seconds. `progress_s` is longer than the live worker's, which counts tokens
+    at every cycle: it costs a third of a run otherwise, and no decision reads it faster than the fence's bounds grow.
+    """
 
     worker_cycle_s: float = 0.1
+    progress_s: float = 0.5
     heartbeat_s: float = 1.0
     scrape_s: float = 0.5
     gateway_tick_s: float = 0.1

@@ -78,6 +78,7 @@ class WorkerShell:
             self.step(EngineWentUp(info))
         cadences = self._mesh.setup.cadences
         self.step(HeartbeatDue())
+        self._mesh.every(cadences.progress_s, self._progress)
         self._mesh.every(cadences.worker_cycle_s, self._cycle)
         self._mesh.every(cadences.heartbeat_s, self._heartbeat)
         self._mesh.every(cadences.scrape_s, self._scrape)
@@ -88,17 +89,15 @@ class WorkerShell:
     # --- timers
 
     def _cycle(self) -> None:
+        self.step(CycleTicked())
+
+    def _progress(self) -> None:
+        placed, progress = self._placed, []
         for engine in self.engines.values():
             engine.catch_up()
-        progress = tuple(
-            (request_id, tokens)
-            for engine in self.engines.values()
-            for request_id in engine.core.running
-            if request_id in self._placed and (tokens := engine.core.generated(request_id))
-        )
+            progress += [item for item in engine.core.progress() if item[0] in placed]
         if progress:
-            self.step(ProgressSampled(progress))
-        self.step(CycleTicked())
+            self.step(ProgressSampled(tuple(progress)))
 
     def _heartbeat(self) -> None:
         self.step(HeartbeatDue())

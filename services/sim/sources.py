@@ -1,7 +1,6 @@
 """Workloads by name: arrivals and lengths from `loadgen`, tasks and SLOs of H-MAS App. E.5, tenants."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,7 @@ from services.sim.workload import OfferedRequest, Workload
 MODEL = "model"
 MAX_TOKENS_STEP = 1024
 PREFIX_BLOCK_TOKENS = 16
-TENANTS: Mapping[str, float] = {"alpha": 4.0, "beta": 3.0, "gamma": 2.0, "delta": 1.0}
+TENANTS = (("alpha", 4.0), ("beta", 3.0), ("gamma", 2.0), ("delta", 1.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ class WorkloadSpec:
     by_time: bool = False
     stated: bool = False
     prompts: str = ""
-    tenants: Mapping[str, float] = field(default_factory=lambda: dict(TENANTS))
+    tenants: tuple[tuple[str, float], ...] = TENANTS  # name and share of the requests; empty keeps the trace's own
 
     @property
     def name(self) -> str:
@@ -56,7 +55,7 @@ def build(spec: WorkloadSpec, rate_rps: float, seed: int) -> Workload:
     """The workload at a mean rate. ValueError for an unknown kind; TraceError for a bad file."""
     trace = annotate(_trace(spec, rate_rps, seed), seed)
     if spec.tenants:
-        trace = assign_tenants(trace, spec.tenants, seed)
+        trace = assign_tenants(trace, dict(spec.tenants), seed)
     longest = max(row.output_tokens for row in trace.rows)
     max_tokens = -(-longest // MAX_TOKENS_STEP) * MAX_TOKENS_STEP
     builder = None

@@ -1,0 +1,107 @@
+"""The smallest pieces of the experiments, each computed once: a lambda*, a bound, a run. Stored by what they depend on."""
+
+import json
+import os
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Literal
+
+import services
+from services.engine.profile import builtin_profile
+from services.sim.analysis import analyse
+from services.sim.bound import upper_bound
+from services.sim.capacity import find_capacity
+from services.sim.effect_log import EffectLog
+from services.sim.sources import WorkloadSpec, build
+from services.sim.systems import needs_prompts, run_system
+
+Kind = Literal["capacity", "bound", "run"]
+GUESS_RPS = 8.0
+SOURCES = ("contracts", "engine", "gateway", "meta", "perception", "qos", "sim", "statera", "worker")
+REPORTING = ("report", "cli.py", "execute.py", "experiment.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """`load` in lambda*, or requests per second where `absolute`; `seed` and `system` are empty where they play no
+    part."""
+
+    kind: Kind
+    profile: str
+    engines: int
+    workload: WorkloadSpec
+    load: float = 0.0
+    absolute: bool = False
+    seed: int = 0
+    system: str = ""
+    workers: int = 1
+
+    @property
+    def capacity(self) -> "Cell":
+        """The lambda* it is measured in."""
+        spec = replace(self.workload, prompts="")
+        return Cell("capacity", self.profile, self.engines, spec)
+
+    @property
+    def bound(self) -> "Cell":
+        """The limit of the same workload."""
+        spec = replace(self.workload, prompts="")
+        return replace(self, kind="bound", workload=spec, system="", workers=1)
+
+    def key(self) -> str:
+        return sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:24]
+
+
+def source_digest() -> str:
+    """Of the code that a cell's figures depend on, reporting apart: results of other code are never mixed in."""
+    root = Path(services.__file__).parent
+    digest = sha256()
+    folders = [root / name for name in SOURCES] + [root.parent / "loadgen" / n for n in ("traces", "workloads")]
+    for path in sorted(p for folder in folders for p in folder.rglob("*") if p.suffix in (".py", ".yaml", ".json")):
+        relative = path.relative_to(root.parent)
+        if relative.parts[:2] == ("services", "sim") and relative.parts[2] in REPORTING:
+            continue
+        digest.update(str(relative).encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+class CellStore:
+    """One JSON file a cell under `folder/<digest of the code>`; written whole or not at all."""
+
+    def __init__(self, folder: Path, digest: str) -> None:
+        self._folder = folder / digest
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+    def get(self, cell: Cell) -> dict[str, Any] | None:
+        path = self._folder / f"{cell.key()}.json"
+        if not path.exists():
+            return None
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return found
+
+    def put(self, cell: Cell, result: dict[str, Any]) -> None:
+        path = self._folder / f"{cell.key()}.json"
+        part = path.with_suffix(f".{os.getpid()}.part")
+        part.write_text(json.dumps({"cell": asdict(cell), **result}), encoding="utf-8")
+        part.replace(path)
+
+
+def compute(cell: Cell, rate_rps: float = 0.0, *, hashed: bool = False) -> dict[str, Any]:
+    """The cell's figures as plain data; `rate_rps` is the offered rate of a bound or a run."""
+    started = perf_counter()
+    profile = builtin_profile(cell.profile)
+    if cell.kind == "capacity":
+        found = find_capacity(lambda r, s: build(cell.workload, r, s), profile, cell.engines, GUESS_RPS)
+        return asdict(found) | {"wall_s": perf_counter() - started}
+    spec = cell.workload if needs_prompts(cell.system) else replace(cell.workload, prompts="")
+    workload = build(spec, rate_rps, cell.seed).fitting(profile)
+    if cell.kind == "bound":
+        limit = upper_bound(workload, profile, cell.engines)
+        result = {"requests": limit.requests, "offered": limit.offered, "goodput_rate": limit.goodput_rate}
+        return result | {"note": workload.note, "wall_s": perf_counter() - started}
+    log = EffectLog() if hashed else None
+    run = run_system(cell.system, workload, profile, cell.engines, cell.seed, log, cell.workers)
+    extra = {"rate_rps": rate_rps, "hash": log.digest() if log else ""}
+    return analyse(workload, run) | extra | {"wall_s": perf_counter() - started}

@@ -1,0 +1,146 @@
+"""`hmas sim`: one run, all experiments, lambda*."""
+
+import os
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from services.engine.profile import builtin_profile
+from services.sim.bound import upper_bound
+from services.sim.capacity import find_capacity
+from services.sim.cells import GUESS_RPS, Cell, CellStore, compute, source_digest
+from services.sim.effect_log import EffectLog
+from services.sim.execute import execute
+from services.sim.experiment import Experiment, ExperimentError, load_experiment
+from services.sim.result import RunResult
+from services.sim.sources import WorkloadSpec, build
+from services.sim.systems import needs_prompts, run_system
+
+app = typer.Typer(
+    help="The mesh in virtual time: baselines, limits, the paper's experiments.", no_args_is_help=True
+)
+console = Console()
+
+Data = Annotated[
+    Path | None, typer.Option(help="Folder with traces/ and prompts/.", envvar="HMAS_DATA", file_okay=False)
+]
+COLUMNS = ("system", "ok/offered", "of bound", "TTFT ok", "TPOT ok", "goodput/s", "ESG/s", "TTFT p95 s", "preempted")
+
+
+def _load(path: Path) -> Experiment:
+    try:
+        return load_experiment(path)
+    except ExperimentError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+@app.command()
+def run(
+    file: Annotated[Path, typer.Argument(help="An experiment file.", exists=True, dir_okay=False)],
+    seed: Annotated[int, typer.Option(help="Of workload, predictions and policies.")] = 1,
+    print_hash: Annotated[bool, typer.Option("--print-hash", help="End with the SHA-256 of all effects.")] = False,
+    trace: Annotated[Path | None, typer.Option(help="Offer this trace instead of the file's workloads.")] = None,
+    data: Data = None,
+) -> None:
+    """Runs an experiment's systems for one seed and prints their scores."""
+    experiment = _load(file)
+    if trace is not None:
+        duration_s = experiment.workloads[0].duration_s
+        spec = WorkloadSpec("trace", duration_s, str(trace), tenants=experiment.workloads[0].tenants)
+        experiment = replace(experiment, workloads=(spec,))
+    experiment = experiment.within(data) if trace is None else experiment
+    hashes = sha256()
+    for workload in experiment.workloads:
+        for rate, title in _rates(experiment, workload):
+            for digest in _run_one(experiment, workload, rate, title, seed, print_hash):
+                hashes.update(digest.encode())
+    if print_hash:
+        typer.echo(hashes.hexdigest())
+
+
+def _rates(experiment: Experiment, spec: WorkloadSpec) -> list[tuple[float, str]]:
+    if experiment.rate_rps is not None:
+        return [(experiment.rate_rps, f"{experiment.rate_rps:g} requests/s")]
+    capacity = compute(Cell("capacity", experiment.profile, experiment.engines, replace(spec, prompts="")))["rate_rps"]
+    return [(load * capacity, f"{load:g} λ* = {load * capacity:.2f} requests/s") for load in experiment.loads]
+
+
+def _run_one(
+    experiment: Experiment, spec: WorkloadSpec, rate: float, title: str, seed: int, hashed: bool
+) -> list[str]:
+    profile = builtin_profile(experiment.profile)
+    workload = build(spec, rate, seed).fitting(profile)
+    limit = upper_bound(workload, profile, experiment.engines)
+    table = Table(*COLUMNS, title=f"{spec.name}, {title}, {len(workload.requests)} requests, seed {seed}")
+    digests = []
+    for system in experiment.systems:
+        if needs_prompts(system) and not spec.prompts:
+            continue
+        log = EffectLog() if hashed else None
+        result = run_system(system, workload, profile, experiment.engines, seed, log, experiment.workers)
+        table.add_row(*_row(result, limit.goodput_rate))
+        if log is not None:
+            digests.append(log.digest())
+    console.print(table)
+    return digests
+
+
+def _row(result: RunResult, limit: float) -> list[str]:
+    s = result.score
+    share = s.goodput_rate / limit if limit else 0.0
+    return [
+        result.system, f"{s.goodput_rate:.3f}", f"{share:.3f}", f"{s.ttft_compliance:.3f}", f"{s.tpot_compliance:.3f}",
+        f"{s.goodput:.2f}", f"{s.esg_rate:.0f}", f"{s.ttft_p95_s:.2f}", str(result.run.preemptions),
+    ]  # fmt: skip
+
+
+@app.command()
+def capacity(
+    file: Annotated[Path, typer.Argument(help="An experiment file.", exists=True, dir_okay=False)],
+    data: Data = None,
+) -> None:
+    """Prints λ* of every workload of a file."""
+    experiment = _load(file).within(data)
+    for spec in experiment.workloads:
+        profile = builtin_profile(experiment.profile)
+        found = find_capacity(lambda r, s, w=spec: build(w, r, s), profile, experiment.engines, GUESS_RPS)  # type: ignore[misc]
+        typer.echo(f"{spec.name}: λ* = {found.rate_rps:.2f} requests/s (FCFS keeps {found.goodput_rate:.3f})")
+
+
+@app.command()
+def experiments(
+    folder: Annotated[Path, typer.Option(help="Where the experiment files are.", file_okay=False)] = Path("experiments"),
+    out: Annotated[Path, typer.Option(help="Where the pages go.", file_okay=False)] = Path("docs/results"),
+    quick: Annotated[bool, typer.Option("--quick", help="One seed, 300 s slices.")] = False,
+    only: Annotated[list[str] | None, typer.Option(help="Names of experiments; all by default.")] = None,
+    processes: Annotated[int, typer.Option(min=1, help="How many runs at once.")] = os.cpu_count() or 1,
+    cells: Annotated[Path, typer.Option(help="Finished runs are kept here and taken up again.")] = Path(".hmas-sim"),
+    data: Data = None,
+    pages_only: Annotated[bool, typer.Option("--pages-only", help="Write pages from what is there.")] = False,
+) -> None:
+    """Runs every experiment and writes its page. A run that was stopped goes on where it was."""
+    from services.sim.report.pages import write_pages
+
+    files = sorted(p for p in folder.glob("*.yaml") if p.stem != "smoke")
+    chosen = [_load(p) for p in files if not only or p.stem in only]
+    chosen = [e.quick() if quick else e for e in chosen]
+    chosen = [e.within(data) for e in chosen]
+    if not chosen:
+        raise typer.BadParameter(f"no experiment files in {folder}")
+    store = CellStore(cells, source_digest())
+    if not pages_only:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=console) as progress:
+            task = progress.add_task("cells", total=None)
+            execute(chosen, store, processes, lambda done, total, text: progress.update(
+                task, completed=done, total=total, description=text
+            ))  # fmt: skip
+    written = write_pages(chosen, store, out, quick=quick, data=data)
+    for path in written:
+        typer.echo(f"wrote {path}")

@@ -1,0 +1,69 @@
+"""Everything that can be compared, by name, and one way to run it."""
+
+from dataclasses import replace
+from math import inf
+
+from services.contracts.control import TopologyName
+from services.engine.profile import EngineProfile
+from services.meta.config import MetaConfig, RulesConfig
+from services.sim.baselines.fleet import Fleet
+from services.sim.baselines.systems import BASELINES, FleetSetting
+from services.sim.effect_log import EffectLog
+from services.sim.mesh import MeshSim
+from services.sim.result import RunResult
+from services.sim.setup import MeshSetup
+from services.sim.workload import Workload
+
+HMAS = "hmas"
+FIXED_PREFIX = "fixed-"
+
+# The rows of H-MAS Table 2, each a switch of the full system.
+ABLATIONS: dict[str, MeshSetup] = {
+    "no-two-lane": MeshSetup(name="no-two-lane", meta_config=MetaConfig(rules=RulesConfig(heavy_cv=inf))),
+    "frozen-statera": MeshSetup(name="frozen-statera", statera=False),
+    "no-meta": MeshSetup(name="no-meta", pin=TopologyName.FCFS),
+    "rules-cognition": MeshSetup(name="rules-cognition", estimator="rules"),
+    "prior-cognition": MeshSetup(name="prior-cognition", estimator="prior"),
+}
+META_SELECTORS = ("rules",)
+MESHES: dict[str, MeshSetup] = {
+    HMAS: MeshSetup(),
+    "hmas-perfect": MeshSetup(name="hmas-perfect", estimator="perfect"),
+    **ABLATIONS,
+    **{f"meta-{s}": MeshSetup(name=f"meta-{s}", meta_config=MetaConfig(selector=s)) for s in META_SELECTORS},
+    **{f"{FIXED_PREFIX}{t.value}": MeshSetup(name=f"{FIXED_PREFIX}{t.value}", pin=t) for t in TopologyName},
+}
+
+
+def system_names() -> tuple[str, ...]:
+    return (*BASELINES, *MESHES)
+
+
+def needs_prompts(system: str) -> bool:
+    """Whether its cognition reads text."""
+    return system in MESHES and MESHES[system].estimator == "rules"
+
+
+def run_system(
+    system: str,
+    workload: Workload,
+    profile: EngineProfile,
+    engines: int,
+    seed: int,
+    log: EffectLog | None = None,
+    workers: int = 1,
+) -> RunResult:
+    """One run. ValueError lists the systems there are."""
+    if system in MESHES:
+        setup = replace(MESHES[system], workers=workers)
+        return MeshSim(setup, profile, engines, workload, seed, log=log).run()
+    if system not in BASELINES:
+        raise ValueError(f"no system {system!r}; there are: {', '.join(system_names())}")
+    baseline = BASELINES[system]
+    max_tokens = max((r.request.max_tokens or r.output_tokens for r in workload.requests), default=1)
+    cores = [baseline.core(profile, FleetSetting(max_tokens, seed * 1000 + i)) for i in range(engines)]
+    result = Fleet(baseline, cores, workload).run()
+    if log is not None:
+        for settlement in result.settlements:
+            log.add(settlement.offered_s, system, settlement)
+    return result
