@@ -23,7 +23,7 @@ from services.contracts.governance import (
 )
 from services.contracts.views import VLong, VShort
 from services.meta.config import MetaConfig
-from services.meta.pool import Ask, PoolState, new_pool
+from services.meta.pool import PIN, Ask, PoolState, new_pool
 from services.meta.selectors import llm
 from services.meta.selectors.selector import Choice
 from services.meta.selectors.table import ASKED, SELECTORS, selector_names
@@ -200,7 +200,7 @@ class MetaAgent:
             return []
         kind = "pinned" if pool.pin is not None else "unpinned"
         topology = pool.in_force().topology
-        audit = self._audit(pool, kind, topology, f"by {pin.by or 'an operator'}", "pin", pool.long)
+        audit = self._audit(pool, kind, topology, f"by {pin.by or 'an operator'}", PIN, pool.long)
         return [*audit, *self._publish_due(now_s, pool)]
 
     def _resume(self, now_s: float, decision: TopologyDecision) -> None:
@@ -208,7 +208,7 @@ class MetaAgent:
         pool = self._pool(now_s, decision.pool)
         if self._epoch is None or (pool.untouched and decision.epoch < self._epoch):
             pool.resume(now_s, decision)
-            pool.untouched = False
+            pool.untouched = decision.selector == PIN
 
     # --- publication --------------------------------------------------------------------------------------------
 

@@ -17,6 +17,8 @@ from services.meta.selectors.rules import RulesSelector
 from services.meta.selectors.selector import Choice, Selector
 from services.meta.selectors.table import SELECTORS
 
+PIN = "pin"
+
 
 @dataclass(frozen=True, slots=True)
 class Ask:
@@ -68,14 +70,16 @@ class PoolState:
         """Precedence: pin, bypass, choice."""
         if self.pin is not None and self.pin.topology is not None:
             by = f"pinned by {self.pin.by or 'an operator'}"
-            return InForce(self.pin.topology, self.pin.hints, False, by, "pin")
+            return InForce(self.pin.topology, self.pin.hints, False, by, PIN)
         if self.bypass.active:
             return InForce(SAFE_TOPOLOGY, Hints(), True, self.bypass_reason, "bypass")
         c = self.choice
         return InForce(c.topology, c.hints, False, c.reason, self.chosen_by)
 
     def resume(self, now_s: float, decision: TopologyDecision) -> None:
-        """Goes on from a predecessor's last decision."""
+        """Goes on from a predecessor's last decision; a pin is read where pins are kept."""
+        if decision.selector == PIN:
+            return
         if decision.bypass:
             self.bypass.enter(now_s)
             self.bypass_reason = decision.reason

@@ -110,11 +110,12 @@ def _choice(value: Any) -> Choice:
         raise _InvalidAnswer("reason is not a string")
     if not isinstance(bypass, bool):
         raise _InvalidAnswer("bypass is not a boolean")
-    hints = _object(fields["hints"], "hints", {"lane_gate_s", "fast_weight", "quantum_tokens"})
+    # An endpoint without strict mode may leave a hint out: that is its null.
+    hints = _object(fields["hints"], "hints", {"lane_gate_s", "fast_weight", "quantum_tokens"}, optional=True)
     default = Hints()
-    gate = _number(hints["lane_gate_s"], "lane_gate_s", *_GATE_S)
-    weight = _number(hints["fast_weight"], "fast_weight", *_WEIGHT)
-    quantum = _number(hints["quantum_tokens"], "quantum_tokens", *_QUANTUM)
+    gate = _number(hints.get("lane_gate_s"), "lane_gate_s", *_GATE_S)
+    weight = _number(hints.get("fast_weight"), "fast_weight", *_WEIGHT)
+    quantum = _number(hints.get("quantum_tokens"), "quantum_tokens", *_QUANTUM)
     if quantum is not None and not quantum.is_integer():
         raise _InvalidAnswer("quantum_tokens is not an integer")
     chosen = Hints(
@@ -125,11 +126,13 @@ def _choice(value: Any) -> Choice:
     return Choice(TopologyName(topology), chosen, reason[:MAX_REASON_CHARS], bypass)
 
 
-def _object(value: Any, name: str, keys: set[str]) -> dict[str, Any]:
+def _object(value: Any, name: str, keys: set[str], *, optional: bool = False) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _InvalidAnswer(f"{name} is not an object")
-    if set(value) != keys:
-        raise _InvalidAnswer(f"{name} must have exactly the fields {', '.join(sorted(keys))}")
+    if not set(value) <= keys or (not optional and set(value) != keys):
+        raise _InvalidAnswer(
+            f"{name} must have {'only' if optional else 'exactly'} the fields {', '.join(sorted(keys))}"
+        )
     return value
 
 

@@ -325,3 +325,11 @@ def test_the_selector_may_ask_for_bypass_and_the_guard_clears_it() -> None:
 def test_an_unknown_selector_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"unknown selector 'oracle': one of rules, llm"):
         MetaAgent(MetaConfig(selector="oracle"))
+
+
+def test_a_predecessor_s_pin_is_not_taken_for_its_choice() -> None:
+    drive = Drive()
+    choice = TopologyDecision("m", LANES, Hints(), False, 3, 76, 15.0, "long work", "rules")
+    pinned = replace(choice, topology=EDF, seq=77, selector="pin")
+    drive.at(0.0, WorkerSeen(HEARTBEAT), LastDecisionRead(choice), LastDecisionRead(pinned), EpochGranted(4))
+    assert topologies(drive.at(0.25, TimerTicked())) == [(LANES, False)]

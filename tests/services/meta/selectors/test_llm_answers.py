@@ -36,6 +36,10 @@ def test_a_good_answer() -> None:
     assert parse_answer(answer()) == Choice(TopologyName.EDF, Hints(2.5, 0.7, 512), "deadline misses", False)
 
 
+def test_hints_left_out_are_null() -> None:
+    assert parse_answer(answer(hints={})) == Choice(TopologyName.EDF, Hints(), "deadline misses", False)
+
+
 GARBAGE = {
     "nothing": "",
     "prose": "I would pick EDF here.",

@@ -1,0 +1,99 @@
+"""Shell: `python -m services.meta`."""
+
+from typing import assert_never
+
+import structlog
+
+from services.contracts.control import Pin, TopologyDecision
+from services.contracts.governance import (
+    AskSelector,
+    LastDecisionRead,
+    LongViewReceived,
+    MetaEffect,
+    MetaEvent,
+    PinChanged,
+    PublishAudit,
+    PublishTopology,
+    ShortViewReceived,
+)
+from services.contracts.registry import WorkerHeartbeat
+from services.contracts.views import VLong, VShort
+from services.meta.agent import MetaAgent
+from services.meta.server import SERVICE, DecisionMetrics, LlmClient, MetaServer, PoolIntroduction
+from services.meta.settings import MetaSettings
+from services.runtime.agent_service import AgentService
+from services.runtime.lifecycle import Stop, run_service
+from services.runtime.rpc import RpcServer
+from services.wire import subjects
+from services.wire.v1 import observe_pb2_grpc
+
+log = structlog.get_logger()
+
+
+def _subscribe(service: AgentService[MetaEvent, MetaEffect]) -> None:
+    bus, post = service.bus, service.post
+    introduction = PoolIntroduction(service.bucket, post)
+    bus.subscribe(subjects.ALL_SHORT, VShort, lambda v: post(ShortViewReceived(v)))
+    bus.subscribe(subjects.ALL_LONG, VLong, lambda v: post(LongViewReceived(v)))
+    bus.subscribe(subjects.ALL_PINS, Pin, lambda p: post(PinChanged(p)))
+    # A copy that stands by follows what the writer decides.
+    bus.subscribe(subjects.ALL_TOPOLOGIES, TopologyDecision, lambda d: post(LastDecisionRead(d)))
+    bus.subscribe(subjects.ALL_WORKERS, WorkerHeartbeat, introduction.hear)
+    bus.on_connected(introduction.connected)
+
+
+async def serve(settings: MetaSettings, instance: str, stop: Stop) -> None:
+    """Serves until `stop`."""
+    agent, metrics, rpc = MetaAgent(settings.meta_config()), DecisionMetrics(), RpcServer()
+    server = MetaServer(agent)
+    observe_pb2_grpc.add_MetaServicer_to_server(server, rpc.server)  # type: ignore[no-untyped-call]
+
+    def execute(effect: MetaEffect) -> None:
+        match effect:
+            case PublishTopology(decision):
+                service.bus.publish(subjects.control_topology(decision.pool), decision)
+                service.keeper.keep(subjects.topology_key(decision.pool), decision)
+                metrics.show(decision)
+            case PublishAudit(record):
+                service.bus.publish(subjects.AUDIT, record)
+                server.record(record)
+                metrics.count(record)
+                log.info(
+                    "topology_decision",
+                    kind=record.kind,
+                    pool=record.pool,
+                    decision=record.decision,
+                    reason=record.reason,
+                    selector=record.selector,
+                )
+            case AskSelector():
+                if llm is not None:
+                    llm.ask(effect)
+            case _:
+                assert_never(effect)
+
+    service: AgentService[MetaEvent, MetaEffect] = AgentService("meta", instance, settings, agent, execute)
+    llm: LlmClient | None = None
+    if settings.chosen_selector == "llm":
+        llm = LlmClient(settings.llm_url, settings.llm_model, settings.llm_api_key(), service.post)
+    log.info("selector", selector=settings.chosen_selector, llm=settings.llm_url or "no endpoint set: the rules decide")
+    _subscribe(service)
+
+    async def start() -> None:
+        await rpc.start(settings.grpc_host, settings.grpc_port, [SERVICE])
+
+    async def finish() -> None:
+        if llm is not None:
+            await llm.close()
+        await rpc.stop(0.5)
+
+    await service.run(stop, start=start, finish=finish)
+
+
+def main() -> None:
+    settings = MetaSettings()  # from the environment
+    run_service("meta", settings, lambda instance, stop: serve(settings, instance, stop))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""Shell: `python -m services.qos`."""
+
+from typing import assert_never
+
+from services.contracts.governance import (
+    GatewayReported,
+    PublishLong,
+    PublishShort,
+    QosEffect,
+    QosEvent,
+    WorkerReported,
+    WorkerSeen,
+)
+from services.contracts.registry import WorkerHeartbeat
+from services.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
+from services.qos.agent import QosAgent
+from services.qos.server import SERVICE, QosServer, ViewMetrics
+from services.qos.settings import QosSettings
+from services.runtime.agent_service import AgentService
+from services.runtime.lifecycle import Stop, run_service
+from services.runtime.rpc import RpcServer
+from services.wire import subjects
+from services.wire.v1 import observe_pb2_grpc
+
+
+async def serve(settings: QosSettings, instance: str, stop: Stop) -> None:
+    """Serves until `stop`."""
+    agent, metrics, rpc = QosAgent(settings.qos_config()), ViewMetrics(), RpcServer()
+    observe_pb2_grpc.add_QosServicer_to_server(QosServer(agent), rpc.server)  # type: ignore[no-untyped-call]
+
+    def execute(effect: QosEffect) -> None:
+        match effect:
+            case PublishShort(view):
+                service.bus.publish(subjects.qos_short(view.pool), view)
+                metrics.show(view)
+            case PublishLong(view):
+                service.bus.publish(subjects.qos_long(view.pool), view)
+            case _:
+                assert_never(effect)
+
+    service: AgentService[QosEvent, QosEffect] = AgentService("qos", instance, settings, agent, execute)
+    bus, post = service.bus, service.post
+    bus.subscribe(subjects.ALL_WORKER_TELEMETRY, WorkerTelemetry, lambda t: post(WorkerReported(t)))
+    bus.subscribe(subjects.ALL_GATEWAY_TELEMETRY, GatewayTelemetry, lambda t: post(GatewayReported(t)))
+    bus.subscribe(subjects.ALL_WORKERS, WorkerHeartbeat, lambda h: post(WorkerSeen(h)))
+
+    async def start() -> None:
+        await rpc.start(settings.grpc_host, settings.grpc_port, [SERVICE])
+
+    await service.run(stop, start=start, finish=lambda: rpc.stop(0.5))
+
+
+def main() -> None:
+    settings = QosSettings()  # from the environment
+    run_service("qos", settings, lambda instance, stop: serve(settings, instance, stop))
+
+
+if __name__ == "__main__":
+    main()

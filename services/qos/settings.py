@@ -1,0 +1,27 @@
+"""Settings of the QoS agent, read once at its start."""
+
+from pydantic import Field
+
+from services.qos.config import QosConfig
+from services.runtime.settings import RuntimeSettings
+
+
+class QosSettings(RuntimeSettings):
+    """Windows and cadences of the views."""
+
+    grpc_host: str = Field("127.0.0.1", description="Address of the Qos service")
+    grpc_port: int = Field(0, ge=0, le=65535, description="Port of the Qos service; 0 picks a free one")
+    short_window_s: float = Field(5.0, gt=0, description="Window of V_short, seconds")
+    short_every_s: float = Field(0.25, ge=0.05, description="Between two V_short of a pool, seconds")
+    long_window_s: float = Field(120.0, gt=0, description="Window of V_long, seconds")
+    long_every_s: float = Field(5.0, ge=0.25, description="Between two V_long of a pool, seconds")
+    max_names: int = Field(32, gt=0, description="Tenants and task types named in a view; the rest are 'other'")
+
+    def qos_config(self) -> QosConfig:
+        return QosConfig(
+            short_window_s=self.short_window_s,
+            short_every_s=self.short_every_s,
+            long_window_s=self.long_window_s,
+            long_every_s=self.long_every_s,
+            max_names=self.max_names,
+        )

@@ -1,0 +1,63 @@
+"""Shell: `python -m services.statera`."""
+
+from typing import assert_never
+
+import structlog
+
+from services.contracts.control import TopologyDecision
+from services.contracts.governance import (
+    DecisionSeen,
+    PublishAudit,
+    PublishTuple,
+    ShortViewReceived,
+    StateraEffect,
+    StateraEvent,
+    WorkerReported,
+)
+from services.contracts.registry import WorkerHeartbeat
+from services.contracts.telemetry import WorkerTelemetry
+from services.contracts.views import VShort
+from services.runtime.agent_service import AgentService
+from services.runtime.lifecycle import Stop, run_service
+from services.statera.agent import StateraAgent
+from services.statera.server import TupleMetrics, WorkerIntroduction
+from services.statera.settings import StateraSettings
+from services.wire import subjects
+
+log = structlog.get_logger()
+
+
+async def serve(settings: StateraSettings, instance: str, stop: Stop) -> None:
+    """Serves until `stop`."""
+    metrics = TupleMetrics()
+
+    def execute(effect: StateraEffect) -> None:
+        match effect:
+            case PublishTuple(control):
+                service.bus.publish(subjects.control_tuple(control.worker), control)
+                service.keeper.keep(subjects.tuple_key(control.worker), control)
+                metrics.show(control)
+            case PublishAudit(record):
+                service.bus.publish(subjects.AUDIT, record)
+                log.info("tuple_moved", pool=record.pool, decision=record.decision, reason=record.reason)
+            case _:
+                assert_never(effect)
+
+    agent = StateraAgent(settings.statera_config())
+    service: AgentService[StateraEvent, StateraEffect] = AgentService("statera", instance, settings, agent, execute)
+    bus, post = service.bus, service.post
+    introduction = WorkerIntroduction(service.bucket, post)
+    bus.subscribe(subjects.ALL_WORKER_TELEMETRY, WorkerTelemetry, lambda t: post(WorkerReported(t)))
+    bus.subscribe(subjects.ALL_SHORT, VShort, lambda v: post(ShortViewReceived(v)))
+    bus.subscribe(subjects.ALL_TOPOLOGIES, TopologyDecision, lambda d: post(DecisionSeen(d)))
+    bus.subscribe(subjects.ALL_WORKERS, WorkerHeartbeat, introduction.hear)
+    await service.run(stop)
+
+
+def main() -> None:
+    settings = StateraSettings()  # from the environment
+    run_service("statera", settings, lambda instance, stop: serve(settings, instance, stop))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""Settings of Statera, read once at its start."""
+
+from pydantic import Field
+
+from services.runtime.settings import RuntimeSettings
+from services.statera.config import BandConfig, FenceConfig, SeekerConfig, StateraConfig
+
+_SEEKER = SeekerConfig()
+
+
+class StateraSettings(RuntimeSettings):
+    """Fence, outer loop and band."""
+
+    tuple_valid_for_s: float = Field(5.0, gt=0.5, description="How long a control tuple holds without a new one")
+    fence_epsilon: float = Field(0.1, gt=0, lt=0.5, description="Share of requests that may outgrow their length bound")
+    n_min: int = Field(1, gt=0, description="Lowest N_run of an engine")
+    min_prefill_chunk: int = Field(1, ge=0, description="Room that b_min leaves beside the running decodes, tokens")
+    outer_unconditional: bool = Field(
+        False, description="Move N_run although B_token has room (Algorithm 2 as printed)"
+    )
+    u_high: float = Field(0.95, gt=0.1, le=1.5, description="Upper edge of the utilisation band at the start")
+    band_width: float = Field(0.1, gt=0, lt=1, description="Width of the utilisation band")
+    seek_band: bool = Field(True, description="Look for a better band by extremum seeking")
+
+    def statera_config(self) -> StateraConfig:
+        seeker = SeekerConfig(
+            start=self.u_high,
+            lowest=min(_SEEKER.lowest, self.u_high),
+            highest=max(_SEEKER.highest, self.u_high),
+            width=self.band_width,
+            enabled=self.seek_band,
+        )
+        band = BandConfig(
+            n_min=self.n_min, min_prefill_chunk=self.min_prefill_chunk, unconditional=self.outer_unconditional
+        )
+        return StateraConfig(
+            fence=FenceConfig(epsilon=self.fence_epsilon),
+            band=band,
+            seeker=seeker,
+            valid_for_s=self.tuple_valid_for_s,
+        )
