@@ -1,0 +1,44 @@
+"""Settings of perception, read once at its start."""
+
+from pydantic import Field, field_validator
+
+from services.contracts.request import TagSource
+from services.perception.agent import PerceptionConfig
+from services.perception.backend import Backend
+from services.perception.prior import PriorConfig
+from services.perception.table import BACKENDS
+from services.runtime.settings import RuntimeSettings
+
+
+class PerceptionSettings(RuntimeSettings):
+    """Backend, batches and the prior."""
+
+    grpc_host: str = Field("127.0.0.1", description="Address of the Perception service")
+    grpc_port: int = Field(0, ge=0, le=65535, description="Port of the Perception service; 0 picks a free one")
+    perception_backend: str = Field("rules", description=f"Who tags requests: {', '.join(BACKENDS)}")
+    perception_budget_s: float = Field(
+        0.04, gt=0, description="Longest time an answer may take; then the prior answers"
+    )
+    perception_max_batch: int = Field(32, gt=0, description="Most prompts in one batch of the backend")
+    perception_max_queued: int = Field(1024, gt=0, description="Most prompts waiting for the backend")
+    prior_half_life_s: float = Field(600.0, gt=0, description="Half-life of the historical prior, seconds")
+
+    @field_validator("perception_backend")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value not in BACKENDS:
+            raise ValueError(f"no backend {value!r}; there are: {', '.join(BACKENDS)}")
+        return value
+
+    def backend(self) -> tuple[TagSource, Backend]:
+        source, make = BACKENDS[self.perception_backend]
+        return source, make(self)
+
+    def perception_config(self, version: str, source: TagSource) -> PerceptionConfig:
+        return PerceptionConfig(
+            version=version,
+            source=source,
+            max_batch=self.perception_max_batch,
+            max_queued=self.perception_max_queued,
+            prior=PriorConfig(half_life_s=self.prior_half_life_s),
+        )

@@ -1,0 +1,98 @@
+"""The service over a real gRPC connection."""
+
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+
+from services.contracts.request import Cost
+from services.prediction.agent import PredictionAgent
+from services.prediction.backend import CostModel, CostQuery
+from services.prediction.server import SERVICE, PredictionServer
+from services.prediction.settings import PredictionSettings
+from services.runtime.rpc import RpcServer, open_channel
+from services.wire.v1 import cognition_pb2 as pb
+from services.wire.v1 import cognition_pb2_grpc
+
+REQUEST = pb.PredictRequest(
+    request_id="r",
+    prompt_tokens=1000,
+    output_tokens=100.0,
+    model="m",
+    worker="w",
+    hardware="A100",
+    running=3,
+    task="QA",
+)
+
+
+class StuckModel:
+    """Answers when it is let go."""
+
+    version = "stuck-1"
+
+    def __init__(self) -> None:
+        self.release = threading.Event()
+
+    def predict(self, queries: Sequence[CostQuery]) -> list[Cost]:
+        self.release.wait()
+        return [Cost(1.0, 1.0)] * len(queries)
+
+
+Predict = Callable[..., grpc.aio.UnaryUnaryCall]
+
+
+@asynccontextmanager
+async def serving(model: CostModel | None = None, budget_s: float = 10.0) -> AsyncIterator[Predict]:
+    settings = PredictionSettings()
+    agent = PredictionAgent(settings.prediction_config(), settings.linear_model())
+    server, rpc = PredictionServer(agent, model or settings.model(), budget_s), RpcServer()
+    cognition_pb2_grpc.add_PredictionServicer_to_server(server, rpc.server)  # type: ignore[no-untyped-call]
+    port = await rpc.start("127.0.0.1", 0, [SERVICE])
+    async with open_channel(f"127.0.0.1:{port}") as channel:
+        yield cognition_pb2_grpc.PredictionStub(channel).Predict  # type: ignore[no-untyped-call]
+    await rpc.stop(0.0)
+    await server.close()
+
+
+async def test_costs_in_the_batch_s_order() -> None:
+    longer = pb.PredictRequest()
+    longer.CopyFrom(REQUEST)
+    longer.prompt_tokens = 2000
+    async with serving() as predict:
+        reply = await predict(pb.PredictBatch(requests=[REQUEST, longer]))
+    assert reply.costs[0].ttft_s == pytest.approx(0.095)
+    assert reply.costs[0].tpot_s == pytest.approx(0.016)
+    assert reply.costs[1].ttft_s > reply.costs[0].ttft_s
+
+
+async def test_a_stuck_model_is_answered_by_the_linear_profile_in_time() -> None:
+    model = StuckModel()
+    try:
+        async with serving(model, budget_s=0.02) as predict:
+            reply = await predict(pb.PredictBatch(requests=[REQUEST]), timeout=30.0)
+    finally:
+        model.release.set()
+    assert reply.costs[0].ttft_s == pytest.approx(0.095)
+
+
+async def test_an_unknown_task_type_is_an_invalid_argument() -> None:
+    wrong = pb.PredictRequest()
+    wrong.CopyFrom(REQUEST)
+    wrong.task = "Juggling"
+    async with serving() as predict:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await predict(pb.PredictBatch(requests=[wrong]))
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_settings_name_what_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no cost model 'oracle'; there are: "):
+        PredictionSettings(cost_model="oracle")
+    broken = tmp_path / "profiles.yaml"
+    broken.write_text("- {model: x}\n")
+    with pytest.raises(ValueError, match="row 1: expected exactly the fields"):
+        PredictionSettings(cost_profiles_file=broken).linear_model()
