@@ -1,0 +1,26 @@
+"""`python -m services.gateway`."""
+
+import sys
+
+from pydantic import ValidationError
+
+from services.gateway.service import GatewayService
+from services.gateway.settings import GatewaySettings
+from services.gateway.tenant_file import TenantFileError
+from services.runtime.lifecycle import Stop, run_service
+
+
+async def _main(instance: str, stop: Stop, settings: GatewaySettings) -> None:
+    await GatewayService(instance, settings).run(stop)
+
+
+def main() -> None:
+    try:
+        settings = GatewaySettings()
+        run_service("gateway", settings, lambda instance, stop: _main(instance, stop, settings))
+    except (ValidationError, TenantFileError, OSError) as error:
+        sys.exit(f"gateway: {error}")
+
+
+if __name__ == "__main__":
+    main()

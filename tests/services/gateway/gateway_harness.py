@@ -1,0 +1,193 @@
+"""A gateway's shell on a real uvicorn, with workers that live in the test."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+import uvicorn
+
+from services.contracts.outcome import Outcome
+from services.contracts.registry import WorkerHeartbeat
+from services.contracts.serving import GatewayEffect, GatewayEvent, GatewayTicked, TenantsChanged
+from services.contracts.telemetry import GatewayTelemetry
+from services.gateway.agent import GatewayAgent
+from services.gateway.api import build_api
+from services.gateway.bodies import BodyBounds
+from services.gateway.cognition import Question, WorkerFacts
+from services.gateway.config import GatewayConfig
+from services.gateway.connections import ConnectionBounds, guarded
+from services.gateway.directory import ModelDirectory
+from services.gateway.relay import Relay, RelayConfig
+from services.gateway.server import GatewayServer, ServerConfig
+from services.gateway.tenants import TenantStore
+from services.runtime.host import AgentHost
+from services.runtime.ops import HttpServer
+from services.wire.v1 import execution_pb2 as pb
+from tests.services.gateway.gateway_script import heartbeat
+
+DONE = b"data: [DONE]\n\n"
+PLAIN = b'{"id":"c1","choices":[]}'
+
+
+def event(n: int) -> bytes:
+    return b'data: {"n":%d}\n\n' % n
+
+
+@dataclass
+class FakeWorkers:
+    """The workers' side of the streams. `behave` is called, at the loop's next turn, with each request sent."""
+
+    relay: Relay
+    behave: Callable[["FakeWorkers", str, pb.Submit], None] | None = None
+    submits: list[tuple[str, pb.Submit]] = field(default_factory=list)
+    annotates: list[tuple[str, pb.Annotate]] = field(default_factory=list)
+    cancels: list[tuple[str, str, int]] = field(default_factory=list)
+    recalls: list[tuple[str, str, int]] = field(default_factory=list)
+
+    def ensure(self, heartbeat: WorkerHeartbeat) -> None:
+        pass
+
+    def submit(self, worker: str, message: pb.Submit) -> None:
+        self.submits.append((worker, message))
+        if self.behave is not None:
+            asyncio.get_running_loop().call_soon(self.behave, self, worker, message)
+
+    def annotate(self, worker: str, message: pb.Annotate) -> None:
+        self.annotates.append((worker, message))
+
+    def cancel(self, worker: str, request_id: str, attempt: int) -> None:
+        self.cancels.append((worker, request_id, attempt))
+
+    def recall(self, worker: str, request_id: str, attempt: int) -> None:
+        self.recalls.append((worker, request_id, attempt))
+
+    # --- what a worker says ---
+
+    def tokens(self, worker: str, submit: pb.Submit, data: bytes, tokens: int = 1) -> None:
+        self.relay.on_tokens(
+            worker, pb.Tokens(request_id=submit.request_id, attempt=submit.attempt, data=data, tokens=tokens)
+        )
+
+    def finish(
+        self,
+        worker: str,
+        submit: pb.Submit,
+        data: bytes = b"",
+        outcome: Outcome = Outcome.FINISHED,
+        *,
+        message: str = "",
+        status: int = 200,
+        output_tokens: int = 3,
+        retry_after_s: float | None = None,
+    ) -> None:
+        self.relay.on_finished(
+            worker,
+            pb.Finished(
+                request_id=submit.request_id, attempt=submit.attempt, outcome=outcome, message=message, status=status,
+                data=data, output_tokens=output_tokens, retry_after_s=retry_after_s,
+            ),
+        )  # fmt: skip
+
+
+def answer(workers: FakeWorkers, worker: str, submit: pb.Submit) -> None:
+    """Three tokens, or a plain body."""
+    if not submit.stream:
+        workers.finish(worker, submit, PLAIN)
+        return
+    for n in range(3):
+        workers.tokens(worker, submit, event(n))
+    workers.finish(worker, submit, DONE)
+
+
+def silence(workers: FakeWorkers, worker: str, submit: pb.Submit) -> None:
+    """The request queues for ever."""
+
+
+class Questions:
+    """Takes the place of cognition."""
+
+    def __init__(self) -> None:
+        self.asked: list[Question] = []
+
+    def offer(self, question: Question) -> None:
+        self.asked.append(question)
+
+
+@dataclass
+class Gateway:
+    url: str
+    port: int
+    relay: Relay
+    workers: FakeWorkers
+    questions: Questions
+    published: list[GatewayTelemetry]
+    host: AgentHost[GatewayEvent, GatewayEffect]
+    app: GatewayServer
+
+    def add_worker(self, name: str) -> None:
+        self.relay.on_heartbeat(heartbeat(name))
+        self.relay.on_connected(name, True)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Turns the loop until something is so; fails after five seconds."""
+        async with asyncio.timeout(5):
+            while not condition():
+                await asyncio.sleep(0.005)
+
+
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
+STREAMED = {**CHAT, "stream": True}
+
+
+def body(**fields: object) -> bytes:
+    return orjson.dumps({**CHAT, **fields})
+
+
+@asynccontextmanager
+async def gateway(
+    *,
+    workers: tuple[str, ...] = ("w1",),
+    behave: Callable[[FakeWorkers, str, pb.Submit], None] | None = answer,
+    agent: GatewayConfig | None = None,
+    server: ServerConfig | None = None,
+    relay: RelayConfig | None = None,
+    connections: ConnectionBounds | None = None,
+    tenants_file: Path | None = None,
+) -> AsyncIterator[Gateway]:
+    directory, facts, published = ModelDirectory(), WorkerFacts(), []
+    the_relay = Relay(relay or RelayConfig("g"), directory, facts, published.append)
+    host: AgentHost[GatewayEvent, GatewayEffect] = AgentHost(
+        GatewayAgent(agent or GatewayConfig("g")), the_relay.execute
+    )
+    fake, questions = FakeWorkers(the_relay, behave), Questions()
+    the_relay.connect(host.post, fake, questions)
+    tenants = TenantStore(tenants_file)
+    rest = build_api(directory, tenants, lambda: the_relay.workers_connected > 0)
+    config = server or ServerConfig(body=BodyBounds(max_bytes=100_000))
+    app = GatewayServer(config, the_relay, tenants, directory, rest)
+    http = HttpServer(
+        uvicorn.Config(
+            app, host="127.0.0.1", port=0, http=guarded(connections or ConnectionBounds()), ws="none", lifespan="off",
+            log_config=None, access_log=False, timeout_graceful_shutdown=1,
+        )
+    )  # fmt: skip
+    host.post(TenantsChanged(tenants.limits()))
+    port = await http.start()
+    ticker = asyncio.create_task(_tick(host))
+    it = Gateway(f"http://127.0.0.1:{port}", port, the_relay, fake, questions, published, host, app)
+    for name in workers:
+        it.add_worker(name)
+    try:
+        yield it
+    finally:
+        ticker.cancel()
+        await http.stop()
+
+
+async def _tick(host: AgentHost[GatewayEvent, GatewayEffect]) -> None:
+    while True:
+        await asyncio.sleep(0.02)
+        host.post(GatewayTicked())

@@ -1,0 +1,551 @@
+"""The shell against real sockets: answers, errors, keep-alive, disconnects, bounds."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+
+from services.contracts.outcome import Outcome
+from services.gateway.bodies import BodyBounds
+from services.gateway.config import GatewayConfig
+from services.gateway.connections import ConnectionBounds
+from services.gateway.keys import make_key
+from services.gateway.relay import RelayConfig
+from services.gateway.server import ServerConfig
+from services.wire.v1 import execution_pb2 as pb
+from tests.services.gateway.gateway_harness import (
+    CHAT,
+    DONE,
+    PLAIN,
+    STREAMED,
+    FakeWorkers,
+    Gateway,
+    answer,
+    body,
+    event,
+    gateway,
+    silence,
+)
+from tests.services.gateway.gateway_script import annotation, timeline
+
+PATH = "/v1/chat/completions"
+
+
+def client(g: Gateway) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=g.url, timeout=10, verify=False)  # no certificates to load
+
+
+def error_of(response: httpx.Response) -> dict[str, Any]:
+    error: dict[str, Any] = response.json()["error"]
+    assert {"message", "type", "param", "code"} <= set(error)
+    assert response.headers["x-hmas-reason"] == error["reason"]
+    assert response.headers["x-request-id"]
+    return error
+
+
+async def test_a_plain_answer_is_passed_on_as_it_is() -> None:
+    async with gateway() as g, client(g) as c:
+        response = await c.post(PATH, json={**CHAT, "tools": [{"type": "function"}]}, headers={"x-request-id": "mine"})
+        assert (response.status_code, response.content) == (200, PLAIN)
+        assert response.headers["content-type"] == "application/json"
+        assert response.headers["x-request-id"] == "mine"
+        ((worker, submit),) = g.workers.submits
+        assert (worker, submit.path, submit.model, submit.attempt) == ("w1", PATH, "m", 1)
+        assert submit.request_id != "mine"
+        assert orjson.loads(submit.body) == {**CHAT, "tools": [{"type": "function"}]}
+        assert [q.text for q in g.questions.asked] == ["Hello"]
+
+
+async def test_a_streamed_answer_is_relayed_byte_by_byte() -> None:
+    async with gateway() as g, client(g) as c:
+        response = await c.post(PATH, json=STREAMED)
+        assert response.content == event(0) + event(1) + event(2) + DONE
+        assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
+        ((_, submit),) = g.workers.submits
+        assert submit.strip_usage
+        assert g.relay.live == 0
+
+
+async def test_text_completions_and_aliases() -> None:
+    async with gateway() as g, client(g) as c:
+        response = await c.post("/v1/completions", json={"model": "alias", "prompt": [1, 2, 3]})
+        assert response.content == PLAIN
+        ((_, submit),) = g.workers.submits
+        assert (submit.model, orjson.loads(submit.body)["model"], submit.prompt_tokens) == ("m", "m", 3)
+
+
+async def test_an_annotation_goes_to_the_worker() -> None:
+    async with gateway(behave=silence) as g, client(g) as c:
+        task = asyncio.create_task(c.post(PATH, json=CHAT))
+        await g.until(lambda: bool(g.workers.submits))
+        worker, submit = g.workers.submits[0]
+        g.relay.on_annotated(submit.request_id, annotation())
+        assert [(w, m.request_id, m.attempt) for w, m in g.workers.annotates] == [("w1", submit.request_id, 1)]
+        g.workers.finish(worker, submit, PLAIN)
+        assert (await task).content == PLAIN
+
+
+@pytest.mark.parametrize(
+    ("content", "headers", "status", "param"),
+    [
+        (b"{", {}, 400, None),
+        (b"", {}, 400, None),
+        (b"[]", {}, 400, None),
+        (body(messages=[]), {}, 400, "messages"),
+        (body(n=3), {}, 400, "n"),
+        (body(max_tokens="many"), {}, 400, "max_tokens"),
+        (body(model="nobody"), {}, 404, None),
+        (body(), {"x-slo-ttft-ms": "-5"}, 400, "x-slo-ttft-ms"),
+        (body(), {"x-llm-d-slo-tpot-ms": "nan"}, 400, "x-llm-d-slo-tpot-ms"),
+        (body(hmas_replay={"output_tokens": 3}), {}, 400, "hmas_replay"),
+        (b"x" * 200_000, {}, 413, None),
+        (b'{"a":' * 600 + b"1" + b"}" * 600, {}, 400, "messages"),
+    ],
+)
+async def test_bad_input_gets_an_error_object(content: bytes, headers: dict[str, str], status: int, param: str) -> None:
+    async with gateway() as g, client(g) as c:
+        response = await c.post(PATH, content=content, headers=headers)
+        assert response.status_code == status
+        error = error_of(response)
+        assert error["param"] == param
+        assert response.headers["x-should-retry"] == "false"
+        assert not g.workers.submits
+        assert (await c.post(PATH, json=CHAT)).content == PLAIN
+
+
+async def test_a_body_too_deep_to_write_again() -> None:
+    async with gateway() as g, client(g) as c:
+        deep = b'{"model":"m","messages":[{"role":"user"}],"x":' + b"[" * 500 + b"]" * 500 + b"}"
+        response = await c.post(PATH, content=deep)
+        assert response.status_code == 400
+        error_of(response)
+        assert g.relay.live == 0
+
+
+async def test_other_paths_and_methods() -> None:
+    async with gateway() as g, client(g) as c:
+        assert (await c.get(PATH)).status_code == 405
+        for path in ("/v1/embeddings", "/pause", "/v1/chat/completions/", "/reset_prefix_cache"):
+            response = await c.post(path, json={})
+            assert response.status_code == 404
+            assert error_of(response)["code"] == "not_found"
+        assert (await c.delete("/v1/models")).status_code == 405
+        assert (await c.get("/health")).status_code == 200
+        assert (await c.get("/ready")).status_code == 200
+        g.relay.on_connected("w1", False)
+        assert (await c.get("/ready")).status_code == 503
+        assert (await c.get("/version")).json()["wire_version"] == 1
+        assert "hmas_gateway_requests_total" in (await c.get("/metrics")).text
+        page = (await c.get("/openapi.json")).json()
+        assert "post" in page["paths"][PATH]
+        assert "ChatCompletionRequest" in page["components"]["schemas"]
+
+
+async def test_models() -> None:
+    async with gateway() as g, client(g) as c:
+        cards = (await c.get("/v1/models")).json()["data"]
+        assert [(m["id"], m["root"], m["max_model_len"]) for m in cards] == [("m", "m", 8192), ("alias", "m", 8192)]
+        assert (await c.get("/v1/models/alias")).json()["root"] == "m"
+        response = await c.get("/v1/models/none")
+        assert (response.status_code, error_of(response)["code"]) == (404, "model_not_found")
+
+
+async def test_keys_and_allowed_models(tmp_path: Path) -> None:
+    path = tmp_path / "tenants.yaml"
+    path.write_text("tenants:\n  acme:\n    models: [m]\n    slo: {ttft_ms: 1500}\n  other:\n    models: [z]\n")
+    key, other = make_key(path, "acme").key, make_key(path, "other").key
+    async with gateway(tenants_file=path) as g, client(g) as c:
+        for headers in ({}, {"authorization": "Bearer hmas-wrong"}, {"authorization": f"Basic {key}"}):
+            for response in (
+                await c.post(PATH, json=CHAT, headers=headers),
+                await c.get("/v1/models", headers=headers),
+            ):
+                assert response.status_code == 401
+                assert error_of(response)["code"] == "invalid_api_key"
+        good = {"authorization": f"Bearer {key}"}
+        assert (await c.post(PATH, json={**CHAT, "model": "alias"}, headers=good)).content == PLAIN
+        assert g.workers.submits[0][1].tenant == "acme"
+        assert g.workers.submits[0][1].slo.ttft_s == 1.5
+        refused = await c.post(PATH, json=CHAT, headers={"authorization": f"Bearer {other}"})
+        assert (refused.status_code, error_of(refused)["reason"]) == (403, "forbidden")
+        assert (await c.get("/v1/models", headers={"authorization": f"Bearer {other}"})).json()["data"] == []
+
+
+async def test_over_a_tenants_bound(tmp_path: Path) -> None:
+    path = tmp_path / "tenants.yaml"
+    path.write_text("tenants:\n  acme:\n    requests_per_min: 2\n")
+    headers = {"authorization": f"Bearer {make_key(path, 'acme').key}"}
+    async with gateway(tenants_file=path) as g, client(g) as c:
+        for _ in range(2):
+            assert (await c.post(PATH, json=CHAT, headers=headers)).status_code == 200
+        response = await c.post(PATH, json=STREAMED, headers=headers)
+        assert response.status_code == 429
+        assert 25 <= int(response.headers["retry-after"]) <= 30
+        assert "x-should-retry" not in response.headers
+        assert error_of(response)["reason"] == "tenant_request_rate"
+        assert "estimated_wait_s" in error_of(response)
+
+
+def refuse(outcome: Outcome, data: bytes = b"", status: int = 0) -> Any:
+    def behave(workers: FakeWorkers, worker: str, submit: pb.Submit) -> None:
+        workers.finish(worker, submit, data, outcome, message="because", status=status, retry_after_s=7.2)
+
+    return behave
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("outcome", "data", "status", "expected", "message"),
+    [
+        (Outcome.NEVER_FITS, b"", 0, 400, "because"),
+        (Outcome.POOL_QUEUE_FULL, b"", 0, 429, "because"),
+        (Outcome.ENGINE_ERROR, b"", 500, 502, "because"),
+        (Outcome.NO_ENGINE, b"", 0, 503, "because"),
+        (Outcome.ENGINE_REFUSED, b'{"object":"error","message":"flat","code":422}', 422, 422, "flat"),
+    ],
+)
+async def test_a_workers_refusal_before_the_first_byte_has_a_real_status(
+    stream: bool, outcome: Outcome, data: bytes, status: int, expected: int, message: str
+) -> None:
+    async with gateway(behave=refuse(outcome, data, status)) as g, client(g) as c:
+        response = await c.post(PATH, json={**CHAT, "stream": stream})
+        assert response.status_code == expected
+        error = error_of(response)
+        assert (error["message"], error["reason"]) == (message, outcome.value)
+        assert ("retry-after" in response.headers) is (expected in (429, 502, 503))
+
+
+async def test_an_error_after_the_first_byte_is_an_event() -> None:
+    def behave(workers: FakeWorkers, worker: str, submit: pb.Submit) -> None:
+        workers.tokens(worker, submit, event(0))
+        workers.finish(worker, submit, b"", Outcome.ENGINE_ERROR, message="it broke")
+
+    async with gateway(workers=("w1", "w2"), behave=behave) as g, client(g) as c:
+        response = await c.post(PATH, json=STREAMED)
+        assert response.status_code == 200
+        first, error, done, _ = response.content.split(b"\n\n")
+        assert (first, done) == (b'data: {"n":0}', b"data: [DONE]")
+        assert orjson.loads(error.removeprefix(b"data: "))["error"]["message"] == "it broke"
+        assert len(g.workers.submits) == 1
+
+
+async def test_a_lost_attempt_is_sent_to_the_other_worker_unseen_by_the_client() -> None:
+    def behave(workers: FakeWorkers, worker: str, submit: pb.Submit) -> None:
+        if worker == "w1":
+            workers.relay.on_vanished("w1", "killed")
+            workers.tokens("w1", submit, b"data: late\n\n")  # of the old attempt
+        else:
+            answer(workers, worker, submit)
+
+    async with gateway(workers=("w1", "w2"), behave=behave) as g, client(g) as c:
+        for request in (CHAT, STREAMED):
+            g.relay.on_connected("w1", True)
+            response = await c.post(PATH, json=request)
+            assert response.content == (PLAIN if request is CHAT else event(0) + event(1) + event(2) + DONE)
+        first, second = g.workers.submits[:2]
+        assert (first[0], second[0]) == ("w1", "w2")
+        assert (first[1].body, second[1].attempt) == (second[1].body, 2)
+        assert len(g.questions.asked) == 2
+
+
+async def test_a_lost_plain_answer_leaves_no_half_of_it() -> None:
+    def behave(workers: FakeWorkers, worker: str, submit: pb.Submit) -> None:
+        if worker == "w1":
+            workers.tokens(worker, submit, b'{"half":')
+            workers.finish(worker, submit, b"", Outcome.ENGINE_ERROR)
+        else:
+            workers.tokens(worker, submit, b'{"whole"')
+            workers.finish(worker, submit, b":1}")
+
+    async with gateway(workers=("w1", "w2"), behave=behave) as g, client(g) as c:
+        assert (await c.post(PATH, json=CHAT)).json() == {"whole": 1}
+
+
+async def test_no_worker_answers_503_after_the_patience() -> None:
+    async with gateway(workers=(), agent=GatewayConfig("g", patience_s=0.05)) as g, client(g) as c:
+        response = await c.post(PATH, json=STREAMED)
+        assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+        assert error_of(response)["reason"] == "no_engine"
+
+
+async def test_a_queueing_stream_gets_comments_and_then_errors_as_events() -> None:
+    config = ServerConfig(comment_after_s=0.02, comment_every_s=0.02)
+    async with gateway(behave=silence, server=config) as g, client(g) as c:
+        async with c.stream("POST", PATH, json=STREAMED) as response:
+            assert response.status_code == 200
+            chunks = response.aiter_raw()
+            assert await anext(chunks) == b": keep-alive\n\n"
+            assert await anext(chunks) == b": keep-alive\n\n"
+            worker, submit = g.workers.submits[0]
+            g.workers.finish(worker, submit, b"", Outcome.NO_ENGINE, message="all gone")
+            rest = b"".join([chunk async for chunk in chunks])
+        assert b'"message":"all gone"' in rest
+        assert rest.endswith(DONE)
+
+
+async def test_comments_end_with_the_first_token() -> None:
+    config = ServerConfig(comment_after_s=0.02, comment_every_s=0.02)
+    async with gateway(behave=silence, server=config) as g, client(g) as c, c.stream("POST", PATH, json=STREAMED) as r:
+        chunks = r.aiter_raw()
+        await anext(chunks)
+        worker, submit = g.workers.submits[0]
+        g.workers.tokens(worker, submit, event(0))
+        while (chunk := await anext(chunks)) != event(0):
+            assert chunk == b": keep-alive\n\n"
+        await asyncio.sleep(0.1)
+        g.workers.finish(worker, submit, DONE)
+        assert b"".join([chunk async for chunk in chunks]) == DONE
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_leaves_cancels_at_once(stream: bool) -> None:
+    async with gateway(behave=silence) as g:
+        reader, writer = await asyncio.open_connection("127.0.0.1", g.port)
+        data = body(stream=stream)
+        writer.write(b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (PATH.encode(), len(data)) + data)
+        await g.until(lambda: bool(g.workers.submits))
+        worker, submit = g.workers.submits[0]
+        if stream:
+            g.workers.tokens(worker, submit, event(0))
+            await reader.readuntil(b'{"n":0}')
+        writer.close()
+        await g.until(lambda: bool(g.workers.cancels))
+        assert g.workers.cancels == [("w1", submit.request_id, 1)]
+        await g.until(lambda: g.relay.live == 0)
+        g.workers.tokens(worker, submit, event(1))
+        g.workers.finish(worker, submit, DONE)
+
+
+async def test_without_our_protocol_a_disconnect_is_still_seen() -> None:
+    """As on another ASGI server."""
+    async with gateway(behave=silence) as g:
+        gone = asyncio.Event()
+        messages = iter([{"type": "http.request", "body": body(), "more_body": False}])
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            for message in messages:
+                return message
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {"type": "http", "path": PATH, "method": "POST", "headers": []}
+        call = asyncio.create_task(g.app(scope, receive, send))
+        await g.until(lambda: bool(g.workers.submits))
+        gone.set()
+        await call
+        assert len(g.workers.cancels) == 1
+        assert not sent
+
+
+async def test_a_client_that_never_reads_is_given_up() -> None:
+    config = RelayConfig("g", max_buffered_bytes=2**20)
+    async with gateway(behave=silence, relay=config) as g:
+        reader, writer = await asyncio.open_connection("127.0.0.1", g.port, limit=2**14)
+        data = body(stream=True)
+        writer.write(b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (PATH.encode(), len(data)) + data)
+        await g.until(lambda: bool(g.workers.submits))
+        worker, submit = g.workers.submits[0]
+        for _ in range(2000):
+            g.workers.tokens(worker, submit, b"x" * 65_536)
+            if g.workers.cancels:
+                break
+            await asyncio.sleep(0)
+        assert len(g.workers.cancels) == 1
+        assert g.relay.live == 0
+        writer.close()
+        del reader
+
+
+async def test_a_client_that_leaves_a_full_connection_unread_is_given_up() -> None:
+    config = ServerConfig(stall_s=0.1)
+    async with gateway(behave=silence, server=config) as g:
+        reader, writer = await asyncio.open_connection("127.0.0.1", g.port, limit=2**14)
+        data = body(stream=True)
+        writer.write(b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (PATH.encode(), len(data)) + data)
+        await g.until(lambda: bool(g.workers.submits))
+        worker, submit = g.workers.submits[0]
+        for _ in range(100):
+            g.workers.tokens(worker, submit, b"x" * 65_536)
+            await asyncio.sleep(0)
+        await g.until(lambda: bool(g.workers.cancels))
+        writer.close()
+        del reader
+
+
+async def test_an_answer_that_is_too_large_to_hold() -> None:
+    def behave(workers: FakeWorkers, worker: str, submit: pb.Submit) -> None:
+        workers.tokens(worker, submit, b"x" * 2**20)
+        workers.tokens(worker, submit, b"x")
+
+    async with gateway(behave=behave, relay=RelayConfig("g", max_buffered_bytes=2**20)) as g, client(g) as c:
+        response = await c.post(PATH, json=CHAT)
+        assert response.status_code == 502
+        assert "larger than 1048576 bytes" in error_of(response)["message"]
+
+
+async def test_bodies_of_waiting_requests_are_bounded() -> None:
+    async with gateway(behave=silence, relay=RelayConfig("g", max_held_bytes=500)) as g, client(g) as c:
+        big = asyncio.create_task(c.post(PATH, json={**CHAT, "user": "u" * 300}))
+        await g.until(lambda: bool(g.workers.submits))
+        response = await c.post(PATH, json={**CHAT, "user": "u" * 300})
+        assert (response.status_code, error_of(response)["reason"]) == (429, "pool_queue_full")
+        g.workers.finish(*g.workers.submits[0], PLAIN)
+        assert (await big).content == PLAIN
+        again = asyncio.create_task(c.post(PATH, json={**CHAT, "user": "u" * 300}))
+        await g.until(lambda: len(g.workers.submits) == 2)
+        g.workers.finish(*g.workers.submits[1], PLAIN)
+        assert (await again).content == PLAIN
+
+
+# --- connections -------------------------------------------------------------------------------------------------
+
+
+async def raw(port: int, *parts: bytes) -> bytes:
+    """Sends parts and reads until the server closes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for part in parts:
+        writer.write(part)
+        await writer.drain()
+        await asyncio.sleep(0.01)
+    async with asyncio.timeout(5):
+        got = await reader.read()
+    writer.close()
+    return got
+
+
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
+
+
+@pytest.mark.parametrize("start", [b"", b"POST /v1/ch", HEAD + b"x-a: b\r\n"])
+async def test_a_head_that_never_ends(start: bytes) -> None:
+    async with gateway(connections=ConnectionBounds(head_timeout_s=0.1)) as g:
+        got = await raw(g.port, start)
+        assert got.startswith(b"HTTP/1.1 408 ")
+        assert b'"reason":"client_too_slow"' in got
+
+
+async def test_a_head_that_is_too_large() -> None:
+    async with gateway(connections=ConnectionBounds(max_head_bytes=1000)) as g:
+        got = await raw(g.port, HEAD, b"x-a: " + b"b" * 2000)
+        assert got.startswith(b"HTTP/1.1 431 ")
+
+
+async def test_what_is_not_http() -> None:
+    async with gateway() as g:
+        got = await raw(g.port, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 hello\r\n\r\n")
+        assert got.startswith(b"HTTP/1.1 400 ")
+        assert b'"error":{' in got
+
+
+async def test_a_body_that_never_ends() -> None:
+    config = ServerConfig(body=BodyBounds(timeout_s=0.1))
+    async with gateway(server=config) as g:
+        reader, writer = await asyncio.open_connection("127.0.0.1", g.port)
+        writer.write(HEAD + b'content-length: 100\r\n\r\n{"model"')
+        got = await reader.readuntil(b'"reason":"client_too_slow"}}')
+        assert got.startswith(b"HTTP/1.1 408 ")
+        assert b"connection: close" in got
+        writer.close()
+
+
+async def test_a_body_that_says_it_is_too_large_is_refused_before_it_is_read() -> None:
+    async with gateway() as g:
+        reader, writer = await asyncio.open_connection("127.0.0.1", g.port)
+        writer.write(HEAD + b"content-length: 50000000\r\nexpect: 100-continue\r\n\r\n")
+        got = await reader.readuntil(b'"reason":"body_too_large"}}')
+        assert got.startswith(b"HTTP/1.1 413 ")
+        writer.close()
+
+
+async def test_a_client_that_sends_50_mb_and_then_reads_sees_the_413() -> None:
+    async with gateway() as g, client(g) as c:
+        response = await c.post(PATH, content=b"x" * 50_000_000)
+        assert response.status_code == 413
+
+
+async def test_a_chunked_body_is_bounded_while_it_is_read() -> None:
+    async def chunks() -> Any:
+        for _ in range(100):
+            yield b"x" * 10_000
+
+    async with gateway() as g, client(g) as c:
+        response = await c.post(PATH, content=chunks())
+        assert (response.status_code, error_of(response)["reason"]) == (413, "body_too_large")
+
+
+async def test_connections_are_bounded() -> None:
+    async with gateway(connections=ConnectionBounds(max_connections=2)) as g:
+        held = [await asyncio.open_connection("127.0.0.1", g.port) for _ in range(2)]
+        got = await raw(g.port)
+        assert got.startswith(b"HTTP/1.1 503 ")
+        for _, writer in held:
+            writer.close()
+        await asyncio.sleep(0.05)
+        async with client(g) as c:
+            assert (await c.post(PATH, json=CHAT)).content == PLAIN
+
+
+async def test_bad_requests_under_load_leave_the_good_ones_alone() -> None:
+    async with gateway() as g, client(g) as c:
+        bad = [b"{", body(messages=[]), b"x" * 150_000, body(model="none"), body(n=2)]
+        results = await asyncio.gather(
+            *(c.post(PATH, content=bad[i % len(bad)]) for i in range(100)),
+            *(c.post(PATH, json=STREAMED if i % 2 else CHAT) for i in range(100)),
+        )
+        assert all(r.status_code in (400, 404, 413) for r in results[:100])
+        assert all(r.status_code == 200 for r in results[100:])
+
+
+# --- what is remembered ------------------------------------------------------------------------------------------
+
+
+async def test_why_tells_a_requests_timeline() -> None:
+    async with gateway(workers=("w1", "w2"), behave=silence) as g, client(g) as c:
+        task = asyncio.create_task(c.post(PATH, json=STREAMED, headers={"x-request-id": "mine"}))
+        await g.until(lambda: bool(g.workers.submits))
+        worker, submit = g.workers.submits[0]
+        g.relay.on_annotated(submit.request_id, annotation())
+        live = orjson.loads(g.relay.timeline("mine") or b"")
+        assert (live["outcome"], live["attempts"][0]["ended_s"]) == ("in flight", None)
+        g.relay.on_handback(worker, pb.Handback(request_id=submit.request_id, attempt=1))
+        worker, submit = g.workers.submits[1]
+        g.workers.tokens(worker, submit, event(0))
+        told = timeline()
+        finished = pb.Finished(
+            request_id=submit.request_id, attempt=2, outcome="finished", output_tokens=5,
+            timeline=pb.Timeline(worker=worker, engine="e1", topology=told.topology, queued_s=0.25),
+        )  # fmt: skip
+        g.relay.on_finished(worker, finished)
+        await task
+        for request_id in ("mine", submit.request_id):
+            why = orjson.loads(g.relay.timeline(request_id) or b"")
+            assert [(a["worker"], a["outcome"]) for a in why["attempts"]] == [("w1", "handed_back"), ("w2", "finished")]
+            assert (why["outcome"], why["output_tokens"], why["worker"]["queued_s"]) == ("finished", 5, 0.25)
+            assert (why["tags"]["task"], why["predicted_cost"]["total_s"]) == ("QA", pytest.approx(1.1))
+        assert g.relay.timeline("nobody") is None
+
+
+async def test_an_outcome_of_a_newer_worker_is_an_error_not_a_hang() -> None:
+    def behave(workers: FakeWorkers, worker: str, submit: pb.Submit) -> None:
+        message = pb.Finished(request_id=submit.request_id, attempt=submit.attempt, outcome="exploded")
+        workers.relay.on_finished(worker, message)
+
+    async with gateway(behave=behave) as g, client(g) as c:
+        assert (await c.post(PATH, json=CHAT)).status_code == 500
+
+
+async def test_settlements_are_published() -> None:
+    async with gateway() as g, client(g) as c:
+        await c.post(PATH, json=STREAMED, headers={"x-slo-ttft-ms": "1234"})
+        await g.until(lambda: any(t.settled for t in g.published))
+        (settled,) = [s for t in g.published for s in t.settled]
+        assert (settled.outcome, settled.slo.ttft_s, settled.output_tokens) == (Outcome.FINISHED, 1.234, 3)
+        assert settled.ttft_s is not None
+        assert 0 <= settled.ttft_s < 5
