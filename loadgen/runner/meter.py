@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import orjson
 
-TAIL_BYTES = 4096  # more than finish, usage, error and [DONE] events together
+TAIL_BYTES = 4096
+TAIL_EVENTS = 8  # more than finish, usage, error and [DONE] events together
 MAX_HEAD_BYTES = 1 << 20
 _FIELD = b"\ndata:"
 
@@ -59,8 +60,8 @@ class StreamMeter:
 
     def end(self) -> StreamEnd:
         """Reads the tail: usage, error, end marks. Lengths come from `usage`, else from the count of events."""
-        events = [_payload(line) for line in self._tail.split(b"\n") if line.startswith(b"data:")]
-        events = events[-len(self._times) :] if self._times else []
+        lines = [line for line in self._tail.split(b"\n") if line.startswith(b"data:")]
+        events = [_payload(line) for line in lines[-min(TAIL_EVENTS, len(self._times)) :]] if self._times else []
         error = next((fields for e in events if isinstance(fields := e.get("error"), dict)), {})
         complete = any(e.get("done") is True or _finish_reason(e) for e in events) and not error
         trailing = 0

@@ -49,7 +49,7 @@ async def run_load(
         tally.add(record)
 
     def settle(record: RequestRecord) -> None:
-        record = _shifted(record, shift_s)
+        record = _shifted(record, shift_s, plan.trace.rows[record.index].arrival_s)
         records[record.index] = record
         tally.add(record)
         if on_record is not None:
@@ -72,14 +72,14 @@ def _remaining(plan: LoadPlan, records: dict[int, RequestRecord]) -> tuple[list[
     return [(index, replace(row, arrival_s=row.arrival_s - shift_s)) for index, row in left], shift_s
 
 
-def _shifted(record: RequestRecord, shift_s: float) -> RequestRecord:
+def _shifted(record: RequestRecord, shift_s: float, scheduled_s: float) -> RequestRecord:
     """Back to the whole run's time, so that a resumed run's records fit the earlier ones."""
     if not shift_s:
         return record
     first, last = record.first_token_s, record.last_token_s
     return replace(
         record,
-        scheduled_s=record.scheduled_s + shift_s,
+        scheduled_s=scheduled_s,
         sent_s=record.sent_s + shift_s,
         end_s=record.end_s + shift_s,
         first_token_s=None if first is None else first + shift_s,
@@ -121,6 +121,7 @@ class _Run:
                 watch = group.create_task(self._watch(loop, lambda: client.tokens, start_s))
                 await loop.run(schedule)
                 watch.cancel()
+            self._report(loop, client.tokens, start_s)
         finally:
             client.close()
 
@@ -132,6 +133,7 @@ class _Run:
                 watch = group.create_task(self._watch(fleet, lambda: fleet.tokens, start_s))
                 await fleet.wait()
                 watch.cancel()
+            self._report(fleet, fleet.tokens, start_s)
             self.died = any(shard.died for shard in fleet.shards)
         finally:
             fleet.close()
@@ -144,10 +146,13 @@ class _Run:
                     await self.stop.wait()
             except TimeoutError:
                 pass
-            if self._on_progress is not None:
-                elapsed_s = time.monotonic() - start_s + self._shift_s
-                self._on_progress(self._tally.snapshot(elapsed_s, driver.sent + self._sent_before, tokens()))
+            self._report(driver, tokens(), start_s)
         driver.stop()
+
+    def _report(self, driver: OpenLoop | Fleet, tokens: int, start_s: float) -> None:
+        if self._on_progress is not None:
+            elapsed_s = time.monotonic() - start_s + self._shift_s
+            self._on_progress(self._tally.snapshot(elapsed_s, driver.sent + self._sent_before, tokens))
 
 
 def _result(

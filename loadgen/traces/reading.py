@@ -57,7 +57,7 @@ def read_trace(
     """
     path = Path(path)
     if not path.is_file():
-        raise TraceError(path, None, "no such file", "Check the path, or see 'hmas traces list'")
+        raise TraceError(path, None, "no such file", "Check the path, or see 'hmas load traces list'")
     with path.open("rb") as probe:
         magic = probe.read(4)
     if magic == b"PAR1":

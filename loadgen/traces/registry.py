@@ -1,4 +1,4 @@
-"""Public traces that `hmas traces fetch` knows: where they lie, under which licence, and what they must hash to."""
+"""Public traces that `hmas load traces fetch` knows: address, licence, and what they must hash to."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,0 +1,58 @@
+"""Windows of a run and the columns of H-MAS Table 4."""
+
+from math import isnan
+
+import pytest
+
+from services.contracts.metrics import Settlement, service_gain, stability, variation, windows
+from services.contracts.outcome import Outcome
+from services.contracts.request import Slo, TaskType
+
+
+def settled(offered_s: float, ttft_s: float = 1.0, outcome: Outcome = Outcome.FINISHED) -> Settlement:
+    """10 prompt tokens, 11 output tokens 0.1 s apart, SLO 2 s and 0.2 s."""
+    slo = Slo(2.0, 0.2)
+    return Settlement("r", "t", TaskType.QA, "m", outcome, slo, 10, 11, ttft_s, 0.1, ttft_s + 1.0, offered_s)
+
+
+def test_goodput_counts_by_offer_and_esg_by_completion() -> None:
+    found = windows([settled(1.0), settled(9.5), settled(12.0, ttft_s=5.0)], 20.0)
+    assert [(w.start_s, w.offered, w.ok) for w in found] == [(0.0, 2, 2), (10.0, 1, 0)]
+    assert [w.goodput for w in found] == [0.2, 0.0]
+    assert [w.goodput_rate for w in found] == [1.0, 0.0]
+    first, late = service_gain(settled(1.0)), service_gain(settled(12.0, ttft_s=5.0))
+    assert [w.esg_rate for w in found] == pytest.approx([first / 10, (first + late) / 10])
+
+
+def test_a_short_last_window_counts_by_its_own_length_and_the_outside_is_left_out() -> None:
+    found = windows([settled(-1.0), settled(11.0), settled(15.0)], 15.0, 10.0)
+    assert [(w.offered, w.goodput) for w in found] == [(0, 0.0), (1, 0.2)]
+    assert isnan(found[0].goodput_rate)
+    moved = windows([settled(111.0)], 15.0, 10.0, start_s=100.0)
+    assert [(w.start_s, w.offered) for w in moved] == [(100.0, 0), (110.0, 1)]
+
+
+def test_variation() -> None:
+    assert variation([1.0, 3.0]) == 0.5
+    assert isnan(variation([]))
+    assert isnan(variation([0.0, 0.0]))
+
+
+def test_table_4() -> None:
+    phases = [*(settled(float(t)) for t in range(20)), *(settled(20.0 + t / 2) for t in range(40))]
+    phases += [settled(40.0 + 2 * t) for t in range(10)]
+    found = stability(phases, 60.0)
+    assert found.goodput_drop_percent == pytest.approx(50.0)
+    assert found.recovery == pytest.approx(0.25)
+    assert found.cv_ttft == 0.0
+    rates = [w.esg_rate for w in windows(phases, 60.0)]
+    assert found.esg_average == pytest.approx(sum(rates) / 6)
+    assert found.esg_peak_to_average == pytest.approx(max(rates) / found.esg_average)
+    assert found.cv_esg == pytest.approx(variation(rates))
+
+
+def test_a_run_in_which_nothing_finished() -> None:
+    found = stability([settled(t, outcome=Outcome.TIMED_OUT) for t in (1.0, 31.0)], 60.0)
+    assert isnan(found.goodput_drop_percent)
+    assert isnan(found.esg_peak_to_average)
+    assert found.esg_average == 0.0
