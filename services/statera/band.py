@@ -1,5 +1,6 @@
 """The outer loop: N_run of one engine from the window-averaged utilisation error (Algorithm 2, lines 9-13)."""
 
+import sys
 from dataclasses import dataclass
 
 from services.contracts.control import EngineControl
@@ -23,6 +24,9 @@ class BandController:
     Utilisation grows at most in proportion to concurrency, so with gain < 1 a move never crosses the band's far
     edge on a plant at rest. Against wind-up: N_run is cut only from what really runs and only when the last cut has
     drained, and raised only where it binds.
+
+    A queue that stands inside the engine is the other reason to cut, whatever the utilisation: the engine has reached
+    a limit of its own, and what waits there is out of the topology's reach.
     """
 
     def __init__(self, config: BandConfig, n_max: int) -> None:
@@ -30,6 +34,7 @@ class BandController:
         self._n_max = max(n_max, config.n_min)
         self._n = float(self._n_max)
         self._moved_s: float | None = None
+        self._limit: tuple[float, int] | None = None  # when the engine showed a limit of its own, and which
         self._reset_window()
 
     def _reset_window(self) -> None:
@@ -37,6 +42,7 @@ class BandController:
         self._errors = 0.0
         self._utilisation = 0.0
         self._peak_running = 0
+        self._least_running = self._least_waiting = sys.maxsize
         self._saturated_low = self._saturated_high = True
 
     @property
@@ -53,19 +59,22 @@ class BandController:
         self._errors += band.error(sample.utilisation)
         self._utilisation += sample.utilisation
         self._peak_running = max(self._peak_running, sample.running)
+        self._least_running = min(self._least_running, sample.running)
+        self._least_waiting = min(self._least_waiting, sample.waiting)
         low, high = self.budget_bounds(sample.running)
         self._saturated_low &= sample.b_saturated < 0 or sample.b_token <= low
         self._saturated_high &= sample.b_saturated > 0 or sample.b_token >= high
 
-    def move(self, now_s: float, running: int, queued: int) -> bool:
-        """Moves N_run if a move is due; true if the set-point changed."""
+    def move(self, now_s: float, in_flight: int, queued: int) -> bool:
+        """Moves N_run if a move is due; true if the set-point changed. `in_flight`: running and waiting inside."""
         if self._moved_s is None:
             self._moved_s = now_s
         if now_s - self._moved_s < self._config.period_s or self._samples < self._config.min_samples:
             return False
         self._moved_s = now_s
         before = self.n_run
-        self._n = self._projected(self._next(running, queued))
+        self._notice_limit(now_s)
+        self._n = self._projected(self._next(now_s, in_flight, queued))
         self._reset_window()
         return self.n_run != before
 
@@ -73,20 +82,40 @@ class BandController:
         """Freezes the integrator: what was observed meanwhile is forgotten."""
         self._reset_window()
 
-    def _next(self, running: int, queued: int) -> float:
+    def _notice_limit(self, now_s: float) -> None:
+        """More waited inside than a batch needs to be refilled, all through a window in which no more came to run."""
+        spare = self._spare(self._peak_running)
+        if self._peak_running and self._least_waiting > spare and self._peak_running - self._least_running <= spare:
+            self._limit = (now_s, self._peak_running + spare)
+        elif self._limit is not None and now_s - self._limit[0] > self._config.limit_memory_s:
+            self._limit = None
+
+    def _spare(self, running: int) -> int:
+        return max(1, int(self._config.waiting_share * running))
+
+    def _next(self, now_s: float, in_flight: int, queued: int) -> float:
+        if self._limit is not None and self._limit[0] == now_s:
+            return min(self._n, float(self._limit[1]))
         error = self._errors / self._samples
         step = self._config.gain * abs(error) / max(self._utilisation / self._samples, abs(error), 1e-6)
         step = min(step, self._config.slew)
         free = self._config.unconditional
         if error > 0.0 and (self._saturated_low or free):
-            draining = running > self.n_run
+            draining = in_flight > self.n_run
             return self._n if draining else min(self._n, float(self._peak_running)) * (1.0 - step)
         if error < 0.0 and (self._saturated_high or free):
-            if queued == 0:
-                return self._n + self._config.recovery * self._n_max
-            if running >= self.n_run - 1:
-                return self._n + max(1.0, self._n * step)
+            return self._raised(in_flight, queued, step)
         return self._n
+
+    def _raised(self, in_flight: int, queued: int, step: float) -> float:
+        """Above a limit the engine has shown, only by probing; where N_run binds nobody, slowly and not above it."""
+        known = self._n_max if self._limit is None else self._limit[1]
+        if queued == 0:
+            return max(self._n, min(float(known), self._n + self._config.recovery * self._n_max))
+        if in_flight < self.n_run - 1:
+            return self._n
+        step = step if self._n < known else min(step, self._config.probing)
+        return self._n + max(1.0, self._n * step)
 
     def _projected(self, n: float) -> float:
         return min(float(self._n_max), max(float(self._config.n_min), n))

@@ -31,6 +31,9 @@ class BandConfig:
     gain: float = 0.5  # share of the relative error taken back per move; 1 would be a Newton step on a linear plant
     slew: float = 0.2  # most relative change of N_run per move
     recovery: float = 0.02  # of N_max per move, while N_run binds nobody
+    waiting_share: float = 0.05  # of the running ones may wait inside the engine, to refill its batch at once
+    probing: float = 0.05  # most relative rise per move above a limit the engine has shown
+    limit_memory_s: float = 300.0  # how long such a limit is believed
     n_min: int = 1
     min_prefill_chunk: int = 1  # over HTTP a prefill takes one slot; inside an engine its smallest chunk, in tokens
     inner_gain: float = 0.02  # of b_max per cycle and unit of utilisation error (eta_B of Algorithm 2)

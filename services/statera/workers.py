@@ -62,7 +62,7 @@ class WorkerControl:
         queued = self._telemetry.queued_count
         for sample in self._telemetry.engines:
             if sample.engine in self._loops:
-                self._loops[sample.engine][1].move(now_s, sample.running, queued)
+                self._loops[sample.engine][1].move(now_s, sample.running + sample.waiting, queued)
 
     def controls(self, band: Band) -> tuple[EngineControl, ...]:
         """An entry per engine that reports; ordered by name."""

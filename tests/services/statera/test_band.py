@@ -24,7 +24,9 @@ class Plant:
     slo_s: float = 0.070
     life_s: float = 8.0
     demand: int | None = None
+    slots: int = N_MAX
     running: int = 0
+    waiting: int = 0
     n_run: int = N_MAX
     b_token: float = N_MAX + 1
     rng: random.Random = field(default_factory=lambda: random.Random(3))
@@ -43,10 +45,12 @@ class Plant:
         self.b_token = min(high, max(low, self.b_token - 0.02 * high * error))
         cap = min(self.n_run, int(self.b_token))
         wanted = cap if self.demand is None else min(cap, self.demand)
-        self.running = max(self.running, wanted)
+        in_flight = max(self.running + self.waiting, wanted)
+        self.running = min(in_flight, self.slots)
+        self.waiting = in_flight - self.running
         saturated = -1 if self.b_token <= low else int(self.b_token >= high)
         return EngineSample(
-            "e", True, self.running, 0, 0.1, 10**6, 0, self.base_s, 0.0, 0.0, self.slo_s, self.n_run,
+            "e", True, self.running, self.waiting, 0.1, 10**6, 0, self.base_s, 0.0, 0.0, self.slo_s, self.n_run,
             int(self.b_token), self.utilisation(), 1.0, saturated,
         )  # fmt: skip
 
@@ -54,7 +58,7 @@ class Plant:
     def queued(self) -> int:
         if self.demand is None:
             return 1000
-        return max(0, self.demand - self.running)
+        return max(0, self.demand - self.running - self.waiting)
 
 
 def drive(plant: Plant, controller: BandController, seconds: float, start_s: float = 0.0) -> list[tuple[int, float]]:
@@ -63,7 +67,7 @@ def drive(plant: Plant, controller: BandController, seconds: float, start_s: flo
     for i in range(int(seconds * 10)):
         sample = plant.cycle(controller, 0.1)
         controller.observe(sample, BAND)
-        controller.move(start_s + i * 0.1, plant.running, plant.queued)
+        controller.move(start_s + i * 0.1, plant.running + plant.waiting, plant.queued)
         plant.n_run = controller.n_run
         trace.append((controller.n_run, plant.utilisation()))
     return trace
@@ -118,6 +122,38 @@ def test_room_is_used_again_when_the_plant_gets_faster() -> None:
     trace = drive(plant, controller, 60.0, start_s=60.0)
     assert controller.n_run > 1.5 * before
     assert max(u for _, u in trace) <= BAND.high + 0.12
+
+
+def test_what_the_engine_cannot_run_waits_outside_of_it() -> None:
+    """An engine with 32 slots that said 256: utilisation is low, and yet N_run must come down to what it runs."""
+    plant, controller = Plant(slots=32), BandController(BandConfig(), N_MAX)
+    trace = drive(plant, controller, 120.0)
+    assert plant.running == 32
+    assert plant.waiting <= 4
+    assert max(n for n, _ in trace[600:]) <= 36
+    plant.demand = 10
+    drive(plant, controller, 60.0, start_s=120.0)
+    assert 32 <= controller.n_run <= 36  # a lull does not make it forget
+
+
+def test_a_shown_limit_is_probed_and_forgotten() -> None:
+    plant, controller = Plant(slots=32), BandController(BandConfig(limit_memory_s=30.0), N_MAX)
+    drive(plant, controller, 60.0)
+    plant.slots = N_MAX
+    drive(plant, controller, 60.0, start_s=60.0)
+    assert controller.n_run > 80
+
+
+def test_a_burst_that_still_fills_the_engine_shows_no_limit() -> None:
+    controller = BandController(BandConfig(), N_MAX)
+    for i in range(40):  # ten sequences a second get through prefill, the others wait for it
+        running = 10 + i
+        sample = EngineSample(
+            "e", True, running, 100 - running, 0.1, 10**6, 0, 0.03, 0.0, 0.0, 0.07, N_MAX, N_MAX, 0.5, 1.0, 1
+        )
+        controller.observe(sample, BAND)
+        controller.move(i * 0.1, 100, queued=50)
+    assert controller.n_run == N_MAX
 
 
 def test_n_run_does_not_rise_where_something_else_binds() -> None:
