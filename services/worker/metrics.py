@@ -47,6 +47,7 @@ class WorkerMetrics:
         self._tpot = Histogram(
             "hmas_worker_tpot_seconds", "Time per output token", buckets=_TPOT_SECONDS, registry=registry
         )
+        self._by_outcome = {outcome: self._ended.labels(outcome.value) for outcome in Outcome}
         self._shown = ""
 
     def observe(self, telemetry: WorkerTelemetry) -> None:
@@ -67,7 +68,7 @@ class WorkerMetrics:
                 self._tpot.observe(finished.tpot_s)
 
     def ended(self, outcome: Outcome) -> None:
-        self._ended.labels(outcome.value).inc()
+        self._by_outcome[outcome].inc()
 
     def switched(self, switch: TopologySwitched) -> None:
         self._switches.inc()

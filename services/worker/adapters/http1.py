@@ -7,7 +7,7 @@ import asyncio
 import ssl
 from collections import deque
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 import httptools
 
@@ -183,6 +183,7 @@ class _Connection(asyncio.Protocol):
         self._delimited = False  # the answer says where it ends
         self._in_body = False
         self._complete = False
+        self._keep_alive = False
         self.idle_since_s = 0.0
 
     @property
@@ -206,8 +207,7 @@ class _Connection(asyncio.Protocol):
     # --- asyncio.Protocol ----------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its bases
         self._pool.opened(self)
 
     def data_received(self, data: bytes) -> None:
@@ -247,7 +247,7 @@ class _Connection(asyncio.Protocol):
         self._exchange = None
         exchange.connection = None
         self._used = True
-        if self._parser.should_keep_alive() and not self.closing:
+        if self._keep_alive and not self.closing:
             self._pool.released(self)
         else:
             self.abort()
@@ -276,3 +276,4 @@ class _Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         self._complete = self._in_body  # not after an interim 1xx answer
+        self._keep_alive = self._parser.should_keep_alive()  # known only here

@@ -10,7 +10,6 @@ from typing import Any
 import orjson
 
 MAX_EVENT_BYTES = 8 * 2**20
-_SPECIAL = (b'"choices":[]', b'"choices": []', b"[DONE]", b'"error"')
 _CONTENT_FIELDS = ("content", "reasoning_content", "reasoning", "tool_calls", "function_call", "refusal", "text")
 
 
@@ -39,12 +38,15 @@ class SseDecoder:
         self._carry = b""
         self._delimiter = b""  # b"\n\n" or b"\r\n\r\n", known at the first line end
         self._started = False  # a token was seen
+        self._ended = False  # nothing that comes now counts
         self.done = False
         self.error: dict[str, Any] | None = None
         self.usage: Usage | None = None
 
     def feed(self, data: bytes) -> tuple[bytes, int]:
         """Whole events to relay, and the token events among them. Raises ValueError where an event is too long."""
+        if self._ended:
+            return b"", 0
         if self._carry:
             data = self._carry + data
         if self._started and self._delimiter == b"\n\n" and data.endswith(b"\n\n") and data.startswith(b"data:"):
@@ -57,7 +59,7 @@ class SseDecoder:
     def close(self) -> tuple[bytes, int]:
         """The stream ended: what is left is an event whose blank line is missing."""
         data, self._carry = self._carry, b""
-        if not data.strip():
+        if self._ended or not data.strip():
             return b"", 0
         delimiter = self._delimiter or b"\n\n"
         return self._split(data.rstrip(b"\r\n") + delimiter)
@@ -74,7 +76,7 @@ class SseDecoder:
         relayed: list[bytes] = []
         tokens = 0
         for event in events:
-            if self.done or self.error is not None:
+            if self._ended:
                 break
             relay, token = self._take(event)
             tokens += token
@@ -88,7 +90,7 @@ class SseDecoder:
             return True, 1
         payload = _payload(event)
         if payload == b"[DONE]":
-            self.done = True
+            self.done = self._ended = True
             return True, 0
         if not payload:
             return True, 0  # a comment, or a field that is not data
@@ -103,6 +105,7 @@ class SseDecoder:
     def _take_chunk(self, chunk: dict[str, Any]) -> tuple[bool, int]:
         error = chunk.get("error") or (chunk if chunk.get("object") == "error" else None)
         if error:
+            self._ended = True
             self.error = error if isinstance(error, dict) else {"message": str(error)}
             return False, 0
         if not chunk.get("choices"):
@@ -115,7 +118,7 @@ class SseDecoder:
 
 
 def _may_be_special(data: bytes) -> bool:
-    return any(mark in data for mark in _SPECIAL)
+    return b'"choices":[]' in data or b'"choices": []' in data or b"[DONE]" in data or b'"error"' in data
 
 
 def _payload(event: bytes) -> bytes:
