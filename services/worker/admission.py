@@ -43,7 +43,7 @@ class AdmissionGate:
             upper = entry.predicted_tokens + self._fence.buckets[index].quantile
         else:
             upper = max(entry.predicted_tokens, entry.predicted_p90)
-        return self._limited(entry, max(upper, 1.0))
+        return self._limited(entry, upper)
 
     def grown(self, entry: Entry) -> float:
         """The rolling conservative estimate for a running request that outgrew its bound (App. C.2)."""
@@ -53,7 +53,7 @@ class AdmissionGate:
         limit = entry.request.max_tokens
         if limit is not None and limit < upper:
             upper = float(limit)
-        return max(upper, float(entry.output_tokens))
+        return max(upper, float(entry.output_tokens), 1.0)
 
     def need(self, engine: EngineState, entry: Entry, upper: float) -> int:
         """m_KV: blocks for prompt and `upper` output tokens on this engine, at most its budget."""

@@ -49,7 +49,7 @@ class WorkerAgent:
         if core.engineless_since_s is None and not core.up:
             core.engineless_since_s = now_s
         self._handle(event)
-        if len(core.pool):
+        if core.pool.waiting:
             pump(core)
         if core.ledger.full:
             regulation.report(core)

@@ -63,11 +63,6 @@ class EngineState:
         """The engine's own bound on running sequences; 0 if it does not say."""
         return self.info.max_num_seqs
 
-    def has_room(self) -> bool:
-        """Below the caps, and not held back by the inner loop (which never idles an engine)."""
-        in_flight = len(self.running)
-        return in_flight < self.cap and not (in_flight and self.regulator.holds)
-
     def occupy(self, now_s: float, entry: Entry) -> None:
         if not self.running:
             self.busy_since_s = now_s
@@ -106,8 +101,12 @@ class EngineState:
             default=inf,
         )
 
+    def measured(self, now_s: float) -> bool:
+        """Whether there is a sample to go by."""
+        return now_s - self.sampled_s <= SAMPLE_FRESH_S
+
     def utilisation(self, now_s: float) -> float:
-        """The binding resource: max(KV use, step time / tightest TPOT SLO) (DESIGN §5.5); 0 without a fresh sample."""
-        if self.sample is None or now_s - self.sampled_s > SAMPLE_FRESH_S:
+        """The binding resource: max(KV use, step time / tightest TPOT SLO) (DESIGN §5.5); 0 if not `measured`."""
+        if self.sample is None or not self.measured(now_s):
             return 0.0
         return max(self.sample.kv_usage, self.sample.step_s / self.tightest_tpot_s)

@@ -11,7 +11,7 @@ class FlowRegulator:
 
     The lower bound protects what already runs (its decodes, and one sequence's prefill). Over plain HTTP a budget at
     or above the running sequences cannot slow them, it only lets in more; so while over-utilisation pushes against
-    the lower bound, `holds` asks for no new sequence at all.
+    the lower bound (`saturated` is -1), the pump dispatches nothing new to a working engine.
     """
 
     __slots__ = ("_budget", "saturated", "started")
@@ -25,13 +25,13 @@ class FlowRegulator:
     def b_token(self) -> int:
         return int(self._budget)
 
-    @property
-    def holds(self) -> bool:
-        return self.saturated < 0
-
     def stop(self) -> None:
         """No control in force."""
         self.started = False
+        self.saturated = 0
+
+    def relax(self) -> None:
+        """Frozen, or nothing measured of late: the budget stays, nothing is held back."""
         self.saturated = 0
 
     def adopt(self, control: EngineControl, floor: int) -> None:

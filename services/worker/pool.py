@@ -22,6 +22,7 @@ class RequestPool:
         self.generation = 0  # of the order; grows with every switch
         self.switches = 0
         self.dispatches = 0
+        self.waiting = 0  # how many are queued
         self.queued_tokens = 0
         self.queued_s = 0.0
         self._max_queued = max_queued
@@ -32,7 +33,7 @@ class RequestPool:
 
     def __len__(self) -> int:
         """How many wait."""
-        return len(self._order)
+        return self.waiting
 
     def get(self, request_id: str) -> Entry | None:
         return self._entries.get(request_id)
@@ -46,7 +47,7 @@ class RequestPool:
 
     def refusal(self, entry: Entry) -> str | None:
         """Why there is no room for `entry`, or None."""
-        queued = len(self._order)
+        queued = self.waiting
         if queued >= self._max_queued:
             return f"{queued} requests are queued, the bound is {self._max_queued}"
         tokens = self.queued_tokens + entry.work_tokens
@@ -59,7 +60,7 @@ class RequestPool:
 
     def add(self, entry: Entry) -> None:
         """Queue a new request. Its id must not be held."""
-        entry.queue_length = len(self._order)
+        entry.queue_length = self.waiting
         entry.dispatches_before = self.dispatches
         entry.switches_before = self.switches
         self._entries[entry.request.id] = entry
@@ -126,10 +127,12 @@ class RequestPool:
         self._count(entry)
 
     def _count(self, entry: Entry) -> None:
+        self.waiting += 1
         self.queued_tokens += entry.work_tokens
         self.queued_s += entry.total_s
 
     def _discount(self, entry: Entry) -> None:
+        self.waiting -= 1
         self.queued_tokens -= entry.work_tokens
         # Rounding errors must not outlive the queue they came from.
-        self.queued_s = self.queued_s - entry.total_s if len(self._order) else 0.0
+        self.queued_s = self.queued_s - entry.total_s if self.waiting else 0.0

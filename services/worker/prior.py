@@ -24,23 +24,24 @@ class Estimate:
 class LengthCell:
     """Running log-normal fit of output lengths, exponentially forgetting."""
 
-    __slots__ = ("count", "mean", "median", "p90", "variance")
+    __slots__ = ("count", "mean", "variance")
 
     def __init__(self) -> None:
         self.count = 0
         self.mean = 0.0  # of log(1 + n)
         self.variance = 0.0
-        self.median = 0.0
-        self.p90 = 0.0
 
-    def add(self, output_tokens: int) -> None:
-        self.count = min(self.count + 1, MEMORY)
+    def add(self, log_length: float) -> None:
+        if self.count < MEMORY:
+            self.count += 1
         share = 1.0 / self.count
-        delta = log1p(output_tokens) - self.mean
+        delta = log_length - self.mean
         self.mean += share * delta
         self.variance = (1.0 - share) * (self.variance + share * delta * delta)
-        self.median = exp(self.mean) - 1.0
-        self.p90 = exp(self.mean + Z90 * sqrt(self.variance)) - 1.0
+
+    def quantiles(self) -> tuple[float, float]:
+        """Median and 90 % quantile."""
+        return exp(self.mean) - 1.0, exp(self.mean + Z90 * sqrt(self.variance)) - 1.0
 
 
 class Prior:
@@ -61,7 +62,8 @@ class Prior:
         if cell is None:
             default = self._default
             return Estimate(default.output_tokens, default.output_tokens_p90, ttft_s, self._tpot_s)
-        return Estimate(cell.median, cell.p90, ttft_s, self._tpot_s)
+        median, p90 = cell.quantiles()
+        return Estimate(median, p90, ttft_s, self._tpot_s)
 
     def _trusted(self, tenant: str, bucket: int) -> LengthCell | None:
         cell = self._cells.get((tenant, bucket))
@@ -74,17 +76,18 @@ class Prior:
     def learn_length(self, tenant: str, prompt_tokens: int, output_tokens: int) -> None:
         """A request ended by itself with this real length."""
         bucket = prompt_tokens.bit_length()
+        log_length = log1p(output_tokens)
         cell = self._cells.get((tenant, bucket))
         if cell is None:
             if len(self._cells) >= MAX_CELLS:
                 del self._cells[next(iter(self._cells))]
             cell = self._cells[(tenant, bucket)] = LengthCell()
-        cell.add(output_tokens)
+        cell.add(log_length)
         pooled = self._buckets.get(bucket)
         if pooled is None:
             pooled = self._buckets[bucket] = LengthCell()
-        pooled.add(output_tokens)
-        self._all.add(output_tokens)
+        pooled.add(log_length)
+        self._all.add(log_length)
 
     def learn_prefill(self, prompt_tokens: int, seconds: float) -> None:
         """Dispatch to first token of one request."""

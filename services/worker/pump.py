@@ -14,10 +14,11 @@ def pump(core: WorkerCore) -> None:
     cycle goes on). What does not fit waits, and all behind it: the topology alone decides who is next. A head that
     no engine that is up can ever take is ended, so that it blocks nobody."""
     pool = core.pool
+    fenced = not core.controls.bypass
     left = core.config.max_dispatches_per_pump
     while left and core.up and (entry := pool.peek()) is not None:
         left -= 1
-        engine, hopeful = choose(core, entry)
+        engine, hopeful = choose(core, entry, fenced)
         if engine is not None:
             dispatch(core, engine)
         elif hopeful:
@@ -26,26 +27,27 @@ def pump(core: WorkerCore) -> None:
             end_unservable(core, entry)
 
 
-def choose(core: WorkerCore, entry: Entry) -> tuple[EngineState | None, bool]:
+def choose(core: WorkerCore, entry: Entry, fenced: bool) -> tuple[EngineState | None, bool]:
     """The engine to put `entry` on, with its reservation written into it, and whether waiting can help if none."""
     gate = core.gate
-    fenced = not core.controls.bypass
     upper = gate.upper(entry)
+    prompt_tokens = entry.request.prompt_tokens
     best: EngineState | None = None
     best_load, best_blocks = inf, 0
     hopeful = False
     for engine in core.up:
         if entry.tried and engine.start_id in entry.tried:
             continue
-        if not gate.could_ever(engine, entry.request.prompt_tokens):
+        if not gate.could_ever(engine, prompt_tokens):
             continue
         hopeful = True
-        if not engine.has_room():
-            continue
+        in_flight = len(engine.running)
+        if in_flight >= engine.cap or (in_flight and engine.regulator.saturated < 0):
+            continue  # held back by the inner loop, which never idles an engine
         blocks = gate.need(engine, entry, upper)
         if fenced and not gate.admits(engine, blocks):
             continue
-        load = len(engine.running) / engine.cap
+        load = in_flight / engine.cap
         if load < best_load:
             best, best_load, best_blocks = engine, load, blocks
     if best is not None:

@@ -98,8 +98,13 @@ def on_cycle(core: WorkerCore) -> None:
 
 def _regulate(core: WorkerCore, engine: EngineState) -> None:
     control = core.controls.engine(engine.name)
-    if control is None or core.controls.frozen or not engine.sample_unread:
+    if control is None:
         return
+    if core.controls.frozen or not engine.measured(core.now_s):
+        engine.regulator.relax()
+        return
+    if not engine.sample_unread:
+        return  # without a new measurement there is no new error to act on
     engine.sample_unread = False
     engine.regulator.regulate(engine.utilisation(core.now_s), control, _floor(engine))
     set_caps(core, engine)

@@ -77,9 +77,9 @@ def decide(topology: TopologyName, *, bypass: bool = False, seq: int = 1, epoch:
 
 
 def tune(
-    n_run: int = 2, b_token: int = 8, *, fence: Fence | None = None, seq: int = 1, gain: float = 4.0
+    n_run: int = 2, b_token: int = 8, *, b_min: int = 1, fence: Fence | None = None, seq: int = 1, gain: float = 4.0
 ) -> WorkerEvent:
-    control = EngineControl("e1", n_run, b_token, 1, 8, gain, 0.5, 0.8)
+    control = EngineControl("e1", n_run, b_token, b_min, 8, gain, 0.5, 0.8)
     return TupleReceived(ControlTuple("w1", (control,), fence or Fence("v1"), 1, seq, 2.0), 0.0)
 
 
@@ -404,6 +404,17 @@ def test_the_inner_loop_throttles_above_the_band_and_holds_at_its_floor() -> Non
     assert (report.engines[0].b_token, report.engines[0].b_saturated) == (3, -1)
     assert dispatched(submit(agent, request("r9"), now_s=1.3)) == []  # never below what decodes, nothing new
     assert [type(e) for e in cycle(1.4, 0.2)] == [SteerEngine, Dispatch]
+
+
+def test_a_silent_engine_is_not_held_back_for_ever() -> None:
+    agent = worker("e1")
+    agent.step(0.0, tune(n_run=8, b_min=4, gain=100.0))
+    submit(agent, *many(1))
+    agent.step(0.1, EngineSampled("e1", 1, 0, 1.0, 0, 0.01, 0.0, 0.0))
+    agent.step(0.2, CycleTicked())
+    agent.step(1.9, tune(n_run=8, b_min=4, gain=100.0, seq=2))
+    assert dispatched(submit(agent, request("r2"), now_s=1.9)) == []
+    assert dispatched(agent.step(2.2, CycleTicked())) == [("r2", "e1")]
 
 
 def test_telemetry_comes_each_cycle_and_at_256_events() -> None:

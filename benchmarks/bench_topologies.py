@@ -1,0 +1,194 @@
+"""What ordering costs: push+pop and a switch of topology at 100,000 queued as ratios to plain heap and sort of the same
+run, a pump cycle, and a request's whole way through the worker agent."""
+
+import gc
+from heapq import heapify, heappop, heappush
+from random import Random
+from statistics import median
+from time import perf_counter, process_time
+
+from services.contracts.control import ControlTuple, EngineControl, Fence, Hints, TopologyDecision, TopologyName
+from services.contracts.execution import (
+    Annotated,
+    CycleTicked,
+    Dispatch,
+    EngineFinished,
+    EngineWentUp,
+    FirstTokenReceived,
+    Submitted,
+    TopologyReceived,
+    TupleReceived,
+)
+from services.contracts.registry import EngineInfo
+from services.contracts.request import Annotation, Cost, Request, Slo, Tags, TagSource, TaskType
+from services.worker.agent import WorkerAgent, WorkerConfig
+from services.worker.entry import Entry
+from services.worker.prior import Estimate
+from services.worker.topologies import TOPOLOGIES, Topology
+
+QUEUED = 100_000
+OPERATIONS = 10_000
+ROUNDS = 3
+TENANTS = 64
+PUMPED = WorkerConfig("w", "i", "", "m").max_dispatches_per_pump
+GOAL_PUSH_POP, GOAL_SWITCH = 12.0, 4.0
+GOAL_PUMP_MS = {10_000: 1.0, 100_000: 10.0}
+GOAL_REQUEST_US = 40.0
+FOREVER_S = 1e9
+
+Row = dict[str, object]
+
+
+def row(name: str, value: float, unit: str, goal: float | None) -> Row:
+    met = None if goal is None else value <= goal
+    return {"name": name, "value": round(value, 3), "unit": unit, "goal": goal, "met": met}
+
+
+def request(rng: Random, number: int) -> Request:
+    return Request(
+        f"r{number}", "m", f"t{rng.randrange(TENANTS)}", "", rng.randint(1, 4000), None, True,
+        Slo(rng.uniform(1, 10), 0.1), True, rng.randrange(5), 1.0, 0.75, number * 0.001,
+    )  # fmt: skip
+
+
+def entries(count: int) -> list[Entry]:
+    rng = Random(1)
+    return [
+        Entry(request(rng, n), 1, "g", n, n * 0.001, Estimate(rng.uniform(1, 500), 900.0, rng.random(), 0.02))
+        for n in range(count)
+    ]
+
+
+def time_heap(heap: list[tuple[float, int, Entry]], coming: list[Entry]) -> float:
+    begun = perf_counter()
+    for e in coming:
+        heappush(heap, (e.total_s, e.seq, e))
+        heappop(heap)
+    return perf_counter() - begun
+
+
+def time_topology(topology: Topology, coming: list[Entry]) -> float:
+    begun = perf_counter()
+    for e in coming:
+        topology.push(e)
+        topology.pop()
+    return perf_counter() - begun
+
+
+def push_pop_rows() -> list[Row]:
+    """A push and a pop against those of a (key, number, entry) tuple, the queue staying as long."""
+    made = entries(QUEUED + ROUNDS * OPERATIONS)
+    result = []
+    for name in TopologyName:
+        topology = TOPOLOGIES[name](Hints(), Random(1))
+        topology.rebuild(made[:QUEUED])
+        heap = [(e.total_s, e.seq, e) for e in made[:QUEUED]]
+        heapify(heap)
+        ratios = []  # baseline and topology in turn, so that a neighbour on the machine slows both
+        for begin in range(QUEUED, len(made), OPERATIONS):
+            coming = made[begin : begin + OPERATIONS]
+            ratios.append(time_topology(topology, coming) / time_heap(heap, coming))
+        result.append(row(f"{name} push+pop, {QUEUED} queued / heapq", median(ratios), "x", GOAL_PUSH_POP))
+    return result
+
+
+def decision(name: TopologyName, seq: int) -> TopologyReceived:
+    return TopologyReceived(TopologyDecision("m", name, Hints(), False, 1, seq, FOREVER_S, "", ""), 0.0)
+
+
+def loaded_agent(queued: int) -> WorkerAgent:
+    """A worker with a long queue and no engine."""
+    config = WorkerConfig("w", "i", "", "m", max_queued=queued, max_queued_tokens=1 << 60)
+    agent, rng = WorkerAgent(config, Random(1)), Random(2)
+    for number in range(queued):
+        agent.step(0.0, Submitted(request(rng, number), 1, "g"))
+    return agent
+
+
+def switch_rows(agent: WorkerAgent) -> list[Row]:
+    tuples = [(e.total_s, e.seq, e) for e in entries(QUEUED)]
+    result = []
+    seq = 0
+    for name in TopologyName:
+        ratios = []
+        for _ in range(ROUNDS):
+            seq += 2
+            away = TopologyName.LLF if name is TopologyName.FCFS else TopologyName.FCFS
+            agent.step(0.0, decision(away, seq))
+            begun = perf_counter()
+            sorted(tuples)
+            middle = perf_counter()
+            agent.step(0.0, decision(name, seq + 1))
+            ratios.append((perf_counter() - middle) / (middle - begun))
+        result.append(row(f"switch to {name}, {QUEUED} queued / sorted()", median(ratios), "x", GOAL_SWITCH))
+    return result
+
+
+def caps(n_run: int, seq: int) -> TupleReceived:
+    control = EngineControl("e", n_run, n_run, n_run, n_run, 0.0, 0.0, 1.0)
+    return TupleReceived(ControlTuple("w", (control,), Fence("v"), 1, seq, FOREVER_S), 0.0)
+
+
+def pump_ms(agent: WorkerAgent) -> float:
+    """The slowest topology's median cycle in which an engine has room for all that a pump may dispatch at once."""
+    slowest, seq, now_s = 0.0, 1000, 0.0
+    agent.step(now_s, caps(1, 1))
+    agent.step(now_s, EngineWentUp(EngineInfo("e", True, "emulated", "", 0, 0, 16, 256)))
+    running: list[str] = []
+    for name in TopologyName:
+        agent.step(now_s, decision(name, seq))
+        cycles = []
+        for _ in range(15):
+            seq, now_s = seq + 2, now_s + 0.2
+            agent.step(now_s, caps(1, seq))
+            for request_id in running:
+                agent.step(now_s, EngineFinished(request_id, 50, None))
+            agent.step(now_s, CycleTicked())
+            begun = process_time()
+            effects = agent.step(now_s + 0.1, caps(PUMPED + 1, seq + 1))
+            effects += agent.step(now_s + 0.1, CycleTicked())
+            cycles.append((process_time() - begun) * 1e3)
+            running = [e.request_id for e in effects if isinstance(e, Dispatch)]
+            assert len(running) >= PUMPED - 1
+        slowest = max(slowest, median(cycles))
+    return slowest
+
+
+def request_us(name: TopologyName) -> float:
+    """CPU of all steps of one request at a short queue: submitted, annotated, dispatched, first token, finished, and
+    its share of telemetry."""
+    agent, rng = WorkerAgent(WorkerConfig("w", "i", "", "m"), Random(1)), Random(3)
+    agent.step(0.0, EngineWentUp(EngineInfo("e", True, "emulated", "", 0, 10_000_000, 16, 256)))
+    agent.step(0.0, decision(name, 1))
+    tags = Tags(TaskType.QA, Slo(4.0, 0.1), 50.0, 100.0, 0.9, TagSource.MODEL, "v1")
+    annotation = Annotation(tags, Cost(0.1, 0.02))
+    made = [request(rng, number) for number in range(OPERATIONS)]
+    begun = process_time()
+    for number, r in enumerate(made):
+        now_s = number * 0.01
+        agent.step(now_s, Submitted(r, 1, "g"))
+        agent.step(now_s, Annotated(r.id, 1, annotation))
+        agent.step(now_s, FirstTokenReceived(r.id))
+        agent.step(now_s, EngineFinished(r.id, 50, None))
+        if number % 10 == 0:
+            agent.step(now_s, CycleTicked())
+    return (process_time() - begun) / OPERATIONS * 1e6
+
+
+def rows() -> list[Row]:
+    result = push_pop_rows()
+    for queued, goal in GOAL_PUMP_MS.items():
+        gc.collect()
+        agent = loaded_agent(queued)
+        if queued == QUEUED:
+            result += switch_rows(agent)
+        result.append(row(f"pump cycle of {PUMPED} dispatches, {queued} queued", pump_ms(agent), "ms", goal))
+    for name in (TopologyName.SJF, TopologyName.WFQ):
+        cost = min(request_us(name) for _ in range(ROUNDS))
+        result.append(row(f"worker steps of one request, {name}", cost, "µs", GOAL_REQUEST_US))
+    return result
+
+
+if __name__ == "__main__":
+    for each in rows():
+        print(each)
