@@ -26,7 +26,7 @@ def draw(title: str, x_label: str, y_label: str, plot: Callable[[Axes], None]) -
         plot(axes)
         axes.set(title=title, xlabel=x_label, ylabel=y_label)
         if axes.get_legend_handles_labels()[0]:
-            axes.legend(fontsize=8)
+            axes.legend(fontsize=8, loc="lower right")
         out = io.StringIO()
         figure.savefig(out, format="svg", metadata={"Date": None})
     text = out.getvalue()
@@ -40,11 +40,10 @@ def cdf(results: Sequence[RunResult], metric: str) -> str:
         levels = np.linspace(0, 1, CDF_POINTS)
         for result in results:
             values = [getattr(s, metric) for s in result.settlements() if s.outcome is Outcome.FINISHED]
-            known = [value * 1000 for value in values if value is not None]
+            known = [value * 1000 for value in values if value]  # a TPOT of 0 (one token) has no place on the axis
             if known:
                 axes.plot(np.quantile(known, levels), levels, label=result.name)
-        axes.set_xscale("symlog", linthresh=1.0)
-        axes.set_xlim(left=0)
+        axes.set_xscale("log")
 
     name = metric.removesuffix("_s").upper()
     return draw(f"{name} of finished requests", f"{name}, ms", "share of requests", plot)
@@ -56,12 +55,8 @@ def over_time(results: Sequence[RunResult], metric: str, title: str, y_label: st
     def plot(axes: Axes) -> None:
         for result in results:
             found = result.windows()
-            axes.step(
-                [window.start_s for window in found],
-                [getattr(window, metric) for window in found],
-                where="post",
-                label=result.name,
-            )
+            edges = [*(window.start_s for window in found), result.offered_s]
+            axes.stairs([getattr(window, metric) for window in found], edges, baseline=None, label=result.name)
         axes.set_ylim(bottom=0)
 
     return draw(title, "seconds since the start", y_label, plot)

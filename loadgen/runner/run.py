@@ -1,6 +1,7 @@
 """`run_load`: one plan, one result, in this process or over several."""
 
 import asyncio
+import gc
 import os
 import resource
 import time
@@ -59,7 +60,12 @@ async def run_load(
     run = _Run(plan, tally, on_progress, stop or asyncio.Event(), len(records), shift_s)
     if schedule:
         drive = run.alone if plan.processes == 1 else run.spread
-        await drive(schedule, settle, corpus)
+        gc.collect()
+        gc.freeze()  # a collection over a long trace's rows would stall the schedule for milliseconds
+        try:
+            await drive(schedule, settle, corpus)
+        finally:
+            gc.unfreeze()
     return _result(plan, started_unix_s, records, interrupted=run.stop.is_set(), died=run.died)
 
 

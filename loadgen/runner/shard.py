@@ -42,8 +42,12 @@ def shard_main(
     gc.freeze()
     pipe.send(ShardReport((), 0, 0))  # ready
     start_s: float | None = pipe.recv()
-    if start_s is not None:
+    if start_s is None:
+        return
+    try:
         uvloop.run(_run(plan, schedule, corpus, run_id, start_s, pipe))
+    except BrokenPipeError:
+        pass  # the parent died; what it had is on disk
 
 
 async def _run(
@@ -58,7 +62,13 @@ async def _run(
     prompts = PromptBuilder(plan.seed, plan.target.api, plan.trace.block_tokens, corpus)
     client = LoadClient(plan, prompts, run_id, start_s)
     loop = OpenLoop(plan, client, batch.append)
-    watch(pipe, loop.stop)  # any message, or the parent's death
+
+    def stop() -> None:
+        """Any message means stop, and so does the parent's death."""
+        asyncio.get_running_loop().remove_reader(pipe.fileno())
+        loop.stop()
+
+    watch(pipe, stop)
     running = asyncio.create_task(loop.run(schedule))
     while not running.done():
         await asyncio.wait((running,), timeout=REPORT_S)
