@@ -14,7 +14,9 @@ def test_a_body_without_additions_is_untouched() -> None:
     assert with_fields(body, {"absent": None}) is body
 
 
-@pytest.mark.parametrize("body", [b'{"a":1}', b' {"a":1}\n', b"{}", b"{ }", b'{"priority":3,"a":1}', b'{"x":"priority"}'])
+@pytest.mark.parametrize(
+    "body", [b'{"a":1}', b' {"a":1}\n', b"{}", b"{ }", b'{"priority":3,"a":1}', b'{"x":"priority"}']
+)
 def test_fields_are_set_once_whatever_the_body_looks_like(body: bytes) -> None:
     added = with_fields(body, {"priority": 5})
     assert added.count(b'"priority":') == 1
