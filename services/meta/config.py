@@ -12,6 +12,7 @@ class RulesConfig:
     busy_violation: float = 0.05  # at least this: the queue order matters
     overload_mismatch: float = 0.10  # M_rho: demand this far above service outlives any queue
     overload_backlog_s: float = 4.0  # queued requests in seconds of arrivals; the tightest TTFT of Table 6
+    slack_backlog_s: float = 1.0  # above it a queue stands, and some deadline in it is lost
     burst_mismatch: float = 0.5  # p95 of M_rho: overloaded for seconds at a time
     slack_mismatch: float = 0.2  # p95 of M_rho below which deadlines can all be met in principle
     heavy_cv: float = 1.0  # of predicted work: as spread as an exponential, so the long block the short

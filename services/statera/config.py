@@ -44,14 +44,14 @@ class BandConfig:
 class SeekerConfig:
     """Extremum seeking of the band's upper edge."""
 
-    start: float = 0.95  # step time at 95 % of the tightest TPOT SLO: full batches, a little room for jitter
-    lowest: float = 0.75
+    start: float = 0.85  # of the tightest TPOT SLO: a mean step near 1 makes every other request late
+    lowest: float = 0.65
     highest: float = 1.0  # above it the tightest request is late for certain
     width: float = 0.1  # u_high - u_low
-    dither: float = 0.02
+    dither: float = 0.03
     settle_s: float = 8.0  # of each phase; longer than the outer loop and the short window need
     measure_s: float = 12.0  # of each phase
-    gain: float = 0.1  # of the relative difference in goodput
+    gain: float = 0.2  # of the relative difference in goodput
     significance: float = 0.02  # relative differences below it are noise
     enabled: bool = True
 

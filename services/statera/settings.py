@@ -18,7 +18,7 @@ class StateraSettings(RuntimeSettings):
     outer_unconditional: bool = Field(
         False, description="Move N_run although B_token has room (Algorithm 2 as printed)"
     )
-    u_high: float = Field(0.95, gt=0.1, le=1.5, description="Upper edge of the utilisation band at the start")
+    u_high: float = Field(0.85, gt=0.1, le=1.5, description="Upper edge of the utilisation band at the start")
     band_width: float = Field(0.1, gt=0, lt=1, description="Width of the utilisation band")
     seek_band: bool = Field(True, description="Look for a better band by extremum seeking")
 

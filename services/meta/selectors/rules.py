@@ -48,7 +48,7 @@ class RulesSelector:
         if view.predicted_total_cv >= c.heavy_cv:
             reason = f"{late} behind long work: CV of work {view.predicted_total_cv:.2f}"
             return Choice(TopologyName.TWO_LANE, Hints(), reason)
-        if view.mismatch_p95 <= c.slack_mismatch:
+        if view.mismatch_p95 <= c.slack_mismatch and backlog_s <= c.slack_backlog_s:
             return Choice(TopologyName.EDF, Hints(), f"{late} without overload: order by deadline")
         return Choice(TopologyName.SJF, Hints(), f"{late} near capacity")
 

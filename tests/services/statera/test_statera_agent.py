@@ -86,8 +86,8 @@ def test_the_first_tuple_throttles_nothing() -> None:
     assert control == ControlTuple(
         worker="w",
         engines=(
-            EngineControl("e", n_run=64, b_token=65, b_min=5, b_max=65, gain_b=0.02 * 65, u_low=0.85,
-                          u_high=0.95),
+            EngineControl("e", n_run=64, b_token=65, b_min=5, b_max=65, gain_b=0.02 * 65, u_low=0.75,
+                          u_high=0.85),
         ),
         fence=Fence(version=""),
         epoch=5,
@@ -222,11 +222,11 @@ def test_the_band_is_sought_only_with_a_backlog_and_not_after_a_switch() -> None
             seen |= {round(c.engines[0].u_high, 3) for c in sent}
         return seen
 
-    assert highs(0.1, queued=0) <= {0.95}
-    assert highs(5.0, queued=9) == {0.97, 0.93}
+    assert highs(0.1, queued=0) <= {0.85}
+    assert highs(5.0, queued=9) == {0.88, 0.82}
     agent.step(10.0, decision(TopologyName.EDF))
-    assert highs(10.1, queued=9) == {0.95}
-    assert {0.97, 0.93} <= highs(16.0, queued=9)
+    assert highs(10.1, queued=9) == {0.85}
+    assert {0.88, 0.82} <= highs(16.0, queued=9)
 
 
 def test_views_of_a_qos_copy_without_lease_are_ignored() -> None:

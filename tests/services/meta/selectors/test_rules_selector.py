@@ -51,6 +51,7 @@ def test_calm_leaves_the_baseline_and_fairness_behind(current: TopologyName) -> 
         ({"mismatch_p95": 0.3, "predicted_total_cv": 1.5}, LANES),  # long work blocks short
         ({"mismatch_p95": 0.1}, EDF),  # deadlines missed although there is room
         ({"mismatch_p95": 0.3}, SJF),  # near capacity
+        ({"mismatch_p95": 0.1, "queued": 20}, SJF),  # a queue of two seconds stands
     ],
 )
 def test_failure_patterns(pattern: dict[str, Any], topology: TopologyName) -> None:
