@@ -1,0 +1,66 @@
+"""Figures as small SVG files, the same bytes for the same numbers."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#777777", "#222222")
+
+
+def _pyplot() -> Any:
+    """ImportError says what to install."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise ImportError("figures need matplotlib: pip install 'hmas[report]'") from error
+    matplotlib.use("Agg")
+    matplotlib.rcParams.update({"svg.hashsalt": "hmas", "font.size": 8, "axes.spines.top": False,
+                                "axes.spines.right": False, "svg.fonttype": "none"})  # fmt: skip
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def _save(pyplot: Any, figure: Any, path: Path) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+    return path.name
+
+
+def lines(
+    path: Path,
+    panels: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]],
+    x_label: str,
+    columns: int = 2,
+) -> str:
+    """One panel a title; each series is (x, y). Returns the file's name."""
+    pyplot = _pyplot()
+    rows = -(-len(panels) // columns)
+    figure, axes = pyplot.subplots(rows, columns, figsize=(3.6 * columns, 2.3 * rows), squeeze=False)
+    flat = [axis for row in axes for axis in row]
+    for axis, (title, series) in zip(flat, panels.items(), strict=False):
+        for colour, (label, (x, y)) in zip(COLOURS, series.items(), strict=False):
+            axis.plot(x, y, label=label, color=colour, linewidth=1.2, marker="o" if len(x) < 12 else None, markersize=3)
+        axis.set_title(title)
+        axis.set_xlabel(x_label)
+    for axis in flat[len(panels) :]:
+        axis.set_visible(False)
+    flat[0].legend(frameon=False, fontsize=7)
+    return _save(pyplot, figure, path)
+
+
+def bars(path: Path, groups: Mapping[str, Mapping[str, float]], y_label: str) -> str:
+    """Grouped bars: group -> label -> height."""
+    pyplot = _pyplot()
+    figure, axis = pyplot.subplots(figsize=(7.2, 2.6))
+    labels = list(dict.fromkeys(label for group in groups.values() for label in group))
+    width = 0.8 / max(len(labels), 1)
+    for i, label in enumerate(labels):
+        heights = [group.get(label, 0.0) for group in groups.values()]
+        axis.bar([x + i * width for x in range(len(groups))], heights, width, label=label, color=COLOURS[i % 8])
+    axis.set_xticks([x + 0.4 - width / 2 for x in range(len(groups))], list(groups))
+    axis.set_ylabel(y_label)
+    axis.legend(frameon=False, fontsize=7, ncols=4)
+    return _save(pyplot, figure, path)

@@ -1,0 +1,75 @@
+"""Which page shows which experiment, the index, and `summary.json`."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from services.sim.cells import CellStore
+from services.sim.experiment import Experiment
+from services.sim.report import comparison, paper_figures, paper_tables
+from services.sim.report.results import Results
+from services.sim.report.statistics import statistics_page
+from services.sim.report.topologies import topologies
+
+Page = Callable[[Results, Path], tuple[str, dict[str, Any]]]
+PAGES: dict[str, Page] = {
+    "loads": comparison.loads_page,
+    "traces": comparison.traces_page,
+    "table1": paper_tables.table1,
+    "table2": paper_tables.table2,
+    "table4": paper_tables.table4,
+    "figure5": paper_figures.figure5,
+    "figure6": paper_figures.figure6,
+    "figure7": paper_figures.figure7,
+    "figure8": paper_figures.figure8,
+    "figure9": paper_figures.figure9,
+    "figure10": paper_figures.figure10,
+    "topologies": topologies,
+}
+TITLES = {"figure5": "# Figure 5: scaling with the load\n\n"}
+GENERATED = "\n<!-- Written by `hmas sim experiments`; do not edit. -->\n"
+
+
+def write_pages(
+    experiments: Sequence[Experiment], store: CellStore, out: Path, *, quick: bool, data: Path | None
+) -> list[Path]:
+    """Writes a page per experiment (those of one page one after another), index and summary. Returns the paths.
+    ValueError for an unknown page."""
+    out.mkdir(parents=True, exist_ok=True)
+    texts: dict[str, str] = {}
+    summary: dict[str, Any] = {"quick": quick}
+    index, seconds = [], 0.0
+    for experiment in experiments:
+        if experiment.page not in PAGES:
+            raise ValueError(f"{experiment.name}: no page {experiment.page!r}; there are: {', '.join(PAGES)}")
+        results = Results(experiment, store)
+        text, facts = PAGES[experiment.page](results, out)
+        texts[experiment.page] = texts.get(experiment.page, TITLES.get(experiment.page, "")) + text + "\n"
+        summary |= facts
+        seconds += results.seconds()
+        index.append(f"- [{experiment.title}]({experiment.page}.md)\n")
+    texts["statistics"] = statistics_page(data)
+    index.append("- [Trace statistics of §2](statistics.md)\n")
+    texts["README"] = _index(index, quick, seconds)
+    summary["seconds"] = round(seconds, 1)
+    written = []
+    for name, text in sorted(texts.items()):
+        path = out / f"{name}.md"
+        path.write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")
+        written.append(path)
+    path = out / "summary.json"
+    path.write_text(json.dumps(summary, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    return [*written, path]
+
+
+def _index(entries: list[str], quick: bool, seconds: float) -> str:
+    kind = "the quick set: one seed, slices of at most 300 s" if quick else "the full set: five seeds"
+    return (
+        "# Results in virtual time\n\nThe agents of the mesh and the emulated engine's core, driven from one event "
+        f"heap, beside baselines and an upper bound. This is {kind}; its runs took {seconds / 60:.0f} minutes of one "
+        "core. `hmas sim experiments` writes every number here.\n\n" + "".join(dict.fromkeys(entries)) + "\n"
+        "Share of bound: goodput rate over the largest that any scheduler could reach, even one that knows every "
+        "length and arrival. Loads are in λ*, the highest rate at which plain FCFS on the same engines keeps a goodput "
+        "rate of 0.95. Shed, failed and unfinished requests count as offered and not ok.\n"
+    )
