@@ -65,7 +65,8 @@ class GatewayAgent:
 
     def step(self, now_s: float, event: GatewayEvent) -> list[GatewayEffect]:
         effects = self._decide(now_s, event)
-        return effects + self._batches.full()
+        full = self._batches.full()
+        return [*effects, *full] if full else effects
 
     def _decide(self, now_s: float, event: GatewayEvent) -> list[GatewayEffect]:
         match event:
@@ -162,8 +163,10 @@ class GatewayAgent:
 
     def _route(self, now_s: float, entry: Entry, avoid: str = "") -> list[GatewayEffect]:
         """The next attempt, at a worker that has not lost it, `avoid` last and those with room first; else held."""
-        usable = [w for w in self._router.usable(entry.pool) if w.name not in entry.lost_on]
-        usable = [w for w in usable if w.name != avoid] or usable
+        usable = self._router.usable(entry.pool)
+        if entry.lost_on or avoid:
+            usable = [w for w in usable if w.name not in entry.lost_on]
+            usable = [w for w in usable if w.name != avoid] or usable
         roomy = [w for w in usable if w.has_room(entry.request.prompt_tokens)]
         worker = self._router.choose(now_s, roomy or usable)
         if worker is None:
@@ -181,7 +184,7 @@ class GatewayAgent:
         effects: list[GatewayEffect] = []
         for entry in self._ledger.held():
             held_s, pool = entry.held_s, self._directory.resolve(entry.pool)
-            if pool is None or not self._router.has_usable(pool):
+            if pool is None or not self._router.usable(pool):
                 continue
             entry.pool = pool
             if not entry.offered:

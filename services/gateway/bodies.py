@@ -29,30 +29,35 @@ class BodyBounds:
 class BodyReader:
     """One request's body. `complete` tells whether all of it was taken off the connection."""
 
-    __slots__ = ("_bounds", "_receive", "complete")
+    __slots__ = ("_arrived", "_bounds", "_receive", "complete")
 
-    def __init__(self, receive: Receive, bounds: BodyBounds) -> None:
-        self._receive, self._bounds = receive, bounds
+    def __init__(self, receive: Receive, bounds: BodyBounds, *, arrived: bool = False) -> None:
+        """`arrived`: all of it is here already, so that no timer is needed."""
+        self._receive, self._bounds, self._arrived = receive, bounds, arrived
         self.complete = False
 
     async def read(self, headers: Mapping[bytes, bytes]) -> bytes | bytearray:
         """Raises InvalidRequest (413, 408) and ClientGone."""
         self._check_declared(headers)
+        if self._arrived:
+            return await self._whole()
         try:
             async with asyncio.timeout(self._bounds.timeout_s):
-                first = await self._chunk()
-                if self.complete:
-                    self._check(len(first))
-                    return first
-                body = bytearray(first)
-                while not self.complete:
-                    self._check(len(body))
-                    body += await self._chunk()
-                self._check(len(body))
-                return body
+                return await self._whole()
         except TimeoutError:
             message = f"the body did not arrive within {self._bounds.timeout_s:g} s"
             raise InvalidRequest(message, outcome=Outcome.CLIENT_TOO_SLOW) from None
+
+    async def _whole(self) -> bytes | bytearray:
+        first = await self._chunk()
+        self._check(len(first))
+        if self.complete:
+            return first
+        body = bytearray(first)
+        while not self.complete:
+            body += await self._chunk()
+            self._check(len(body))
+        return body
 
     async def linger(self) -> None:
         """Takes in what the client still sends, so that it reads the answer before the connection closes on it."""
@@ -73,8 +78,9 @@ class BodyReader:
         return body
 
     def _check_declared(self, headers: Mapping[bytes, bytes]) -> None:
-        declared = headers.get(b"content-length", b"0")
-        self._check(int(declared) if declared.isdigit() else 0)
+        declared = headers.get(b"content-length")
+        if declared is not None and declared.isdigit():
+            self._check(int(declared))
 
     def _check(self, size: int) -> None:
         if size > self._bounds.max_bytes:

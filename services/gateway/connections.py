@@ -25,6 +25,35 @@ class ConnectionBounds:
     max_head_bytes: int = 64 * 2**10
 
 
+class _HeldHead:
+    """A transport that sends an answer's head together with the first bytes of its body: one system call less."""
+
+    __slots__ = ("_head", "_transport", "write")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._head = b""
+        self.write: Callable[[bytes], None] = self._hold
+
+    def _hold(self, head: bytes) -> None:
+        if head.startswith(b"HTTP/1.1 1"):
+            self._transport.write(head)  # 100 Continue is waited for
+            return
+        self._head, self.write = head, self._send_both
+
+    def _send_both(self, data: bytes) -> None:
+        self.write = self._transport.write
+        self._transport.write(self._head + data)
+
+    def close(self) -> None:
+        if self.write == self._send_both:
+            self._send_both(b"")
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+
 class GuardedProtocol(HttpToolsProtocol):
     """Puts itself into the scope under `SCOPE_KEY`, so that an answer's end can be watched without a task."""
 
@@ -36,6 +65,11 @@ class GuardedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._in_head = True
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def body_arrived(self) -> bool:
+        """All of the current request's body is here (a pipelined request behind it may make this false)."""
+        return not self.cycle.more_body
 
     @property
     def write_paused(self) -> bool:
@@ -77,6 +111,8 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._head_complete()
         super().on_headers_complete()
+        cycle: Any = self.cycle
+        cycle.transport = _HeldHead(self.transport)
 
     def send_400_response(self, msg: str) -> None:
         self._refuse("malformed", ApiError.of(Outcome.INVALID_REQUEST, msg), 400)

@@ -104,6 +104,7 @@ class Relay:
         self._journal = Journal(config.journal)
         self._held_bytes = 0
         self._connected: set[str] = set()
+        LIVE.set_function(lambda: len(self._exchanges))
         self._post: Callable[[GatewayEvent], None]
         self._streams: Streams
         self._thinker: Thinker
@@ -136,7 +137,6 @@ class Relay:
             return exchange
         self._held_bytes += len(body)
         self._exchanges[request.id] = exchange
-        LIVE.set(len(self._exchanges))
         self._post(RequestReceived(request))
         return exchange
 
@@ -304,7 +304,6 @@ class Relay:
 
     def _end(self, request_id: str, outcome: Outcome, message: str, tokens: int, error: ApiError | None) -> None:
         exchange = self._exchanges.pop(request_id)
-        LIVE.set(len(self._exchanges))
         now_s = exchange.settled_s = self._clock()
         if exchange.attempts and exchange.attempts[-1].ended_s is None:
             self._attempt_over(exchange, outcome.value)
@@ -315,9 +314,9 @@ class Relay:
             exchange.end(error)
         self._count(exchange, outcome, now_s)
         self._journal.keep(exchange)
-        write = log.warning if outcome in _TROUBLE else log.debug
-        write("request_settled", request=request_id, client_request=exchange.client_id, outcome=outcome.value,
-              message=message, tenant=exchange.request.tenant, output_tokens=tokens)  # fmt: skip
+        if outcome in _TROUBLE:
+            log.warning("request_failed", request=request_id, client_request=exchange.client_id, outcome=outcome.value,
+                        message=message, tenant=exchange.request.tenant, output_tokens=tokens)  # fmt: skip
 
     def _count(self, exchange: Exchange, outcome: Outcome, now_s: float) -> None:
         known = self._directory.resolve(exchange.pool) is not None

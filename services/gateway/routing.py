@@ -4,7 +4,7 @@ Predicted backlog is what the worker last reported plus what was sent to it sinc
 worker's engines: the unit of `WorkerHeartbeat.backlog_s`.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from services.contracts.registry import WIRE_VERSION, WORKER_LOST_AFTER_S, WorkerHeartbeat
@@ -31,6 +31,7 @@ class WorkerState:
 
     heartbeat: WorkerHeartbeat
     heard_s: float
+    engines_up: int = 0
     queued: int = 0
     queued_tokens: int = 0
     running: int = 0
@@ -46,10 +47,6 @@ class WorkerState:
     @property
     def name(self) -> str:
         return self.heartbeat.worker
-
-    @property
-    def engines_up(self) -> int:
-        return sum(engine.up for engine in self.heartbeat.engines)
 
     @property
     def predicted_backlog_s(self) -> float:
@@ -110,6 +107,7 @@ class Router:
         self._config = config
         self._workers: dict[str, WorkerState] = {}
         self._pools: dict[str, dict[str, WorkerState]] = {}
+        self._usable: dict[str, list[WorkerState]] = {}  # by pool; rebuilt when a worker's standing changes
         self._connected: dict[str, None] = {}  # a stream may stand before the heartbeat is here
         self._sent = 0
 
@@ -121,14 +119,19 @@ class Router:
             del self._pools[worker.heartbeat.pool][worker.name]
         self._pools.setdefault(heartbeat.pool, {})[heartbeat.worker] = worker
         worker.heartbeat = heartbeat
+        worker.engines_up = sum(engine.up for engine in heartbeat.engines)
         worker.report(now_s, heartbeat, self._config.report_lag_s)
+        self._usable.clear()
 
     def load(self, now_s: float, load: WorkerLoaded) -> None:
         worker = self._workers.get(load.worker)
         if worker is not None:
+            if worker.draining != load.draining:
+                self._usable.clear()
             worker.report(now_s, load, self._config.report_lag_s)
 
     def connect(self, worker: str, connected: bool) -> None:
+        self._usable.clear()
         if connected:
             self._connected[worker] = None
         else:
@@ -139,6 +142,7 @@ class Router:
             if worker.name not in self._connected and now_s - worker.heard_s > FORGET_AFTER_S and not worker.requests:
                 del self._workers[worker.name]
                 del self._pools[worker.heartbeat.pool][worker.name]
+                self._usable.clear()
         self._pools = {pool: workers for pool, workers in self._pools.items() if workers}
 
     def get(self, worker: str) -> WorkerState | None:
@@ -148,11 +152,13 @@ class Router:
         return self._pools
 
     def usable(self, pool: str) -> list[WorkerState]:
-        """Workers that may get new work now."""
-        return [worker for worker in self._pools.get(pool, {}).values() if self._is_usable(worker)]
-
-    def has_usable(self, pool: str) -> bool:
-        return any(map(self._is_usable, self._pools.get(pool, {}).values()))
+        """Workers that may get new work now. Not to be changed."""
+        usable = self._usable.get(pool)
+        if usable is None:
+            usable = [worker for worker in self._pools.get(pool, {}).values() if self._is_usable(worker)]
+            if pool in self._pools:
+                self._usable[pool] = usable
+        return usable
 
     def _is_usable(self, worker: WorkerState) -> bool:
         version = worker.heartbeat.wire_version
@@ -165,8 +171,10 @@ class Router:
             for name, worker in self._pools.get(pool, {}).items()
         )
 
-    def choose(self, now_s: float, workers: Iterable[WorkerState]) -> WorkerState | None:
+    def choose(self, now_s: float, workers: Sequence[WorkerState]) -> WorkerState | None:
         """The least predicted backlog; workers with no engine up, or silent for long, only if there is no other."""
+        if len(workers) == 1:
+            return workers[0]
         return min(workers, key=lambda worker: self._rank(now_s, worker), default=None)
 
     def _rank(self, now_s: float, worker: WorkerState) -> tuple[bool, bool, float, int, int]:

@@ -122,10 +122,11 @@ class _Answer:
         # Ids on the mesh are always our own: two clients, or two gateways, may be sent the same one.
         self.request_id = ids.request_id()
         self.client_id = client_request_id(self.headers) or self.request_id
-        self.reader = BodyReader(receive, config.body)
+        self._connection: GuardedProtocol | None = scope.get(SCOPE_KEY)
+        arrived = self._connection is not None and self._connection.body_arrived
+        self.reader = BodyReader(receive, config.body, arrived=arrived)
         self.exchange: Exchange | None = None
         self._receive, self._send, self._config = receive, send, config
-        self._connection: GuardedProtocol | None = scope.get(SCOPE_KEY)
         self._watch: asyncio.Task[None] | None = None
         self._started = False
 

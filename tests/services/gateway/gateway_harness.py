@@ -171,7 +171,7 @@ async def gateway(
     http = HttpServer(
         uvicorn.Config(
             app, host="127.0.0.1", port=0, http=guarded(connections or ConnectionBounds()), ws="none", lifespan="off",
-            log_config=None, access_log=False, timeout_graceful_shutdown=1,
+            log_config=None, access_log=False, proxy_headers=False, timeout_graceful_shutdown=1,
         )
     )  # fmt: skip
     host.post(TenantsChanged(tenants.limits()))
