@@ -29,6 +29,7 @@ from services.worker.topologies import TOPOLOGIES, Topology
 QUEUED = 100_000
 OPERATIONS = 10_000
 ROUNDS = 3
+CYCLES = 9  # of each topology; all of them together must not empty the queue
 TENANTS = 64
 PUMPED = WorkerConfig("w", "i", "", "m").max_dispatches_per_pump
 GOAL_PUSH_POP, GOAL_SWITCH = 12.0, 4.0
@@ -138,7 +139,7 @@ def pump_ms(agent: WorkerAgent) -> float:
     for name in TopologyName:
         agent.step(now_s, decision(name, seq))
         cycles = []
-        for _ in range(15):
+        for _ in range(CYCLES):
             seq, now_s = seq + 2, now_s + 0.2
             agent.step(now_s, caps(1, seq))
             for request_id in running:
