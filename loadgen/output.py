@@ -19,7 +19,7 @@ import yaml
 
 from loadgen.plan import LoadPlan
 from loadgen.record import CUT_OFF, RequestRecord
-from loadgen.result import RunResult
+from loadgen.result import INTERRUPTED, RunResult
 from services.contracts.outcome import Outcome
 from services.contracts.request import Slo, TaskType
 
@@ -108,7 +108,7 @@ class RunFolder:
         """Writes Parquet and summary. An interrupted run keeps its partial file, so that it can be resumed."""
         self._file.flush()
         pq.write_table(_table(result.records), self.path / REQUESTS, compression="zstd")
-        whole = len(result.records) == _planned(result)
+        whole = len(result.records) == _planned(result) and INTERRUPTED not in result.reasons
         name = SUMMARY if whole else f"partial-{SUMMARY}"
         _replace(self.path / name, orjson.dumps(summary(result), option=orjson.OPT_INDENT_2))
         if whole:

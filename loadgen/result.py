@@ -7,6 +7,8 @@ from loadgen.record import RequestRecord
 from loadgen.scoring import errors, scores_by, settlements
 from services.contracts.metrics import Score, Settlement, Stability, Window, score, stability, windows
 
+INTERRUPTED = "interrupted before the end of the schedule"
+
 
 @dataclass(frozen=True, slots=True)
 class RunResult:

@@ -107,7 +107,8 @@ class _Run:
         shift_s: float,
     ) -> None:
         # The window is measured from the shifted start, as the schedule is.
-        self._plan = replace(plan, window_s=plan.offered_s - shift_s, warmup_s=0.0) if shift_s else plan
+        left_s = max(plan.offered_s - shift_s, 1e-3)
+        self._plan = replace(plan, window_s=left_s, warmup_s=0.0) if shift_s else plan
         self._tally = tally
         self._on_progress = on_progress
         self._sent_before = sent_before

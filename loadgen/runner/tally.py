@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from loadgen.plan import LoadPlan
 from loadgen.record import Progress, RequestRecord
+from loadgen.result import INTERRUPTED
 from loadgen.runner.openloop import LIMIT_ERROR
 from loadgen.scoring import settlement
 from services.contracts.metrics import is_ok
@@ -59,7 +60,7 @@ def invalid_reasons(records: Sequence[RequestRecord], interrupted: bool, lag_p50
     if lag_p50_s > MAX_MEDIAN_LAG_S:
         reasons.append(f"median lag {lag_p50_s * 1000:.1f} ms exceeds {MAX_MEDIAN_LAG_S * 1000:.0f} ms")
     if interrupted:
-        reasons.append("interrupted before the end of the schedule")
+        reasons.append(INTERRUPTED)
     for error in (LIMIT_ERROR, LOST_ERROR):
         count = sum(record.error == error for record in records)
         if count:

@@ -13,7 +13,7 @@ from loadgen.compare import METRICS, compare_table, error_table
 from loadgen.output import CONFIG, PARTIAL, REQUESTS, SUMMARY, FolderInUse, RunFolder, load_run, summary
 from loadgen.plan import LoadPlan, Target
 from loadgen.record import CUT_OFF, RequestRecord
-from loadgen.result import RunResult
+from loadgen.result import INTERRUPTED, RunResult
 from loadgen.traces.row import Trace, TraceRow
 from services.contracts.outcome import Outcome
 from services.contracts.request import Slo, TaskType
@@ -108,10 +108,10 @@ def test_what_a_stop_cut_off_is_sent_again(tmp_path: Path) -> None:
     with RunFolder(tmp_path, PLAN) as folder:
         folder.add(RECORDS[1])
         folder.add(record(2, Outcome.CANCELLED, CUT_OFF))
-        folder.finish(result((RECORDS[1],), ("interrupted before the end of the schedule",)))
+        folder.finish(result((RECORDS[1],), (INTERRUPTED,)))
     assert (tmp_path / PARTIAL).exists()
     assert not (tmp_path / SUMMARY).exists()
-    assert load_run(tmp_path).reasons == ("interrupted before the end of the schedule",)
+    assert load_run(tmp_path).reasons == (INTERRUPTED,)
     with RunFolder(tmp_path, PLAN, resume=True) as again:
         assert again.earlier == (RECORDS[1],)
 

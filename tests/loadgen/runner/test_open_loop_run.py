@@ -9,6 +9,7 @@ import pytest
 
 from loadgen.plan import Api, Lengths, LoadPlan, Target
 from loadgen.record import Progress, RequestRecord
+from loadgen.result import INTERRUPTED
 from loadgen.runner.run import run_load
 from loadgen.traces.row import Trace, TraceRow
 from services.contracts.outcome import Outcome
@@ -117,7 +118,7 @@ async def test_stop_cuts_off_and_the_rest_is_sent_on_resume(engine: FakeEngine) 
 
     first = await run_load(chosen, on_record=stop_after_20, stop=stop)
     assert not first.valid
-    assert "interrupted before the end of the schedule" in first.reasons
+    assert INTERRUPTED in first.reasons
     done = [r for r in first.records if r.outcome is Outcome.FINISHED]
     assert 20 <= len(done) < 200
     sent_before = len(engine.seen)
@@ -126,6 +127,14 @@ async def test_stop_cuts_off_and_the_rest_is_sent_on_resume(engine: FakeEngine) 
     assert [r.scheduled_s for r in second.records] == [row.arrival_s for row in chosen.trace.rows]
     assert len(engine.seen) - sent_before == 200 - len(done)
     assert second.score().completed == 200
+
+
+async def test_resume_of_the_last_request_only(engine: FakeEngine) -> None:
+    chosen = plan(engine, trace(20))
+    whole = await run_load(chosen)
+    again = await run_load(chosen, earlier=whole.records[:-1])
+    assert [r.scheduled_s for r in again.records] == [row.arrival_s for row in chosen.trace.rows]
+    assert again.score().completed == 20
 
 
 async def test_several_urls_share_by_least_outstanding(engine: FakeEngine) -> None:
