@@ -11,7 +11,7 @@ from services.contracts.outcome import Outcome
 
 Scheduled = tuple[int, TraceRow]  # index in the plan's schedule, row
 LIMIT_ERROR = "client in-flight bound"
-STOP_CHECK_S = 0.5  # how long a stop may go unnoticed in a gap of the schedule
+STOP_CHECK_S = 0.5  # a plain sleep is cheaper, but notices a stop only when it ends
 
 
 class OpenLoop:
@@ -48,10 +48,19 @@ class OpenLoop:
 
     async def _wait_until(self, at_s: float) -> bool:
         """True at the instant, False if stopped. A late loop still yields once, so that streams are read."""
-        while (left_s := at_s - self._client.now_s()) > STOP_CHECK_S and not self._stopped.is_set():
-            await asyncio.sleep(STOP_CHECK_S)
-        await asyncio.sleep(max(0.0, left_s) if not self._stopped.is_set() else 0.0)
+        left_s = at_s - self._client.now_s()
+        if left_s > STOP_CHECK_S:
+            await self._sleep_or_stop(left_s)
+        else:
+            await asyncio.sleep(max(0.0, left_s))
         return not self._stopped.is_set()
+
+    async def _sleep_or_stop(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopped.wait()
+        except TimeoutError:
+            pass
 
     def _launch(self, index: int, row: TraceRow) -> None:
         self.sent += 1
