@@ -51,6 +51,8 @@ def open_channel(address: str) -> grpc.aio.Channel:
         address,
         options=[
             *_OPTIONS,
+            # Else a new channel to an address that failed inherits the back-off of the one before.
+            ("grpc.use_local_subchannel_pool", 1),
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.min_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 1_000),

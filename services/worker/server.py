@@ -11,6 +11,7 @@ import grpc.aio
 import structlog
 
 from services.runtime.framing import FrameWriter, FramingConfig, converse
+from services.wire.codec import WireError
 from services.wire.link import Link, SessionLost
 from services.wire.v1 import execution_pb2 as pb
 from services.wire.v1 import execution_pb2_grpc
@@ -203,6 +204,8 @@ class ExecutionServer(execution_pb2_grpc.ExecutionServicer):
                 return
             try:
                 self._take(session, operation)
+            except WireError as error:
+                log.warning("gateway_operation_malformed", gateway=session.owner[0], error=str(error))
             except Exception:
                 # One operation's bug must not take the others of the session with it.
                 log.exception(

@@ -1,6 +1,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
+
 from tests.services.worker.adapters.scripted_engine import ScriptedEngine
 
 

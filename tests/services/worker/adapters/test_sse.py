@@ -1,5 +1,7 @@
 """The SSE decoder: what is relayed, counted, stripped; the same however the bytes are cut."""
 
+from itertools import pairwise
+
 import orjson
 import pytest
 from hypothesis import given, settings
@@ -117,7 +119,7 @@ def test_the_result_does_not_depend_on_the_reads(
     if crlf:
         stream = stream.replace(b"\n", b"\r\n")
     edges = sorted({0, len(stream), *(min(cut, len(stream)) for cut in cuts)})
-    reads = [stream[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    reads = [stream[a:b] for a, b in pairwise(edges)]
     whole, cut, single = (SseDecoder(strip_usage=strip) for _ in range(3))
     expected = run(whole, [stream])
     assert run(cut, reads) == expected
