@@ -1,0 +1,82 @@
+"""Layout of the control block (worker to engine) and the status block (engine to worker): 64 bytes, checked by CRC-32.
+
+A block that is torn, foreign or of another version reads as None. Little-endian; numbers are unsigned.
+"""
+
+import struct
+import zlib
+from dataclasses import dataclass
+
+BLOCK_BYTES = 64
+MAX_VALID_FOR_S = 60.0
+_BODY = BLOCK_BYTES - 4  # the checksum closes the block
+_VERSION = 1
+_U32 = 2**32 - 1
+_CONTROL = struct.Struct("<4sHHQIII")
+_STATUS = struct.Struct("<4sHHQIIIIQII")
+_CHECKSUM = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class ControlBlock:
+    """Caps in force until `valid_for_s` after the engine first saw this `seq`; 0: the engine's own limit."""
+
+    seq: int
+    n_run: int
+    b_token: int
+    valid_for_s: float
+
+    def pack(self) -> bytes:
+        valid_ms = int(min(MAX_VALID_FOR_S, max(0.0, self.valid_for_s)) * 1000)
+        n_run, b_token = _u32(self.n_run), _u32(self.b_token)
+        return _seal(_CONTROL.pack(b"HMAS", _VERSION, 0, self.seq, n_run, b_token, valid_ms))
+
+    @staticmethod
+    def unpack(data: bytes) -> "ControlBlock | None":
+        if not _sound(data, b"HMAS"):
+            return None
+        _, _, _, seq, n_run, b_token, valid_ms = _CONTROL.unpack_from(data)
+        return ControlBlock(seq, n_run, b_token, min(MAX_VALID_FOR_S, valid_ms / 1000))
+
+
+@dataclass(frozen=True, slots=True)
+class StatusBlock:
+    """What the engine made of it. `seq` of the block in force, 0: none; `cap` on running requests; tokens a step may
+    have (`token_budget`); `refused`: unreadable blocks; `faults`: exceptions caught.
+    """
+
+    seq: int
+    cap: int
+    token_budget: int
+    running: int
+    waiting: int
+    steps: int
+    refused: int
+    faults: int
+
+    def pack(self) -> bytes:
+        numbers = (self.cap, self.token_budget, self.running, self.waiting)
+        head = (b"HMST", _VERSION, 0, self.seq, *map(_u32, numbers))
+        return _seal(_STATUS.pack(*head, self.steps, _u32(self.refused), _u32(self.faults)))
+
+    @staticmethod
+    def unpack(data: bytes) -> "StatusBlock | None":
+        return StatusBlock(*_STATUS.unpack_from(data)[3:]) if _sound(data, b"HMST") else None
+
+
+def _u32(value: int) -> int:
+    return min(_U32, max(0, value))
+
+
+def _seal(body: bytes) -> bytes:
+    body = body.ljust(_BODY, b"\0")
+    return body + _CHECKSUM.pack(zlib.crc32(body))
+
+
+def _sound(data: bytes, magic: bytes) -> bool:
+    return (
+        len(data) == BLOCK_BYTES
+        and data[:4] == magic
+        and struct.unpack_from("<H", data, 4)[0] == _VERSION
+        and _CHECKSUM.unpack_from(data, _BODY)[0] == zlib.crc32(data[:_BODY])
+    )

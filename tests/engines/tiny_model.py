@@ -1,0 +1,75 @@
+"""Writes a tiny checkpoint with random weights: Qwen3's architecture, a byte-level BPE tokenizer, a chat template.
+
+Run by an engine's own Python (it needs torch and transformers): `python tiny_model.py OUT`. Nothing is downloaded.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+HIDDEN, LAYERS, HEADS, HEAD_SIZE, CONTEXT = 128, 2, 4, 64, 4096
+VOCABULARY = 1024
+PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def write_tokenizer(out: Path) -> tuple[int, int, int]:
+    """Trained on the standard library's own sources; returns the vocabulary's size, and the ids of END and PAD."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    texts = sorted(Path(json.__file__).parent.parent.glob("a*.py"))
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=[PAD, START, END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train([str(path) for path in texts], trainer)
+    tokenizer.save(str(out / "tokenizer.json"))
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": END,
+        "pad_token": PAD,
+        "chat_template": TEMPLATE,
+        "model_max_length": CONTEXT,
+        "clean_up_tokenization_spaces": False,
+    }
+    (out / "tokenizer_config.json").write_text(json.dumps(config, indent=2))
+    return tokenizer.get_vocab_size(), tokenizer.token_to_id(END), tokenizer.token_to_id(PAD)
+
+
+def main() -> None:
+    out = Path(sys.argv[1])
+    out.mkdir(parents=True, exist_ok=True)
+    vocabulary, end, pad = write_tokenizer(out)
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=vocabulary,
+        hidden_size=HIDDEN,
+        intermediate_size=3 * HIDDEN,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        num_key_value_heads=HEADS // 2,
+        head_dim=HEAD_SIZE,
+        max_position_embeddings=CONTEXT,
+        max_window_layers=LAYERS,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=end,
+        pad_token_id=pad,
+    )
+    model = Qwen3ForCausalLM(config).to(torch.bfloat16)
+    model.save_pretrained(out)
+    print(f"{sum(p.numel() for p in model.parameters())} parameters, {vocabulary} tokens")
+
+
+if __name__ == "__main__":
+    main()
