@@ -1,6 +1,5 @@
 """The `hmas` command."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="H-MAS: a mesh of scheduling agents in front of vLLM and SGLang.",
 )
-console = Console()
+console = Console() if Console().is_terminal else Console(width=160)  # piped output is not cut to 80 columns
 errors = Console(stderr=True)
 
 DataDir = Annotated[Path, typer.Option(envvar="HMAS_DATA_DIR", help="where the embedded mesh keeps its state and logs")]
@@ -35,6 +34,10 @@ def up(
     model: Annotated[str, typer.Option(help="model the engines serve; asked of the first engine if not given")] = "",
     alias: Annotated[list[str] | None, typer.Option(help="another name clients may use for the model")] = None,
     engine_api_key_file: Annotated[Path | None, typer.Option(help="file with the engines' API key")] = None,
+    max_num_seqs: Annotated[
+        int | None, typer.Option(min=1, help="the engines' --max-num-seqs (they do not tell)")
+    ] = None,
+    hardware: Annotated[str, typer.Option(help="the engines' hardware, for the cost model, e.g. h100")] = "",
     profile: Annotated[str, typer.Option(help="cost profile of the emulated engines")] = "tiny-emulated",
     emulated: Annotated[int, typer.Option(min=1, max=64, help="how many emulated engines, without --engine")] = 2,
     workers: Annotated[int, typer.Option(min=0, max=64, help="workers that share the engines; 0: one each")] = 0,
@@ -50,9 +53,9 @@ def up(
     """Start the whole mesh on this machine and serve until Ctrl-C."""
     options = MeshOptions(
         host=host, port=port, model=model, aliases=tuple(alias or ()), engine_urls=tuple(engine or ()),
-        engine_api_key_file=engine_api_key_file, profile=profile, emulated=emulated, workers=workers, nats_url=nats_url,
-        tenants=tenants, llm_url=llm_url, llm_model=llm_model, llm_api_key_file=llm_api_key_file, data_dir=data_dir,
-        log_level=log_level, replay=replay,
+        engine_api_key_file=engine_api_key_file, max_num_seqs=max_num_seqs, hardware=hardware, profile=profile,
+        emulated=emulated, workers=workers, nats_url=nats_url, tenants=tenants, llm_url=llm_url, llm_model=llm_model,
+        llm_api_key_file=llm_api_key_file, data_dir=data_dir, log_level=log_level, replay=replay,
     )  # fmt: skip
     from services.mesh.up import serve
 
@@ -159,7 +162,6 @@ def doctor(
 def main() -> None:
     """Entry point; sub-commands of other parts are mounted here."""
     from loadgen.cli import app as load_app
-
     from services.gateway.keys_cli import app as keys_app
     from services.mesh.compare.cli import compare, replay
 
@@ -171,4 +173,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

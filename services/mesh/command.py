@@ -11,6 +11,7 @@ from services.mesh.nats_server import NatsBinaryMissing
 from services.mesh.state import NoMesh
 from services.mesh.supervisor import MeshFailed
 from services.runtime.bucket import BucketUnavailable
+from services.runtime.logs import configure_logs
 
 errors = Console(stderr=True)
 
@@ -19,6 +20,7 @@ def run_command(main: Callable[[], Awaitable[int]]) -> None:
     """Runs a command and turns what a user can mend into one line and exit code 1."""
 
     async def body() -> int:
+        configure_logs("hmas", "cli", "error", "console")  # the command's own output says what matters
         return await main()
 
     try:

@@ -1,9 +1,11 @@
 """From options to processes: what the embedded mesh starts, on which ports, with which settings."""
 
+import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from services.engine.profile import builtin_profile
 from services.mesh.nats_server import free_port, nats_spec
 from services.mesh.options import MeshOptions
 from services.mesh.process import ProcessSpec
@@ -135,7 +137,7 @@ def _llm(options: MeshOptions) -> dict[str, str]:
 def _worker(options: MeshOptions, urls: tuple[str, ...]) -> dict[str, str]:
     env = {
         "HMAS_POOL": options.pool,
-        "HMAS_ENGINES": ",".join(urls),
+        "HMAS_ENGINES": json.dumps([_engine(options, url) for url in urls]),
         "HMAS_GRPC_HOST": "127.0.0.1",
         "HMAS_GRPC_PORT": "0",
     }
@@ -144,6 +146,15 @@ def _worker(options: MeshOptions, urls: tuple[str, ...]) -> dict[str, str]:
     if options.engine_api_key_file:
         env["HMAS_ENGINE_API_KEY_FILE"] = str(options.engine_api_key_file)
     return env
+
+
+def _engine(options: MeshOptions, url: str) -> dict[str, object]:
+    """What no engine tells over HTTP is given: how many sequences it runs at most, and on which hardware."""
+    if options.engine_urls:
+        known = {"hardware": options.hardware, "max_num_seqs": options.max_num_seqs}
+        return {"url": url, **{name: value for name, value in known.items() if value}}
+    limits = builtin_profile(options.profile).limits
+    return {"url": url, "kind": "emulated", "hardware": options.profile, "max_num_seqs": limits.max_num_seqs}
 
 
 def _gateway(options: MeshOptions, port: int, cognition: Mapping[str, str]) -> dict[str, str]:

@@ -34,8 +34,9 @@ def _pools(model: TopModel) -> Table:
                "missed", "mismatch")  # fmt: skip
     table = _table("pools", columns)
     for pool in sorted({*model.short, *model.decisions}):
-        short, decision = model.short.get(pool), model.decisions.get(pool)
-        topology = "-" if decision is None else f"{decision.topology}{' BYPASS' if decision.bypass else ''}"
+        short = model.short.get(pool)
+        reported = [r.telemetry for r in model.workers.values() if r.telemetry and r.telemetry.pool == pool]
+        topology = "/".join(sorted({f"{t.topology}{' BYPASS' if t.bypass else ''}" for t in reported})) or "-"
         table.add_row(pool, topology, *_pool_cells(short, model.long.get(pool)))
     return table
 
