@@ -29,7 +29,7 @@ class Attempt:
 
     __slots__ = (
         "_clock", "_post", "adapter", "arrival_s", "end", "first_us", "last_us", "number", "request_id", "session",
-        "submit", "tokens",
+        "submit", "tokens", "tpot_s",
     )  # fmt: skip
 
     def __init__(
@@ -45,6 +45,7 @@ class Attempt:
         self.request_id = request.id
         self.number = submit.attempt
         self.arrival_s = request.arrival_s
+        self.tpot_s = None if request.slo.whole else request.slo.tpot_s
         self.adapter: EngineAdapter | None = None
         self.tokens = 0
         self.first_us = 0
@@ -67,6 +68,7 @@ class Attempt:
             urgency=urgency,
             replay_output_tokens=submit.replay_output_tokens if submit.HasField("replay_output_tokens") else None,
             traceparent=submit.traceparent,
+            tpot_s=self.tpot_s,
         )
         adapter.start(job, self)
 

@@ -2,14 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
 from services.runtime.settings import RuntimeSettings
 from services.worker.adapters.monitor import EngineFacts
-from services.worker.adapters.openai_http import OpenAiHttpConfig
+from services.worker.adapters.openai_http import OpenAiHttpConfig, Priority
 from services.worker.config import WorkerConfig
 
 
@@ -25,7 +25,8 @@ class EngineSettings(BaseModel):
     max_num_seqs: int | None = Field(None, gt=0)
     max_model_len: int | None = Field(None, gt=0)
     kv_capacity_tokens: int | None = Field(None, gt=0)
-    priority: Literal["off", "vllm", "sglang"] = "off"
+    priority: Priority = "auto"
+    control_block: Path | None = None
     api_key_file: Path | None = None
 
 
@@ -36,7 +37,7 @@ class WorkerSettings(RuntimeSettings):
     aliases: Annotated[tuple[str, ...], NoDecode] = Field((), description="Further model names, separated by commas")
     engines: Annotated[tuple[EngineSettings, ...], NoDecode] = Field(
         description="Engine URLs separated by commas, or a JSON list of objects (url, name, kind, hardware, "
-        "max_num_seqs, max_model_len, kv_capacity_tokens, priority, api_key_file)"
+        "max_num_seqs, max_model_len, kv_capacity_tokens, priority, control_block, api_key_file)"
     )
     engine_api_key_file: Path | None = Field(None, description="File with the API key for engines that name none")
     grpc_host: str = Field("127.0.0.1", description="Address of the Execution service")
@@ -98,6 +99,7 @@ class WorkerSettings(RuntimeSettings):
             url=engine.url,
             api_key=key_file.read_text().strip() if with_keys and key_file else "",
             priority=engine.priority,
+            control_block=engine.control_block,
             scrape_period_s=self.scrape_period_s,
         )
 

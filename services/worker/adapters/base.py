@@ -11,7 +11,8 @@ EngineEvent = EngineWentUp | EngineWentDown | EngineSampled
 
 @dataclass(frozen=True, slots=True)
 class EngineJob:
-    """One dispatched request. `body` is JSON for the engine; `urgency` ranks it (lower first).
+    """One dispatched request. `body` is JSON for the engine; `urgency` ranks it (lower first). `tpot_s`: its TPOT SLO,
+    None where only its last token is judged.
 
     `replay_output_tokens`: the length a replayed trace prescribes. Only the adapter reads it, after every decision.
     """
@@ -25,6 +26,7 @@ class EngineJob:
     urgency: float
     replay_output_tokens: int | None = None
     traceparent: str = ""
+    tpot_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

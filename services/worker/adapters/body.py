@@ -25,6 +25,12 @@ def with_fields(body: bytes, fields: Mapping[str, object]) -> bytes:
     return stripped[:-1] + b"," + orjson.dumps(added)[1:]
 
 
+def with_xargs(body: bytes, xargs: Mapping[str, float]) -> bytes:
+    """`body` with vLLM's extra arguments added to those that the client gave, which they override."""
+    given = orjson.loads(body).get("vllm_xargs") if _mentions(body, "vllm_xargs") else None
+    return with_fields(body, {"vllm_xargs": {**(given if isinstance(given, dict) else {}), **xargs}})
+
+
 def replay_fields(output_tokens: int) -> dict[str, object]:
     """What makes vLLM and SGLang generate exactly `output_tokens`, whatever the client's own bounds were."""
     return {

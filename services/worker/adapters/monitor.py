@@ -31,6 +31,21 @@ class EngineFacts:
     kv_capacity_tokens: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SglangFacts:
+    """What SGLang's `/get_server_info` says. `higher_first`: the polarity of its priorities; None: it has none."""
+
+    max_running: int
+    pipeline_stages: int = 1
+    higher_first: bool | None = None
+
+    @staticmethod
+    def of(server: dict[str, Any], max_running: int) -> "SglangFacts":
+        low_first = bool(server.get("schedule_low_priority_values_first"))
+        higher_first = None if not server.get("enable_priority_scheduling") else not low_first
+        return SglangFacts(max_running, _positive(server.get("pp_size")) or 1, higher_first)
+
+
 class Unreachable(Exception):
     """No usable answer. `certain`: not only late, so that asking again is of no use now."""
 
@@ -71,11 +86,19 @@ class EngineMonitor:
     def __init__(self, pool: HttpPool, head: Any, facts: EngineFacts, timeout_s: float) -> None:
         self._pool, self._head, self._facts, self._timeout_s = pool, head, facts, timeout_s
         self._dialect: scrape.Dialect | None = None
+        self.sglang: SglangFacts | None = None  # after `discover`, if it is one
 
     async def get(self, path: str) -> tuple[int, bytes]:
         """Status and body. Raises Unreachable."""
+        return await self._ask(path, self._head("GET", path, None), b"")
+
+    async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
+        """Status and body of the answer. Raises Unreachable."""
+        return await self._ask(path, self._head("POST", path, len(body)), body)
+
+    async def _ask(self, path: str, head: bytes, body: bytes) -> tuple[int, bytes]:
         page = _Page()
-        exchange = self._pool.send(self._head("GET", path, None), b"", page)
+        exchange = self._pool.send(head, body, page)
         try:
             return await asyncio.wait_for(page.answer, self._timeout_s)
         except TimeoutError:
@@ -106,7 +129,8 @@ class EngineMonitor:
         blocks = _positive(cache.get("num_gpu_blocks"))
         told = blocks * block_size if blocks else _positive(server.get("max_total_num_tokens"))
         facts = self._facts
-        max_num_seqs = facts.max_num_seqs or _positive(server.get("max_running_requests")) or 256
+        max_num_seqs = facts.max_num_seqs or _max_running(server) or 256
+        self.sglang = SglangFacts.of(server, max_num_seqs) if kind == "sglang" else None
         max_model_len = facts.max_model_len or _positive(card.get("max_model_len")) or DEFAULT_MAX_MODEL_LEN
         capacity = facts.kv_capacity_tokens or told
         if not capacity:
@@ -146,6 +170,14 @@ class EngineMonitor:
         except orjson.JSONDecodeError:
             document = {}
         return document if isinstance(document, dict) else {}
+
+
+def _max_running(server: dict[str, Any]) -> int | None:
+    """SGLang's bound on running requests: what it was told, or what it settled on."""
+    states = server.get("internal_states")
+    state = states[0] if isinstance(states, list) and states and isinstance(states[0], dict) else {}
+    settled = _positive(state.get("effective_max_running_requests_per_dp"))
+    return settled or _positive(server.get("max_running_requests"))
 
 
 def _positive(value: Any) -> int | None:

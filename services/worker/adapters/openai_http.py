@@ -5,6 +5,7 @@ import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -14,24 +15,30 @@ from services.contracts.execution import EngineSampled, EngineWentDown, EngineWe
 from services.contracts.outcome import Outcome
 from services.worker.adapters import scrape
 from services.worker.adapters.base import EngineEvent, EngineJob, JobEnd, JobSink
-from services.worker.adapters.body import engine_priority, replay_fields, with_fields
+from services.worker.adapters.body import engine_priority, replay_fields, with_fields, with_xargs
 from services.worker.adapters.breaker import Breaker, BreakerConfig
 from services.worker.adapters.http1 import Exchange, HttpPool, PoolConfig
 from services.worker.adapters.monitor import EngineFacts, EngineMonitor, Unreachable
 from services.worker.adapters.replies import EngineReply, StreamReply
 from services.worker.adapters.sse import SseDecoder
+from services.worker.adapters.steering import ControlBlockBridge, SglangCap
 
 log = structlog.get_logger()
+
+Priority = Literal["auto", "off", "vllm", "sglang"]
 
 
 @dataclass(frozen=True, slots=True)
 class OpenAiHttpConfig:
-    """One engine. `priority`: whose polarity its integer priority has; `off` where it does not schedule by it."""
+    """One engine. `priority`: whose polarity its integer priority has; `off` where it does not schedule by it, `auto`
+    to go by what it says of itself (SGLang does). `control_block`: file shared with our scheduler plug-in in vLLM.
+    """
 
     facts: EngineFacts
     url: str
     api_key: str = field(default="", repr=False)
-    priority: Literal["off", "vllm", "sglang"] = "off"
+    priority: Priority = "auto"
+    control_block: Path | None = None
     probe_period_s: float = 1.0
     probe_timeout_s: float = 3.0
     scrape_period_s: float = 0.5
@@ -56,6 +63,8 @@ class OpenAiHttpAdapter:
         self._pool = HttpPool(self._target.host, self._target.port, self._target.tls, config.pool)
         self._monitor = EngineMonitor(self._pool, self._target.head, config.facts, config.probe_timeout_s)
         self._breaker = Breaker(config.breaker)
+        self._bridge = ControlBlockBridge(self.name, config.control_block) if config.control_block else None
+        self._cap = SglangCap(self.name, self._monitor.post)
         self._jobs: dict[str, _Job] = {}
         self._suspected = asyncio.Event()  # wakes the prober before its time
         self._up = False
@@ -90,15 +99,22 @@ class OpenAiHttpAdapter:
             job.exchange.abort()
 
     def steer(self, n_run: int, b_token: int) -> None:
-        """Plain HTTP has no way into the engine."""
+        if self._bridge is not None:
+            self._bridge.steer(n_run, b_token)
+        elif self._monitor.sglang is not None:
+            self._cap.steer(n_run)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep_probing())
             tasks.create_task(self._keep_sampling())
+            tasks.create_task(self._cap.run())
+            if self._bridge is not None:
+                tasks.create_task(self._bridge.run())
 
     async def close(self) -> None:
         self._jobs.clear()
+        await self._cap.restore()
         await self._pool.close()
 
     # --- jobs ----------------------------------------------------------------------------------------------------
@@ -113,11 +129,19 @@ class OpenAiHttpAdapter:
 
     def _body(self, job: EngineJob) -> bytes:
         fields: dict[str, object] = {}
-        if self._config.priority != "off":
-            fields["priority"] = engine_priority(job.urgency, higher_first=self._config.priority == "sglang")
+        higher_first = self._higher_first()
+        if higher_first is not None:
+            fields["priority"] = engine_priority(job.urgency, higher_first=higher_first)
         if job.replay_output_tokens is not None:
             fields.update(replay_fields(job.replay_output_tokens))
-        return with_fields(job.body, fields)
+        body = with_fields(job.body, fields)
+        return body if self._bridge is None else with_xargs(body, self._bridge.xargs(job))
+
+    def _higher_first(self) -> bool | None:
+        """The polarity of the engine's priorities; None where it does not schedule by them."""
+        if self._config.priority == "auto":
+            return self._monitor.sglang.higher_first if self._monitor.sglang else None
+        return {"off": None, "vllm": False, "sglang": True}[self._config.priority]
 
     def _ended(self, request_id: str, reply: EngineReply, end: JobEnd) -> None:
         job = self._jobs.get(request_id)
@@ -170,6 +194,8 @@ class OpenAiHttpAdapter:
             return
         self._breaker.probed()
         self._kv_capacity_tokens = max(1, info.kv_capacity_tokens)
+        if self._monitor.sglang is not None:
+            self._cap.discovered(self._monitor.sglang)
         self._up = True
         log.info("engine_up", engine=self.name, kind=info.kind, kv_capacity_tokens=info.kv_capacity_tokens)
         self._post(EngineWentUp(info))
