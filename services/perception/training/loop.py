@@ -1,0 +1,112 @@
+"""Training of the heads over a fixed encoder's output: task cross-entropy, length pinball; calibration after it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from services.perception.training.examples import LengthRows
+from services.perception.training.network import LengthHead, TaskHead, pinball
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+LEVELS = torch.tensor([0.5, 0.9])
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Everything that fixes a run besides the data."""
+
+    seed: int = 0
+    layers: int = 3
+    head_tokens: int = 26
+    tail_tokens: int = 12
+    synthetic_per_type: int = 500
+    batch_size: int = 128
+    task_epochs: int = 12
+    length_epochs: int = 40
+    rate: float = 1e-3
+    smoothing: float = 0.05
+    weight_decay: float = 0.05
+    model_dropout: float = 0.3  # a fleet's model is mostly none of those that wrote the corpus
+    token_scale: float = 300.0  # tokens; the error in tokens counts beside the error in log tokens
+    coverage: float = 0.9
+    least_confidence: float = 0.5  # below it the type is `unknown`
+
+
+def train_task(pooled: Floats, numbers: Floats, task: Ints, recipe: Recipe) -> TaskHead:
+    """`task` [n] has no -1. Deterministic for a seed on one build of torch."""
+    torch.manual_seed(recipe.seed)
+    inputs, extra, target = torch.from_numpy(pooled), torch.from_numpy(numbers), torch.from_numpy(task)
+    head = TaskHead(inputs.mean(0), inputs.std(0) + 1e-3).train()
+
+    def loss(rows: Tensor) -> Tensor:
+        logits = head(inputs[rows], extra[rows])
+        return nn.functional.cross_entropy(logits, target[rows], label_smoothing=recipe.smoothing)
+
+    _descend(head, len(task), recipe.task_epochs, recipe, loss)
+    return head.eval()
+
+
+def train_length(pooled: Floats, numbers: Floats, rows: LengthRows, models: int, recipe: Recipe) -> LengthHead:
+    torch.manual_seed(recipe.seed)
+    inputs, extra = torch.from_numpy(pooled), torch.from_numpy(numbers)
+    prompt, model = torch.from_numpy(rows.prompt), torch.from_numpy(rows.model)
+    tokens, weight = torch.from_numpy(rows.tokens), torch.from_numpy(rows.weight)
+    head = LengthHead(inputs.mean(0), inputs.std(0) + 1e-3, models).train()
+
+    def loss(batch: Tensor) -> Tensor:
+        known = torch.rand(len(batch)) >= recipe.model_dropout
+        at = prompt[batch]
+        guess = head.members(inputs[at], extra[at], torch.where(known, model[batch], 0))
+        off = (guess[..., 0].expm1() - tokens[batch]).abs() / recipe.token_scale
+        each = pinball(guess, tokens[batch].log1p(), LEVELS) + 0.5 * off
+        return (each * weight[batch]).mean() / weight.mean()
+
+    _descend(head, len(tokens), recipe.length_epochs, recipe, loss)
+    return head.eval()
+
+
+def _descend(head: nn.Module, size: int, epochs: int, recipe: Recipe, loss: Callable[[Tensor], Tensor]) -> None:
+    """AdamW, linear decay to zero, batches in an order that the seed gives."""
+    optimizer = torch.optim.AdamW(head.parameters(), lr=recipe.rate, weight_decay=recipe.weight_decay)
+    order = np.random.default_rng(recipe.seed)
+    steps = epochs * -(-size // recipe.batch_size)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0 - step / steps)
+    for _ in range(epochs):
+        for rows in torch.from_numpy(order.permutation(size)).split(recipe.batch_size):
+            value = loss(rows)
+            optimizer.zero_grad(set_to_none=True)
+            torch.autograd.backward(value)
+            nn.utils.clip_grad_norm_(head.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+
+
+@torch.no_grad()
+def calibrate_task(head: TaskHead, pooled: Floats, numbers: Floats, task: Ints) -> float:
+    """Sets and returns the temperature of least negative log-likelihood (Guo et al. 2017), by grid."""
+    logits = head(torch.from_numpy(pooled), torch.from_numpy(numbers))
+    target = torch.from_numpy(task)
+    grid = torch.linspace(0.3, 3.0, 109)
+    losses = torch.stack([nn.functional.cross_entropy(logits / t, target) for t in grid])
+    head.temperature.copy_(grid[losses.argmin()])
+    return float(head.temperature)
+
+
+@torch.no_grad()
+def calibrate_length(head: LengthHead, pooled: Floats, numbers: Floats, rows: LengthRows, coverage: float) -> float:
+    """Sets and returns the split-conformal shift of the upper quantile (Romano et al. 2019), log tokens.
+
+    Half the rows are scored with the answering model known and half without: a mesh meets both.
+    """
+    known = torch.arange(len(rows.tokens)) % 2 == 0
+    model = torch.where(known, torch.from_numpy(rows.model), 0)
+    guess = head(torch.from_numpy(pooled[rows.prompt]), torch.from_numpy(numbers[rows.prompt]), model)
+    scores = torch.from_numpy(rows.tokens).log1p() - guess[:, 1]
+    level = min(1.0, coverage * (1 + 1 / len(scores)))
+    head.shift.copy_(torch.quantile(scores, level))
+    return float(head.shift)

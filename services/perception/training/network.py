@@ -1,0 +1,104 @@
+"""The tagger: the lower layers of a MiniLM encoder, pooled, with a task head and an ensemble of length heads."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModel
+
+from services.perception.features import FEATURES
+
+TASKS = 13
+MODEL_WIDTH = 16
+TASK_WIDTH = 192
+LENGTH_WIDTH = 96
+LENGTH_HEADS = 4
+MOST_LOG_TOKENS = 10.5  # 36,000 tokens
+
+
+class Encoder(nn.Module):
+    """ids, mask [b, s] -> [b, 4 * hidden]: the mean of each of the three top states kept, and the last one's maximum.
+
+    Lower layers keep the wording that tells a task type; the upper ones of a sentence encoder wash it out.
+    """
+
+    def __init__(self, backbone: Path, layers: int) -> None:
+        super().__init__()
+        self.bert = AutoModel.from_pretrained(backbone, attn_implementation="eager")
+        self.bert.encoder.layer = self.bert.encoder.layer[:layers]
+        self.bert.pooler = None
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        states = self.bert(input_ids=ids, attention_mask=mask, output_hidden_states=True).hidden_states
+        weight = mask.unsqueeze(-1).to(states[-1].dtype)
+        means = [(state * weight).sum(1) / weight.sum(1) for state in states[-3:]]
+        return torch.cat([*means, (states[-1] + (weight - 1) * 1e4).amax(1)], dim=1)
+
+
+class TaskHead(nn.Module):
+    """pooled [b, p], numbers [b, FEATURES] -> logits [b, 13], divided by `temperature`."""
+
+    def __init__(self, mean: Tensor, scale: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("mean", mean)
+        self.register_buffer("scale", scale)
+        self.register_buffer("temperature", torch.ones(()))
+        self.body = _body(mean.numel() + FEATURES, TASK_WIDTH, TASKS)
+
+    def forward(self, pooled: Tensor, numbers: Tensor) -> Tensor:
+        logits: Tensor = self.body(torch.cat([(pooled - self.mean) / self.scale, numbers], dim=1))
+        return logits / self.temperature
+
+
+class LengthHead(nn.Module):
+    """pooled, numbers, model [b] (0: any other) -> [b, 2]: median and 90 % quantile of log(1 + output tokens).
+
+    The mean of an ensemble. The quantiles never cross; `shift` is the conformal correction of the upper one.
+    """
+
+    def __init__(self, mean: Tensor, scale: Tensor, models: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", mean)
+        self.register_buffer("scale", scale)
+        self.register_buffer("shift", torch.zeros(()))
+        self.models = nn.Embedding(models, MODEL_WIDTH)
+        nn.init.normal_(self.models.weight, std=0.3)
+        width = mean.numel() + FEATURES + MODEL_WIDTH
+        self.bodies = nn.ModuleList(_body(width, LENGTH_WIDTH, 2) for _ in range(LENGTH_HEADS))
+        for body in self.bodies:
+            nn.init.constant_(body[-1].bias, 5.0)  # log of a usual answer, 150 tokens
+
+    def members(self, pooled: Tensor, numbers: Tensor, model: Tensor) -> Tensor:
+        """[heads, b, 2], without the conformal shift."""
+        seen = torch.cat([(pooled - self.mean) / self.scale, numbers, self.models(model)], dim=1)
+        raw = torch.stack([body(seen) for body in self.bodies])
+        median = raw[..., :1].clamp(0.0, MOST_LOG_TOKENS)
+        return torch.cat([median, median + nn.functional.softplus(raw[..., 1:] - 5.0)], dim=-1)
+
+    def forward(self, pooled: Tensor, numbers: Tensor, model: Tensor) -> Tensor:
+        median, upper = self.members(pooled, numbers, model).mean(0).unbind(-1)
+        return torch.stack([median, torch.maximum(upper + self.shift, median)], dim=1)
+
+
+class Heads(nn.Module):
+    """What is exported on top of the encoder: probabilities [b, 13] and tokens [b, 2]."""
+
+    def __init__(self, task: TaskHead, length: LengthHead) -> None:
+        super().__init__()
+        self.task = task
+        self.length = length
+
+    def forward(self, pooled: Tensor, numbers: Tensor, model: Tensor) -> tuple[Tensor, Tensor]:
+        return self.task(pooled, numbers).softmax(1), self.length(pooled, numbers, model).exp() - 1.0
+
+
+def _body(inputs: int, width: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Dropout(0.3), nn.Linear(inputs, width), nn.GELU(), nn.Dropout(0.3), nn.Linear(width, outputs)
+    )
+
+
+def pinball(quantiles: Tensor, target: Tensor, levels: Tensor) -> Tensor:
+    """Pinball loss, summed over `levels` [q]; quantiles [..., b, q], target [b] (Koenker & Bassett 1978)."""
+    gap = target.unsqueeze(-1) - quantiles
+    return torch.maximum(levels * gap, (levels - 1) * gap).sum(-1)

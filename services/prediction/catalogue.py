@@ -1,0 +1,140 @@
+"""Names of models and accelerators to numbers a regressor can generalise over. Pure.
+
+A name that is not in the tables still gives what it says of itself ("qwen3-30b-a3b": 30 and 3 billion parameters);
+what nothing is known of is NaN, which CatBoost takes as missing.
+"""
+
+import math
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from services.prediction.backend import CostQuery
+
+NAN = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """Billions of parameters, in all and at work on a token; bytes a parameter; flags as 0 or 1."""
+
+    params: float = NAN
+    active: float = NAN
+    layers: float = NAN
+    width: float = NAN
+    weight_bytes: float = 2.0
+    encoder_decoder: float = 0.0
+    flash: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """One device: memory GB, bandwidth GB/s, dense 16-bit tensor TFLOP/s, NVLink between devices."""
+
+    memory: float = NAN
+    bandwidth: float = NAN
+    tflops: float = NAN
+    nvlink: float = NAN
+
+
+# Architectures from the models' configuration files; flash attention as served in the LLM-Pilot measurements.
+_MODELS: tuple[tuple[str, ModelFacts], ...] = (
+    ("flan-t5-xxl", ModelFacts(11, 11, 24, 4096, 4, 1, 0)),
+    ("flan-t5-xl", ModelFacts(3, 3, 24, 2048, 4, 1, 0)),
+    ("flan-ul2", ModelFacts(20, 20, 32, 4096, 2, 1, 0)),
+    ("mpt-7b", ModelFacts(6.7, 6.7, 32, 4096, 2, 0, 0)),
+    ("mt0-xxl", ModelFacts(13, 13, 24, 4096, 4, 1, 0)),
+    ("codegen2-16b", ModelFacts(16, 16, 34, 6144, 4, 0, 0)),
+    ("gpt-neox-20b", ModelFacts(20.6, 20.6, 44, 6144)),
+    ("starcoder", ModelFacts(15.5, 15.5, 40, 6144, 4)),
+    ("llama-7b", ModelFacts(7, 7, 32, 4096)),
+    ("llama-13b", ModelFacts(13, 13, 40, 5120)),
+    ("llama2-70b", ModelFacts(70, 70, 80, 8192)),
+    ("bloom-176b", ModelFacts(176, 176, 70, 14336)),
+    ("llama-3.1-8b", ModelFacts(8, 8, 32, 4096)),
+    ("minimax-m2", ModelFacts(230, 10, 62, 3072)),
+    ("deepseek-r1", ModelFacts(671, 37, 61, 7168)),
+    ("deepseek-v3", ModelFacts(671, 37, 61, 7168)),
+    ("kimi-k2", ModelFacts(1000, 32, 61, 7168)),
+    ("gpt-oss-120b", ModelFacts(117, 5.1, 36, 2880)),
+    ("gpt-oss-20b", ModelFacts(21, 3.6, 24, 2880)),
+    ("glm-4.5", ModelFacts(355, 32, 92, 5120)),
+)
+# Vendors' data sheets; the first name found in the hardware's name counts, so longer ones stand first.
+_ACCELERATORS: tuple[tuple[str, Accelerator], ...] = (
+    ("a100-80", Accelerator(80, 2039, 312, 1)),
+    ("a100", Accelerator(40, 1555, 312, 0)),
+    ("a10g", Accelerator(24, 600, 125, 0)),
+    ("a10", Accelerator(24, 600, 125, 0)),
+    ("gb200", Accelerator(192, 8000, 2250, 1)),
+    ("gb300", Accelerator(288, 8000, 2500, 1)),
+    ("gh200", Accelerator(96, 4000, 989, 1)),
+    ("h200", Accelerator(141, 4800, 989, 1)),
+    ("h100", Accelerator(80, 3350, 989, 1)),
+    ("b300", Accelerator(288, 8000, 2500, 1)),
+    ("b200", Accelerator(192, 8000, 2250, 1)),
+    ("l40", Accelerator(48, 864, 181, 0)),
+    ("l4", Accelerator(24, 300, 121, 0)),
+    ("t4", Accelerator(16, 300, 65, 0)),
+    ("v100", Accelerator(16, 900, 112, 0)),
+    ("rtx pro 6000", Accelerator(96, 1792, 500, 0)),
+    ("rtxpro6000", Accelerator(96, 1792, 500, 0)),
+    ("4090", Accelerator(24, 1008, 165, 0)),
+    ("mi300x", Accelerator(192, 5300, 1307, 1)),
+)
+_BILLIONS = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)b(?![a-z])")
+_ACTIVE = re.compile(r"a(\d+(?:\.\d+)?)b(?![a-z])")
+_COUNT = re.compile(r"^(\d+)\s*x\s|\bx\s?(\d+)$|x(\d+)$")
+GIGA = 1e9
+
+NAMES = (
+    "params", "active", "layers", "width", "weight_bytes", "encoder_decoder", "flash",
+    "memory", "bandwidth", "tflops", "nvlink", "devices",
+    "concurrency", "running", "waiting", "kv_usage", "prompt_tokens", "output_tokens",
+    "weights_read_ms", "prefill_work_ms",
+)  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def model_facts(name: str) -> ModelFacts:
+    lower = name.lower().replace("_", "-")
+    facts = next((facts for key, facts in _MODELS if key in lower), None)
+    if facts is None:
+        size = _BILLIONS.search(lower.replace("-", " "))
+        active = _ACTIVE.search(lower)
+        params = float(size.group(1)) if size else NAN
+        facts = ModelFacts(params, float(active.group(1)) if active else params)
+    if "fp8" in lower or "int8" in lower:
+        return replace(facts, weight_bytes=1.0)
+    return replace(facts, weight_bytes=0.5) if "fp4" in lower or "awq" in lower or "int4" in lower else facts
+
+
+@lru_cache(maxsize=1024)
+def accelerator(hardware: str) -> tuple[Accelerator, int]:
+    """The device and how many of them ("A100-40GBx2", "2 x A100"; one where it does not say)."""
+    lower = hardware.lower().strip()
+    found = next((device for key, device in _ACCELERATORS if key in lower), Accelerator())
+    count = _COUNT.search(lower)
+    return found, max(1, int(next(filter(None, count.groups())))) if count else 1
+
+
+@lru_cache(maxsize=4096)
+def _fixed(model: str, hardware: str) -> tuple[float, ...]:
+    facts, (device, devices) = model_facts(model), accelerator(hardware)
+    return (
+        facts.params, facts.active, facts.layers, facts.width, facts.weight_bytes, facts.encoder_decoder, facts.flash,
+        device.memory, device.bandwidth, device.tflops, device.nvlink, float(devices),
+    )  # fmt: skip
+
+
+def row(query: CostQuery) -> tuple[float, ...]:
+    """The regressors' input, in the order of NAMES. The last two are the roofline's times for a step and a prefill."""
+    fixed = _fixed(query.model, query.hardware)
+    active, weight_bytes, bandwidth, tflops, devices = fixed[1], fixed[4], fixed[8], fixed[9], fixed[11]
+    return (
+        *fixed,
+        query.running + query.waiting + 1.0, float(query.running), float(query.waiting), query.kv_usage,
+        float(query.prompt_tokens), query.output_tokens,
+        active * weight_bytes / (bandwidth * devices) * 1e3,
+        2 * active * query.prompt_tokens / (tflops * devices),
+    )  # fmt: skip

@@ -1,0 +1,112 @@
+"""`hmas train prediction`: measured performance in, CatBoost artefacts out."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from catboost import CatBoostRegressor
+from numpy.typing import NDArray
+
+from services.prediction.catalogue import NAMES
+from services.prediction.catboost_model import COST_FILE, METADATA_FILE, PREFILL_UPPER_FILE, TPOT_UPPER_FILE
+from services.prediction.training.measurements import LLM_PILOT, Measurements, checksum, perf_files, read
+
+THROUGHPUT_FILE, LATENCY_FILE = "throughput.cbm", "latency_per_token.cbm"
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Everything that fixes a run besides the data."""
+
+    seed: int = 0
+    test_share: float = 0.2
+    trees: int = 600
+    depth: int = 8
+    rate: float = 0.15
+    upper_trees: int = 300
+    upper_depth: int = 6
+    upper: float = 0.9
+    other_weight: float = 20.0  # of a row that is not LLM-Pilot's, which has a hundred times their rows
+    upper_rows: int = 150_000  # quantile loss is slow and saturates early
+
+
+def test_rows(size: int, recipe: Recipe) -> NDArray[np.bool_]:
+    """The random split that the paper implies: which rows of a file are held apart."""
+    return np.random.default_rng(recipe.seed).random(size) < recipe.test_share
+
+
+def train(data: Path, out: Path, recipe: Recipe, command: str, report: Callable[[str], None], threads: int = 1) -> Path:
+    """Fits on the training rows of every file and writes the artefacts and their metadata into `out`."""
+    files = perf_files(data)
+    sets = [measured.rows(~test_rows(len(measured.prefill_s), recipe)) for measured in map(read, files)]
+    report(f"{sum(len(s.prefill_s) for s in sets)} training rows")
+    out.mkdir(parents=True, exist_ok=True)
+    cost, scale = fit_cost(sets, recipe, threads)
+    cost.save_model(str(out / COST_FILE))
+    report("prefill and decode fitted")
+    for name, model in fit_upper(sets, recipe, threads).items():
+        model.save_model(str(out / name))
+        report(f"{name} fitted")
+    pilot = next(s for s in sets if s.source == LLM_PILOT)
+    for name, target in ((THROUGHPUT_FILE, throughput(pilot)), (LATENCY_FILE, latency_per_token(pilot))):
+        _regressor(recipe, threads).fit(pilot.inputs, target).save_model(str(out / name))
+        report(f"{name} fitted")
+    metadata = {
+        "inputs": list(NAMES),
+        "scale": scale.tolist(),
+        "recipe": asdict(recipe),
+        "data_sha256": checksum(files),
+        "command": command,
+    }
+    (out / METADATA_FILE).write_text(json.dumps(metadata, indent=1, sort_keys=True) + "\n")
+    return out
+
+
+def fit_cost(sets: Sequence[Measurements], recipe: Recipe, threads: int) -> tuple[CatBoostRegressor, NDArray[np.float64]]:
+    """One ensemble for prefill and time per token; it predicts them divided by the scale that comes with it."""
+    inputs, weight = np.concatenate([s.inputs for s in sets]), _weights(sets, recipe)
+    targets = np.stack([np.concatenate([s.prefill_s for s in sets]), np.concatenate([s.tpot_s for s in sets])], axis=1)
+    scale = np.nanstd(targets, axis=0)
+    model = _regressor(recipe, threads, loss_function="MultiRMSEWithMissingValues")
+    return model.fit(inputs, targets / scale, sample_weight=weight), scale
+
+
+def fit_upper(sets: Sequence[Measurements], recipe: Recipe, threads: int) -> dict[str, CatBoostRegressor]:
+    inputs, weight = np.concatenate([s.inputs for s in sets]), _weights(sets, recipe)
+    prefill, tpot = np.concatenate([s.prefill_s for s in sets]), np.concatenate([s.tpot_s for s in sets])
+    models = {}
+    for name, target in ((PREFILL_UPPER_FILE, prefill), (TPOT_UPPER_FILE, tpot)):
+        known = np.flatnonzero(np.isfinite(target))
+        rows = np.random.default_rng(recipe.seed).permutation(known)[: recipe.upper_rows]
+        model = CatBoostRegressor(
+            loss_function=f"Quantile:alpha={recipe.upper}", iterations=recipe.upper_trees, depth=recipe.upper_depth,
+            learning_rate=recipe.rate, random_seed=recipe.seed, thread_count=threads, verbose=False,
+            allow_writing_files=False,
+        )  # fmt: skip
+        models[name] = model.fit(inputs[rows], target[rows], sample_weight=weight[rows])
+    return models
+
+
+def throughput(rows: Measurements) -> NDArray[np.float64]:
+    """Output tokens per second of a request, first byte to last."""
+    return rows.output_tokens / rows.latency_s
+
+
+def latency_per_token(rows: Measurements) -> NDArray[np.float64]:
+    """Mean latency per output token, seconds."""
+    return rows.latency_s / rows.output_tokens
+
+
+def _weights(sets: Sequence[Measurements], recipe: Recipe) -> NDArray[np.float64]:
+    return np.concatenate(
+        [np.full(len(s.prefill_s), 1.0 if s.source == LLM_PILOT else recipe.other_weight) for s in sets]
+    )
+
+
+def _regressor(recipe: Recipe, threads: int, loss_function: str = "RMSE") -> CatBoostRegressor:
+    return CatBoostRegressor(
+        loss_function=loss_function, iterations=recipe.trees, depth=recipe.depth, learning_rate=recipe.rate,
+        random_seed=recipe.seed, thread_count=threads, verbose=False, allow_writing_files=False,
+    )  # fmt: skip
