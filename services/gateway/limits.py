@@ -22,12 +22,12 @@ class TokenBucket:
         self._level = min(self._level, per_min)
 
     def wait_s(self, now_s: float, amount: float) -> float:
-        """Seconds until `amount` may be taken; 0 if it may now. More than a burst needs a full bucket."""
+        """Seconds until `amount` may be taken; 0 if it may now, inf if never. More than a burst needs a full bucket."""
+        if self.per_min <= 0.0:
+            return float("inf")
         self._fill(now_s)
         missing = min(amount, self.per_min) - self._level
-        if missing <= 0.0:
-            return 0.0
-        return missing * 60.0 / self.per_min if self.per_min > 0.0 else float("inf")
+        return max(0.0, missing * 60.0 / self.per_min)
 
     def take(self, amount: float) -> None:
         self._level -= amount
