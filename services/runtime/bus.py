@@ -32,6 +32,7 @@ class Bus:
         self._subscriptions: list[tuple[str, Callable[[Msg], Awaitable[None]]]] = []
         self._on_connected: list[Callable[[], Awaitable[None]]] = []
         self._connected = asyncio.Event()
+        self._closing = False
         self.client = Client()
 
     @property
@@ -94,6 +95,7 @@ class Bus:
 
     async def close(self) -> None:
         """Sends what is queued and closes the connection."""
+        self._closing = True
         if not self._connected.is_set():
             return
         while self.client.is_connected and not self._outbox.empty():
@@ -133,7 +135,8 @@ class Bus:
 
     async def _on_disconnected(self) -> None:
         CONNECTED.set(0)
-        log.warning("nats_disconnected")
+        if not self._closing:
+            log.warning("nats_disconnected")
 
     async def _on_reconnected(self) -> None:
         await self._announce()

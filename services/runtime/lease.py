@@ -6,6 +6,7 @@ write in the same epoch, and receivers ignore the older epoch.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 
@@ -104,7 +105,8 @@ class Lease:
 
     def _give_up(self, reason: str) -> None:
         self._revision = None
-        log.warning("lease_lost", key=self._key, epoch=self._epoch, reason=reason)
+        level = logging.INFO if reason == "released" else logging.WARNING
+        log.log(level, "lease_lost", key=self._key, epoch=self._epoch, reason=reason)
         self._lost()
 
     @staticmethod

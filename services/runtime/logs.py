@@ -15,10 +15,12 @@ def configure_logs(service: str, instance: str, level: str, fmt: str) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
     ]
+    # The pretty tracebacks print local variables: prompts and keys do not belong in a log.
+    plain_traceback = structlog.dev.plain_traceback
     renderer: list[structlog.typing.Processor] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
         if fmt == "json"
-        else [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        else [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain_traceback)]
     )
     structlog.configure(
         processors=shared + renderer,

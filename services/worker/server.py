@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 import structlog
 
+from services.contracts.outcome import Outcome
 from services.runtime.framing import FrameWriter, FramingConfig, converse
 from services.wire.codec import WireError
 from services.wire.link import Link, SessionLost
@@ -73,6 +74,15 @@ class GatewaySession:
             self.writer.push(operation, message, urgent=urgent)
         except SessionLost as lost:
             self._lose(str(lost))
+
+
+def _failed(submit: pb.Submit) -> pb.Finished:
+    return pb.Finished(
+        request_id=submit.request_id,
+        attempt=submit.attempt,
+        outcome=Outcome.INTERNAL.value,
+        message="the worker could not take the request; its log says why",
+    )
 
 
 class ExecutionServer(execution_pb2_grpc.ExecutionServicer):
@@ -208,9 +218,10 @@ class ExecutionServer(execution_pb2_grpc.ExecutionServicer):
                 log.warning("gateway_operation_malformed", gateway=session.owner[0], error=str(error))
             except Exception:
                 # One operation's bug must not take the others of the session with it.
-                log.exception(
-                    "gateway_operation_failed", gateway=session.owner[0], operation=operation.WhichOneof("op")
-                )
+                kind = operation.WhichOneof("op")
+                log.exception("gateway_operation_failed", gateway=session.owner[0], operation=kind)
+                if kind == "submit":  # nobody else would ever answer it
+                    session.send("finished", _failed(operation.submit))
 
     def _take(self, session: GatewaySession, operation: pb.GatewayOp) -> None:
         sink = self._sink
