@@ -100,7 +100,8 @@ class EngineMonitor:
         page = _Page()
         exchange = self._pool.send(head, body, page)
         try:
-            return await asyncio.wait_for(page.answer, self._timeout_s)
+            async with asyncio.timeout(self._timeout_s):  # wait_for may swallow a cancellation
+                return await page.answer
         except TimeoutError:
             raise Unreachable(f"no answer to {path} within {self._timeout_s} s", certain=False) from None
         finally:

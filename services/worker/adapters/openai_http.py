@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,8 @@ from services.worker.adapters.sse import SseDecoder
 from services.worker.adapters.steering import ControlBlockBridge, SglangCap
 
 log = structlog.get_logger()
+
+STEP_READINGS = 10  # scrapes: 5 s at the default period
 
 Priority = Literal["auto", "off", "vllm", "sglang"]
 
@@ -173,7 +176,8 @@ class OpenAiHttpAdapter:
                 await self._probe()
             period_s = self._config.probe_period_s if self._breaker.usable else 0.05
             try:
-                await asyncio.wait_for(self._suspected.wait(), period_s)
+                async with asyncio.timeout(period_s):  # wait_for may swallow a cancellation
+                    await self._suspected.wait()
                 await asyncio.sleep(0.05)  # a burst of broken streams asks once
             except TimeoutError:
                 pass
@@ -252,11 +256,13 @@ class OpenAiHttpAdapter:
 
 
 class _Sampler:
-    """Rates between two readings."""
+    """Rates between two readings; the mean step over the last `STEP_READINGS`, since a single long prefill is no
+    utilisation: a request's TPOT averages over it."""
 
     def __init__(self, engine: str) -> None:
         self._engine = engine
         self._before: tuple[float, scrape.Reading] | None = None
+        self._recent: deque[scrape.Reading] = deque(maxlen=STEP_READINGS)
         self._step_s = 0.0
 
     def sample(self, now_s: float, reading: scrape.Reading, decoding: int) -> EngineSampled:
@@ -265,7 +271,8 @@ class _Sampler:
         self._before = (now_s, reading)
         elapsed_s = now_s - before_s
         decode = scrape.rate_per_s(before.generation_tokens, reading.generation_tokens, elapsed_s)
-        gap_s = scrape.mean_gap_s(before, reading)
+        gap_s = scrape.mean_gap_s(self._recent[0] if self._recent else reading, reading)
+        self._recent.append(reading)
         if gap_s is None and reading.gap_count is None and decode > 0.0 and decoding:
             gap_s = decoding / decode
         self._step_s = self._step_s if gap_s is None else gap_s
