@@ -43,6 +43,7 @@ def up(
     workers: Annotated[int, typer.Option(min=0, max=64, help="workers that share the engines; 0: one each")] = 0,
     tenants: Annotated[Path | None, typer.Option(help="tenants and keys; without it everyone is `default`")] = None,
     nats_url: Annotated[str | None, typer.Option(help="an external NATS with JetStream instead of our own")] = None,
+    nats_port: Annotated[int, typer.Option(help="port of our own NATS; 0 picks a free one")] = 0,
     llm_url: Annotated[str | None, typer.Option(help="OpenAI endpoint of the meta controller's LLM")] = None,
     llm_model: Annotated[str, typer.Option(help="its model")] = "",
     llm_api_key_file: Annotated[Path | None, typer.Option(help="file with its API key")] = None,
@@ -54,8 +55,8 @@ def up(
     options = MeshOptions(
         host=host, port=port, model=model, aliases=tuple(alias or ()), engine_urls=tuple(engine or ()),
         engine_api_key_file=engine_api_key_file, max_num_seqs=max_num_seqs, hardware=hardware, profile=profile,
-        emulated=emulated, workers=workers, nats_url=nats_url, tenants=tenants, llm_url=llm_url, llm_model=llm_model,
-        llm_api_key_file=llm_api_key_file, data_dir=data_dir, log_level=log_level, replay=replay,
+        emulated=emulated, workers=workers, nats_url=nats_url, nats_port=nats_port, tenants=tenants, llm_url=llm_url,
+        llm_model=llm_model, llm_api_key_file=llm_api_key_file, data_dir=data_dir, log_level=log_level, replay=replay,
     )  # fmt: skip
     from services.mesh.up import serve
 
@@ -127,7 +128,7 @@ def why(
 @app.command()
 def doctor(
     port: Annotated[int, typer.Option(help="port the API shall use")] = 8000,
-    nats_port: Annotated[int, typer.Option(help="port NATS shall use")] = 4222,
+    nats_port: Annotated[int | None, typer.Option(help="port NATS shall use, if it must be a certain one")] = None,
     engine: Annotated[list[str] | None, typer.Option(help="URL of an engine to reach")] = None,
     llm_url: Annotated[str | None, typer.Option(help="OpenAI endpoint of the meta controller's LLM")] = None,
     tenants: Annotated[Path | None, typer.Option(help="tenants file to check")] = None,
@@ -144,7 +145,7 @@ def doctor(
         d.check_nats_binary(),
         d.check_data_dir(data_dir),
         d.check_port("API", port, mesh_runs=runs),
-        d.check_port("NATS", nats_port, mesh_runs=runs),
+        *([d.check_port("NATS", nats_port, mesh_runs=runs)] if nats_port else []),
         *mesh,
     ]
     findings += [

@@ -25,7 +25,7 @@ class MeshOptions:
     emulated: int = 2
     workers: int = 0  # 0: one an engine
     nats_url: str | None = None  # an external server
-    nats_port: int = 4222
+    nats_port: int = 0  # of the embedded server; 0: any free one, so that two meshes never meet
     tenants: Path | None = None
     llm_url: str | None = None
     llm_model: str = ""

@@ -9,6 +9,7 @@ from services.contracts.governance import EpochGranted, EpochLost, TimerTicked
 from services.runtime.bucket import ControlBucket
 from services.runtime.bus import Bus
 from services.runtime.host import AgentHost
+from services.runtime.ids import incarnation
 from services.runtime.keeper import Keeper
 from services.runtime.lease import Lease
 from services.runtime.lifecycle import Stop
@@ -37,7 +38,7 @@ class AgentService(Generic[Ev, Ef]):
         self._lease = Lease(
             self.bucket,
             role,
-            instance,
+            f"{instance}/{incarnation()}",  # two copies that were given one name are two holders all the same
             granted=lambda epoch: self.post(EpochGranted(epoch)),
             lost=lambda: self.post(EpochLost()),
         )

@@ -90,7 +90,7 @@ class Lease:
         now_s = self._clock()
         if self._seen is None or self._seen[0] != revision:
             self._seen = (revision, now_s)
-        if lease.holder in ("", self._holder) or now_s - self._seen[1] > self._ttl_s:
+        if lease.holder == "" or now_s - self._seen[1] > self._ttl_s:
             await self._take(revision, max(lease.epoch, self._epoch))
 
     async def _take(self, revision: int, last_epoch: int) -> None:

@@ -17,8 +17,9 @@ V = TypeVar("V", TopologyDecision, ControlTuple)
 
 
 class Latest(Generic[V]):
-    """The newest value of one kind of control, until it runs out. An older epoch, or an older number in the same
-    epoch, is ignored for good; the same one again renews."""
+    """The newest value of one kind of control, until it runs out. Until then an older epoch, or an older number in the
+    same epoch, is ignored; the same one again renews. Once it ran out nobody else writes, and any epoch is taken: a
+    bucket that was lost starts counting anew."""
 
     __slots__ = ("_order", "_until_s", "expired", "value")
 
@@ -46,6 +47,7 @@ class Latest(Generic[V]):
             return False
         self.value = None
         self.expired = True
+        self._order = (-1, -1)
         return True
 
 

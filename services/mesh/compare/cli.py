@@ -61,9 +61,7 @@ def compare(
 
     async def main() -> int:
         with tempfile.TemporaryDirectory(prefix="hmas-") as scratch:
-            options = MeshOptions(
-                port=0, nats_port=0, profile=profile, data_dir=Path(scratch), replay=True, log_level="warning"
-            )
+            options = MeshOptions(port=0, profile=profile, data_dir=Path(scratch), replay=True, log_level="warning")
             async with interruptible():
                 with console.status("starting the mesh ..."):
                     mesh = await Mesh(options, _alarm).__aenter__()
