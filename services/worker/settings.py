@@ -40,6 +40,9 @@ class WorkerSettings(RuntimeSettings):
         "max_num_seqs, max_model_len, kv_capacity_tokens, priority, control_block, api_key_file)"
     )
     engine_api_key_file: Path | None = Field(None, description="File with the API key for engines that name none")
+    control_block_dir: Path | None = Field(
+        None, description="Folder of the control blocks for vLLM's scheduler plug-in: one file an engine, named like it"
+    )
     grpc_host: str = Field("127.0.0.1", description="Address of the Execution service")
     grpc_port: int = Field(0, ge=0, le=65535, description="Port of the Execution service; 0 picks a free one")
     advertise_host: str = Field("", description="Host that gateways connect to; the host name if it listens everywhere")
@@ -87,9 +90,11 @@ class WorkerSettings(RuntimeSettings):
 
     def _engine_config(self, engine: EngineSettings, with_keys: bool) -> OpenAiHttpConfig:
         key_file = engine.api_key_file or self.engine_api_key_file
+        name = engine.name or engine.url.partition("://")[2].rstrip("/")
+        block = self.control_block_dir / name.replace("/", "_") if self.control_block_dir else None
         return OpenAiHttpConfig(
             facts=EngineFacts(
-                name=engine.name or engine.url.partition("://")[2].rstrip("/"),
+                name=name,
                 kind=engine.kind,
                 hardware=engine.hardware,
                 max_num_seqs=engine.max_num_seqs,
@@ -99,7 +104,7 @@ class WorkerSettings(RuntimeSettings):
             url=engine.url,
             api_key=key_file.read_text().strip() if with_keys and key_file else "",
             priority=engine.priority,
-            control_block=engine.control_block,
+            control_block=engine.control_block or block,
             scrape_period_s=self.scrape_period_s,
         )
 

@@ -102,10 +102,10 @@ class OpenAiHttpAdapter:
             job.exchange.abort()
 
     def steer(self, n_run: int, b_token: int) -> None:
-        if self._bridge is not None:
-            self._bridge.steer(n_run, b_token)
-        elif self._monitor.sglang is not None:
+        if self._monitor.sglang is not None:
             self._cap.steer(n_run)
+        elif self._bridge is not None:
+            self._bridge.steer(n_run, b_token)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
