@@ -7,7 +7,6 @@ import inspect
 import json
 import os
 import random
-import struct
 import sys
 import tempfile
 import traceback
@@ -28,6 +27,7 @@ from services.worker.engines.vllm_scheduler import HmasAsyncScheduler, HmasSched
 from services.worker.engines.vllm_scheduler.block import ControlBlock, StatusBlock
 from services.worker.engines.vllm_scheduler.block_file import status_path
 from services.worker.engines.vllm_scheduler.chunking import MIN_CHUNK_TOKENS, StepCost
+from tests.engines.scheduler_noise import hostile_write
 
 BLOCK_TOKENS = 16
 SLOTS, BATCHED_TOKENS = 64, 1024
@@ -234,38 +234,10 @@ def hostile_blocks(engine: Engine) -> None:
         engine.step(draw.choice([0.0, 0.001, 0.05, 2.0]))
         assert 1 <= engine.cap <= SLOTS
         assert engine.running <= SLOTS
-    if control.is_dir():
-        control.rmdir()
+    hostile_write(control, draw, clear=True)
     engine.run_until_done(names)
     assert engine.steering._channel.refused > 100
     assert engine.steering.faults == 0
-
-
-def hostile_write(control: Path, draw: random.Random) -> None:
-    kind = draw.randrange(10)
-    if control.is_dir() and kind != 6:
-        control.rmdir()
-    if control.is_fifo():
-        control.unlink()
-    number = lambda: draw.choice([0, 1, 2, 7, 64, 65, 2**31, 2**32 - 1, draw.randrange(2**32)])  # noqa: E731
-    if kind <= 3:  # sound, with any values
-        control.write_bytes(ControlBlock(draw.randrange(2**64), number(), number(), draw.uniform(-5, 1e9)).pack())
-    elif kind == 4:
-        control.write_bytes(draw.randbytes(draw.choice([0, 1, 63, 64, 65, 4096])))
-    elif kind == 5:  # torn: halves of two blocks
-        one, two = (ControlBlock(draw.randrange(2**64), number(), number(), 5.0).pack() for _ in range(2))
-        control.write_bytes(one[:32] + two[32:])
-    elif kind == 6:
-        control.unlink(missing_ok=True) if not control.is_dir() else None
-    elif kind == 7:  # a sound checksum over another version
-        body = struct.pack("<4sHHQIII", b"HMAS", 9, 0, 1, number(), number(), 1000).ljust(60, b"\0")
-        control.write_bytes(body + struct.pack("<I", zlib.crc32(body)))
-    elif kind == 8:
-        control.unlink(missing_ok=True)
-        os.mkfifo(control)
-    else:
-        control.unlink(missing_ok=True)
-        control.mkdir()
 
 
 def memory_pressure_with_changing_caps(engine: Engine) -> None:

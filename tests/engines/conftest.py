@@ -1,0 +1,26 @@
+"""Real vLLM for the suite, or a skip that says why there is none."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.engines.environment import EngineEnvironment, Unavailable, ready
+from tests.engines.vllm_server import VllmServer
+
+
+@pytest.fixture(scope="session")
+def environment() -> EngineEnvironment:
+    try:
+        return ready()
+    except Unavailable as reason:
+        pytest.skip(f"real vLLM cannot be had here: {reason}")
+
+
+@pytest.fixture(scope="session")
+def vllm(environment: EngineEnvironment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
+    server = VllmServer(environment, tmp_path_factory.mktemp("vllm"))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()

