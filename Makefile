@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help run run-compare up test unit e2e chaos fmt lint type layers protos protos-check docs docs-check bench \
-	bench-smoke bench-hop presubmit clean
+	bench-smoke bench-hop eval-cognition presubmit clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/' | sort
@@ -74,6 +74,9 @@ bench: $(STAMP) ## hot paths, each as a ratio to a baseline of the same run
 
 bench-smoke: $(STAMP)
 	$(BIN)/python -m benchmarks.run --smoke
+
+eval-cognition: $(STAMP) ## quality and latency of perception and prediction (DATA=folder): docs/results/cognition.md
+	$(BIN)/python -m services.mesh.eval_cognition --data $(or $(DATA),data)
 
 bench-hop: $(STAMP) ## the price of the hop, beside other relays (PEERS=1: also LiteLLM and sglang-router)
 	$(BIN)/python -m benchmarks.hop --json out/bench-hop.json $(if $(PEERS),--peers)

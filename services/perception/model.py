@@ -47,7 +47,7 @@ class ModelBackend:
         recipe = self.metadata["recipe"]
         self.tasks = tuple(TaskType(name) for name in self.metadata["tasks"])
         self._models = {name: place for place, name in enumerate(self.metadata["models"]) if name}
-        self._least_confidence = float(recipe["least_confidence"])
+        self.least_confidence = float(recipe["least_confidence"])
         self._encoder = PromptEncoder(folder / TOKENIZER_FILE, recipe["head_tokens"], recipe["tail_tokens"])
         self._version = f"model-{hashlib.sha256(path.read_bytes()).hexdigest()[:8]}"
 
@@ -97,7 +97,7 @@ class ModelBackend:
     def _estimate(self, prediction: Prediction, row: int) -> Estimate:
         best = int(prediction.probabilities[row].argmax())
         confidence = float(prediction.probabilities[row, best])
-        task = self.tasks[best] if confidence >= self._least_confidence else TaskType.UNKNOWN
+        task = self.tasks[best] if confidence >= self.least_confidence else TaskType.UNKNOWN
         median, upper = (max(1.0, float(value)) for value in prediction.tokens[row])
         return Estimate(task, confidence, median, upper)
 

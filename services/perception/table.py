@@ -10,6 +10,13 @@ from services.perception.rules import RulesBackend
 if TYPE_CHECKING:
     from services.perception.settings import PerceptionSettings
 
+def _model() -> Backend:
+    from services.perception.model import ModelBackend  # ONNX Runtime loads only where it runs
+
+    return ModelBackend()
+
+
 BACKENDS: dict[str, tuple[TagSource, Callable[["PerceptionSettings"], Backend]]] = {
+    "model": (TagSource.MODEL, lambda settings: _model()),
     "rules": (TagSource.RULES, lambda settings: RulesBackend()),
 }

@@ -1,4 +1,4 @@
-"""The CatBoost cost model: prefill time and time per output token from one multi-target ensemble of shallow trees.
+"""The CatBoost cost model: prefill time and time per output token from two ensembles of shallow trees.
 
 A shell in that it opens files; what it computes depends on the queries alone.
 """
@@ -18,7 +18,8 @@ from services.prediction.backend import CostQuery
 from services.prediction.catalogue import NAMES, row
 
 ARTEFACTS = Path(__file__).with_name("artefacts")
-COST_FILE, PREFILL_UPPER_FILE, TPOT_UPPER_FILE = "cost.cbm", "prefill_p90.cbm", "tpot_p90.cbm"
+PREFILL_FILE, TPOT_FILE = "prefill.cbm", "tpot.cbm"
+PREFILL_UPPER_FILE, TPOT_UPPER_FILE = "prefill_p90.cbm", "tpot_p90.cbm"
 METADATA_FILE = "metadata.json"
 LEAST_PREFILL_S, LEAST_TPOT_S = 1e-3, 1e-4  # regression may fall below what any accelerator does
 
@@ -33,10 +34,10 @@ class CatBoostCostModel:
         self.metadata: dict[str, Any] = json.loads(metadata.read_text())
         if self.metadata["inputs"] != list(NAMES):
             raise ValueError(f"the cost model in {folder} has other inputs: train it again")
-        self._scale = np.array(self.metadata["scale"])
-        self._cost = _load(folder / COST_FILE)
+        self._cost = (_load(folder / PREFILL_FILE), _load(folder / TPOT_FILE))
         self._upper = (_load(folder / PREFILL_UPPER_FILE), _load(folder / TPOT_UPPER_FILE))
-        self._version = f"catboost-{hashlib.sha256((folder / COST_FILE).read_bytes()).hexdigest()[:8]}"
+        content = (folder / PREFILL_FILE).read_bytes() + (folder / TPOT_FILE).read_bytes()
+        self._version = f"catboost-{hashlib.sha256(content).hexdigest()[:8]}"
 
     @property
     def version(self) -> str:
@@ -55,18 +56,20 @@ class CatBoostCostModel:
 
     def predict_rows(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
         """[n, len(NAMES)] -> [n, 2]: prefill and time per output token, seconds."""
-        return _bounded(self._cost.predict(rows, thread_count=1) * self._scale)
+        return _predict(self._cost, rows)
 
     def predict_upper_rows(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
-        return _bounded(np.stack([model.predict(rows, thread_count=1) for model in self._upper], axis=1))
+        return _predict(self._upper, rows)
 
 
 def _rows(queries: Sequence[CostQuery]) -> NDArray[np.float32]:
     return np.array([row(query) for query in queries], np.float32)
 
 
-def _bounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.maximum(values, (LEAST_PREFILL_S, LEAST_TPOT_S))
+def _predict(models: tuple[CatBoostRegressor, CatBoostRegressor], rows: NDArray[np.float32]) -> NDArray[np.float64]:
+    values = np.stack([model.predict(rows, thread_count=1) for model in models], axis=1)
+    bounded: NDArray[np.float64] = np.maximum(values, (LEAST_PREFILL_S, LEAST_TPOT_S))
+    return bounded
 
 
 def _costs(values: NDArray[np.float64]) -> list[Cost]:

@@ -53,9 +53,10 @@ def whole_graph(encoder: onnx.ModelProto, heads: Heads, metadata: dict[str, obje
     width = heads.task.mean.numel()
     sample = (torch.zeros(2, width), torch.zeros(2, FEATURES), torch.zeros(2, dtype=torch.long))
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "heads.onnx"
-        _export(heads.eval(), sample, path, ["pooled", "numbers", "model"], ["probabilities", "tokens"], {0: "b"})
-        top = onnx.load(path)
+        plain, small = Path(folder) / "plain.onnx", Path(folder) / "int8.onnx"
+        _export(heads.eval(), sample, plain, ["pooled", "numbers", "model"], ["probabilities", "tokens"], {0: "b"})
+        quantize_dynamic(plain, small, weight_type=QuantType.QInt8, op_types_to_quantize=["MatMul"])
+        top = onnx.load(small)
     top.ir_version = encoder.ir_version
     graph = merge_models(encoder, top, io_map=[("pooled", "pooled")], prefix1="encoder/", prefix2="heads/")
     _rename(graph, {"encoder/ids": "ids", "encoder/mask": "mask"})

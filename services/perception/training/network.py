@@ -64,14 +64,15 @@ class LengthHead(nn.Module):
         self.models = nn.Embedding(models, MODEL_WIDTH)
         nn.init.normal_(self.models.weight, std=0.3)
         width = mean.numel() + FEATURES + MODEL_WIDTH
-        self.bodies = nn.ModuleList(_body(width, LENGTH_WIDTH, 2) for _ in range(LENGTH_HEADS))
-        for body in self.bodies:
-            nn.init.constant_(body[-1].bias, 5.0)  # log of a usual answer, 150 tokens
+        self.hidden = nn.Sequential(nn.Dropout(0.3), nn.Linear(width, LENGTH_HEADS * LENGTH_WIDTH), nn.GELU())
+        self.out = nn.Parameter(torch.randn(LENGTH_HEADS, LENGTH_WIDTH, 2) * LENGTH_WIDTH**-0.5)
+        self.bias = nn.Parameter(torch.full((LENGTH_HEADS, 1, 2), 5.0))  # log of a usual answer, 150 tokens
 
     def members(self, pooled: Tensor, numbers: Tensor, model: Tensor) -> Tensor:
         """[heads, b, 2], without the conformal shift."""
         seen = torch.cat([(pooled - self.mean) / self.scale, numbers, self.models(model)], dim=1)
-        raw = torch.stack([body(seen) for body in self.bodies])
+        hidden = self.hidden(seen).view(-1, LENGTH_HEADS, LENGTH_WIDTH).transpose(0, 1)
+        raw = nn.functional.dropout(hidden, 0.3, self.training) @ self.out + self.bias
         median = raw[..., :1].clamp(0.0, MOST_LOG_TOKENS)
         return torch.cat([median, median + nn.functional.softplus(raw[..., 1:] - 5.0)], dim=-1)
 

@@ -4,6 +4,7 @@ Sources leak their labels (each has one fixed instruction, one format); these pr
 part, teach the type itself. They are never evaluated on.
 """
 
+import math
 import random
 import re
 from collections.abc import Sequence
@@ -12,7 +13,8 @@ from pathlib import Path
 import yaml
 
 from services.contracts.request import TaskType
-from services.perception.training.corpus import Prompt
+from services.perception.features import stated_length
+from services.perception.training.corpus import Answer, Prompt
 
 SOURCE = "synthetic"
 _FILE = Path(__file__).with_name("phrases.yaml")
@@ -21,6 +23,41 @@ _CHOICE = re.compile(r"<([^<>]*\|[^<>]*)>")
 _SENTENCE = re.compile(r"(?<=[.!?。])\s+")
 TEXT_CHARS = (80, 2400)
 SHORT_CHARS = (25, 220)
+# Types whose answers are as long as one asks; the corpus holds few such wishes outside essays and e-mails.
+SIZED_TYPES = frozenset(
+    {
+        TaskType.QA,
+        TaskType.INSTRUCTION_FOLLOWING,
+        TaskType.SUMMARIZATION,
+        TaskType.LETTER_DRAFTING,
+        TaskType.ESSAY_GENERATION,
+        TaskType.LONG_FORM_GENERATION,
+        TaskType.RESEARCH_AND_COMMUNICATION,
+    }
+)
+SIZED = 0.25
+SIZES = (
+    ("Write about {n} words.", 15, 3000),
+    ("Use {n} words.", 15, 3000),
+    ("Answer in at most {n} words.", 15, 500),
+    ("The answer should have {n} sentences.", 1, 30),
+    ("Limit: {n} tokens.", 20, 3000),
+    ("Write {n} paragraphs.", 1, 12),
+    ("About {n} pages.", 1, 5),
+    ("{n}字左右。", 50, 3000),
+)
+OBEYED = 0.25  # log-normal spread of an answer's length around the one asked for
+UNDERSHOOT_TOKENS, UNDERSHOOT = 1000.0, 0.6  # beyond so many tokens an answer grows with this power of the wish
+FRAMED = 0.2
+FRAMES = (
+    "### Instruction:\n{text}\n\n### Response:",
+    "Definition: In this task, you are given an input. {text}\noutput:",
+    "You are a helpful assistant. {text}",
+    "[Task]: {text}\n[Requirements]:\n1. Follow the instructions closely.\n2. Be accurate.",
+    "Instructions: {text}\n\nAnswer:",
+    "I have a task for you.\n\n{text}\n\nThink it through first.",
+    "{text}\n\nMake sure that your response is complete and long enough.",
+)
 
 
 class PhraseBook:
@@ -42,8 +79,21 @@ class PhraseBook:
         return self._fill(self._rng.choice(self._types[task]))
 
     def _prompt(self, task: TaskType, index: int) -> Prompt:
-        text = self._style(self.wording(task))
-        return Prompt(f"{SOURCE}-{task}-{index}", text, max(1, len(text) * 10 // 44), task, SOURCE, ())
+        text = self.wording(task)
+        answers: tuple[Answer, ...] = ()
+        if task in SIZED_TYPES and self._rng.random() < SIZED:
+            text, answers = self._sized(text)
+        text = self._style(text)
+        return Prompt(f"{SOURCE}-{task}-{index}", text, max(1, len(text) * 10 // 44), task, SOURCE, answers)
+
+    def _sized(self, text: str) -> tuple[str, tuple[Answer, ...]]:
+        """The text with a wish for a length, and an answer of about that length by a model without a name."""
+        line, least, most = self._rng.choice(SIZES)
+        wish = line.format(n=round(least * (most / least) ** self._rng.random()))
+        text = f"{wish} {text}" if self._rng.random() < 0.3 else f"{text} {wish}"
+        asked = stated_length(wish)
+        likely = asked if asked <= UNDERSHOOT_TOKENS else UNDERSHOOT_TOKENS * (asked / UNDERSHOOT_TOKENS) ** UNDERSHOOT
+        return text, (Answer("", max(1, round(likely * math.exp(self._rng.gauss(0.0, OBEYED))))),)
 
     def _fill(self, line: str) -> str:
         """Choices inside out, then slots; a slot's entry may hold slots and choices of its own."""
@@ -71,7 +121,9 @@ class PhraseBook:
         return text[:most]
 
     def _style(self, text: str) -> str:
-        """People type lower case, forget full stops, are polite."""
+        """People type lower case, forget full stops, are polite; programs wrap any task in a frame of their own."""
+        if self._rng.random() < FRAMED:
+            return self._rng.choice(FRAMES).format(text=text)
         draw = self._rng.random()
         if draw < 0.12:
             text = text.lower()

@@ -1,8 +1,9 @@
 """`hmas train perception`: corpus in, artefacts out."""
 
+import hashlib
 import importlib.resources
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -15,7 +16,14 @@ from services.perception.features import features
 from services.perception.training.corpus import Prompt, checksum, prompt_files, read_prompts, split
 from services.perception.training.examples import TASK_ORDER, length_rows, model_names, passages, task_index
 from services.perception.training.export import pooled, quantised_encoder, whole_graph
-from services.perception.training.loop import Recipe, calibrate_length, calibrate_task, train_length, train_task
+from services.perception.training.loop import (
+    Recipe,
+    calibrate_task,
+    conformal_shift,
+    length_scores,
+    train_length,
+    train_task,
+)
 from services.perception.training.network import Heads
 from services.perception.training.phrases import PhraseBook
 
@@ -65,7 +73,7 @@ def train(data: Path, out: Path, recipe: Recipe, command: str, report: Callable[
     report("encoder quantised")
     models = model_names(parts["train"])
     heads, figures = fit(reader, parts["train"], parts["validation"], models, recipe, report)
-    metadata = {
+    metadata: dict[str, object] = {
         "tasks": [str(task) for task in TASK_ORDER],
         "models": list(models),
         "recipe": asdict(recipe),
@@ -98,6 +106,23 @@ def fit(
     temperature = calibrate_task(tagger, held.pooled[held_typed], held.numbers[held_typed], held_task[held_typed])
     report(f"task head trained, temperature {temperature:.2f}")
     length = train_length(seen.pooled, seen.numbers, length_rows(everything, models), len(models), recipe)
-    shift = calibrate_length(length, held.pooled, held.numbers, length_rows(validation, models), recipe.coverage)
+    scores = length_scores(length, held.pooled, held.numbers, length_rows(validation, models))
+    shift = conformal_shift(np.concatenate([scores, *_fold_scores(training, seen, models, recipe)]), recipe.coverage)
+    length.shift.fill_(shift)
     report(f"length heads trained, conformal shift {shift:.3f}")
     return Heads(tagger, length), {"temperature": temperature, "shift": shift}
+
+
+def _fold_scores(
+    training: Sequence[Prompt], seen: Arrays, models: Sequence[str], recipe: Recipe
+) -> Iterator[NDArray[np.float32]]:
+    """Of every training answer, by heads trained on the other folds: the validation part alone has too few prompts
+    with many answers each for a firm quantile. Folds are by prompt id."""
+    fold = [int(hashlib.sha256(prompt.group.encode()).hexdigest(), 16) % recipe.folds for prompt in training]
+    for number in range(recipe.folds):
+        inside = [place for place, own in enumerate(fold) if own == number]
+        outside = [place for place, own in enumerate(fold) if own != number]
+        rows = length_rows([training[place] for place in outside], models)
+        head = train_length(seen.pooled[outside], seen.numbers[outside], rows, len(models), recipe)
+        rows = length_rows([training[place] for place in inside], models)
+        yield length_scores(head, seen.pooled[inside], seen.numbers[inside], rows)

@@ -171,11 +171,16 @@ def _kv_usage(model: pd.Series, hardware: pd.Series, held: NDArray[np.float64]) 
 
 
 def _room(model: str, hardware: str) -> float:
-    values = dict(zip(NAMES, row(CostQuery(1, 1.0, model, hardware, 0, 0, 0.0, TaskType.UNKNOWN)), strict=True))
+    values = dict(zip(NAMES, _nominal_row(model, hardware), strict=True))
     facts = model_facts(model)
     free = values["memory"] * values["devices"] * _USABLE_MEMORY - facts.params * facts.weight_bytes
     per_token = 2 * facts.layers * facts.width * _KV_BYTES / 1e9
     return max(1000.0, free / per_token)
+
+
+def _nominal_row(model: str, hardware: str) -> tuple[float, ...]:
+    """The inputs of one idle engine and a prompt of one token."""
+    return row(CostQuery(1, 1.0, model, hardware, 0, 0, 0.0, TaskType.UNKNOWN))
 
 
 def _measurements(
@@ -189,8 +194,7 @@ def _measurements(
     configuration = (state.model + " on " + state.hardware).to_numpy(object)
     inputs = np.empty((len(state), len(NAMES)), np.float32)
     for name, group in state.groupby(["model", "hardware"], sort=True):
-        base = row(CostQuery(1, 1.0, *name, 0, 0, 0.0, TaskType.UNKNOWN))
-        inputs[group.index] = base
+        inputs[group.index] = _nominal_row(*name)
     for column in _STATE:
         inputs[:, NAMES.index(column)] = state[column].to_numpy(float)
     load = state.running.to_numpy(float) + state.waiting.to_numpy(float) + 1 if concurrency is None else concurrency

@@ -10,7 +10,13 @@ from catboost import CatBoostRegressor
 from numpy.typing import NDArray
 
 from services.prediction.catalogue import NAMES
-from services.prediction.catboost_model import COST_FILE, METADATA_FILE, PREFILL_UPPER_FILE, TPOT_UPPER_FILE
+from services.prediction.catboost_model import (
+    METADATA_FILE,
+    PREFILL_FILE,
+    PREFILL_UPPER_FILE,
+    TPOT_FILE,
+    TPOT_UPPER_FILE,
+)
 from services.prediction.training.measurements import LLM_PILOT, Measurements, checksum, perf_files, read
 
 THROUGHPUT_FILE, LATENCY_FILE = "throughput.cbm", "latency_per_token.cbm"
@@ -22,17 +28,18 @@ class Recipe:
 
     seed: int = 0
     test_share: float = 0.2
-    trees: int = 600
+    trees: int = 1000
     depth: int = 8
     rate: float = 0.15
     upper_trees: int = 300
     upper_depth: int = 6
     upper: float = 0.9
-    other_weight: float = 20.0  # of a row that is not LLM-Pilot's, which has a hundred times their rows
+    most_gaps: int = 32  # weight of a time per token grows up to so many gaps
+    other_weight: float = 50.0  # of a row that is not LLM-Pilot's, which has a hundred times their rows
     upper_rows: int = 150_000  # quantile loss is slow and saturates early
 
 
-def test_rows(size: int, recipe: Recipe) -> NDArray[np.bool_]:
+def held_apart(size: int, recipe: Recipe) -> NDArray[np.bool_]:
     """The random split that the paper implies: which rows of a file are held apart."""
     return np.random.default_rng(recipe.seed).random(size) < recipe.test_share
 
@@ -40,13 +47,10 @@ def test_rows(size: int, recipe: Recipe) -> NDArray[np.bool_]:
 def train(data: Path, out: Path, recipe: Recipe, command: str, report: Callable[[str], None], threads: int = 1) -> Path:
     """Fits on the training rows of every file and writes the artefacts and their metadata into `out`."""
     files = perf_files(data)
-    sets = [measured.rows(~test_rows(len(measured.prefill_s), recipe)) for measured in map(read, files)]
+    sets = [measured.rows(~held_apart(len(measured.prefill_s), recipe)) for measured in map(read, files)]
     report(f"{sum(len(s.prefill_s) for s in sets)} training rows")
     out.mkdir(parents=True, exist_ok=True)
-    cost, scale = fit_cost(sets, recipe, threads)
-    cost.save_model(str(out / COST_FILE))
-    report("prefill and decode fitted")
-    for name, model in fit_upper(sets, recipe, threads).items():
+    for name, model in {**fit_cost(sets, recipe, threads), **fit_upper(sets, recipe, threads)}.items():
         model.save_model(str(out / name))
         report(f"{name} fitted")
     pilot = next(s for s in sets if s.source == LLM_PILOT)
@@ -55,7 +59,6 @@ def train(data: Path, out: Path, recipe: Recipe, command: str, report: Callable[
         report(f"{name} fitted")
     metadata = {
         "inputs": list(NAMES),
-        "scale": scale.tolist(),
         "recipe": asdict(recipe),
         "data_sha256": checksum(files),
         "command": command,
@@ -64,13 +67,18 @@ def train(data: Path, out: Path, recipe: Recipe, command: str, report: Callable[
     return out
 
 
-def fit_cost(sets: Sequence[Measurements], recipe: Recipe, threads: int) -> tuple[CatBoostRegressor, NDArray[np.float64]]:
-    """One ensemble for prefill and time per token; it predicts them divided by the scale that comes with it."""
+def fit_cost(sets: Sequence[Measurements], recipe: Recipe, threads: int) -> dict[str, CatBoostRegressor]:
+    """Prefill and time per token. A mean over many gaps is a firmer observation than one gap, and weighs more."""
     inputs, weight = np.concatenate([s.inputs for s in sets]), _weights(sets, recipe)
-    targets = np.stack([np.concatenate([s.prefill_s for s in sets]), np.concatenate([s.tpot_s for s in sets])], axis=1)
-    scale = np.nanstd(targets, axis=0)
-    model = _regressor(recipe, threads, loss_function="MultiRMSEWithMissingValues")
-    return model.fit(inputs, targets / scale, sample_weight=weight), scale
+    prefill, tpot = np.concatenate([s.prefill_s for s in sets]), np.concatenate([s.tpot_s for s in sets])
+    gaps = np.minimum(np.concatenate([s.output_tokens for s in sets]) - 1, recipe.most_gaps)
+    known = np.isfinite(tpot)
+    return {
+        PREFILL_FILE: _regressor(recipe, threads).fit(inputs, prefill, sample_weight=weight),
+        TPOT_FILE: _regressor(recipe, threads).fit(
+            inputs[known], tpot[known], sample_weight=(weight * gaps)[known]
+        ),
+    }
 
 
 def fit_upper(sets: Sequence[Measurements], recipe: Recipe, threads: int) -> dict[str, CatBoostRegressor]:
@@ -105,8 +113,8 @@ def _weights(sets: Sequence[Measurements], recipe: Recipe) -> NDArray[np.float64
     )
 
 
-def _regressor(recipe: Recipe, threads: int, loss_function: str = "RMSE") -> CatBoostRegressor:
+def _regressor(recipe: Recipe, threads: int) -> CatBoostRegressor:
     return CatBoostRegressor(
-        loss_function=loss_function, iterations=recipe.trees, depth=recipe.depth, learning_rate=recipe.rate,
+        loss_function="RMSE", iterations=recipe.trees, depth=recipe.depth, learning_rate=recipe.rate,
         random_seed=recipe.seed, thread_count=threads, verbose=False, allow_writing_files=False,
     )  # fmt: skip

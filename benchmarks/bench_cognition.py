@@ -1,0 +1,98 @@
+"""Perception and prediction together, one core, one request at a time and in batches, on prompts of the corpus."""
+
+import os
+import random
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from services.contracts.request import TaskType
+from services.perception.backend import PromptView
+from services.perception.model import ModelBackend
+from services.perception.training.corpus import prompt_files, read_prompts
+from services.prediction.backend import CostQuery
+from services.prediction.catboost_model import CatBoostCostModel
+
+PROMPTS, WARM_UP, BATCH = 1000, 50, 32
+ROUNDS = 3  # the quietest counts: what disturbs a round is not the code's
+GOAL_MEAN_MS, GOAL_P80_MS, GOAL_P98_MS, GOAL_RATE = 1.64, 2.0, 4.0, 600.0  # H-MAS App. E.4
+_FALLBACK = ("Summarize this text in one sentence. ", "Write a function that reverses a list. ", "Who wrote Hamlet? ")
+
+Row = dict[str, object]
+
+
+def prompts(data: Path = Path("data"), seed: int = 0) -> list[PromptView]:
+    """Drawn from `data/prompts`; where that folder is not, made of a few sentences."""
+    rng = random.Random(seed)
+    try:
+        found = read_prompts(prompt_files(data))
+    except FileNotFoundError:
+        texts = [rng.choice(_FALLBACK) * rng.randint(1, 40) for _ in range(PROMPTS)]
+        return [PromptView(text, len(text) // 4, "", "", None) for text in texts]
+    return [PromptView(p.text, p.tokens, "", "", None) for p in rng.sample(found, min(PROMPTS, len(found)))]
+
+
+def measure(views: list[PromptView]) -> dict[str, float]:
+    """Milliseconds per request (mean, p50, p80, p98), requests per second in batches, the tokenizer's share."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(allowed)})
+    try:
+        perception, prediction = ModelBackend(), CatBoostCostModel()
+        _one_by_one(perception, prediction, views[:WARM_UP])
+        times = min((_one_by_one(perception, prediction, views) for _ in range(ROUNDS)), key=lambda t: float(t.mean()))
+        start = perf_counter()
+        for view in views:
+            perception.tokenize(view.text)
+        tokenizer = perf_counter() - start
+        batched = min(_batched(perception, prediction, views) for _ in range(ROUNDS))
+    finally:
+        os.sched_setaffinity(0, allowed)
+    p50, p80, p98 = (float(q) for q in np.quantile(times, (0.5, 0.8, 0.98)))
+    return {
+        "mean_ms": float(times.mean()),
+        "p50_ms": p50,
+        "p80_ms": p80,
+        "p98_ms": p98,
+        "rate": len(views) / batched,
+        "tokenizer_share": tokenizer * 1e3 / float(times.sum()),
+    }
+
+
+def _one_by_one(perception: ModelBackend, prediction: CatBoostCostModel, views: list[PromptView]) -> np.ndarray:
+    times = np.empty(len(views))
+    for place, view in enumerate(views):
+        start = perf_counter()
+        estimate = perception.estimate([view])[0]
+        prediction.predict([_query(view, estimate.output_tokens if estimate else 100.0)])
+        times[place] = (perf_counter() - start) * 1e3
+    return times
+
+
+def _batched(perception: ModelBackend, prediction: CatBoostCostModel, views: list[PromptView]) -> float:
+    start = perf_counter()
+    for at in range(0, len(views), BATCH):
+        some = views[at : at + BATCH]
+        estimates = perception.estimate(some)
+        prediction.predict([_query(v, e.output_tokens if e else 100.0) for v, e in zip(some, estimates, strict=True)])
+    return perf_counter() - start
+
+
+def _query(view: PromptView, output_tokens: float) -> CostQuery:
+    return CostQuery(view.prompt_tokens, output_tokens, "llama-13b", "A100x1", 8, 2, 0.4, TaskType.UNKNOWN)
+
+
+def rows() -> list[Row]:
+    figures = measure(prompts())
+    goals = {"mean_ms": GOAL_MEAN_MS, "p80_ms": GOAL_P80_MS, "p98_ms": GOAL_P98_MS}
+    table: list[Row] = [
+        {"name": f"perception + prediction, {name}", "value": figures[name], "unit": "ms",
+         "goal": f"<= {goal}", "met": figures[name] <= goal}
+        for name, goal in goals.items()
+    ]  # fmt: skip
+    table.append(
+        {"name": "perception + prediction, batched", "value": figures["rate"], "unit": "req/s",
+         "goal": f">= {GOAL_RATE:g}", "met": figures["rate"] >= GOAL_RATE}
+    )  # fmt: skip
+    share = {"name": "tokenizer's share", "value": figures["tokenizer_share"], "unit": "", "goal": None, "met": None}
+    return [*table, share]

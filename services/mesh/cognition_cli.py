@@ -1,0 +1,12 @@
+"""`hmas train` and `hmas eval`: the commands of perception and prediction under one name each."""
+
+import typer
+
+from services.perception import cli as perception
+from services.prediction import cli as prediction
+
+train = typer.Typer(help="Train perception or prediction from measured data", no_args_is_help=True)
+evaluate = typer.Typer(help="Evaluate perception or prediction on data files", no_args_is_help=True)
+for room in (perception, prediction):
+    train.registered_commands += room.train.registered_commands
+    evaluate.registered_commands += room.evaluate.registered_commands

@@ -1,0 +1,94 @@
+"""Statera's conformal fence over the model's predictions, on a drifting stream of settled requests. Pure."""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scipy.stats import binomtest
+
+from services.contracts.control import Fence
+from services.contracts.outcome import Outcome
+from services.contracts.request import TaskType
+from services.contracts.telemetry import RequestFinished
+from services.perception.evaluation import answers_of, view
+from services.perception.model import ModelBackend
+from services.perception.training.corpus import Prompt
+from services.statera.config import FenceConfig
+from services.statera.fence import FenceCalibration
+
+REQUESTS = 12_000
+WARM_UP = 500  # settled before the count starts
+PHASES = 4  # of the drift: the mix of sources changes at each
+RATE = 10.0  # requests a second: the fence is refreshed every tenth request
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Prompts of at most `prompt_upto` tokens. The interval is Clopper-Pearson's, 95 %."""
+
+    prompt_upto: int
+    requests: int
+    missed: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class FenceFigures:
+    epsilon: float
+    requests: int
+    missed: float
+    buckets: tuple[Bucket, ...]
+
+
+def drifting(backend: ModelBackend, prompts: Sequence[Prompt], seed: int = 0) -> FenceFigures:
+    """Answers drawn with replacement; each phase favours other sources tenfold, so lengths and errors shift."""
+    rng, config = random.Random(seed), FenceConfig()
+    rows = answers_of(prompts)
+    medians = backend.predict([view(prompt) for prompt, _ in rows]).tokens[:, 0]
+    sources = sorted({prompt.source for prompt, _ in rows})
+    calibration = FenceCalibration(config)
+    missed: Counter[int] = Counter()
+    counted: Counter[int] = Counter()
+    order = [place for phase in range(PHASES) for place in _phase(rows, sources, phase, rng)]
+    for number, place in enumerate(order):
+        prompt, answer = rows[place]
+        fence = calibration.fence(number / RATE)
+        bound = _quantile(fence, prompt.tokens)
+        if number >= WARM_UP and bound is not None:
+            counted[bound[0]] += 1
+            missed[bound[0]] += answer.tokens > float(medians[place]) + bound[1]
+        calibration.finished(_finished(str(number), prompt.tokens, answer.tokens, float(medians[place])))
+    return FenceFigures(
+        config.epsilon,
+        counted.total(),
+        missed.total() / counted.total(),
+        tuple(_bucket(upto, counted[upto], missed[upto]) for upto in sorted(counted)),
+    )
+
+
+def _phase(rows: Sequence[tuple[Prompt, object]], sources: list[str], phase: int, rng: random.Random) -> list[int]:
+    weight = {source: 10.0 if index % PHASES == phase else 1.0 for index, source in enumerate(sources)}
+    each = Counter(prompt.source for prompt, _ in rows)
+    odds = [weight[prompt.source] / each[prompt.source] for prompt, _ in rows]
+    return rng.choices(range(len(rows)), odds, k=REQUESTS // PHASES)
+
+
+def _quantile(fence: Fence, prompt_tokens: int) -> tuple[int, float] | None:
+    found = next((b for b in fence.buckets if prompt_tokens <= b.prompt_upto), None)
+    return (found.prompt_upto, found.quantile) if found else None
+
+
+def _bucket(upto: int, count: int, missed: int) -> Bucket:
+    interval = binomtest(missed, count).proportion_ci()
+    return Bucket(upto, count, missed / count, float(interval.low), float(interval.high))
+
+
+def _finished(name: str, prompt_tokens: int, output_tokens: int, predicted: float) -> RequestFinished:
+    return RequestFinished(
+        request_id=name, tenant="", task=TaskType.UNKNOWN, engine="", outcome=Outcome.FINISHED,
+        prompt_tokens=prompt_tokens, output_tokens=output_tokens, predicted_output_tokens=predicted,
+        upper_output_tokens=0.0, predictor="model", predicted_ttft_s=0.0, predicted_tpot_s=0.0, prefill_s=0.0,
+        tpot_s=0.0, tpot_slo_s=0.0, censored=False, age_s=0.0,
+    )  # fmt: skip

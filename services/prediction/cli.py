@@ -1,0 +1,65 @@
+"""`hmas train prediction`, `hmas eval prediction`: mounted by the `hmas` command."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+train = typer.Typer(help="Train the cost models", no_args_is_help=True)
+evaluate = typer.Typer(help="Evaluate the cost models", no_args_is_help=True)
+ARTEFACTS = Path(__file__).with_name("artefacts")  # the libraries behind them load only when needed
+Folder = Annotated[Path, typer.Option(help="folder of the artefacts")]
+console = Console(stderr=True)
+
+
+@train.command("prediction")
+def train_prediction(
+    data: Annotated[Path, typer.Option(help="folder with perf/", exists=True, file_okay=False)] = Path("data"),
+    out: Folder = ARTEFACTS,
+    seed: Annotated[int, typer.Option(help="fixes the split and the trees")] = 0,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads")] = 1,
+) -> None:
+    """Fits the CatBoost cost models and writes them with their metadata."""
+    from services.prediction.training.train import Recipe
+    from services.prediction.training.train import train as run
+
+    command = f"hmas train prediction --data {data.name} --seed {seed}"
+    run(data, out, replace(Recipe(), seed=seed), command, console.print, threads)
+
+
+@evaluate.command("prediction")
+def eval_prediction(
+    data: Annotated[list[Path], typer.Option(help="measurement files in a format of data/perf; repeat it")],
+    folder: Folder = ARTEFACTS,
+    unseen: Annotated[bool, typer.Option(help="only the rows that training never saw")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """R2 of the shipped cost models on any file in a format of data/perf."""
+    from services.prediction.catboost_model import CatBoostCostModel
+    from services.prediction.evaluation import evaluate as figures_of
+    from services.prediction.evaluation import per_request
+    from services.prediction.training.measurements import read
+    from services.prediction.training.train import Recipe, held_apart
+
+    model = CatBoostCostModel(folder)
+    recipe = Recipe(**model.metadata["recipe"])
+    figures: dict[str, dict[str, Any]] = {}
+    for file in data:
+        try:
+            rows = read(file)
+        except (OSError, ValueError) as error:
+            raise typer.BadParameter(str(error)) from error
+        rows = rows.rows(held_apart(len(rows.prefill_s), recipe)) if unseen else rows
+        figures[file.name] = {**asdict(figures_of(model, rows)), **per_request(rows, folder)}
+    if as_json:
+        typer.echo(json.dumps(figures, indent=1))
+        return
+    for name, values in figures.items():
+        table = Table(title=name, box=None, pad_edge=False, show_header=False)
+        for key, value in values.items():
+            table.add_row(key, f"{value:.4g}")
+        Console().print(table)

@@ -1,0 +1,188 @@
+"""What the cost models are worth: R2 on rows held apart at random, on unseen configurations and on an unseen model,
+and how fast the online correction makes up for hardware never seen."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from catboost import CatBoostRegressor
+from numpy.typing import NDArray
+
+from services.prediction.catboost_model import (
+    ARTEFACTS,
+    LEAST_PREFILL_S,
+    LEAST_TPOT_S,
+    PREFILL_FILE,
+    TPOT_FILE,
+    CatBoostCostModel,
+)
+from services.prediction.residual import ResidualScale
+from services.prediction.training.measurements import Measurements
+from services.prediction.training.train import (
+    LATENCY_FILE,
+    THROUGHPUT_FILE,
+    Recipe,
+    fit_cost,
+    latency_per_token,
+    throughput,
+)
+
+Floats = NDArray[np.float64]
+REFIT_ROWS = 150_000
+CURVE_POINTS = (0, 10, 25, 50, 100, 200, 400, 800)
+WINDOW = 100
+
+
+@dataclass(frozen=True, slots=True)
+class CostFigures:
+    """R2 each. `decode`: first token to last; `tpot`: its mean per token, every row counted alike; `tpot_weighted`:
+    every token counted alike. `upper_*`: share of rows within the 90 % quantile, NaN where it was not asked for."""
+
+    rows: int
+    prefill: float
+    decode: float
+    tpot: float
+    tpot_weighted: float
+    upper_prefill: float = float("nan")
+    upper_tpot: float = float("nan")
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Median |log(predicted / observed)| of TPOT and prefill around the n-th settled request of unseen hardware."""
+
+    hardware: str
+    requests: tuple[int, ...]
+    prefill: tuple[float, ...]
+    tpot: tuple[float, ...]
+    uncorrected_prefill: float
+    uncorrected_tpot: float
+
+
+def evaluate(model: CatBoostCostModel, rows: Measurements) -> CostFigures:
+    """Of the shipped artefacts."""
+    upper = model.predict_upper_rows(rows.inputs)
+    known = np.isfinite(rows.tpot_s)
+    figures = cost_figures(model.predict_rows(rows.inputs), rows)
+    return CostFigures(
+        figures.rows, figures.prefill, figures.decode, figures.tpot, figures.tpot_weighted,
+        float((rows.prefill_s <= upper[:, 0]).mean()), float((rows.tpot_s[known] <= upper[known, 1]).mean()),
+    )  # fmt: skip
+
+
+def cost_figures(predicted: Floats, rows: Measurements) -> CostFigures:
+    """`predicted` [n, 2]: prefill and time per token."""
+    known = np.isfinite(rows.tpot_s)
+    gaps = np.maximum(0.0, rows.output_tokens - 1)[known]
+    tpot, truth = predicted[known, 1], rows.tpot_s[known]
+    return CostFigures(
+        rows=len(rows.prefill_s),
+        prefill=r2(rows.prefill_s, predicted[:, 0]),
+        decode=r2(truth * gaps, tpot * gaps),
+        tpot=r2(truth, tpot),
+        tpot_weighted=r2(truth, tpot, gaps),
+    )
+
+
+def per_request(rows: Measurements, folder: Path = ARTEFACTS) -> dict[str, float]:
+    """R2 of throughput (tokens/s of a request) and mean latency per token."""
+    targets = {THROUGHPUT_FILE: throughput(rows), LATENCY_FILE: latency_per_token(rows)}
+    return {
+        name.removesuffix(".cbm"): r2(target, CatBoostRegressor().load_model(str(folder / name)).predict(rows.inputs))
+        for name, target in targets.items()
+    }
+
+
+def unseen_configurations(rows: Measurements, recipe: Recipe, threads: int = 1) -> CostFigures:
+    """A fifth of the (model, GPU, count) configurations left out, refitted on the others."""
+    names = np.unique(rows.configuration.astype(str))
+    rng = np.random.default_rng(recipe.seed)
+    out = rng.permutation(names)[: max(1, len(names) // 5)]
+    return _refitted(rows, np.isin(rows.configuration.astype(str), out), recipe, threads)
+
+
+def unseen_models(
+    rows: Measurements, recipe: Recipe, report: Callable[[str], None], threads: int = 1
+) -> dict[str, CostFigures]:
+    """Each model left out in turn."""
+    figures = {}
+    for model in sorted(set(rows.model)):
+        figures[model] = _refitted(rows, rows.model == model, recipe, threads)
+        report(f"without {model}: decode R2 {figures[model].decode:.3f}")
+    return figures
+
+
+def _refitted(rows: Measurements, out: NDArray[np.bool_], recipe: Recipe, threads: int) -> CostFigures:
+    held = rows.rows(out)
+    return cost_figures(_predict(_fit_without(rows, out, recipe, threads), held), held)
+
+
+def _fit_without(
+    rows: Measurements, out: NDArray[np.bool_], recipe: Recipe, threads: int
+) -> dict[str, CatBoostRegressor]:
+    seen = np.random.default_rng(recipe.seed).permutation(np.flatnonzero(~out))[:REFIT_ROWS]
+    return fit_cost([rows.rows(seen)], recipe, threads)
+
+
+def _predict(models: dict[str, CatBoostRegressor], rows: Measurements) -> Floats:
+    values = np.stack([models[name].predict(rows.inputs) for name in (PREFILL_FILE, TPOT_FILE)], axis=1)
+    bounded: Floats = np.maximum(values, (LEAST_PREFILL_S, LEAST_TPOT_S))
+    return bounded
+
+
+def learning_curves(
+    rows: Measurements, hardware: Sequence[str], recipe: Recipe, threads: int = 1
+) -> list[Curve]:
+    """For each accelerator left out of the fit: its configurations settle requests one by one, each corrected by
+    those before it of its own configuration; errors are medians over configurations and a window of requests."""
+    return [_learning_curve(rows, name, recipe, threads) for name in hardware]
+
+
+def _learning_curve(rows: Measurements, hardware: str, recipe: Recipe, threads: int) -> Curve:
+    names = rows.configuration.astype(str)
+    out = np.char.find(names, f" on {hardware}x") >= 0
+    models = _fit_without(rows, out, recipe, threads)
+    rng = np.random.default_rng(recipe.seed)
+    least = max(CURVE_POINTS) + WINDOW
+    prefill_errors, tpot_errors, plain_prefill, plain_tpot = [], [], [], []
+    for configuration in np.unique(names[out]):
+        own = rng.permutation(np.flatnonzero((names == configuration) & np.isfinite(rows.tpot_s)))
+        if len(own) < least:
+            continue
+        some = rows.rows(own[:least])
+        predicted = _predict(models, some)
+        prefill_errors.append(_corrected_errors(some.prefill_s, predicted[:, 0]))
+        tpot_errors.append(_corrected_errors(some.tpot_s, predicted[:, 1]))
+        plain_prefill.append(np.abs(np.log(some.prefill_s / predicted[:, 0])))
+        plain_tpot.append(_log_errors(some.tpot_s, predicted[:, 1]))
+    return Curve(
+        hardware, CURVE_POINTS, _points(prefill_errors), _points(tpot_errors),
+        float(np.median(plain_prefill)), float(np.median(plain_tpot)),
+    )  # fmt: skip
+
+
+def _corrected_errors(observed: Floats, predicted: Floats) -> Floats:
+    scale, errors = ResidualScale(), np.empty(len(observed))
+    for place, (seen, said) in enumerate(zip(observed, predicted, strict=True)):
+        errors[place] = abs(np.log(max(seen, 1e-6) / (said * scale.factor)))
+        scale.update(float(seen), float(said))
+    return errors
+
+
+def _log_errors(observed: Floats, predicted: Floats) -> Floats:
+    errors: Floats = np.abs(np.log(np.maximum(observed, 1e-6) / predicted))
+    return errors
+
+
+def _points(errors: Sequence[Floats]) -> tuple[float, ...]:
+    """Medians over configurations and a few requests from each point on: half as many as went before, at least 5."""
+    table = np.stack(errors)
+    return tuple(float(np.median(table[:, at : at + min(WINDOW, max(5, at // 2))])) for at in CURVE_POINTS)
+
+
+def r2(truth: Floats, guess: Floats, weight: Floats | None = None) -> float:
+    """Coefficient of determination."""
+    weight = np.ones(len(truth)) if weight is None else weight
+    mean = np.average(truth, weights=weight)
+    return float(1 - np.average((truth - guess) ** 2, weights=weight) / np.average((truth - mean) ** 2, weights=weight))
