@@ -169,7 +169,9 @@ class _Grid:
 def _grid(jobs: _Jobs) -> _Grid:
     end = float(jobs.last_due.max())
     width = end / BUCKETS
-    index = [np.minimum((t / width).astype(np.int64), BUCKETS - 1) for t in (jobs.arrival, jobs.first_due, jobs.last_due)]
+    index = [
+        np.minimum((t / width).astype(np.int64), BUCKETS - 1) for t in (jobs.arrival, jobs.first_due, jobs.last_due)
+    ]
     return _Grid(width, BUCKETS, index[0], index[1] + 1, index[2] + 1)
 
 
@@ -204,13 +206,15 @@ def _exact(price: Floats, grid: _Grid, prefill: Floats, decode: Floats, room: fl
 
 def _soft_minimum(weights: Floats, start: Ints, end: Ints) -> Floats:
     total = np.concatenate(([0.0], np.cumsum(weights)))
-    return np.maximum(total[end] - total[start], 1e-300)
+    soft: Floats = np.maximum(total[end] - total[start], 1e-300)
+    return soft
 
 
 def _spread(amount: Floats, start: Ints, end: Ints, count: int) -> Floats:
     """Adds each amount to every bucket of its range."""
     delta = np.bincount(start, amount, count + 1) - np.bincount(end, amount, count + 1)
-    return np.cumsum(delta)[:count]
+    total: Floats = np.cumsum(delta)[:count]
+    return total
 
 
 def _descend(jobs: _Jobs, prefill: Floats, decode: Floats, engines: int) -> int:

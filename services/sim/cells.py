@@ -1,4 +1,4 @@
-"""The smallest pieces of the experiments, each computed once: a lambda*, a bound, a run. Stored by what they depend on."""
+"""The smallest pieces of the experiments, each computed once: a lambda*, a bound, a run; stored by what they need."""
 
 import json
 import os

@@ -22,9 +22,7 @@ from services.sim.result import RunResult
 from services.sim.sources import WorkloadSpec, build
 from services.sim.systems import needs_prompts, run_system
 
-app = typer.Typer(
-    help="The mesh in virtual time: baselines, limits, the paper's experiments.", no_args_is_help=True
-)
+app = typer.Typer(help="The mesh in virtual time: baselines, limits, the paper's experiments.", no_args_is_help=True)
 console = Console()
 
 Data = Annotated[
@@ -71,9 +69,7 @@ def _rates(experiment: Experiment, spec: WorkloadSpec) -> list[tuple[float, str]
     return [(load * capacity, f"{load:g} λ* = {load * capacity:.2f} requests/s") for load in experiment.loads]
 
 
-def _run_one(
-    experiment: Experiment, spec: WorkloadSpec, rate: float, title: str, seed: int, hashed: bool
-) -> list[str]:
+def _run_one(experiment: Experiment, spec: WorkloadSpec, rate: float, title: str, seed: int, hashed: bool) -> list[str]:
     profile = builtin_profile(experiment.profile)
     workload = build(spec, rate, seed).fitting(profile)
     limit = upper_bound(workload, profile, experiment.engines)
@@ -115,7 +111,9 @@ def capacity(
 
 @app.command()
 def experiments(
-    folder: Annotated[Path, typer.Option(help="Where the experiment files are.", file_okay=False)] = Path("experiments"),
+    folder: Annotated[Path, typer.Option(help="Where the experiment files are.", file_okay=False)] = Path(
+        "experiments"
+    ),
     out: Annotated[Path, typer.Option(help="Where the pages go.", file_okay=False)] = Path("docs/results"),
     quick: Annotated[bool, typer.Option("--quick", help="One seed, 300 s slices.")] = False,
     only: Annotated[list[str] | None, typer.Option(help="Names of experiments; all by default.")] = None,

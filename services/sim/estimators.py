@@ -11,7 +11,7 @@ from math import exp
 from random import Random
 from typing import Protocol
 
-from services.contracts.request import Cost, TagSource, Tags, TaskType
+from services.contracts.request import Cost, Tags, TagSource, TaskType
 from services.contracts.slo import default_slo
 from services.engine.profile import EngineProfile
 from services.perception.backend import Backend, Estimate, PromptView

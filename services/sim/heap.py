@@ -10,20 +10,20 @@ class EventHeap:
 
     def __init__(self) -> None:
         self.now_s = 0.0
-        self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._heap: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
         self._seq = 0
 
     def __len__(self) -> int:
         return len(self._heap)
 
-    def at(self, time_s: float, call: Callable[..., None], *args: Any) -> None:
+    def at(self, time_s: float, call: Callable[..., object], *args: Any) -> None:
         """Schedules a call. ValueError if `time_s` is past."""
         if time_s < self.now_s:
             raise ValueError(f"an event at {time_s} s cannot be scheduled at {self.now_s} s")
         self._seq += 1
         heappush(self._heap, (time_s, self._seq, call, args))
 
-    def after(self, delay_s: float, call: Callable[..., None], *args: Any) -> None:
+    def after(self, delay_s: float, call: Callable[..., object], *args: Any) -> None:
         """Schedules a call `delay_s` from now."""
         self.at(self.now_s + delay_s, call, *args)
 

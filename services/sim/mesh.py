@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 from services.contracts.control import Pin
+from services.contracts.execution import TopologyReceived, TupleReceived
 from services.contracts.governance import (
     AskSelector,
     DecisionSeen,
@@ -24,7 +25,6 @@ from services.contracts.governance import (
     WorkerReported,
     WorkerSeen,
 )
-from services.contracts.execution import TopologyReceived, TupleReceived
 from services.contracts.outcome import Outcome
 from services.contracts.registry import WorkerHeartbeat
 from services.contracts.serving import ViewReceived, WorkerHeard
@@ -79,7 +79,10 @@ class MeshSim:
         self._meta = MetaAgent(setup.meta_config)
         self._statera = StateraAgent(setup.statera_config)
         self._handlers: dict[str, Handlers] = {
-            "qos": {PublishShort: lambda e: self._short(e), PublishLong: lambda e: self._bus(self._to_meta, LongViewReceived(e.view))},
+            "qos": {
+                PublishShort: lambda e: self._short(e),
+                PublishLong: lambda e: self._bus(self._to_meta, LongViewReceived(e.view)),
+            },
             "meta": {PublishTopology: self._topology, PublishAudit: _ignore, AskSelector: self._ask},
             "statera": {PublishTuple: self._tuple, PublishAudit: _ignore},
         }

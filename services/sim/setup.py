@@ -32,6 +32,7 @@ class Cadences:
     progress_s: float = 0.5
     heartbeat_s: float = 1.0
     scrape_s: float = 0.5
+    step_window_s: float = 5.0
     gateway_tick_s: float = 0.1
     control_tick_s: float = 0.05
 

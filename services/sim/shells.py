@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +56,8 @@ class WorkerShell:
         self._delays = mesh.setup.delays
         self._placed: dict[str, str] = {}  # request id: engine, from the dispatch to the engine's last word
         self._last_stats: dict[str, EngineStats] = {}
-        self._step_marks: dict[str, tuple[int, float]] = {name: (0, 0.0) for name in cores}
+        window = max(1, round(mesh.setup.cadences.step_window_s / mesh.setup.cadences.scrape_s))
+        self._step_marks = {name: deque([(0, 0.0)], maxlen=window + 1) for name in cores}
         self._handlers: dict[type, Handler] = {
             Dispatch: self._dispatch,
             Abort: self._abort,
@@ -103,13 +105,14 @@ class WorkerShell:
         self.step(HeartbeatDue())
 
     def _scrape(self) -> None:
-        """As over HTTP: gauges of the moment, rates and mean step over the time since the last scrape."""
+        """As over HTTP: gauges of the moment, rates since the last scrape, mean step over the last few."""
         for name, engine in self.engines.items():
             engine.catch_up()
             now, before = engine.core.stats(), self._last_stats.get(name)
             self._last_stats[name] = now
-            steps, busy_s = self._step_marks[name]
-            self._step_marks[name] = (engine.steps, engine.busy_s)
+            marks = self._step_marks[name]
+            steps, busy_s = marks[0]
+            marks.append((engine.steps, engine.busy_s))
             new_steps = engine.steps - steps
             step_s = (engine.busy_s - busy_s) / new_steps if new_steps else 0.0
             period_s = self._mesh.setup.cadences.scrape_s
@@ -182,5 +185,3 @@ class WorkerShell:
 
     def _switched(self, effect: TopologySwitched) -> None:
         self.spans.append(TopologySpan(self._heap.now_s, effect.after.value, effect.reason))
-
-

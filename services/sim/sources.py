@@ -162,7 +162,7 @@ def _offered(
         importance=importance,
         arrival_s=row.arrival_s,
     )
-    hashes = ()
+    hashes: tuple[int, ...] = ()
     if row.hash_ids:
         whole = row.hash_ids[: row.input_tokens // block_tokens]
         hashes = expand_prefix_hashes(whole, block_tokens, PREFIX_BLOCK_TOKENS)

@@ -23,7 +23,7 @@ MIN_HISTORY = 20
 
 class LightLlmCore(EngineCore):
     def __init__(self, profile: EngineProfile, max_tokens: int, seed: int) -> None:
-        super().__init__(profile, gate=LightLlmCore._peak_fits)
+        super().__init__(profile, gate=lambda _, seq: self._peak_fits(seq))
         self._max_new = max_tokens
         self._random = np.random.default_rng(Random(seed).getrandbits(32))
         self._window: deque[int] = deque()
@@ -47,7 +47,9 @@ class LightLlmCore(EngineCore):
         peak = int((left[order] * np.arange(1, len(order) + 1) + held).max())
         return peak < self.kv.num_blocks * self.kv.block_size
 
-    def _draw(self, generated: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    def _draw(
+        self, generated: "np.ndarray[tuple[int], np.dtype[np.int64]]"
+    ) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
         """A length for each, longer than what it has; `max_tokens` where none so long was seen."""
         if len(self._sorted) < MIN_HISTORY:
             return np.maximum(generated + 1, self._max_new)

@@ -26,7 +26,7 @@ class SglangCore(EngineCore):
     """`max_tokens` is what every client asks for at most."""
 
     def __init__(self, profile: EngineProfile, max_tokens: int, waiting: WaitingQueue | None = None) -> None:
-        super().__init__(profile, waiting=waiting, gate=SglangCore._has_room, separate_prefill=True)
+        super().__init__(profile, waiting=waiting, gate=lambda _, seq: self._has_room(seq), separate_prefill=True)
         self._max_new = max_tokens
         self._ratio = INIT_RATIO
 

@@ -9,8 +9,15 @@ from services.sim.report.results import Results
 from services.sim.sources import WorkloadSpec
 
 HEADER = (
-    "system", "goodput rate", "share of bound", "TTFT compliance", "TPOT compliance", "ok/s", "ESG/s", "TTFT p95 s",
-)  # fmt: skip
+    "system",
+    "goodput rate",
+    "share of bound",
+    "TTFT compliance",
+    "TPOT compliance",
+    "ok/s",
+    "ESG/s",
+    "TTFT p95 s",
+)
 LIGHT_LOADS = (0.5, 0.8)
 
 
@@ -21,7 +28,13 @@ def rows_of(results: Results, spec: WorkloadSpec, load: float) -> list[tuple[str
         score = results.get(spec, load, system, "score", "goodput_rate")
         columns = [
             results.get(spec, load, system, "score", c).text(d)
-            for c, d in (("ttft_compliance", 3), ("tpot_compliance", 3), ("goodput", 2), ("esg_rate", 0), ("ttft_p95_s", 1))
+            for c, d in (
+                ("ttft_compliance", 3),
+                ("tpot_compliance", 3),
+                ("goodput", 2),
+                ("esg_rate", 0),
+                ("ttft_p95_s", 1),
+            )
         ]
         share = results.share_of_bound(spec, load, system).text()
         found.append((score.mean, (name_of(system), score.text(), share, *columns)))
@@ -64,11 +77,15 @@ def loads_page(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
     paper = table(
         ("load", "paper: goodput over vLLM", "ours", "ours / top of the paper's range"),
         [
-            (f"{load:g} λ*", "1.2-3.0×" if load > 1.0 else "not worse", f"{found[load]:.2f}×",
-             f"{found[load] / 3.0:.2f}" if load > 1.0 else "-")
+            (
+                f"{load:g} λ*",
+                "1.2-3.0×" if load > 1.0 else "not worse",
+                f"{found[load]:.2f}×",
+                f"{found[load] / 3.0:.2f}" if load > 1.0 else "-",
+            )
             for load in loads
         ],
-    )  # fmt: skip
+    )
     summary: dict[str, Any] = {}
     if overloaded and light:
         summary["goodput_ratio_vs_vllm"] = {
@@ -77,12 +94,18 @@ def loads_page(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
             "lightest": round(min(light), 4),
         }
     text = (
-        "# Goodput against load\n\n" + setting(results) + incomplete(results) + f"\n![goodput](figures/{picture})\n\n"
+        "# Goodput against load\n\n"
+        + setting(results)
+        + incomplete(results)
+        + f"\n![goodput](figures/{picture})\n\n"
         + paper
         + verdict("Never worse at light load", min(light) >= 0.98 if light else None, _show(light))
-        + verdict("More goodput in overload", all(found[x] > 1.2 for x in overloaded), _show([found[x] for x in overloaded]))
-        + "\n" + sections(results)
-    )  # fmt: skip
+        + verdict(
+            "More goodput in overload", all(found[x] > 1.2 for x in overloaded), _show([found[x] for x in overloaded])
+        )
+        + "\n"
+        + sections(results)
+    )
     return text, summary
 
 
@@ -102,7 +125,9 @@ def traces_page(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
     text = (
         "# Real traces\n\nArrivals, lengths and shared prefixes as recorded, scaled to the load by thinning or by "
         "laying shifted copies over one another (ServeGen: by its clients' rates); task types by output length.\n\n"
-        + setting(results) + incomplete(results) + f"\nOurs is the best in {wins} of {len(best)} settings.\n\n"
+        + setting(results)
+        + incomplete(results)
+        + f"\nOurs is the best in {wins} of {len(best)} settings.\n\n"
         + sections(results)
-    )  # fmt: skip
+    )
     return text, {"traces": best}

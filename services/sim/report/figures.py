@@ -14,8 +14,15 @@ def _pyplot() -> Any:
     except ImportError as error:
         raise ImportError("figures need matplotlib: pip install 'hmas[report]'") from error
     matplotlib.use("Agg")
-    matplotlib.rcParams.update({"svg.hashsalt": "hmas", "font.size": 8, "axes.spines.top": False,
-                                "axes.spines.right": False, "svg.fonttype": "none"})  # fmt: skip
+    matplotlib.rcParams.update(
+        {
+            "svg.hashsalt": "hmas",
+            "font.size": 8,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "svg.fonttype": "none",
+        }
+    )
     from matplotlib import pyplot
 
     return pyplot

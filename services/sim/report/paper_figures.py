@@ -12,9 +12,11 @@ from services.sim.sources import WorkloadSpec
 
 Series = dict[str, tuple[Sequence[float], Sequence[float]]]
 METRICS = (
-    ("goodput /s", "goodput"), ("ESG /s", "esg_rate"), ("TTFT compliance", "ttft_compliance"),
+    ("goodput /s", "goodput"),
+    ("ESG /s", "esg_rate"),
+    ("TTFT compliance", "ttft_compliance"),
     ("TPOT compliance", "tpot_compliance"),
-)  # fmt: skip
+)
 WHY_SLOWER = "In these engines a baseline loses by ordering, not by throughput, so the gap depends on the load."
 
 
@@ -51,26 +53,37 @@ def figure5(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
     file = f"figure5-{results.experiment.profile}.svg"
     picture = lines(out / "figures" / file, {title: _curves(results, spec, c) for title, c in METRICS}, "load (λ*)")
     rows = [
-        (f"{load:g}", name_of(s), *(results.get(spec, load, s, "score", c).text(3 if "compl" in c else 1) for _, c in METRICS))
-        for load in results.experiment.loads for s in results.experiment.systems
-    ]  # fmt: skip
+        (
+            f"{load:g}",
+            name_of(s),
+            *(results.get(spec, load, s, "score", c).text(3 if "compl" in c else 1) for _, c in METRICS),
+        )
+        for load in results.experiment.loads
+        for s in results.experiment.systems
+    ]
     top = max(results.experiment.loads)
     claims = ""
     for other, paper in (("sglang", 1.82), ("vllm", 2.13)):
         ours = results.ratio(spec, top, "hmas", other, "score", "esg_rate")
         why = "Work that misses its SLO still counts towards ESG in proportion, so ESG moves less than goodput."
         claims += verdict(
-            f"ESG over {name_of(other)} at the highest load (paper {paper:.2f}×)", ours.mean >= paper if ours.count else None,
-            f"ours {ours.text(2)}×, {ours.mean / paper:.2f} of the paper's", why,
-        )  # fmt: skip
+            f"ESG over {name_of(other)} at the highest load (paper {paper:.2f}×)",
+            ours.mean >= paper if ours.count else None,
+            f"ours {ours.text(2)}×, {ours.mean / paper:.2f} of the paper's",
+            why,
+        )
     for title, column in METRICS[:2]:
         best = _best(results, spec, top, column)
         claims += verdict(f"H-MAS has the highest {title} at {top:g} λ*", best == "hmas", f"highest: {name_of(best)}")
     text = (
-        f"## `{results.experiment.profile}`\n\n" + setting(results) + incomplete(results)
-        + f"\n![scaling](figures/{picture})\n\n" + claims + "\n"
+        f"## `{results.experiment.profile}`\n\n"
+        + setting(results)
+        + incomplete(results)
+        + f"\n![scaling](figures/{picture})\n\n"
+        + claims
+        + "\n"
         + table(("load (λ*)", "system", *(title for title, _ in METRICS)), rows)
-    )  # fmt: skip
+    )
     return text, {}
 
 
@@ -85,7 +98,9 @@ def figure6(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
             rows.append((f"{spec.duration_s:g}", name_of(s), rate.text(), ok.text(2)))
             groups.setdefault(f"{spec.duration_s:g} s", {})[name_of(s)] = ok.mean
         best = _best(results, spec, load, "goodput")
-        claims += verdict(f"{spec.duration_s:g} s: H-MAS has the highest effective goodput", best == "hmas", name_of(best))
+        claims += verdict(
+            f"{spec.duration_s:g} s: H-MAS has the highest effective goodput", best == "hmas", name_of(best)
+        )
     specs = results.experiment.workloads
     if len(specs) > 1:
         for system, falls in (("vllm", True), ("hmas", False)):
@@ -96,17 +111,23 @@ def figure6(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
             claims += verdict(claim, holds, f"{change:+.1%} from {specs[0].duration_s:g} to {specs[-1].duration_s:g} s")
     picture = bars(out / "figures" / "figure6.svg", groups, "ok requests/s")
     text = (
-        f"# Figure 6: run duration at {load:g} λ*\n\n" + setting(results) + incomplete(results)
-        + f"\n![durations](figures/{picture})\n\n" + claims + "\n"
+        f"# Figure 6: run duration at {load:g} λ*\n\n"
+        + setting(results)
+        + incomplete(results)
+        + f"\n![durations](figures/{picture})\n\n"
+        + claims
+        + "\n"
         + table(("seconds", "system", "goodput rate", "effective goodput /s"), rows)
-    )  # fmt: skip
+    )
     return text, {}
 
 
 def figure7(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
     """ESG over time and the trade-offs at two loads."""
     spec = results.experiment.workloads[0]
-    panels = {f"ESG rate at {load:g} λ*": _over_time(results, spec, load, "esg_rate") for load in results.experiment.loads}
+    panels = {
+        f"ESG rate at {load:g} λ*": _over_time(results, spec, load, "esg_rate") for load in results.experiment.loads
+    }
     picture = lines(out / "figures" / "figure7.svg", panels, "seconds")
     rows, claims = [], ""
     for load in results.experiment.loads:
@@ -119,10 +140,14 @@ def figure7(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
         best = _best(results, spec, load, "esg_rate")
         claims += verdict(f"H-MAS has the highest mean ESG at {load:g} λ*", best == "hmas", f"highest: {name_of(best)}")
     text = (
-        "# Figure 7: ESG over time and trade-offs\n\n" + setting(results) + incomplete(results)
-        + f"\n![ESG](figures/{picture})\n\n" + claims + "\n"
+        "# Figure 7: ESG over time and trade-offs\n\n"
+        + setting(results)
+        + incomplete(results)
+        + f"\n![ESG](figures/{picture})\n\n"
+        + claims
+        + "\n"
         + table(("load (λ*)", "system", "throughput /s", *(t for t, _ in METRICS), "all done after s"), rows)
-    )  # fmt: skip
+    )
     return text, {}
 
 
@@ -141,14 +166,18 @@ def figure8(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
         last = {s: _series(results, spec, load, s, "goodput") for s in ("vllm", "hmas")}
         third = {s: sum(x[2 * len(x) // 3 :]) for s, x in last.items()}
         claims += verdict(
-            f"{title}: more goodput in the last phase", third["hmas"] > third["vllm"],
+            f"{title}: more goodput in the last phase",
+            third["hmas"] > third["vllm"],
             f"{third['hmas'] * SERIES_S:.0f} against {third['vllm'] * SERIES_S:.0f} requests",
-        )  # fmt: skip
+        )
     picture = lines(out / "figures" / "figure8.svg", panels, "seconds")
     text = (
-        f"# Figure 8: behaviour under staged drift at {load:g} λ*\n\n" + setting(results) + incomplete(results)
-        + f"\n![drift](figures/{picture})\n\n" + claims
-    )  # fmt: skip
+        f"# Figure 8: behaviour under staged drift at {load:g} λ*\n\n"
+        + setting(results)
+        + incomplete(results)
+        + f"\n![drift](figures/{picture})\n\n"
+        + claims
+    )
     return text, {}
 
 
@@ -169,23 +198,29 @@ def figure9(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
     }
     picture = bars(out / "figures" / "figure9.svg", groups, "ESG/s")
     claims = verdict(
-        "vLLM's ESG has a limited TTFT part, H-MAS's a substantial one", share["hmas"] > share["vllm"],
+        "vLLM's ESG has a limited TTFT part, H-MAS's a substantial one",
+        share["hmas"] > share["vllm"],
         f"{share['hmas']:.0%} against {share['vllm']:.0%} of ESG from requests that met TTFT",
-    )  # fmt: skip
+    )
     drop = {}
     for s in ("vllm", "hmas"):
         peak, run = (results.get(spec, load, s, k, "total").mean for k in ("esg_peak", "esg"))
         drop[s] = run / peak if peak else float("nan")
     claims += verdict(
-        "H-MAS keeps more of its peak-minute ESG over the run", drop["hmas"] > drop["vllm"],
+        "H-MAS keeps more of its peak-minute ESG over the run",
+        drop["hmas"] > drop["vllm"],
         f"run over peak {drop['hmas']:.2f} against {drop['vllm']:.2f}",
-    )  # fmt: skip
+    )
     text = (
         f"# Figure 9: ESG by component at {load:g} λ*\n\nESG/s of the requests that met TTFT, that met TPOT, the base "
-        "value of all that finished (throughput), and the total.\n\n" + setting(results) + incomplete(results)
-        + f"\n![ESG](figures/{picture})\n\n" + claims + "\n"
+        "value of all that finished (throughput), and the total.\n\n"
+        + setting(results)
+        + incomplete(results)
+        + f"\n![ESG](figures/{picture})\n\n"
+        + claims
+        + "\n"
         + table(("window", "system", "TTFT part", "TPOT part", "throughput part", "ESG"), rows)
-    )  # fmt: skip
+    )
     return text, {}
 
 
@@ -202,8 +237,12 @@ def figure10(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
         claims += verdict(f"{spec.duration_s:g} s: H-MAS runs at the highest ESG rate", best == "hmas", name_of(best))
     picture = lines(out / "figures" / "figure10.svg", panels, "seconds")
     text = (
-        f"# Figure 10: ESG rate by evaluation window at {load:g} λ*\n\n" + setting(results) + incomplete(results)
-        + f"\n![windows](figures/{picture})\n\n" + claims + "\n"
+        f"# Figure 10: ESG rate by evaluation window at {load:g} λ*\n\n"
+        + setting(results)
+        + incomplete(results)
+        + f"\n![windows](figures/{picture})\n\n"
+        + claims
+        + "\n"
         + table(("seconds", "system", *(title for title, _ in METRICS)), rows)
-    )  # fmt: skip
+    )
     return text, {}

@@ -24,8 +24,13 @@ TABLE_4 = {  # panel -> system -> (dGP13 %, R32, CV TTFT, ESG P/A, CV ESG, avera
     "semantic": {"vllm": (94.0, 0.07, 2.033, 3.05, 1.304, 878.61), "hmas": (7.1, 0.93, 1.468, 2.26, 0.913, 1261.15)},
 }
 STABILITY = (
-    "goodput_drop_percent", "recovery", "cv_ttft", "esg_peak_to_average", "cv_esg", "esg_average",
-)  # fmt: skip
+    "goodput_drop_percent",
+    "recovery",
+    "cv_ttft",
+    "esg_peak_to_average",
+    "cv_esg",
+    "esg_average",
+)
 
 
 def _ratio(paper: float, ours: float) -> str:
@@ -40,26 +45,45 @@ def table1(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
         for system in results.experiment.systems:
             ours = [
                 results.get(spec, load, system, *path)
-                for path in (("mismatch", "mean"), ("mismatch", "p95"), ("score", "ttft_compliance"), ("score", "goodput_rate"))
+                for path in (
+                    ("mismatch", "mean"),
+                    ("mismatch", "p95"),
+                    ("score", "ttft_compliance"),
+                    ("score", "goodput_rate"),
+                )
             ]
             paper = TABLE_1[spec.kind].get(system)
-            for title, i, digits in (("mismatch mean", 0, 3), ("mismatch p95", 1, 3), ("TTFT compliance", 2, 3), ("goodput", 3, 3)):
+            for title, i, digits in (
+                ("mismatch mean", 0, 3),
+                ("mismatch p95", 1, 3),
+                ("TTFT compliance", 2, 3),
+                ("goodput", 3, 3),
+            ):
                 shown = (f"{paper[i]:.4g}", _ratio(paper[i], ours[i].mean)) if paper else ("not in the paper", "-")
                 rows.append((spec.kind, name_of(system), title, shown[0], ours[i].text(digits), shown[1]))
         ttft = results.get(spec, load, "hmas", "score", "ttft_compliance").mean
         needed = TABLE_1[spec.kind]["hmas"][2]
-        claims += verdict(f"{spec.kind}: TTFT compliance of at least the paper's {needed:.2%}", ttft >= needed, f"{ttft:.2%}")
-        for title, path, better in (("lower mismatch", ("mismatch", "mean"), -1), ("more goodput", ("score", "goodput_rate"), 1)):
+        claims += verdict(
+            f"{spec.kind}: TTFT compliance of at least the paper's {needed:.2%}", ttft >= needed, f"{ttft:.2%}"
+        )
+        for title, path, better in (
+            ("lower mismatch", ("mismatch", "mean"), -1),
+            ("more goodput", ("score", "goodput_rate"), 1),
+        ):
             a, b = (results.get(spec, load, s, *path).mean for s in ("hmas", "vllm"))
             claims += verdict(f"{spec.kind}: {title} than vLLM", better * (a - b) > 0, f"{a:.3f} against {b:.3f}")
         summary[spec.kind] = {"ttft_compliance": round(ttft, 4)}
     text = (
         f"# Table 1: scale-dominated slices at {load:g} λ*\n\nMismatch is M_ρ (Eq. 7) with true lengths, over 10 s.\n\n"
-        + setting(results) + incomplete(results) + "\n" + claims + "\n"
+        + setting(results)
+        + incomplete(results)
+        + "\n"
+        + claims
+        + "\n"
         + table(("slice", "system", "metric", "paper", "ours", "ours / paper"), rows)
         + "\nAbsolute values differ from the paper's where its slices load the cluster more than "
         f"{load:g} λ*: its mismatch of 1.2 to 2.2 means two to three times as much demand as service.\n"
-    )  # fmt: skip
+    )
     return text, {"table1": summary}
 
 
@@ -76,15 +100,24 @@ def table2(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
     rows.append(("Meta by a language model of 30 B", "all", "1.00×", "not measured", "-"))
     extra = [
         (name_of(s), *(results.ratio(spec, load, s, "hmas", *path).text(2) for path in paths))
-        for s in results.experiment.systems if s not in TABLE_2
-    ]  # fmt: skip
+        for s in results.experiment.systems
+        if s not in TABLE_2
+    ]
     text = (
-        f"# Table 2: ablation at {load:g} λ*, {spec.duration_s:g} s\n\nEverything relative to the full system. Freezing "
-        "Statera leaves the worker its static limits (as many sequences as the engine takes, no fence).\n\n"
-        + setting(results) + incomplete(results) + "\n" + _ablation_claims(ours) + "\n"
+        f"# Table 2: ablation at {load:g} λ*, {spec.duration_s:g} s\n\nEverything relative to the full system. "
+        "Freezing Statera leaves the worker its static limits (as many sequences as the engine takes, no fence).\n\n"
+        + setting(results)
+        + incomplete(results)
+        + "\n"
+        + _ablation_claims(ours)
+        + "\n"
         + table(("variant", "metric", "paper", "ours", "ours / paper"), rows)
-        + ("\nBeyond the paper's rows:\n\n" + table(("variant", "ESG", "TTFT95", "TPOT95", "goodput"), extra) if extra else "")
-    )  # fmt: skip
+        + (
+            "\nBeyond the paper's rows:\n\n" + table(("variant", "ESG", "TTFT95", "TPOT95", "goodput"), extra)
+            if extra
+            else ""
+        )
+    )
     shown = {v: {"esg": round(x[0].mean, 4), "goodput": round(x[3].mean, 4)} for v, x in ours.items() if x[0].count}
     return text, {"table2": shown}
 
@@ -120,11 +153,18 @@ def table4(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
         for i, column in enumerate(STABILITY):
             a, b = (results.get(spec, load, s, "stability", column).mean for s in ("hmas", "vllm"))
             lower = i not in (1, 5)
-            claims += verdict(f"{panel}: {titles[i]} better than vLLM's", a < b if lower else a > b, f"{a:.2f} against {b:.2f}")
+            claims += verdict(
+                f"{panel}: {titles[i]} better than vLLM's", a < b if lower else a > b, f"{a:.2f} against {b:.2f}"
+            )
         summary[spec.kind] = {c: round(results.get(spec, load, "hmas", "stability", c).mean, 4) for c in STABILITY}
     text = (
-        f"# Table 4: robustness at {load:g} λ*\n\n" + setting(results) + incomplete(results) + "\n" + claims + "\n"
+        f"# Table 4: robustness at {load:g} λ*\n\n"
+        + setting(results)
+        + incomplete(results)
+        + "\n"
+        + claims
+        + "\n"
         + table(("panel", "system", "metric", "paper", "ours", "ours / paper"), rows)
         + "\nESG values depend on the engines and are comparable within a panel only.\n"
-    )  # fmt: skip
+    )
     return text, {"table4": summary}

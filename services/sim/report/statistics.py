@@ -2,27 +2,48 @@
 
 from pathlib import Path
 
-
 from loadgen.traces.reading import read_trace
 from loadgen.traces.statistics import TraceStatistics, statistics
 from loadgen.workloads.published import published_trace
 from services.sim.report.markdown import table
 
 TRACES = (
-    "traces/azure_2023_code.csv.gz", "traces/azure_2023_conv.csv.gz", "traces/mooncake_fast25_conversation.csv.gz",
-)  # fmt: skip
+    "traces/azure_2023_code.csv.gz",
+    "traces/azure_2023_conv.csv.gz",
+    "traces/mooncake_fast25_conversation.csv.gz",
+)
 PAPER = TraceStatistics(
-    requests=1_048_576, duration_s=float("nan"), mean_rps=45.15, peak_rps=176, step_rps=140, burst_requests=167.0,
-    gap_cv=float("nan"), input_p50=float("nan"), input_p95=5894.0, input_p99=float("nan"), output_p50=float("nan"),
-    output_p95=float("nan"), output_p99=float("nan"), short_share=0.2325, long_share=float("nan"),
-    long_share_swing=0.1565, shared_prefix_share=float("nan"),
-)  # fmt: skip
+    requests=1_048_576,
+    duration_s=float("nan"),
+    mean_rps=45.15,
+    peak_rps=176,
+    step_rps=140,
+    burst_requests=167.0,
+    gap_cv=float("nan"),
+    input_p50=float("nan"),
+    input_p95=5894.0,
+    input_p99=float("nan"),
+    output_p50=float("nan"),
+    output_p95=float("nan"),
+    output_p99=float("nan"),
+    short_share=0.2325,
+    long_share=float("nan"),
+    long_share_swing=0.1565,
+    shared_prefix_share=float("nan"),
+)
 COLUMNS = (
-    ("mean_rps", "mean requests/s", 2), ("peak_rps", "peak in 1 s", 0), ("step_rps", "largest step in 1 s", 0),
-    ("burst_requests", "5 s burst, extra requests", 0), ("input_p50", "input p50", 0), ("input_p95", "input P95", 0),
-    ("output_p50", "output p50", 0), ("output_p95", "output P95", 0), ("short_share", "share of inputs ≤ 512", 3),
-    ("long_share", "share of inputs > 2048", 3), ("long_share_swing", "swing of that share by minute", 3),
-)  # fmt: skip
+    ("mean_rps", "mean requests/s", 2),
+    ("peak_rps", "peak in 1 s", 0),
+    ("step_rps", "largest step in 1 s", 0),
+    ("burst_requests", "5 s burst, extra requests", 0),
+    ("input_p50", "input p50", 0),
+    ("input_p95", "input P95", 0),
+    ("output_p50", "output p50", 0),
+    ("output_p95", "output P95", 0),
+    ("short_share", "share of inputs ≤ 512", 3),
+    ("long_share", "share of inputs > 2048", 3),
+    ("long_share_swing", "swing of that share by minute", 3),
+)
 
 
 def statistics_page(data: Path | None) -> str:
@@ -51,5 +72,3 @@ def _text(s: TraceStatistics | None, column: str, digits: int) -> str:
 
 def _peak(s: TraceStatistics | None) -> str:
     return "not measured" if s is None else f"{s.peak_rps / s.mean_rps:.2f}"
-
-

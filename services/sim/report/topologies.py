@@ -25,30 +25,46 @@ def topologies(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
         gain = measured[best_adaptive].mean - measured[best_fixed].mean
         said = "yes" if gain > PAYS else "no difference" if gain > -PAYS else "**no**"
         default = measured["hmas"]
-        overview.append((
-            f"{spec.name} {load:g} λ*", f"{_short(best_fixed)} {measured[best_fixed].text()}",
-            f"hmas {default.text()}", f"{_short(best_adaptive)} {measured[best_adaptive].text()}", f"{gain:+.3f}", said,
-        ))  # fmt: skip
+        overview.append(
+            (
+                f"{spec.name} {load:g} λ*",
+                f"{_short(best_fixed)} {measured[best_fixed].text()}",
+                f"hmas {default.text()}",
+                f"{_short(best_adaptive)} {measured[best_adaptive].text()}",
+                f"{gain:+.3f}",
+                said,
+            )
+        )
         summary[f"{spec.name} {load:g}"] = {
-            "best_fixed": _short(best_fixed), "best_fixed_goodput_rate": round(measured[best_fixed].mean, 4),
-            "hmas": round(default.mean, 4), "best_adaptive": best_adaptive,
+            "best_fixed": _short(best_fixed),
+            "best_fixed_goodput_rate": round(measured[best_fixed].mean, 4),
+            "hmas": round(default.mean, 4),
+            "best_adaptive": best_adaptive,
             "best_adaptive_goodput_rate": round(measured[best_adaptive].mean, 4),
-        }  # fmt: skip
+        }
         ranked = sorted(measured, key=lambda s: -measured[s].mean)
         rows = [
-            (_short(s), measured[s].text(), results.share_of_bound(spec, load, s).text(),
-             results.get(spec, load, s, "score", "esg_rate").text(0), results.get(spec, load, s, "score", "ttft_p95_s").text(1))
+            (
+                _short(s),
+                measured[s].text(),
+                results.share_of_bound(spec, load, s).text(),
+                results.get(spec, load, s, "score", "esg_rate").text(0),
+                results.get(spec, load, s, "score", "ttft_p95_s").text(1),
+            )
             for s in ranked
-        ]  # fmt: skip
+        ]
         parts += f"### {spec.name} at {load:g} λ*\n\n" + table(header, rows) + "\n"
     text = (
         "# Fixed topologies and adaptive ones\n\nA fixed topology is an operator's pin; everything else (cognition, "
         "fence, Statera) is the same. Adaptation pays where an adaptive system beats the best fixed one by more than "
         f"{PAYS:.3f} of goodput rate. The best fixed topology is known only afterwards.\n\n"
-        + setting(results) + incomplete(results) + "\n"
+        + setting(results)
+        + incomplete(results)
+        + "\n"
         + table(("workload", "best fixed", "default", "best adaptive", "gain", "adaptation pays"), overview)
-        + "\n" + parts
-    )  # fmt: skip
+        + "\n"
+        + parts
+    )
     return text, {"topologies": summary}
 
 
