@@ -11,6 +11,7 @@ from services.mesh.options import MeshOptions
 from services.mesh.process import ProcessSpec
 from services.mesh.state import MeshState
 
+ENGINE_NICE = -10
 CONTROL_AGENTS = ("qos", "meta", "statera")
 
 
@@ -72,7 +73,9 @@ class _Builder:
         for number in range(1, self.options.emulated + 1):
             name, port = f"engine-{number}", self.port()
             argv = module("engine", "--profile", self.options.profile, "--port", str(port))
-            self.processes.append(ProcessSpec(name, [*argv, "--served-model-name", self.options.pool]))
+            argv += ["--served-model-name", self.options.pool]
+            # An emulated GPU shares the machine's cores; its clock must not wait for the mesh.
+            self.processes.append(ProcessSpec(name, argv, nice=ENGINE_NICE))
             urls.append(f"http://127.0.0.1:{port}")
             self.ready[name] = f"{urls[-1]}/health"
         return tuple(urls)

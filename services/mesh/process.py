@@ -2,11 +2,13 @@
 
 import asyncio
 import ctypes
+import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 
@@ -20,18 +22,24 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """What to run. `env` is added to the parent's environment."""
+    """What to run. `env` is added to the parent's environment. `nice`: priority, lower runs first; below 0 it is a
+    wish, granted where the user may."""
 
     name: str
     argv: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
     stop_grace_s: float = 10.0
+    nice: int = 0
 
 
-def _die_with_parent() -> None:
-    """The kernel ends the child when its parent is killed, so that not even kill -9 leaves processes behind."""
+def _prepare_child(nice: int) -> None:
+    """In the child, before it runs: the kernel ends it when its parent is killed, so that not even kill -9 leaves
+    processes behind."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if nice:
+        with suppress(PermissionError):
+            os.setpriority(os.PRIO_PROCESS, 0, nice)
 
 
 class SupervisedProcess:
@@ -87,7 +95,7 @@ class SupervisedProcess:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C reaches the supervisor alone, which stops the others in order
-            preexec_fn=_die_with_parent,
+            preexec_fn=partial(_prepare_child, self.spec.nice),
         )
         assert self._process.stdout is not None
         async for line in self._process.stdout:

@@ -21,7 +21,7 @@ from services.mesh.options import MeshOptions
 from services.mesh.state import DEFAULT_DATA_DIR, MeshState, read_state
 from services.mesh.supervisor import Mesh
 
-console = Console()
+console = Console() if Console().is_terminal else Console(width=120)
 DEFAULT_RATE_RPS = 7.0
 MAX_MODEL_LEN = 16384  # of the default profile
 
@@ -61,7 +61,7 @@ def compare(
 
     async def main() -> int:
         with tempfile.TemporaryDirectory(prefix="hmas-") as scratch:
-            options = MeshOptions(port=0, profile=profile, data_dir=Path(scratch), replay=True, log_level="warning")
+            options = MeshOptions(port=0, profile=profile, data_dir=Path(scratch), replay=True, log_level="error")
             async with interruptible():
                 with console.status("starting the mesh ..."):
                     mesh = await Mesh(options, _alarm).__aenter__()
