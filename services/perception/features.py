@@ -6,6 +6,8 @@ The text window follows the head-and-tail truncation of long documents: instruct
 import math
 import re
 
+STATED, IS_STATED = 8, 9  # places of the stated length, log(1 + tokens) / STATED_SCALE, and of whether there is one
+STATED_SCALE = 8.0
 HEAD_CHARS = 1200
 TAIL_CHARS = 400
 
@@ -89,7 +91,7 @@ def features(text: str, prompt_tokens: int) -> list[float]:
         10 * _share(data, _DIGITS),
         10 * _share(data, _CODE),
         5 * _share(data, _UPPER),
-        math.log1p(stated) / 8,
+        math.log1p(stated) / STATED_SCALE,
         float(stated > 0),
         float(end in "?？"),
         float(end == ":"),

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModel
 
-from services.perception.features import FEATURES
+from services.perception.features import FEATURES, IS_STATED, STATED, STATED_SCALE
 
 TASKS = 13
 MODEL_WIDTH = 16
@@ -53,7 +53,9 @@ class TaskHead(nn.Module):
 class LengthHead(nn.Module):
     """pooled, numbers, model [b] (0: any other) -> [b, 2]: median and 90 % quantile of log(1 + output tokens).
 
-    The mean of an ensemble. The quantiles never cross; `shift` is the conformal correction of the upper one.
+    The mean of an ensemble. Where the prompt states a length, the median is mixed, by a gate, of a free estimate and
+    of the stated length times a factor: a wish is a wish, whatever the words around it. The quantiles never cross;
+    `shift` is the conformal correction of the upper one.
     """
 
     def __init__(self, mean: Tensor, scale: Tensor, models: int) -> None:
@@ -65,16 +67,20 @@ class LengthHead(nn.Module):
         nn.init.normal_(self.models.weight, std=0.3)
         width = mean.numel() + FEATURES + MODEL_WIDTH
         self.hidden = nn.Sequential(nn.Dropout(0.3), nn.Linear(width, LENGTH_HEADS * LENGTH_WIDTH), nn.GELU())
-        self.out = nn.Parameter(torch.randn(LENGTH_HEADS, LENGTH_WIDTH, 2) * LENGTH_WIDTH**-0.5)
-        self.bias = nn.Parameter(torch.full((LENGTH_HEADS, 1, 2), 5.0))  # log of a usual answer, 150 tokens
+        self.out = nn.Parameter(torch.randn(LENGTH_HEADS, LENGTH_WIDTH, 4) * LENGTH_WIDTH**-0.5)
+        # A usual answer has 150 tokens, whose log is 5; one with a stated length begins at that length.
+        self.bias = nn.Parameter(torch.tensor([5.0, 0.0, 0.0, 0.0]).repeat(LENGTH_HEADS, 1, 1))
 
     def members(self, pooled: Tensor, numbers: Tensor, model: Tensor) -> Tensor:
         """[heads, b, 2], without the conformal shift."""
         seen = torch.cat([(pooled - self.mean) / self.scale, numbers, self.models(model)], dim=1)
         hidden = self.hidden(seen).view(-1, LENGTH_HEADS, LENGTH_WIDTH).transpose(0, 1)
         raw = nn.functional.dropout(hidden, 0.3, self.training) @ self.out + self.bias
-        median = raw[..., :1].clamp(0.0, MOST_LOG_TOKENS)
-        return torch.cat([median, median + nn.functional.softplus(raw[..., 1:] - 5.0)], dim=-1)
+        free, spread, gate, factor = raw.unbind(-1)
+        share = numbers[:, IS_STATED] * torch.sigmoid(gate)
+        median = (1 - share) * free + share * (numbers[:, STATED] * STATED_SCALE + factor)
+        median = median.clamp(0.0, MOST_LOG_TOKENS)
+        return torch.stack([median, median + nn.functional.softplus(spread)], dim=-1)
 
     def forward(self, pooled: Tensor, numbers: Tensor, model: Tensor) -> Tensor:
         median, upper = self.members(pooled, numbers, model).mean(0).unbind(-1)
