@@ -164,12 +164,14 @@ def main() -> None:
     """Entry point; sub-commands of other parts are mounted here."""
     from loadgen.cli import app as load_app
     from services.gateway.keys_cli import app as keys_app
+    from services.mesh.calibrate.cli import calibrate
     from services.mesh.compare.cli import compare, replay
 
     app.add_typer(keys_app, name="keys", help="Make, list and revoke API keys.")
     app.add_typer(load_app, name="load", help="Load generator: replay traces against any OpenAI endpoint.")
     app.command()(replay)
     app.command()(compare)
+    app.command()(calibrate)
     app()
 
 

@@ -1,0 +1,120 @@
+"""What was measured at a point, out of the times at which tokens came."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from services.engine.fitting import Observation
+from services.mesh.calibrate.plan import Point
+
+MIN_STEPS = 8  # in a window where all of a batch decode, for a mean worth having
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTimes:
+    """One request: when it was sent, when each token event came, and the endpoint's own counts."""
+
+    sent_s: float
+    token_s: tuple[float, ...]
+    prompt_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One point. `seconds`: TTFT, or the mean step while the whole batch decoded; None where it never did at once
+    (more than the engine runs together). `context_tokens`: summed over the batch, at the window's middle. `kv_usage`,
+    `running`: the most that the engine's metrics showed meanwhile, `held_tokens` what was in the cache at the end.
+    """
+
+    id: str
+    kind: str
+    batch: int
+    prompt_tokens: float
+    seconds: float | None
+    context_tokens: float = 0.0
+    kv_usage: float = 0.0
+    running: int = 0
+    waiting: int = 0
+    held_tokens: int = 0
+
+    def row(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineGauges:
+    """The most that the metrics page showed during a point."""
+
+    kv_usage: float = 0.0
+    running: int = 0
+    waiting: int = 0
+
+
+def measured(point: Point, streams: Sequence[StreamTimes], gauges: EngineGauges) -> Measurement:
+    prompt = sum(s.prompt_tokens for s in streams) / len(streams)
+    held = sum(s.prompt_tokens + s.output_tokens for s in streams)
+    seconds, context = (
+        (streams[0].token_s[0] - streams[0].sent_s, 0.0) if point.kind == "prefill" else _decode_step(streams)
+    )
+    return Measurement(
+        point.id, point.kind, point.batch, prompt, seconds, context,
+        gauges.kv_usage, gauges.running, gauges.waiting, held,
+    )  # fmt: skip
+
+
+def _decode_step(streams: Sequence[StreamTimes]) -> tuple[float | None, float]:
+    """Mean step and summed context in the window from the last first token to the first last token."""
+    begin_s = max(s.token_s[0] for s in streams)
+    end_s = min(s.token_s[-1] for s in streams)
+    steps, context = 0.0, 0.0
+    for stream in streams:
+        # Several tokens may share an event: the engine's own count tells how many an event holds on average.
+        per_event = stream.output_tokens / len(stream.token_s)
+        before = sum(t <= begin_s for t in stream.token_s) * per_event
+        within = sum(begin_s < t <= end_s for t in stream.token_s) * per_event
+        steps += within / len(streams)
+        context += stream.prompt_tokens + before + within / 2
+    if end_s <= begin_s or steps < MIN_STEPS:
+        return None, context
+    return (end_s - begin_s) / steps, context
+
+
+def observations(
+    measurements: Sequence[Measurement], overhead_s: float, max_num_batched_tokens: int
+) -> list[Observation]:
+    """In the cost model's terms; `overhead_s` is what a request costs outside the engine's steps."""
+    result = []
+    for m in measurements:
+        if m.seconds is None:
+            continue
+        if m.kind == "prefill":
+            tokens = m.prompt_tokens
+            steps = -(-tokens // max_num_batched_tokens)
+            seconds = max(m.seconds - overhead_s, 0.05 * m.seconds)
+            result.append(Observation("prefill", seconds, steps, tokens, prefill_pairs=tokens**2 / 2))
+        else:
+            result.append(Observation("decode", m.seconds, decode_seqs=m.batch, context_tokens=m.context_tokens))
+    return result
+
+
+def overhead_s(measurements: Sequence[Measurement]) -> float:
+    """Time a request spends outside the engine's steps (HTTP, tokenizer, queue): what TTFT tends to as prompts become
+    short, less a step of one decode, which costs the engine about as much as a step that begins a short prompt."""
+    steps = [m.seconds for m in measurements if m.kind == "decode" and m.batch == 1 and m.seconds]
+    by_length: dict[float, list[float]] = {}
+    for m in measurements:
+        if m.kind == "prefill" and m.seconds:
+            by_length.setdefault(m.prompt_tokens, []).append(m.seconds)
+    if len(by_length) < 3 or not steps:
+        return 0.0
+    lengths = np.array(sorted(by_length))
+    seconds = np.array([float(np.median(by_length[length])) for length in lengths])
+    design = np.stack([np.ones_like(lengths), lengths, lengths**2 / 2], axis=1) / seconds[:, None]
+    for columns in (3, 2):  # without the square where it would be negative
+        solution = np.linalg.lstsq(design[:, :columns], np.ones_like(seconds), rcond=None)[0]
+        if solution[-1] >= 0:
+            break
+    return max(0.0, float(solution[0]) - min(steps))

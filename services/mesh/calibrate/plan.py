@@ -1,0 +1,58 @@
+"""Which points to measure within a budget of requests."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+SHORTEST_PROMPT = 16
+PREFILL_LENGTHS = 8
+PREFILL_REPEATS = 3
+DECODE_TOKENS = 64
+CONTEXT_SHARES = (0.02, 0.15, 0.4)  # of the model's length
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """`batch` requests at once, `prompt_tokens` each, `output_tokens` out."""
+
+    kind: Literal["prefill", "decode"]
+    prompt_tokens: int
+    batch: int
+    output_tokens: int
+    repeat: int = 0
+
+    @property
+    def id(self) -> str:
+        return f"{self.kind}-p{self.prompt_tokens}-b{self.batch}-o{self.output_tokens}-r{self.repeat}"
+
+
+def make_plan(max_prompt: int, max_batch: int, budget: int) -> tuple[Point, ...]:
+    """Points of at most `budget` requests together, short and small ones first; what does not fit is left out.
+
+    Raises ValueError where the budget does not even allow a fit.
+    """
+    lengths = _geometric(SHORTEST_PROMPT, max(SHORTEST_PROMPT, max_prompt), PREFILL_LENGTHS)
+    prefills = [Point("prefill", n, 1, 1, r) for r in range(PREFILL_REPEATS) for n in lengths]
+    batches = [2**i for i in range(max_batch.bit_length()) if 2**i <= max_batch]
+    if batches[-1] != max_batch:
+        batches.append(max_batch)
+    contexts = sorted({max(SHORTEST_PROMPT, int(share * max_prompt)) for share in CONTEXT_SHARES})
+    decodes = [Point("decode", c, b, DECODE_TOKENS) for b in batches for c in contexts]
+    chosen: list[Point] = []
+    for point in [*prefills, *decodes]:
+        if point.batch <= budget:
+            budget -= point.batch
+            chosen.append(point)
+    kinds = [p.kind for p in chosen]
+    if kinds.count("prefill") < 3 or kinds.count("decode") < 2:
+        raise ValueError("the budget is too small for a fit: allow at least 40 requests")
+    return tuple(chosen)
+
+
+def requests_of(points: Iterable[Point]) -> int:
+    return sum(point.batch for point in points)
+
+
+def _geometric(first: int, last: int, count: int) -> list[int]:
+    ratio = (last / first) ** (1 / (count - 1))
+    return sorted({round(first * ratio**i) for i in range(count)})
