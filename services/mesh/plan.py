@@ -11,7 +11,6 @@ from services.mesh.options import MeshOptions
 from services.mesh.process import ProcessSpec
 from services.mesh.state import MeshState
 
-ENGINE_NICE = -10
 CONTROL_AGENTS = ("qos", "meta", "statera")
 
 
@@ -74,8 +73,9 @@ class _Builder:
             name, port = f"engine-{number}", self.port()
             argv = module("engine", "--profile", self.options.profile, "--port", str(port))
             argv += ["--served-model-name", self.options.pool]
-            # An emulated GPU shares the machine's cores; its clock must not wait for the mesh.
-            self.processes.append(ProcessSpec(name, argv, nice=ENGINE_NICE))
+            # An emulated GPU shares the machine's cores, but its clock must not wait for them: the kernel lets a
+            # woken process wait for a whole time slice of another, about 3 ms.
+            self.processes.append(ProcessSpec(name, argv, prompt=True))
             urls.append(f"http://127.0.0.1:{port}")
             self.ready[name] = f"{urls[-1]}/health"
         return tuple(urls)

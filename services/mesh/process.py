@@ -22,24 +22,24 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """What to run. `env` is added to the parent's environment. `nice`: priority, lower runs first; below 0 it is a
-    wish, granted where the user may."""
+    """What to run. `env` is added to the parent's environment. `prompt`: wake it before anything else;
+    a wish, granted where the user may (root, or CAP_SYS_NICE)."""
 
     name: str
     argv: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
     stop_grace_s: float = 10.0
-    nice: int = 0
+    prompt: bool = False
 
 
-def _prepare_child(nice: int) -> None:
+def _prepare_child(prompt: bool) -> None:
     """In the child, before it runs: the kernel ends it when its parent is killed, so that not even kill -9 leaves
     processes behind."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if nice:
-        with suppress(PermissionError):
-            os.setpriority(os.PRIO_PROCESS, 0, nice)
+        if prompt:
+            with suppress(PermissionError):
+                os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
 
 
 class SupervisedProcess:
@@ -95,7 +95,7 @@ class SupervisedProcess:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C reaches the supervisor alone, which stops the others in order
-            preexec_fn=partial(_prepare_child, self.spec.nice),
+            preexec_fn=partial(_prepare_child, self.spec.prompt),
         )
         assert self._process.stdout is not None
         async for line in self._process.stdout:
