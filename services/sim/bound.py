@@ -5,10 +5,11 @@ Model. A request counts if its first token comes within [a, d], d = a + SLO_ttft
 judged on its last token alone has d = D = a + TTLT). Its prompt must therefore be computed inside [a, d] and its other
 n - 1 tokens be decoded inside [a, D].
 
-Work. A step costs c0 + c_p P + c_pp pairs + c_d S + c_k C (P prompt tokens, S decoding sequences, C their context) and
-obeys S <= max_num_seqs, C <= KV capacity, P + S <= max_num_batched_tokens. For any weights t1 + t2 + t3 <= 1 therefore
-c0 >= c0 (t1 S / max_num_seqs + t2 C / capacity + t3 (P + S) / max_num_batched_tokens), and the step lasts at least as
-long as the sum of what this charges to its tokens. Charged so, prompt r costs w_p(r) and its decoding w_d(r) seconds of
+Work. A step costs c0 + c_p P + c_pp pairs + c_d S + c_k C (P prompt tokens, S decoding sequences, C their context); if
+R prompts have a part in it, it obeys S + R <= max_num_seqs, C <= KV capacity, P + S <= max_num_batched_tokens. For any
+weights t1 + t2 + t3 <= 1 therefore c0 >= c0 (t1 (S + R) / max_num_seqs + t2 C / capacity + t3 (P + S) /
+max_num_batched_tokens), and the step lasts at least as long as the sum of what this charges to its tokens and parts; a
+prompt has at least as many parts as it fills token budgets. Charged so, prompt r costs w_p(r) and its decoding w_d(r) seconds of
 engine time in every schedule; preemption and recomputation only add. Blocks of a prompt that an earlier arrival shares
 are charged nothing, as if always found in the cache.
 
@@ -80,7 +81,8 @@ class _Jobs:
         per_seq = cost.c0_s * shares[0] / seqs
         per_context = cost.c0_s * shares[1] / (limits.num_gpu_blocks * limits.block_size)
         per_token = cost.c0_s * shares[2] / limits.max_num_batched_tokens
-        prefill = self.prompt * (cost.c_p_s + per_token) + self.pairs * cost.c_pp_s
+        parts = np.ceil(self.prompt / limits.max_num_batched_tokens)
+        prefill = self.prompt * (cost.c_p_s + per_token) + self.pairs * cost.c_pp_s + parts * per_seq
         decode = self.decodes * (cost.c_d_s + per_seq + per_token) + self.context * (cost.c_k_s + per_context)
         return prefill, decode
 
