@@ -14,7 +14,7 @@ from services.mesh.compare.workload import Workload
 from services.mesh.state import MeshState
 
 OVERLOAD, LIGHT = 1.4, 0.5
-SEARCH_FROM_RPS = 4.0
+SEARCH_FROM_RPS = 5.0
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class Comparison:
             self.console.print(f"  direct at {rate_rps:.2f} req/s: goodput rate {rate:.1%}", style="dim")
             return rate
 
-        return await find_rate(measure, SEARCH_FROM_RPS, tolerance=0.08, max_runs=9, step=1.5)
+        return await find_rate(measure, SEARCH_FROM_RPS, tolerance=0.1, max_runs=7, step=1.3)
 
 
 async def once(comparison: Comparison, rate_rps: float, seed: int, json_path: Path | None) -> bool:
