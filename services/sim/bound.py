@@ -9,9 +9,9 @@ Work. A step costs c0 + c_p P + c_pp pairs + c_d S + c_k C (P prompt tokens, S d
 R prompts have a part in it, it obeys S + R <= max_num_seqs, C <= KV capacity, P + S <= max_num_batched_tokens. For any
 weights t1 + t2 + t3 <= 1 therefore c0 >= c0 (t1 (S + R) / max_num_seqs + t2 C / capacity + t3 (P + S) /
 max_num_batched_tokens), and the step lasts at least as long as the sum of what this charges to its tokens and parts; a
-prompt has at least as many parts as it fills token budgets. Charged so, prompt r costs w_p(r) and its decoding w_d(r) seconds of
-engine time in every schedule; preemption and recomputation only add. Blocks of a prompt that an earlier arrival shares
-are charged nothing, as if always found in the cache.
+prompt has at least as many parts as it fills token budgets. Charged so, prompt r costs w_p(r) and its decoding w_d(r)
+seconds of engine time in every schedule; preemption and recomputation only add. Blocks of a prompt that an earlier
+arrival shares are charged nothing, as if always found in the cache.
 
 Bound. Cut time into buckets b, in each of which m engines have m * |b| seconds. Give each bucket a price v_b >= 0 per
 second. Let A be the set of requests that count in some schedule, and x_rb the work of r done in b. Then

@@ -56,7 +56,7 @@ def build(spec: WorkloadSpec, rate_rps: float, seed: int) -> Workload:
     trace = annotate(_trace(spec, rate_rps, seed), seed)
     if spec.tenants:
         trace = assign_tenants(trace, dict(spec.tenants), seed)
-    longest = max(row.output_tokens for row in trace.rows)
+    longest = max((row.output_tokens for row in trace.rows), default=1)
     max_tokens = -(-longest // MAX_TOKENS_STEP) * MAX_TOKENS_STEP
     builder = None
     if spec.prompts:

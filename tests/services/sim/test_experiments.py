@@ -1,0 +1,184 @@
+"""Files, cells, resuming, pages, analysis, sources."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from services.contracts.metrics import Settlement
+from services.contracts.outcome import Outcome
+from services.contracts.request import Slo, TaskType
+from services.engine.profile import builtin_profile
+from services.sim.analysis import esg_parts, workload_mismatch
+from services.sim.capacity import fcfs_goodput_rate, find_capacity
+from services.sim.cells import Cell, CellStore, compute
+from services.sim.cli import app
+from services.sim.execute import cells_of, execute
+from services.sim.experiment import ExperimentError, load_experiment
+from services.sim.report.pages import PAGES, write_pages
+from services.sim.report.results import Results
+from services.sim.sources import WorkloadSpec, build
+from services.sim.workload import Workload
+from tests.services.sim.sim_cases import offered
+
+FOLDER = Path(__file__).parents[3] / "experiments"
+TINY = """
+title: Tiny
+profile: tiny-emulated
+engines: 1
+workloads: [{kind: poisson, duration_s: 12}]
+loads: [0.8, 1.1, 1.4]
+seeds: [1, 2]
+systems: [vllm, sglang, lightllm, hmas]
+"""
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda p: p.stem)
+def test_the_files_at_hand_can_be_run(path: Path) -> None:
+    experiment = load_experiment(path)
+    assert path.stem == "smoke" or experiment.page in PAGES
+    assert path.stem == "smoke" or len(experiment.seeds) == 5
+    quick = experiment.quick()
+    assert len(quick.seeds) == 1
+    assert all(w.duration_s <= 300.0 for w in quick.workloads)
+    assert cells_of(experiment.within(Path("/data")))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "must be a mapping"),
+        (TINY + "colour: red\n", "unknown keys colour"),
+        (TINY.replace("vllm,", "vlm,"), "unknown systems vlm"),
+        (TINY.replace("tiny-emulated", "none"), "no engine profile 'none'"),
+        (TINY.replace("loads: [0.8, 1.1, 1.4]", ""), "give loads"),
+        (TINY.replace("kind: poisson", "kin: poisson"), "unknown keys kin"),
+        ("a: [", "cannot be read"),
+    ],
+)
+def test_a_bad_file_says_what_to_correct(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    with pytest.raises(ExperimentError, match=message):
+        load_experiment(path)
+
+
+def test_cells_are_computed_once_and_pages_follow(tmp_path: Path) -> None:
+    (tmp_path / "loads.yaml").write_text(TINY)
+    experiment = load_experiment(tmp_path / "loads.yaml")
+    store = CellStore(tmp_path / "cells", "digest")
+    first: list[tuple[int, int, str]] = []
+    execute([experiment], store, 1, lambda *step: first.append(step))
+    total = 1 + 3 * 2 * 5  # lambda*, then bound and four systems for three loads and two seeds
+    assert first[-1][:2] == (total, total)
+    again: list[tuple[int, int, str]] = []
+    execute([experiment], store, 1, lambda *step: again.append(step))
+    assert [text for _, _, text in again] == ["taken from earlier runs"] * 2
+    results = Results(experiment, store)
+    assert not results.missing
+    spec = experiment.workloads[0]
+    assert results.get(spec, 1.4, "vllm", "score", "goodput_rate").count == 2
+    assert results.ratio(spec, 1.4, "hmas", "hmas", "score", "goodput").mean == 1.0
+    assert 0.0 < results.share_of_bound(spec, 1.4, "hmas").mean <= 1.0
+    written = write_pages([experiment], store, tmp_path / "out", quick=True, data=None)
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert {p.name for p in written} == {"README.md", "loads.md", "statistics.md", "summary.json"}
+    assert (tmp_path / "out" / "figures" / "loads.svg").stat().st_size > 1000
+    assert set(summary["goodput_ratio_vs_vllm"]) == {"highest_load", "lowest_overloaded", "lightest"}
+    assert "±" in (tmp_path / "out" / "loads.md").read_text()
+
+
+def test_what_was_not_run_says_so(tmp_path: Path) -> None:
+    (tmp_path / "figure7.yaml").write_text(TINY)
+    experiment = load_experiment(tmp_path / "figure7.yaml")
+    write_pages([experiment], CellStore(tmp_path / "cells", "none"), tmp_path / "out", quick=False, data=None)
+    text = (tmp_path / "out" / "figure7.md").read_text()
+    assert "not measured" in text
+    assert "runs are not there yet" in text
+
+
+def test_other_code_takes_no_old_figures(tmp_path: Path) -> None:
+    cell = Cell("bound", "tiny-emulated", 1, WorkloadSpec("poisson", 5.0), 3.0, True, 1)
+    CellStore(tmp_path, "old").put(cell, {"requests": 1})
+    assert CellStore(tmp_path, "old").get(cell) is not None
+    assert CellStore(tmp_path, "new").get(cell) is None
+
+
+def test_a_bound_cell_knows_its_workload() -> None:
+    cell = Cell("bound", "tiny-emulated", 1, WorkloadSpec("poisson", 5.0), 3.0, True, 1)
+    found = compute(cell, 3.0)
+    assert found["offered"] == len(build(WorkloadSpec("poisson", 5.0), 3.0, 1).requests)
+
+
+def test_lambda_star_is_where_fcfs_stops_keeping_up() -> None:
+    profile, spec = builtin_profile("tiny-emulated"), WorkloadSpec("poisson", 40.0)
+
+    def source(rate: float, seed: int) -> Workload:
+        return build(spec, rate, seed)
+
+    found = find_capacity(source, profile, 1, 1.0)
+    assert found.goodput_rate >= 0.95
+    assert fcfs_goodput_rate(source, profile, 1, found.rate_rps * 1.5) < 0.95
+    with pytest.raises(ValueError, match="cannot be met"):
+        find_capacity(lambda r, s: _hopeless(source(r, s)), profile, 1, 1.0)
+
+
+def _hopeless(workload: Workload) -> Workload:
+    return replace(workload, requests=tuple(replace(r, slo=Slo(0.001, 0.001)) for r in workload.requests))
+
+
+def test_the_command_line_runs_a_file_and_a_trace(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text(TINY.replace("loads: [0.8, 1.1, 1.4]", "rate_rps: 2"))
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival_s,input_tokens,output_tokens\n" + "".join(f"{i * 0.4},100,20\n" for i in range(50)))
+    done = CliRunner().invoke(app, ["run", str(tmp_path / "one.yaml"), "--trace", str(trace), "--print-hash"])
+    assert done.exit_code == 0, done.output
+    assert "trace, 2 requests/s" in done.output
+    assert len(done.output.strip().splitlines()[-1]) == 64
+    bad = CliRunner().invoke(app, ["run", str(trace)])
+    assert bad.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "kind", ["mix", "poisson", "gamma", "azure-like", "burst", "drift", "shift", "stress", "semantic"]
+)
+def test_every_kind_of_workload_has_the_rate_it_was_asked_for(kind: str) -> None:
+    spec = WorkloadSpec(kind, 300.0, cv=2.0)
+    workload = build(spec, 8.0, 1)
+    assert workload.rate_rps == pytest.approx(8.0, rel=0.3 if kind == "stress" else 0.15)
+    arrivals = [r.request.arrival_s for r in workload.requests]
+    assert arrivals == sorted(arrivals)
+    assert arrivals[-1] <= 300.0
+    assert {r.request.tenant for r in workload.requests} == {"alpha", "beta", "gamma", "delta"}
+    assert build(spec, 8.0, 1) == workload
+    assert len({r.request.max_tokens for r in workload.requests}) == 1
+    assert not any(r.request.slo_stated for r in workload.requests)
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown workload kind 'mixed'"):
+        build(WorkloadSpec("mixed"), 1.0, 1)
+
+
+def _settled(offered_s: float, ttft_s: float, last_s: float, slo: Slo) -> Settlement:
+    return Settlement("r", "t", TaskType.QA, "m", Outcome.FINISHED, slo, 100, 50, ttft_s, 0.01, last_s, offered_s)
+
+
+def test_mismatch_is_demand_over_service() -> None:
+    """100 requests of 150 tokens in each of 20 s; half of them are served in the very second, half never."""
+    slo = Slo(1.0, 1.0)
+    rows = tuple(replace(offered(i, i / 10, 100, 50), slo=slo) for i in range(200))
+    settlements = [_settled(r.request.arrival_s, 0.0, 0.0, slo) for r in rows[::2]]
+    found = workload_mismatch(Workload("w", rows, 20.0), settlements)
+    assert found.mean == pytest.approx(1.0, abs=0.01)
+    assert found.p95 == pytest.approx(1.0, abs=0.01)
+
+
+def test_esg_parts_count_what_met_each_slo() -> None:
+    met, late = _settled(0.0, 0.5, 1.0, Slo(1.0, 0.1)), _settled(1.0, 2.0, 12.0, Slo(1.0, 0.1))
+    parts = esg_parts([met, late], 10.0)
+    assert parts.throughput == pytest.approx(2 * 200 / 10)
+    assert parts.ttft == pytest.approx(200 / 10)
+    assert parts.total == pytest.approx((200 + 200 * 6.0 / 12.0) / 10)
