@@ -1,7 +1,8 @@
 """Perception and prediction, batched, beside a request's way and never in it.
 
-A request joins the batch that is being gathered. With a place free among the batches in flight the batch goes at the
-loop's next turn; else it grows until one returns. What is late, down, malformed or too much gets no annotation, and
+A request joins the batch that is being gathered. A batch goes at once if none went lately; else `interval_s` after the
+last one, or when a place among the batches in flight is free: a call costs the same for one request as for thirty, and
+more than relaying fifty tokens. What is late, down, malformed or too much gets no annotation, and
 everyone downstream falls back to the prior.
 """
 
@@ -30,11 +31,13 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class CognitionConfig:
-    """Empty addresses switch cognition off. `pause_s`: how long a service that failed is left alone."""
+    """Empty addresses switch cognition off. `interval_s`: least time between the starts of two batches. `pause_s`: how
+    long a service that failed is left alone."""
 
     perception_address: str
     prediction_address: str
     timeout_s: float = 0.05
+    interval_s: float = 0.04
     batch: int = 32
     batches_in_flight: int = 2
     queue: int = 1024
@@ -107,6 +110,7 @@ class Cognition:
         self._waiting: deque[Question] = deque()
         self._in_flight: set[asyncio.Task[None]] = set()
         self._start_scheduled = False
+        self._started_s = float("-inf")
         self._paused_until_s = 0.0
         self._down = False
         self._enabled = bool(config.perception_address and config.prediction_address)
@@ -137,15 +141,19 @@ class Cognition:
             await asyncio.gather(*(channel.close() for channel in self._channels))
 
     def _schedule(self) -> None:
-        """At the loop's next turn, so that requests that arrive together share a batch."""
-        if not self._start_scheduled and len(self._in_flight) < self._config.batches_in_flight:
-            self._start_scheduled = True
-            asyncio.get_running_loop().call_soon(self._start)
+        if self._start_scheduled or len(self._in_flight) >= self._config.batches_in_flight:
+            return
+        self._start_scheduled = True
+        loop = asyncio.get_running_loop()
+        due_s = self._started_s + self._config.interval_s
+        if len(self._waiting) >= self._config.batch or due_s <= loop.time():
+            loop.call_soon(self._start)
+        else:
+            loop.call_at(due_s, self._start)
 
     def _start(self) -> None:
         self._start_scheduled = False
-        if not self._waiting:
-            return
+        self._started_s = asyncio.get_running_loop().time()
         batch = [self._waiting.popleft() for _ in range(min(self._config.batch, len(self._waiting)))]
         task = asyncio.create_task(self._ask(batch))
         self._in_flight.add(task)

@@ -1,6 +1,7 @@
 """One request and its answer on their way through this process: what the shell keeps while the agent decides."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from services.contracts.execution import Timeline
@@ -25,12 +26,13 @@ class Attempt:
 class Exchange:
     """The answer's bytes wait here until the client takes them; `wait` wakes the one task that writes to it.
 
-    The answer is over when `done`; then `error` says whether it ended well.
+    While that task sleeps and `direct` is set, bytes go to the connection at once, without waking it. The answer is
+    over when `done`; then `error` says whether it ended well.
     """
 
     __slots__ = (
-        "annotation", "attempt", "attempts", "body", "call", "chunks", "client_id", "comment_due", "done", "error",
-        "finished", "first_s", "left", "message", "outcome", "output_tokens", "pool", "recalls", "request",
+        "annotation", "attempt", "attempts", "body", "call", "chunks", "client_id", "comment_due", "direct", "done",
+        "error", "finished", "first_s", "left", "message", "outcome", "output_tokens", "pool", "recalls", "request",
         "settled_s", "size", "timeline", "traceparent", "waiter",
     )  # fmt: skip
 
@@ -54,6 +56,7 @@ class Exchange:
         self.output_tokens = 0
         self.chunks: list[bytes] = []
         self.size = 0
+        self.direct: Callable[[bytes], bool] | None = None
         self.done = False
         self.left = False  # the client went away
         self.comment_due = False
@@ -61,6 +64,13 @@ class Exchange:
         self.waiter: asyncio.Future[None] | None = None
 
     def push(self, data: bytes) -> None:
+        if not data:
+            return  # an empty chunk would end the answer
+        direct = self.direct
+        if direct is not None:
+            if direct(data):
+                return
+            self.direct = None
         self.chunks.append(data)
         self.size += len(data)
         self.wake()
@@ -71,6 +81,7 @@ class Exchange:
 
     def leave(self) -> None:
         self.left = True
+        self.direct = None
         self.chunks.clear()
         self.wake()
 

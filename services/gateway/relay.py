@@ -295,6 +295,7 @@ class Relay:
         error: ApiError | None = None
         if effect.outcome is Outcome.FINISHED:
             if finished is not None and finished.data:
+                exchange.direct = None  # the last bytes go with the end of the answer, in one write
                 exchange.push(finished.data)
         elif effect.outcome is Outcome.ENGINE_REFUSED and finished is not None:
             error = engine_error(finished.status, finished.data)

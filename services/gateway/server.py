@@ -187,6 +187,8 @@ class _Answer:
                     return False
                 if done:
                     return True
+                if self._connection is not None and exchange.first_s is not None and not exchange.chunks:
+                    exchange.direct = self._connection.chunk_writer(self.scope)
         finally:
             timer.cancel()
 

@@ -25,6 +25,7 @@ class GatewaySettings(RuntimeSettings):
     perception_address: str = Field("", description="host:port of the perception service; empty: cognition is off")
     prediction_address: str = Field("", description="host:port of the prediction service; empty: cognition is off")
     cognition_timeout_s: float = Field(0.05, gt=0, description="Seconds perception and prediction may take, each")
+    cognition_interval_s: float = Field(0.04, ge=0, description="Least seconds between two batches of cognition")
     replay_field: bool = Field(False, description="Accept `hmas_replay`, which sets a replayed answer's length")
     patience_s: float = Field(5.0, ge=0, description="Seconds a request waits for a worker to appear before 503")
     request_timeout_s: float = Field(1800.0, gt=0, description="Seconds a request may take in all")
@@ -67,7 +68,9 @@ class GatewaySettings(RuntimeSettings):
         return ConnectionBounds(self.max_connections, self.head_timeout_s)
 
     def cognition_config(self) -> CognitionConfig:
-        return CognitionConfig(self.perception_address, self.prediction_address, self.cognition_timeout_s)
+        return CognitionConfig(
+            self.perception_address, self.prediction_address, self.cognition_timeout_s, self.cognition_interval_s
+        )
 
     def stream_config(self) -> StreamConfig:
         return StreamConfig(grace_s=self.stream_grace_s)

@@ -549,3 +549,47 @@ async def test_settlements_are_published() -> None:
         assert (settled.outcome, settled.slo.ttft_s, settled.output_tokens) == (Outcome.FINISHED, 1.234, 3)
         assert settled.ttft_s is not None
         assert 0 <= settled.ttft_s < 5
+
+
+async def test_bytes_keep_their_order_whether_the_client_reads_fast_or_slowly() -> None:
+    """Chunks go straight to the connection, wait while it is full, and go straight again."""
+    async with gateway(behave=silence) as g:
+        reader, writer = await asyncio.open_connection("127.0.0.1", g.port, limit=2**14)
+        data = body(stream=True)
+        writer.write(HEAD + b"content-length: %d\r\n\r\n" % len(data) + data)
+        await g.until(lambda: bool(g.workers.submits))
+        worker, submit = g.workers.submits[0]
+        sent = [b"%08d" % n * 4000 for n in range(300)]
+        got = bytearray()
+
+        async def read() -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            while size := int(await reader.readline(), 16):
+                got.extend(await reader.readexactly(size))
+                await reader.readexactly(2)
+
+        reading: asyncio.Task[None] | None = None
+        for n, chunk in enumerate(sent):
+            g.workers.tokens(worker, submit, chunk)
+            if n % 60 == 59:
+                await asyncio.sleep(0)
+            if n == 200:  # by now the connection is full
+                reading = asyncio.create_task(read())
+                await g.until(lambda: len(got) > 100 * 32_000)
+        g.workers.finish(worker, submit, DONE)
+        assert reading is not None
+        async with asyncio.timeout(10):
+            await reading
+        assert bytes(got) == b"".join(sent) + DONE
+        writer.close()
+
+
+async def test_an_empty_frame_does_not_end_the_answer() -> None:
+    def behave(workers: FakeWorkers, worker: str, submit: pb.Submit) -> None:
+        workers.tokens(worker, submit, event(0))
+        asyncio.get_running_loop().call_later(0.02, workers.tokens, worker, submit, b"")
+        asyncio.get_running_loop().call_later(0.03, workers.tokens, worker, submit, event(1))
+        asyncio.get_running_loop().call_later(0.04, workers.finish, worker, submit, DONE)
+
+    async with gateway(behave=behave) as g, client(g) as c:
+        assert (await c.post(PATH, json=STREAMED)).content == event(0) + event(1) + DONE
