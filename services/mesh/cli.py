@@ -166,9 +166,11 @@ def main() -> None:
     from services.gateway.keys_cli import app as keys_app
     from services.mesh.calibrate.cli import calibrate
     from services.mesh.compare.cli import compare, replay
+    from services.sim.cli import app as sim_app
 
     app.add_typer(keys_app, name="keys", help="Make, list and revoke API keys.")
     app.add_typer(load_app, name="load", help="Load generator: replay traces against any OpenAI endpoint.")
+    app.add_typer(sim_app, name="sim", help="The mesh in virtual time: baselines, limits, the paper's experiments.")
     app.command()(replay)
     app.command()(compare)
     app.command()(calibrate)

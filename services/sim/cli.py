@@ -26,9 +26,15 @@ app = typer.Typer(help="The mesh in virtual time: baselines, limits, the paper's
 console = Console()
 
 Data = Annotated[
-    Path | None, typer.Option(help="Folder with traces/ and prompts/.", envvar="HMAS_DATA", file_okay=False)
+    Path | None,
+    typer.Option(help="Folder with traces/ and prompts/; ./data if there is one.", envvar="HMAS_DATA", file_okay=False),
 ]
 COLUMNS = ("system", "ok/offered", "of bound", "TTFT ok", "TPOT ok", "goodput/s", "ESG/s", "TTFT p95 s", "preempted")
+
+
+def _folder(data: Path | None) -> Path | None:
+    here = Path("data")
+    return here if data is None and here.is_dir() else data
 
 
 def _load(path: Path) -> Experiment:
@@ -52,7 +58,7 @@ def run(
         duration_s = experiment.workloads[0].duration_s
         spec = WorkloadSpec("trace", duration_s, str(trace), tenants=experiment.workloads[0].tenants)
         experiment = replace(experiment, workloads=(spec,))
-    experiment = experiment.within(data) if trace is None else experiment
+    experiment = experiment.within(_folder(data)) if trace is None else experiment
     hashes = sha256()
     for workload in experiment.workloads:
         for rate, title in _rates(experiment, workload):
@@ -102,7 +108,7 @@ def capacity(
     data: Data = None,
 ) -> None:
     """Prints λ* of every workload of a file."""
-    experiment = _load(file).within(data)
+    experiment = _load(file).within(_folder(data))
     for spec in experiment.workloads:
         profile = builtin_profile(experiment.profile)
         found = find_capacity(lambda r, s, w=spec: build(w, r, s), profile, experiment.engines, GUESS_RPS)  # type: ignore[misc]
@@ -118,7 +124,7 @@ def experiments(
     quick: Annotated[bool, typer.Option("--quick", help="One seed, 300 s slices.")] = False,
     only: Annotated[list[str] | None, typer.Option(help="Names of experiments; all by default.")] = None,
     processes: Annotated[int, typer.Option(min=1, help="How many runs at once.")] = os.cpu_count() or 1,
-    cells: Annotated[Path, typer.Option(help="Finished runs are kept here and taken up again.")] = Path(".hmas-sim"),
+    cells: Annotated[Path, typer.Option(help="Finished runs are kept here and taken up again.")] = Path("out/sim-cells"),
     data: Data = None,
     pages_only: Annotated[bool, typer.Option("--pages-only", help="Write pages from what is there.")] = False,
 ) -> None:
@@ -127,8 +133,8 @@ def experiments(
 
     files = sorted(p for p in folder.glob("*.yaml") if p.stem != "smoke")
     chosen = [_load(p) for p in files if not only or p.stem in only]
-    chosen = [e.quick() if quick else e for e in chosen]
-    chosen = [e.within(data) for e in chosen]
+    data = _folder(data)
+    chosen = [(e.quick() if quick else e).within(data) for e in chosen]
     if not chosen:
         raise typer.BadParameter(f"no experiment files in {folder}")
     store = CellStore(cells, source_digest())
@@ -142,3 +148,16 @@ def experiments(
     written = write_pages(chosen, store, out, quick=quick, data=data)
     for path in written:
         typer.echo(f"wrote {path}")
+
+
+@app.command(name="train-selectors")
+def train_selectors(
+    profile: Annotated[str, typer.Option(help="Engine profile of the runs.")] = "qwen3-32b-h100x2",
+    engines: Annotated[int, typer.Option(min=1)] = 2,
+    out: Annotated[Path | None, typer.Option(help="By default into the package.", dir_okay=False)] = None,
+) -> None:
+    """Trains the meta controller's classifier and regime table on simulated runs."""
+    from services.sim.train_selectors import lessons, train, write
+
+    document = train(list(lessons(profile, engines, typer.echo)))
+    typer.echo(f"wrote {write(document, out)}: {document['trained']}")

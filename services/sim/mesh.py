@@ -29,6 +29,7 @@ from services.contracts.outcome import Outcome
 from services.contracts.registry import WorkerHeartbeat
 from services.contracts.serving import ViewReceived, WorkerHeard
 from services.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
+from services.contracts.views import VLong
 from services.engine.core import EngineCore
 from services.engine.profile import EngineProfile
 from services.gateway.agent import GatewayAgent
@@ -67,6 +68,7 @@ class MeshSim:
         self.heap = EventHeap()
         self.journeys = {r.id: Journey(r) for r in workload.requests}
         self.log = log
+        self.views: list[VLong] = []
         self._workload = workload
         self._until_s = workload.duration_s + cutoff_s
         self._open = len(self.journeys)
@@ -80,8 +82,8 @@ class MeshSim:
         self._statera = StateraAgent(setup.statera_config)
         self._handlers: dict[str, Handlers] = {
             "qos": {
-                PublishShort: lambda e: self._short(e),
-                PublishLong: lambda e: self._bus(self._to_meta, LongViewReceived(e.view)),
+                PublishShort: self._short,
+                PublishLong: self._long,
             },
             "meta": {PublishTopology: self._topology, PublishAudit: _ignore, AskSelector: self._ask},
             "statera": {PublishTuple: self._tuple, PublishAudit: _ignore},
@@ -166,6 +168,10 @@ class MeshSim:
         if self.setup.statera:
             self._bus(self._to_statera, event)
         self._bus(self.gateway.step, ViewReceived(effect.view))
+
+    def _long(self, effect: PublishLong) -> None:
+        self.views.append(effect.view)
+        self._bus(self._to_meta, LongViewReceived(effect.view))
 
     def _topology(self, effect: PublishTopology) -> None:
         for worker in self.workers.values():

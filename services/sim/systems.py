@@ -25,7 +25,7 @@ ABLATIONS: dict[str, MeshSetup] = {
     "rules-cognition": MeshSetup(name="rules-cognition", estimator="rules"),
     "prior-cognition": MeshSetup(name="prior-cognition", estimator="prior"),
 }
-META_SELECTORS = ("rules",)
+META_SELECTORS = ("rules", "classifier", "bandit", "changepoint")
 MESHES: dict[str, MeshSetup] = {
     HMAS: MeshSetup(),
     "hmas-perfect": MeshSetup(name="hmas-perfect", estimator="perfect"),

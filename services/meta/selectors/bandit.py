@@ -1,0 +1,48 @@
+"""The contextual bandit (H-MAS App. C.2): LinUCB with disjoint arms (Li et al., WWW 2010) over a subset of Omega.
+
+The reward of a choice is the goodput rate of the decision period it was in force, as V_long's smoothed violation rate
+tells it. Bypass, rollback and dwell are the agent's and bound what exploration may cost.
+"""
+
+from river.bandit import LinUCBDisjoint
+
+from services.contracts.control import Hints, TopologyName
+from services.contracts.views import VLong
+from services.meta.config import RulesConfig
+from services.meta.selectors.features import FEATURES, features, settled
+from services.meta.selectors.learned import Learned
+from services.meta.selectors.selector import Choice
+
+ARMS = (TopologyName.SJF, TopologyName.EDF, TopologyName.TWO_LANE, TopologyName.FCFS)
+SEED = 1
+PRIOR_PRECISION = 1.0
+NOISE_PRECISION = 25.0  # goodput rates of one context scatter by about 0.2
+
+
+class BanditSelector:
+    """Learns from the topology that was really in force, also where a guard overruled its choice."""
+
+    name = "bandit"
+
+    def __init__(self, config: RulesConfig, scale: Learned) -> None:
+        self._min_settled = config.min_settled
+        self._scale = scale
+        self._policy = LinUCBDisjoint(alpha=PRIOR_PRECISION, beta=NOISE_PRECISION, seed=SEED)
+        self._last: tuple[TopologyName, dict[str, float]] | None = None
+
+    def select(self, now_s: float, view: VLong, current: Choice) -> Choice:
+        count = settled(view)
+        if count < self._min_settled:
+            return Choice(current.topology, current.hints, f"kept: {count} requests settled, too few to judge")
+        reward = 1.0 - view.violation_rate
+        if self._last is not None and self._last[0] is current.topology:
+            self._policy.update(current.topology, self._last[1], reward)
+        context = self._context(view)
+        arm = TopologyName(self._policy.pull(list(ARMS), context=context))
+        self._last = (arm, context)
+        return Choice(arm, Hints(), f"highest upper confidence; last reward {reward:.2f}")
+
+    def _context(self, view: VLong) -> dict[str, float]:
+        """Scaled features, cut at three deviations, and a constant."""
+        scaled = self._scale.scaled(features(view))
+        return {"1": 1.0} | {name: max(-3.0, min(3.0, v)) / 3.0 for name, v in zip(FEATURES, scaled, strict=True)}

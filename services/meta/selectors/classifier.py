@@ -1,0 +1,28 @@
+"""The supervised classifier (H-MAS App. C.2): a small decision tree on V_long, trained offline on simulated runs."""
+
+from services.contracts.control import Hints
+from services.contracts.views import VLong
+from services.meta.config import RulesConfig
+from services.meta.selectors.features import features, settled
+from services.meta.selectors.learned import Learned
+from services.meta.selectors.selector import Choice
+
+
+class ClassifierSelector:
+    """Keeps what is in force where the tree is in doubt or the view too thin."""
+
+    name = "classifier"
+
+    def __init__(self, config: RulesConfig, tree: Learned, *, least_share: float = 0.5) -> None:
+        self._min_settled = config.min_settled
+        self._tree = tree
+        self._least_share = least_share
+
+    def select(self, now_s: float, view: VLong, current: Choice) -> Choice:
+        count = settled(view)
+        if count < self._min_settled:
+            return Choice(current.topology, current.hints, f"kept: {count} requests settled, too few to judge")
+        leaf = self._tree.classify(features(view))
+        if leaf.share < self._least_share:
+            return Choice(current.topology, current.hints, f"kept: the tree is in doubt ({leaf.share:.0%})")
+        return Choice(leaf.topology, Hints(), f"best in {leaf.share:.0%} of the like")
