@@ -18,9 +18,12 @@ from services.sim.cells import GUESS_RPS, Cell, CellStore, compute, source_diges
 from services.sim.effect_log import EffectLog
 from services.sim.execute import execute
 from services.sim.experiment import Experiment, ExperimentError, load_experiment
+from services.sim.recording import attach
+from services.sim.recording import record as write_record
 from services.sim.result import RunResult
 from services.sim.sources import WorkloadSpec, build
 from services.sim.systems import needs_prompts, run_system
+from services.sim.workload import Workload
 
 app = typer.Typer(help="The mesh in virtual time: baselines, limits, the paper's experiments.", no_args_is_help=True)
 console = Console()
@@ -50,6 +53,9 @@ def run(
     seed: Annotated[int, typer.Option(help="Of workload, predictions and policies.")] = 1,
     print_hash: Annotated[bool, typer.Option("--print-hash", help="End with the SHA-256 of all effects.")] = False,
     trace: Annotated[Path | None, typer.Option(help="Offer this trace instead of the file's workloads.")] = None,
+    recorded: Annotated[
+        Path | None, typer.Option(help="Outputs of `hmas sim record`, for system hmas-recorded.")
+    ] = None,
     data: Data = None,
 ) -> None:
     """Runs an experiment's systems for one seed and prints their scores."""
@@ -60,9 +66,11 @@ def run(
         experiment = replace(experiment, workloads=(spec,))
     experiment = experiment.within(_folder(data)) if trace is None else experiment
     hashes = sha256()
-    for workload in experiment.workloads:
-        for rate, title in _rates(experiment, workload):
-            for digest in _run_one(experiment, workload, rate, title, seed, print_hash):
+    for spec in experiment.workloads:
+        for rate, title in _rates(experiment, spec):
+            workload = build(spec, rate, seed).fitting(builtin_profile(experiment.profile))
+            workload = workload if recorded is None else attach(workload, recorded)
+            for digest in _run_all(experiment, workload, title, seed, print_hash):
                 hashes.update(digest.encode())
     if print_hash:
         typer.echo(hashes.hexdigest())
@@ -75,17 +83,17 @@ def _rates(experiment: Experiment, spec: WorkloadSpec) -> list[tuple[float, str]
     return [(load * capacity, f"{load:g} λ* = {load * capacity:.2f} requests/s") for load in experiment.loads]
 
 
-def _run_one(experiment: Experiment, spec: WorkloadSpec, rate: float, title: str, seed: int, hashed: bool) -> list[str]:
-    profile = builtin_profile(experiment.profile)
-    workload = build(spec, rate, seed).fitting(profile)
-    limit = upper_bound(workload, profile, experiment.engines)
-    table = Table(*COLUMNS, title=f"{spec.name}, {title}, {len(workload.requests)} requests, seed {seed}")
+def _run_all(experiment: Experiment, workload: Workload, title: str, seed: int, hashed: bool) -> list[str]:
+    """Prints a table with a row a system; returns the hashes of their effects."""
+    profile, engines = builtin_profile(experiment.profile), experiment.engines
+    limit = upper_bound(workload, profile, engines)
+    table = Table(*COLUMNS, title=f"{workload.name}, {title}, {len(workload.requests)} requests, seed {seed}")
     digests = []
     for system in experiment.systems:
-        if needs_prompts(system) and not spec.prompts:
+        if needs_prompts(system) and not any(r.prompt for r in workload.requests):
             continue
         log = EffectLog() if hashed else None
-        result = run_system(system, workload, profile, experiment.engines, seed, log, experiment.workers)
+        result = run_system(system, workload, profile, engines, seed, log, experiment.workers)
         table.add_row(*_row(result, limit.goodput_rate))
         if log is not None:
             digests.append(log.digest())
@@ -100,6 +108,24 @@ def _row(result: RunResult, limit: float) -> list[str]:
         result.system, f"{s.goodput_rate:.3f}", f"{share:.3f}", f"{s.ttft_compliance:.3f}", f"{s.tpot_compliance:.3f}",
         f"{s.goodput:.2f}", f"{s.esg_rate:.0f}", f"{s.ttft_p95_s:.2f}", str(result.run.preemptions),
     ]  # fmt: skip
+
+
+@app.command()
+def record(
+    file: Annotated[Path, typer.Argument(help="An experiment file with one workload and rate_rps.", exists=True)],
+    out: Annotated[Path, typer.Argument(help="Where the model's outputs go (CSV).", dir_okay=False)],
+    seed: Annotated[int, typer.Option(help="Of the workload.")] = 1,
+    data: Data = None,
+) -> None:
+    """Records the trained perception model's outputs for a workload; `run --recorded` uses them."""
+    from services.perception.model import ModelBackend
+
+    experiment = _load(file).within(_folder(data))
+    spec = experiment.workloads[0]
+    if experiment.rate_rps is None or not spec.prompts:
+        raise typer.BadParameter("the file needs rate_rps, and its workload prompts (with --data)")
+    workload = build(spec, experiment.rate_rps, seed).fitting(builtin_profile(experiment.profile))
+    typer.echo(f"{out}: {write_record(workload, ModelBackend(), out)} of {len(workload.requests)} requests tagged")
 
 
 @app.command()
@@ -124,7 +150,7 @@ def experiments(
     quick: Annotated[bool, typer.Option("--quick", help="One seed, 300 s slices.")] = False,
     only: Annotated[list[str] | None, typer.Option(help="Names of experiments; all by default.")] = None,
     processes: Annotated[int, typer.Option(min=1, help="How many runs at once.")] = os.cpu_count() or 1,
-    cells: Annotated[Path, typer.Option(help="Finished runs are kept here and taken up again.")] = Path("out/sim-cells"),
+    cells: Annotated[Path, typer.Option(help="Where finished runs are kept.")] = Path("out/sim-cells"),
     data: Data = None,
     pages_only: Annotated[bool, typer.Option("--pages-only", help="Write pages from what is there.")] = False,
 ) -> None:

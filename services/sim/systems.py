@@ -29,6 +29,7 @@ META_SELECTORS = ("rules", "classifier", "bandit", "changepoint")
 MESHES: dict[str, MeshSetup] = {
     HMAS: MeshSetup(),
     "hmas-perfect": MeshSetup(name="hmas-perfect", estimator="perfect"),
+    "hmas-recorded": MeshSetup(name="hmas-recorded", estimator="recorded"),
     **ABLATIONS,
     **{f"meta-{s}": MeshSetup(name=f"meta-{s}", meta_config=MetaConfig(selector=s)) for s in META_SELECTORS},
     **{f"{FIXED_PREFIX}{t.value}": MeshSetup(name=f"{FIXED_PREFIX}{t.value}", pin=t) for t in TopologyName},

@@ -36,9 +36,9 @@ class BanditSelector:
             return Choice(current.topology, current.hints, f"kept: {count} requests settled, too few to judge")
         reward = 1.0 - view.violation_rate
         if self._last is not None and self._last[0] is current.topology:
-            self._policy.update(current.topology, self._last[1], reward)
+            self._policy.update(current.topology, self._last[1], reward)  # type: ignore[no-untyped-call]
         context = self._context(view)
-        arm = TopologyName(self._policy.pull(list(ARMS), context=context))
+        arm = TopologyName(str(self._policy.pull(list(ARMS), context=context)))
         self._last = (arm, context)
         return Choice(arm, Hints(), f"highest upper confidence; last reward {reward:.2f}")
 

@@ -47,7 +47,7 @@ class ChangePointSelector:
     def _changed(self, scaled: tuple[float, ...]) -> str | None:
         fired = None
         for i, detector in self._detectors.items():
-            detector.update(scaled[i])
+            detector.update(scaled[i])  # type: ignore[no-untyped-call]
             if detector.drift_detected:
                 fired = FEATURES[i]
         return fired

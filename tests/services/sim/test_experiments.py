@@ -1,6 +1,7 @@
 """Files, cells, resuming, pages, analysis, sources."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +12,14 @@ from services.contracts.metrics import Settlement
 from services.contracts.outcome import Outcome
 from services.contracts.request import Slo, TaskType
 from services.engine.profile import builtin_profile
+from services.perception.backend import Estimate, PromptView
 from services.sim.analysis import esg_parts, workload_mismatch
 from services.sim.capacity import fcfs_goodput_rate, find_capacity
 from services.sim.cells import Cell, CellStore, compute
 from services.sim.cli import app
 from services.sim.execute import cells_of, execute
 from services.sim.experiment import ExperimentError, load_experiment
+from services.sim.recording import attach, record
 from services.sim.report.pages import PAGES, write_pages
 from services.sim.report.results import Results
 from services.sim.sources import WorkloadSpec, build
@@ -182,3 +185,24 @@ def test_esg_parts_count_what_met_each_slo() -> None:
     assert parts.throughput == pytest.approx(2 * 200 / 10)
     assert parts.ttft == pytest.approx(200 / 10)
     assert parts.total == pytest.approx((200 + 200 * 6.0 / 12.0) / 10)
+
+
+class _Longest:
+    """A backend that knows requests of even size only."""
+
+    version = "longest-1"
+
+    def estimate(self, prompts: Sequence[PromptView]) -> list[Estimate | None]:
+        return [Estimate(TaskType.QA, 0.9, 33.333, 77.0) if p.prompt_tokens % 2 == 0 else None for p in prompts]
+
+
+def test_model_outputs_are_recorded_beside_the_workload(tmp_path: Path) -> None:
+    workload = build(WorkloadSpec("poisson", 20.0), 3.0, 1)
+    known = record(workload, _Longest(), tmp_path / "outputs.csv")
+    assert known == sum(r.request.prompt_tokens % 2 == 0 for r in workload.requests)
+    attached = attach(workload, tmp_path / "outputs.csv")
+    for offered_, original in zip(attached.requests, workload.requests, strict=True):
+        even = original.request.prompt_tokens % 2 == 0
+        assert offered_ == replace(original, recorded=(TaskType.QA, 33.33, 77.0) if even else None)
+    with pytest.raises(ValueError, match="recorded for another workload"):
+        attach(build(WorkloadSpec("poisson", 20.0), 3.0, 2), tmp_path / "outputs.csv")
