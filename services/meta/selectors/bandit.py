@@ -20,7 +20,7 @@ NOISE_PRECISION = 25.0  # goodput rates of one context scatter by about 0.2
 
 
 class BanditSelector:
-    """Learns from the topology that was really in force, also where a guard overruled its choice."""
+    """A choice that a guard overruled, or that never came into force, teaches nothing."""
 
     name = "bandit"
 

@@ -92,12 +92,13 @@ def test_the_bandit_finds_the_arm_that_pays() -> None:
 
 
 def test_the_bandit_does_not_credit_what_a_guard_took_away() -> None:
-    overruled, alone = (BanditSelector(RulesConfig(), MADE) for _ in range(2))
-    fcfs = Choice(TopologyName.FCFS, Hints(), "bypass")
+    selector = BanditSelector(RulesConfig(), MADE)
     for i in range(30):
-        overruled.select(15.0 * i, view(violation_rate=0.9), replace(fcfs, topology=TopologyName.WFQ))
-    first = alone.select(0.0, view(violation_rate=0.9), NOW)
-    assert overruled.select(500.0, view(violation_rate=0.9), NOW).topology is first.topology
+        selector.select(15.0 * i, view(violation_rate=0.9), Choice(TopologyName.WFQ, Hints(), "rolled back"))
+    assert sum(selector._policy._counts.values()) == 0
+    chosen = selector.select(500.0, view(violation_rate=0.9), NOW)
+    selector.select(515.0, view(violation_rate=0.2), chosen)
+    assert dict(selector._policy._counts) == {chosen.topology: 1}
 
 
 def test_equal_histories_give_equal_choices() -> None:
