@@ -113,10 +113,10 @@ class HttpPool:
                     lambda: _Connection(self), self._host, self._port, ssl=self._tls
                 )
         except TimeoutError:
-            self._fail_connect(exchange, f"no connection within {self._config.connect_timeout_s} s")
+            self._fail_connect(exchange, f"no connection to the engine within {self._config.connect_timeout_s} s")
             return
         except OSError as error:
-            self._fail_connect(exchange, str(error) or repr(error))
+            self._fail_connect(exchange, f"no connection to the engine: {error.strerror or error}")
             return
         if exchange.aborted:
             self.released(connection)
