@@ -7,15 +7,20 @@ the accuracy of H-MAS Table 5.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.resources import files
 from math import exp
 from random import Random
 from typing import Protocol
+
+import yaml
 
 from services.contracts.request import Cost, Tags, TagSource, TaskType
 from services.contracts.slo import default_slo
 from services.engine.profile import EngineProfile
 from services.perception.backend import Backend, Estimate, PromptView
 from services.perception.rules import RulesBackend
+from services.prediction.backend import CostQuery
+from services.prediction.linear import LinearCostModel, profiles_from
 from services.sim.workload import OfferedRequest
 
 Z90 = 1.2816  # standard normal's 90 % quantile
@@ -106,6 +111,22 @@ class ProfileCosts:
         step_s = cost.step_s(0, self._batch, self._batch * prompt, 0.0)
         prefill_s = cost.step_s(prompt, 0, 0, prompt * prompt / 2)
         return Cost(prefill_s * factor, step_s * factor)
+
+
+class LinearCosts:
+    """The linear cost profiles that serve where no model answers: statistics of other models and machines."""
+
+    def __init__(self, model: str, hardware: str, running: int) -> None:
+        text = (files("services.prediction") / "profiles.yaml").read_text(encoding="utf-8")
+        self._model = LinearCostModel(profiles_from(yaml.safe_load(text)))
+        self._place = model, hardware
+        self._running = running
+
+    def cost(self, offered: OfferedRequest, tags: Tags) -> Cost:
+        query = CostQuery(
+            offered.request.prompt_tokens, tags.output_tokens, *self._place, self._running, 0, 0.5, tags.task
+        )
+        return self._model.predict([query])[0]
 
 
 def estimator(kind: str, sigma: float, accuracy: float, seed: int) -> Estimator:

@@ -37,7 +37,7 @@ from services.meta.agent import MetaAgent
 from services.qos.agent import QosAgent
 from services.sim.cognition import Cognition
 from services.sim.effect_log import EffectLog
-from services.sim.estimators import ProfileCosts, estimator
+from services.sim.estimators import Costs, LinearCosts, ProfileCosts, estimator
 from services.sim.gateway_shell import GatewayShell
 from services.sim.heap import EventHeap
 from services.sim.result import RunResult, SystemRun
@@ -74,7 +74,10 @@ class MeshSim:
         self._open = len(self.journeys)
         self.gateway = GatewayShell(self, GatewayAgent(setup.gateway_config))
         self.workers = {w.name: w for w in _workers(self, profile, engines, seed)}
-        costs = ProfileCosts(profile, profile.limits.max_num_seqs // 2, 0.0, seed)
+        batch = profile.limits.max_num_seqs // 2
+        costs: Costs = ProfileCosts(profile, batch, 0.0, seed)
+        if setup.estimator == "rules":
+            costs = LinearCosts(POOL, profile.name, batch)
         tags = estimator(setup.estimator, setup.sigma, setup.accuracy, seed)
         self.cognition = Cognition(self.heap, setup.cognition, tags, costs, self.gateway.annotated)
         self._qos = QosAgent(setup.qos_config)

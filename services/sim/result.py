@@ -25,8 +25,6 @@ class SystemRun:
     effects: int = 0
     effect_hash: str = ""
     topologies: tuple[TopologySpan, ...] = ()
-    fence_misses: int = 0  # finished requests that outgrew the bound they were admitted with
-    fenced: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,8 +51,9 @@ class CognitionConfig:
 @dataclass(frozen=True, slots=True)
 class MeshSetup:
     """One mesh. `pin`: an operator's pin, which takes the meta controller's place. `estimator`: perfect, noisy, rules,
-    prior or recorded; `sigma` and `accuracy` qualify `noisy`. `statera` off: the worker's static limits and no fence.
-    `workers` share the engines evenly."""
+    prior or recorded; `sigma` and `accuracy` qualify `noisy`. Costs come from the engine's own cost model, with `rules`
+    from linear statistics. `statera` off: the worker's static limits and no fence. `workers` share the engines evenly.
+    """
 
     name: str = "hmas"
     estimator: str = "noisy"

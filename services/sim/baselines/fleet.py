@@ -18,8 +18,9 @@ from services.sim.workload import Journey, OfferedRequest, Workload
 
 
 class Fleet:
-    """One run of a baseline. `network_s` is the one-way delay between client and engine; `cutoff_s` after the last
-    arrival whatever has not ended is given up."""
+    """One run of a baseline. `network_s` is the one-way delay between client and engine; `cutoff_s` after the offered
+    window whatever has not ended is given up, and so is the whole run once more than `late_share` of the requests
+    have missed their TTFT: who only asks whether a load can be kept knows enough then."""
 
     def __init__(
         self,
@@ -29,6 +30,7 @@ class Fleet:
         *,
         network_s: float = 0.0005,
         cutoff_s: float = 600.0,
+        late_share: float = 1.0,
         skip: bool = True,
     ) -> None:
         self._heap = EventHeap()
@@ -40,11 +42,13 @@ class Fleet:
         self._outstanding = {engine.name: 0 for engine in self._engines}
         self._journeys = {r.id: Journey(r) for r in workload.requests}
         self._open = len(workload.requests)
+        self._patience = late_share * self._open
+        self._late = 0
 
     def run(self) -> RunResult:
         for offered in self._workload.requests:
             self._heap.at(offered.request.arrival_s, self._arrive, offered)
-        self._heap.run(self._until_s, lambda: self._open == 0)
+        self._heap.run(self._until_s, lambda: self._open == 0 or self._late > self._patience)
         run = SystemRun(
             preemptions=sum(engine.core.stats().num_preemptions for engine in self._engines),
             engine_steps=sum(engine.steps for engine in self._engines),
@@ -71,6 +75,7 @@ class Fleet:
             journey = self._journeys[request_id]
             if journey.first_token_s is None:
                 journey.first_token_s = seen_s
+                self._late += seen_s - journey.offered.request.arrival_s > journey.offered.slo.ttft_s
         for request_id in result.finished:
             journey = self._journeys[request_id]
             journey.last_token_s = seen_s
