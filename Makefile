@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help run run-compare up test unit e2e chaos fmt lint type layers protos protos-check docs docs-check bench \
-	bench-smoke bench-hop eval-cognition presubmit clean
+	bench-smoke bench-hop eval-cognition test-engines presubmit clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/' | sort
@@ -39,6 +39,9 @@ e2e: $(STAMP)
 
 chaos: $(STAMP)
 	$(BIN)/python -m pytest -q -m chaos
+
+test-engines: $(STAMP) ## real vLLM on this CPU: the plug-in on each supported version, and the mesh in front of it
+	$(BIN)/python -m pytest -q -m engines -rs tests/engines
 
 fmt: $(STAMP) ## format and sort imports
 	$(BIN)/ruff format .
