@@ -24,8 +24,9 @@ def cells_of(experiment: Experiment) -> list[Cell]:
                 for system in experiment.systems:
                     if needs_prompts(system) and not workload.prompts:
                         continue
+                    spec = workload if needs_prompts(system) else replace(workload, prompts="")
                     cell = Cell(
-                        "run", experiment.profile, experiment.engines, workload, load,
+                        "run", experiment.profile, experiment.engines, spec, load,
                         experiment.rate_rps is not None, seed, system, experiment.workers,
                     )  # fmt: skip
                     cells[cell.bound] = cells[cell] = None
