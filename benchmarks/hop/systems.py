@@ -96,6 +96,8 @@ def hmas(upstream: str, relay_cpus: set[int], other_cpus: set[int], directory: P
     key = made.stdout.strip()
     port = free_port()
     argv = [hmas_bin, "up", "--port", str(port), "--engine", upstream, "--model", MODEL, "--tenants", str(tenants)]
+    argv += ["--max-num-seqs", "4096"]  # as the mock engine would say if engines could: it takes every stream at once
+
     with process([*argv, "--data-dir", str(directory)], port, other_cpus) as supervisor:
         deadline = time.monotonic() + START_TIMEOUT_S
         while not (directory / "mesh.json").exists():

@@ -1,8 +1,9 @@
 """Perception and prediction, batched, beside a request's way and never in it.
 
 A request joins the batch that is being gathered. A batch goes at once if none went lately; else `interval_s` after the
-last one, or when a place among the batches in flight is free: a call costs the same for one request as for thirty, and
-more than relaying fifty tokens. What is late, down, malformed or too much gets no annotation, and
+last one while requests queue, `idle_interval_s` while none does (then tags order nothing and only feed the statistics),
+or when a place among the batches in flight is free: a call costs the same for one request as for thirty, and more than
+relaying fifty tokens. What is late, down, malformed or too much gets no annotation, and
 everyone downstream falls back to the prior.
 """
 
@@ -31,13 +32,14 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class CognitionConfig:
-    """Empty addresses switch cognition off. `interval_s`: least time between the starts of two batches. `pause_s`: how
-    long a service that failed is left alone."""
+    """Empty addresses switch cognition off. `interval_s`, `idle_interval_s`: least time between the starts of two
+    batches while requests queue, and while none does. `pause_s`: how long a service that failed is left alone."""
 
     perception_address: str
     prediction_address: str
     timeout_s: float = 0.05
     interval_s: float = 0.04
+    idle_interval_s: float = 0.12
     batch: int = 32
     batches_in_flight: int = 2
     queue: int = 1024
@@ -70,6 +72,10 @@ class WorkerFacts:
 
     def see(self, view: VShort) -> None:
         self._kv_usage |= {engine.worker: engine.kv_usage for engine in view.engines if engine.worker in self._load}
+
+    @property
+    def queueing(self) -> bool:
+        return any(queued for _, queued in self._load.values())
 
     def forget(self, worker: str) -> None:
         self._heartbeats.pop(worker, None)
@@ -104,9 +110,13 @@ class Cognition:
     """Calls `annotated` for each request that cognition answered; says nothing of the others."""
 
     def __init__(
-        self, config: CognitionConfig, facts: WorkerFacts, annotated: Callable[[str, Annotation], None]
+        self,
+        config: CognitionConfig,
+        facts: WorkerFacts,
+        annotated: Callable[[str, Annotation], None],
+        alive: Callable[[str], bool] = lambda request_id: True,
     ) -> None:
-        self._config, self._facts, self._annotated = config, facts, annotated
+        self._config, self._facts, self._annotated, self._alive = config, facts, annotated, alive
         self._waiting: deque[Question] = deque()
         self._in_flight: set[asyncio.Task[None]] = set()
         self._start_scheduled = False
@@ -145,7 +155,7 @@ class Cognition:
             return
         self._start_scheduled = True
         loop = asyncio.get_running_loop()
-        due_s = self._started_s + self._config.interval_s
+        due_s = self._started_s + (self._config.interval_s if self._facts.queueing else self._config.idle_interval_s)
         if len(self._waiting) >= self._config.batch or due_s <= loop.time():
             loop.call_soon(self._start)
         else:
@@ -154,10 +164,23 @@ class Cognition:
     def _start(self) -> None:
         self._start_scheduled = False
         self._started_s = asyncio.get_running_loop().time()
-        batch = [self._waiting.popleft() for _ in range(min(self._config.batch, len(self._waiting)))]
+        batch = self._next_batch()
+        if not batch:
+            return
         task = asyncio.create_task(self._ask(batch))
         self._in_flight.add(task)
         task.add_done_callback(self._returned)
+
+    def _next_batch(self) -> list[Question]:
+        """The oldest questions whose request has not ended meanwhile: an ended one needs no tags."""
+        batch: list[Question] = []
+        while self._waiting and len(batch) < self._config.batch:
+            question = self._waiting.popleft()
+            if self._alive(question.request.id):
+                batch.append(question)
+            else:
+                COGNITION_FALLBACKS.labels("ended").inc()
+        return batch
 
     def _returned(self, task: asyncio.Task[None]) -> None:
         self._in_flight.discard(task)

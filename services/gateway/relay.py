@@ -116,6 +116,9 @@ class Relay:
     def live(self) -> int:
         return len(self._exchanges)
 
+    def is_live(self, request_id: str) -> bool:
+        return request_id in self._exchanges
+
     @property
     def workers_connected(self) -> int:
         return len(self._connected)

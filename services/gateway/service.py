@@ -56,7 +56,7 @@ class GatewayService:
             GatewayAgent(settings.agent_config(gateway)), self._relay.execute
         )
         self._streams = WorkerStreams(gateway, ids.incarnation(), self._relay, settings.stream_config())
-        self._cognition = Cognition(settings.cognition_config(), facts, self._relay.on_annotated)
+        self._cognition = Cognition(settings.cognition_config(), facts, self._relay.on_annotated, self._relay.is_live)
         self._relay.connect(self._host.post, self._streams, self._cognition)
         self._subscribe()
         self._http = HttpServer(self._http_config())
