@@ -1,6 +1,7 @@
 """A real `vllm serve` of the tiny model, and what its own metrics say."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -74,3 +75,11 @@ class VllmServer:
     @property
     def running(self) -> int:
         return int(self.metric("vllm:num_requests_running"))
+
+    @property
+    def cache_tokens(self) -> int:
+        """Size of the KV cache, by its own metrics."""
+        page = httpx.get(f"{self.url}/metrics", timeout=10).text
+        info = next(line for line in page.splitlines() if line.startswith("vllm:cache_config_info{"))
+        label = {name: int(re.search(rf'{name}="(\d+)"', info)[1]) for name in ("block_size", "num_gpu_blocks")}  # type: ignore[index]
+        return label["block_size"] * label["num_gpu_blocks"]

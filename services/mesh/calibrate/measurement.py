@@ -87,31 +87,41 @@ def observations(
 ) -> list[Observation]:
     """In the cost model's terms; `overhead_s` is what a request costs outside the engine's steps."""
     result = []
-    for m in measurements:
-        if m.seconds is None:
-            continue
-        if m.kind == "prefill":
-            tokens = m.prompt_tokens
-            steps = -(-tokens // max_num_batched_tokens)
-            seconds = max(m.seconds - overhead_s, 0.05 * m.seconds)
-            result.append(Observation("prefill", seconds, steps, tokens, prefill_pairs=tokens**2 / 2))
-        else:
-            result.append(Observation("decode", m.seconds, decode_seqs=m.batch, context_tokens=m.context_tokens))
+    for tokens, ttft_s in _telling(ttft_by_length(measurements), overhead_s):
+        steps = -(-tokens // max_num_batched_tokens)
+        seconds = max(ttft_s - overhead_s, 0.05 * ttft_s)
+        result.append(Observation("prefill", seconds, steps, tokens, prefill_pairs=tokens**2 / 2))
+    result.extend(
+        Observation("decode", m.seconds, decode_seqs=m.batch, context_tokens=m.context_tokens)
+        for m in measurements
+        if m.kind == "decode" and m.seconds is not None
+    )
     return result
+
+
+def ttft_by_length(measurements: Sequence[Measurement]) -> list[tuple[float, float]]:
+    """Prompt tokens and the median TTFT of the repeats, ascending."""
+    found: dict[float, list[float]] = {}
+    for m in measurements:
+        if m.kind == "prefill" and m.seconds:
+            found.setdefault(m.prompt_tokens, []).append(m.seconds)
+    return [(length, float(np.median(found[length]))) for length in sorted(found)]
+
+
+def _telling(prefills: list[tuple[float, float]], overhead_s: float) -> list[tuple[float, float]]:
+    """Without those that are mostly overhead: what is left of them is noise, which a relative fit would follow."""
+    kept = [(tokens, ttft_s) for tokens, ttft_s in prefills if ttft_s >= 2 * overhead_s]
+    return kept if len(kept) >= 3 else prefills[-3:]
 
 
 def overhead_s(measurements: Sequence[Measurement]) -> float:
     """Time a request spends outside the engine's steps (HTTP, tokenizer, queue): what TTFT tends to as prompts become
     short, less a step of one decode, which costs the engine about as much as a step that begins a short prompt."""
     steps = [m.seconds for m in measurements if m.kind == "decode" and m.batch == 1 and m.seconds]
-    by_length: dict[float, list[float]] = {}
-    for m in measurements:
-        if m.kind == "prefill" and m.seconds:
-            by_length.setdefault(m.prompt_tokens, []).append(m.seconds)
-    if len(by_length) < 3 or not steps:
+    prefills = ttft_by_length(measurements)
+    if len(prefills) < 3 or not steps:
         return 0.0
-    lengths = np.array(sorted(by_length))
-    seconds = np.array([float(np.median(by_length[length])) for length in lengths])
+    lengths, seconds = (np.array(column) for column in zip(*prefills, strict=True))
     design = np.stack([np.ones_like(lengths), lengths, lengths**2 / 2], axis=1) / seconds[:, None]
     for columns in (3, 2):  # without the square where it would be negative
         solution = np.linalg.lstsq(design[:, :columns], np.ones_like(seconds), rcond=None)[0]

@@ -1,5 +1,6 @@
 """Plan, measurements, decay, limits and journal of a calibration."""
 
+from dataclasses import replace
 from math import log1p
 from pathlib import Path
 
@@ -86,6 +87,14 @@ def test_known_costs_are_found_again() -> None:
     assert made.fit.cost.c_k_s == pytest.approx(COST.c_k_s, rel=0.05)
     assert made.decay is not None
     assert made.decay.error_mean < 0.05
+
+
+def test_prompts_that_are_mostly_overhead_do_not_bend_the_fit() -> None:
+    slow = [replace(m, seconds=(m.seconds or 0) + 0.05) if m.kind == "prefill" else m for m in exact()]
+    noisy = [replace(m, seconds=(m.seconds or 0) * 1.03) if m.prompt_tokens == 50 else m for m in slow]
+    made = calibrated("known", "test", noisy, LIMITS)
+    assert made.overhead_s == pytest.approx(0.053, rel=0.1)
+    assert made.fit.cost.c_p_s == pytest.approx(COST.c_p_s, rel=0.25)
 
 
 def test_what_is_written_is_a_profile() -> None:
