@@ -37,4 +37,4 @@ class MeshOptions:
 
     @property
     def pool(self) -> str:
-        return self.model or ("emulated" if not self.engine_urls else "default")
+        return self.model or "emulated"

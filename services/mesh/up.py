@@ -1,7 +1,11 @@
 """`hmas up`: the embedded mesh in the foreground."""
 
 import asyncio
+import json
 import signal
+import urllib.error
+import urllib.request
+from dataclasses import replace
 
 from rich.console import Console
 from rich.table import Table
@@ -24,8 +28,29 @@ def _picture(mesh: Mesh) -> Table:
     return table
 
 
+def model_of(engine_url: str, api_key: str) -> str:
+    """The first model an engine lists. Raises ValueError that says what to do."""
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    request = urllib.request.Request(f"{engine_url.rstrip('/')}/v1/models", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=5) as reply:
+            return str(json.load(reply)["data"][0]["id"])
+    except (urllib.error.URLError, OSError, ValueError, LookupError, TypeError) as error:
+        reason = getattr(error, "reason", error)
+        raise ValueError(f"{engine_url} does not tell its model ({reason}): start it first, or give --model") from None
+
+
+def with_model(options: MeshOptions) -> MeshOptions:
+    """Asks the first given engine for its model where none was named."""
+    if options.model or not options.engine_urls:
+        return options
+    key = options.engine_api_key_file.read_text().strip() if options.engine_api_key_file else ""
+    return replace(options, model=model_of(options.engine_urls[0], key))
+
+
 async def serve(options: MeshOptions, console: Console) -> int:
-    """Serves until SIGINT or SIGTERM; 0 after a clean stop. Raises MeshFailed, NatsBinaryMissing."""
+    """Serves until SIGINT or SIGTERM; 0 after a clean stop. Raises MeshFailed, NatsBinaryMissing, ValueError."""
+    options = with_model(options)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
