@@ -12,6 +12,7 @@ from services.perception.training.corpus import Prompt
 
 TASK_ORDER = tuple(task for task in TaskType if task is not TaskType.UNKNOWN)
 _PASSAGE_CHARS = 120
+ASSUMED_WEIGHT = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +36,17 @@ def model_names(prompts: Iterable[Prompt]) -> tuple[str, ...]:
 
 
 def length_rows(prompts: Sequence[Prompt], models: Sequence[str]) -> LengthRows:
-    """Every answer of a language model. A prompt's weight grows with the root of its number of answers only."""
+    """Every answer. A prompt's weight grows with the root of its number of answers only; an assumed answer, which
+    has no model's name, weighs little.
+    """
     place = {name: index for index, name in enumerate(models)}
     rows = [
-        (index, place.get(answer.model, 0), answer.tokens, len(prompt.answers) ** -0.5)
+        (
+            index,
+            place.get(answer.model, 0),
+            answer.tokens,
+            len(prompt.answers) ** -0.5 * (1.0 if answer.model else ASSUMED_WEIGHT),
+        )
         for index, prompt in enumerate(prompts)
         for answer in prompt.answers
     ]

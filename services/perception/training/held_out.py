@@ -146,4 +146,3 @@ def _embed(home: Path, tokenizer: Path, prompts: Sequence[Prompt]) -> NDArray[np
         weight = mask.unsqueeze(-1)
         out[some] = nn.functional.normalize((states * weight).sum(1) / weight.sum(1)).numpy()
     return out
-

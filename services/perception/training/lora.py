@@ -36,9 +36,7 @@ class LoraRecipe:
     reported_every: int = 10
 
 
-def tune(
-    base: str, data: Path, out: Path, recipe: LoraRecipe, resume: bool, report: Callable[[str], None]
-) -> Path:
+def tune(base: str, data: Path, out: Path, recipe: LoraRecipe, resume: bool, report: Callable[[str], None]) -> Path:
     """Writes adapter, optimizer state and metadata into `out`. With `resume`, goes on from the last save there.
 
     The batches depend on seed and step alone, so a resumed run sees what an uninterrupted one would. Raises

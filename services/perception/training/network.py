@@ -9,10 +9,11 @@ from transformers import AutoModel
 from services.perception.features import FEATURES, IS_STATED, STATED, STATED_SCALE
 
 TASKS = 13
-MODEL_WIDTH = 16
+MODEL_WIDTH = 32
 TASK_WIDTH = 192
 LENGTH_WIDTH = 96
 LENGTH_HEADS = 4
+LENGTH_INPUT_SCALE = 0.2  # of the 384 standardised states, lest they drown what the prompt says of its answer
 MOST_LOG_TOKENS = 10.5  # 36,000 tokens
 
 
@@ -64,18 +65,20 @@ class LengthHead(nn.Module):
         self.register_buffer("scale", scale)
         self.register_buffer("shift", torch.zeros(()))
         self.models = nn.Embedding(models, MODEL_WIDTH)
-        nn.init.normal_(self.models.weight, std=0.3)
-        width = mean.numel() + FEATURES + MODEL_WIDTH
-        self.hidden = nn.Sequential(nn.Dropout(0.3), nn.Linear(width, LENGTH_HEADS * LENGTH_WIDTH), nn.GELU())
+        nn.init.normal_(self.models.weight)
+        self.own = _last_mean(mean.numel())
+        width = mean.numel() // 4 + FEATURES + MODEL_WIDTH
+        self.hidden = nn.Sequential(nn.Dropout(0.2), nn.Linear(width, LENGTH_HEADS * LENGTH_WIDTH), nn.GELU())
         self.out = nn.Parameter(torch.randn(LENGTH_HEADS, LENGTH_WIDTH, 4) * LENGTH_WIDTH**-0.5)
         # A usual answer has 150 tokens, whose log is 5; one with a stated length begins at that length.
         self.bias = nn.Parameter(torch.tensor([5.0, 0.0, 0.0, 0.0]).repeat(LENGTH_HEADS, 1, 1))
 
     def members(self, pooled: Tensor, numbers: Tensor, model: Tensor) -> Tensor:
         """[heads, b, 2], without the conformal shift."""
-        seen = torch.cat([(pooled - self.mean) / self.scale, numbers, self.models(model)], dim=1)
+        states = ((pooled - self.mean) / self.scale)[:, self.own] * LENGTH_INPUT_SCALE
+        seen = torch.cat([states, numbers, self.models(model)], dim=1)
         hidden = self.hidden(seen).view(-1, LENGTH_HEADS, LENGTH_WIDTH).transpose(0, 1)
-        raw = nn.functional.dropout(hidden, 0.3, self.training) @ self.out + self.bias
+        raw = nn.functional.dropout(hidden, 0.2, self.training) @ self.out + self.bias
         free, spread, gate, factor = raw.unbind(-1)
         share = numbers[:, IS_STATED] * torch.sigmoid(gate)
         median = (1 - share) * free + share * (numbers[:, STATED] * STATED_SCALE + factor)
@@ -97,6 +100,11 @@ class Heads(nn.Module):
 
     def forward(self, pooled: Tensor, numbers: Tensor, model: Tensor) -> tuple[Tensor, Tensor]:
         return self.task(pooled, numbers).softmax(1), self.length(pooled, numbers, model).exp() - 1.0
+
+
+def _last_mean(width: int) -> slice:
+    """Where the last layer's mean stands in the encoder's output; lengths need no more."""
+    return slice(width // 2, 3 * width // 4)
 
 
 def _body(inputs: int, width: int, outputs: int) -> nn.Sequential:
