@@ -95,7 +95,7 @@ def prediction_figures(data: Path, report: Report) -> dict[str, Any]:
         if rows.source != LLM_PILOT:
             continue
         figures["per_request"] = prediction.per_request(test)
-        few = replace(recipe, trees=min(recipe.trees, 400))
+        few = replace(recipe, trees=min(recipe.trees, 300))
         figures["unseen_configurations"] = asdict(prediction.unseen_configurations(rows, few))
         report(f"unseen configurations: decode R2 {figures['unseen_configurations']['decode']:.3f}")
         figures["unseen_models"] = {k: asdict(v) for k, v in prediction.unseen_models(rows, few, report).items()}

@@ -30,6 +30,7 @@ from services.prediction.training.train import (
 
 Floats = NDArray[np.float64]
 REFIT_ROWS = 150_000
+FOLDS = 5
 CURVE_POINTS = (0, 10, 25, 50, 100, 200, 400, 800)
 WINDOW = 100
 
@@ -95,11 +96,15 @@ def per_request(rows: Measurements, folder: Path = ARTEFACTS) -> dict[str, float
 
 
 def unseen_configurations(rows: Measurements, recipe: Recipe, threads: int = 1) -> CostFigures:
-    """A fifth of the (model, GPU, count) configurations left out, refitted on the others."""
-    names = np.unique(rows.configuration.astype(str))
-    rng = np.random.default_rng(recipe.seed)
-    out = rng.permutation(names)[: max(1, len(names) // 5)]
-    return _refitted(rows, np.isin(rows.configuration.astype(str), out), recipe, threads)
+    """Every (model, GPU, count) configuration predicted by a fit that saw none of its rows: folds of configurations,
+    their predictions pooled."""
+    own = rows.configuration.astype(str)
+    names = np.random.default_rng(recipe.seed).permutation(np.unique(own))
+    predicted = np.empty((len(own), 2))
+    for number in range(FOLDS):
+        out = np.isin(own, names[number::FOLDS])
+        predicted[out] = _predict(_fit_without(rows, out, recipe, threads), rows.rows(out))
+    return cost_figures(predicted, rows)
 
 
 def unseen_models(
@@ -131,9 +136,7 @@ def _predict(models: dict[str, CatBoostRegressor], rows: Measurements) -> Floats
     return bounded
 
 
-def learning_curves(
-    rows: Measurements, hardware: Sequence[str], recipe: Recipe, threads: int = 1
-) -> list[Curve]:
+def learning_curves(rows: Measurements, hardware: Sequence[str], recipe: Recipe, threads: int = 1) -> list[Curve]:
     """For each accelerator left out of the fit: its configurations settle requests one by one, each corrected by
     those before it of its own configuration; errors are medians over configurations and a window of requests."""
     return [_learning_curve(rows, name, recipe, threads) for name in hardware]
