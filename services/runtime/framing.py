@@ -32,7 +32,7 @@ class FramingConfig:
     operation that passes it. `max_pending_bytes`: not yet framed; passing it ends the session. `ack_delay_s`: longest
     time that an idle side keeps an acknowledgement back."""
 
-    window_s: float = 0.01
+    window_s: float = 0.012
     max_frame_bytes: int = 2**20
     max_pending_bytes: int = 128 * 2**20
     ack_delay_s: float = 0.2
