@@ -209,6 +209,4 @@ class PublishGatewayTelemetry:
     telemetry: GatewayTelemetry
 
 
-GatewayEffect = (
-    SendSubmit | SendAnnotate | SendCancel | SendRecall | Refuse | Settle | PublishGatewayTelemetry
-)
+GatewayEffect = SendSubmit | SendAnnotate | SendCancel | SendRecall | Refuse | Settle | PublishGatewayTelemetry

@@ -10,6 +10,7 @@ from services.perception.rules import RulesBackend
 if TYPE_CHECKING:
     from services.perception.settings import PerceptionSettings
 
+
 def _model() -> Backend:
     from services.perception.model import ModelBackend  # ONNX Runtime loads only where it runs
 

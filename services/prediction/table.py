@@ -8,6 +8,7 @@ from services.prediction.backend import CostModel
 if TYPE_CHECKING:
     from services.prediction.settings import PredictionSettings
 
+
 def _catboost() -> CostModel:
     from services.prediction.catboost_model import CatBoostCostModel  # CatBoost loads only where it runs
 

@@ -103,9 +103,7 @@ def _splitwise(frame: pd.DataFrame) -> Measurements:
         hardware=hardware, running=frame.batch_size - 1, waiting=0, kv_usage=np.nan,
         prompt_tokens=frame.prompt_size, output_tokens=frame.token_size,
     )  # fmt: skip
-    return _measurements(
-        state, frame.prompt_time_ms.to_numpy() / 1e3, frame.token_time_ms.to_numpy() / 1e3, SPLITWISE
-    )
+    return _measurements(state, frame.prompt_time_ms.to_numpy() / 1e3, frame.token_time_ms.to_numpy() / 1e3, SPLITWISE)
 
 
 def _aiconfigurator(frame: pd.DataFrame) -> Measurements:

@@ -75,9 +75,7 @@ def fit_cost(sets: Sequence[Measurements], recipe: Recipe, threads: int) -> dict
     known = np.isfinite(tpot)
     return {
         PREFILL_FILE: _regressor(recipe, threads).fit(inputs, prefill, sample_weight=weight),
-        TPOT_FILE: _regressor(recipe, threads).fit(
-            inputs[known], tpot[known], sample_weight=(weight * gaps)[known]
-        ),
+        TPOT_FILE: _regressor(recipe, threads).fit(inputs[known], tpot[known], sample_weight=(weight * gaps)[known]),
     }
 
 
