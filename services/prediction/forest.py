@@ -1,0 +1,61 @@
+"""Evaluation of CatBoost's symmetric trees for a few rows, some ten times faster than through its own call.
+
+A symmetric tree of depth d asks the same d questions on every path, so their answers, packed into bits, are the leaf's
+number. All trees are asked at once. Pure.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+DEPTH = 8  # questions a tree, one byte of answers; shallower trees are filled up with questions nobody passes
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """k targets of t trees each. `feature`, `border` [k * t * DEPTH]; `leaves` [k * t, 256]; `scale`, `bias` [k].
+
+    A question is `row[feature] > border`; NaN answers no, as CatBoost's default treats it.
+    """
+
+    feature: NDArray[np.int64]
+    border: NDArray[np.float32]
+    leaves: NDArray[np.float32]
+    scale: NDArray[np.float64]
+    bias: NDArray[np.float64]
+
+    def predict(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
+        """[n, inputs] -> [n, k], row by row: the answers of one row stay in the cache."""
+        return np.array([self._one(row) for row in rows]).reshape(len(rows), len(self.bias))
+
+    def _one(self, row: NDArray[np.float32]) -> NDArray[np.float64]:
+        leaf = np.packbits(row[self.feature] > self.border, bitorder="little").astype(np.int64)
+        leaf += np.arange(len(self.leaves)) << DEPTH
+        values = self.leaves.ravel().take(leaf).reshape(len(self.bias), -1)
+        sums: NDArray[np.float64] = values.sum(axis=1, dtype=np.float64) * self.scale + self.bias
+        return sums
+
+
+def forest(models: Sequence[Mapping[str, Any]]) -> Forest:
+    """From CatBoost models in its JSON format, one a target. Raises ValueError for trees it cannot hold."""
+    most = max(len(model["oblivious_trees"]) for model in models)
+    shape = (len(models), most, DEPTH)
+    feature, border = np.zeros(shape, np.int64), np.full(shape, np.inf, np.float32)
+    leaves = np.zeros((len(models), most, 1 << DEPTH), np.float32)
+    for target, model in enumerate(models):
+        for number, tree in enumerate(model["oblivious_trees"]):
+            splits = tree["splits"] or []
+            if len(splits) > DEPTH or any(split["split_type"] != "FloatFeature" for split in splits):
+                raise ValueError(f"only numeric symmetric trees of at most {DEPTH} splits")
+            for place, split in enumerate(splits):
+                feature[target, number, place] = split["float_feature_index"]
+                border[target, number, place] = split["border"]
+            leaves[target, number, : len(tree["leaf_values"])] = tree["leaf_values"]
+    scales = [model["scale_and_bias"] for model in models]
+    return Forest(
+        feature.ravel(), border.ravel(), leaves.reshape(-1, 1 << DEPTH),
+        np.array([scale for scale, _ in scales], np.float64), np.array([bias[0] for _, bias in scales], np.float64),
+    )  # fmt: skip
