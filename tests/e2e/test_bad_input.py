@@ -52,7 +52,10 @@ def test_each_bad_request(
 ) -> None:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     answer = httpx.post(
-        f"{mesh.url}/v1/chat/completions", content=content, headers={"content-type": "application/json", **headers}
+        f"{mesh.url}/v1/chat/completions",
+        content=content,
+        headers={"content-type": "application/json", **headers},
+        timeout=30,  # a young gateway waits a while for a model's first worker before it calls the model unknown
     )
     check_error(answer, status, word)
 
@@ -78,7 +81,7 @@ def test_a_huge_chunked_body_is_cut_at_the_bound(mesh: Any) -> None:
 
 def test_wrong_method_and_path(mesh: Any) -> None:
     assert httpx.get(f"{mesh.url}/v1/chat/completions").status_code == 405
-    answer = httpx.post(f"{mesh.url}/v1/nothing", json=GOOD)
+    answer = httpx.post(f"{mesh.url}/v1/nothing", json=GOOD, timeout=30)
     check_error(answer, 404, "nothing")
 
 

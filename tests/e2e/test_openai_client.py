@@ -92,8 +92,8 @@ def test_models_and_operations(client: openai.OpenAI, mesh: Any) -> None:
 
 def test_the_request_id_is_echoed_or_made(mesh: Any) -> None:
     body = {"model": "emulated", "messages": HELLO, "max_tokens": 2}
-    given = httpx.post(f"{mesh.url}/v1/chat/completions", json=body, headers={"X-Request-Id": "mine-1"})
-    made = httpx.post(f"{mesh.url}/v1/chat/completions", json=body)
+    given = httpx.post(f"{mesh.url}/v1/chat/completions", json=body, headers={"X-Request-Id": "mine-1"}, timeout=30)
+    made = httpx.post(f"{mesh.url}/v1/chat/completions", json=body, timeout=30)
     assert given.headers["x-request-id"] == "mine-1"
     assert made.headers["x-request-id"]
 
