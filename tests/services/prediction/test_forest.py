@@ -8,9 +8,7 @@ from catboost import CatBoostRegressor
 from services.prediction.forest import DEPTH, forest
 
 
-def trained(
-    folder: Path, rows: np.ndarray, target: np.ndarray, depth: int
-) -> tuple[CatBoostRegressor, dict]:
+def trained(folder: Path, rows: np.ndarray, target: np.ndarray, depth: int) -> tuple[CatBoostRegressor, dict]:
     model = CatBoostRegressor(
         iterations=20 + depth, depth=depth, learning_rate=0.3, random_seed=0, thread_count=1, verbose=False,
         allow_writing_files=False,
