@@ -42,7 +42,7 @@ def eval_prediction(
     from services.prediction.catboost_model import CatBoostCostModel
     from services.prediction.evaluation import evaluate as figures_of
     from services.prediction.evaluation import per_request
-    from services.prediction.training.measurements import read
+    from services.prediction.training.measurements import LLM_PILOT, read
     from services.prediction.training.train import Recipe, held_apart
 
     model = CatBoostCostModel(folder)
@@ -54,7 +54,9 @@ def eval_prediction(
         except (OSError, ValueError) as error:
             raise typer.BadParameter(str(error)) from error
         rows = rows.rows(held_apart(len(rows.prefill_s), recipe)) if unseen else rows
-        figures[file.name] = {**asdict(figures_of(model, rows)), **per_request(rows, folder)}
+        figures[file.name] = asdict(figures_of(model, rows))
+        if rows.source == LLM_PILOT:  # the only file these two are fitted to
+            figures[file.name] |= per_request(rows, folder)
     if as_json:
         typer.echo(json.dumps(figures, indent=1))
         return
