@@ -147,6 +147,14 @@ class GatewayAgent:
             return Ending(Outcome.POOL_QUEUE_FULL, "the queue of this model is full", retry_after_s=wait_s)
         return None
 
+    def _given_up(self, model: str) -> Ending:
+        """For a request that outlasted the patience. One that came before any worker was heard may be for a model
+        that, as is known by now, does not exist."""
+        if self._directory and self._directory.resolve(model) is None:
+            return Ending(Outcome.UNKNOWN_MODEL, f"the model `{model}` does not exist")
+        message = f"no worker served `{model}` for {self._config.patience_s:g} s"
+        return Ending(Outcome.NO_ENGINE, message, retry_after_s=self._config.patience_s)
+
     def _refuse(self, now_s: float, entry: Entry, refusal: Ending) -> Refuse:
         if entry.offered:
             self._batches.settle(now_s, entry, refusal)
@@ -300,8 +308,7 @@ class GatewayAgent:
         effects: list[GatewayEffect] = []
         for entry in self._ledger.held():
             if now_s - entry.held_s >= self._config.patience_s:
-                message = f"no worker served `{entry.request.model}` for {self._config.patience_s:g} s"
-                ending = Ending(Outcome.NO_ENGINE, message, retry_after_s=self._config.patience_s)
+                ending = self._given_up(entry.request.model)
                 effects.append(self._settle(now_s, entry, ending))
         for entry in self._expired(now_s):
             message = f"not answered within {self._config.request_timeout_s:g} s"

@@ -21,6 +21,7 @@ from services.mesh.state import forget_state
 log = structlog.get_logger()
 
 READY_TIMEOUT_S = 60.0
+CONNECT_TIMEOUT_S = 5.0
 LOG_BYTES = 8 * 2**20
 ALARMS = ("warning", "error", "critical", "traceback")
 
@@ -89,6 +90,7 @@ class Mesh:
             if spec.name in self.plan.first:
                 await self._wait_ready(spec.name, self.plan.ready_urls[spec.name])
         await asyncio.gather(*(self._wait_ready(n, url) for n, url in self.plan.ready_urls.items()))
+        await self._wait_connected()
         pids = {name: p.pid for name, p in self.processes.items() if p.pid is not None}
         self.plan.state(pids).write(self.options.data_dir)
 
@@ -98,6 +100,16 @@ class Mesh:
         while not await asyncio.to_thread(_answers, url):
             if loop.time() > deadline_s or self.processes[name].restarts > 2:
                 raise MeshFailed(f"{name} did not become ready ({url}). Its last lines:\n{self.logs.tail(name)}")
+            await asyncio.sleep(0.1)
+
+    async def _wait_connected(self) -> None:
+        """The gateway meets its workers at their next heartbeats, within a second or so; without it serves all the
+        same, so that this wait has no failure."""
+        wanted = sum(name.startswith("worker") for name in self.processes)
+        deadline_s = asyncio.get_running_loop().time() + CONNECT_TIMEOUT_S
+        while asyncio.get_running_loop().time() < deadline_s:
+            if await asyncio.to_thread(_workers_connected, self.plan.gateway_url) >= wanted:
+                return
             await asyncio.sleep(0.1)
 
     async def stop(self) -> None:
@@ -122,3 +134,13 @@ def _answers(url: str) -> bool:
             return bool(reply.status < 300)
     except (urllib.error.URLError, OSError):
         return False
+
+
+def _workers_connected(gateway_url: str) -> int:
+    """As the gateway's metrics say; 0 if they cannot be read."""
+    try:
+        with urllib.request.urlopen(f"{gateway_url}/metrics", timeout=1.0) as reply:
+            lines = reply.read().decode().splitlines()
+    except (urllib.error.URLError, OSError):
+        return 0
+    return int(sum(float(line.split()[-1]) for line in lines if line.startswith("hmas_gateway_workers_connected ")))
