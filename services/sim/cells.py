@@ -14,6 +14,7 @@ from services.sim.analysis import analyse
 from services.sim.bound import upper_bound
 from services.sim.capacity import find_capacity
 from services.sim.effect_log import EffectLog
+from services.sim.experiment import chunked
 from services.sim.sources import WorkloadSpec, build
 from services.sim.systems import needs_prompts, run_system
 
@@ -37,12 +38,13 @@ class Cell:
     seed: int = 0
     system: str = ""
     workers: int = 1
+    chunk_tokens: int | None = None
 
     @property
     def capacity(self) -> "Cell":
         """The lambda* it is measured in."""
         spec = replace(self.workload, prompts="")
-        return Cell("capacity", self.profile, self.engines, spec)
+        return Cell("capacity", self.profile, self.engines, spec, chunk_tokens=self.chunk_tokens)
 
     @property
     def bound(self) -> "Cell":
@@ -91,7 +93,7 @@ class CellStore:
 def compute(cell: Cell, rate_rps: float = 0.0, *, hashed: bool = False) -> dict[str, Any]:
     """The cell's figures as plain data; `rate_rps` is the offered rate of a bound or a run."""
     started = perf_counter()
-    profile = builtin_profile(cell.profile)
+    profile = chunked(builtin_profile(cell.profile), cell.chunk_tokens)
     if cell.kind == "capacity":
         found = find_capacity(lambda r, s: build(cell.workload, r, s), profile, cell.engines, GUESS_RPS)
         return asdict(found) | {"wall_s": perf_counter() - started}

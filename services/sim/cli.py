@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from services.engine.profile import builtin_profile
 from services.sim.bound import upper_bound
 from services.sim.capacity import find_capacity
 from services.sim.cells import GUESS_RPS, Cell, CellStore, compute, source_digest
@@ -68,7 +67,7 @@ def run(
     hashes = sha256()
     for spec in experiment.workloads:
         for rate, title in _rates(experiment, spec):
-            workload = build(spec, rate, seed).fitting(builtin_profile(experiment.profile))
+            workload = build(spec, rate, seed).fitting(experiment.engine)
             workload = workload if recorded is None else attach(workload, recorded)
             for digest in _run_all(experiment, workload, title, seed, print_hash):
                 hashes.update(digest.encode())
@@ -79,13 +78,15 @@ def run(
 def _rates(experiment: Experiment, spec: WorkloadSpec) -> list[tuple[float, str]]:
     if experiment.rate_rps is not None:
         return [(experiment.rate_rps, f"{experiment.rate_rps:g} requests/s")]
-    capacity = compute(Cell("capacity", experiment.profile, experiment.engines, replace(spec, prompts="")))["rate_rps"]
+    plain = replace(spec, prompts="")
+    cell = Cell("capacity", experiment.profile, experiment.engines, plain, chunk_tokens=experiment.chunk_tokens)
+    capacity = compute(cell)["rate_rps"]
     return [(load * capacity, f"{load:g} λ* = {load * capacity:.2f} requests/s") for load in experiment.loads]
 
 
 def _run_all(experiment: Experiment, workload: Workload, title: str, seed: int, hashed: bool) -> list[str]:
     """Prints a table with a row a system; returns the hashes of their effects."""
-    profile, engines = builtin_profile(experiment.profile), experiment.engines
+    profile, engines = experiment.engine, experiment.engines
     limit = upper_bound(workload, profile, engines)
     table = Table(*COLUMNS, title=f"{workload.name}, {title}, {len(workload.requests)} requests, seed {seed}")
     digests = []
@@ -124,7 +125,7 @@ def record(
     spec = experiment.workloads[0]
     if experiment.rate_rps is None or not spec.prompts:
         raise typer.BadParameter("the file needs rate_rps, and its workload prompts (with --data)")
-    workload = build(spec, experiment.rate_rps, seed).fitting(builtin_profile(experiment.profile))
+    workload = build(spec, experiment.rate_rps, seed).fitting(experiment.engine)
     typer.echo(f"{out}: {write_record(workload, ModelBackend(), out)} of {len(workload.requests)} requests tagged")
 
 
@@ -136,8 +137,7 @@ def capacity(
     """Prints λ* of every workload of a file."""
     experiment = _load(file).within(_folder(data))
     for spec in experiment.workloads:
-        profile = builtin_profile(experiment.profile)
-        found = find_capacity(lambda r, s, w=spec: build(w, r, s), profile, experiment.engines, GUESS_RPS)  # type: ignore[misc]
+        found = find_capacity(lambda r, s, w=spec: build(w, r, s), experiment.engine, experiment.engines, GUESS_RPS)  # type: ignore[misc]
         typer.echo(f"{spec.name}: λ* = {found.rate_rps:.2f} requests/s (FCFS keeps {found.goodput_rate:.3f})")
 
 

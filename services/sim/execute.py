@@ -27,7 +27,7 @@ def cells_of(experiment: Experiment) -> list[Cell]:
                     spec = workload if needs_prompts(system) else replace(workload, prompts="")
                     cell = Cell(
                         "run", experiment.profile, experiment.engines, spec, load,
-                        experiment.rate_rps is not None, seed, system, experiment.workers,
+                        experiment.rate_rps is not None, seed, system, experiment.workers, experiment.chunk_tokens,
                     )  # fmt: skip
                     cells[cell.bound] = cells[cell] = None
     return list(cells)

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from services.engine.profile import builtin_profile
+from services.engine.profile import EngineProfile, builtin_profile
 from services.sim.sources import WorkloadSpec
 from services.sim.systems import system_names
 
@@ -21,7 +21,8 @@ class ExperimentError(ValueError):
 @dataclass(frozen=True, slots=True)
 class Experiment:
     """`loads` are in units of lambda*; `rate_rps`, if given, replaces them by one rate in requests per second.
-    `files` in workloads and `prompts` are relative to the data folder."""
+    `chunk_tokens`: the engines' token budget per step (max_num_batched_tokens) in place of their profile's. `file` and
+    `prompts` of workloads are relative to the data folder."""
 
     name: str
     title: str
@@ -34,6 +35,12 @@ class Experiment:
     rate_rps: float | None = None
     seeds: tuple[int, ...] = FULL_SEEDS
     workers: int = 1
+    chunk_tokens: int | None = None
+
+    @property
+    def engine(self) -> EngineProfile:
+        """The engines' profile with this experiment's flags."""
+        return chunked(builtin_profile(self.profile), self.chunk_tokens)
 
     def quick(self) -> "Experiment":
         """One seed, slices of 300 s at most."""
@@ -56,6 +63,11 @@ class Experiment:
         return replace(self, workloads=found)
 
 
+def chunked(profile: EngineProfile, chunk_tokens: int | None) -> EngineProfile:
+    """The profile with another token budget per step, or as it is. ValueError below its `max_num_seqs`."""
+    return profile if chunk_tokens is None else profile.with_limits(max_num_batched_tokens=chunk_tokens)
+
+
 def load_experiment(path: Path) -> Experiment:
     """Reads and checks a file."""
     try:
@@ -73,11 +85,11 @@ def load_experiment(path: Path) -> Experiment:
 def _experiment(body: dict[str, Any]) -> Experiment:
     _known(body, Experiment)
     workloads = tuple(_workload(w) for w in body.pop("workloads"))
-    for key in ("systems", "loads", "seeds"):
+    for key, kind in (("systems", str), ("loads", float), ("seeds", int)):
         if key in body:
-            body[key] = tuple(body[key])
+            body[key] = tuple(kind(item) for item in body[key])
     experiment = Experiment(workloads=workloads, **body)
-    builtin_profile(experiment.profile)
+    _ = experiment.engine
     if unknown := [s for s in experiment.systems if s not in system_names()]:
         raise ValueError(f"unknown systems {', '.join(unknown)}; there are: {', '.join(system_names())}")
     if not experiment.loads and experiment.rate_rps is None:
@@ -89,6 +101,7 @@ def _workload(body: dict[str, Any]) -> WorkloadSpec:
     _known(body, WorkloadSpec)
     if "tenants" in body:
         body = body | {"tenants": tuple((str(name), float(share)) for name, share in body["tenants"].items())}
+    body |= {name: float(body[name]) for name in ("duration_s", "start_s", "cv") if name in body}
     return WorkloadSpec(**body)
 
 

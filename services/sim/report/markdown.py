@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from services.sim.baselines.systems import SARATHI_CHUNK
 from services.sim.experiment import Experiment
 from services.sim.report.results import Results
 
@@ -43,7 +44,8 @@ def setting(results: Results) -> str:
         f"{spec.name} ({spec.duration_s:g} s) {results.capacity_rps(spec):.2f}/s" for spec in experiment.workloads
     )
     return (
-        f"Engines: {experiment.engines} × `{experiment.profile}`. SLOs: H-MAS Table 6 and Eq. 14. Seeds: "
+        f"Engines: {experiment.engines} × `{experiment.profile}`, {experiment.engine.limits.max_num_batched_tokens} "
+        f"tokens per step (Sarathi: {SARATHI_CHUNK}). SLOs: H-MAS Table 6 and Eq. 14. Seeds: "
         f"{results.seeds}; ± is their standard deviation. λ* (highest rate at which FCFS on these engines keeps a "
         f"goodput rate of 0.95, on seeds of its own): {stars}. Predictions of our systems: log-normal length error of "
         "35 %, task type right in 94.2 % of the cases, unless said otherwise.\n"

@@ -51,7 +51,7 @@ def write_pages(
         index.append(f"- [{experiment.title}]({experiment.page}.md)\n")
     texts["statistics"] = statistics_page(data)
     index.append("- [Trace statistics of §2](statistics.md)\n")
-    texts["README"] = _index(index, quick, seconds)
+    texts["simulator"] = _index(index, quick, seconds)
     summary["seconds"] = round(seconds, 1)
     written = []
     for name, text in sorted(texts.items()):

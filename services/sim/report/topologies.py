@@ -5,7 +5,7 @@ from typing import Any
 
 from services.sim.report.markdown import incomplete, setting, table
 from services.sim.report.results import Results, Value
-from services.sim.systems import FIXED_PREFIX
+from services.sim.systems import FIXED_PREFIX, HMAS
 
 PAYS = 0.005  # of goodput rate: less is noise
 
@@ -18,13 +18,13 @@ def topologies(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
     for spec, load in results.settings():
         scores = {s: results.get(spec, load, s, "score", "goodput_rate") for s in (*fixed, *adaptive)}
         measured = {s: v for s, v in scores.items() if v.count}
-        if not measured:
+        if HMAS not in measured or not any(s in measured for s in fixed):
             continue
         best_fixed = _best(measured, fixed)
         best_adaptive = _best(measured, adaptive)
         gain = measured[best_adaptive].mean - measured[best_fixed].mean
         said = "yes" if gain > PAYS else "no difference" if gain > -PAYS else "**no**"
-        default = measured["hmas"]
+        default = measured[HMAS]
         overview.append(
             (
                 f"{spec.name} {load:g} λ*",

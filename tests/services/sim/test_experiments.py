@@ -87,7 +87,7 @@ def test_cells_are_computed_once_and_pages_follow(tmp_path: Path) -> None:
     assert 0.0 < results.share_of_bound(spec, 1.4, "hmas").mean <= 1.0
     written = write_pages([experiment], store, tmp_path / "out", quick=True, data=None)
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert {p.name for p in written} == {"README.md", "loads.md", "statistics.md", "summary.json"}
+    assert {p.name for p in written} == {"simulator.md", "loads.md", "statistics.md", "summary.json"}
     assert (tmp_path / "out" / "figures" / "loads.svg").stat().st_size > 1000
     assert set(summary["goodput_ratio_vs_vllm"]) == {"highest_load", "lowest_overloaded", "lightest"}
     assert "±" in (tmp_path / "out" / "loads.md").read_text()
