@@ -14,6 +14,10 @@ from typing import Any
 
 import pytest
 
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+if DATA.is_dir():
+    os.environ.setdefault("HMAS_DATA", str(DATA))
+
 HMAS = str(Path(sys.executable).parent / "hmas")
 START_TIMEOUT_S = 90.0
 
