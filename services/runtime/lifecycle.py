@@ -32,8 +32,8 @@ class Stop:
     def _on_signal(self, number: int) -> None:
         if self._event.is_set():
             sys.exit(128 + number)
+        self._event.set()  # before the line is logged: the pipe to a killed supervisor is broken
         log.info("stopping", signal=signal.Signals(number).name)
-        self._event.set()
 
     def set(self) -> None:
         self._event.set()
