@@ -4,12 +4,11 @@ from bisect import bisect_left
 
 from services.contracts.control import Fence
 from services.contracts.registry import EngineInfo
-from services.worker.engine_state import EngineState
+from services.worker.engine_state import DEFAULT_BLOCK, EngineState
 from services.worker.entry import Entry
 
 NO_FENCE = Fence(version="")
 GROWTH = 1.25  # of what a request that outgrew its bound has produced, where nothing better is known
-DEFAULT_BLOCK = 16
 
 
 class AdmissionGate:

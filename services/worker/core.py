@@ -11,6 +11,7 @@ from services.worker.engine_state import EngineState
 from services.worker.entry import Entry, EntryState
 from services.worker.ledger import TelemetryLedger
 from services.worker.meter import ServiceMeter, retry_after_s
+from services.worker.pace import Pace
 from services.worker.pool import RequestPool
 from services.worker.prior import Prior
 
@@ -60,6 +61,10 @@ class WorkerCore:
         """Until all that is held now is served."""
         running_s = sum(e.remaining_s for engine in self.fleet.values() for e in engine.running.values())
         return self.meter.wait_s(self.pool.queued_s + running_s, self.cold_speed())
+
+    def pace(self) -> Pace:
+        speed = self.meter.speed(self.cold_speed())
+        return Pace(self.now_s, speed, tuple(engine.pace(self.now_s) for engine in self.up))
 
     # --- ways out; each takes the request from pool and engine and says so once
 

@@ -6,7 +6,9 @@ from services.contracts.execution import EngineSampled
 from services.contracts.registry import EngineInfo
 from services.worker.entry import Entry
 from services.worker.flow import FlowRegulator
+from services.worker.pace import EnginePace
 
+DEFAULT_BLOCK = 16  # tokens a KV block holds, where the engine does not say
 SAMPLE_FRESH_S = 2.0  # an older sample says nothing about utilisation any more
 
 
@@ -22,10 +24,12 @@ class EngineState:
         "busy_s",
         "busy_since_s",
         "cap",
+        "context_tokens",
         "decoding",
         "info",
         "n_run",
         "name",
+        "prefill_tokens",
         "regulator",
         "running",
         "sample",
@@ -43,6 +47,8 @@ class EngineState:
         self.starts = 0
         self.running: dict[str, Entry] = {}  # in flight, by request id
         self.decoding = 0  # of them, with a first token
+        self.prefill_tokens = 0  # prompts of those without one
+        self.context_tokens = 0  # prompts and outputs so far
         self.blocks = 0  # KV blocks reserved for them
         self.budget_blocks = 0  # M_cap (1 - delta_frag) in blocks; 0: capacity unknown, no fence
         self.cap = self.n_run = self.b_token = 1
@@ -68,14 +74,34 @@ class EngineState:
             self.busy_since_s = now_s
         self.running[entry.request.id] = entry
         self.blocks += entry.blocks
-        if entry.first_token_s is not None:
+        self.context_tokens += entry.request.prompt_tokens + entry.output_tokens
+        if entry.first_token_s is None:
+            self.prefill_tokens += entry.request.prompt_tokens
+        else:
             self.decoding += 1
+
+    def began(self, now_s: float, entry: Entry) -> None:
+        """The first token of one that runs here."""
+        entry.first_token_s = now_s
+        self.produced(entry, 1)
+        self.decoding += 1
+        self.prefill_tokens -= entry.request.prompt_tokens
+
+    def produced(self, entry: Entry, output_tokens: int) -> None:
+        """One that runs here has that many output tokens, if it did not have more."""
+        more = output_tokens - entry.output_tokens
+        if more > 0:
+            entry.output_tokens = output_tokens
+            self.context_tokens += more
 
     def release(self, now_s: float, entry: Entry) -> None:
         del self.running[entry.request.id]
         self.blocks -= entry.blocks
         entry.blocks = 0
-        if entry.first_token_s is not None:
+        self.context_tokens -= entry.request.prompt_tokens + entry.output_tokens
+        if entry.first_token_s is None:
+            self.prefill_tokens -= entry.request.prompt_tokens
+        else:
             self.decoding -= 1
         if not self.running:
             self.busy_s += now_s - self.busy_since_s
@@ -110,3 +136,20 @@ class EngineState:
         if self.sample is None or not self.measured(now_s):
             return 0.0
         return max(self.sample.kv_usage, self.sample.step_s / self.tightest_tpot_s)
+
+    def pace(self, now_s: float) -> EnginePace:
+        block, sample = self.info.block_size or DEFAULT_BLOCK, self.sample if self.measured(now_s) else None
+        return EnginePace(
+            engine=self.name,
+            cap=self.cap,
+            running=len(self.running),
+            decoding=self.decoding,
+            prefill_tokens=self.prefill_tokens,
+            context_tokens=self.context_tokens,
+            kv_tokens=self.budget_blocks * block,
+            kv_free_tokens=max(0, self.budget_blocks - self.blocks) * block,
+            step_s=sample.step_s if sample else 0.0,
+            prefill_tokens_per_s=sample.prefill_tokens_per_s if sample else 0.0,
+            decode_tokens_per_s=sample.decode_tokens_per_s if sample else 0.0,
+            tightest_tpot_s=self.tightest_tpot_s,
+        )

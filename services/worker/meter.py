@@ -32,9 +32,13 @@ class ServiceMeter:
         share = 1.0 - exp(-elapsed_s / WINDOW_S) if self._speed else 1.0
         self._speed += share * (done_s / elapsed_s - self._speed)
 
+    def speed(self, cold_speed: float) -> float:
+        """As measured, or `cold_speed` before any measurement."""
+        return self._speed or cold_speed
+
     def wait_s(self, work_s: float, cold_speed: float) -> float:
-        """Seconds to serve `work_s` at the measured speed, or at `cold_speed` before any measurement."""
-        speed = self._speed or cold_speed
+        """Seconds to serve `work_s` at that speed."""
+        speed = self.speed(cold_speed)
         return work_s / speed if speed > 0.0 else 0.0
 
 

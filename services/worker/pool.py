@@ -6,6 +6,7 @@ from services.contracts.control import SAFE_TOPOLOGY, Hints, TopologyName
 from services.contracts.request import Annotation
 from services.worker.config import Draw
 from services.worker.entry import Entry, EntryState
+from services.worker.pace import Pace
 from services.worker.topologies import TOPOLOGIES, Topology
 
 
@@ -80,6 +81,14 @@ class RequestPool:
         entry.annotate(annotation)
         self._count(entry)
         self._order.reannotate(entry)
+
+    @property
+    def paced(self) -> bool:
+        """Whether the order goes by time and service."""
+        return self._order.paced
+
+    def observe(self, pace: Pace) -> None:
+        self._order.observe(pace)
 
     def peek(self) -> Entry | None:
         return self._order.peek()

@@ -16,6 +16,8 @@ def pump(core: WorkerCore) -> None:
     pool = core.pool
     fenced = not core.controls.bypass
     left = core.config.max_dispatches_per_pump
+    if pool.paced and any(len(engine.running) < engine.cap for engine in core.up):
+        pool.observe(core.pace())
     while left and core.up and (entry := pool.peek()) is not None:
         left -= 1
         engine, hopeful = choose(core, entry, fenced)

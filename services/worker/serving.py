@@ -28,9 +28,7 @@ def on_first_token(core: WorkerCore, event: FirstTokenReceived) -> None:
     entry = _running(core, event.request_id)
     if entry is None or entry.first_token_s is not None or entry.dispatched_s is None:
         return
-    entry.first_token_s = core.now_s
-    entry.output_tokens = max(entry.output_tokens, 1)
-    core.fleet[entry.engine].decoding += 1
+    core.fleet[entry.engine].began(core.now_s, entry)
     core.meter.add(entry.prefill_s + entry.tpot_s)
     prefill_s = core.now_s - entry.dispatched_s
     core.ledger.first_token(core.now_s, entry, prefill_s)
@@ -50,7 +48,7 @@ def on_progress(core: WorkerCore, event: ProgressSampled) -> None:
 
 def _produce(core: WorkerCore, entry: Entry, output_tokens: int) -> None:
     core.meter.add(entry.tpot_s * (output_tokens - entry.output_tokens))
-    entry.output_tokens = output_tokens
+    core.fleet[entry.engine].produced(entry, output_tokens)
 
 
 def _grow(core: WorkerCore, entry: Entry) -> None:
@@ -83,7 +81,7 @@ def on_failed(core: WorkerCore, event: EngineFailed) -> None:
     if event.retryable and untouched and (core.draining or _another(core, entry)):
         _retry(core, entry)
         return
-    entry.output_tokens = max(entry.output_tokens, event.output_tokens)
+    core.fleet[entry.engine].produced(entry, event.output_tokens)
     core.conclude(entry, event.outcome, event.message)
 
 

@@ -6,21 +6,29 @@ from typing import Protocol
 from services.contracts.control import TopologyName
 from services.worker.entry import Entry
 from services.worker.keyed_heap import KeyedHeap
+from services.worker.pace import Pace
 
 
 class Topology(Protocol):
-    """An order over queued requests (H-MAS App. C.2). Holds each entry once; sees no clock.
+    """An order over queued requests (H-MAS App. C.2). Holds each entry once; sees no clock but that of `observe`.
 
     `pop` writes the entry's rank into `entry.urgency` (lower first; ranks compare within one topology only).
     """
 
     name: TopologyName
     accounts_service: bool  # whether `on_served` does anything
+    paced: bool  # whether `observe` does anything
+
+    def observe(self, pace: Pace) -> None:
+        """Time and service as they are now, before heads are asked for; what is popped until the next call comes on
+        top. May change the order and mark entries as relegated."""
+        ...
 
     def push(self, entry: Entry) -> None: ...
 
     def peek(self) -> Entry | None:
-        """The entry that `pop` would give; stays the same until the topology changes."""
+        """The entry that `pop` would give; stays the same until the topology changes. None: nothing is queued, or
+        nothing of it should start now (asked again after every event, at least at each cycle)."""
         ...
 
     def pop(self) -> Entry | None: ...
@@ -54,6 +62,7 @@ class KeyOrdered:
 
     name: TopologyName
     accounts_service = False
+    paced = False
     __slots__ = ("_heap",)
 
     def __init__(self) -> None:
@@ -67,6 +76,9 @@ class KeyOrdered:
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._heap)
+
+    def observe(self, pace: Pace) -> None:
+        pass
 
     def push(self, entry: Entry) -> None:
         self._heap.push(self.key(entry), entry)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from services.contracts.control import Hints, TopologyName
 from services.worker.entry import Entry
 from services.worker.keyed_heap import KeyedHeap
+from services.worker.pace import Pace
 from services.worker.shares import Share
 
 MAX_IDLE = 4096  # idle tenants whose debt is remembered
@@ -21,6 +22,7 @@ class FairShare:
 
     name: TopologyName
     accounts_service = True
+    paced = False
     __slots__ = ("_idle", "_length", "_quantum", "_ready", "_shares", "_turns", "_virtual")
 
     def __init__(self, hints: Hints) -> None:
@@ -61,6 +63,9 @@ class FairShare:
 
     def __iter__(self) -> Iterator[Entry]:
         return (entry for share in self._ready for entry in share.queue)
+
+    def observe(self, pace: Pace) -> None:
+        pass
 
     def push(self, entry: Entry) -> None:
         share = self._share(entry)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from services.contracts.control import Hints, TopologyName
 from services.worker.config import Draw
 from services.worker.entry import Entry
+from services.worker.pace import Pace
 from services.worker.shares import Share
 
 TICKETS = 1 << 32  # of a tenant of weight 1 whose head asks for one service token
@@ -65,6 +66,7 @@ class Lottery:
 
     name = TopologyName.LOTTERY
     accounts_service = True
+    paced = False
     __slots__ = ("_by_slot", "_draw", "_free", "_length", "_shares", "_tree", "_winner")
 
     def __init__(self, hints: Hints, draw: Draw) -> None:
@@ -81,6 +83,9 @@ class Lottery:
 
     def __iter__(self) -> Iterator[Entry]:
         return (entry for share in self._shares.values() for entry in share.queue)
+
+    def observe(self, pace: Pace) -> None:
+        pass
 
     def push(self, entry: Entry) -> None:
         request = entry.request

@@ -7,6 +7,7 @@ from statistics import median
 from services.contracts.control import Hints, TopologyName
 from services.worker.entry import Entry
 from services.worker.keyed_heap import KeyedHeap
+from services.worker.pace import Pace
 
 GATE_STEP = 1.02  # factor by which the running median moves per request
 
@@ -28,6 +29,7 @@ class TwoLane:
 
     name = TopologyName.TWO_LANE
     accounts_service = False
+    paced = False
     __slots__ = ("_credit", "_fast", "_fixed_gate", "_gate", "_slow", "_weight")
 
     def __init__(self, hints: Hints) -> None:
@@ -43,6 +45,9 @@ class TwoLane:
 
     def __iter__(self) -> Iterator[Entry]:
         return chain(self._fast, self._slow)
+
+    def observe(self, pace: Pace) -> None:
+        pass
 
     def push(self, entry: Entry) -> None:
         self._choose(entry.total_s).push(entry.slack_s, entry)
