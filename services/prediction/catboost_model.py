@@ -1,29 +1,27 @@
 """The CatBoost cost model: prefill time and time per output token from two ensembles of shallow trees.
 
-A shell in that it opens files; what it computes depends on the queries alone.
+A shell in that it opens files; what it computes depends on the queries alone. CatBoost itself, half a gigabyte with
+what it brings, is needed to train the trees, not to evaluate them.
 """
 
 import hashlib
 import json
-import tempfile
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from catboost import CatBoostRegressor
 from numpy.typing import NDArray
 
 from services.contracts.request import Cost
 from services.prediction.backend import CostQuery
 from services.prediction.catalogue import NAMES, row
-from services.prediction.forest import Forest, forest
+from services.prediction.forest import Forest
 
 ARTEFACTS = Path(__file__).with_name("artefacts")
-PREFILL_FILE, TPOT_FILE = "prefill.cbm", "tpot.cbm"
-PREFILL_UPPER_FILE, TPOT_UPPER_FILE = "prefill_p90.cbm", "tpot_p90.cbm"
+FORESTS_FILE = "forests.npz"  # of expected costs and of their 90 % quantiles
 METADATA_FILE = "metadata.json"
-FEW = 8  # rows; above it CatBoost's own batched evaluation is the faster one
 LEAST_PREFILL_S, LEAST_TPOT_S = 1e-3, 1e-4  # regression may fall below what any accelerator does
 
 
@@ -37,11 +35,8 @@ class CatBoostCostModel:
         self.metadata: dict[str, Any] = json.loads(metadata.read_text())
         if self.metadata["inputs"] != list(NAMES):
             raise ValueError(f"the cost model in {folder} has other inputs: train it again")
-        self._cost = (_load(folder / PREFILL_FILE), _load(folder / TPOT_FILE))
-        self._forest = _forest(self._cost)
-        self._upper = (_load(folder / PREFILL_UPPER_FILE), _load(folder / TPOT_UPPER_FILE))
-        content = (folder / PREFILL_FILE).read_bytes() + (folder / TPOT_FILE).read_bytes()
-        self._version = f"catboost-{hashlib.sha256(content).hexdigest()[:8]}"
+        self._cost, self._upper = read_forests(folder / FORESTS_FILE)
+        self._version = f"catboost-{hashlib.sha256((folder / FORESTS_FILE).read_bytes()).hexdigest()[:8]}"
 
     @property
     def version(self) -> str:
@@ -60,18 +55,14 @@ class CatBoostCostModel:
 
     def predict_rows(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
         """[n, len(NAMES)] -> [n, 2]: prefill and time per output token, seconds."""
-        return _bounded(self._forest.predict(rows)) if len(rows) <= FEW else _predict(self._cost, rows)
+        return _bounded(self._cost.predict(rows))
 
     def predict_upper_rows(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
-        return _predict(self._upper, rows)
+        return _bounded(self._upper.predict(rows))
 
 
 def _rows(queries: Sequence[CostQuery]) -> NDArray[np.float32]:
     return np.array([row(query) for query in queries], np.float32)
-
-
-def _predict(models: tuple[CatBoostRegressor, CatBoostRegressor], rows: NDArray[np.float32]) -> NDArray[np.float64]:
-    return _bounded(np.stack([model.predict(rows, thread_count=1) for model in models], axis=1))
 
 
 def _bounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -83,16 +74,21 @@ def _costs(values: NDArray[np.float64]) -> list[Cost]:
     return [Cost(float(prefill), float(tpot)) for prefill, tpot in values]
 
 
-def _forest(models: tuple[CatBoostRegressor, ...]) -> Forest:
-    with tempfile.TemporaryDirectory() as folder:
-        path, found = Path(folder) / "model.json", []
-        for model in models:
-            model.save_model(str(path), format="json")
-            found.append(json.loads(path.read_text()))
-    return forest(found)
+def write_forests(path: Path, cost: Forest, upper: Forest) -> None:
+    arrays = {
+        f"{name}.{field.name}": getattr(trees, field.name)
+        for name, trees in (("cost", cost), ("upper", upper))
+        for field in fields(Forest)
+    }
+    np.savez_compressed(path, allow_pickle=False, **arrays)
 
 
-def _load(path: Path) -> CatBoostRegressor:
+def read_forests(path: Path) -> tuple[Forest, Forest]:
+    """Raises FileNotFoundError where there is none."""
     if not path.is_file():
         raise FileNotFoundError(f"no {path}: train the cost model with `hmas train prediction`")
-    return CatBoostRegressor().load_model(str(path))
+    with np.load(path, allow_pickle=False) as arrays:
+        cost, upper = (
+            Forest(*(arrays[f"{name}.{field.name}"] for field in fields(Forest))) for name in ("cost", "upper")
+        )
+    return cost, upper

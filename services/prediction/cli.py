@@ -24,8 +24,11 @@ def train_prediction(
     threads: Annotated[int, typer.Option(min=1, help="CPU threads")] = 1,
 ) -> None:
     """Fits the CatBoost cost models and writes them with their metadata."""
-    from services.prediction.training.train import Recipe
-    from services.prediction.training.train import train as run
+    try:
+        from services.prediction.training.train import Recipe
+        from services.prediction.training.train import train as run
+    except ModuleNotFoundError as error:
+        raise typer.BadParameter(f"{error.name} is missing: pip install 'hmas[train]'") from error
 
     command = f"hmas train prediction --data {data.name} --seed {seed}"
     run(data, out, replace(Recipe(), seed=seed), command, console.print, threads)
@@ -40,10 +43,14 @@ def eval_prediction(
 ) -> None:
     """R2 of the shipped cost models on any file in a format of data/perf."""
     from services.prediction.catboost_model import CatBoostCostModel
-    from services.prediction.evaluation import evaluate as figures_of
-    from services.prediction.evaluation import per_request
-    from services.prediction.training.measurements import LLM_PILOT, read
-    from services.prediction.training.train import Recipe, held_apart
+
+    try:
+        from services.prediction.evaluation import evaluate as figures_of
+        from services.prediction.evaluation import per_request
+        from services.prediction.training.measurements import LLM_PILOT, read
+        from services.prediction.training.train import Recipe, held_apart
+    except ModuleNotFoundError as error:
+        raise typer.BadParameter(f"{error.name} is missing: pip install 'hmas[train]'") from error
 
     model = CatBoostCostModel(folder)
     recipe = Recipe(**model.metadata["recipe"])

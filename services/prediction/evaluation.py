@@ -13,15 +13,15 @@ from services.prediction.catboost_model import (
     ARTEFACTS,
     LEAST_PREFILL_S,
     LEAST_TPOT_S,
-    PREFILL_FILE,
-    TPOT_FILE,
     CatBoostCostModel,
 )
 from services.prediction.residual import ResidualScale
 from services.prediction.training.measurements import Measurements
 from services.prediction.training.train import (
     LATENCY_FILE,
+    PREFILL,
     THROUGHPUT_FILE,
+    TPOT,
     Recipe,
     fit_cost,
     latency_per_token,
@@ -131,7 +131,7 @@ def _fit_without(
 
 
 def _predict(models: dict[str, CatBoostRegressor], rows: Measurements) -> Floats:
-    values = np.stack([models[name].predict(rows.inputs) for name in (PREFILL_FILE, TPOT_FILE)], axis=1)
+    values = np.stack([models[name].predict(rows.inputs) for name in (PREFILL, TPOT)], axis=1)
     bounded: Floats = np.maximum(values, (LEAST_PREFILL_S, LEAST_TPOT_S))
     return bounded
 

@@ -1,24 +1,23 @@
 """`hmas train prediction`: measured performance in, CatBoost artefacts out."""
 
 import json
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from catboost import CatBoostRegressor
 from numpy.typing import NDArray
 
 from services.prediction.catalogue import NAMES
-from services.prediction.catboost_model import (
-    METADATA_FILE,
-    PREFILL_FILE,
-    PREFILL_UPPER_FILE,
-    TPOT_FILE,
-    TPOT_UPPER_FILE,
-)
+from services.prediction.catboost_model import FORESTS_FILE, METADATA_FILE, write_forests
+from services.prediction.forest import Forest, forest
 from services.prediction.training.measurements import LLM_PILOT, Measurements, checksum, perf_files, read
 
+PREFILL, TPOT = "prefill", "tpot"
+PREFILL_UPPER, TPOT_UPPER = "prefill_p90", "tpot_p90"
 THROUGHPUT_FILE, LATENCY_FILE = "throughput.cbm", "latency_per_token.cbm"
 
 
@@ -50,9 +49,9 @@ def train(data: Path, out: Path, recipe: Recipe, command: str, report: Callable[
     sets = [measured.rows(~held_apart(len(measured.prefill_s), recipe)) for measured in map(read, files)]
     report(f"{sum(len(s.prefill_s) for s in sets)} training rows")
     out.mkdir(parents=True, exist_ok=True)
-    for name, model in {**fit_cost(sets, recipe, threads), **fit_upper(sets, recipe, threads)}.items():
-        model.save_model(str(out / name))
-        report(f"{name} fitted")
+    models = {**fit_cost(sets, recipe, threads), **fit_upper(sets, recipe, threads)}
+    write_forests(out / FORESTS_FILE, *forests(models))
+    report(f"{FORESTS_FILE} fitted")
     pilot = next(s for s in sets if s.source == LLM_PILOT)
     for name, target in ((THROUGHPUT_FILE, throughput(pilot)), (LATENCY_FILE, latency_per_token(pilot))):
         _regressor(recipe, threads).fit(pilot.inputs, target).save_model(str(out / name))
@@ -74,8 +73,8 @@ def fit_cost(sets: Sequence[Measurements], recipe: Recipe, threads: int) -> dict
     gaps = np.minimum(np.concatenate([s.output_tokens for s in sets]) - 1, recipe.most_gaps)
     known = np.isfinite(tpot)
     return {
-        PREFILL_FILE: _regressor(recipe, threads).fit(inputs, prefill, sample_weight=weight),
-        TPOT_FILE: _regressor(recipe, threads).fit(inputs[known], tpot[known], sample_weight=(weight * gaps)[known]),
+        PREFILL: _regressor(recipe, threads).fit(inputs, prefill, sample_weight=weight),
+        TPOT: _regressor(recipe, threads).fit(inputs[known], tpot[known], sample_weight=(weight * gaps)[known]),
     }
 
 
@@ -83,7 +82,7 @@ def fit_upper(sets: Sequence[Measurements], recipe: Recipe, threads: int) -> dic
     inputs, weight = np.concatenate([s.inputs for s in sets]), _weights(sets, recipe)
     prefill, tpot = np.concatenate([s.prefill_s for s in sets]), np.concatenate([s.tpot_s for s in sets])
     models = {}
-    for name, target in ((PREFILL_UPPER_FILE, prefill), (TPOT_UPPER_FILE, tpot)):
+    for name, target in ((PREFILL_UPPER, prefill), (TPOT_UPPER, tpot)):
         known = np.flatnonzero(np.isfinite(target))
         rows = np.random.default_rng(recipe.seed).permutation(known)[: recipe.upper_rows]
         model = CatBoostRegressor(
@@ -103,6 +102,21 @@ def throughput(rows: Measurements) -> NDArray[np.float64]:
 def latency_per_token(rows: Measurements) -> NDArray[np.float64]:
     """Mean latency per output token, seconds."""
     return rows.latency_s / rows.output_tokens
+
+
+def forests(models: Mapping[str, CatBoostRegressor]) -> tuple[Forest, Forest]:
+    """What the service evaluates: expected costs, and their upper quantiles, from the models by name."""
+    cost, upper = (
+        forest([_as_json(models[name]) for name in names]) for names in ((PREFILL, TPOT), (PREFILL_UPPER, TPOT_UPPER))
+    )
+    return cost, upper
+
+
+def _as_json(model: CatBoostRegressor) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.json"
+        model.save_model(str(path), format="json")
+        return json.loads(path.read_text())
 
 
 def _weights(sets: Sequence[Measurements], recipe: Recipe) -> NDArray[np.float64]:

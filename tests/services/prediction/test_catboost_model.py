@@ -1,6 +1,8 @@
 import json
 import math
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +10,14 @@ import pytest
 
 from services.contracts.request import TaskType
 from services.prediction.backend import CostQuery
-from services.prediction.catboost_model import ARTEFACTS, METADATA_FILE, CatBoostCostModel
+from services.prediction.catboost_model import (
+    ARTEFACTS,
+    FORESTS_FILE,
+    METADATA_FILE,
+    CatBoostCostModel,
+    read_forests,
+    write_forests,
+)
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +67,25 @@ def test_missing_or_foreign_artefacts_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a" / METADATA_FILE).write_text(json.dumps({**metadata, "inputs": ["x"]}))
     with pytest.raises(ValueError, match="train it again"):
         CatBoostCostModel(tmp_path / "a")
+
+
+def test_the_service_runs_without_catboost() -> None:
+    code = (
+        "import sys; sys.modules['catboost'] = None\n"
+        "from services.prediction.catboost_model import CatBoostCostModel\n"
+        "print(CatBoostCostModel().version)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.startswith("catboost-"), done.stderr
+
+
+def test_forests_are_read_as_they_were_written(tmp_path: Path, model: CatBoostCostModel) -> None:
+    cost, upper = read_forests(ARTEFACTS / FORESTS_FILE)
+    write_forests(tmp_path / FORESTS_FILE, upper, cost)
+    first, second = read_forests(tmp_path / FORESTS_FILE)
+    for written, read in ((upper, first), (cost, second)):
+        for name in ("feature", "border", "leaves", "scale", "bias"):
+            np.testing.assert_array_equal(getattr(written, name), getattr(read, name))
 
 
 def test_rows_and_queries_agree(model: CatBoostCostModel) -> None:
