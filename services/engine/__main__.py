@@ -5,11 +5,18 @@ import gc
 import signal
 import sys
 from pathlib import Path
+from typing import get_args
 
 import uvicorn
 
 from services.engine.output_length import OutputLength
-from services.engine.profile import EngineProfile, builtin_profile, builtin_profiles, parse_profiles
+from services.engine.profile import (
+    EngineProfile,
+    SchedulingPolicy,
+    builtin_profile,
+    builtin_profiles,
+    parse_profiles,
+)
 from services.engine.server import EngineServer
 
 LIMIT_FLAGS = ("max_num_seqs", "max_num_batched_tokens", "block_size", "max_model_len", "max_num_queued_reqs")
@@ -26,8 +33,14 @@ def parser() -> argparse.ArgumentParser:
         p.add_argument(f"--{flag.replace('_', '-')}", type=int, help="overrides the profile")
     p.add_argument("--num-gpu-blocks-override", type=int, dest="num_gpu_blocks", help="overrides the profile")
     p.add_argument("--watermark", type=float, help="share of KV blocks that admission leaves free")
-    p.add_argument("--scheduling-policy", choices=("fcfs", "priority"))
+    p.add_argument("--scheduling-policy", choices=get_args(SchedulingPolicy))
     p.add_argument("--enable-prefix-caching", action=argparse.BooleanOptionalAction, default=None)
+    p.add_argument(
+        "--dynamic-chunking",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="cut prefill to the slack of what decodes (vllm_xargs: hmas_tpot_ms, hmas_ttft_ms)",
+    )
     p.add_argument("--output-median", type=float, default=115.0, help="of answers whose length the client leaves open")
     p.add_argument("--output-sigma", type=float, default=1.0, help="of the logarithm of such a length")
     p.add_argument("--seed", type=int, default=0, help="of such lengths; each is a function of prompt and seed")
@@ -42,7 +55,14 @@ def chosen_profile(args: argparse.Namespace) -> EngineProfile:
         profile = profiles[args.profile] if args.profile in profiles else builtin_profile(args.profile)
     else:
         profile = builtin_profile(args.profile)
-    names = (*LIMIT_FLAGS, "num_gpu_blocks", "watermark", "scheduling_policy", "enable_prefix_caching")
+    names = (
+        *LIMIT_FLAGS,
+        "num_gpu_blocks",
+        "watermark",
+        "scheduling_policy",
+        "enable_prefix_caching",
+        "dynamic_chunking",
+    )
     return profile.with_limits(**{name: value for name in names if (value := getattr(args, name)) is not None})
 
 

@@ -1,11 +1,13 @@
 """OpenAI bodies as vLLM reads them: a generation, or vLLM's error object."""
 
 from dataclasses import dataclass
+from math import inf, isfinite
 from typing import Any
 
 import orjson
 
 from services.contracts.tokens import BYTES_PER_TOKEN, estimate_prompt_tokens, flatten_messages
+from services.engine.chunking import Pace
 from services.engine.output_length import OutputLength
 from services.engine.profile import EngineLimits
 
@@ -29,6 +31,23 @@ class ApiError:
 
 
 @dataclass(frozen=True, slots=True)
+class Terms:
+    """What `vllm_xargs` says of a request's deadlines, as our scheduler plug-in reads it: `hmas_urgency` (lower first),
+    `hmas_tpot_ms`, and `hmas_ttft_ms`, the time left to the first token's deadline. What is no finite number counts as
+    not said."""
+
+    urgency: float = inf
+    tpot_s: float | None = None
+    ttft_s: float | None = None
+
+    def pace(self, now_s: float) -> Pace | None:
+        """Of a request that came at `now_s`; None without a TPOT."""
+        if self.tpot_s is None:
+            return None
+        return Pace(self.tpot_s, None if self.ttft_s is None else now_s + self.ttft_s)
+
+
+@dataclass(frozen=True, slots=True)
 class Generation:
     """What a body asks for. `stops` tells whether the answer ends by itself (`stop`) or at the limit (`length`)."""
 
@@ -41,6 +60,7 @@ class Generation:
     stops: bool
     priority: int
     prefix_hashes: tuple[int, ...]
+    terms: Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +99,7 @@ class ApiReader:
             stops=drawn <= limit and not body.get("ignore_eos"),
             priority=body.get("priority") or 0,
             prefix_hashes=self._prefix_hashes(content, tokens),
+            terms=_terms(body.get("vllm_xargs")),
         )
 
     def object_of(self, raw: bytes) -> dict[str, Any] | ApiError:
@@ -145,6 +166,21 @@ class ApiReader:
             chained = hash((chained, content[i * size : (i + 1) * size]))
             hashes.append(chained)
         return tuple(hashes)
+
+
+def _terms(xargs: object) -> Terms:
+    if not isinstance(xargs, dict):
+        return Terms()
+    urgency, tpot_ms, ttft_ms = (_finite(xargs.get(f"hmas_{name}")) for name in ("urgency", "tpot_ms", "ttft_ms"))
+    return Terms(
+        inf if urgency is None else urgency,
+        tpot_ms / 1000 if tpot_ms is not None and tpot_ms > 0 else None,
+        ttft_ms / 1000 if ttft_ms is not None else None,
+    )
+
+
+def _finite(value: object) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) else None
 
 
 def _is_one_prompt(prompt: object) -> bool:

@@ -2,12 +2,14 @@
 
 A step first decodes every running sequence, then goes on with prompts that are half computed, then admits from the
 waiting queue while the token budget lasts; where blocks run out, the last running sequence is preempted and computed
-anew later. A prompt's first token comes at the end of the step that completes its prefill.
+anew later. A prompt's first token comes at the end of the step that completes its prefill. Under dynamic chunking the
+step also ends before any decode's next token is due (Niyama §3.3).
 """
 
 from collections.abc import Callable
 from math import inf
 
+from services.engine.chunking import MIN_CHUNK_TOKENS, UNBOUNDED, Allowance
 from services.engine.decode_group import DecodeGroup
 from services.engine.kv_cache import KvCache, PrefixMatch
 from services.engine.profile import EngineProfile
@@ -40,7 +42,7 @@ class EngineCore:
         self.running: dict[str, Sequence] = {}  # in the order of admission
         self._by_priority = limits.scheduling_policy == "priority"
         if waiting is None:  # an empty queue is false
-            waiting = PriorityQueue() if self._by_priority else FcfsQueue()
+            waiting = FcfsQueue() if limits.scheduling_policy == "fcfs" else PriorityQueue()
         self.waiting: WaitingQueue = waiting
         self._gate = gate
         self._separate = separate_prefill
@@ -49,6 +51,8 @@ class EngineCore:
         self._prefill: dict[str, Sequence] = {}  # running, prompt not yet computed
         self._stalled: dict[str, Sequence] = {}  # decoding, but beyond b_token in this step; longest stalled first
         self._decode = DecodeGroup(limits.block_size)
+        self._dynamic = limits.dynamic_chunking
+        self._allowance = UNBOUNDED  # of the step that is being scheduled
         self._chunks: dict[str, Sequence] = {}  # whose prompts the step in flight computes
         self._plan: StepPlan | None = None
         self._running_cap = limits.max_num_seqs
@@ -102,8 +106,9 @@ class EngineCore:
         self._running_cap = limit if n_run is None else max(0, min(n_run, limit))
         self._decode_cap = NO_CAP if b_token is None else max(1, b_token)
 
-    def step_begin(self) -> StepPlan | None:
-        """Schedules a step, or None if there is nothing to do. RuntimeError if one is in flight."""
+    def step_begin(self, now_s: float = 0.0) -> StepPlan | None:
+        """Schedules a step, or None if there is nothing to do. RuntimeError if one is in flight. `now_s`, its begin on
+        the clock of the requests' paces, counts under dynamic chunking only."""
         if self._plan is not None:
             raise RuntimeError("the step in flight has not ended: call step_end first")
         plan = StepPlan()
@@ -111,6 +116,9 @@ class EngineCore:
         self._decoding = not self._separate
         if self._decoding:
             self._schedule_decode(plan)
+        if self._dynamic:
+            self._decode.pace(now_s)
+            self._allowance = self._allow(now_s) if self._prefill or len(self.waiting) else UNBOUNDED
         self._schedule_prefill(plan)
         if not plan.preempted:
             self._admit(plan)
@@ -153,6 +161,7 @@ class EngineCore:
         happens: nobody is admitted, finishes or is preempted. Equal to stepping; no step may be in flight.
         """
         steps, end_s, blocks = self._look_ahead(now_s, until_s)
+        self._decode.pace(now_s)
         self._decode.skip(steps)
         self.kv.take(blocks)
         self._generation_tokens += steps * len(self._decode)
@@ -221,7 +230,7 @@ class EngineCore:
 
     def _go_on(self, seq: Sequence, plan: StepPlan) -> None:
         """The next chunk of a half computed prompt; it may have been preempted meanwhile."""
-        chunk = min(seq.target - seq.context, self._budget(plan))
+        chunk = self._chunk(seq.target - seq.context, seq.context, plan)
         while seq.state is State.PREFILL and self._blocks_for(seq, chunk) > self.kv.free:
             self._preempt(self._victim(), plan)
         if seq.state is State.PREFILL and chunk > 0:
@@ -234,16 +243,20 @@ class EngineCore:
             match = self._fitting(seq, budget) if seq is not None else None
             if seq is None or match is None:
                 break
+            context = match.blocks * self.kv.block_size
+            chunk = self._chunk(seq.target - context, context, plan)
+            if chunk == 0:
+                break
             self.waiting.pop()
             self.kv.take_up(seq, match)
-            seq.context = match.blocks * self.kv.block_size
+            seq.context = context
             seq.state = State.PREFILL
             self.running[seq.id] = self._prefill[seq.id] = seq
             plan.admitted.append(seq.id)
             if seq.generated == 0:
                 self._prefix_queries += seq.target
                 self._prefix_hits += seq.context
-            self._compute(seq, min(seq.target - seq.context, budget), plan)
+            self._compute(seq, chunk, plan)
 
     def _fitting(self, seq: Sequence, budget: int) -> PrefixMatch | None:
         """The cached prefix of a waiting sequence whose next chunk fits beside what runs, else None.
@@ -269,6 +282,24 @@ class EngineCore:
             return False
         head = self.waiting.peek()
         return head is not None and (self._gate is not None or self._fitting(head, budget) is not None)
+
+    def _allow(self, now_s: float) -> Allowance:
+        """What the decodes of the step leave to prefill."""
+        group, cost = self._decode, self.profile.cost
+        bare_s = cost.step_s(0, len(group), group.context_tokens, 0.0)
+        context = max((seq.context for seq in self._prefill.values()), default=0)
+        least_s = bare_s + cost.prefill_s(MIN_CHUNK_TOKENS, MIN_CHUNK_TOKENS * (context + MIN_CHUNK_TOKENS / 2))
+        return group.allowance(now_s, bare_s, least_s)
+
+    def _chunk(self, wanted: int, context: int, plan: StepPlan) -> int:
+        """Tokens that a prompt with `context` computed ones may have of the step."""
+        most = min(wanted, self._budget(plan))
+        allowed = self._allowance
+        if allowed is UNBOUNDED:
+            return most
+        cost = self.profile.cost
+        left_s = allowed.seconds - cost.prefill_s(plan.prefill_tokens, plan.prefill_pairs)
+        return max(0, int(min(most, allowed.tokens - plan.prefill_tokens, cost.prefill_within(left_s, context))))
 
     def _budget(self, plan: StepPlan) -> int:
         decodes = len(self._decode) if self._decoding else 0

@@ -5,6 +5,7 @@ the group's count of begun or ended steps. Which steps need new blocks repeats e
 in which a member finishes is known when it joins.
 """
 
+from services.engine.chunking import Allowance, TokenDeadlines
 from services.engine.profile import CostModel
 from services.engine.sequence import Sequence
 
@@ -21,6 +22,9 @@ class DecodeGroup:
         self._context_base = 0
         self._phases = [0] * block_size  # members that need a block in steps with begun % block_size == index
         self._finishing: dict[int, dict[str, Sequence]] = {}  # ended -> members whose last token that step gives
+        self._deadlines = TokenDeadlines()
+        self._dues: dict[str, tuple[float, float]] = {}  # id -> what was added there
+        self._unpaced: dict[str, Sequence] = {}  # whose pace starts at the next step's begin
 
     def __len__(self) -> int:
         return len(self.members)
@@ -32,6 +36,8 @@ class DecodeGroup:
         self._context_base += context
         self._phases[(1 - context) % self._block_size] += 1
         self._finishing.setdefault(seq.output_tokens - generated, {})[seq.id] = seq
+        if seq.request.pace is not None:
+            self._unpaced[seq.id] = seq
 
     def leave(self, seq: Sequence) -> None:
         """Writes the sequence's context and tokens back to it."""
@@ -45,9 +51,28 @@ class DecodeGroup:
         if not last:
             del self._finishing[finish]
         seq.context, seq.generated = context + self._begun, generated + self._ended
+        if seq.request.pace is not None and self._unpaced.pop(seq.id, None) is None:
+            self._deadlines.remove(*self._dues.pop(seq.id))
 
     def generated(self, seq: Sequence) -> int:
         return self._base[seq.id][1] + self._ended
+
+    def pace(self, now_s: float) -> None:
+        """Starts the paces of those who joined, as the next step begins."""
+        for seq in self._unpaced.values():
+            pace = seq.request.pace
+            assert pace is not None
+            if seq.first_due_s is None:
+                # Its tokens so far count as just in time.
+                due_s = pace.first_due_s
+                seq.first_due_s = now_s - (self.generated(seq) - 1) * pace.tpot_s if due_s is None else due_s
+            due = self._dues[seq.id] = (pace.tpot_s, seq.first_due_s + self._base[seq.id][1] * pace.tpot_s)
+            self._deadlines.add(*due)
+        self._unpaced.clear()
+
+    def allowance(self, now_s: float, bare_s: float, least_s: float) -> Allowance:
+        """What the members leave to prefill; see `TokenDeadlines.allowance`."""
+        return self._deadlines.allowance(now_s, self._ended, bare_s, least_s)
 
     def progress(self) -> list[tuple[str, int]]:
         """Tokens of every member."""

@@ -6,11 +6,12 @@ Those that were chosen stand in `profiles.yaml`, those fitted to measurements in
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib.resources import files
-from typing import Any, Literal
+from math import inf, sqrt
+from typing import Any, Literal, get_args
 
 import yaml
 
-SchedulingPolicy = Literal["fcfs", "priority"]
+SchedulingPolicy = Literal["fcfs", "priority", "urgency"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,27 @@ class CostModel:
             + self.c_pp_s * prefill_pairs
         )
 
+    def prefill_s(self, tokens: int, pairs: float) -> float:
+        """What prefill adds to a step."""
+        return self.c_p_s * tokens + self.c_pp_s * pairs
+
+    def prefill_within(self, seconds: float, context: int) -> float:
+        """The longest chunk, in tokens, that adds at most `seconds` to a step when `context` tokens precede it."""
+        if seconds <= 0.0:
+            return 0.0
+        linear_s = self.c_p_s + self.c_pp_s * context  # of s = linear * x + c_pp / 2 * x^2
+        root = linear_s + sqrt(linear_s * linear_s + 2.0 * self.c_pp_s * seconds)
+        return 2.0 * seconds / root if root > 0.0 else inf
+
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """vLLM's flags of the same names. `watermark` is the share of blocks that admission leaves free."""
+    """vLLM's flags of the same names. `watermark` is the share of blocks that admission leaves free.
+
+    `scheduling_policy` urgency and `dynamic_chunking` are what our scheduler plug-in adds to vLLM: what waits is
+    ordered by the urgency that each request states, and prefill takes no more of a step than the decodes' slack
+    allows, at most `max_num_batched_tokens`.
+    """
 
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 2048
@@ -60,6 +78,7 @@ class EngineLimits:
     watermark: float = 0.0
     max_num_queued_reqs: int | None = None
     scheduling_policy: SchedulingPolicy = "fcfs"
+    dynamic_chunking: bool = False
 
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "max_num_batched_tokens", "block_size", "num_gpu_blocks", "max_model_len"):
@@ -76,8 +95,8 @@ class EngineLimits:
             raise ValueError("watermark must be in [0, 1)")
         if self.max_num_queued_reqs is not None and self.max_num_queued_reqs < 0:
             raise ValueError("max_num_queued_reqs must be 0 or more")
-        if self.scheduling_policy not in ("fcfs", "priority"):
-            raise ValueError("scheduling_policy must be fcfs or priority")
+        if self.scheduling_policy not in get_args(SchedulingPolicy):
+            raise ValueError(f"scheduling_policy must be one of {', '.join(get_args(SchedulingPolicy))}")
 
 
 @dataclass(frozen=True, slots=True)

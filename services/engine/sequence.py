@@ -3,13 +3,16 @@
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
+from services.engine.chunking import Pace
+
 
 @dataclass(frozen=True, slots=True)
 class EngineRequest:
     """`output_tokens` is the true length: the engine generates exactly that many (at least 1), no one else reads it.
 
-    `priority` counts under the priority policy only, lower first. `prefix_hashes` are chained hashes of the prompt's
-    leading full blocks (each stands for the whole prefix up to its end); non-negative integers.
+    `priority` (under the urgency policy: the urgency) counts unless the policy is FCFS, lower first. `prefix_hashes`
+    are chained hashes of the prompt's leading full blocks (each stands for the whole prefix up to its end);
+    non-negative integers. `pace` says when its tokens are due; it counts under dynamic chunking only.
     """
 
     id: str
@@ -17,6 +20,7 @@ class EngineRequest:
     output_tokens: int
     priority: float = 0.0
     prefix_hashes: tuple[int, ...] = ()
+    pace: Pace | None = None
 
     def __post_init__(self) -> None:
         if self.prompt_tokens < 1 or self.output_tokens < 1:
@@ -66,6 +70,7 @@ class Sequence:
     context: int = 0
     generated: int = 0
     shared: list[int] = field(default_factory=list)  # hashes of the blocks it holds a reference to
+    first_due_s: float | None = None  # the start of its pace, once it decodes
     hashed: int = 0  # leading prompt blocks already looked up or entered in the prefix cache
 
     @property

@@ -105,7 +105,7 @@ class EngineServer:
         stream = RequestStream(
             request_id, generation, self._answer(scope, request_id, generation), send, self.telemetry, arrival_s
         )
-        result = self.stepper.submit(_engine_request(request_id, generation), stream)
+        result = self.stepper.submit(self._engine_request(request_id, generation, arrival_s), stream)
         if result is not AddResult.ACCEPTED:
             self.telemetry.refused()
             error = ApiError(503, f"the engine refused the request: {result.value}")
@@ -126,6 +126,17 @@ class EngineServer:
             if not stream.finished:
                 self.stepper.abort(request_id)
                 self.telemetry.aborted()
+
+    def _engine_request(self, request_id: str, generation: Generation, arrival_s: float) -> EngineRequest:
+        by_urgency = self.core.profile.limits.scheduling_policy == "urgency"
+        return EngineRequest(
+            request_id,
+            generation.prompt_tokens,
+            generation.output_tokens,
+            generation.terms.urgency if by_urgency else generation.priority,
+            generation.prefix_hashes,
+            generation.terms.pace(arrival_s),
+        )
 
     def _answer(self, scope: Scope, request_id: str, generation: Generation) -> AnswerText:
         given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
@@ -179,16 +190,6 @@ class EngineServer:
 
     def _requests(self, _: bytes) -> tuple[int, bytes, tuple[bytes, bytes]]:
         return 200, orjson.dumps({"requests": list(self.telemetry.records)}), JSON
-
-
-def _engine_request(request_id: str, generation: Generation) -> EngineRequest:
-    return EngineRequest(
-        request_id,
-        generation.prompt_tokens,
-        generation.output_tokens,
-        generation.priority,
-        generation.prefix_hashes,
-    )
 
 
 async def _read_body(receive: Receive) -> bytes | None:

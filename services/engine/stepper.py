@@ -57,7 +57,7 @@ class Stepper:
             self._timer.cancel()
 
     def _begin(self, start_s: float) -> None:
-        plan = self.core.step_begin()
+        plan = self.core.step_begin(start_s)
         if plan is None:
             self._timer = None
             return

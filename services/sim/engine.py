@@ -97,7 +97,7 @@ class SimEngine:
             self._step()
 
     def _step(self) -> None:
-        plan = self.core.step_begin()
+        plan = self.core.step_begin(self._core_s)
         if plan is None:
             self._mode = Mode.IDLE
             return

@@ -30,8 +30,8 @@ class SglangCore(EngineCore):
         self._max_new = max_tokens
         self._ratio = INIT_RATIO
 
-    def step_begin(self) -> StepPlan | None:
-        plan = super().step_begin()
+    def step_begin(self, now_s: float = 0.0) -> StepPlan | None:
+        plan = super().step_begin(now_s)
         if plan is None:
             self._ratio = INIT_RATIO
         elif plan.preempted:

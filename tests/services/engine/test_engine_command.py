@@ -16,8 +16,11 @@ def test_flags_override_the_profile() -> None:
     assert (profile.limits.max_num_seqs, profile.limits.num_gpu_blocks) == (8, 1100)
     assert profile.limits.scheduling_policy == "priority"
     assert profile.limits.enable_prefix_caching is False
-    on = parser().parse_args(["--enable-prefix-caching"])
-    assert chosen_profile(on).limits.enable_prefix_caching is True
+    on = parser().parse_args(["--enable-prefix-caching", "--dynamic-chunking", "--scheduling-policy", "urgency"])
+    limits = chosen_profile(on).limits
+    assert limits.enable_prefix_caching is True
+    assert limits.dynamic_chunking is True
+    assert limits.scheduling_policy == "urgency"
 
 
 def test_a_calibrated_profile_comes_from_a_file(tmp_path: Path) -> None:

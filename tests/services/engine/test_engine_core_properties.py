@@ -7,6 +7,7 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from services.engine.chunking import Pace
 from services.engine.core import EngineCore
 from services.engine.profile import CostModel, EngineLimits, EngineProfile
 from services.engine.sequence import AddResult, EngineRequest
@@ -14,7 +15,7 @@ from services.engine.sequence import AddResult, EngineRequest
 COST = CostModel(c0_s=0.0113, c_p_s=0.00017, c_d_s=0.00021, c_k_s=0.0000013, c_pp_s=0.00000007)
 
 limits = st.builds(
-    lambda seqs, extra, size, blocks, caching, policy, watermark: EngineLimits(
+    lambda seqs, extra, size, blocks, caching, policy, watermark, dynamic: EngineLimits(
         max_num_seqs=seqs,
         max_num_batched_tokens=seqs + extra,
         block_size=size,
@@ -23,6 +24,7 @@ limits = st.builds(
         enable_prefix_caching=caching,
         scheduling_policy=policy,
         watermark=watermark,
+        dynamic_chunking=dynamic,
     ),
     st.integers(1, 6),
     st.integers(0, 12),
@@ -31,6 +33,10 @@ limits = st.builds(
     st.booleans(),
     st.sampled_from(["fcfs", "priority"]),
     st.sampled_from([0.0, 0.2]),
+    st.booleans(),
+)
+paces = st.none() | st.builds(
+    Pace, st.sampled_from([0.012, 0.02, 0.05, 1.0]), st.none() | st.sampled_from([0.05, 0.3, 2.0])
 )
 
 
@@ -138,11 +144,12 @@ def test_every_step_is_the_step_of_the_plain_loop(limits: EngineLimits, script: 
         assert core.kv.free == expected["free"]
 
 
-arrival = st.tuples(st.floats(0.0, 0.3), st.integers(1, 20), st.integers(1, 40), st.integers(0, 3))
+arrival = st.tuples(st.floats(0.0, 0.3), st.integers(1, 20), st.integers(1, 40), st.integers(0, 3), paces)
+Arrival = tuple[float, int, int, int, Pace | None]
 
 
-def drive(core: EngineCore, script: list[tuple[float, int, int, int]], *, skip: bool) -> list[object]:
-    """Runs a script of (gap, prompt, output, priority) to its end and logs everything that can be seen, with times."""
+def drive(core: EngineCore, script: list[Arrival], *, skip: bool) -> list[object]:
+    """Runs a script of (gap, prompt, output, priority, pace) to its end; logs all that can be seen, with times."""
     log: list[object] = []
     now_s = arrival_s = 0.0
     size = core.profile.limits.block_size
@@ -150,15 +157,15 @@ def drive(core: EngineCore, script: list[tuple[float, int, int, int]], *, skip: 
     next_s = pending[0][1]
     while True:
         while pending and next_s <= now_s:
-            name, _, prompt, output, priority = pending.popleft()
+            name, _, prompt, output, priority, pace = pending.popleft()
             hashes = tuple(range(min(prompt // size, 3)))
-            log.append((name, core.add(EngineRequest(name, prompt, output, priority, hashes))))
+            log.append((name, core.add(EngineRequest(name, prompt, output, priority, hashes, pace))))
             arrival_s = next_s
             next_s = arrival_s + pending[0][1] if pending else float("inf")
         if skip:
             forward = core.fast_forward(now_s, next_s)
             now_s = forward.end_s
-        plan = core.step_begin()
+        plan = core.step_begin(now_s)
         if plan is None:
             if not pending:
                 return [*log, core.stats(), now_s]
@@ -172,9 +179,7 @@ def drive(core: EngineCore, script: list[tuple[float, int, int, int]], *, skip: 
 
 @settings(max_examples=200, deadline=None)
 @given(limits, st.lists(arrival, min_size=1, max_size=12))
-def test_fast_forward_equals_stepping_to_the_last_bit(
-    limits: EngineLimits, script: list[tuple[float, int, int, int]]
-) -> None:
+def test_fast_forward_equals_stepping_to_the_last_bit(limits: EngineLimits, script: list[Arrival]) -> None:
     profile = EngineProfile("p", COST, limits)
     assert drive(EngineCore(profile), script, skip=True) == drive(EngineCore(profile), script, skip=False)
 
