@@ -5,8 +5,12 @@ from functools import cache
 from prometheus_client import Counter, Gauge, Histogram
 
 from services.contracts.outcome import Outcome
+from services.contracts.telemetry import GatewayTelemetry, RequestSettled
+from services.contracts.verdict import verdict
 
+MAX_TENANTS = 200  # with series of their own; the rest count as `other`
 _TTFT_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 4, 6, 8, 12, 20, 40, 80)
+_TPOT_BUCKETS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.07, 0.1, 0.15, 0.25, 0.5, 1.0)
 _TOTAL_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 40, 80, 160, 320, 640)
 
 REQUESTS = Counter("hmas_gateway_requests", "Requests that ended, by outcome; pool is empty for unknown models",
@@ -18,6 +22,11 @@ RECALLS = Counter("hmas_gateway_recalls", "Queued requests asked back from an ov
 OUTPUT_TOKENS = Counter("hmas_gateway_output_tokens", "Output tokens of requests that ended", ["pool"])
 TTFT = Histogram("hmas_gateway_ttft_seconds", "Arrival to first token, streamed requests", ["pool"],
                  buckets=_TTFT_BUCKETS)  # fmt: skip
+TPOT = Histogram("hmas_gateway_tpot_seconds", "Time per output token, requests that finished", ["pool"],
+                 buckets=_TPOT_BUCKETS)  # fmt: skip
+SETTLED = Counter("hmas_gateway_settled", "Requests that ended, by how their SLOs were kept: ok, ttft_missed, "
+                  "tpot_missed, ttlt_missed, failed, or unjudged (the client's own doing)",
+                  ["pool", "tenant", "task", "verdict"])  # fmt: skip
 TOTAL = Histogram("hmas_gateway_request_seconds", "Arrival to end, finished requests", ["pool"],
                   buckets=_TOTAL_BUCKETS)  # fmt: skip
 LIVE = Gauge("hmas_gateway_live_requests", "Requests accepted and not ended")
@@ -44,3 +53,32 @@ class PoolInstruments:
 def pool_instruments(pool: str) -> PoolInstruments:
     """Pools are bounded by the model directory."""
     return PoolInstruments(pool)
+
+
+_tenants: set[str] = set()
+
+
+def count_settled(pool: str, telemetry: GatewayTelemetry) -> None:
+    for settled in telemetry.settled:
+        tenant = settled.tenant
+        if tenant not in _tenants:
+            if len(_tenants) < MAX_TENANTS:
+                _tenants.add(tenant)
+            else:
+                tenant = "other"
+        SETTLED.labels(pool, tenant, settled.task.value, _verdict(settled)).inc()
+        if settled.tpot_s is not None and settled.output_tokens > 1:
+            TPOT.labels(pool).observe(settled.tpot_s)
+
+
+def _verdict(settled: RequestSettled) -> str:
+    found = verdict(settled)
+    if not found.judged:
+        return "unjudged"
+    if found.ok:
+        return "ok"
+    if settled.outcome is not Outcome.FINISHED:
+        return "failed"
+    if settled.slo.whole or (found.ttft_ok and found.tpot_ok):
+        return "ttlt_missed"
+    return "tpot_missed" if found.ttft_ok else "ttft_missed"

@@ -41,7 +41,7 @@ from services.gateway.cognition import Question, WorkerFacts
 from services.gateway.directory import ModelDirectory
 from services.gateway.errors import ApiError, InvalidRequest, engine_error
 from services.gateway.exchange import Attempt, Exchange
-from services.gateway.instruments import INVALID, LIVE, RECALLS, SLOW_CLIENTS, WORKERS, pool_instruments
+from services.gateway.instruments import INVALID, LIVE, RECALLS, SLOW_CLIENTS, WORKERS, count_settled, pool_instruments
 from services.gateway.journal import Journal, timeline_json
 from services.gateway.openai_api import Call
 from services.wire.codec import WireError, to_message
@@ -259,6 +259,7 @@ class Relay:
                 self._settle(effect)
             case PublishGatewayTelemetry(telemetry):
                 self._publish(telemetry)
+                count_settled(self._known(telemetry.pool), telemetry)
             case _:
                 assert_never(effect)
 
@@ -323,8 +324,7 @@ class Relay:
                         message=message, tenant=exchange.request.tenant, output_tokens=tokens)  # fmt: skip
 
     def _count(self, exchange: Exchange, outcome: Outcome, now_s: float) -> None:
-        known = self._directory.resolve(exchange.pool) is not None
-        instruments = pool_instruments(exchange.pool if known else "")
+        instruments = pool_instruments(self._known(exchange.pool))
         instruments.outcomes[outcome].inc()
         if exchange.output_tokens:
             instruments.output_tokens.inc(exchange.output_tokens)
@@ -332,6 +332,10 @@ class Relay:
             instruments.ttft.observe(exchange.first_s - exchange.request.arrival_s)
         if outcome is Outcome.FINISHED:
             instruments.total.observe(now_s - exchange.request.arrival_s)
+
+    def _known(self, pool: str) -> str:
+        """A pool as a metric's label: clients may make up models."""
+        return pool if self._directory.resolve(pool) is not None else ""
 
     def _first(self, exchange: Exchange) -> None:
         """Nothing of it can be sent again from here on."""

@@ -15,11 +15,11 @@ from services.contracts.governance import (
     WorkerSeen,
 )
 from services.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
+from services.contracts.verdict import verdict
 from services.contracts.views import VLong, VShort
 from services.qos.config import QosConfig
 from services.qos.long import LongWindow
 from services.qos.short import ShortWindow
-from services.qos.verdict import verdict
 from services.qos.workers import WorkerTrack
 
 

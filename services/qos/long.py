@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from services.contracts.outcome import Outcome
 from services.contracts.telemetry import GatewayTelemetry, RequestSettled
+from services.contracts.verdict import Verdict
 from services.contracts.views import VLong, VShort
 from services.qos.arrivals import ArrivalProcess
 from services.qos.config import QosConfig
@@ -19,7 +20,6 @@ from services.qos.statistics import (
     merged_sketch,
     relative_slope,
 )
-from services.qos.verdict import Verdict
 
 _VIOLATION_FLOOR = 0.01  # a rate below it has no meaningful relative slope
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 
 from services.contracts.metrics import mismatch
 from services.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
+from services.contracts.verdict import Verdict
 from services.contracts.views import EngineView, VShort
 from services.qos.config import QosConfig
 from services.qos.ring import Ring
 from services.qos.statistics import LatencySketch, merged_sketch
-from services.qos.verdict import Verdict
 from services.qos.workers import WorkerTrack
 
 

@@ -47,6 +47,13 @@ class WorkerMetrics:
         self._tpot = Histogram(
             "hmas_worker_tpot_seconds", "Time per output token", buckets=_TPOT_SECONDS, registry=registry
         )
+        self._fence = Counter(
+            "hmas_worker_fence_total",
+            "Requests that ended by themselves, by whether their length stayed within the bound of their admission",
+            ["covered"],
+            registry=registry,
+        )
+        self._covered = {covered: self._fence.labels(str(covered).lower()) for covered in (True, False)}
         self._by_outcome = {outcome: self._ended.labels(outcome.value) for outcome in Outcome}
         self._shown = ""
 
@@ -66,6 +73,8 @@ class WorkerMetrics:
             self._tokens.inc(finished.output_tokens)
             if finished.output_tokens > 1 and finished.tpot_s:
                 self._tpot.observe(finished.tpot_s)
+            if not finished.censored:
+                self._covered[finished.output_tokens <= finished.upper_output_tokens].inc()
 
     def ended(self, outcome: Outcome) -> None:
         self._by_outcome[outcome].inc()
