@@ -238,9 +238,9 @@ class EngineCore:
 
     def _admit(self, plan: StepPlan) -> None:
         """Starts waiting sequences while cap, budget and memory allow."""
-        while len(self.running) < self._running_cap and (budget := self._budget(plan)) > 0:
+        while len(self.running) < self._running_cap and self._budget(plan) > 0:
             seq = self.waiting.peek()
-            match = self._fitting(seq, budget) if seq is not None else None
+            match = self._fitting(seq) if seq is not None else None
             if seq is None or match is None:
                 break
             context = match.blocks * self.kv.block_size
@@ -258,15 +258,13 @@ class EngineCore:
                 self._prefix_hits += seq.context
             self._compute(seq, chunk, plan)
 
-    def _fitting(self, seq: Sequence, budget: int) -> PrefixMatch | None:
-        """The cached prefix of a waiting sequence whose next chunk fits beside what runs, else None.
-
-        An empty engine takes anything: alone, every accepted request fits.
+    def _fitting(self, seq: Sequence) -> PrefixMatch | None:
+        """The cached prefix of a waiting sequence that fits as a whole beside what runs, else None (vLLM's
+        `scheduler_reserve_full_isl`: a first chunk is not enough). An empty engine takes anything: alone, every
+        accepted request fits.
         """
         match = self.kv.match(seq)
-        context = match.blocks * self.kv.block_size
-        chunk = min(seq.target - context, budget)
-        needed = self.kv.blocks_of(context + chunk) - match.blocks + match.free
+        needed = self.kv.blocks_of(seq.target) - match.blocks + match.free
         if not self.running:
             return match
         if needed > self.kv.free - self._watermark_blocks:
@@ -281,7 +279,7 @@ class EngineCore:
         if len(self.running) >= self._running_cap or budget == 0:
             return False
         head = self.waiting.peek()
-        return head is not None and (self._gate is not None or self._fitting(head, budget) is not None)
+        return head is not None and (self._gate is not None or self._fitting(head) is not None)
 
     def _allow(self, now_s: float) -> Allowance:
         """What the decodes of the step leave to prefill."""

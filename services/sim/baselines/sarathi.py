@@ -41,7 +41,7 @@ class SarathiCore(EngineCore):
                 self._limit = None
             self._go_on(seq, plan)
 
-    def _fitting(self, seq: Sequence, budget: int) -> PrefixMatch | None:
+    def _fitting(self, seq: Sequence) -> PrefixMatch | None:
         if self._limit is not None and self._key(seq) >= self._limit:
             return None
-        return super()._fitting(seq, budget)
+        return super()._fitting(seq)

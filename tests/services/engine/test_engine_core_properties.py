@@ -90,7 +90,8 @@ class PlainEngine:
         while self.waiting and not preempted and budget > 0 and len(self.running) < self.limits.max_num_seqs:
             seq = self.waiting[0]
             tokens = min(seq.prompt + seq.generated, budget)
-            if not self.allocate(seq, tokens):
+            whole = -(-(seq.prompt + seq.generated) // self.limits.block_size)
+            if whole > self.free or not self.allocate(seq, tokens):
                 break
             self.running.append(self.waiting.popleft())
             scheduled.append((seq, tokens))
