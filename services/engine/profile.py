@@ -114,13 +114,22 @@ class FitError:
 
 @dataclass(frozen=True, slots=True)
 class EngineProfile:
-    """One engine: cost model, limits, where the figures come from, and their fit error (None if chosen, not fitted)."""
+    """One engine: cost model, limits, where the figures come from, and their fit error (None if chosen, not fitted).
+
+    `request_overhead_s`: what a request costs outside the steps (HTTP, tokenizer, the way to the scheduler and back).
+    It delays the request and costs the engine nothing.
+    """
 
     name: str
     cost: CostModel
     limits: EngineLimits = field(default_factory=EngineLimits)
     source: str = ""
     fit: FitError | None = None
+    request_overhead_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.request_overhead_s < 60.0:
+            raise ValueError("request_overhead_s must be in [0, 60)")
 
     def with_limits(self, **overrides: Any) -> "EngineProfile":
         """The same engine started with other flags. ValueError if they cannot go together."""
@@ -144,6 +153,7 @@ def _profile(name: str, body: Any) -> EngineProfile:
             limits=EngineLimits(**body.get("limits", {})),
             source=str(body.get("source", "")),
             fit=FitError(**fit) if fit else None,
+            request_overhead_s=float(body.get("request_overhead_s", 0.0)),
         )
     except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise ValueError(f"profile {name!r}: {error}") from error

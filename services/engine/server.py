@@ -4,7 +4,7 @@ Bare ASGI, so that the step loop loses no time to it. A request's handler submit
 for nothing but the client's end; the loop writes.
 """
 
-from asyncio import CancelledError, get_running_loop
+from asyncio import CancelledError, get_running_loop, sleep
 from collections.abc import Awaitable, Callable, MutableMapping
 from importlib.metadata import version
 from itertools import count
@@ -40,6 +40,7 @@ class EngineServer:
         self.core = EngineCore(profile)
         self.telemetry = EngineTelemetry(self.core, model)
         self._model = model
+        self._overhead_s = profile.request_overhead_s
         self._reader = ApiReader(model, profile.limits, length or OutputLength())
         self._registry = CollectorRegistry()
         self._registry.register(self.telemetry)
@@ -105,6 +106,8 @@ class EngineServer:
         stream = RequestStream(
             request_id, generation, self._answer(scope, request_id, generation), send, self.telemetry, arrival_s
         )
+        if self._overhead_s:
+            await sleep(self._overhead_s)
         result = self.stepper.submit(self._engine_request(request_id, generation, arrival_s), stream)
         if result is not AddResult.ACCEPTED:
             self.telemetry.refused()

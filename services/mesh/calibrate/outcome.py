@@ -61,7 +61,7 @@ def calibrated(name: str, source: str, measurements: Sequence[Measurement], limi
     shortest = min((m.prompt_tokens for m in decodes), default=0.0)
     speeds = [(m.batch, 1 / m.seconds) for m in decodes if m.seconds and m.prompt_tokens <= 1.5 * shortest]
     decay = fit_decay(speeds, limits.max_num_seqs)
-    profile = EngineProfile(name, fit.cost, limits, source, fit.error)
+    profile = EngineProfile(name, fit.cost, limits, source, fit.error, extra_s)
     return Calibration(profile, fit, decay, extra_s, tuple(measurements))
 
 

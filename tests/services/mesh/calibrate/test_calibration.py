@@ -81,6 +81,7 @@ def exact() -> list[Measurement]:
 def test_known_costs_are_found_again() -> None:
     made = calibrated("known", "test", exact(), LIMITS)
     assert made.overhead_s == pytest.approx(OVERHEAD_S, abs=5e-4)
+    assert parse_profiles(made.yaml())["known"].request_overhead_s == pytest.approx(made.overhead_s, rel=1e-3)
     assert made.fit.cost.c0_s == pytest.approx(COST.c0_s, rel=0.03)
     assert made.fit.cost.c_p_s == pytest.approx(COST.c_p_s, rel=0.05)
     assert made.fit.cost.c_d_s == pytest.approx(COST.c_d_s, rel=0.05)
