@@ -62,6 +62,6 @@ async def _one(plan: LoadPlan, folder: Path, runs: Runs, stop: asyncio.Event, co
         output.finish(result)
     target = plan.target
     key = target.api_key or next(iter(target.tenant_keys.values()), None)
-    timeline = await asyncio.to_thread(fetch_timeline, target.base_urls[0], key)
+    timeline = await asyncio.to_thread(fetch_timeline, target.base_urls[0], result.model, key)
     report.write(folder / REPORT, [result], plan.name, timeline)
     return result

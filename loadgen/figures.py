@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from loadgen.result import RunResult
+from loadgen.timeline import Timeline, during
 from services.contracts.metrics import Score
 from services.contracts.outcome import Outcome
 
@@ -77,22 +78,23 @@ def bars(title: str, scores: Mapping[str, Mapping[str, Score]]) -> str:
     return draw(title, "", "goodput rate", plot)
 
 
-def control(timeline: Mapping[str, Sequence[Mapping[str, object]]], started_unix_s: float) -> str:
-    """What the mesh decided during the run: topologies as coloured spans, N_run and B_token as lines."""
+def control(timeline: Timeline, started_unix_s: float, seconds: float) -> str:
+    """What the mesh decided during the run: topologies as coloured spans, N_run and B_token of a worker as lines."""
+    found = during(timeline, started_unix_s, seconds)
 
     def plot(axes: Axes) -> None:
-        spans = [(_number(e, "unix_s") - started_unix_s, str(e["topology"])) for e in timeline.get("topology", ())]
-        end = max((_number(e, "unix_s") for e in timeline.get("control", ())), default=started_unix_s) - started_unix_s
-        ends = [*spans[1:], (max(end, spans[-1][0] + 1), "")] if spans else []
+        spans = [(_number(e, "at_s"), str(e["topology"])) for e in found.get("topology", ())]
         colours = {name: f"C{i}" for i, name in enumerate(dict.fromkeys(name for _, name in spans))}
-        for (begin, name), (until, _) in pairwise([*spans, *ends[-1:]]):
+        for (begin, name), (until, _) in pairwise([*spans, (seconds, "")]):
             axes.axvspan(begin, until, alpha=0.15, color=colours[name])
             axes.annotate(name, (begin, 1), xycoords=("data", "axes fraction"), fontsize=7, rotation=90, va="top")
-        for knob in ("n_run", "b_token"):
-            points = [e for e in timeline.get("control", ()) if e.get(knob) is not None]
-            if points:
-                times = [_number(e, "unix_s") - started_unix_s for e in points]
-                axes.step(times, [_number(e, knob) for e in points], where="post", label=knob)
+        entries = found.get("control", ())
+        for worker in dict.fromkeys(str(e.get("worker", "")) for e in entries):
+            points = [e for e in entries if str(e.get("worker", "")) == worker]
+            times = [*(_number(e, "at_s") for e in points), seconds]
+            for knob in ("n_run", "b_token"):
+                values = [_number(e, knob) for e in points]
+                axes.step(times, [*values, values[-1]], where="post", label=f"{worker} {knob}".strip())
 
     return draw("Topology and control tuple", "seconds since the start", "", plot)
 

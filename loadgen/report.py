@@ -9,6 +9,7 @@ import yaml
 from loadgen import figures
 from loadgen.compare import METRICS, score_cells
 from loadgen.result import RunResult
+from loadgen.timeline import Timeline
 from services.contracts.metrics import Score
 
 _HEAD = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>
@@ -23,8 +24,6 @@ figure {{ display: inline-block; margin: .3rem }} svg {{ max-width: 37rem; heigh
 <h1>{title}</h1>
 """
 
-Timeline = Mapping[str, Sequence[Mapping[str, object]]]
-
 
 def render(results: Sequence[RunResult], title: str, timeline: Timeline | None = None) -> str:
     """The page. `timeline`: the mesh's decisions during the (single) run, if the target could tell."""
@@ -33,7 +32,7 @@ def render(results: Sequence[RunResult], title: str, timeline: Timeline | None =
     parts.append(_table(("run", *METRICS), ([r.name, *score_cells(r.score())] for r in results)))
     parts += [f"<figure>{svg}</figure>" for svg in _figures(results)]
     if timeline and any(timeline.values()):
-        parts.append(f"<figure>{figures.control(timeline, results[0].started_unix_s)}</figure>")
+        parts.append(f"<figure>{figures.control(timeline, results[0].started_unix_s, results[0].offered_s)}</figure>")
     for result in results:
         parts += _details(result)
     return "\n".join(parts)

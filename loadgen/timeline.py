@@ -1,10 +1,12 @@
-"""Asks a target that is our mesh what it decided during the run (`GET /hmas/timeline`); other targets do not know it.
+"""Asks a target that is our mesh what it decided lately; other targets do not know `GET /hmas/timeline?model=NAME`.
 
-The answer is `{"topology": [{"unix_s", "topology"}, ...], "control": [{"unix_s", "worker", "n_run", "b_token"}, ...]}`.
+The answer: `{"topology": [{"unix_s", "pool", "topology"}], "control": [{"unix_s", "worker", "n_run", "b_token"}]}`.
 """
 
+from collections.abc import Mapping, Sequence
 from http.client import HTTPException
 from typing import Any
+from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 import orjson
@@ -12,12 +14,16 @@ import orjson
 MAX_BYTES = 32 * 2**20
 TIMEOUT_S = 5.0
 
+Entry = Mapping[str, object]
+Timeline = Mapping[str, Sequence[Entry]]
 
-def fetch_timeline(base_url: str, api_key: str | None = None) -> dict[str, list[dict[str, Any]]] | None:
+
+def fetch_timeline(base_url: str, model: str, api_key: str | None = None) -> dict[str, list[dict[str, Any]]] | None:
     """The mesh's timeline, or None where there is none: it is an ornament of the report, never an error. Blocks."""
+    url = f"{base_url.rstrip('/')}/hmas/timeline?model={quote(model, safe='')}"
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     try:
-        with urlopen(Request(f"{base_url.rstrip('/')}/hmas/timeline", headers=headers), timeout=TIMEOUT_S) as response:
+        with urlopen(Request(url, headers=headers), timeout=TIMEOUT_S) as response:
             value = orjson.loads(response.read(MAX_BYTES))
     except (OSError, HTTPException, orjson.JSONDecodeError):
         return None
@@ -25,3 +31,21 @@ def fetch_timeline(base_url: str, api_key: str | None = None) -> dict[str, list[
         return None
     parts = {name: value.get(name) for name in ("topology", "control")}
     return {name: [e for e in part if isinstance(e, dict)] for name, part in parts.items() if isinstance(part, list)}
+
+
+def during(timeline: Timeline, started_unix_s: float, seconds: float) -> dict[str, list[dict[str, object]]]:
+    """The part of a timeline that falls into a run, with `at_s` since its start: what was in force then begins at 0."""
+    found: dict[str, list[dict[str, object]]] = {}
+    for part, entries in timeline.items():
+        timed = [dict(e) | {"at_s": max(0.0, at_s)} for e in entries if (at_s := _at(e) - started_unix_s) < seconds]
+        last_of: dict[tuple[object, object], int] = {}  # of what began before the run, only the last counts
+        for i, entry in enumerate(timed):
+            if entry["at_s"] == 0.0:
+                last_of[entry.get("pool"), entry.get("worker")] = i
+        found[part] = [e for i, e in enumerate(timed) if e["at_s"] != 0.0 or i in last_of.values()]
+    return found
+
+
+def _at(entry: Entry) -> float:
+    value = entry.get("unix_s")
+    return float(value) if isinstance(value, int | float) else 0.0

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 
 from services.contracts.outcome import Outcome
 from services.contracts.registry import WIRE_VERSION
+from services.gateway.decisions import DecisionLog
 from services.gateway.directory import ModelCard, ModelDirectory
 from services.gateway.errors import ApiError, InvalidRequest
 from services.gateway.openapi_page import HOT_ROUTES, SCHEMAS
@@ -24,7 +25,9 @@ TITLE = "H-MAS"
 DESCRIPTION = "An OpenAI-compatible API in front of vLLM and SGLang that schedules for TTFT and TPOT promises."
 
 
-def build_api(directory: ModelDirectory, tenants: TenantStore, ready: Callable[[], bool]) -> FastAPI:
+def build_api(
+    directory: ModelDirectory, tenants: TenantStore, ready: Callable[[], bool], decisions: DecisionLog
+) -> FastAPI:
     """`ready`: whether the gateway can reach the mesh."""
     app = FastAPI(title=TITLE, description=DESCRIPTION, version=package_version(), redoc_url=None)
     started = int(time.time())
@@ -41,6 +44,12 @@ def build_api(directory: ModelDirectory, tenants: TenantStore, ready: Callable[[
             if card.id == model:
                 return JSONResponse(_card(card, started))
         raise InvalidRequest(f"the model `{model}` does not exist", "model", Outcome.UNKNOWN_MODEL)
+
+    @app.get("/hmas/timeline", summary="Lately changed topologies and control tuples of one model, or of all")
+    async def timeline(request: Request, model: str | None = None) -> JSONResponse:
+        tenant = tenants.authenticate(read_headers(request.scope["headers"]))
+        pools = frozenset(c.root for c in _visible(directory, tenant) if model is None or c.id == model)
+        return JSONResponse(decisions.told(pools))
 
     @app.get("/health", summary="The process is alive")
     async def health() -> Response:

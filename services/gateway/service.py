@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+import time
 
 import structlog
 import uvicorn
 from google.protobuf.message import DecodeError
 
+from services.contracts.control import ControlTuple, TopologyDecision
 from services.contracts.registry import WorkerHeartbeat
 from services.contracts.serving import (
     GatewayDrainExpired,
@@ -21,6 +23,7 @@ from services.gateway.agent import GatewayAgent
 from services.gateway.api import build_api
 from services.gateway.cognition import Cognition, WorkerFacts
 from services.gateway.connections import guarded
+from services.gateway.decisions import DecisionLog
 from services.gateway.directory import ModelDirectory
 from services.gateway.relay import Relay
 from services.gateway.server import GatewayServer
@@ -46,6 +49,7 @@ class GatewayService:
         self._settings = settings
         self._tenants = TenantStore(settings.tenants_file)
         self._directory = ModelDirectory()
+        self._decisions = DecisionLog(time.time)
         facts = WorkerFacts()
         self._bus = Bus(settings, gateway)
         telemetry = subjects.gateway_telemetry(gateway)
@@ -64,11 +68,14 @@ class GatewayService:
     def _subscribe(self) -> None:
         self._bus.subscribe(subjects.ALL_WORKERS, WorkerHeartbeat, self._relay.on_heartbeat)
         self._bus.subscribe(subjects.ALL_SHORT, VShort, self._relay.on_view)
+        self._bus.subscribe(subjects.ALL_WORKERS, WorkerHeartbeat, self._decisions.on_heartbeat)
+        self._bus.subscribe(subjects.ALL_TOPOLOGIES, TopologyDecision, self._decisions.on_topology)
+        self._bus.subscribe(subjects.ALL_TUPLES, ControlTuple, self._decisions.on_tuple)
         self._bus.answer(subjects.QUERY_WHY, self._answer_why)
 
     def _http_config(self) -> uvicorn.Config:
         settings = self._settings
-        rest = build_api(self._directory, self._tenants, self._ready)
+        rest = build_api(self._directory, self._tenants, self._ready, self._decisions)
         server = GatewayServer(settings.server_config(), self._relay, self._tenants, self._directory, rest)
         return uvicorn.Config(
             server,

@@ -19,6 +19,7 @@ from services.gateway.bodies import BodyBounds
 from services.gateway.cognition import Question, WorkerFacts
 from services.gateway.config import GatewayConfig
 from services.gateway.connections import ConnectionBounds, guarded
+from services.gateway.decisions import DecisionLog
 from services.gateway.directory import ModelDirectory
 from services.gateway.relay import Relay, RelayConfig
 from services.gateway.server import GatewayServer, ServerConfig
@@ -156,6 +157,7 @@ async def gateway(
     relay: RelayConfig | None = None,
     connections: ConnectionBounds | None = None,
     tenants_file: Path | None = None,
+    decisions: DecisionLog | None = None,
 ) -> AsyncIterator[Gateway]:
     directory, facts, published = ModelDirectory(), WorkerFacts(), []
     the_relay = Relay(relay or RelayConfig("g"), directory, facts, published.append)
@@ -165,7 +167,7 @@ async def gateway(
     fake, questions = FakeWorkers(the_relay, behave), Questions()
     the_relay.connect(host.post, fake, questions)
     tenants = TenantStore(tenants_file)
-    rest = build_api(directory, tenants, lambda: the_relay.workers_connected > 0)
+    rest = build_api(directory, tenants, lambda: the_relay.workers_connected > 0, decisions or DecisionLog(lambda: 0.0))
     config = server or ServerConfig(body=BodyBounds(max_bytes=100_000))
     app = GatewayServer(config, the_relay, tenants, directory, rest)
     http = HttpServer(

@@ -1,0 +1,52 @@
+"""What the mesh decided lately, for `GET /hmas/timeline`: changes of topologies and of control tuples, as heard."""
+
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from services.contracts.control import ControlTuple, TopologyDecision
+from services.contracts.registry import WorkerHeartbeat
+
+KEPT = 4096  # changes of each kind
+MAX_SENDERS = 1024  # pools and workers whose last value is remembered
+Entry = dict[str, Any]
+
+
+class DecisionLog:
+    """Repetitions of a value are left out. `clock` gives Unix seconds; instants are those of hearing."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._topologies: deque[Entry] = deque(maxlen=KEPT)
+        self._tuples: deque[Entry] = deque(maxlen=KEPT)
+        self._last: dict[tuple[str, str], Hashable] = {}
+        self._pools: dict[str, str] = {}  # worker -> pool
+
+    def on_heartbeat(self, heartbeat: WorkerHeartbeat) -> None:
+        if heartbeat.worker in self._pools or len(self._pools) < MAX_SENDERS:
+            self._pools[heartbeat.worker] = heartbeat.pool
+
+    def on_topology(self, decision: TopologyDecision) -> None:
+        name = "bypass" if decision.bypass else decision.topology.value
+        if self._changed("topology", decision.pool, name):
+            self._topologies.append({"unix_s": self._clock(), "pool": decision.pool, "topology": name})
+
+    def on_tuple(self, control: ControlTuple) -> None:
+        """Set-points summed over the worker's engines."""
+        n_run, b_token = sum(e.n_run for e in control.engines), sum(e.b_token for e in control.engines)
+        if self._changed("tuple", control.worker, (n_run, b_token)):
+            self._tuples.append({"unix_s": self._clock(), "worker": control.worker, "n_run": n_run, "b_token": b_token})
+
+    def _changed(self, kind: str, sender: str, value: Hashable) -> bool:
+        before = self._last.pop((kind, sender), None)
+        if len(self._last) >= MAX_SENDERS:
+            del self._last[next(iter(self._last))]  # the one heard longest ago
+        self._last[(kind, sender)] = value
+        return before != value
+
+    def told(self, pools: frozenset[str]) -> dict[str, list[Entry]]:
+        """Oldest first."""
+        return {
+            "topology": [e for e in self._topologies if e["pool"] in pools],
+            "control": [e for e in self._tuples if self._pools.get(e["worker"]) in pools],
+        }
