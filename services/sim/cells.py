@@ -2,26 +2,25 @@
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
 
-import services
 from services.engine.profile import builtin_profile
 from services.sim.analysis import analyse
 from services.sim.bound import upper_bound
 from services.sim.capacity import find_capacity
 from services.sim.effect_log import EffectLog
 from services.sim.experiment import chunked
+from services.sim.provenance import ENGINES_ONLY, WITH_MESH, source_digest
 from services.sim.sources import WorkloadSpec, build
-from services.sim.systems import needs_prompts, run_system
+from services.sim.systems import MESHES, needs_prompts, run_system
 
 Kind = Literal["capacity", "bound", "run"]
 GUESS_RPS = 8.0
-SOURCES = ("contracts", "engine", "gateway", "meta", "perception", "qos", "sim", "statera", "worker")
-REPORTING = ("report", "cli.py", "execute.py", "experiment.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,35 +55,32 @@ class Cell:
         return sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:24]
 
 
-def source_digest() -> str:
-    """Of the code that a cell's figures depend on, reporting apart: results of other code are never mixed in."""
-    root = Path(services.__file__).parent
-    digest = sha256()
-    folders = [root / name for name in SOURCES] + [root.parent / "loadgen" / n for n in ("traces", "workloads")]
-    for path in sorted(p for folder in folders for p in folder.rglob("*") if p.suffix in (".py", ".yaml", ".json")):
-        relative = path.relative_to(root.parent)
-        if relative.parts[:2] == ("services", "sim") and relative.parts[2] in REPORTING:
-            continue
-        digest.update(str(relative).encode() + path.read_bytes())
-    return digest.hexdigest()[:16]
+def code_of(cell: Cell) -> str:
+    """Digest of the code that the cell's figures depend on."""
+    return source_digest(WITH_MESH if cell.system in MESHES else ENGINES_ONLY)
 
 
 class CellStore:
-    """One JSON file a cell under `folder/<digest of the code>`; written whole or not at all."""
+    """One JSON file a cell under `folder/<digest of its code>`, so that results of other code are never mixed in;
+    written whole or not at all."""
 
-    def __init__(self, folder: Path, digest: str) -> None:
-        self._folder = folder / digest
-        self._folder.mkdir(parents=True, exist_ok=True)
+    def __init__(self, folder: Path, digest: Callable[[Cell], str] = code_of) -> None:
+        self._folder = folder
+        self._digest = digest
+
+    def _path(self, cell: Cell) -> Path:
+        return self._folder / self._digest(cell) / f"{cell.key()}.json"
 
     def get(self, cell: Cell) -> dict[str, Any] | None:
-        path = self._folder / f"{cell.key()}.json"
+        path = self._path(cell)
         if not path.exists():
             return None
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return found
 
     def put(self, cell: Cell, result: dict[str, Any]) -> None:
-        path = self._folder / f"{cell.key()}.json"
+        path = self._path(cell)
+        path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}.part")
         part.write_text(json.dumps({"cell": asdict(cell), **result}), encoding="utf-8")
         part.replace(path)

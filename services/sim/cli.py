@@ -13,7 +13,7 @@ from rich.table import Table
 
 from services.sim.bound import upper_bound
 from services.sim.capacity import find_capacity
-from services.sim.cells import GUESS_RPS, Cell, CellStore, compute, source_digest
+from services.sim.cells import GUESS_RPS, Cell, CellStore, compute
 from services.sim.effect_log import EffectLog
 from services.sim.execute import execute
 from services.sim.experiment import Experiment, ExperimentError, load_experiment
@@ -163,7 +163,7 @@ def experiments(
     chosen = [(e.quick() if quick else e).within(data) for e in chosen]
     if not chosen:
         raise typer.BadParameter(f"no experiment files in {folder}")
-    store = CellStore(cells, source_digest())
+    store = CellStore(cells)
     if not pages_only:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=console) as progress:

@@ -6,8 +6,8 @@ from math import inf
 from services.contracts.control import TopologyName
 from services.engine.profile import EngineProfile
 from services.meta.config import MetaConfig, RulesConfig
-from services.sim.baselines.fleet import Fleet
-from services.sim.baselines.systems import BASELINES, FleetSetting
+from services.sim.baselines.run import run_baseline
+from services.sim.baselines.systems import BASELINES
 from services.sim.effect_log import EffectLog
 from services.sim.mesh import MeshSim
 from services.sim.result import RunResult
@@ -60,10 +60,7 @@ def run_system(
         return MeshSim(setup, profile, engines, workload, seed, log=log).run()
     if system not in BASELINES:
         raise ValueError(f"no system {system!r}; there are: {', '.join(system_names())}")
-    baseline = BASELINES[system]
-    max_tokens = max((r.request.max_tokens or r.output_tokens for r in workload.requests), default=1)
-    cores = [baseline.core(profile, FleetSetting(max_tokens, seed * 1000 + i)) for i in range(engines)]
-    result = Fleet(baseline, cores, workload).run()
+    result = run_baseline(system, workload, profile, engines, seed)
     if log is not None:
         for settlement in result.settlements:
             log.add(settlement.offered_s, system, settlement)

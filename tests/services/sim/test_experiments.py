@@ -71,7 +71,7 @@ def test_a_bad_file_says_what_to_correct(tmp_path: Path, text: str, message: str
 def test_cells_are_computed_once_and_pages_follow(tmp_path: Path) -> None:
     (tmp_path / "loads.yaml").write_text(TINY)
     experiment = load_experiment(tmp_path / "loads.yaml")
-    store = CellStore(tmp_path / "cells", "digest")
+    store = CellStore(tmp_path / "cells")
     first: list[tuple[int, int, str]] = []
     execute([experiment], store, 1, lambda *step: first.append(step))
     total = 1 + 3 * 2 * 5  # lambda*, then bound and four systems for three loads and two seeds
@@ -96,7 +96,7 @@ def test_cells_are_computed_once_and_pages_follow(tmp_path: Path) -> None:
 def test_what_was_not_run_says_so(tmp_path: Path) -> None:
     (tmp_path / "figure7.yaml").write_text(TINY)
     experiment = load_experiment(tmp_path / "figure7.yaml")
-    write_pages([experiment], CellStore(tmp_path / "cells", "none"), tmp_path / "out", quick=False, data=None)
+    write_pages([experiment], CellStore(tmp_path / "cells"), tmp_path / "out", quick=False, data=None)
     text = (tmp_path / "out" / "figure7.md").read_text()
     assert "not measured" in text
     assert "runs are not there yet" in text
@@ -104,9 +104,9 @@ def test_what_was_not_run_says_so(tmp_path: Path) -> None:
 
 def test_other_code_takes_no_old_figures(tmp_path: Path) -> None:
     cell = Cell("bound", "tiny-emulated", 1, WorkloadSpec("poisson", 5.0), 3.0, True, 1)
-    CellStore(tmp_path, "old").put(cell, {"requests": 1})
-    assert CellStore(tmp_path, "old").get(cell) is not None
-    assert CellStore(tmp_path, "new").get(cell) is None
+    CellStore(tmp_path, lambda _: "old").put(cell, {"requests": 1})
+    assert CellStore(tmp_path, lambda _: "old").get(cell) is not None
+    assert CellStore(tmp_path, lambda _: "new").get(cell) is None
 
 
 def test_a_bound_cell_knows_its_workload() -> None:

@@ -1,0 +1,15 @@
+"""One run of a baseline."""
+
+from services.engine.profile import EngineProfile
+from services.sim.baselines.fleet import Fleet
+from services.sim.baselines.systems import BASELINES, FleetSetting
+from services.sim.result import RunResult
+from services.sim.workload import Workload
+
+
+def run_baseline(name: str, workload: Workload, profile: EngineProfile, engines: int, seed: int) -> RunResult:
+    """KeyError for what is no baseline."""
+    baseline = BASELINES[name]
+    max_tokens = max((r.request.max_tokens or r.output_tokens for r in workload.requests), default=1)
+    cores = [baseline.core(profile, FleetSetting(max_tokens, seed * 1000 + i)) for i in range(engines)]
+    return Fleet(baseline, cores, workload).run()

@@ -1,0 +1,63 @@
+"""Which code a cell's figures depend on: all modules that its roots import, directly or not, and the data beside them.
+
+Baselines, limits and lambda* do not pass through the mesh, so that a change of its agents leaves their results valid.
+"""
+
+import ast
+from collections.abc import Iterable, Iterator
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+import services
+
+ROOT = Path(services.__file__).parents[1]
+ENGINES_ONLY = tuple(f"services.sim.{name}" for name in ("analysis", "baselines.run", "bound", "capacity", "sources"))
+WITH_MESH = (*ENGINES_ONLY, "services.sim.systems")
+DATA = (".json", ".yaml")
+
+
+@cache
+def source_digest(roots: tuple[str, ...], root: Path = ROOT) -> str:
+    """Of every file that the modules `roots` depend on. ValueError if one of them is not there."""
+    if unknown := [name for name in roots if _file(root, name) is None]:
+        raise ValueError(f"no modules {', '.join(unknown)} under {root}")
+    digest = sha256()
+    for path in sorted(_with_data(_reached(root, roots))):
+        digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _reached(root: Path, names: Iterable[str]) -> set[Path]:
+    found: set[Path] = set()
+    waiting = list(names)
+    while waiting:
+        path = _file(root, waiting.pop())
+        if path is not None and path not in found:
+            found.add(path)
+            waiting += _imported(path)
+    return found
+
+
+def _imported(path: Path) -> Iterator[str]:
+    """Every name that could be a module, with the packages on the way to it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        for name in names:
+            parts = name.split(".")
+            yield from (".".join(parts[:n]) for n in range(1, len(parts) + 1))
+
+
+def _file(root: Path, name: str) -> Path | None:
+    """None for what is not ours, and for names inside a module."""
+    place = root / Path(*name.split("."))
+    return next((p for p in (place.with_suffix(".py"), place / "__init__.py") if p.is_file()), None)
+
+
+def _with_data(modules: set[Path]) -> set[Path]:
+    beside = {path for folder in {m.parent for m in modules} for path in folder.iterdir() if path.suffix in DATA}
+    return modules | beside
