@@ -40,7 +40,9 @@ class ControlBucket:
             try:
                 self._kv = await js.key_value(CONTROL_BUCKET)
             except nats.js.errors.BucketNotFoundError:
-                config = KeyValueConfig(bucket=CONTROL_BUCKET, history=1, storage=StorageType.FILE)
+                config = KeyValueConfig(
+                    bucket=CONTROL_BUCKET, history=1, storage=StorageType.FILE, replicas=self._bus.replicas
+                )
                 self._kv = await js.create_key_value(config)
         return self._kv
 
@@ -98,8 +100,9 @@ class ControlBucket:
     async def ensure_audit_stream(self) -> None:
         """Creates the bounded stream that keeps the audit subject, if it is not there."""
         config = StreamConfig(
-            name=AUDIT_STREAM, subjects=[AUDIT], storage=StorageType.FILE, max_msgs=AUDIT_MAX_MESSAGES
-        )
+            name=AUDIT_STREAM, subjects=[AUDIT], storage=StorageType.FILE, max_msgs=AUDIT_MAX_MESSAGES,
+            num_replicas=self._bus.replicas,
+        )  # fmt: skip
         js = self._bus.client.jetstream(timeout=TIMEOUT_S)
         try:
             try:

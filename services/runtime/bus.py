@@ -39,6 +39,11 @@ class Bus:
     def connected(self) -> bool:
         return self.client.is_connected
 
+    @property
+    def replicas(self) -> int:
+        """How many servers shall keep what JetStream stores."""
+        return self._settings.nats_replicas
+
     async def wait_connected(self) -> None:
         await self._connected.wait()
 

@@ -17,6 +17,9 @@ class RuntimeSettings(BaseSettings):
     nats_user: str = Field("", description="NATS user, if the server wants one")
     nats_password_file: Path | None = Field(None, description="File that holds the NATS password")
     nats_creds_file: Path | None = Field(None, description="NATS credentials file (JWT and nkey)")
+    nats_replicas: int = Field(
+        1, ge=1, le=5, description="Servers of a NATS cluster that keep the control bucket and the audit stream"
+    )
     ops_host: str = Field("127.0.0.1", description="Address of /metrics, /health and /ready")
     ops_port: int = Field(0, ge=0, le=65535, description="Port of /metrics, /health and /ready; 0 picks a free one")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level that is logged")

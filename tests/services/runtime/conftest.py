@@ -19,7 +19,8 @@ def nats_binary() -> str:
 class NatsProcess:
     """Starts, kills and restarts one server on a fixed port with JetStream."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *flags: str) -> None:
+        self.flags = flags
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = int(probe.getsockname()[1])
@@ -29,7 +30,7 @@ class NatsProcess:
 
     def start(self) -> None:
         self.process = subprocess.Popen(
-            [nats_binary(), "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", str(self.directory)],
+            [nats_binary(), "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", str(self.directory), *self.flags],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -54,3 +55,26 @@ def nats_server(tmp_path: Path) -> Iterator[NatsProcess]:
     server.start()
     yield server
     server.kill()
+
+
+@pytest.fixture
+def nats_cluster(tmp_path: Path) -> Iterator[list[NatsProcess]]:
+    """Three servers that know one another's routes."""
+    ports = []
+    for _ in range(3):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            ports.append(probe.getsockname()[1])
+    routes = ",".join(f"nats://127.0.0.1:{port}" for port in ports)
+    servers = [
+        NatsProcess(
+            tmp_path / f"js-{port}", "--server_name", f"n{port}", "--cluster_name", "test",
+            "--cluster", f"nats://127.0.0.1:{port}", "--routes", routes,
+        )
+        for port in ports
+    ]  # fmt: skip
+    for server in servers:
+        server.start()
+    yield servers
+    for server in servers:
+        server.kill()

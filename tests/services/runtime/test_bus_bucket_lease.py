@@ -13,6 +13,7 @@ from services.runtime.bus import Bus
 from services.runtime.keeper import Keeper
 from services.runtime.lease import Lease
 from services.runtime.settings import RuntimeSettings
+from services.wire.subjects import CONTROL_BUCKET
 
 PIN = Pin("pool", TopologyName.EDF, Hints(), "operator")
 
@@ -71,6 +72,34 @@ async def test_bus_and_bucket_survive_a_killed_server(nats_server: Any) -> None:
         bus.publish("a.b", PIN)
         await eventually(lambda: bool(got))
         read = await bucket.read(Pin, "pin.x")
+    assert read is not None
+    assert read[0] == PIN
+
+
+async def test_a_cluster_keeps_the_bucket_when_a_server_dies(nats_cluster: Any) -> None:
+    urls = ",".join(server.url for server in nats_cluster)
+    bus = Bus(RuntimeSettings(nats_url=urls, nats_replicas=3), "test")
+    bucket = ControlBucket(bus, "test")
+
+    async def settled(call: Callable[[], Awaitable[Any]]) -> Any:
+        """A cluster that elects a leader refuses for a while."""
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    return await call()
+                except BucketUnavailable:
+                    await asyncio.sleep(0.2)
+
+    async with running(bus):
+        await settled(lambda: bucket.put("pin.x", PIN))
+        await settled(bucket.ensure_audit_stream)
+        info = await bus.client.jetstream().stream_info(f"KV_{CONTROL_BUCKET}")
+        assert info.config.num_replicas == 3
+        assert info.cluster is not None
+        leader = next(s for s in nats_cluster if info.cluster.leader in s.flags)
+        leader.kill()
+        read = await settled(lambda: bucket.read(Pin, "pin.x"))
+        await settled(lambda: bucket.put("pin.x", PIN))
     assert read is not None
     assert read[0] == PIN
 
