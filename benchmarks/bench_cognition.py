@@ -22,7 +22,7 @@ _FALLBACK = ("Summarize this text in one sentence. ", "Write a function that rev
 Row = dict[str, object]
 
 
-def prompts(data: Path = Path("data"), seed: int = 0) -> list[PromptView]:
+def prompts(data: Path, seed: int = 0) -> list[PromptView]:
     """Drawn from `data/prompts`; where that folder is not, made of a few sentences."""
     rng = random.Random(seed)
     try:
@@ -83,7 +83,7 @@ def _query(view: PromptView, output_tokens: float) -> CostQuery:
 
 
 def rows() -> list[Row]:
-    figures = measure(prompts())
+    figures = measure(prompts(Path(os.environ.get("HMAS_DATA") or "data")))
     goals = {"mean_ms": GOAL_MEAN_MS, "p80_ms": GOAL_P80_MS, "p98_ms": GOAL_P98_MS}
     table: list[Row] = [
         {"name": f"perception + prediction, {name}", "value": figures[name], "unit": "ms",

@@ -230,19 +230,22 @@ class Cognition:
             for each in batch
         ]
         reply = await self._perceive(pb.PerceiveBatch(requests=requests), timeout=self._config.timeout_s)
-        _check_count(reply.tags, batch)
-        return [_sound_tags(each.request, from_message(Tags, m)) for each, m in zip(batch, reply.tags, strict=True)]
+        tags = _answers(reply, "tags", batch)
+        return [_sound_tags(each.request, from_message(Tags, m)) for each, m in zip(batch, tags, strict=True)]
 
     async def _costs(self, batch: list[Question], tags: list[Tags]) -> list[Cost]:
         requests = [self._facts.query(each, tag) for each, tag in zip(batch, tags, strict=True)]
         reply = await self._predict(pb.PredictBatch(requests=requests), timeout=self._config.timeout_s)
-        _check_count(reply.costs, batch)
-        return [_sound_cost(from_message(Cost, message)) for message in reply.costs]
+        return [_sound_cost(from_message(Cost, message)) for message in _answers(reply, "costs", batch)]
 
 
-def _check_count(answers: Any, batch: list[Question]) -> None:
+def _answers(reply: Any, field: str, batch: list[Question]) -> Any:
+    if reply is None:  # gRPC's word for bytes that are no message
+        raise Malformed("the reply is no protobuf message")
+    answers = getattr(reply, field)
     if len(answers) != len(batch):
         raise Malformed(f"{len(answers)} answers to {len(batch)} requests")
+    return answers
 
 
 def _sound_tags(request: Request, tags: Tags) -> Tags:

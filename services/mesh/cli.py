@@ -163,14 +163,19 @@ def doctor(
 def main() -> None:
     """Entry point; sub-commands of other parts are mounted here."""
     from loadgen.cli import app as load_app
+    from loadgen.traces_cli import app as traces_app
     from services.gateway.keys_cli import app as keys_app
+    from services.mesh import cognition_cli
     from services.mesh.calibrate.cli import calibrate
     from services.mesh.compare.cli import compare, replay
     from services.sim.cli import app as sim_app
 
     app.add_typer(keys_app, name="keys", help="Make, list and revoke API keys.")
     app.add_typer(load_app, name="load", help="Load generator: replay traces against any OpenAI endpoint.")
+    app.add_typer(traces_app, name="traces", help="Fetch, list and describe traces.")
     app.add_typer(sim_app, name="sim", help="The mesh in virtual time: baselines, limits, the paper's experiments.")
+    app.add_typer(cognition_cli.train, name="train")
+    app.add_typer(cognition_cli.evaluate, name="eval")
     app.command()(replay)
     app.command()(compare)
     app.command()(calibrate)

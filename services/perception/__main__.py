@@ -31,6 +31,7 @@ async def serve(settings: PerceptionSettings, instance: str, stop: Stop) -> None
     )
     cognition_pb2_grpc.add_PerceptionServicer_to_server(server, rpc.server)  # type: ignore[no-untyped-call]
     bus.subscribe(subjects.ALL_GATEWAY_TELEMETRY, GatewayTelemetry, lambda t: server.post(GatewayReported(t)))
+    await server.warm_up()
     await rpc.start(settings.grpc_host, settings.grpc_port, [SERVICE])
     ops = ops_server(settings.ops_host, settings.ops_port, lambda: True)
     await ops.start()

@@ -11,7 +11,9 @@ from rich.table import Table
 
 train = typer.Typer(help="Train perception's models", no_args_is_help=True)
 evaluate = typer.Typer(help="Evaluate perception's models", no_args_is_help=True)
-Data = Annotated[Path, typer.Option(help="folder with prompts/*.jsonl.gz", exists=True, file_okay=False)]
+Data = Annotated[
+    Path, typer.Option(envvar="HMAS_DATA", help="folder with prompts/*.jsonl.gz", exists=True, file_okay=False)
+]
 ARTEFACTS = Path(__file__).with_name("artefacts")  # the libraries behind them load only when needed
 Folder = Annotated[Path, typer.Option(help="folder of the artefacts")]
 Seed = Annotated[int, typer.Option(help="fixes split, order and initial weights")]

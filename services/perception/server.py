@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter as Counts
-from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any, assert_never
 
@@ -24,6 +23,7 @@ from services.perception.agent import (
     RunBatch,
 )
 from services.perception.backend import Backend, PromptView
+from services.runtime.background import background_thread
 from services.runtime.host import AgentHost
 from services.wire.codec import WireError, from_message, to_message
 from services.wire.v1 import cognition_pb2 as pb
@@ -33,6 +33,7 @@ log = structlog.get_logger()
 SERVICE = pb.DESCRIPTOR.services_by_name["Perception"].full_name
 REPLY_MARGIN_S = 0.005  # of the caller's deadline, for the way back
 TIMER_RETRY_S = 0.001  # the loop's clock may run ahead of the agent's
+WARM_UP = PromptView("Summarize this text in one sentence.", 8, "", "", None)
 PROMPTS = Counter("hmas_perception_prompts_total", "Prompts answered, by who made the tags", ["source"])
 FALLBACKS = Counter("hmas_perception_fallbacks_total", "Prompts that the prior answered", ["reason"])
 BATCH_SECONDS = Histogram(
@@ -50,9 +51,16 @@ class PerceptionServer(cognition_pb2_grpc.PerceptionServicer):
         self._host: AgentHost[PerceptionEvent, PerceptionEffect] = AgentHost(agent, self._execute)
         self._calls: dict[int, asyncio.Future[tuple[Tags, ...]]] = {}
         self._numbers = count(1)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="backend")
+        self._thread = background_thread("backend")
         self._tasks: set[asyncio.Task[None]] = set()
         self._counted: Counts[str] = Counts()
+
+    async def warm_up(self) -> None:
+        """Runs the backend once: the first batch allocates, and some backends load only then."""
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._backend.estimate, [WARM_UP])
+        except Exception as error:  # a backend that fails now may do better later; until then the prior answers
+            log.warning("warm_up_failed", error=repr(error))
 
     def post(self, event: PerceptionEvent) -> None:
         self._host.post(event)

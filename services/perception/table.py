@@ -17,7 +17,20 @@ def _model() -> Backend:
     return ModelBackend()
 
 
+def _generative(settings: "PerceptionSettings") -> Backend:
+    from services.perception.generative import EndpointCompletion, GenerativeBackend, LocalCompletion
+
+    name = settings.generative_model
+    if not settings.generative_url:
+        return GenerativeBackend(LocalCompletion(name, settings.generative_adapter), f"generative-{name}")
+    complete = EndpointCompletion(
+        settings.generative_url, name, settings.generative_api_key(), settings.perception_budget_s
+    )
+    return GenerativeBackend(complete, f"generative-{name}")
+
+
 BACKENDS: dict[str, tuple[TagSource, Callable[["PerceptionSettings"], Backend]]] = {
     "model": (TagSource.MODEL, lambda settings: _model()),
+    "generative": (TagSource.GENERATIVE, _generative),
     "rules": (TagSource.RULES, lambda settings: RulesBackend()),
 }

@@ -37,6 +37,7 @@ async def serve(settings: PredictionSettings, instance: str, stop: Stop) -> None
             server.show_scale(telemetry.worker)
 
     bus.subscribe(subjects.ALL_WORKER_TELEMETRY, WorkerTelemetry, learn)
+    await server.warm_up()
     await rpc.start(settings.grpc_host, settings.grpc_port, [SERVICE])
     ops = ops_server(settings.ops_host, settings.ops_port, lambda: True)
     await ops.start()

@@ -18,7 +18,9 @@ console = Console(stderr=True)
 
 @train.command("prediction")
 def train_prediction(
-    data: Annotated[Path, typer.Option(help="folder with perf/", exists=True, file_okay=False)] = Path("data"),
+    data: Annotated[
+        Path, typer.Option(envvar="HMAS_DATA", help="folder with perf/", exists=True, file_okay=False)
+    ] = Path("data"),
     out: Folder = ARTEFACTS,
     seed: Annotated[int, typer.Option(help="fixes the split and the trees")] = 0,
     threads: Annotated[int, typer.Option(min=1, help="CPU threads")] = 1,

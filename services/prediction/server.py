@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter as Counts
-from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any, assert_never
 
@@ -24,6 +23,7 @@ from services.prediction.agent import (
     RunBatch,
 )
 from services.prediction.backend import CostModel, CostQuery
+from services.runtime.background import background_thread
 from services.runtime.host import AgentHost
 from services.wire.codec import to_message
 from services.wire.v1 import cognition_pb2 as pb
@@ -33,6 +33,10 @@ log = structlog.get_logger()
 SERVICE = pb.DESCRIPTOR.services_by_name["Prediction"].full_name
 REPLY_MARGIN_S = 0.005  # of the caller's deadline, for the way back
 TIMER_RETRY_S = 0.001  # the loop's clock may run ahead of the agent's
+WARM_UP = CostQuery(
+    prompt_tokens=100, output_tokens=100.0, model="", hardware="", running=1, waiting=0, kv_usage=0.0,
+    task=TaskType.UNKNOWN,
+)  # fmt: skip
 QUERIES = Counter("hmas_prediction_queries_total", "Costs predicted")
 FALLBACKS = Counter("hmas_prediction_fallbacks_total", "Costs of the linear profile instead of the model", ["reason"])
 SCALE = Gauge("hmas_prediction_scale", "Online correction of a worker's costs", ["worker", "cost"])
@@ -51,9 +55,16 @@ class PredictionServer(cognition_pb2_grpc.PredictionServicer):
         self._host: AgentHost[PredictionEvent, PredictionEffect] = AgentHost(agent, self._execute)
         self._calls: dict[int, asyncio.Future[tuple[Cost, ...]]] = {}
         self._numbers = count(1)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
+        self._thread = background_thread("model")
         self._tasks: set[asyncio.Task[None]] = set()
         self._counted: Counts[str] = Counts()
+
+    async def warm_up(self) -> None:
+        """Runs the model once: the first batch allocates."""
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._model.predict, [WARM_UP])
+        except Exception as error:  # a model that fails now may do better later; until then the profile answers
+            log.warning("warm_up_failed", error=repr(error))
 
     def post(self, event: PredictionEvent) -> None:
         self._host.post(event)

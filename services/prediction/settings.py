@@ -18,7 +18,7 @@ class PredictionSettings(RuntimeSettings):
 
     grpc_host: str = Field("127.0.0.1", description="Address of the Prediction service")
     grpc_port: int = Field(0, ge=0, le=65535, description="Port of the Prediction service; 0 picks a free one")
-    cost_model: str = Field("linear", description=f"Who predicts costs: {', '.join(COST_MODELS)}")
+    cost_model: str = Field("catboost", description=f"Who predicts costs: {', '.join(COST_MODELS)}")
     cost_profiles_file: Path | None = Field(
         None, description="YAML of linear cost profiles instead of the shipped ones"
     )

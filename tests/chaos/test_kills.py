@@ -1,6 +1,7 @@
 """Kill -9, one at a time, under load: what DESIGN §6 promises for each row."""
 
 import asyncio
+import os
 import signal
 import time
 from typing import Any
@@ -58,6 +59,22 @@ async def test_cognition_dead_serving_unaffected(mesh: Any, name: str) -> None:
     await is_back(mesh, name)
 
 
+@pytest.mark.parametrize("name", ["perception", "prediction"])
+async def test_cognition_stalled_no_request_waits_for_it_and_each_is_counted(mesh: Any, name: str) -> None:
+    before = metric(mesh.url, "hmas_cognition_fallback_total")
+    pid = mesh.pid(name)
+    mesh.kill(name, signal.SIGSTOP)
+    try:
+        async with Load(mesh.url) as load:
+            await asyncio.sleep(AFTER_S)
+        assert set(load.ends) == {"finished"}
+        unanswered = load.ends.total()
+        await eventually(lambda: metric(mesh.url, "hmas_cognition_fallback_total") - before == unanswered)
+        assert metric(mesh.url, "hmas_cognition_fallback_total", reason="late") > 0
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
 @pytest.mark.parametrize("name", ["qos", "meta", "statera"])
 async def test_control_agents_dead_serving_unaffected(mesh: Any, name: str) -> None:
     load = await kill_under_load(mesh, name)
@@ -80,8 +97,6 @@ async def test_controls_run_out_into_the_safe_default_and_come_back(mesh: Any, n
         async with Load(mesh.url, rate=4) as load:
             await eventually(lambda: expired() == 2, 20)
     finally:
-        import os
-
         os.kill(pid, signal.SIGCONT)
     assert set(load.ends) == {"finished"}
     await eventually(lambda: expired() == 0, 20)

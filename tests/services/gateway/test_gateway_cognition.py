@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+import grpc
 import pytest
 from prometheus_client import REGISTRY
 
@@ -157,6 +158,32 @@ async def test_what_is_malformed_gets_no_annotation(tags: Any, cost: Cost) -> No
         r.ask(slo_stated=False)
         await r.until(lambda: fallbacks("malformed") > before)
         assert not r.answers
+
+
+class Garbage(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Answers every call with bytes that are no protobuf."""
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+        async def answer(request: bytes, context: Any) -> bytes:
+            return b"\xff\xfe not a message"
+
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+
+async def test_bytes_that_are_no_message_get_no_annotation() -> None:
+    server = RpcServer()
+    server.server.add_generic_rpc_handlers((Garbage(),))
+    address = f"127.0.0.1:{await server.start('127.0.0.1', 0, [])}"
+    cognition = Cognition(CognitionConfig(address, address, timeout_s=2.0), WorkerFacts(), {}.__setitem__)
+    r = Rig(Services(), cognition, WorkerFacts())
+    before = fallbacks("malformed")
+    try:
+        for count in (1, 2):
+            r.ask(f"r{count}")
+            await r.until(lambda expected=count: fallbacks("malformed") - before == expected)
+    finally:
+        await cognition.close()
+        await server.stop(0)
 
 
 async def test_a_service_that_is_down_is_left_alone_for_a_while() -> None:

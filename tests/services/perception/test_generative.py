@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from services.contracts.request import TaskType
+from services.contracts.request import TagSource, TaskType
 from services.perception.backend import PromptView
 from services.perception.generative import SCHEMA, EndpointCompletion, GenerativeBackend, parse, tagging_prompt
+from services.perception.settings import PerceptionSettings
 
 GOOD = {"task_type": "QA", "slo_ttft_ms": 4000, "slo_tpot_ms": 70, "output_tokens": 120}
 
@@ -99,6 +100,23 @@ def test_an_openai_endpoint_gets_the_schema_and_its_failures_are_unknown(endpoin
     assert good == parse(json.dumps(GOOD))
     assert (garbage, failed) == (None, None)
     assert _Endpoint.seen[0]["response_format"]["json_schema"]["schema"] == SCHEMA
+
+
+def test_the_settings_choose_it(endpoint: str, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("k\n")
+    settings = PerceptionSettings(
+        perception_backend="generative", generative_url=endpoint, generative_model="m", generative_api_key_file=key,
+        perception_budget_s=10.0,
+    )  # fmt: skip
+    source, backend = settings.backend()
+    assert (source, backend.version) == (TagSource.GENERATIVE, "generative-m")
+    assert backend.estimate([view("why?")]) == [parse(json.dumps(GOOD))]
+
+
+def test_settings_without_its_model_are_refused() -> None:
+    with pytest.raises(ValueError, match="HMAS_GENERATIVE_MODEL"):
+        PerceptionSettings(perception_backend="generative")
 
 
 def test_a_dead_endpoint_is_unknown() -> None:

@@ -83,6 +83,20 @@ async def test_a_stuck_backend_is_answered_by_the_prior_in_time() -> None:
     assert [t.source for t in (*reply.tags, *again.tags)] == ["prior", "prior"]
 
 
+async def test_the_shipped_model_is_the_default() -> None:
+    source, backend = PerceptionSettings().backend()
+    async with serving(backend) as perceive:
+        reply = await perceive(pb.PerceiveBatch(requests=[REQUEST]))
+    assert (source, reply.tags[0].task) == (TagSource.MODEL, "Translation")
+
+
+async def test_a_broken_backend_warms_up_without_an_error() -> None:
+    config = PerceptionSettings().perception_config("b", TagSource.MODEL)
+    server = PerceptionServer(PerceptionAgent(config), BrokenBackend(), 1.0)
+    await server.warm_up()
+    await server.close()
+
+
 async def test_a_broken_backend_is_the_prior_s_turn() -> None:
     async with serving(BrokenBackend()) as perceive:
         reply = await perceive(pb.PerceiveBatch(requests=[REQUEST]))

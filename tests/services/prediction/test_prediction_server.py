@@ -49,7 +49,7 @@ Predict = Callable[..., grpc.aio.UnaryUnaryCall]
 async def serving(model: CostModel | None = None, budget_s: float = 10.0) -> AsyncIterator[Predict]:
     settings = PredictionSettings()
     agent = PredictionAgent(settings.prediction_config(), settings.linear_model())
-    server, rpc = PredictionServer(agent, model or settings.model(), budget_s), RpcServer()
+    server, rpc = PredictionServer(agent, model or settings.linear_model(), budget_s), RpcServer()
     cognition_pb2_grpc.add_PredictionServicer_to_server(server, rpc.server)  # type: ignore[no-untyped-call]
     port = await rpc.start("127.0.0.1", 0, [SERVICE])
     async with open_channel(f"127.0.0.1:{port}") as channel:
@@ -67,6 +67,15 @@ async def test_costs_in_the_batch_s_order() -> None:
     assert reply.costs[0].ttft_s == pytest.approx(0.095)
     assert reply.costs[0].tpot_s == pytest.approx(0.016)
     assert reply.costs[1].ttft_s > reply.costs[0].ttft_s
+
+
+async def test_the_shipped_model_is_the_default_and_warms_up_off_the_loop() -> None:
+    settings = PredictionSettings()
+    model = settings.model()
+    server = PredictionServer(PredictionAgent(settings.prediction_config(), settings.linear_model()), model, 10.0)
+    await server.warm_up()
+    await server.close()
+    assert model.version.startswith("catboost-")
 
 
 async def test_a_stuck_model_is_answered_by_the_linear_profile_in_time() -> None:
