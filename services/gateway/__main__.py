@@ -8,6 +8,7 @@ from services.gateway.service import GatewayService
 from services.gateway.settings import GatewaySettings
 from services.gateway.tenant_file import TenantFileError
 from services.runtime.lifecycle import Stop, run_service
+from services.runtime.tracing import TracingUnavailable
 
 
 async def _main(instance: str, stop: Stop, settings: GatewaySettings) -> None:
@@ -18,7 +19,7 @@ def main() -> None:
     try:
         settings = GatewaySettings()
         run_service("gateway", settings, lambda instance, stop: _main(instance, stop, settings))
-    except (ValidationError, TenantFileError, OSError) as error:
+    except (ValidationError, TenantFileError, TracingUnavailable, OSError) as error:
         sys.exit(f"gateway: {error}")
 
 

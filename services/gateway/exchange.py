@@ -9,6 +9,7 @@ from services.contracts.outcome import Outcome
 from services.contracts.request import Annotation, Request
 from services.gateway.errors import ApiError
 from services.gateway.openai_api import Call
+from services.runtime.tracing import Span
 from services.wire.v1 import execution_pb2 as pb
 
 
@@ -33,7 +34,7 @@ class Exchange:
     __slots__ = (
         "annotation", "attempt", "attempts", "body", "call", "chunks", "client_id", "comment_due", "direct", "done",
         "error", "finished", "first_s", "left", "message", "outcome", "output_tokens", "pool", "recalls", "request",
-        "settled_s", "size", "timeline", "traceparent", "waiter",
+        "settled_s", "size", "span", "timeline", "traceparent", "waiter",
     )  # fmt: skip
 
     def __init__(self, call: Call, request: Request, client_id: str, traceparent: str, pool: str, body: bytes) -> None:
@@ -41,6 +42,7 @@ class Exchange:
         self.request = request
         self.client_id = client_id
         self.traceparent = traceparent
+        self.span: Span | None = None
         self.pool = pool  # the one `body` names
         self.body = body  # kept until it cannot be sent again
         self.attempt = 0

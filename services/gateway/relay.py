@@ -44,6 +44,7 @@ from services.gateway.exchange import Attempt, Exchange
 from services.gateway.instruments import INVALID, LIVE, RECALLS, SLOW_CLIENTS, WORKERS, count_settled, pool_instruments
 from services.gateway.journal import Journal, timeline_json
 from services.gateway.openai_api import Call
+from services.runtime.tracing import Attributes, Tracing
 from services.wire.codec import WireError, to_message
 from services.wire.execution import concluded_of, submit_message
 from services.wire.v1 import execution_pb2 as pb
@@ -96,7 +97,9 @@ class Relay:
         facts: WorkerFacts,
         publish: Callable[[GatewayTelemetry], None],
         clock: Callable[[], float] = time.monotonic,
+        tracing: Tracing | None = None,
     ) -> None:
+        self._tracing = tracing
         self._config, self._directory, self._facts, self._publish, self._clock = (
             config, directory, facts, publish, clock,
         )  # fmt: skip
@@ -140,8 +143,21 @@ class Relay:
             return exchange
         self._held_bytes += len(body)
         self._exchanges[request.id] = exchange
+        if self._tracing is not None:
+            self._trace(self._tracing, exchange)
         self._post(RequestReceived(request))
         return exchange
+
+    def _trace(self, tracing: Tracing, exchange: Exchange) -> None:
+        request = exchange.request
+        attributes: Attributes = {
+            "hmas.request": request.id,
+            "hmas.tenant": request.tenant,
+            "gen_ai.request.model": request.model,
+            "gen_ai.usage.input_tokens": request.prompt_tokens,
+        }
+        exchange.span = tracing.start("gateway", "server", exchange.traceparent, attributes)
+        exchange.traceparent = exchange.span.traceparent
 
     def leave(self, exchange: Exchange) -> None:
         """The client went away, or is given up."""
@@ -319,6 +335,9 @@ class Relay:
             exchange.end(error)
         self._count(exchange, outcome, now_s)
         self._journal.keep(exchange)
+        if exchange.span is not None:
+            used = {"gen_ai.usage.output_tokens": tokens, "hmas.attempts": exchange.attempt}
+            exchange.span.end(outcome.value, outcome in _TROUBLE, used)
         if outcome in _TROUBLE:
             log.warning("request_failed", request=request_id, client_request=exchange.client_id, outcome=outcome.value,
                         message=message, tenant=exchange.request.tenant, output_tokens=tokens)  # fmt: skip
@@ -340,6 +359,8 @@ class Relay:
     def _first(self, exchange: Exchange) -> None:
         """Nothing of it can be sent again from here on."""
         exchange.first_s = self._clock()
+        if exchange.span is not None:
+            exchange.span.event("first_token")
         self._drop_body(exchange)
         self._post(FirstTokenRelayed(exchange.request.id, exchange.attempt))
 

@@ -35,6 +35,7 @@ from services.runtime.bus import Bus
 from services.runtime.host import AgentHost
 from services.runtime.lifecycle import Stop
 from services.runtime.ops import HttpServer
+from services.runtime.tracing import open_tracing
 from services.wire import subjects
 from services.wire.v1 import observe_pb2
 
@@ -53,9 +54,11 @@ class GatewayService:
         facts = WorkerFacts()
         self._bus = Bus(settings, gateway)
         telemetry = subjects.gateway_telemetry(gateway)
+        self._tracing = open_tracing("gateway", gateway, settings)
         self._relay = Relay(
-            settings.relay_config(gateway), self._directory, facts, lambda t: self._bus.publish(telemetry, t)
-        )
+            settings.relay_config(gateway), self._directory, facts, lambda t: self._bus.publish(telemetry, t),
+            tracing=self._tracing,
+        )  # fmt: skip
         self._host: AgentHost[GatewayEvent, GatewayEffect] = AgentHost(
             GatewayAgent(settings.agent_config(gateway)), self._relay.execute
         )
@@ -128,6 +131,8 @@ class GatewayService:
             await self._cognition.close()
             await self._streams.close()
             await self._bus.close()
+            if self._tracing is not None:
+                await asyncio.to_thread(self._tracing.close)
 
     async def _drain(self) -> None:
         """New requests are refused, accepted ones get their grace; what is left then ends with an error."""

@@ -1,6 +1,7 @@
 """`hmas pin`: an operator's override of the topology, kept in the bucket until lifted."""
 
 import getpass
+import os
 
 from services.contracts.control import Pin, TopologyName
 from services.mesh.client import connected
@@ -10,8 +11,16 @@ from services.wire.subjects import control_pin, pin_key
 
 async def set_pin(bus: Bus, pool: str, topology: TopologyName | None) -> Pin:
     """Stores the pin and tells the meta controller at once. Raises BucketUnavailable, MeshUnreachable."""
-    pin = Pin(pool, topology, by=getpass.getuser())
+    pin = Pin(pool, topology, by=_user())
     async with connected(bus) as bucket:
         await bucket.put(pin_key(pool), pin)
         bus.publish(control_pin(pool), pin)
     return pin
+
+
+def _user() -> str:
+    """Who pinned it; a container's user may have a number only."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"

@@ -24,6 +24,8 @@ class RuntimeSettings(BaseSettings):
     ops_port: int = Field(0, ge=0, le=65535, description="Port of /metrics, /health and /ready; 0 picks a free one")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level that is logged")
     log_format: Literal["console", "json"] = Field("console", description="Human-readable lines or JSON")
+    otlp_endpoint: str = Field("", description="OTLP/HTTP collector of traces, e.g. http://collector:4318; empty: none")
+    trace_ratio: float = Field(1.0, ge=0, le=1, description="Share of the requests traced whose client does not say")
     drain_grace_s: float = Field(20.0, ge=0, description="Seconds in-flight work may take after SIGTERM")
 
     def nats_password(self) -> SecretStr | None:

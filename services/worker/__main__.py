@@ -12,6 +12,7 @@ from services.runtime.ids import incarnation
 from services.runtime.lifecycle import Stop, run_service
 from services.runtime.ops import ops_server
 from services.runtime.rpc import RpcServer
+from services.runtime.tracing import open_tracing
 from services.wire import subjects
 from services.wire.v1 import execution_pb2, execution_pb2_grpc
 from services.worker.adapters.openai_http import OpenAiHttpAdapter
@@ -61,7 +62,10 @@ async def serve(settings: WorkerSettings, worker: str, stop: Stop) -> None:
     agent = WorkerAgent(
         settings.worker_config(worker, started_as, _advertised(settings, port)), random.Random(settings.seed)
     )
-    service = WorkerService(agent, execution, bus, WorkerMetrics(), max_body_bytes=settings.max_body_bytes)
+    tracing = open_tracing("worker", worker, settings)
+    service = WorkerService(
+        agent, execution, bus, WorkerMetrics(), max_body_bytes=settings.max_body_bytes, tracing=tracing
+    )
     engines = {c.facts.name: OpenAiHttpAdapter(c, service.post) for c in settings.engine_configs()}
     _follow_controls(bus, ControlBucket(bus, worker), service, worker, settings.pool)
     ops = ops_server(settings.ops_host, settings.ops_port, lambda: any(engine.up for engine in engines.values()))
@@ -83,6 +87,8 @@ async def serve(settings: WorkerSettings, worker: str, stop: Stop) -> None:
         await rpc.stop(0.5)
         await bus.close()
         await ops.stop()
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
 
 
 def main() -> None:

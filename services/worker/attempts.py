@@ -13,6 +13,7 @@ from services.contracts.execution import (
 )
 from services.contracts.outcome import Outcome
 from services.contracts.request import Request
+from services.runtime.tracing import Attributes, Span, Tracing
 from services.wire.codec import to_message
 from services.wire.v1 import execution_pb2 as pb
 from services.worker.adapters.base import EngineAdapter, EngineJob, JobEnd
@@ -28,8 +29,8 @@ class Attempt:
     """
 
     __slots__ = (
-        "_clock", "_post", "adapter", "arrival_s", "end", "first_us", "last_us", "number", "request_id", "session",
-        "submit", "tokens", "tpot_s",
+        "_call", "_clock", "_post", "_span", "_tracing", "adapter", "arrival_s", "end", "first_us", "last_us", "number",
+        "request_id", "session", "submit", "tokens", "tpot_s",
     )  # fmt: skip
 
     def __init__(
@@ -39,7 +40,14 @@ class Attempt:
         request: Request,
         post: Callable[[WorkerEvent], None],
         clock: Callable[[], float],
+        tracing: Tracing | None = None,
     ) -> None:
+        self._tracing = tracing
+        self._span: Span | None = None
+        self._call: Span | None = None  # to the engine
+        if tracing is not None:
+            attributes: Attributes = {"hmas.request": request.id, "hmas.attempt": submit.attempt}
+            self._span = tracing.start("worker", "server", submit.traceparent, attributes)
         self.session = session
         self.submit = submit
         self.request_id = request.id
@@ -58,6 +66,10 @@ class Attempt:
         """Sends it to an engine."""
         submit = self.submit
         self.adapter = adapter
+        traceparent = submit.traceparent
+        if self._tracing is not None and self._span is not None:
+            self._call = self._tracing.start("engine", "client", self._span.traceparent, {"hmas.engine": adapter.name})
+            traceparent = self._call.traceparent
         job = EngineJob(
             request_id=self.request_id,
             path=submit.path,
@@ -67,7 +79,7 @@ class Attempt:
             prompt_tokens=submit.prompt_tokens,
             urgency=urgency,
             replay_output_tokens=submit.replay_output_tokens if submit.HasField("replay_output_tokens") else None,
-            traceparent=submit.traceparent,
+            traceparent=traceparent,
             tpot_s=self.tpot_s,
         )
         adapter.start(job, self)
@@ -79,10 +91,13 @@ class Attempt:
         self.session.send_tokens(self.request_id, self.number, data, tokens, at_us, urgent=first)
         if first:
             self.first_us = at_us
+            if self._call is not None:
+                self._call.event("first_token")
             self._post(FirstTokenReceived(self.request_id))
 
     def on_end(self, end: JobEnd) -> None:
         self.end = end
+        self._end_call(end.outcome.value, end.outcome is not Outcome.FINISHED)
         if not self.tokens and end.outcome is Outcome.FINISHED:
             self.first_us = self.last_us = int((self._clock() - self.arrival_s) * 1e6)
         tokens = self.tokens if end.output_tokens is None else end.output_tokens
@@ -90,6 +105,18 @@ class Attempt:
             self._post(EngineFinished(self.request_id, tokens, end.prompt_tokens))
         else:
             self._post(EngineFailed(self.request_id, end.outcome, end.message, tokens, end.retryable))
+
+    def left(self, outcome: str, failed: bool) -> None:
+        """It leaves this worker: ended, refused or handed back."""
+        self._end_call(outcome, failed)
+        if self._span is not None:
+            self._span.end(outcome, failed, {"gen_ai.usage.output_tokens": self.tokens})
+            self._span = None
+
+    def _end_call(self, outcome: str, failed: bool) -> None:
+        if self._call is not None:
+            self._call.end(outcome, failed)
+            self._call = None
 
     def finished_message(self, conclude: Conclude) -> pb.Finished:
         """What the gateway hears of its end. The engine's last bytes are passed on where the end is the engine's."""

@@ -36,6 +36,7 @@ from services.contracts.outcome import Outcome
 from services.contracts.registry import HEARTBEAT_S, WorkerHeartbeat
 from services.contracts.request import Annotation
 from services.runtime.host import AgentHost
+from services.runtime.tracing import Tracing
 from services.wire import subjects
 from services.wire.codec import from_message
 from services.wire.execution import request_of
@@ -68,7 +69,9 @@ class WorkerService:
         *,
         max_body_bytes: int,
         clock: Callable[[], float] = time.monotonic,
+        tracing: Tracing | None = None,
     ) -> None:
+        self._tracing = tracing
         self._server = server
         self._bus = bus
         self._metrics = metrics
@@ -124,7 +127,7 @@ class WorkerService:
             self._refuse(session, message, Outcome.POOL_QUEUE_FULL, "the worker holds too many bytes of requests")
             return
         request = request_of(message, self._clock())
-        self._attempts.add(Attempt(session, message, request, self.post, self._clock))
+        self._attempts.add(Attempt(session, message, request, self.post, self._clock, self._tracing))
         self.post(Submitted(request, message.attempt, session.id))
 
     def on_annotate(self, session: GatewaySession, message: pb.Annotate) -> None:
@@ -156,6 +159,7 @@ class WorkerService:
             case Handback():
                 attempt = self._attempts.take(effect.request_id, effect.attempt)
                 if attempt is not None:
+                    attempt.left("handed_back", False)
                     attempt.session.send("handback", pb.Handback(request_id=effect.request_id, attempt=effect.attempt))
             case PublishTelemetry(telemetry):
                 self._metrics.observe(telemetry)
@@ -188,11 +192,13 @@ class WorkerService:
         attempt = self._attempts.take(effect.request_id, effect.attempt)
         if attempt is not None:
             self._metrics.ended(effect.outcome)
+            attempt.left(effect.outcome.value, effect.outcome not in (Outcome.FINISHED, Outcome.CANCELLED))
             attempt.session.send("finished", attempt.finished_message(effect))
 
     def _reject(self, effect: Reject) -> None:
         attempt = self._attempts.take(effect.request_id, effect.attempt)
         if attempt is not None:
+            attempt.left(effect.outcome.value, False)
             self._refuse(attempt.session, attempt.submit, effect.outcome, effect.message, effect.retry_after_s)
 
     def _refuse(
