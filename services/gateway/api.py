@@ -28,7 +28,7 @@ DESCRIPTION = "An OpenAI-compatible API in front of vLLM and SGLang that schedul
 def build_api(
     directory: ModelDirectory, tenants: TenantStore, ready: Callable[[], bool], decisions: DecisionLog
 ) -> FastAPI:
-    """`ready`: whether the gateway can reach the mesh."""
+    """`ready`: whether the gateway knows the mesh's models and can reach it."""
     app = FastAPI(title=TITLE, description=DESCRIPTION, version=package_version(), redoc_url=None)
     started = int(time.time())
 
@@ -55,7 +55,7 @@ def build_api(
     async def health() -> Response:
         return PlainTextResponse("ok")
 
-    @app.get("/ready", summary="The mesh can be reached")
+    @app.get("/ready", summary="A worker was heard of and the mesh can be reached")
     async def readiness() -> Response:
         return PlainTextResponse("ready") if ready() else PlainTextResponse("not ready", 503)
 

@@ -96,7 +96,9 @@ class GatewayService:
         )
 
     def _ready(self) -> bool:
-        return self._bus.connected or self._relay.workers_connected > 0
+        """Not before it knows what it can serve, lest it holds or refuses what another gateway would take. When all
+        engines die it stays ready: a 503 that says when to come back is better than no address to ask."""
+        return bool(self._directory) and (self._bus.connected or self._relay.workers_connected > 0)
 
     def _answer_why(self, data: bytes) -> bytes | None:
         """None leaves the question to another gateway."""

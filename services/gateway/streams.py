@@ -8,7 +8,8 @@ Invariants
 
 import asyncio
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -18,6 +19,7 @@ import structlog
 
 from services.contracts.registry import WorkerHeartbeat
 from services.runtime.framing import FrameWriter, FramingConfig, converse
+from services.runtime.local import FrameStream, connect_local
 from services.runtime.rpc import open_channel
 from services.wire.link import Link, SessionLost
 from services.wire.v1 import execution_pb2 as pb
@@ -229,14 +231,28 @@ class _WorkerStream:
     async def _back_off(self, failures: int) -> None:
         delay_s = min(self._config.max_backoff_s, self._config.backoff_s * 2 ** min(failures - 1, 10))
         try:
-            await asyncio.wait_for(self._nudge.wait(), delay_s)
+            async with asyncio.timeout(delay_s):  # wait_for may swallow a cancellation
+                await self._nudge.wait()
         except TimeoutError:
             pass
 
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Any]:
+        """With `read` and `write`: a Unix socket where the worker is on this host, else gRPC."""
+        local = await connect_local(self._peer_incarnation, pb.WorkerFrame.FromString)
+        if local is None:
+            async with open_channel(self._address) as channel:
+                yield execution_pb2_grpc.ExecutionStub(channel).Connect()  # type: ignore[no-untyped-call]
+            return
+        try:
+            yield local
+        finally:
+            local.close()
+
     async def _converse(self, link: Link[pb.GatewayFrame], writer: FrameWriter[pb.GatewayFrame]) -> None:
-        async with open_channel(self._address) as channel:
-            call = execution_pb2_grpc.ExecutionStub(channel).Connect()  # type: ignore[no-untyped-call]
-            hello = await asyncio.wait_for(self._greet(call, link), self._config.hello_timeout_s)
+        async with self._connection() as call:
+            async with asyncio.timeout(self._config.hello_timeout_s):
+                hello = await self._greet(call, link)
             if hello.incarnation != self._peer_incarnation:
                 self._heard_s = self._loop.time()
                 self._succeed(hello.incarnation)  # cancels this conversation
@@ -247,7 +263,8 @@ class _WorkerStream:
             self._stop_grace()
             self._established = True
             self._set_connected(True)
-            log.info("worker_stream_open", worker=self._worker, resent=len(resend))
+            way = "local" if isinstance(call, FrameStream) else "grpc"
+            log.info("worker_stream_open", worker=self._worker, way=way, resent=len(resend))
             receive = partial(self._receive, link)
             await converse(link, writer, read=call.read, write=call.write, resend=resend, receive=receive)
 

@@ -10,6 +10,7 @@ from services.runtime.bucket import BucketUnavailable, ControlBucket
 from services.runtime.bus import Bus
 from services.runtime.ids import incarnation
 from services.runtime.lifecycle import Stop, run_service
+from services.runtime.local import LocalListener
 from services.runtime.ops import ops_server
 from services.runtime.rpc import RpcServer
 from services.runtime.tracing import open_tracing
@@ -59,6 +60,8 @@ async def serve(settings: WorkerSettings, worker: str, stop: Stop) -> None:
     rpc = RpcServer()
     execution_pb2_grpc.add_ExecutionServicer_to_server(execution, rpc.server)  # type: ignore[no-untyped-call]
     port = await rpc.start(settings.grpc_host, settings.grpc_port, [EXECUTION])
+    local = LocalListener(execution_pb2.GatewayFrame.FromString, execution.converse_locally)
+    await local.start(started_as)
     agent = WorkerAgent(
         settings.worker_config(worker, started_as, _advertised(settings, port)), random.Random(settings.seed)
     )
@@ -84,6 +87,7 @@ async def serve(settings: WorkerSettings, worker: str, stop: Stop) -> None:
         for engine in engines.values():
             await engine.close()
         await execution.close()
+        await local.close()
         await rpc.stop(0.5)
         await bus.close()
         await ops.stop()

@@ -1,7 +1,7 @@
 """The worker's end of the gateway-worker streams: sessions by id, each healed when its connection breaks."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -12,6 +12,7 @@ import structlog
 
 from services.contracts.outcome import Outcome
 from services.runtime.framing import FrameWriter, FramingConfig, converse
+from services.runtime.local import FrameStream
 from services.wire.codec import WireError
 from services.wire.link import Link, SessionLost
 from services.wire.v1 import execution_pb2 as pb
@@ -19,6 +20,9 @@ from services.wire.v1 import execution_pb2_grpc
 
 log = structlog.get_logger()
 MAX_SESSIONS = 256
+
+Read = Callable[[], Awaitable[Any]]
+Write = Callable[[pb.WorkerFrame], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,10 @@ class ExecutionSink(Protocol):
     def on_recall(self, session: "GatewaySession", message: pb.Recall) -> None: ...
 
     def on_gateway_lost(self, session: "GatewaySession") -> None: ...
+
+
+class HelloMissing(ConnectionError):
+    """A peer that does not speak this protocol."""
 
 
 class GatewaySession:
@@ -123,24 +131,36 @@ class ExecutionServer(execution_pb2_grpc.ExecutionServicer):
             await self._detach(session)
 
     async def Connect(self, _: Any, context: Any) -> None:
-        """One connection of a session."""
+        """One connection of a session, over gRPC."""
+        try:
+            await self._converse(context.read, context.write)
+        except HelloMissing as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+
+    async def converse_locally(self, stream: FrameStream[pb.GatewayFrame]) -> None:
+        """One connection of a session, from a gateway on this host."""
+        await self._converse(stream.read, stream.write)
+
+    async def _converse(self, read: Read, write: Write) -> None:
+        """One connection of a session, to its end. Raises HelloMissing, TimeoutError, and what `read` and `write`
+        raise for the greeting."""
         await self._opened.wait()
-        frame = await asyncio.wait_for(context.read(), self._config.hello_timeout_s)
+        async with asyncio.timeout(self._config.hello_timeout_s):
+            frame = await read()
         if frame is grpc.aio.EOF or not frame.HasField("hello") or not frame.hello.session:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first frame must be a hello with a session")
+            raise HelloMissing("the first frame must be a hello with a session")
         session = self._find(frame.hello)
         if session is None:
-            await context.write(self._hello("", 0))
+            await write(self._hello("", 0))
             return
         await self._detach(session)  # from a connection that this side does not yet know to be dead
         try:
             resend = session.link.resume(frame.hello.received)
-            await context.write(self._hello(session.id, session.link.received))
+            await write(self._hello(session.id, session.link.received))
             receive = partial(self._receive, session)
             session.conversation = asyncio.create_task(
-                converse(session.link, session.writer, read=context.read, write=context.write, resend=resend,
-                         receive=receive)
-            )  # fmt: skip
+                converse(session.link, session.writer, read=read, write=write, resend=resend, receive=receive)
+            )
             log.info("gateway_stream_open", gateway=session.owner[0], resent=len(resend))
             await self._until_over(session, session.conversation)
         except SessionLost as lost:

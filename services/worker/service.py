@@ -95,7 +95,8 @@ class WorkerService:
         self.post(DrainStarted())
         self.post(HeartbeatDue())
         try:
-            await asyncio.wait_for(self._attempts.empty.wait(), grace_s)
+            async with asyncio.timeout(grace_s):  # wait_for may swallow a cancellation
+                await self._attempts.empty.wait()
         except TimeoutError:
             log.warning("drain_cut_short", running=len(self._attempts))
         for attempt in list(self._attempts):

@@ -31,7 +31,7 @@ class EngineJob:
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """How a job ended: FINISHED, ENGINE_REFUSED or ENGINE_ERROR.
+    """How a job ended: FINISHED, ENGINE_REFUSED, ENGINE_ERROR, or NO_ENGINE where nobody listens at its address.
 
     `data`: the last bytes for the client (the engine's own error body where it refused). `output_tokens`,
     `prompt_tokens`: the engine's own counts, None where it tells none. `retryable`: nothing was generated yet.

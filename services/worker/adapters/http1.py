@@ -39,15 +39,16 @@ class Reply(Protocol):
 
 
 class Exchange:
-    """One request and its answer."""
+    """One request and its answer. `refused`: nobody listens at the engine's port."""
 
-    __slots__ = ("aborted", "connection", "reply", "request", "retried")
+    __slots__ = ("aborted", "connection", "refused", "reply", "request", "retried")
 
     def __init__(self, request: tuple[bytes, bytes], reply: Reply) -> None:
         self.request = request
         self.reply = reply
         self.connection: _Connection | None = None
         self.retried = False
+        self.refused = False
         self.aborted = False
 
     def abort(self) -> None:
@@ -116,6 +117,7 @@ class HttpPool:
             self._fail_connect(exchange, f"no connection to the engine within {self._config.connect_timeout_s} s")
             return
         except OSError as error:
+            exchange.refused = isinstance(error, ConnectionRefusedError)
             self._fail_connect(exchange, f"no connection to the engine: {error.strerror or error}")
             return
         if exchange.aborted:

@@ -5,7 +5,7 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -158,6 +158,8 @@ class OpenAiHttpAdapter:
             self._answers += 1
         elif reply.broken or (end.status >= 500 and end.status != 503):
             self._suspect(end.message)
+            if job.exchange.refused:  # as it will be called a moment later, when the breaker is open
+                end = replace(end, outcome=Outcome.NO_ENGINE)
         reply.sink.on_end(end)
         if end.outcome is not Outcome.FINISHED:
             job.exchange.abort()  # what else comes is of no use

@@ -1,6 +1,8 @@
-"""Both ends of the gateway-worker stream over real gRPC, through a wire that can be cut."""
+"""Both ends of the gateway-worker stream over real gRPC and a real Unix socket, through a wire that can be cut."""
 
 import asyncio
+import sys
+import uuid
 from collections import Counter
 from collections.abc import AsyncIterator
 
@@ -10,6 +12,7 @@ import pytest
 from services.contracts.registry import WorkerHeartbeat
 from services.gateway.streams import StreamConfig, WorkerStreams
 from services.runtime.framing import FramingConfig
+from services.runtime.local import FrameStream, LocalListener
 from services.runtime.rpc import RpcServer
 from services.wire.v1 import execution_pb2 as pb
 from services.wire.v1 import execution_pb2_grpc
@@ -24,8 +27,10 @@ class CuttableWire:
     def __init__(self, port: int) -> None:
         self._target = port
         self._writers: set[asyncio.StreamWriter] = set()
+        self._local: set[FrameStream[pb.GatewayFrame]] = set()
         self.refuse = False
         self.port = 0
+        self.local_connections = 0
 
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
@@ -34,6 +39,19 @@ class CuttableWire:
     def cut(self) -> None:
         for writer in self._writers:
             writer.transport.abort()
+        for stream in self._local:
+            stream.abort()
+
+    async def locally(self, server: ExecutionServer, stream: FrameStream[pb.GatewayFrame]) -> None:
+        """A connection over the Unix socket."""
+        if self.refuse:
+            return
+        self.local_connections += 1
+        self._local.add(stream)
+        try:
+            await server.converse_locally(stream)
+        finally:
+            self._local.discard(stream)
 
     async def stop(self) -> None:
         self._server.close()
@@ -136,8 +154,11 @@ class WorkerSide:
 
 
 class Pair:
-    def __init__(self, *, gateway_grace_s: float, worker_grace_s: float) -> None:
+    def __init__(self, *, gateway_grace_s: float, worker_grace_s: float, local: bool = False) -> None:
         self.gateway, self.worker = GatewaySide(), WorkerSide()
+        self.local = local
+        self.listener: LocalListener[pb.GatewayFrame] | None = None
+        self._run = uuid.uuid4().hex  # the names of local sockets are the machine's
         self.worker_grace_s = worker_grace_s
         framing = FramingConfig(window_s=0.001)
         config = StreamConfig(grace_s=gateway_grace_s, backoff_s=0.01, max_backoff_s=0.02, framing=framing)
@@ -145,26 +166,32 @@ class Pair:
         self.wire: CuttableWire
 
     async def start(self) -> None:
-        port = await self.start_worker("w-1", 0)
-        self.wire = CuttableWire(port)
+        self.wire = CuttableWire(0)
+        self.wire._target = await self.start_worker("w-1", 0)
         await self.wire.start()
         self.streams.ensure(self.heartbeat("w-1"))
         await self.gateway.until(lambda: self.gateway.events == [True])
 
     async def start_worker(self, incarnation: str, port: int) -> int:
-        self.server = ExecutionServer(ServerConfig("w", incarnation, grace_s=self.worker_grace_s))
+        incarnation = f"{self._run}-{incarnation}"
+        self.server = server = ExecutionServer(ServerConfig("w", incarnation, grace_s=self.worker_grace_s))
         self.server.open(self.worker)
+        if self.local:
+            self.listener = LocalListener(pb.GatewayFrame.FromString, lambda stream: self.wire.locally(server, stream))
+            assert await self.listener.start(incarnation)
         self.rpc = RpcServer()
         execution_pb2_grpc.add_ExecutionServicer_to_server(self.server, self.rpc.server)
         return await self.rpc.start("127.0.0.1", port, [])
 
     async def stop_worker(self) -> None:
         await self.server.close()
+        if self.listener is not None:
+            await self.listener.close()
         await self.rpc.stop(0)
 
     def heartbeat(self, incarnation: str) -> WorkerHeartbeat:
         return WorkerHeartbeat(
-            "w", incarnation, f"127.0.0.1:{self.wire.port}", 1, "m", (), (), 0, 0, 0, 9, 9, 0.0, False
+            "w", f"{self._run}-{incarnation}", f"127.0.0.1:{self.wire.port}", 1, "m", (), (), 0, 0, 0, 9, 9, 0.0, False
         )
 
     def submit(self, request_id: str, body: bytes = b"{}") -> None:
@@ -182,18 +209,26 @@ class Pair:
         await self.stop_worker()
 
 
+@pytest.fixture(params=["grpc", "local"])
+def local(request: pytest.FixtureRequest) -> bool:
+    if request.param == "local" and sys.platform != "linux":
+        pytest.skip("abstract sockets are Linux's")
+    return bool(request.param == "local")
+
+
 @pytest.fixture
-async def pair() -> AsyncIterator[Pair]:
-    pair = Pair(gateway_grace_s=LONG_S, worker_grace_s=LONG_S)
+async def pair(local: bool) -> AsyncIterator[Pair]:
+    pair = Pair(gateway_grace_s=LONG_S, worker_grace_s=LONG_S, local=local)
     await pair.start()
     yield pair
+    assert bool(pair.wire.local_connections) is local
     await pair.close()
 
 
 @pytest.fixture
-async def hasty() -> AsyncIterator[Pair]:
+async def hasty(local: bool) -> AsyncIterator[Pair]:
     """Sessions whose grace ends at once."""
-    pair = Pair(gateway_grace_s=0.05, worker_grace_s=0.05)
+    pair = Pair(gateway_grace_s=0.05, worker_grace_s=0.05, local=local)
     await pair.start()
     yield pair
     await pair.close()
@@ -286,8 +321,8 @@ async def test_a_stream_broken_past_its_grace_ends_the_session_on_both_sides(has
     assert hasty.gateway.events == [True, False, "stream broken past its grace time", True]
 
 
-async def test_a_session_that_the_worker_no_longer_knows_has_vanished() -> None:
-    pair = Pair(gateway_grace_s=LONG_S, worker_grace_s=0.01)
+async def test_a_session_that_the_worker_no_longer_knows_has_vanished(local: bool) -> None:
+    pair = Pair(gateway_grace_s=LONG_S, worker_grace_s=0.01, local=local)
     await pair.start()
     pair.submit("a")
     await pair.worker.until(lambda: "a" in pair.worker.submits)
@@ -312,3 +347,23 @@ async def test_a_stream_that_does_not_begin_with_a_hello_is_refused(pair: Pair) 
         with pytest.raises(grpc.aio.AioRpcError) as error:
             await call.read()
         assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="abstract sockets are Linux's")
+async def test_a_session_heals_over_grpc_where_the_unix_socket_is_gone() -> None:
+    pair = Pair(gateway_grace_s=LONG_S, worker_grace_s=LONG_S, local=True)
+    await pair.start()
+    pair.submit("a")
+    await pair.worker.until(lambda: "a" in pair.worker.submits)
+    assert pair.listener is not None
+    pair.answer("a", 0)
+    await pair.listener.close()
+    pair.answer("a", 1)
+    pair.finish("a")
+    pair.submit("b")
+    await pair.gateway.until(lambda: pair.gateway.finished["a"] == 1)
+    await pair.worker.until(lambda: pair.worker.order == ["a", "b"])
+    assert b"".join(pair.gateway.tokens["a"]) == b"0,1,"
+    assert pair.gateway.events == [True, False, True]
+    assert pair.wire.local_connections == 1
+    await pair.close()

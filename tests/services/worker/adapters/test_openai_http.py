@@ -278,7 +278,8 @@ async def test_a_killed_engine_goes_down_at_once_and_comes_back(rig: Rig) -> Non
     port = rig.engine.port
     await rig.engine.stop()
     end = await sink.end()
-    assert (end.outcome, end.retryable) == (Outcome.ENGINE_ERROR, True)
+    assert end.outcome in (Outcome.ENGINE_ERROR, Outcome.NO_ENGINE)  # lost, or refused when tried once more
+    assert end.retryable
     await rig.event(EngineWentDown)
     assert not rig.adapter.up
     await rig.engine.start(port)
@@ -328,3 +329,9 @@ async def test_refusals_of_bad_requests_never_open_the_breaker(rig: Rig) -> None
 def test_an_unusable_url_is_refused_with_advice(url: str) -> None:
     with pytest.raises(ValueError, match="give http://HOST:PORT"):
         OpenAiHttpAdapter(OpenAiHttpConfig(EngineFacts("e"), url), lambda _: None)
+
+
+async def test_nobody_listening_is_no_engine_from_the_first_request_on(rig: Rig) -> None:
+    await rig.engine.stop()
+    end = await rig.start().end()
+    assert (end.outcome, end.retryable) == (Outcome.NO_ENGINE, True)
