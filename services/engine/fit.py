@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from services.engine.fitting import Fit, Observation, fit_cost
-from services.engine.measured import aiconfigurator, llm_pilot, splitwise, vllm_requests
+from services.engine.measured import aiconfigurator, llm_pilot, sarathi_steps, splitwise, vllm_requests
 
 OUT = Path(__file__).with_name("profiles_fitted.yaml")
 HEADER = """\
@@ -118,6 +118,12 @@ RECIPES: dict[str, Recipe] = {
     ),
     "llama3.1-8b-rtxpro6000x1": _vllm(Card(1, 96, 16, LLAMA_8B_KV), "RTXPRO6000"),
     "llama3.1-8b-rtx4090x1": _vllm(Card(1, 24, 16, LLAMA_8B_KV, 41408), "NVIDIA GeForce RTX 4090"),
+    "llama3-8b-a100x1": Recipe(
+        Card(1, 80, 16, LLAMA_8B_KV),
+        "step-time regressions of Niyama's scheduler (microsoft/sarathi-serve): Llama-3-8B, A100-80GB x 1",
+        lambda *_: sarathi_steps(),
+        2048,
+    ),
     "llama-13b-a100x1": _llm_pilot("A100", 40),
     "llama-13b-h100x1": _llm_pilot("H100", 80),
 }

@@ -4,7 +4,10 @@ import csv
 import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
+from math import inf
 from pathlib import Path
+from typing import Literal
 
 from services.engine.fitting import Observation
 
@@ -139,3 +142,28 @@ def _during(span: _Span, spans: list[_Span]) -> Observation:
     return Observation(
         "decode", length_s / steps, prefill_tokens=prefill / steps, decode_seqs=seqs, context_tokens=context
     )
+
+
+# Seconds of a step by the regressions in microsoft/sarathi-serve, branch niyama_asplos2026, `deadline_scheduler.py`,
+# trained on steps of Llama-3-8B on one A100: most tokens -> (intercept, per prefill token, per decode, per token of
+# decode context, per token of context before the chunk).
+SARATHI_STEPS: dict[float, tuple[float, float, float, float, float]] = {
+    512: (0.014936, 5.882475e-05 + 2.247956e-05, 5.882475e-05 + 3.634519e-05, 1.111258e-07, 7.554773e-07),
+    inf: (0.005004, 2.719050e-05 + 6.863043e-05, 2.719050e-05 - 4.143993e-05, 1.663409e-07, 2.727223e-06),
+}
+
+
+def sarathi_steps() -> list[Observation]:
+    """Steps that those regressions were made for: chunks as a scheduler chooses them, beside up to 64 decodes."""
+    result = []
+    for chunk, decodes, context in product(
+        (0, 64, 128, 256, 384, 500, 640, 768, 1024, 1536, 2048, 2432), (0, 5, 10, 20, 40, 64), (0, 1000, 2500, 5000)
+    ):
+        if chunk + decodes == 0 or (chunk == 0 and context == 0):
+            continue
+        model = next(model for most, model in SARATHI_STEPS.items() if chunk + decodes <= most)
+        held, before = decodes * max(context, 500), context if chunk else 0
+        seconds = sum(c * x for c, x in zip(model, (1, chunk, decodes, held, before), strict=True))
+        kind: Literal["prefill", "decode"] = "prefill" if chunk else "decode"
+        result.append(Observation(kind, seconds, 1, chunk, decodes, held, chunk * (before + chunk / 2)))
+    return result

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 from services.engine.profile import builtin_profile
 from services.sim.analysis import analyse
@@ -52,7 +52,19 @@ class Cell:
         return replace(self, kind="bound", workload=spec, system="", workers=1)
 
     def key(self) -> str:
-        return sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:24]
+        return cell_key(self)
+
+
+class Stored(Protocol):
+    """A dataclass of plain data that says what its figures depend on."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def key(self) -> str: ...
+
+
+def cell_key(cell: Stored) -> str:
+    return sha256(json.dumps(asdict(cell), sort_keys=True).encode()).hexdigest()[:24]
 
 
 def code_of(cell: Cell) -> str:
@@ -64,21 +76,21 @@ class CellStore:
     """One JSON file a cell under `folder/<digest of its code>`, so that results of other code are never mixed in;
     written whole or not at all."""
 
-    def __init__(self, folder: Path, digest: Callable[[Cell], str] = code_of) -> None:
+    def __init__(self, folder: Path, digest: Callable[[Any], str] = code_of) -> None:
         self._folder = folder
         self._digest = digest
 
-    def _path(self, cell: Cell) -> Path:
+    def _path(self, cell: Stored) -> Path:
         return self._folder / self._digest(cell) / f"{cell.key()}.json"
 
-    def get(self, cell: Cell) -> dict[str, Any] | None:
+    def get(self, cell: Stored) -> dict[str, Any] | None:
         path = self._path(cell)
         if not path.exists():
             return None
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return found
 
-    def put(self, cell: Cell, result: dict[str, Any]) -> None:
+    def put(self, cell: Stored, result: dict[str, Any]) -> None:
         path = self._path(cell)
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}.part")

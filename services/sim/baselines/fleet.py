@@ -65,7 +65,8 @@ class Fleet:
         self._heap.after(self._network_s, self._deliver, engine, offered)
 
     def _deliver(self, engine: SimEngine, offered: OfferedRequest) -> None:
-        if engine.add(offered.engine_request(self._baseline.priority(offered))) is not AddResult.ACCEPTED:
+        request = self._baseline.request(offered, self._baseline.priority(offered))
+        if engine.add(request) is not AddResult.ACCEPTED:
             self._journeys[offered.id].outcome = Outcome.ENGINE_REFUSED
             self._ended(engine)
 

@@ -11,27 +11,28 @@ from services.engine.kv_cache import PrefixMatch
 from services.engine.profile import EngineProfile
 from services.engine.sequence import Sequence
 from services.engine.step import StepPlan
-from services.engine.waiting import PriorityQueue
+from services.engine.waiting import PriorityQueue, WaitingQueue
 
-Key = Callable[[Sequence], float]
-
-
-def request_priority(seq: Sequence) -> float:
-    return seq.request.priority
+Key = Callable[[Sequence], tuple[float, ...]]
 
 
-def remaining_prompt(seq: Sequence) -> float:
+def request_priority(seq: Sequence) -> tuple[float, ...]:
+    return (seq.request.priority,)
+
+
+def remaining_prompt(seq: Sequence) -> tuple[float, ...]:
     """Prompt tokens still to be computed."""
-    return float(seq.target - seq.context)
+    return (seq.target - seq.context,)
 
 
 class SarathiCore(EngineCore):
-    """Prefill work in the order of `key`, lower first. For waiting sequences it must agree with their priority."""
+    """Prefill work in the order of `key`, lower first. For waiting sequences it must agree with the order of `waiting`,
+    by default that of their priority."""
 
-    def __init__(self, profile: EngineProfile, key: Key) -> None:
-        super().__init__(profile, waiting=PriorityQueue())
+    def __init__(self, profile: EngineProfile, key: Key, waiting: WaitingQueue | None = None) -> None:
+        super().__init__(profile, waiting=PriorityQueue() if waiting is None else waiting)
         self._key = key
-        self._limit: float | None = None  # only sequences more urgent than this may be admitted now
+        self._limit: tuple[float, ...] | None = None  # only sequences more urgent than this may be admitted now
 
     def _schedule_prefill(self, plan: StepPlan) -> None:
         for seq in sorted(self._prefill.values(), key=self._key):
@@ -40,6 +41,8 @@ class SarathiCore(EngineCore):
                 self._admit(plan)
                 self._limit = None
             self._go_on(seq, plan)
+            if self._budget(plan) <= 0:
+                break
 
     def _fitting(self, seq: Sequence) -> PrefixMatch | None:
         if self._limit is not None and self._key(seq) >= self._limit:

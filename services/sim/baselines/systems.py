@@ -5,7 +5,10 @@ from dataclasses import dataclass
 
 from services.engine.core import EngineCore
 from services.engine.profile import EngineProfile
+from services.engine.sequence import EngineRequest
 from services.sim.baselines.lightllm import LightLlmCore
+from services.sim.baselines.niyama import NiyamaConfig, NiyamaCore
+from services.sim.baselines.niyama_client import paced
 from services.sim.baselines.sarathi import SarathiCore, remaining_prompt, request_priority
 from services.sim.baselines.sglang import LpmQueue, SglangCore
 from services.sim.workload import OfferedRequest
@@ -39,12 +42,14 @@ def _prompt(offered: OfferedRequest) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """`priority` is what the client puts into the request; lower first, read by engines that reorder."""
+    """`priority` is what the client puts into the request; lower first, read by engines that reorder. `request` makes
+    the engine's request of it, where an engine wants to know more."""
 
     name: str
     source: str
     core: Callable[[EngineProfile, FleetSetting], EngineCore]
     priority: Callable[[OfferedRequest], float] = _arrival
+    request: Callable[[OfferedRequest, float], EngineRequest] = OfferedRequest.engine_request
 
 
 def _vllm(profile: EngineProfile, _: FleetSetting) -> EngineCore:
@@ -86,6 +91,10 @@ def _sarathi_srpf(profile: EngineProfile, _: FleetSetting) -> EngineCore:
     return SarathiCore(_chunked(profile), remaining_prompt)
 
 
+def _niyama(profile: EngineProfile, _: FleetSetting) -> EngineCore:
+    return NiyamaCore(profile, NiyamaConfig())
+
+
 BASELINES: dict[str, Baseline] = {
     b.name: b
     for b in (
@@ -102,5 +111,6 @@ BASELINES: dict[str, Baseline] = {
         Baseline("sarathi-fcfs", "Sarathi-Serve (OSDI 2024): FCFS, chunks of 512", _sarathi),
         Baseline("sarathi-edf", "Sarathi by first-token deadline (Niyama §4)", _sarathi_edf, _first_token_deadline),
         Baseline("sarathi-srpf", "Sarathi by shortest remaining prompt (Niyama §4)", _sarathi_srpf, _prompt),
+        Baseline("niyama", "Niyama: all its mechanisms, tokens paced from the first on", _niyama, request=paced),
     )
 }

@@ -1,0 +1,44 @@
+"""The systems of Niyama §4: Sarathi's shared-cluster baselines, chunks of 256, and Niyama mechanism by mechanism."""
+
+from collections.abc import Callable
+
+from services.engine.core import EngineCore
+from services.engine.profile import EngineProfile
+from services.sim.baselines.niyama import NiyamaConfig, NiyamaCore
+from services.sim.baselines.niyama_client import cumulative, due_s
+from services.sim.baselines.sarathi import Key, SarathiCore, remaining_prompt, request_priority
+from services.sim.baselines.systems import Baseline, FleetSetting
+from services.sim.workload import OfferedRequest
+
+PROFILE = "llama3-8b-a100x1"
+SHARED_CHUNK = 256  # meets the 50 ms of the strictest class
+
+
+def _sarathi(key: Key | None) -> Callable[[EngineProfile, FleetSetting], EngineCore]:
+    def core(profile: EngineProfile, _: FleetSetting) -> EngineCore:
+        chunked = profile.with_limits(max_num_batched_tokens=SHARED_CHUNK)
+        return EngineCore(chunked) if key is None else SarathiCore(chunked, key)
+
+    return core
+
+
+def _niyama(config: NiyamaConfig) -> Callable[[EngineProfile, FleetSetting], EngineCore]:
+    return lambda profile, _: NiyamaCore(profile, config)
+
+
+def _prompt(offered: OfferedRequest) -> float:
+    return float(offered.request.prompt_tokens)
+
+
+EDF = (0.0, 0.0)  # alpha: no weight of the work
+SYSTEMS: dict[str, Baseline] = {
+    b.name: b
+    for b in (
+        Baseline("sarathi-fcfs", "Sarathi-FCFS", _sarathi(None)),
+        Baseline("sarathi-edf", "Sarathi-EDF", _sarathi(request_priority), due_s),
+        Baseline("sarathi-srpf", "Sarathi-SRPF", _sarathi(remaining_prompt), _prompt),
+        Baseline("dc", "Niyama (DC)", _niyama(NiyamaConfig(relegation=False, alpha=EDF)), request=cumulative),
+        Baseline("dc+er", "Niyama (DC+ER)", _niyama(NiyamaConfig(alpha=EDF)), request=cumulative),
+        Baseline("niyama", "Niyama (DC+ER+HP)", _niyama(NiyamaConfig()), request=cumulative),
+    )
+}
