@@ -35,6 +35,7 @@ from services.engine.profile import EngineProfile
 from services.gateway.agent import GatewayAgent
 from services.meta.agent import MetaAgent
 from services.qos.agent import QosAgent
+from services.sim import scripted_llm
 from services.sim.cognition import Cognition
 from services.sim.effect_log import EffectLog
 from services.sim.estimators import Costs, LinearCosts, ProfileCosts, estimator
@@ -72,6 +73,7 @@ class MeshSim:
         self._workload = workload
         self._until_s = workload.duration_s + cutoff_s
         self._open = len(self.journeys)
+        self._fence_checked = self._fence_misses = 0
         self.gateway = GatewayShell(self, GatewayAgent(setup.gateway_config))
         self.workers = {w.name: w for w in _workers(self, profile, engines, seed)}
         batch = profile.limits.max_num_seqs // 2
@@ -111,6 +113,8 @@ class MeshSim:
             engine_steps=sum(engine.steps for engine in engines),
             busy_s=sum(engine.busy_s for engine in engines),
             ended_s=self.heap.now_s,
+            fence_checked=self._fence_checked,
+            fence_misses=self._fence_misses,
             effects=self.log.count if self.log else 0,
             effect_hash=self.log.digest() if self.log else "",
             topologies=tuple(next(iter(self.workers.values())).spans),
@@ -149,6 +153,9 @@ class MeshSim:
         self.heap.after(self.setup.delays.bus_s, deliver, event)
 
     def publish_worker(self, telemetry: WorkerTelemetry) -> None:
+        ended = [f for f in telemetry.finished if not f.censored]
+        self._fence_checked += len(ended)
+        self._fence_misses += sum(f.output_tokens > f.upper_output_tokens for f in ended)
         event = WorkerReported(telemetry)
         self._bus(self._to_qos, event)
         if self.setup.statera:
@@ -186,8 +193,8 @@ class MeshSim:
         self._bus(self.workers[effect.control.worker].step, TupleReceived(effect.control, 0.0))
 
     def _ask(self, effect: AskSelector) -> None:
-        """No language model runs in virtual time: the rules answer in its place, as after any failure."""
-        self._bus(self._to_meta, SelectorAnswered(effect.ask, effect.view.pool, "", "no endpoint in a simulation"))
+        event = SelectorAnswered(effect.ask, effect.view.pool, scripted_llm.answer(effect), "")
+        self.heap.after(scripted_llm.ANSWER_S, self._to_meta, event)
 
     # --- the control agents
 

@@ -16,12 +16,15 @@ class TopologySpan:
 
 @dataclass(frozen=True, slots=True)
 class SystemRun:
-    """What happened inside: engine steps and busy seconds over all engines, when the last event ran."""
+    """What happened inside: engine steps and busy seconds over all engines, when the last event ran. Of the
+    `fence_checked` requests that finished behind the fence, `fence_misses` outgrew the bound of their admission."""
 
     preemptions: int = 0
     engine_steps: int = 0
     busy_s: float = 0.0
     ended_s: float = 0.0
+    fence_checked: int = 0
+    fence_misses: int = 0
     effects: int = 0
     effect_hash: str = ""
     topologies: tuple[TopologySpan, ...] = ()

@@ -32,6 +32,7 @@ MESHES: dict[str, MeshSetup] = {
     "hmas-recorded": MeshSetup(name="hmas-recorded", estimator="recorded"),
     **ABLATIONS,
     **{f"meta-{s}": MeshSetup(name=f"meta-{s}", meta_config=MetaConfig(selector=s)) for s in META_SELECTORS},
+    "meta-scripted-llm": MeshSetup(name="meta-scripted-llm", meta_config=MetaConfig(selector="llm")),
     **{f"{FIXED_PREFIX}{t.value}": MeshSetup(name=f"{FIXED_PREFIX}{t.value}", pin=t) for t in TopologyName},
 }
 

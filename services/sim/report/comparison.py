@@ -124,7 +124,8 @@ def traces_page(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
     wins = sum(1 for row in best.values() if row["best"].startswith("hmas"))
     text = (
         "# Real traces\n\nArrivals, lengths and shared prefixes as recorded, scaled to the load by thinning or by "
-        "laying shifted copies over one another (ServeGen: by its clients' rates); task types by output length.\n\n"
+        "laying shifted copies over one another (ServeGen: by its clients' rates); task types by output length. The "
+        "paper prints no values for these traces.\n\n"
         + setting(results)
         + incomplete(results)
         + f"\nOurs is the best in {wins} of {len(best)} settings.\n\n"

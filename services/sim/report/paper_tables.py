@@ -99,7 +99,8 @@ def table2(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
     ]
     text = (
         f"# Table 2: ablation at {load:g} λ*, {spec.duration_s:g} s\n\nEverything relative to the full system. "
-        "Freezing Statera leaves the worker its static limits (as many sequences as the engine takes, no fence).\n\n"
+        "Freezing Statera leaves the worker its static limits: as many sequences as the engine takes, and memory "
+        "reserved by the predictor's own 90 % quantile.\n\n"
         + setting(results)
         + incomplete(results)
         + "\n"

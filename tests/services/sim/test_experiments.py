@@ -93,6 +93,25 @@ def test_cells_are_computed_once_and_pages_follow(tmp_path: Path) -> None:
     assert "±" in (tmp_path / "out" / "loads.md").read_text()
 
 
+def test_the_best_fixed_topology_stands_beside_every_selector(tmp_path: Path) -> None:
+    systems = "[fixed-fcfs, fixed-sjf, hmas, meta-scripted-llm, meta-classifier]"
+    text = TINY.replace("[vllm, sglang, lightllm, hmas]", systems).replace("[0.8, 1.1, 1.4]", "[1.4]")
+    (tmp_path / "topologies.yaml").write_text(text.replace("duration_s: 12", "duration_s: 40"))
+    experiment = load_experiment(tmp_path / "topologies.yaml")
+    store = CellStore(tmp_path / "cells")
+    execute([experiment], store, 1, lambda *_: None)
+    write_pages([experiment], store, tmp_path / "out", quick=True, data=None)
+    page = (tmp_path / "out" / "topologies.md").read_text()
+    facts = json.loads((tmp_path / "out" / "summary.json").read_text())["topologies"]["poisson 1.4"]
+    rates = {s: Results(experiment, store).get(experiment.workloads[0], 1.4, s, "score", "goodput_rate").mean
+             for s in ("fixed-fcfs", "fixed-sjf", "hmas")}  # fmt: skip
+    best = max(("fixed-fcfs", "fixed-sjf"), key=lambda s: rates[s])
+    assert (facts["best_fixed"], facts["hmas"]) == (best.removeprefix("fixed-"), round(rates["hmas"], 4))
+    assert f"mean difference is {rates['hmas'] - rates[best]:+.3f}" in page
+    assert "| classifier | " in page
+    assert "| contextual bandit | not measured | not measured |" in page
+
+
 def test_what_was_not_run_says_so(tmp_path: Path) -> None:
     (tmp_path / "figure7.yaml").write_text(TINY)
     experiment = load_experiment(tmp_path / "figure7.yaml")

@@ -8,10 +8,15 @@ from typing import Any
 
 import pytest
 
-from services.contracts.control import TopologyName
+from services.contracts.control import Hints, TopologyName
+from services.contracts.governance import AskSelector
 from services.contracts.outcome import Outcome
 from services.contracts.request import TaskType
+from services.meta.selectors.llm import parse_answer
+from services.meta.selectors.selector import Choice
 from services.runtime.host import AgentHost
+from services.sim import scripted_llm
+from services.sim.baselines.run import run_baseline
 from services.sim.cognition import Cognition
 from services.sim.effect_log import EffectLog
 from services.sim.estimators import NoisyOracle, ProfileCosts, estimator
@@ -226,3 +231,29 @@ def test_estimators_are_named() -> None:
     )
     assert rules is not None
     assert rules.task is TaskType.TRANSLATION
+
+
+# --- control in virtual time
+
+
+def test_the_fence_keeps_memory_from_running_out() -> None:
+    """With half the memory the same engines preempt where nobody reserves, and not behind the fence."""
+    scarce = replace(SMALL, limits=replace(SMALL.limits, num_gpu_blocks=256))
+    workload = random_workload(5, 25.0, 30.0, output=5.0)
+    unfenced = run_baseline("vllm", workload, scarce, 2, 1)
+    result = MeshSim(MeshSetup(pin=TopologyName.FCFS), scarce, 2, workload, 1).run()
+    assert unfenced.run.preemptions > 100
+    assert result.run.preemptions == 0
+    assert all(s.outcome is Outcome.FINISHED for s in result.settlements)
+    assert result.run.fence_checked > 0.99 * len(workload.requests)  # the last report may come after the last end
+    assert result.run.fence_misses / result.run.fence_checked == pytest.approx(0.1, abs=0.03)  # epsilon of Eq. 4
+
+
+def test_a_scripted_answer_takes_the_way_of_a_language_model() -> None:
+    mesh, log = simulate(MESHES["meta-scripted-llm"], random_workload(5, 20.0, 60.0))
+    assert any("AskSelector(" in line for line in log.lines)
+    assert any("selector='llm'" in line for line in log.lines)
+    assert not any("kind='rejected'" in line for line in log.lines)
+    for view in mesh.views:
+        ask = AskSelector(1, view, TopologyName.SJF, Hints(), 10.0)
+        assert isinstance(parse_answer(scripted_llm.answer(ask)), Choice)
