@@ -176,6 +176,24 @@ def experiments(
         typer.echo(f"wrote {path}")
 
 
+@app.command()
+def niyama(
+    out: Annotated[Path, typer.Option(help="Where the page goes.", file_okay=False)] = Path("docs/results"),
+    hours: Annotated[float, typer.Option(min=0.1, help="Offered time of a run; Fig. 10 takes 4.")] = 2.0,
+    processes: Annotated[int, typer.Option(min=1, help="At most one for each source of lengths.")] = 1,
+    cells: Annotated[Path, typer.Option(help="Where finished runs are kept.")] = Path("out/niyama-cells"),
+    data: Data = None,
+) -> None:
+    """Niyama's evaluation beside ours: Table 3, Fig. 7b, 9 and 10. About 25 minutes of one core for 2 hours; a run that
+    was stopped goes on where it was. Without --data, synthetic lengths only."""
+    from services.sim.niyama.evaluation import evaluate_all
+    from services.sim.report.niyama import write_page
+
+    found, seconds = evaluate_all(cells, _folder(data), hours * 3600.0, processes, typer.echo)
+    for path in write_page(found, seconds, hours * 3600.0, out):
+        typer.echo(f"wrote {path}")
+
+
 @app.command(name="train-selectors")
 def train_selectors(
     profile: Annotated[str, typer.Option(help="Engine profile of the runs.")] = "qwen3-32b-h100x2",
