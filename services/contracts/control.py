@@ -20,9 +20,10 @@ class TopologyName(StrEnum):
     RR = "rr"
     MLFQ = "mlfq"
     PRIORITY = "priority"
+    MAX_ON_TIME = "max_on_time"
 
 
-INITIAL_TOPOLOGY = TopologyName.SJF  # H-MAS Algorithm 1, line 1
+INITIAL_TOPOLOGY = TopologyName.MAX_ON_TIME  # the default profile; H-MAS Algorithm 1 starts with SJF
 SAFE_TOPOLOGY = TopologyName.FCFS  # bypass, and a worker whose control ran out
 
 

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 from services.contracts.control import (
-    INITIAL_TOPOLOGY,
     SAFE_TOPOLOGY,
     Hints,
     Pin,
@@ -51,7 +50,7 @@ class PoolState:
     rollback: RollbackGuard
     seen_s: float
     view_s: float
-    choice: Choice = field(default_factory=lambda: Choice(INITIAL_TOPOLOGY, Hints(), "initial topology"))
+    choice: Choice
     chosen_by: str = "initial"
     stable: Choice | None = None  # what a rollback restores
     pin: Pin | None = None
@@ -103,4 +102,5 @@ def new_pool(config: MetaConfig, name: str, now_s: float) -> PoolState:
         rollback=RollbackGuard(config.rollback),
         seen_s=now_s,
         view_s=now_s,
+        choice=Choice(config.rules.usual, Hints(), "initial topology"),
     )

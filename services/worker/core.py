@@ -1,6 +1,7 @@
 """The worker's parts, and the ways a request leaves it."""
 
 from collections import OrderedDict
+from math import inf
 
 from services.contracts.execution import Abort, Conclude, Handback, Reject, Timeline, WorkerEffect
 from services.contracts.outcome import OUTCOME_TABLE, Outcome
@@ -33,6 +34,7 @@ class WorkerCore:
         self.ledger = TelemetryLedger(
             config.telemetry_period_s, config.telemetry_events, config.running_report_period_s
         )
+        self.prefill_floor_s = inf  # least predicted prefill so far: what a step costs by itself
         self.draining = False
         self.engineless_since_s: float | None = None
         self.now_s = 0.0
@@ -61,6 +63,10 @@ class WorkerCore:
         """Until all that is held now is served."""
         running_s = sum(e.remaining_s for engine in self.fleet.values() for e in engine.running.values())
         return self.meter.wait_s(self.pool.queued_s + running_s, self.cold_speed())
+
+    def prefill_s(self, entry: Entry) -> float:
+        """What its prompt adds to the steps of an engine, which costs a step anyway while it decodes."""
+        return max(0.0, entry.prefill_s - self.prefill_floor_s)
 
     def pace(self) -> Pace:
         speed = self.meter.speed(self.cold_speed())

@@ -45,6 +45,7 @@ class Entry:
         "generation",
         "output_tokens",
         "overtaken",
+        "pending_s",
         "place",
         "predicted_p90",
         "predicted_tokens",
@@ -85,6 +86,7 @@ class Entry:
         self.output_tokens = 0
         self.upper_output_tokens = 0.0  # the fence's l_upper at dispatch
         self.bound_tokens = 0.0  # the bound its reservation stands for now
+        self.pending_s = 0.0  # what its prompt adds to its engine's steps, from dispatch to first token
         self.blocks = 0  # KV blocks reserved on its engine
         self.tried: tuple[str, ...] = ()  # engine starts it was dispatched to and lost
         self.urgency = 0.0

@@ -31,7 +31,7 @@ def pump(core: WorkerCore) -> None:
 
 def choose(core: WorkerCore, entry: Entry, fenced: bool) -> tuple[EngineState | None, bool]:
     """The engine to put `entry` on, with its reservation written into it, and whether waiting can help if none."""
-    gate = core.gate
+    gate, window_s, prefill_s = core.gate, core.config.prefill_window_s, core.prefill_s(entry)
     upper = gate.upper(entry)
     prompt_tokens = entry.request.prompt_tokens
     best: EngineState | None = None
@@ -49,6 +49,8 @@ def choose(core: WorkerCore, entry: Entry, fenced: bool) -> tuple[EngineState | 
         blocks = gate.need(engine, entry, upper)
         if fenced and not gate.admits(engine, blocks):
             continue
+        if fenced and engine.pending and engine.prefill_s + prefill_s > window_s:
+            continue
         load = in_flight / engine.cap
         if load < best_load:
             best, best_load, best_blocks = engine, load, blocks
@@ -64,7 +66,7 @@ def dispatch(core: WorkerCore, engine: EngineState) -> None:
     entry.engine = engine.name
     entry.topology = core.pool.topology.value
     entry.dispatched_s = core.now_s
-    engine.occupy(core.now_s, entry)
+    engine.occupy(core.now_s, entry, core.prefill_s(entry))
     core.ledger.dispatched(core.now_s, entry)
     core.effects.append(Dispatch(entry.request.id, engine.name, entry.urgency))
 

@@ -87,6 +87,7 @@ def on_cycle(core: WorkerCore) -> None:
         apply_controls(core)
     for engine in core.up:
         engine.refresh_tightest()
+        engine.presume(core.now_s)
         _regulate(core, engine)
     if len(core.pool) and engineless_too_long(core):
         for entry in core.pool.queued():

@@ -51,7 +51,9 @@ You choose the queue topology of a multi-tenant LLM serving pool. The goal is th
 time-to-first-token (TTFT) and time-per-output-token (TPOT) objective, over minutes, without thrashing.
 
 Topologies:
-- sjf, srtf: shortest predicted work first. Most requests on time under sustained overload or bursts.
+- max_on_time: by deadline while all can be met, gives up the costliest requests when they cannot. The default; most \
+requests on time at any load.
+- sjf, srtf: shortest predicted work first. Good under sustained overload or bursts.
 - edf, llf: earliest deadline or least laxity first. Best while all deadlines can be met; collapses under overload.
 - two_lane: short requests in a fast lane, long ones in a slow lane, least slack first in each. For head-of-line \
 blocking by long requests at moderate load.

@@ -1,6 +1,6 @@
 """The rule-based policy map: the dominant failure pattern of V_long names the topology (H-MAS §3.4.1, App. C.2)."""
 
-from services.contracts.control import INITIAL_TOPOLOGY, Hints, TopologyName
+from services.contracts.control import Hints, TopologyName
 from services.contracts.views import ShareView, VLong
 from services.meta.config import RulesConfig
 from services.meta.selectors.selector import Choice
@@ -12,8 +12,10 @@ _OTHER = "other"  # a view's remainder of tenants: many, so never starved as one
 class RulesSelector:
     """Deterministic, without memory: V_long is smooth enough by itself, and the agent adds dwell and rollback.
 
-    In doubt it keeps what is in force. Under sustained overload no order saves everybody, and short work first saves
-    most; deadline order is for pools that could meet all deadlines, since under overload it serves the nearly late.
+    In doubt it keeps what is in force. MaxOnTime goes by deadlines while all can be met and gives up the costliest when
+    they cannot, so it answers every pattern of late first tokens by itself. Without it (`usual` SJF, H-MAS): under
+    sustained overload short work first saves most; deadline order is for pools that could meet all deadlines, since
+    under overload it serves the nearly late.
     """
 
     name = "rules"
@@ -39,6 +41,8 @@ class RulesSelector:
     def _late_first_tokens(self, view: VLong) -> Choice:
         c = self._config
         late = f"{view.ttft_violation_rate:.0%} of first tokens late"
+        if c.usual is TopologyName.MAX_ON_TIME:
+            return Choice(c.usual, Hints(), f"{late}: the most on time")
         backlog_s = view.queued / max(view.arrival_rps, 1e-9)
         if view.mismatch_mean >= c.overload_mismatch or backlog_s >= c.overload_backlog_s:
             reason = f"{late} in overload: M_rho {view.mismatch_mean:.2f}, backlog {backlog_s:.1f} s"
@@ -54,12 +58,12 @@ class RulesSelector:
 
     def _calm(self, current: Choice) -> Choice:
         if current.topology is TopologyName.FCFS or current.topology in _FAIR:
-            return Choice(INITIAL_TOPOLOGY, Hints(), "calm: back to the initial topology")
+            return Choice(self._config.usual, Hints(), "calm: back to the usual topology")
         return _keep(current, "calm")
 
     def _undecided(self, view: VLong, current: Choice) -> Choice:
         if current.topology is TopologyName.FCFS or current.topology in _FAIR:
-            return Choice(INITIAL_TOPOLOGY, Hints(), "no failure pattern; shortest first is the safer start")
+            return Choice(self._config.usual, Hints(), "no failure pattern: the usual topology")
         if view.tpot_violation_rate > view.ttft_violation_rate:
             return _keep(current, "late tokens are regulated by Statera, not by order")
         return _keep(current, "no dominant failure pattern")

@@ -14,6 +14,7 @@ from services.worker.topologies.edf import Edf
 from services.worker.topologies.fcfs import Fcfs
 from services.worker.topologies.llf import Llf
 from services.worker.topologies.lottery import Lottery
+from services.worker.topologies.max_on_time import MaxOnTime
 from services.worker.topologies.mlfq import Mlfq
 from services.worker.topologies.priority import Priority
 from services.worker.topologies.rr import RoundRobin
@@ -37,6 +38,7 @@ TOPOLOGIES: dict[TopologyName, Callable[[Hints, Draw], Topology]] = {
     TopologyName.RR: lambda hints, draw: RoundRobin(hints),
     TopologyName.MLFQ: lambda hints, draw: Mlfq(hints),
     TopologyName.PRIORITY: lambda hints, draw: Priority(),
+    TopologyName.MAX_ON_TIME: lambda hints, draw: MaxOnTime(hints),
 }
 
 __all__ = ["TOPOLOGIES", "Topology"]

@@ -23,7 +23,7 @@ from services.contracts.governance import (
 from services.contracts.registry import WorkerHeartbeat
 from services.contracts.views import EngineView, ShareView, Tail, VLong, VShort
 from services.meta.agent import MetaAgent
-from services.meta.config import MetaConfig
+from services.meta.config import MetaConfig, RulesConfig
 
 HEARTBEAT = WorkerHeartbeat("w", "i", "h:1", 1, "m", (), (), 0, 0, 0, 100, 10**6, 0.0, False)
 SHORT = VShort(
@@ -50,10 +50,10 @@ GOOD_ANSWER = json.dumps(
 
 
 class Drive:
-    """An agent and what it said so far."""
+    """An agent and what it said so far, with the rules of H-MAS Algorithm 1, which switch more than the default's."""
 
     def __init__(self, **config: Any) -> None:
-        self.agent = MetaAgent(MetaConfig(**config))
+        self.agent = MetaAgent(MetaConfig(**{"rules": RulesConfig(usual=SJF)} | config))
         self.effects: list[MetaEffect] = []
 
     def at(self, now_s: float, *events: Any) -> list[MetaEffect]:
@@ -86,12 +86,13 @@ def kinds(effects: list[MetaEffect]) -> list[tuple[str, str]]:
     return [(r.kind, r.decision) for r in records(effects)]
 
 
-def test_it_starts_with_sjf() -> None:
-    drive = Drive()
+@pytest.mark.parametrize(("rules", "first"), [(RulesConfig(), TopologyName.MAX_ON_TIME), (RulesConfig(usual=SJF), SJF)])
+def test_it_starts_with_the_usual_topology(rules: RulesConfig, first: TopologyName) -> None:
+    drive = Drive(rules=rules)
     drive.at(0.0, WorkerSeen(HEARTBEAT), EpochGranted(3))
     (effect,) = drive.at(0.1, TimerTicked())
     assert effect == PublishTopology(
-        TopologyDecision("m", SJF, Hints(), False, 3, 1, 15.0, "initial topology", "initial")
+        TopologyDecision("m", first, Hints(), False, 3, 1, 15.0, "initial topology", "initial")
     )
 
 

@@ -15,7 +15,8 @@ CALM = VLong(
     0.0, Tail(), Tail(), 0, 0.0, 0.0, 0.5, 0.0, 0.0, 0.0, 1, 1,
 )  # fmt: skip
 LATE: dict[str, Any] = {"violation_rate": 0.2, "ttft_violation_rate": 0.2}
-SJF, EDF, FCFS, WFQ, LANES = (
+MOT, SJF, EDF, FCFS, WFQ, LANES = (
+    TopologyName.MAX_ON_TIME,
     TopologyName.SJF,
     TopologyName.EDF,
     TopologyName.FCFS,
@@ -24,9 +25,10 @@ SJF, EDF, FCFS, WFQ, LANES = (
 )
 
 
-def select(current: TopologyName = SJF, **changes: Any) -> Choice:
+def select(current: TopologyName = SJF, usual: TopologyName = SJF, **changes: Any) -> Choice:
     hints = Hints(fast_weight=0.6)
-    return RulesSelector(RulesConfig()).select(0.0, replace(CALM, **changes), Choice(current, hints, "before"))
+    rules = RulesSelector(RulesConfig(usual=usual))
+    return rules.select(0.0, replace(CALM, **changes), Choice(current, hints, "before"))
 
 
 @pytest.mark.parametrize("current", [SJF, EDF, LANES])
@@ -39,6 +41,14 @@ def test_calm_keeps_what_is_in_force_with_its_hints(current: TopologyName) -> No
 @pytest.mark.parametrize("current", [FCFS, WFQ])
 def test_calm_leaves_the_baseline_and_fairness_behind(current: TopologyName) -> None:
     assert select(current).topology is SJF
+    assert select(current, MOT).topology is MOT
+
+
+def test_max_on_time_answers_every_pattern_of_late_first_tokens() -> None:
+    assert RulesConfig().usual is MOT
+    for pattern in ({"mismatch_mean": 0.4}, {"mismatch_p95": 0.1}, {"mismatch_p95": 0.3, "predicted_total_cv": 1.5}):
+        assert select(FCFS, MOT, **LATE, **pattern).topology is MOT
+    assert select(MOT, MOT, violation_rate=0.3, tpot_violation_rate=0.3).topology is MOT
 
 
 @pytest.mark.parametrize(

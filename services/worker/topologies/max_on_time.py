@@ -1,0 +1,279 @@
+"""MaxOnTime: the order that keeps the most requests on time, by Moore-Hodgson over predicted work and measured service.
+
+The classic case. n jobs of known work p_j, all released, one sequential server of rate 1, due dates d_j; keep as many
+as possible on time (1 || sum U_j). Moore (1968): take the jobs by due date; when the one just taken is late, give up
+the longest taken so far. Proof: let S_k be what is kept of the first k jobs. Claim: among the sets of these k that can
+be done in time, S_k has the most jobs, and of those with as many the least work. A set can be done in time if and only
+if it can by due date (exchange two neighbours out of order: the earlier one due ends no later than the other did).
+k = 0 is trivial. Let the claim hold for k-1, and let S be any set of the first k that can be done in time.
+- S_{k-1} + k can: then |S_k| = |S_{k-1}| + 1. S without k is a set of the first k-1, so |S| <= |S_k|; if equal, S has
+  k (else it had more jobs than S_{k-1}), and S without k, as large as S_{k-1}, has at least its work.
+- It cannot: only k, the last, is late. Without the longest job m the others before m end as before, those after it by
+  p_m >= p_k earlier: work up to each is at most what it was for the one before it plus p_k - p_m, so all are on time,
+  and |S_k| = |S_{k-1}|. No S has more: with |S_{k-1}| + 1 jobs it would contain k, and S without k has at least the
+  work of S_{k-1} by the claim, so k ends no earlier than here, late. And for S as large as S_k: without k, its work is
+  at least that of S_{k-1} >= S_k; with k, let R be S without k, |S_{k-1}| - 1 jobs. S_{k-1} without its longest job has
+  the least work among sets that large (were R shorter, R could be extended by a job of S_{k-1}, of at most p_m, to a
+  set in time with less work than S_{k-1}), hence S has at least the work of S_{k-1} + k - m = S_k or more.  QED
+
+Beyond it (weights, arrivals, a batched engine, predictions) this is a heuristic, modelled as follows.
+- Server: all engines together. The work of a request is the engine time it takes up: what its prompt adds to the
+  steps, and for each output token the share of a step that its sequence slot or, if that is more, its part of the KV
+  memory stands for. Engines work at a rate of at most 1 each; the rate is measured while requests wait, and a part of
+  it (`HEADROOM`) is left to what is still to come.
+- Due: the latest start that meets the TTFT, plus its own work at that rate. TPOT is kept by the pump's prefill window
+  and by the caps in force.
+- Decoding outlasts the queue's horizon: while slots or memory are short, a long answer costs those who come later. So
+  the order is by due date plus `PATIENCE_S` per second of decode work, in proportion to how full the engines are.
+- Utility: given up is what costs most work per unit of value, value = tenant's weight * 2^-priority (H-MAS Eq. 1).
+- What is given up is relegated, not refused: it is served when nothing that can be on time waits, the cheapest first.
+  Of all service, the oldest relegated requests get `SHARE` plus `SHARE_GROWTH_PER_S` of their age, at most `SHARE_MAX`.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from math import exp, inf
+
+from services.contracts.control import Hints, TopologyName
+from services.worker.deadline_order import DeadlineOrder, Job
+from services.worker.entry import Entry
+from services.worker.keyed_heap import KeyedHeap
+from services.worker.pace import Pace
+
+HEADROOM = 0.75  # of the measured rate is given to what waits already
+PATIENCE_S = 30.0
+FREE_SHARE, FULL_SHARE = 0.5, 0.9  # of slots or memory in use: where decode work begins to matter, and does in full
+RATE_WINDOW_S = 15.0  # time constant of the measured rate
+RATE_SAMPLE_S = 0.5
+COLD_RATE = 0.6  # of an engine, until measured
+DEFAULT_SLOTS = 256
+RESTORE_EVERY_S, RESTORED = 0.25, 8
+SHARE, SHARE_GROWTH_PER_S, SHARE_MAX = 0.01, 0.01 / 60.0, 0.1
+PRIORITY_SPAN = 8  # priorities beyond it count as it
+
+
+class ServiceRate:
+    """Engine seconds of work dispatched per second, all engines together, while requests wait."""
+
+    __slots__ = ("_begun_s", "_done", "_idle", "_rate", "engines")
+
+    def __init__(self) -> None:
+        self.engines = 1
+        self._rate: float | None = None
+        self._begun_s: float | None = None
+        self._done = 0.0
+        self._idle = True
+
+    @property
+    def value(self) -> float:
+        return COLD_RATE * self.engines if self._rate is None else self._rate
+
+    def add(self, work: float) -> None:
+        self._done += work
+
+    def ran_dry(self) -> None:
+        """Nothing waited for a moment: what was done since is no measure of what could be."""
+        self._idle = True
+
+    def observe(self, now_s: float) -> None:
+        elapsed_s = RATE_SAMPLE_S if self._begun_s is None else now_s - self._begun_s
+        if elapsed_s < RATE_SAMPLE_S:
+            return
+        if not self._idle:
+            sample = min(self._done / elapsed_s, float(self.engines))
+            self._rate = self.value + (1.0 - exp(-elapsed_s / RATE_WINDOW_S)) * (sample - self.value)
+        self._begun_s, self._done, self._idle = now_s, 0.0, False
+
+
+class MaxOnTime:
+    """See the module. On time: by deadline; relegated: those that could still make it and those that cannot, each
+    cheapest first."""
+
+    name = TopologyName.MAX_ON_TIME
+    accounts_service = False
+    paced = True
+    __slots__ = (
+        "_by_age", "_credit", "_floor_s", "_fullness", "_kv_tokens", "_late", "_now_s", "_on_time", "_planned_rate",
+        "_rate", "_restored_s", "_slots", "_spare", "_works",
+    )  # fmt: skip
+
+    def __init__(self, hints: Hints) -> None:
+        self._on_time = DeadlineOrder()
+        self._spare: KeyedHeap[Entry] = KeyedHeap()
+        self._late: KeyedHeap[Entry] = KeyedHeap()
+        self._by_age: deque[Entry] = deque()  # relegated ones, and some that left
+        self._works: dict[int, float] = {}  # of the relegated, by seq
+        self._rate = ServiceRate()
+        self._planned_rate = HEADROOM * COLD_RATE
+        self._credit = 0.0  # work owed to the oldest relegated
+        self._floor_s = inf  # least prefill seen: what a step costs by itself
+        self._fullness = 0.0
+        self._slots = DEFAULT_SLOTS
+        self._kv_tokens = 0
+        self._now_s = 0.0
+        self._restored_s = 0.0
+
+    def __len__(self) -> int:
+        return len(self._on_time) + len(self._works)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return chain((job.entry for job in self._on_time), self._spare, self._late)
+
+    # --- the model
+
+    def _job(self, entry: Entry) -> Job:
+        self._floor_s = min(self._floor_s, entry.prefill_s)
+        tokens = entry.predicted_tokens
+        share = 1.0 / self._slots
+        if self._kv_tokens:
+            share = max(share, (entry.request.prompt_tokens + tokens / 2.0) / self._kv_tokens)
+        decode = tokens * entry.tpot_s * min(1.0, share)
+        work = entry.prefill_s - self._floor_s + decode
+        start_s = entry.ttft_deadline_s - entry.prefill_s
+        key = start_s + PATIENCE_S * self._fullness * decode
+        return Job(entry, key, start_s + work / self._planned_rate, work, work / _value(entry))
+
+    def observe(self, pace: Pace) -> None:
+        self._now_s = pace.now_s
+        if pace.engines:
+            self._see(pace)
+        self._rate.observe(pace.now_s)
+        self._relegate()
+        self._retire()
+        if pace.now_s - self._restored_s >= RESTORE_EVERY_S:
+            self._restored_s = pace.now_s
+            self._restore()
+
+    def _retire(self) -> None:
+        """Relegated requests that cannot make it any more."""
+        while (entry := self._spare.peek()) is not None and entry.ttft_deadline_s - entry.prefill_s < self._now_s:
+            self._spare.remove(entry)
+            self._late.push(self._works[entry.seq] / _value(entry), entry)
+
+    def _see(self, pace: Pace) -> None:
+        engines = pace.engines
+        cap = sum(e.cap for e in engines)
+        kv = sum(e.kv_tokens for e in engines)
+        full = sum(e.running for e in engines) / cap
+        if kv:
+            full = max(full, 1.0 - sum(e.kv_free_tokens for e in engines) / kv)
+        full = min(1.0, max(0.0, (full - FREE_SHARE) / (FULL_SHARE - FREE_SHARE)))
+        self._fullness += 0.05 * (full - self._fullness)
+        self._slots = max(1, cap // len(engines))
+        self._kv_tokens = kv // len(engines)
+        self._rate.engines = len(engines)
+
+    def _relegate(self) -> None:
+        """Give up jobs until the rest is on time."""
+        rate = HEADROOM * self._rate.value
+        if abs(rate - self._planned_rate) > 0.05 * self._planned_rate:  # seldom: it makes all summaries anew
+            self._planned_rate = rate
+        while (job := self._on_time.sacrifice(self._now_s, self._planned_rate)) is not None:
+            self._on_time.remove(job.entry)
+            self._set_aside(job)
+
+    def _restore(self) -> None:
+        """Take relegated requests back, cheapest first, as long as all stay on time: what was planned before them may
+        have left, or the engines be faster."""
+        for _ in range(RESTORED):
+            if (entry := self._spare.peek()) is None:
+                return
+            self._on_time.add(self._job(entry))
+            if self._on_time.sacrifice(self._now_s, self._planned_rate) is not None:
+                self._on_time.remove(entry)
+                return
+            self._spare.remove(entry)
+            del self._works[entry.seq]
+            entry.relegated = False
+
+    def _set_aside(self, job: Job) -> None:
+        entry = job.entry
+        entry.relegated = True
+        self._works[entry.seq] = job.work
+        self._spare.push(job.price, entry)
+        self._by_age.append(entry)
+
+    # --- the topology
+
+    def push(self, entry: Entry) -> None:
+        entry.relegated = False
+        self._on_time.add(self._job(entry))
+
+    def peek(self) -> Entry | None:
+        if (oldest := self._claimant()) is not None:
+            return oldest
+        job = self._on_time.first()
+        return job.entry if job is not None else self._spare.peek() or self._late.peek()
+
+    def pop(self) -> Entry | None:
+        entry = self.peek()
+        if entry is None:
+            return None
+        oldest = self._oldest()
+        claims = oldest is entry and self._claimant() is entry
+        work, entry.urgency = self._take(entry)
+        if claims:
+            self._credit = max(0.0, self._credit - work)
+        elif oldest is not None:
+            age_s = max(0.0, self._now_s - oldest.request.arrival_s)
+            self._credit += work * min(SHARE_MAX, SHARE + SHARE_GROWTH_PER_S * age_s)
+        self._rate.add(work)
+        self._mark_idle()
+        return entry
+
+    def remove(self, entry: Entry) -> None:
+        self._take(entry)
+        self._mark_idle()
+
+    def reannotate(self, entry: Entry) -> None:
+        self._take(entry)
+        self.push(entry)
+
+    def rebuild(self, entries: Iterable[Entry]) -> None:
+        jobs = []
+        for entry in entries:
+            entry.relegated = False
+            jobs.append(self._job(entry))
+        self._on_time.refill(jobs)
+
+    def on_served(self, entry: Entry, tokens: float, final: bool) -> None:
+        pass
+
+    def _take(self, entry: Entry) -> tuple[float, float]:
+        """Its work, and its rank: relegated ones behind all others."""
+        if entry in self._on_time:
+            job = self._on_time.remove(entry)
+            return job.work, job.place[0]
+        work = self._works.pop(entry.seq)
+        (self._spare if entry in self._spare else self._late).remove(entry)
+        return work, RELEGATED_RANK + entry.request.arrival_s
+
+    def _mark_idle(self) -> None:
+        if not len(self):
+            self._rate.ran_dry()
+
+    def _oldest(self) -> Entry | None:
+        """The relegated request that waits longest."""
+        by_age = self._by_age
+        while by_age and by_age[0].seq not in self._works:
+            by_age.popleft()
+        if not by_age:
+            self._credit = 0.0
+            return None
+        if len(by_age) > 2 * len(self._works) + 64:
+            self._by_age = by_age = deque(entry for entry in by_age if entry.seq in self._works)
+        return by_age[0]
+
+    def _claimant(self) -> Entry | None:
+        """The oldest, if its turn has come."""
+        oldest = self._oldest()
+        return oldest if oldest is not None and self._credit >= self._works[oldest.seq] else None
+
+
+RELEGATED_RANK = 1e9  # seconds: behind any deadline
+
+
+def _value(entry: Entry) -> float:
+    priority = min(PRIORITY_SPAN, max(-PRIORITY_SPAN, entry.request.priority))
+    return float(entry.request.weight * 2.0**-priority)
