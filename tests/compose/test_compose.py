@@ -86,6 +86,7 @@ def test_the_openai_client(stack: Stack) -> None:
 
 def test_commands_inside(stack: Stack) -> None:
     assert "pinned to edf" in stack.compose("exec", "-T", "meta", "hmas", "pin", "edf", "--pool", "emulated")
+    assert "engine-2" in stack.compose("exec", "-T", "meta", "hmas", "top", "--once", "3")
     assert "pin lifted" in stack.compose("exec", "-T", "meta", "hmas", "pin", "off", "--pool", "emulated")
 
 
@@ -134,7 +135,10 @@ def test_memory_of_each_service(stack: Stack) -> None:
         report(f"| {service} | {used[service]:.0f} | {limits[service]:.0f} |")
     report(f"| all | {sum(used.values()):.0f} | {sum(limits.values()):.0f} |\n")
     assert all(0 < used[s] < limits[s] / 2 for s in SERVICES), "a limit leaves too little room"
-    assert not any(stack.inspect(s)["State"]["OOMKilled"] for s in SERVICES)
+    for service in SERVICES:
+        state = stack.inspect(service)["State"]
+        assert not state["OOMKilled"]
+        assert state["Health"]["Status"] != "unhealthy", service
 
 
 def test_keys_as_the_readme_says(stack: Stack) -> None:
