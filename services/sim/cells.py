@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 from typing import Any, ClassVar, Literal, Protocol
 
 from services.engine.profile import builtin_profile
@@ -100,18 +100,18 @@ class CellStore:
 
 def compute(cell: Cell, rate_rps: float = 0.0, *, hashed: bool = False) -> dict[str, Any]:
     """The cell's figures as plain data; `rate_rps` is the offered rate of a bound or a run."""
-    started = perf_counter()
+    started = process_time()
     profile = chunked(builtin_profile(cell.profile), cell.chunk_tokens)
     if cell.kind == "capacity":
         found = find_capacity(lambda r, s: build(cell.workload, r, s), profile, cell.engines, GUESS_RPS)
-        return asdict(found) | {"wall_s": perf_counter() - started}
+        return asdict(found) | {"cpu_s": process_time() - started}
     spec = cell.workload if needs_prompts(cell.system) else replace(cell.workload, prompts="")
     workload = build(spec, rate_rps, cell.seed).fitting(profile)
     if cell.kind == "bound":
         limit = upper_bound(workload, profile, cell.engines)
         result = {"requests": limit.requests, "offered": limit.offered, "goodput_rate": limit.goodput_rate}
-        return result | {"note": workload.note, "wall_s": perf_counter() - started}
+        return result | {"note": workload.note, "cpu_s": process_time() - started}
     log = EffectLog() if hashed else None
     run = run_system(cell.system, workload, profile, cell.engines, cell.seed, log, cell.workers)
     extra = {"rate_rps": rate_rps, "hash": log.digest() if log else ""}
-    return analyse(workload, run) | extra | {"wall_s": perf_counter() - started}
+    return analyse(workload, run) | extra | {"cpu_s": process_time() - started}

@@ -101,7 +101,9 @@ def loads_page(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
         + paper
         + verdict("Never worse at light load", min(light) >= 0.98 if light else None, _show(light))
         + verdict(
-            "More goodput in overload", all(found[x] > 1.2 for x in overloaded), _show([found[x] for x in overloaded])
+            "More goodput in overload",
+            all(found[x] > 1.2 for x in overloaded) if overloaded else None,
+            _show([found[x] for x in overloaded]),
         )
         + "\n"
         + sections(results)
@@ -118,8 +120,8 @@ def traces_page(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
     best: dict[str, Any] = {}
     for spec, load in results.settings():
         shares = {s: results.share_of_bound(spec, load, s).mean for s in results.experiment.systems}
-        ranked = sorted((s for s in shares if shares[s] == shares[s]), key=lambda s: -shares[s])
-        if ranked:
+        ranked = sorted(shares, key=lambda s: -shares[s])
+        if all(share == share for share in shares.values()):
             best[f"{spec.name} {load:g}"] = {"best": ranked[0], "hmas_share_of_bound": round(shares["hmas"], 4)}
     wins = sum(1 for row in best.values() if row["best"].startswith("hmas"))
     text = (
@@ -128,7 +130,7 @@ def traces_page(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
         "paper prints no values for these traces.\n\n"
         + setting(results)
         + incomplete(results)
-        + f"\nOurs is the best in {wins} of {len(best)} settings.\n\n"
+        + f"\nOurs has the highest goodput rate in {wins} of the {len(best)} settings that every system was run in.\n\n"
         + sections(results)
     )
     return text, {"traces": best}

@@ -15,6 +15,7 @@ NAMES = {
     "sarathi-fcfs": "Sarathi-FCFS",
     "sarathi-edf": "Sarathi-EDF",
     "sarathi-srpf": "Sarathi-SRPF",
+    "niyama": "Niyama",
     "hmas": "H-MAS (ours)",
     "hmas-perfect": "H-MAS, perfect predictions",
 }
@@ -35,6 +36,11 @@ def verdict(claim: str, holds: bool | None, numbers: str, why: str = "") -> str:
     word = "not measured" if holds is None else "holds" if holds else "**does not hold**"
     tail = f" {why}" if why and holds is False else ""
     return f"- {claim}: {word} ({numbers}).{tail}\n"
+
+
+def exceeds(a: float, b: float) -> bool | None:
+    """None where one of them was not measured."""
+    return None if a != a or b != b else a > b
 
 
 def setting(results: Results) -> str:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,9 @@ def write_pages(
     out.mkdir(parents=True, exist_ok=True)
     texts: dict[str, str] = {}
     summary: dict[str, Any] = {"quick": quick}
-    index, seconds = [], 0.0
+    index: list[str] = []
+    cpu_s: dict[str, float] = {}
+    missing: set[str] = set()
     for experiment in experiments:
         if experiment.page not in PAGES:
             raise ValueError(f"{experiment.name}: no page {experiment.page!r}; there are: {', '.join(PAGES)}")
@@ -47,29 +50,39 @@ def write_pages(
         text, facts = PAGES[experiment.page](results, out)
         texts[experiment.page] = texts.get(experiment.page, TITLES.get(experiment.page, "")) + text + "\n"
         summary |= facts
-        seconds += results.seconds()
+        cpu_s |= results.cpu_s
+        missing |= {cell.key() for cell in results.missing}
         index.append(f"- [{experiment.title}]({experiment.page}.md)\n")
     texts["statistics"] = statistics_page(data)
     index.append("- [Trace statistics of §2](statistics.md)\n")
-    texts["simulator"] = _index(index, quick, seconds)
-    summary["seconds"] = round(seconds, 1)
+    texts["simulator"] = _index(index, quick, sum(cpu_s.values()), len(missing))
+    summary |= {"cpu_seconds": round(sum(cpu_s.values()), 1), "cells": len(cpu_s), "missing_cells": len(missing)}
     written = []
     for name, text in sorted(texts.items()):
         path = out / f"{name}.md"
         path.write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")
         written.append(path)
     path = out / "summary.json"
-    path.write_text(json.dumps(summary, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(_plain(summary), indent=2, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8")
     return [*written, path]
 
 
-def _index(entries: list[str], quick: bool, seconds: float) -> str:
+def _plain(value: Any) -> Any:
+    """What was not measured is null."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
+def _index(entries: list[str], quick: bool, seconds: float, missing: int) -> str:
     kind = "the quick set: one seed, slices of at most 300 s" if quick else "the full set: five seeds"
+    whole = f" {missing} of its runs are not there yet and count as not measured." if missing else ""
     return (
         "# Results in virtual time\n\nThe agents of the mesh and the emulated engine's core, driven from one event "
-        f"heap, beside baselines and an upper bound. This is {kind}; its runs took {seconds / 60:.0f} minutes of one "
-        "core. `hmas sim experiments` writes every number here.\n\n" + "".join(dict.fromkeys(entries)) + "\n"
-        "Share of bound: goodput rate over the largest that any scheduler could reach, even one that knows every "
+        f"heap, beside baselines and an upper bound. This is {kind}; its runs took {seconds / 60:.0f} minutes of "
+        f"processor time.{whole} `hmas sim experiments` writes every number here.\n\n"
+        + "".join(dict.fromkeys(entries))
+        + "\nShare of bound: goodput rate over the largest that any scheduler could reach, even one that knows every "
         "length and arrival. Loads are in λ*, the highest rate at which plain FCFS on the same engines keeps a goodput "
         "rate of 0.95. Shed, failed and unfinished requests count as offered and not ok.\n"
     )

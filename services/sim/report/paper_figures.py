@@ -6,7 +6,7 @@ from typing import Any
 
 from services.sim.analysis import SERIES_S
 from services.sim.report.figures import bars, lines
-from services.sim.report.markdown import incomplete, name_of, setting, table, verdict
+from services.sim.report.markdown import exceeds, incomplete, name_of, setting, table, verdict
 from services.sim.report.results import Results
 from services.sim.sources import WorkloadSpec
 
@@ -17,7 +17,6 @@ METRICS = (
     ("TTFT compliance", "ttft_compliance"),
     ("TPOT compliance", "tpot_compliance"),
 )
-WHY_SLOWER = "In these engines a baseline loses by ordering, not by throughput, so the gap depends on the load."
 
 
 def _curves(results: Results, spec: WorkloadSpec, column: str) -> Series:
@@ -42,9 +41,13 @@ def _over_time(results: Results, spec: WorkloadSpec, load: float, column: str) -
     return found
 
 
-def _best(results: Results, spec: WorkloadSpec, load: float, column: str) -> str:
-    systems = results.experiment.systems
-    return max(systems, key=lambda s: results.get(spec, load, s, "score", column).mean)
+def _ours_is_best(results: Results, spec: WorkloadSpec, load: float, column: str, claim: str) -> str:
+    """One verdict; nothing is said before every system was measured."""
+    found = {s: results.get(spec, load, s, "score", column) for s in results.experiment.systems}
+    if not all(v.count for v in found.values()):
+        return verdict(claim, None, "runs are missing")
+    best = max(found, key=lambda s: found[s].mean)
+    return verdict(claim, best == "hmas", f"highest: {name_of(best)}")
 
 
 def figure5(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
@@ -73,8 +76,7 @@ def figure5(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
             why,
         )
     for title, column in METRICS[:2]:
-        best = _best(results, spec, top, column)
-        claims += verdict(f"H-MAS has the highest {title} at {top:g} λ*", best == "hmas", f"highest: {name_of(best)}")
+        claims += _ours_is_best(results, spec, top, column, f"H-MAS has the highest {title} at {top:g} λ*")
     text = (
         f"## `{results.experiment.profile}`\n\n"
         + setting(results)
@@ -97,16 +99,14 @@ def figure6(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
             ok, rate = (results.get(spec, load, s, "score", c) for c in ("goodput", "goodput_rate"))
             rows.append((f"{spec.duration_s:g}", name_of(s), rate.text(), ok.text(2)))
             groups.setdefault(f"{spec.duration_s:g} s", {})[name_of(s)] = ok.mean
-        best = _best(results, spec, load, "goodput")
-        claims += verdict(
-            f"{spec.duration_s:g} s: H-MAS has the highest effective goodput", best == "hmas", name_of(best)
-        )
+        claim = f"{spec.duration_s:g} s: H-MAS has the highest effective goodput"
+        claims += _ours_is_best(results, spec, load, "goodput", claim)
     specs = results.experiment.workloads
     if len(specs) > 1:
         for system, falls in (("vllm", True), ("hmas", False)):
             a, b = (results.get(x, load, system, "score", "goodput").mean for x in (specs[0], specs[-1]))
             change = b / a - 1.0 if a else float("nan")
-            holds = change < -0.1 if falls else change > -0.1
+            holds = exceeds(-0.1, change) if falls else exceeds(change, -0.1)
             claim = "vLLM degrades as the run extends (paper: by 15-25 %)" if falls else "H-MAS stays stable"
             claims += verdict(claim, holds, f"{change:+.1%} from {specs[0].duration_s:g} to {specs[-1].duration_s:g} s")
     picture = bars(out / "figures" / "figure6.svg", groups, "ok requests/s")
@@ -137,8 +137,7 @@ def figure7(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
             throughput = _series(results, spec, load, s, "throughput")
             mean = sum(throughput) / len(throughput) if throughput else float("nan")
             rows.append((f"{load:g}", name_of(s), f"{mean:.2f}", *columns, done.text(0)))
-        best = _best(results, spec, load, "esg_rate")
-        claims += verdict(f"H-MAS has the highest mean ESG at {load:g} λ*", best == "hmas", f"highest: {name_of(best)}")
+        claims += _ours_is_best(results, spec, load, "esg_rate", f"H-MAS has the highest mean ESG at {load:g} λ*")
     text = (
         "# Figure 7: ESG over time and trade-offs\n\n"
         + setting(results)
@@ -162,12 +161,14 @@ def figure8(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
         worst = {s: max(_series(results, spec, load, s, "ttft_s"), default=float("nan")) for s in ("vllm", "hmas")}
         numbers = f"highest 10 s mean {worst['hmas']:.1f} s against {worst['vllm']:.1f} s"
         why = "What the shortest-first order leaves behind is served late, and its wait enters the mean."
-        claims += verdict(f"{title}: H-MAS keeps TTFT lower than vLLM", worst["hmas"] < worst["vllm"], numbers, why)
+        claims += verdict(
+            f"{title}: H-MAS keeps TTFT lower than vLLM", exceeds(worst["vllm"], worst["hmas"]), numbers, why
+        )
         last = {s: _series(results, spec, load, s, "goodput") for s in ("vllm", "hmas")}
-        third = {s: sum(x[2 * len(x) // 3 :]) for s, x in last.items()}
+        third = {s: sum(x[2 * len(x) // 3 :]) if x else float("nan") for s, x in last.items()}
         claims += verdict(
             f"{title}: more goodput in the last phase",
-            third["hmas"] > third["vllm"],
+            exceeds(third["hmas"], third["vllm"]),
             f"{third['hmas'] * SERIES_S:.0f} against {third['vllm'] * SERIES_S:.0f} requests",
         )
     picture = lines(out / "figures" / "figure8.svg", panels, "seconds")
@@ -191,15 +192,14 @@ def figure9(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
             parts = [results.get(spec, load, s, key, c) for c in ("ttft", "tpot", "throughput", "total")]
             rows.append((where, name_of(s), *(p.text(0) for p in parts)))
             groups.setdefault(f"{where}", {})[name_of(s)] = parts[3].mean
-    share = {
-        s: results.ratio(spec, load, s, s, "esg", "ttft").mean
-        and results.get(spec, load, s, "esg", "ttft").mean / results.get(spec, load, s, "esg", "total").mean
-        for s in ("vllm", "hmas")
-    }
+    share = {}
+    for s in ("vllm", "hmas"):
+        ttft, total = (results.get(spec, load, s, "esg", c).mean for c in ("ttft", "total"))
+        share[s] = ttft / total if total else float("nan")
     picture = bars(out / "figures" / "figure9.svg", groups, "ESG/s")
     claims = verdict(
         "vLLM's ESG has a limited TTFT part, H-MAS's a substantial one",
-        share["hmas"] > share["vllm"],
+        exceeds(share["hmas"], share["vllm"]),
         f"{share['hmas']:.0%} against {share['vllm']:.0%} of ESG from requests that met TTFT",
     )
     drop = {}
@@ -208,7 +208,7 @@ def figure9(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
         drop[s] = run / peak if peak else float("nan")
     claims += verdict(
         "H-MAS keeps more of its peak-minute ESG over the run",
-        drop["hmas"] > drop["vllm"],
+        exceeds(drop["hmas"], drop["vllm"]),
         f"run over peak {drop['hmas']:.2f} against {drop['vllm']:.2f}",
     )
     text = (
@@ -233,8 +233,8 @@ def figure10(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
         for s in results.experiment.systems:
             columns = [results.get(spec, load, s, "score", c).text(3) for _, c in METRICS]
             rows.append((f"{spec.duration_s:g}", name_of(s), *columns))
-        best = _best(results, spec, load, "esg_rate")
-        claims += verdict(f"{spec.duration_s:g} s: H-MAS runs at the highest ESG rate", best == "hmas", name_of(best))
+        claim = f"{spec.duration_s:g} s: H-MAS runs at the highest ESG rate"
+        claims += _ours_is_best(results, spec, load, "esg_rate", claim)
     picture = lines(out / "figures" / "figure10.svg", panels, "seconds")
     text = (
         f"# Figure 10: ESG rate by evaluation window at {load:g} λ*\n\n"

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from services.sim.report.markdown import incomplete, name_of, setting, table, verdict
+from services.sim.report.markdown import exceeds, incomplete, name_of, setting, table, verdict
 from services.sim.report.results import Results, Value
 
 TABLE_1 = {  # scenario -> system -> (mismatch mean, p95, TTFT compliance, normalised goodput)
@@ -71,11 +71,15 @@ def _slices(results: Results, load: float) -> tuple[str, dict[str, Any]]:
                 rows.append((spec.kind, name_of(system), title, shown[0], ours.text(), shown[1]))
         ttft = results.get(spec, load, "hmas", "score", "ttft_compliance").mean
         needed = TABLE_1[spec.kind]["hmas"][2]
-        claims += verdict(f"{spec.kind}: TTFT compliance of the paper's {needed:.2%}", ttft >= needed, f"{ttft:.2%}")
+        claims += verdict(
+            f"{spec.kind}: TTFT compliance of the paper's {needed:.2%}", exceeds(ttft, needed - 1e-9), f"{ttft:.2%}"
+        )
         for title, (_, path), better in (("lower mismatch", METRICS_1[0], -1), ("more goodput", METRICS_1[3], 1)):
             a, b = (results.get(spec, load, s, *path).mean for s in ("hmas", "vllm"))
             why = "Serving the short first finishes more requests and fewer tokens." if better < 0 else ""
-            claims += verdict(f"{spec.kind}: {title} than vLLM", better * (a - b) > 0, f"{a:.3f} against {b:.3f}", why)
+            claims += verdict(
+                f"{spec.kind}: {title} than vLLM", exceeds(better * a, better * b), f"{a:.3f} against {b:.3f}", why
+            )
         facts[spec.kind] = {"ttft_compliance": round(ttft, 4)}
     columns = ("slice", "system", "metric", "paper", "ours", "ours / paper")
     return f"\n## {load:g} λ*\n\n{claims}\n{table(columns, rows)}", facts
@@ -149,7 +153,9 @@ def table4(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
             a, b = (results.get(spec, load, s, "stability", column).mean for s in ("hmas", "vllm"))
             lower = i not in (1, 5)
             claims += verdict(
-                f"{panel}: {titles[i]} better than vLLM's", a < b if lower else a > b, f"{a:.2f} against {b:.2f}"
+                f"{panel}: {titles[i]} better than vLLM's",
+                exceeds(b, a) if lower else exceeds(a, b),
+                f"{a:.2f} against {b:.2f}",
             )
         summary[spec.kind] = {c: round(results.get(spec, load, "hmas", "stability", c).mean, 4) for c in STABILITY}
     text = (

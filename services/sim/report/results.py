@@ -10,6 +10,8 @@ from services.sim.execute import cells_of
 from services.sim.experiment import Experiment
 from services.sim.sources import WorkloadSpec
 
+Row = dict[str, Any]
+
 
 @dataclass(frozen=True, slots=True)
 class Value:
@@ -38,19 +40,22 @@ class Results:
 
     def __init__(self, experiment: Experiment, store: CellStore) -> None:
         self.experiment = experiment
-        self._runs: dict[tuple[str, float, float, str], list[dict[str, Any]]] = {}
-        self._capacities: dict[tuple[str, float], dict[str, Any]] = {}
+        self._runs: dict[tuple[str, float, float, str], list[Row]] = {}
+        self._capacities: dict[tuple[str, float], Row] = {}
+        self.cpu_s: dict[str, float] = {}  # of every cell, by its key; cells are shared between experiments
         self.missing: list[Cell] = []
         for cell in cells_of(experiment):
             found = store.get(cell)
             if found is None:
                 self.missing.append(cell)
                 continue
+            self.cpu_s[cell.key()] = found["cpu_s"]
             spec = cell.workload
             self._runs.setdefault((spec.name, spec.duration_s, cell.load, cell.system), []).append(found)
             capacity = None if cell.absolute else store.get(cell.capacity)
             if capacity is not None:
                 self._capacities[(spec.name, spec.duration_s)] = capacity
+                self.cpu_s[cell.capacity.key()] = capacity["cpu_s"]
 
     @property
     def seeds(self) -> int:
@@ -62,7 +67,7 @@ class Results:
             for load in self.experiment.loads:
                 yield spec, load
 
-    def runs(self, spec: WorkloadSpec, load: float, system: str) -> list[dict[str, Any]]:
+    def runs(self, spec: WorkloadSpec, load: float, system: str) -> list[Row]:
         """A row a seed; empty where nothing was run."""
         return self._runs.get((spec.name, spec.duration_s, load, system), [])
 
@@ -75,22 +80,24 @@ class Results:
         return self.get(spec, load, "", "goodput_rate")
 
     def share_of_bound(self, spec: WorkloadSpec, load: float, system: str) -> Value:
-        pairs = zip(self.runs(spec, load, system), self.runs(spec, load, ""), strict=False)
-        return value([row["score"]["goodput_rate"] / limit["goodput_rate"] for row, limit in pairs])
+        pairs = self._pairs(spec, load, system, "")
+        return value([_quotient(row["score"]["goodput_rate"], limit["goodput_rate"]) for row, limit in pairs])
 
     def ratio(self, spec: WorkloadSpec, load: float, system: str, over: str, *path: str) -> Value:
         """Seed by seed; infinite where only the denominator is 0."""
-        pairs = zip(self.runs(spec, load, system), self.runs(spec, load, over), strict=False)
+        pairs = self._pairs(spec, load, system, over)
         return value([_quotient(_at(a, path), _at(b, path)) for a, b in pairs])
+
+    def _pairs(self, spec: WorkloadSpec, load: float, system: str, other: str) -> list[tuple[Row, Row]]:
+        """Of one seed each; seeds that only one of them has are left out."""
+        theirs = {row["cell"]["seed"]: row for row in self.runs(spec, load, other)}
+        ours = self.runs(spec, load, system)
+        return [(row, theirs[row["cell"]["seed"]]) for row in ours if row["cell"]["seed"] in theirs]
 
     def capacity_rps(self, spec: WorkloadSpec) -> float:
         """lambda* in requests per second; nan if unknown."""
         found = self._capacities.get((spec.name, spec.duration_s))
         return float(found["rate_rps"]) if found else float("nan")
-
-    def seconds(self) -> float:
-        """Computing time of all its cells."""
-        return sum(float(row.get("wall_s", 0.0)) for rows in self._runs.values() for row in rows)
 
 
 def _at(row: dict[str, Any], path: tuple[str, ...]) -> float:

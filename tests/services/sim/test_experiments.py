@@ -119,6 +119,32 @@ def test_what_was_not_run_says_so(tmp_path: Path) -> None:
     text = (tmp_path / "out" / "figure7.md").read_text()
     assert "not measured" in text
     assert "runs are not there yet" in text
+    assert "**does not hold**" not in text
+    assert ": holds" not in text
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert (summary["cells"], summary["missing_cells"]) == (0, 3 * 2 * 5)
+
+
+@pytest.mark.parametrize("page", sorted(PAGES))
+def test_no_page_says_anything_of_runs_that_are_missing(tmp_path: Path, page: str) -> None:
+    found = load_experiment(FOLDER / f"{'figure5-qwen3' if page == 'figure5' else page}.yaml")
+    write_pages([found], CellStore(tmp_path / "cells"), tmp_path / "out", quick=False, data=None)
+    text = (tmp_path / "out" / f"{page}.md").read_text()
+    assert "runs are not there yet" in text
+    assert "**does not hold**" not in text
+    assert ": holds" not in text
+    json.loads((tmp_path / "out" / "summary.json").read_text(), parse_constant=lambda name: pytest.fail(name))
+
+
+def test_ratios_pair_the_seeds_that_both_have(tmp_path: Path) -> None:
+    (tmp_path / "loads.yaml").write_text(TINY)
+    experiment, store = load_experiment(tmp_path / "loads.yaml"), CellStore(tmp_path / "cells")
+    goodput = {("vllm", 1): 2.0, ("vllm", 2): 4.0, ("hmas", 2): 6.0}
+    for cell in cells_of(experiment):
+        if (found := goodput.get((cell.system, cell.seed))) and cell.load == 1.4:
+            store.put(cell, {"score": {"goodput": found}, "cpu_s": 1.0})
+    ratio = Results(experiment, store).ratio(experiment.workloads[0], 1.4, "hmas", "vllm", "score", "goodput")
+    assert (ratio.mean, ratio.count) == (1.5, 1)
 
 
 def test_other_code_takes_no_old_figures(tmp_path: Path) -> None:
