@@ -85,6 +85,12 @@ SERVICE = [
     ),
     Panel("Live requests", "short", [("{{instance}}", "hmas_gateway_live_requests")]),
     Panel(
+        "Requests that stepped aside",
+        "reqps",
+        [("{{pool}}", "sum by (pool) (rate(hmas_gateway_relegated_total[$__rate_interval]))")],
+        "Relegated: they would have missed their SLO anyway, or made several others miss theirs",
+    ),
+    Panel(
         "Outcomes other than finished",
         "reqps",
         [

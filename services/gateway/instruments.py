@@ -27,6 +27,7 @@ TPOT = Histogram("hmas_gateway_tpot_seconds", "Time per output token, requests t
 SETTLED = Counter("hmas_gateway_settled", "Requests that ended, by how their SLOs were kept: ok, ttft_missed, "
                   "tpot_missed, ttlt_missed, failed, or unjudged (the client's own doing)",
                   ["pool", "tenant", "task", "verdict"])  # fmt: skip
+RELEGATED = Counter("hmas_gateway_relegated", "Requests that stepped aside for others", ["pool"])
 TOTAL = Histogram("hmas_gateway_request_seconds", "Arrival to end, finished requests", ["pool"],
                   buckets=_TOTAL_BUCKETS)  # fmt: skip
 LIVE = Gauge("hmas_gateway_live_requests", "Requests accepted and not ended")
@@ -67,6 +68,8 @@ def count_settled(pool: str, telemetry: GatewayTelemetry) -> None:
             else:
                 tenant = "other"
         SETTLED.labels(pool, tenant, settled.task.value, _verdict(settled)).inc()
+        if settled.relegated:
+            RELEGATED.labels(pool).inc()
         if settled.tpot_s is not None and settled.output_tokens > 1:
             TPOT.labels(pool).observe(settled.tpot_s)
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from prometheus_client import REGISTRY
 
@@ -50,3 +52,9 @@ def test_tenants_beyond_the_bound_share_a_series() -> None:
     names = {s.labels["tenant"] for m in REGISTRY.collect() if m.name == "hmas_gateway_settled" for s in m.samples}
     assert len(names) <= MAX_TENANTS + 1
     assert count("p2", "other", "ok") >= 50
+
+
+def test_relegated_requests_are_counted() -> None:
+    rows = (settled(), replace(settled(), relegated=True))
+    count_settled("p3", GatewayTelemetry("g", "p3", (), rows))
+    assert REGISTRY.get_sample_value("hmas_gateway_relegated_total", {"pool": "p3"}) == 1
