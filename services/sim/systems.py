@@ -17,17 +17,21 @@ from services.sim.workload import Workload
 HMAS = "hmas"
 FIXED_PREFIX = "fixed-"
 
-# The rows of H-MAS Table 2, each a switch of the full system.
+PAPER = "hmas-paper"  # as published: no MaxOnTime, the initial topology of Algorithm 1
+PAPER_RULES = RulesConfig(usual=TopologyName.SJF)
+AS_PUBLISHED = MetaConfig(rules=PAPER_RULES)
+# The rows of H-MAS Table 2, each a switch of the system as published.
 ABLATIONS: dict[str, MeshSetup] = {
-    "no-two-lane": MeshSetup(name="no-two-lane", meta_config=MetaConfig(rules=RulesConfig(heavy_cv=inf))),
-    "frozen-statera": MeshSetup(name="frozen-statera", statera=False),
+    "no-two-lane": MeshSetup(name="no-two-lane", meta_config=MetaConfig(rules=replace(PAPER_RULES, heavy_cv=inf))),
+    "frozen-statera": MeshSetup(name="frozen-statera", statera=False, meta_config=AS_PUBLISHED),
     "no-meta": MeshSetup(name="no-meta", pin=TopologyName.FCFS),
-    "rules-cognition": MeshSetup(name="rules-cognition", estimator="rules"),
-    "prior-cognition": MeshSetup(name="prior-cognition", estimator="prior"),
+    "rules-cognition": MeshSetup(name="rules-cognition", estimator="rules", meta_config=AS_PUBLISHED),
+    "prior-cognition": MeshSetup(name="prior-cognition", estimator="prior", meta_config=AS_PUBLISHED),
 }
 META_SELECTORS = ("rules", "classifier", "bandit", "changepoint")
 MESHES: dict[str, MeshSetup] = {
     HMAS: MeshSetup(),
+    PAPER: MeshSetup(name=PAPER, meta_config=AS_PUBLISHED),
     "hmas-perfect": MeshSetup(name="hmas-perfect", estimator="perfect"),
     "hmas-recorded": MeshSetup(name="hmas-recorded", estimator="recorded"),
     **ABLATIONS,

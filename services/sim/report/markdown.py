@@ -17,6 +17,7 @@ NAMES = {
     "sarathi-srpf": "Sarathi-SRPF",
     "niyama": "Niyama",
     "hmas": "H-MAS (ours)",
+    "hmas-paper": "H-MAS as published",
     "hmas-perfect": "H-MAS, perfect predictions",
 }
 

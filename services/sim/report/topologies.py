@@ -7,11 +7,12 @@ from typing import Any
 from services.sim.report.markdown import incomplete, setting, table
 from services.sim.report.results import Results, Value
 from services.sim.sources import WorkloadSpec
-from services.sim.systems import FIXED_PREFIX, HMAS
+from services.sim.systems import FIXED_PREFIX, HMAS, PAPER
 
 PAYS = 0.005  # of goodput rate: less is noise
 SELECTORS = {
     HMAS: "rules (default)",
+    PAPER: "rules as published",
     "meta-scripted-llm": "asked, by a script instead of a language model",
     "meta-classifier": "classifier",
     "meta-bandit": "contextual bandit",
