@@ -17,7 +17,7 @@ import orjson
 import uvloop
 
 from services.engine.answer import AnswerText
-from services.engine.api import Generation
+from services.engine.api import Generation, Terms
 
 DEFAULT_TOKENS = 64
 MODEL = "mock"
@@ -106,6 +106,7 @@ class MockConnection(asyncio.Protocol):
             stops=False,
             priority=0,
             prefix_hashes=(),
+            terms=Terms(),
         )
         text = AnswerText(generation, f"mock-{next(_IDS)}", str(body.get("model", MODEL)), int(time()))
         if not generation.stream:

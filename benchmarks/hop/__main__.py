@@ -58,16 +58,20 @@ def measure(system: Running, seconds: float) -> dict[str, Any]:
     return result
 
 
-def starters(upstream: str, directory: Path, peers: bool) -> list[Callable[[], AbstractContextManager[Running]]]:
-    every: list[Callable[[], AbstractContextManager[Running]]] = [
-        lambda: nullcontext(Running("no hop", upstream, ())),
-        lambda: systems.fastapi_relay("httpx", upstream, RELAY_CPUS),
-        lambda: systems.fastapi_relay("aiohttp", upstream, RELAY_CPUS),
-        lambda: systems.hmas(upstream, RELAY_CPUS, OTHER_CPUS, directory),
-    ]
+Starter = Callable[[], AbstractContextManager[Running]]
+
+
+def starters(upstream: str, directory: Path, peers: bool) -> dict[str, Starter]:
+    """By the names that `Running` has."""
+    every: dict[str, Starter] = {
+        "no hop": lambda: nullcontext(Running("no hop", upstream, ())),
+        "FastAPI + httpx": lambda: systems.fastapi_relay("httpx", upstream, RELAY_CPUS),
+        "FastAPI + aiohttp": lambda: systems.fastapi_relay("aiohttp", upstream, RELAY_CPUS),
+        "H-MAS": lambda: systems.hmas(upstream, RELAY_CPUS, OTHER_CPUS, directory),
+    }
     if peers:
-        every.append(lambda: systems.litellm(upstream, RELAY_CPUS, directory))
-        every.append(lambda: systems.sglang_router(upstream, RELAY_CPUS))
+        every["LiteLLM proxy"] = lambda: systems.litellm(upstream, RELAY_CPUS, directory)
+        every["sglang-router"] = lambda: systems.sglang_router(upstream, RELAY_CPUS)
     return every
 
 
@@ -114,10 +118,10 @@ def main() -> int:
     argv = [sys.executable, "-m", "benchmarks.mock_engine", "--port", str(port), "--gap-ms", str(GAP_MS)]
     results = []
     with tempfile.TemporaryDirectory() as scratch, systems.process(argv, port, OTHER_CPUS):
-        for start in starters(f"http://127.0.0.1:{port}", Path(scratch), args.peers):
+        for name, start in starters(f"http://127.0.0.1:{port}", Path(scratch), args.peers).items():
+            if args.only and args.only.lower() not in name.lower() and name != "no hop":
+                continue
             with start() as system:
-                if args.only and args.only.lower() not in system.name.lower() and system.name != "no hop":
-                    continue
                 console.print(f"[dim]{system.name} ...[/dim]")
                 results.append(measure(system, args.seconds))
     console.print(comparison(results))

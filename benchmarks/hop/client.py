@@ -15,6 +15,7 @@ from urllib.parse import urlparse
 import uvloop
 
 END = b"\r\n0\r\n\r\n"
+GRACE_S = 10.0  # for what is under way when the load ends; an overloaded relay would need minutes
 
 
 def request_bytes(host: str, model: str, key: str, tokens: int, stream: bool) -> bytes:
@@ -128,12 +129,24 @@ class Client:
         self.idle.append(exchange)
 
 
+async def end(client: Client, tasks: list[asyncio.Task[None]]) -> None:
+    """Waits for what is under way; what does not end in time counts as an error."""
+    _, pending = await asyncio.wait(tasks, timeout=GRACE_S)
+    client.errors += len(pending)
+    for task in pending:
+        task.cancel()
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(result, Exception):
+            raise result
+
+
 async def open_loop(client: Client, rate: float, seconds: float) -> None:
     started_s = time.monotonic()
-    async with asyncio.TaskGroup() as group:
-        for i in range(int(rate * seconds)):
-            await asyncio.sleep(max(0.0, started_s + i / rate - time.monotonic()))
-            group.create_task(client.one())
+    tasks = []
+    for i in range(int(rate * seconds)):
+        await asyncio.sleep(max(0.0, started_s + i / rate - time.monotonic()))
+        tasks.append(asyncio.create_task(client.one()))
+    await end(client, tasks)
 
 
 async def closed_loop(client: Client, width: int, seconds: float) -> tuple[int, float]:
@@ -146,13 +159,13 @@ async def closed_loop(client: Client, width: int, seconds: float) -> tuple[int, 
         while time.monotonic() < end_s:
             await client.one()
 
-    async with asyncio.TaskGroup() as group:
-        for i in range(width):
-            group.create_task(lane(i))
-        await asyncio.sleep(ramp_s)
-        before, before_s = Exchange.received, time.monotonic()
-        await asyncio.sleep(max(0.0, end_s - before_s))
-        return Exchange.received - before, time.monotonic() - before_s
+    lanes = [asyncio.create_task(lane(i)) for i in range(width)]
+    await asyncio.sleep(ramp_s)
+    before, before_s = Exchange.received, time.monotonic()
+    await asyncio.sleep(max(0.0, end_s - before_s))
+    tokens, window_s = Exchange.received - before, time.monotonic() - before_s
+    await end(client, lanes)
+    return tokens, window_s
 
 
 async def run(args: argparse.Namespace) -> None:
@@ -162,7 +175,7 @@ async def run(args: argparse.Namespace) -> None:
     started_s = time.monotonic()
     if args.mode == "rate":
         await open_loop(client, args.n, args.seconds)
-        tokens, window_s = client.tokens, time.monotonic() - started_s
+        tokens, window_s = Exchange.received, time.monotonic() - started_s
     else:
         tokens, window_s = await closed_loop(client, int(args.n), args.seconds)
     print(

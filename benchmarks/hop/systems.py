@@ -1,6 +1,8 @@
 """The relays that are compared: how each is started, which processes it is, where it listens."""
 
 import os
+import secrets
+import socket
 import subprocess
 import sys
 import time
@@ -8,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
 
 import psutil
 
@@ -15,7 +19,7 @@ from services.mesh.nats_server import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS_VENV = ROOT / ".hmas" / "peers"
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 300.0  # LiteLLM imports for a minute or two on a busy core
 MODEL = "mock"
 
 
@@ -43,9 +47,7 @@ def environment(**more: str) -> dict[str, str]:
     return {**env, **more}
 
 
-def wait_port(port: int, process: subprocess.Popen[bytes]) -> None:
-    import socket
-
+def wait_port(port: int, process: subprocess.Popen[bytes], output: IO[bytes]) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
         with socket.socket() as probe:
@@ -54,25 +56,26 @@ def wait_port(port: int, process: subprocess.Popen[bytes]) -> None:
         if process.poll() is not None:
             break
         time.sleep(0.1)
-    raise RuntimeError(f"{process.args!r} did not start to listen on port {port}")
+    output.seek(0)
+    said = output.read().decode(errors="replace")[-2000:]
+    raise RuntimeError(f"{process.args!r} did not start to listen on port {port}:\n{said}")
 
 
 @contextmanager
 def process(argv: list[str], port: int, cpus: set[int], **env: str) -> Iterator[psutil.Process]:
-    child = subprocess.Popen(
-        argv, cwd=ROOT, env=environment(**env), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        os.sched_setaffinity(child.pid, cpus)
-        wait_port(port, child)
-        yield psutil.Process(child.pid)
-    finally:
-        child.terminate()
+    with TemporaryFile() as output:
+        child = subprocess.Popen(argv, cwd=ROOT, env=environment(**env), stdout=output, stderr=subprocess.STDOUT)
         try:
-            child.wait(15)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+            os.sched_setaffinity(child.pid, cpus)
+            wait_port(port, child, output)
+            yield psutil.Process(child.pid)
+        finally:
+            child.terminate()
+            try:
+                child.wait(15)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
 
 
 @contextmanager
@@ -125,14 +128,15 @@ def peers_python() -> Path:
 
 @contextmanager
 def litellm(upstream: str, cpus: set[int], directory: Path) -> Iterator[Running]:
-    port, config = free_port(), directory / "litellm.yaml"
+    port, config, key = free_port(), directory / "litellm.yaml", f"sk-{secrets.token_hex(16)}"
     config.write_text(
         f"model_list:\n  - model_name: {MODEL}\n    litellm_params:\n      model: openai/{MODEL}\n"
         f"      api_base: {upstream}/v1\n      api_key: none\n"
     )
     argv = [str(peers_python().parent / "litellm"), "--config", str(config), "--port", str(port), "--num_workers", "1"]
-    with process(argv, port, cpus) as relay:
-        yield Running("LiteLLM proxy", f"http://127.0.0.1:{port}", (relay,))
+    env = {"LITELLM_MASTER_KEY": key, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # no list of prices from the network
+    with process(argv, port, cpus, **env) as relay:
+        yield Running("LiteLLM proxy", f"http://127.0.0.1:{port}", (relay,), key)
 
 
 @contextmanager
