@@ -23,7 +23,14 @@ from services.sim.mesh import MeshSim
 from services.sim.setup import MeshSetup
 from services.sim.sources import WorkloadSpec, build
 
-CANDIDATES = (TopologyName.SJF, TopologyName.EDF, TopologyName.TWO_LANE, TopologyName.LLF, TopologyName.FCFS)
+CANDIDATES = (
+    TopologyName.MAX_ON_TIME,
+    TopologyName.SJF,
+    TopologyName.EDF,
+    TopologyName.TWO_LANE,
+    TopologyName.LLF,
+    TopologyName.FCFS,
+)
 KINDS = ("mix", "azure-like", "burst", "drift", "shift", "stress", "semantic")
 LOADS = (0.8, 1.1, 1.5)
 SEED = 7001

@@ -13,7 +13,7 @@ from services.meta.selectors.features import FEATURES, features, settled
 from services.meta.selectors.learned import Learned
 from services.meta.selectors.selector import Choice
 
-ARMS = (TopologyName.SJF, TopologyName.EDF, TopologyName.TWO_LANE, TopologyName.FCFS)
+ARMS = (TopologyName.MAX_ON_TIME, TopologyName.SJF, TopologyName.EDF, TopologyName.TWO_LANE, TopologyName.FCFS)
 SEED = 1
 PRIOR_PRECISION = 1.0
 NOISE_PRECISION = 25.0  # goodput rates of one context scatter by about 0.2

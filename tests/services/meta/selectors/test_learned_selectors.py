@@ -93,10 +93,11 @@ def test_the_bandit_finds_the_arm_that_pays() -> None:
 
 def test_the_bandit_does_not_credit_what_a_guard_took_away() -> None:
     selector = BanditSelector(RulesConfig(), MADE)
+    overruled = Choice(TopologyName.WFQ, Hints(), "rolled back")
     for i in range(30):
-        selector.select(15.0 * i, view(violation_rate=0.9), Choice(TopologyName.WFQ, Hints(), "rolled back"))
+        selector.select(15.0 * i, view(violation_rate=0.9), overruled)
     assert sum(selector._policy._counts.values()) == 0
-    chosen = selector.select(500.0, view(violation_rate=0.9), NOW)
+    chosen = selector.select(500.0, view(violation_rate=0.9), overruled)
     selector.select(515.0, view(violation_rate=0.2), chosen)
     assert dict(selector._policy._counts) == {chosen.topology: 1}
 
