@@ -9,14 +9,14 @@ import yaml
 from tests.conftest import HMAS
 from tests.engines.vllm_server import VllmServer
 
-pytestmark = [pytest.mark.engines, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
 
 
 def test_a_real_engine_is_measured(vllm: VllmServer, tmp_path: Path) -> None:
     out = tmp_path / "calibrated.yaml"
     run = subprocess.run(
         [HMAS, "calibrate", vllm.url, "--out", str(out), "--max-requests", "100", "--max-batch", "8"],
-        capture_output=True, text=True, timeout=150, check=False,
+        capture_output=True, text=True, timeout=500, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stdout + run.stderr
     print(run.stdout)

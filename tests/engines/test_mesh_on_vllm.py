@@ -1,26 +1,30 @@
 """The whole mesh in front of a real vLLM with the plug-in."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
+import httpx
 import openai
 import pytest
 
 from services.worker.engines.vllm_scheduler.block import StatusBlock
 from services.worker.engines.vllm_scheduler.block_file import status_path
-from tests.conftest import eventually
 from tests.engines.environment import EngineEnvironment
 from tests.engines.vllm_server import MODEL, VllmServer
 
-pytestmark = [pytest.mark.engines, pytest.mark.timeout(240)]
-SLOTS = 2  # of the engine, so that requests queue inside it
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
+SLOTS = 1  # of the engine: whoever is next starts alone, so that the order is exact
+PATIENCE_S = 240.0  # for what takes a second on an idle machine
+CONTEXT, LONG = 16_384, 15_000  # a request that ends by itself long after the others have arrived
+TOKENS_A_SECOND = 600  # of one request, on an idle machine
 
 
 @pytest.fixture(scope="module")
 def engine(environment: EngineEnvironment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
-    server = VllmServer(environment, tmp_path_factory.mktemp("vllm-mesh"), "--max-num-seqs", str(SLOTS))
+    server = VllmServer(
+        environment, tmp_path_factory.mktemp("vllm-mesh"), "--max-num-seqs", str(SLOTS), "--max-model-len", str(CONTEXT)
+    )
     try:
         server.start()
         yield server
@@ -31,13 +35,14 @@ def engine(environment: EngineEnvironment, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture(scope="module")
 def mesh(engine: VllmServer, tmp_path_factory: pytest.TempPathFactory, start_mesh: Callable[..., Any]) -> Iterator[Any]:
     env = {"HMAS_CONTROL_BLOCK_DIR": str(engine.control.parent)}
-    with start_mesh(tmp_path_factory.mktemp("mesh"), "--engine", engine.url, "--model", MODEL, env=env) as running:
+    args = ("--engine", engine.url, "--model", MODEL, "--max-num-seqs", str(SLOTS))
+    with start_mesh(tmp_path_factory.mktemp("mesh"), *args, env=env) as running:
         yield running
 
 
 @pytest.fixture
 async def client(mesh: Any) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=f"{mesh.url}/v1", api_key="unused", max_retries=0, timeout=90) as c:
+    async with openai.AsyncOpenAI(base_url=f"{mesh.url}/v1", api_key="unused", max_retries=0, timeout=PATIENCE_S) as c:
         yield c
 
 
@@ -47,6 +52,23 @@ async def stream(client: openai.AsyncOpenAI, prompt: str, tokens: int, **more: A
     )
     async for chunk in chunks:
         yield chunk.choices[0].text
+
+
+async def reached(condition: Callable[[], bool]) -> None:
+    """Asks metrics off the loop, until the condition holds."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not await asyncio.to_thread(condition):
+            await asyncio.sleep(0.05)
+
+
+def worker_metric(mesh: Any, name: str) -> float:
+    page = httpx.get(f"{mesh.state['ops_urls']['worker-1']}/metrics", timeout=10).text
+    return next((float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(f"{name} ")), -1.0)
+
+
+def queued(mesh: Any, engine: VllmServer) -> int:
+    """Requests that wait at the worker or inside the engine."""
+    return int(worker_metric(mesh, "hmas_worker_queued_requests")) + engine.waiting
 
 
 async def test_a_chat_streams_through_the_mesh(client: openai.AsyncOpenAI) -> None:
@@ -76,51 +98,52 @@ async def test_the_workers_caps_are_in_force_inside_the_engine(engine: VllmServe
 
 
 async def test_a_disconnect_frees_the_engine_within_a_second(engine: VllmServer, client: openai.AsyncOpenAI) -> None:
-    answer = stream(client, "long", 1800)
+    """A second of its own time: not more tokens than it makes in one when nothing else runs on the machine."""
+    generated = "vllm:generation_tokens_total"
+    answer = stream(client, "long", LONG)
     await anext(answer)
     assert await asyncio.to_thread(lambda: engine.running) == 1
+    before = engine.metric(generated)
     await answer.aclose()
     await client.close()
-    left_s = time.monotonic()
-    while await asyncio.to_thread(lambda: engine.running):
-        assert time.monotonic() - left_s < 1.0
-        await asyncio.sleep(0.02)
+    await reached(lambda: engine.running == 0)
+    assert engine.metric(generated) - before < TOKENS_A_SECOND
 
 
 @pytest.mark.parametrize("topology", ["priority", "fcfs"])
 async def test_order_follows_the_topology(
     mesh: Any, engine: VllmServer, client: openai.AsyncOpenAI, topology: str
 ) -> None:
+    """The order in which the engine itself first ran them, after arrivals that were seen one by one."""
     pinned = await asyncio.to_thread(mesh.hmas, "pin", topology)
     assert pinned.returncode == 0, pinned.stderr
-    await asyncio.sleep(1.0)  # the decision reaches the worker
-    started: list[int] = []
+    await reached(lambda: worker_metric(mesh, f'hmas_worker_topology{{topology="{topology}"}}') == 1)
 
-    async def serve(number: int, priority: int, tokens: int = 40) -> None:
-        async for _ in stream(client, f"number {number}", tokens, priority=priority):
-            if number not in started:
-                started.append(number)
+    async def serve(words: int, priority: int, tokens: int) -> None:
+        async for _ in stream(client, " ".join(["the"] * words), tokens, priority=priority):
+            pass
 
-    # Both slots are taken while the others arrive.
-    blockers = [asyncio.create_task(serve(-number, -1000, tokens=1200)) for number in range(1, SLOTS + 1)]
-    await eventually(lambda: len(started) == SLOTS)
-    priorities = {n: (n * 7) % 12 for n in range(12)}
+    before = len(engine.scheduled())
+    blocker = asyncio.create_task(serve(1, -1000, LONG))
+    await reached(lambda: engine.running == SLOTS)
+    # The engine knows a request of the mesh by the length of its prompt.
+    priorities = {100 + n: (n * 7) % 12 for n in range(12)}
     tasks = []
-    for number, priority in priorities.items():
-        tasks.append(asyncio.create_task(serve(number, priority)))
-        await asyncio.sleep(0.04)  # more than what a new connection takes
-    assert len(started) == SLOTS, "all of them must wait"
-    await asyncio.gather(*blockers, *tasks)
-    order = [n for n in started if n >= 0]
-    wanted = sorted(priorities, key=lambda n: priorities[n]) if topology == "priority" else list(priorities)
-    displaced = [abs(order.index(n) - wanted.index(n)) for n in wanted]
-    assert max(displaced) <= SLOTS, (order, wanted)  # two run at once: which of them speaks first is chance
+    for number, (words, priority) in enumerate(priorities.items(), 1):
+        tasks.append(asyncio.create_task(serve(words, priority, 20)))
+        await reached(lambda count=number: queued(mesh, engine) == count)  # type: ignore[misc]
+    assert not blocker.done(), "all of them must wait behind it"
+    blocker.cancel()
+    await asyncio.gather(*tasks)
+    started = [tokens for _, tokens in engine.scheduled()[before:] if tokens >= 100]
+    wanted = sorted(priorities, key=lambda words: priorities[words]) if topology == "priority" else list(priorities)
+    assert [tokens - min(started) + 100 for tokens in started] == wanted
 
 
 async def test_the_engine_dies_in_mid_stream_and_service_returns(
     mesh: Any, engine: VllmServer, client: openai.AsyncOpenAI
 ) -> None:
-    answer = stream(client, "long", 1800)
+    answer = stream(client, "long", LONG)
     await anext(answer)
     engine.kill()
     with pytest.raises(openai.APIError) as broken:
@@ -134,7 +157,7 @@ async def test_the_engine_dies_in_mid_stream_and_service_returns(
         assert isinstance(outcome, openai.APIStatusError)
         assert outcome.status_code in (502, 503), outcome
         assert "engine" in str(outcome)
-    async with asyncio.timeout(10):  # service returns by itself
+    async with asyncio.timeout(PATIENCE_S):  # service returns by itself
         while not await _served(client):
             await asyncio.sleep(0.2)
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.engines.environment import OLDER, VERSION, EngineEnvironment
 
-pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(900)]
 SCRIPT = Path(__file__).with_name("scheduler_contract.py")
 
 
@@ -17,7 +17,7 @@ def test_contract(environment: EngineEnvironment, version: str) -> None:
     run = subprocess.run(
         ["nice", "-n", "10", str(environment.python), str(SCRIPT), str(environment.model)],
         env=environment.env(version) | {"VLLM_LOGGING_LEVEL": "ERROR"},
-        capture_output=True, text=True, timeout=280, check=False,
+        capture_output=True, text=True, timeout=880, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr[-3000:]
     results: dict[str, str] = json.loads(run.stdout.splitlines()[-1])

@@ -1,6 +1,7 @@
 """Writes a tiny checkpoint with random weights: Qwen3's architecture, a byte-level BPE tokenizer, a chat template.
 
-Run by an engine's own Python (it needs torch and transformers): `python tiny_model.py OUT`. Nothing is downloaded.
+Run by an engine's own Python (it needs torch and transformers): `python tiny_model.py OUT [HIDDEN LAYERS]`. Nothing is
+downloaded. A word of the load generator is one token, as it is for the mesh's estimate.
 """
 
 import json
@@ -11,8 +12,11 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-HIDDEN, LAYERS, HEADS, HEAD_SIZE, CONTEXT = 128, 2, 4, 64, 4096
-VOCABULARY = 1024
+from loadgen.words import WORDS
+
+HIDDEN, LAYERS, HEADS, HEAD_SIZE, CONTEXT = 128, 2, 4, 64, 16_384
+VOCABULARY = 2048
+WORDS_WEIGHT = 5000  # so often that each word becomes a token before anything else does
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -21,18 +25,21 @@ TEMPLATE = (
 
 
 def write_tokenizer(out: Path) -> tuple[int, int, int]:
-    """Trained on the standard library's own sources; returns the vocabulary's size, and the ids of END and PAD."""
+    """Trained on the load generator's words and the standard library's sources; returns the vocabulary's size, and the
+    ids of END and PAD."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    texts = sorted(Path(json.__file__).parent.parent.glob("a*.py"))
+    paths = sorted(Path(json.__file__).parent.parent.glob("a*.py"))
+    texts = [path.read_text(encoding="utf-8") for path in paths]
+    texts += [" " + " ".join(WORDS)] * WORDS_WEIGHT
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY,
         special_tokens=[PAD, START, END],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train([str(path) for path in texts], trainer)
+    tokenizer.train_from_iterator(texts, trainer)
     tokenizer.save(str(out / "tokenizer.json"))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -48,19 +55,20 @@ def write_tokenizer(out: Path) -> tuple[int, int, int]:
 
 def main() -> None:
     out = Path(sys.argv[1])
+    hidden, layers = map(int, sys.argv[2:4] or (HIDDEN, LAYERS))
     out.mkdir(parents=True, exist_ok=True)
     vocabulary, end, pad = write_tokenizer(out)
     torch.manual_seed(0)
     config = Qwen3Config(
         vocab_size=vocabulary,
-        hidden_size=HIDDEN,
-        intermediate_size=3 * HIDDEN,
-        num_hidden_layers=LAYERS,
+        hidden_size=hidden,
+        intermediate_size=3 * hidden,
+        num_hidden_layers=layers,
         num_attention_heads=HEADS,
         num_key_value_heads=HEADS // 2,
         head_dim=HEAD_SIZE,
         max_position_embeddings=CONTEXT,
-        max_window_layers=LAYERS,
+        max_window_layers=layers,
         tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=end,

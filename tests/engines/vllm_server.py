@@ -1,4 +1,4 @@
-"""A real `vllm serve` of the tiny model, and what its own metrics say."""
+"""A real `vllm serve` of a tiny model, and what its own metrics and records say."""
 
 import os
 import re
@@ -9,12 +9,14 @@ import time
 from pathlib import Path
 
 import httpx
+import psutil
 
 from tests.engines.environment import EngineEnvironment
 
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 240.0
 MODEL = "tiny"
 PLUGIN = "services.worker.engines.vllm_scheduler.HmasScheduler"
+RECORDING = "tests.engines.recording_scheduler.RecordingScheduler"
 
 
 def free_port() -> int:
@@ -24,12 +26,19 @@ def free_port() -> int:
 
 
 class VllmServer:
-    """Started with the scheduler plug-in; `control` is its control block. Killed and started again by tests."""
+    """Started with a scheduler class of ours, or with vLLM's own (`scheduler` empty); `control` is its control block.
 
-    def __init__(self, environment: EngineEnvironment, folder: Path, *flags: str) -> None:
+    Later flags win over earlier ones. Killed and started again by tests.
+    """
+
+    def __init__(
+        self, environment: EngineEnvironment, folder: Path, *flags: str, scheduler: str = RECORDING,
+        model: Path | None = None, nice: int = 10,
+    ) -> None:  # fmt: skip
         self._environment = environment
-        self._folder = folder
-        self._flags = flags
+        self._model = model or environment.model
+        self._flags = (*flags, *(("--scheduler-cls", scheduler) if scheduler else ()))
+        self._nice = nice
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.name = f"127.0.0.1:{self.port}"
@@ -39,10 +48,10 @@ class VllmServer:
 
     def start(self) -> None:
         command = [
-            "nice", "-n", "10", str(self._environment.python), "-m", "vllm.entrypoints.cli.main",
-            "serve", str(self._environment.model), "--served-model-name", MODEL, "--host", "127.0.0.1",
+            "nice", "-n", str(self._nice), str(self._environment.python), "-m", "vllm.entrypoints.cli.main",
+            "serve", str(self._model), "--served-model-name", MODEL, "--host", "127.0.0.1",
             "--port", str(self.port), "--max-model-len", "2048", "--max-num-seqs", "64", "--enforce-eager",
-            "--distributed-executor-backend", "uni", "--scheduler-cls", PLUGIN, *self._flags,
+            "--distributed-executor-backend", "uni", *self._flags,
         ]  # fmt: skip
         env = self._environment.env() | {"HMAS_CONTROL_BLOCK": str(self.control)}
         with self.log.open("ab") as log:
@@ -65,6 +74,15 @@ class VllmServer:
             self._process.wait(10)
             self._process = None
 
+    def pin(self, core_cpus: set[int], other_cpus: set[int]) -> None:
+        """Gives the engine core processors of its own, and the API server others."""
+        assert self._process is not None
+        server = psutil.Process(self._process.pid)
+        for process in (server, *server.children(recursive=True)):
+            cpus = core_cpus if "EngineCor" in process.name() else other_cpus
+            for thread in process.threads():
+                os.sched_setaffinity(thread.id, cpus)
+
     def metric(self, name: str) -> float:
         """Sum over the label sets of a metric."""
         page = httpx.get(f"{self.url}/metrics", timeout=10).text
@@ -75,6 +93,16 @@ class VllmServer:
     @property
     def running(self) -> int:
         return int(self.metric("vllm:num_requests_running"))
+
+    @property
+    def waiting(self) -> int:
+        return int(self.metric("vllm:num_requests_waiting"))
+
+    def scheduled(self) -> list[tuple[str, int]]:
+        """Request ids and prompt tokens, in the order in which the engine first ran them, since its first start."""
+        record = self.control.with_name(self.control.name + ".scheduled")
+        lines = record.read_text().splitlines() if record.exists() else []
+        return [(line.split()[0], int(line.split()[1])) for line in lines]
 
     @property
     def cache_tokens(self) -> int:
