@@ -184,7 +184,7 @@ def rows() -> list[Row]:
         if queued == QUEUED:
             result += switch_rows(agent)
         result.append(row(f"pump cycle of {PUMPED} dispatches, {queued} queued", pump_ms(agent), "ms", goal))
-    for name in (TopologyName.SJF, TopologyName.WFQ):
+    for name in (TopologyName.SJF, TopologyName.WFQ, TopologyName.MAX_ON_TIME):
         cost = min(request_us(name) for _ in range(ROUNDS))
         result.append(row(f"worker steps of one request, {name}", cost, "µs", GOAL_REQUEST_US))
     return result

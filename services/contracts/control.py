@@ -34,11 +34,13 @@ class Hints:
     `lane_gate_s`: requests whose T_tot is at most this go to the fast lane (None: the median of the queue).
     `fast_weight`: share of dispatches the fast lane gets while both lanes wait, in (0, 1).
     `quantum_tokens`: service quantum of RR, CFS and MLFQ.
+    `by_tokens`: MaxOnTime keeps the most service gain in time (ESG, H-MAS Eq. 6) instead of the most requests.
     """
 
     lane_gate_s: float | None = None
     fast_weight: float = 0.7
     quantum_tokens: int = 2048
+    by_tokens: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,17 @@
 
 from dataclasses import dataclass, field
 
-from services.contracts.control import INITIAL_TOPOLOGY, TopologyName
+from services.contracts.control import INITIAL_TOPOLOGY, Hints, TopologyName
 
 
 @dataclass(frozen=True, slots=True)
 class RulesConfig:
     """Thresholds of the rule-based policy map on V_long. `usual`: the topology taken unless a failure pattern calls for
-    another one; SJF is that of H-MAS Algorithm 1, whose patterns of late first tokens apply to it alone."""
+    another one; SJF is that of H-MAS Algorithm 1, whose patterns of late first tokens apply to it alone. `hints`: its
+    hints."""
 
     usual: TopologyName = INITIAL_TOPOLOGY
+    hints: Hints = field(default_factory=Hints)
     min_settled: int = 30  # a rate over fewer requests is noise
     calm_violation: float = 0.02  # at most this: nothing to repair
     busy_violation: float = 0.05  # at least this: the queue order matters

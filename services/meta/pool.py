@@ -102,5 +102,5 @@ def new_pool(config: MetaConfig, name: str, now_s: float) -> PoolState:
         rollback=RollbackGuard(config.rollback),
         seen_s=now_s,
         view_s=now_s,
-        choice=Choice(config.rules.usual, Hints(), "initial topology"),
+        choice=Choice(config.rules.usual, config.rules.hints, "initial topology"),
     )

@@ -5,7 +5,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from services.meta.config import MetaConfig
+from services.contracts.control import Hints
+from services.meta.config import MetaConfig, RulesConfig
 from services.runtime.settings import RuntimeSettings
 
 
@@ -23,6 +24,9 @@ class MetaSettings(RuntimeSettings):
     llm_timeout_s: float = Field(10.0, gt=0, description="Seconds an answer may take; then the rules decide")
     meta_period_s: float = Field(15.0, gt=0, description="Between two decisions, seconds")
     min_dwell_s: float = Field(30.0, ge=0, description="Least time between two switches, seconds")
+    objective: Literal["requests", "tokens"] = Field(
+        "requests", description="What MaxOnTime keeps on time: the most requests, or the most tokens (ESG)"
+    )
     topology_valid_for_s: float = Field(15.0, gt=0.5, description="How long a decision holds without a new one")
 
     @model_validator(mode="after")
@@ -46,6 +50,7 @@ class MetaSettings(RuntimeSettings):
     def meta_config(self) -> MetaConfig:
         return MetaConfig(
             selector=self.chosen_selector,
+            rules=RulesConfig(hints=Hints(by_tokens=self.objective == "tokens")),
             decide_every_s=self.meta_period_s,
             min_dwell_s=self.min_dwell_s,
             ask_timeout_s=self.llm_timeout_s,

@@ -6,7 +6,7 @@ the accuracy of H-MAS Table 5.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from math import exp
 from random import Random
@@ -24,6 +24,7 @@ from services.prediction.linear import LinearCostModel, profiles_from
 from services.sim.workload import OfferedRequest
 
 Z90 = 1.2816  # standard normal's 90 % quantile
+CLAIMED, CLAIMANT = 0.1, "alpha"
 TASKS = tuple(task for task in TaskType if task is not TaskType.UNKNOWN)
 
 
@@ -63,6 +64,21 @@ class NoisyOracle:
         task = offered.task if draw.random() < self.accuracy else draw.choice(TASKS)
         estimate = Estimate(task, self.accuracy, median, median * exp(Z90 * self.sigma))
         return _tags(offered, estimate, TagSource.MODEL, f"oracle-{self.sigma:g}")
+
+
+@dataclass(frozen=True, slots=True)
+class ShortClaims:
+    """One tenant's prompts make its answers look `CLAIMED` times as long as they are."""
+
+    honest: NoisyOracle
+    tenant: str
+
+    def tags(self, offered: OfferedRequest) -> Tags | None:
+        tags = self.honest.tags(offered)
+        if tags is None or offered.request.tenant != self.tenant:
+            return tags
+        claimed = max(1.0, CLAIMED * tags.output_tokens)
+        return replace(tags, output_tokens=claimed, output_tokens_p90=CLAIMED * tags.output_tokens_p90)
 
 
 class Recorded:
@@ -134,6 +150,7 @@ def estimator(kind: str, sigma: float, accuracy: float, seed: int) -> Estimator:
     kinds: dict[str, Callable[[], Estimator]] = {
         "perfect": lambda: NoisyOracle(0.0, 1.0, seed),
         "noisy": lambda: NoisyOracle(sigma, accuracy, seed),
+        "short-claims": lambda: ShortClaims(NoisyOracle(sigma, accuracy, seed), CLAIMANT),
         "rules": lambda: BackendEstimator(RulesBackend()),
         "recorded": Recorded,
         "prior": NoEstimator,

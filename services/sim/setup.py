@@ -50,9 +50,9 @@ class CognitionConfig:
 
 @dataclass(frozen=True, slots=True)
 class MeshSetup:
-    """One mesh. `pin`: an operator's pin, which takes the meta controller's place. `estimator`: perfect, noisy, rules,
-    prior or recorded; `sigma` and `accuracy` qualify `noisy`. Costs come from the engine's own cost model, with `rules`
-    from linear statistics. `statera` off: the worker's static limits, and bounds of the
+    """One mesh. `pin`: an operator's pin, which takes the meta controller's place. `estimator`: perfect, noisy,
+    short-claims, rules, prior or recorded; `sigma` and `accuracy` qualify `noisy`. Costs come from the engine's own
+    cost model, with `rules` from linear statistics. `statera` off: the worker's static limits, and bounds of the
     predictor's own 90 % quantile in place of calibrated ones. `workers` share the engines evenly.
     """
 

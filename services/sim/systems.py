@@ -3,7 +3,7 @@
 from dataclasses import replace
 from math import inf
 
-from services.contracts.control import TopologyName
+from services.contracts.control import Hints, TopologyName
 from services.engine.profile import EngineProfile
 from services.meta.config import MetaConfig, RulesConfig
 from services.sim.baselines.run import run_baseline
@@ -28,12 +28,16 @@ ABLATIONS: dict[str, MeshSetup] = {
     "rules-cognition": MeshSetup(name="rules-cognition", estimator="rules", meta_config=AS_PUBLISHED),
     "prior-cognition": MeshSetup(name="prior-cognition", estimator="prior", meta_config=AS_PUBLISHED),
 }
+LENGTH_ERRORS = (0, 20, 70, 150)  # percent; 35 is the default
 META_SELECTORS = ("rules", "classifier", "bandit", "changepoint")
 MESHES: dict[str, MeshSetup] = {
     HMAS: MeshSetup(),
     PAPER: MeshSetup(name=PAPER, meta_config=AS_PUBLISHED),
     "hmas-perfect": MeshSetup(name="hmas-perfect", estimator="perfect"),
     "hmas-recorded": MeshSetup(name="hmas-recorded", estimator="recorded"),
+    "hmas-esg": MeshSetup(name="hmas-esg", meta_config=MetaConfig(rules=RulesConfig(hints=Hints(by_tokens=True)))),
+    "hmas-short-claims": MeshSetup(name="hmas-short-claims", estimator="short-claims"),
+    **{f"hmas-error-{e}": MeshSetup(name=f"hmas-error-{e}", sigma=e / 100.0) for e in LENGTH_ERRORS},
     **ABLATIONS,
     **{f"meta-{s}": MeshSetup(name=f"meta-{s}", meta_config=MetaConfig(selector=s)) for s in META_SELECTORS},
     "meta-scripted-llm": MeshSetup(name="meta-scripted-llm", meta_config=MetaConfig(selector="llm")),

@@ -26,6 +26,7 @@ class RequestPool:
         self.waiting = 0  # how many are queued
         self.queued_tokens = 0
         self.queued_s = 0.0
+        self.unwilling: dict[str, Entry] = {}  # queued, and their tenants prefer a refusal to a late answer
         self._max_queued = max_queued
         self._max_queued_tokens = max_queued_tokens
         self._draw = draw
@@ -65,6 +66,8 @@ class RequestPool:
         entry.dispatches_before = self.dispatches
         entry.switches_before = self.switches
         self._entries[entry.request.id] = entry
+        if not entry.request.relegate:
+            self.unwilling[entry.request.id] = entry
         self._enqueue(entry)
 
     def requeue(self, entry: Entry) -> None:
@@ -98,6 +101,7 @@ class RequestPool:
         entry = self._order.pop()
         assert entry is not None
         self._discount(entry)
+        self.unwilling.pop(entry.request.id, None)
         self.dispatches += 1
         # Of what was dispatched while it waited, at most those ahead of it on arrival had come earlier.
         passed = self.dispatches - 1 - len(entry.tried) - entry.dispatches_before - entry.queue_length
@@ -112,6 +116,7 @@ class RequestPool:
             self._order.remove(entry)
             self._discount(entry)
         entry.state = EntryState.ENDED
+        self.unwilling.pop(entry.request.id, None)
         del self._entries[entry.request.id]
 
     def account(self, entry: Entry, service: float, *, final: bool) -> None:

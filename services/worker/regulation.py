@@ -17,6 +17,7 @@ from services.worker import serving
 from services.worker.core import WorkerCore
 from services.worker.engine_state import EngineState
 from services.worker.intake import engineless_too_long, no_engine_message
+from services.worker.refusal import refuse_late
 
 DEFAULT_SEQUENCES = 256  # of an engine that does not tell its own bound
 
@@ -92,6 +93,8 @@ def on_cycle(core: WorkerCore) -> None:
     if len(core.pool) and engineless_too_long(core):
         for entry in core.pool.queued():
             core.reject(entry, Outcome.NO_ENGINE, no_engine_message(core))
+    if core.pool.unwilling:
+        refuse_late(core)
     core.meter.close(core.now_s, backlogged=bool(core.up) and len(core.pool) > 0)
     if core.ledger.due(core.now_s):
         report(core)

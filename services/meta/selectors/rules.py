@@ -42,7 +42,7 @@ class RulesSelector:
         c = self._config
         late = f"{view.ttft_violation_rate:.0%} of first tokens late"
         if c.usual is TopologyName.MAX_ON_TIME:
-            return Choice(c.usual, Hints(), f"{late}: the most on time")
+            return Choice(c.usual, c.hints, f"{late}: the most on time")
         backlog_s = view.queued / max(view.arrival_rps, 1e-9)
         if view.mismatch_mean >= c.overload_mismatch or backlog_s >= c.overload_backlog_s:
             reason = f"{late} in overload: M_rho {view.mismatch_mean:.2f}, backlog {backlog_s:.1f} s"
@@ -58,12 +58,12 @@ class RulesSelector:
 
     def _calm(self, current: Choice) -> Choice:
         if current.topology is TopologyName.FCFS or current.topology in _FAIR:
-            return Choice(self._config.usual, Hints(), "calm: back to the usual topology")
+            return Choice(self._config.usual, self._config.hints, "calm: back to the usual topology")
         return _keep(current, "calm")
 
     def _undecided(self, view: VLong, current: Choice) -> Choice:
         if current.topology is TopologyName.FCFS or current.topology in _FAIR:
-            return Choice(self._config.usual, Hints(), "no failure pattern: the usual topology")
+            return Choice(self._config.usual, self._config.hints, "no failure pattern: the usual topology")
         if view.tpot_violation_rate > view.ttft_violation_rate:
             return _keep(current, "late tokens are regulated by Statera, not by order")
         return _keep(current, "no dominant failure pattern")

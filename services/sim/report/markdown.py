@@ -19,6 +19,7 @@ NAMES = {
     "hmas": "H-MAS (ours)",
     "hmas-paper": "H-MAS as published",
     "hmas-perfect": "H-MAS, perfect predictions",
+    "hmas-esg": "H-MAS, ESG profile",
 }
 
 

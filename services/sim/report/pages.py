@@ -8,7 +8,7 @@ from typing import Any
 
 from services.sim.cells import CellStore
 from services.sim.experiment import Experiment
-from services.sim.report import comparison, paper_figures, paper_tables
+from services.sim.report import comparison, overload, paper_figures, paper_tables
 from services.sim.report.results import Results
 from services.sim.report.statistics import statistics_page
 from services.sim.report.topologies import topologies
@@ -27,6 +27,8 @@ PAGES: dict[str, Page] = {
     "figure9": paper_figures.figure9,
     "figure10": paper_figures.figure10,
     "topologies": topologies,
+    "overload": overload.overload,
+    "robustness": overload.robustness,
 }
 TITLES = {"figure5": "# Figure 5: scaling with the load\n\n"}
 GENERATED = "\n<!-- Written by `hmas sim experiments`; do not edit. -->\n"

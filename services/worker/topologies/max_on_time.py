@@ -2,19 +2,19 @@
 
 The classic case. n jobs of known work p_j, all released, one sequential server of rate 1, due dates d_j; keep as many
 as possible on time (1 || sum U_j). Moore (1968): take the jobs by due date; when the one just taken is late, give up
-the longest taken so far. Proof: let S_k be what is kept of the first k jobs. Claim: among the sets of these k that can
-be done in time, S_k has the most jobs, and of those with as many the least work. A set can be done in time if and only
-if it can by due date (exchange two neighbours out of order: the earlier one due ends no later than the other did).
-k = 0 is trivial. Let the claim hold for k-1, and let S be any set of the first k that can be done in time.
-- S_{k-1} + k can: then |S_k| = |S_{k-1}| + 1. S without k is a set of the first k-1, so |S| <= |S_k|; if equal, S has
-  k (else it had more jobs than S_{k-1}), and S without k, as large as S_{k-1}, has at least its work.
-- It cannot: only k, the last, is late. Without the longest job m the others before m end as before, those after it by
-  p_m >= p_k earlier: work up to each is at most what it was for the one before it plus p_k - p_m, so all are on time,
-  and |S_k| = |S_{k-1}|. No S has more: with |S_{k-1}| + 1 jobs it would contain k, and S without k has at least the
-  work of S_{k-1} by the claim, so k ends no earlier than here, late. And for S as large as S_k: without k, its work is
-  at least that of S_{k-1} >= S_k; with k, let R be S without k, |S_{k-1}| - 1 jobs. S_{k-1} without its longest job has
-  the least work among sets that large (were R shorter, R could be extended by a job of S_{k-1}, of at most p_m, to a
-  set in time with less work than S_{k-1}), hence S has at least the work of S_{k-1} + k - m = S_k or more.  QED
+the longest taken so far. Proof. A set of jobs can be done in time if and only if it can by due date: exchange two
+neighbours out of order, and the one due first ends sooner, the other when that one did, before its own due date. Let
+S_k be what is kept of the first k jobs, and S(j) the j shortest jobs of a set S. Claim: S_k is in time; no set in time
+of the first k has more jobs; and none of j <= |S_k| jobs has less work than S_k(j). It is trivial for k = 0; let it
+hold for k-1.
+- In time. If k is late after S_{k-1}, only k is. Without the longest, m, those before m end as they did and those after
+  it sooner by p_m >= p_k, so k ends no later than the job before it did, which was in time and is due no later.
+- Work. Let S be in time with j <= |S_k| jobs. Without k in it, S has at least the work of S_{k-1}(j); with k, S - k has
+  at least that of S_{k-1}(j-1), and S that plus p_k. Neither is less than the work of (S_{k-1} + k)(j), and giving up
+  the longest of more than j jobs does not change which j are the shortest: that set is S_k(j).
+- Number. Let S be in time with |S_k| + 1 jobs. If nothing was given up, S without k has more jobs than S_{k-1}. If one
+  was, S has |S_{k-1}| + 1 jobs, so k is one of them, and the others have at least the work of S_{k-1}: k, the last of
+  them due, ends no sooner than after S_{k-1}, late. Neither can be.  QED
 
 Beyond it (weights, arrivals, a batched engine, predictions) this is a heuristic, modelled as follows.
 - Server: all engines together. The work of a request is the engine time it takes up: what its prompt adds to the
@@ -26,6 +26,8 @@ Beyond it (weights, arrivals, a batched engine, predictions) this is a heuristic
 - Decoding outlasts the queue's horizon: while slots or memory are short, a long answer costs those who come later. So
   the order is by due date plus `PATIENCE_S` per second of decode work, in proportion to how full the engines are.
 - Utility: given up is what costs most work per unit of value, value = tenant's weight * 2^-priority (H-MAS Eq. 1).
+- With the hint `by_tokens` value is that times the service tokens of ESG (Eq. 6), which counts until the last token:
+  due is then what still leaves the time to decode.
 - What is given up is relegated, not refused: it is served when nothing that can be on time waits, the cheapest first.
   Of all service, the oldest relegated requests get `SHARE` plus `SHARE_GROWTH_PER_S` of their age, at most `SHARE_MAX`.
 """
@@ -50,6 +52,7 @@ COLD_RATE = 0.6  # of an engine, until measured
 DEFAULT_SLOTS = 256
 RESTORE_EVERY_S, RESTORED = 0.25, 8
 SHARE, SHARE_GROWTH_PER_S, SHARE_MAX = 0.01, 0.01 / 60.0, 0.1
+RELEGATED_RANK = 1e9  # seconds: behind any deadline
 PRIORITY_SPAN = 8  # priorities beyond it count as it
 
 
@@ -94,11 +97,13 @@ class MaxOnTime:
     accounts_service = False
     paced = True
     __slots__ = (
-        "_by_age", "_credit", "_floor_s", "_fullness", "_kv_tokens", "_late", "_now_s", "_on_time", "_planned_rate",
-        "_rate", "_restored_s", "_slots", "_spare", "_works",
+        "_by_age", "_by_tokens", "_credit", "_floor_s", "_fullness", "_kv_tokens", "_late", "_now_s", "_on_time",
+        "_patience_s", "_planned_rate", "_rate", "_restored_s", "_slots", "_spare", "_works",
     )  # fmt: skip
 
     def __init__(self, hints: Hints) -> None:
+        self._by_tokens = hints.by_tokens
+        self._patience_s = 0.0 if hints.by_tokens else PATIENCE_S  # long answers are what ESG counts
         self._on_time = DeadlineOrder()
         self._spare: KeyedHeap[Entry] = KeyedHeap()
         self._late: KeyedHeap[Entry] = KeyedHeap()
@@ -130,9 +135,17 @@ class MaxOnTime:
             share = max(share, (entry.request.prompt_tokens + tokens / 2.0) / self._kv_tokens)
         decode = tokens * entry.tpot_s * min(1.0, share)
         work = entry.prefill_s - self._floor_s + decode
-        start_s = entry.ttft_deadline_s - entry.prefill_s
-        key = start_s + PATIENCE_S * self._fullness * decode
-        return Job(entry, key, start_s + work / self._planned_rate, work, work / _value(entry))
+        start_s = self._latest_start_s(entry)
+        key = start_s + self._patience_s * self._fullness * decode
+        return Job(entry, key, start_s + work / self._planned_rate, work, work / self._value(entry))
+
+    def _latest_start_s(self, entry: Entry) -> float:
+        return entry.slack_s if self._by_tokens else entry.ttft_deadline_s - entry.prefill_s
+
+    def _value(self, entry: Entry) -> float:
+        priority = min(PRIORITY_SPAN, max(-PRIORITY_SPAN, entry.request.priority))
+        value = float(entry.request.weight * 2.0**-priority)
+        return value * entry.service if self._by_tokens else value
 
     def observe(self, pace: Pace) -> None:
         self._now_s = pace.now_s
@@ -147,9 +160,9 @@ class MaxOnTime:
 
     def _retire(self) -> None:
         """Relegated requests that cannot make it any more."""
-        while (entry := self._spare.peek()) is not None and entry.ttft_deadline_s - entry.prefill_s < self._now_s:
+        while (entry := self._spare.peek()) is not None and self._latest_start_s(entry) < self._now_s:
             self._spare.remove(entry)
-            self._late.push(self._works[entry.seq] / _value(entry), entry)
+            self._late.push(self._works[entry.seq] / self._value(entry), entry)
 
     def _see(self, pace: Pace) -> None:
         engines = pace.engines
@@ -269,11 +282,3 @@ class MaxOnTime:
         """The oldest, if its turn has come."""
         oldest = self._oldest()
         return oldest if oldest is not None and self._credit >= self._works[oldest.seq] else None
-
-
-RELEGATED_RANK = 1e9  # seconds: behind any deadline
-
-
-def _value(entry: Entry) -> float:
-    priority = min(PRIORITY_SPAN, max(-PRIORITY_SPAN, entry.request.priority))
-    return float(entry.request.weight * 2.0**-priority)

@@ -1,0 +1,155 @@
+"""Overload: every system's share of what was possible, who misses, and what wrong predictions cost."""
+
+import json
+from collections.abc import Sequence
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from services.sim.report.comparison import HEADER, rows_of
+from services.sim.report.markdown import incomplete, name_of, setting, table
+from services.sim.report.results import Results, Value
+from services.sim.sources import WorkloadSpec
+from services.sim.systems import HMAS
+
+GOAL = 0.95  # of the upper bound
+ESG = "hmas-esg"
+
+
+def overload(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
+    rows = [_row(results, spec, load) for spec, load in results.settings()]
+    document = json.dumps([_plain(row) for row in rows], indent=2, allow_nan=False)
+    (out / "overload.json").write_text(document + "\n", encoding="utf-8")
+    measured = [row for row in rows if isfinite(row["goodput"])]
+    best = sum(row["best"] == HMAS for row in measured)
+    near = sum(row["share_of_bound"] >= GOAL for row in measured)
+    gain = sum(_best_by(row, "esg") == ESG for row in measured)
+    text = (
+        "# Overload\n\nThe default profile (MaxOnTime) where not everything can be on time. The bound knows every "
+        "length and arrival, may pause and resume answers at no cost, and counts the time after the last arrival; a "
+        "share of it is a lower bound on the share of what was possible.\n\n"
+        + setting(results)
+        + incomplete(results)
+        + f"\nThe default has the most goodput in {best} of {len(measured)} settings and at least {GOAL:g} of the "
+        f"bound in {near}; the ESG profile has the most ESG in {gain}. Rows: [overload.json](overload.json).\n\n"
+        + table(
+            ("setting", "default, share of bound", "goodput rate", "next best", "its goodput rate", "best in ESG"),
+            [_overview(results, row) for row in rows],
+        )
+        + "\n"
+        + "\n".join(_section(results, spec, load) for spec, load in results.settings())
+    )
+    return text, {"overload": {"settings": len(measured), "best": best, "near_bound": near, "esg_best": gain}}
+
+
+def robustness(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
+    """Goodput against the error of the predicted length."""
+    parts, summary = [], {}
+    for spec, load in results.settings():
+        parts.append(f"## {spec.name} at {load:g} λ*\n\n" + table(HEADER, rows_of(results, spec, load)))
+        if _names_tenants(spec):
+            parts.append(_shares(results, spec, load, "tenants"))
+        goodput = {s: results.get(spec, load, s, "score", "goodput_rate") for s in results.experiment.systems}
+        summary[f"{spec.name} {load:g}"] = {s: round(v.mean, 4) for s, v in goodput.items() if v.count}
+    text = (
+        "# Wrong predictions in overload\n\n`hmas-error-N`: N % log-normal error of the predicted length (`hmas`: "
+        "35 %). `hmas-short-claims`: the answers of tenant alpha look a tenth as long as they are. Niyama relegates "
+        "eagerly, on its own estimate.\n\n" + setting(results) + incomplete(results) + "\n" + "\n".join(parts)
+    )
+    return text, {"robustness": summary}
+
+
+def _row(results: Results, spec: WorkloadSpec, load: float) -> dict[str, Any]:
+    """What `overload.json` holds of a setting. `goodput` and `esg` are those of the default, `systems` those of all."""
+    systems = {
+        s: {
+            "goodput": results.get(spec, load, s, "score", "goodput").mean,
+            "goodput_rate": results.get(spec, load, s, "score", "goodput_rate").mean,
+            "share_of_bound": results.share_of_bound(spec, load, s).mean,
+            "esg": results.get(spec, load, s, "score", "esg_rate").mean,
+        }
+        for s in results.experiment.systems
+    }
+    ours = systems[HMAS]
+    return {
+        "workload": spec.name,
+        "load": load,
+        "seeds": results.get(spec, load, HMAS, "score", "goodput").count,
+        "default": HMAS,
+        "best": _best(systems, "goodput"),
+        "share_of_bound": ours["share_of_bound"],
+        "goodput": ours["goodput"],
+        "esg": ours["esg"],
+        "systems": systems,
+    }
+
+
+def _best(systems: dict[str, dict[str, float]], figure: str, but: str = "") -> str:
+    ranked = [s for s, v in systems.items() if isfinite(v[figure]) and s != but]
+    return max(ranked, key=lambda s: systems[s][figure], default="")
+
+
+def _best_by(row: dict[str, Any], figure: str) -> str:
+    return _best(row["systems"], figure)
+
+
+def _overview(results: Results, row: dict[str, Any]) -> tuple[str, ...]:
+    spec = next(s for s in results.experiment.workloads if s.name == row["workload"])
+    load = row["load"]
+    other = _best(row["systems"], "goodput", but=HMAS)
+    rate = results.get(spec, load, HMAS, "score", "goodput_rate")
+    theirs = results.get(spec, load, other, "score", "goodput_rate") if other else Value(float("nan"), 0.0, 0)
+    share = results.share_of_bound(spec, load, HMAS)
+    setting_name = f"{spec.name} {load:g} λ*"
+    return (setting_name, share.text(), rate.text(), name_of(other), theirs.text(), name_of(_best_by(row, "esg")))
+
+
+def _section(results: Results, spec: WorkloadSpec, load: float) -> str:
+    limit = results.bound(spec, load).text()
+    text = f"## {spec.name} at {load:g} λ*\n\nBound on the goodput rate: {limit}.\n\n"
+    text += table(HEADER, rows_of(results, spec, load))
+    if load == max(results.experiment.loads):
+        text += "".join(_shares(results, spec, load, group) for group in ("tasks", "deciles", "tenants"))
+    return text
+
+
+GROUPS = {"tasks": "task type", "deciles": "decile of the output length", "tenants": "tenant"}
+
+
+def _shares(results: Results, spec: WorkloadSpec, load: float, group: str) -> str:
+    """Share of requests that missed an SLO, by group, all seeds together."""
+    systems: Sequence[str] = [s for s in results.experiment.systems if results.runs(spec, load, s)]
+    counts: dict[str, dict[str, list[int]]] = {}
+    for system in systems:
+        for run in results.runs(spec, load, system):
+            for name, (offered, ok) in run[group].items():
+                cell = counts.setdefault(name, {}).setdefault(system, [0, 0])
+                cell[0] += offered
+                cell[1] += ok
+    rows = [
+        (name, *(f"{1.0 - by[s][1] / by[s][0]:.2f}" if s in by else "-" for s in systems))
+        for name, by in sorted(counts.items())
+    ]
+    if group == "tenants":
+        shares = {s: [by[s][1] / by[s][0] for by in counts.values() if s in by] for s in systems}
+        rows.append(("Jain index of attainment", *(f"{_jain(shares[s]):.3f}" for s in systems)))
+    return f"\nViolations by {GROUPS[group]}:\n\n" + table((GROUPS[group], *(name_of(s) for s in systems)), rows)
+
+
+def _jain(values: Sequence[float]) -> float:
+    """1: all alike; 1 / n: one has all (Jain, Chiu and Hawe 1984)."""
+    squares = sum(v * v for v in values)
+    return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
+
+
+def _names_tenants(spec: WorkloadSpec) -> bool:
+    return len(spec.tenants) > 1
+
+
+def _plain(value: Any) -> Any:
+    """Rounded; what was not measured is null."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, float):
+        return round(value, 4) if isfinite(value) else None
+    return value

@@ -1,0 +1,25 @@
+"""A refusal instead of a late answer, for tenants that prefer it (`on_miss: refuse`)."""
+
+from itertools import islice
+
+from services.contracts.outcome import Outcome
+from services.worker.core import WorkerCore
+from services.worker.entry import Entry
+
+MOST_PER_CYCLE = 1000  # looked at, longest queued first
+
+
+def refuse_late(core: WorkerCore) -> None:
+    """Ends those that the topology has relegated, or that cannot start in time any more."""
+    if not core.up:
+        return  # without an engine nothing can be predicted; patience decides
+    for entry in list(islice(core.pool.unwilling.values(), MOST_PER_CYCLE)):
+        if entry.relegated or core.now_s > entry.ttft_deadline_s - entry.prefill_s:
+            core.reject(entry, Outcome.SLO_UNREACHABLE, explanation(core, entry))
+
+
+def explanation(core: WorkerCore, entry: Entry) -> str:
+    """What it would have come to: the wait so far, the queue's, and its own prefill."""
+    ttft_s = core.now_s - entry.request.arrival_s + core.queue_wait_s() + entry.prefill_s
+    due_s = entry.ttft_deadline_s - entry.request.arrival_s
+    return f"the first token would come about {ttft_s:.1f} s after the request, it is due after {due_s:.1f} s"
