@@ -21,6 +21,7 @@ class TopologyName(StrEnum):
     MLFQ = "mlfq"
     PRIORITY = "priority"
     MAX_ON_TIME = "max_on_time"
+    HYBRID = "hybrid"
 
 
 INITIAL_TOPOLOGY = TopologyName.MAX_ON_TIME  # the default profile; H-MAS Algorithm 1 starts with SJF
@@ -35,12 +36,15 @@ class Hints:
     `fast_weight`: share of dispatches the fast lane gets while both lanes wait, in (0, 1).
     `quantum_tokens`: service quantum of RR, CFS and MLFQ.
     `by_tokens`: MaxOnTime keeps the most service gain in time (ESG, H-MAS Eq. 6) instead of the most requests.
+    `alpha_low`, `alpha_high`: where Hybrid's alpha may move; 0: the deadline alone counts (Niyama Eq. 4 and 5).
     """
 
     lane_gate_s: float | None = None
     fast_weight: float = 0.7
     quantum_tokens: int = 2048
     by_tokens: bool = False
+    alpha_low: float = 0.0
+    alpha_high: float = 64.0
 
 
 @dataclass(frozen=True, slots=True)

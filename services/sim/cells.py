@@ -4,10 +4,9 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from hashlib import sha256
 from pathlib import Path
 from time import process_time
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, Literal
 
 from services.engine.profile import builtin_profile
 from services.sim.analysis import analyse
@@ -17,6 +16,7 @@ from services.sim.effect_log import EffectLog
 from services.sim.experiment import chunked
 from services.sim.provenance import ENGINES_ONLY, WITH_MESH, source_digest
 from services.sim.sources import WorkloadSpec, build
+from services.sim.stored import Stored, cell_key
 from services.sim.systems import MESHES, needs_prompts, run_system
 
 Kind = Literal["capacity", "bound", "run"]
@@ -53,18 +53,6 @@ class Cell:
 
     def key(self) -> str:
         return cell_key(self)
-
-
-class Stored(Protocol):
-    """A dataclass of plain data that says what its figures depend on."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    def key(self) -> str: ...
-
-
-def cell_key(cell: Stored) -> str:
-    return sha256(json.dumps(asdict(cell), sort_keys=True).encode()).hexdigest()[:24]
 
 
 def code_of(cell: Cell) -> str:

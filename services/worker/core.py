@@ -6,6 +6,7 @@ from math import inf
 from services.contracts.execution import Abort, Conclude, Handback, Reject, Timeline, WorkerEffect
 from services.contracts.outcome import OUTCOME_TABLE, Outcome
 from services.worker.admission import AdmissionGate
+from services.worker.applications import Applications
 from services.worker.config import Draw, WorkerConfig
 from services.worker.controls import ControlState
 from services.worker.engine_state import EngineState
@@ -30,6 +31,7 @@ class WorkerCore:
         self.gate = AdmissionGate(config.delta_frag, aggregate=config.aggregate_admission)
         self.controls = ControlState(config.worker, config.pool)
         self.prior = Prior(config.prior)
+        self.applications = Applications()
         self.meter = ServiceMeter()
         self.ledger = TelemetryLedger(
             config.telemetry_period_s, config.telemetry_events, config.running_report_period_s

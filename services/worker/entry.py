@@ -25,7 +25,8 @@ class Entry:
     Unannotated it is *unknown* and carries the prior's estimate. `service` is its predicted service tokens, `total_s`
     its T_tot, `deadline_s` its D_r = a_r + SLO_ttft + SLO_tpot * l_pred (or a_r + its stated TTLT, H-MAS §3.5),
     `slack_s` D_r - T_tot, which is S_r of H-MAS Eq. 5 without V_sys (common to all, it cancels in any comparison), and
-    `ttft_deadline_s` the instant its first token is due. `place` belongs to the active topology; `charged` is the
+    `ttft_deadline_s` the instant its first token is due. `usual_tokens` is the length that its application's answers
+    seldom exceed, as known when it came. `place` belongs to the active topology; `charged` is the
     service already accounted to its tenant there, under the pool's `generation`.
     """
 
@@ -66,6 +67,7 @@ class Entry:
         "ttft_deadline_s",
         "upper_output_tokens",
         "urgency",
+        "usual_tokens",
         "work_tokens",
     )  # fmt: skip
 
@@ -94,6 +96,7 @@ class Entry:
         self.charged = 0.0
         self.generation = -1
         self.relegated = False
+        self.usual_tokens: float | None = None
         self.queue_length = 0  # at arrival
         self.dispatches_before = 0
         self.switches_before = 0

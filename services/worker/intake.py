@@ -19,6 +19,7 @@ def on_submitted(core: WorkerCore, event: Submitted) -> None:
         return
     estimate = core.prior.estimate(request.tenant, request.prompt_tokens)
     entry = Entry(request, event.attempt, event.gateway, core.next_seq(), core.now_s, estimate)
+    entry.usual_tokens = core.applications.usual_tokens(request)
     refusal = _refusal(core, request) or _overflow(core, entry)
     if refusal is not None:
         core.refuse(request.id, event.attempt, event.gateway, *refusal)

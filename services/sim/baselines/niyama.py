@@ -7,8 +7,8 @@ its last token alone decodes at 0.4 s per token at the slowest.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import inf, sqrt
 
+from services.contracts.hybrid import LengthHistory, LoadAlpha
 from services.engine.chunking import Pace
 from services.engine.profile import EngineProfile
 from services.engine.sequence import AddResult, EngineRequest, Sequence
@@ -19,7 +19,6 @@ from services.sim.baselines.sarathi import SarathiCore
 MAX_CHUNK_TOKENS = 2560
 BATCH_TPOT_S = 0.4
 THROUGHPUT_WEIGHT = 0.005  # of the newest step
-ADAPT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,52 +28,6 @@ class NiyamaConfig:
     dynamic_chunking: bool = True
     relegation: bool = True
     alpha: tuple[float, float] = (0.0, 64.0)
-
-
-@dataclass(slots=True)
-class LengthHistory:
-    """Running mean and variance (Welford) of one application's output lengths."""
-
-    count: int = 0
-    mean: float = 0.0
-    squares: float = 0.0
-    upper: float = 0.0  # over-approximated by two standard deviations (§3.4); 0 before any is known
-
-    def add(self, tokens: int) -> None:
-        self.count += 1
-        delta = tokens - self.mean
-        self.mean += delta / self.count
-        self.squares += delta * (tokens - self.mean)
-        self.upper = self.mean + 2.0 * sqrt(self.squares / self.count)
-
-
-class LoadAlpha:
-    """alpha by the load the engine itself sees (§4.2): doubled a second in which requests had to be relegated, halved
-    after `CALM_S` without. Between `low` and `high`, in powers of two of `FIRST`."""
-
-    FIRST = 1.0
-    CALM_S = 20.0
-
-    def __init__(self, low: float, high: float) -> None:
-        self.value = self._low = low
-        self._high = high
-        self._checked_s = self._pressed_s = -inf
-        self._relegations = 0
-
-    def step(self, now_s: float, relegations: int) -> bool:
-        """Whether it moved."""
-        if now_s - self._checked_s < ADAPT_S:
-            return False
-        self._checked_s = now_s
-        before = self.value
-        if relegations > self._relegations:
-            self._relegations, self._pressed_s = relegations, now_s
-            self.value = min(self._high, max(2.0 * self.value, self.FIRST))
-        elif now_s - self._pressed_s >= self.CALM_S:
-            self._pressed_s = now_s
-            self.value = self.value / 2.0 if self.value > self.FIRST else self._low
-            self.value = max(self._low, self.value)
-        return self.value != before
 
 
 class NiyamaCore(SarathiCore):

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from services.sim.cells import CellStore
-from services.sim.niyama.runs import QosRun, Runs
+from services.sim.niyama.measure import QosRun
+from services.sim.niyama.runs import Runs
 from services.sim.niyama.workload import QosLoad, Source
 from services.sim.provenance import source_digest
 
@@ -25,7 +26,7 @@ ABLATION = ("sarathi-edf", "dc", "dc+er", "niyama")
 DIURNAL = ("sarathi-fcfs", "sarathi-edf", "niyama")
 GUESSES_RPS = {"sarathi-fcfs": 2.0, "sarathi-edf": 2.8, "dc": 3.6, "dc+er": 3.7, "niyama": 3.8}
 
-CODE = ("services.sim.niyama.runs",)  # what a run's figures depend on
+CODE = ("services.sim.niyama.measure",)  # what a run's figures depend on
 Figures = dict[str, Any]
 
 

@@ -1,95 +1,17 @@
-"""Runs of Niyama's evaluation: what was violated, and the highest rate that violates no more than allowed."""
+"""Runs, each made once, and the highest rate that violates no more than allowed."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from time import process_time
 from typing import Any
 
-import numpy as np
-
 from loadgen.search import Point, bracket
-from services.contracts.metrics import Settlement, is_ok
-from services.engine.profile import builtin_profile
-from services.sim.baselines.fleet import Fleet
-from services.sim.baselines.systems import FleetSetting
-from services.sim.cells import CellStore, cell_key
-from services.sim.niyama.systems import PROFILE, SYSTEMS
-from services.sim.niyama.workload import CLASSES, LOW_PRIORITY, QosLoad, build
-from services.sim.result import RunResult
+from services.sim.cells import CellStore
+from services.sim.niyama.measure import ALLOWED, QosRun, measure
+from services.sim.niyama.workload import QosLoad
 
-ALLOWED = 0.01  # of all requests may violate (§4.1)
 TOLERANCE = 0.02  # of a goodput
 STEP = 1.15
 MAX_RUNS = 16
-TTLT_S = max(slo.ttft_s for _, slo in CLASSES)
-
-
-@dataclass(frozen=True, slots=True)
-class QosRun:
-    """`hopeless`: give up once more than the allowed share is late; a search asks for no more."""
-
-    system: str
-    load: QosLoad
-    hopeless: bool = False
-
-    def key(self) -> str:
-        return cell_key(self)
-
-
-def violated(settlement: Settlement) -> bool:
-    """A deadline of Niyama Eq. 1 to 3 was missed: the first or the last token's of an interactive request, the last
-    token's of the others."""
-    slo = settlement.slo
-    if slo.whole:
-        return not is_ok(settlement)
-    first_s, last_s = settlement.ttft_s, settlement.last_token_s
-    if first_s is None or last_s is None or first_s > slo.ttft_s:
-        return True
-    return last_s > slo.ttft_s + (settlement.output_tokens - 1) * slo.tpot_s + NETWORK_S
-
-
-NETWORK_S = 0.001  # of the client's view, which the engine's deadlines do not hold
-
-
-def measure(run: QosRun, data: Path | None) -> dict[str, Any]:
-    """Violations as shares, over all requests, by class, by priority and by length (long: a prompt not below the 90th
-    percentile, §4.2)."""
-    started = process_time()
-    baseline, profile = SYSTEMS[run.system], builtin_profile(PROFILE)
-    workload = build(run.load, data)
-    fleet = Fleet(
-        baseline,
-        [baseline.core(profile, FleetSetting(1, run.load.seed))],
-        workload,
-        cutoff_s=TTLT_S,  # then every deadline is past
-        late_share=ALLOWED if run.hopeless else 1.0,
-    )
-    result = fleet.run()
-    low = {r.id for r in workload.requests if r.request.priority >= LOW_PRIORITY}
-    return _figures(result, low) | {"cpu_s": process_time() - started}
-
-
-def _figures(result: RunResult, low: set[str]) -> dict[str, Any]:
-    rows = result.settlements
-    long = float(np.quantile([s.prompt_tokens for s in rows], 0.9))
-    return {
-        "requests": len(rows),
-        "all": _share(rows),
-        "classes": {name: _share(s for s in rows if s.tenant == name) for name, _ in CLASSES},
-        "important": _share(s for s in rows if s.request_id not in low),
-        "low": _share(s for s in rows if s.request_id in low),
-        "long": _share(s for s in rows if s.prompt_tokens >= long),
-        "short": _share(s for s in rows if s.prompt_tokens < long),
-        "busy_s": result.run.busy_s,
-        "steps": result.run.engine_steps,
-    }
-
-
-def _share(rows: Iterable[Settlement]) -> float:
-    """Violated of these; 0 of none."""
-    found = [violated(s) for s in rows]
-    return sum(found) / len(found) if found else 0.0
 
 
 class Runs:

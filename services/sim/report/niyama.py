@@ -14,7 +14,7 @@ from services.sim.niyama.evaluation import (
     SHARED,
     Evaluation,
 )
-from services.sim.niyama.runs import ALLOWED
+from services.sim.niyama.measure import ALLOWED
 from services.sim.niyama.systems import SYSTEMS
 from services.sim.niyama.workload import CLASSES
 from services.sim.report.markdown import table, verdict

@@ -52,13 +52,17 @@ class Annotation(_message.Message):
     def __init__(self, tags: _Optional[_Union[Tags, _Mapping]] = ..., cost: _Optional[_Union[Cost, _Mapping]] = ...) -> None: ...
 
 class Hints(_message.Message):
-    __slots__ = ("lane_gate_s", "fast_weight", "quantum_tokens", "by_tokens")
+    __slots__ = ("lane_gate_s", "fast_weight", "quantum_tokens", "by_tokens", "alpha_low", "alpha_high")
     LANE_GATE_S_FIELD_NUMBER: _ClassVar[int]
     FAST_WEIGHT_FIELD_NUMBER: _ClassVar[int]
     QUANTUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
     BY_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ALPHA_LOW_FIELD_NUMBER: _ClassVar[int]
+    ALPHA_HIGH_FIELD_NUMBER: _ClassVar[int]
     lane_gate_s: float
     fast_weight: float
     quantum_tokens: int
     by_tokens: bool
-    def __init__(self, lane_gate_s: _Optional[float] = ..., fast_weight: _Optional[float] = ..., quantum_tokens: _Optional[int] = ..., by_tokens: _Optional[bool] = ...) -> None: ...
+    alpha_low: float
+    alpha_high: float
+    def __init__(self, lane_gate_s: _Optional[float] = ..., fast_weight: _Optional[float] = ..., quantum_tokens: _Optional[int] = ..., by_tokens: _Optional[bool] = ..., alpha_low: _Optional[float] = ..., alpha_high: _Optional[float] = ...) -> None: ...

@@ -12,6 +12,7 @@ from services.worker.topologies.base import Topology
 from services.worker.topologies.cfs import Cfs
 from services.worker.topologies.edf import Edf
 from services.worker.topologies.fcfs import Fcfs
+from services.worker.topologies.hybrid import Hybrid
 from services.worker.topologies.llf import Llf
 from services.worker.topologies.lottery import Lottery
 from services.worker.topologies.max_on_time import MaxOnTime
@@ -39,6 +40,7 @@ TOPOLOGIES: dict[TopologyName, Callable[[Hints, Draw], Topology]] = {
     TopologyName.MLFQ: lambda hints, draw: Mlfq(hints),
     TopologyName.PRIORITY: lambda hints, draw: Priority(),
     TopologyName.MAX_ON_TIME: lambda hints, draw: MaxOnTime(hints),
+    TopologyName.HYBRID: lambda hints, draw: Hybrid(hints),
 }
 
 __all__ = ["TOPOLOGIES", "Topology"]

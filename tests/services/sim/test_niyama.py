@@ -13,7 +13,7 @@ from services.engine.chunking import Pace
 from services.engine.core import EngineCore
 from services.engine.sequence import Sequence
 from services.sim.baselines.fleet import Fleet
-from services.sim.baselines.niyama import LengthHistory, LoadAlpha, NiyamaConfig, NiyamaCore
+from services.sim.baselines.niyama import NiyamaConfig, NiyamaCore
 from services.sim.baselines.niyama_client import cumulative, due_s, paced
 from services.sim.baselines.niyama_queue import NiyamaQueue, NiyamaRequest
 from services.sim.baselines.systems import FleetSetting
@@ -140,37 +140,6 @@ def test_each_request_leaves_once_and_in_time_ones_before_late_ones(script: list
             due.pop(head.id, None)
     popped += drained(made)
     assert sorted(popped) == sorted(f"r{i}" for i in range(pushed))
-
-
-def test_alpha_follows_the_load_within_its_range() -> None:
-    alpha, relegations, seen = LoadAlpha(0.0, 8.0), 0, []
-    for second in range(6):
-        relegations += 1
-        alpha.step(float(second), relegations)
-        seen.append(alpha.value)
-    assert seen == [1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
-    for second in range(6, 6 + 5 * int(LoadAlpha.CALM_S)):
-        alpha.step(float(second), relegations)
-    assert alpha.value == 0.0
-
-
-@given(st.lists(st.integers(0, 2), max_size=200), st.sampled_from([(0.0, 0.0), (0.0, 5.0), (2.0, 64.0), (3.0, 3.0)]))
-def test_alpha_never_leaves_its_range(load: list[int], limits: tuple[float, float]) -> None:
-    alpha, relegations = LoadAlpha(*limits), 0
-    for second, more in enumerate(load):
-        relegations += more
-        alpha.step(float(second), relegations)
-        assert limits[0] <= alpha.value <= limits[1]
-
-
-@given(st.lists(st.integers(1, 5000), min_size=1, max_size=50))
-def test_expected_length_is_mean_plus_two_standard_deviations(lengths: list[int]) -> None:
-    history = LengthHistory()
-    for tokens in lengths:
-        history.add(tokens)
-    mean = sum(lengths) / len(lengths)
-    deviation = (sum((x - mean) ** 2 for x in lengths) / len(lengths)) ** 0.5
-    assert history.upper == pytest.approx(mean + 2 * deviation, rel=1e-6)
 
 
 TIGHT = Slo(6.0, 0.05)

@@ -12,7 +12,8 @@ from services.contracts.request import Slo, TaskType
 from services.sim.cells import CellStore
 from services.sim.niyama import evaluation
 from services.sim.niyama.evaluation import evaluate_all
-from services.sim.niyama.runs import ALLOWED, TOLERANCE, QosRun, Runs, highest_rate, measure, violated
+from services.sim.niyama.measure import ALLOWED, QosRun, measure, violated
+from services.sim.niyama.runs import TOLERANCE, Runs, highest_rate
 from services.sim.niyama.systems import SYSTEMS
 from services.sim.niyama.workload import CLASSES, INTERACTIVE, QosLoad, build
 from services.sim.report.niyama import write_page
