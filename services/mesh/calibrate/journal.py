@@ -25,13 +25,7 @@ class Journal:
         self._append(measurement.row())
 
     def _load(self, subject: dict[str, Any]) -> None:
-        lines = self._path.read_bytes().splitlines()
-        rows = []
-        for line in lines:
-            try:
-                rows.append(orjson.loads(line))
-            except orjson.JSONDecodeError:
-                continue  # cut off when it was interrupted
+        rows = _rows(self._path)
         if not rows or rows[0] != subject:
             raise ValueError(f"{self._path} holds measurements of something else: use --fresh to begin again")
         self.done = {row["id"]: Measurement(**row) for row in rows[1:]}
@@ -39,3 +33,18 @@ class Journal:
     def _append(self, row: dict[str, Any]) -> None:
         with self._path.open("ab") as file:
             file.write(orjson.dumps(row) + b"\n")
+
+
+def measurements_in(path: Path) -> list[Measurement]:
+    """What a calibration has written down, whatever its subject."""
+    return [Measurement(**row) for row in _rows(path)[1:]]
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    rows = []
+    for line in path.read_bytes().splitlines():
+        try:
+            rows.append(orjson.loads(line))
+        except orjson.JSONDecodeError:
+            continue  # cut off when it was interrupted
+    return rows

@@ -40,7 +40,7 @@ class Comparison:
     async def pair(self, rate_rps: float, seed: int) -> tuple[Replay, Replay]:
         return await self.direct(rate_rps, seed), await self.mesh(rate_rps, seed)
 
-    async def capacity(self, seed: int) -> RateSearch:
+    async def capacity(self, seed: int, start_rps: float = SEARCH_FROM_RPS) -> RateSearch:
         """lambda*: the highest rate at which the direct replay still has a goodput rate of 0.95."""
 
         async def measure(rate_rps: float) -> float:
@@ -49,7 +49,7 @@ class Comparison:
             self.console.print(f"  direct at {rate_rps:.2f} req/s: goodput rate {rate:.1%}", style="dim")
             return rate
 
-        return await find_rate(measure, SEARCH_FROM_RPS, tolerance=0.1, max_runs=7, step=1.3)
+        return await find_rate(measure, start_rps, tolerance=0.1, max_runs=7, step=1.3)
 
 
 async def once(comparison: Comparison, rate_rps: float, seed: int, json_path: Path | None) -> bool:

@@ -21,10 +21,10 @@ DRAIN_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A run with the engines' lag during it."""
+    """A run with the engines' lag during it; None for real engines."""
 
     result: RunResult
-    lag: EngineLag
+    lag: EngineLag | None
 
     @property
     def score(self) -> Score:
@@ -33,7 +33,7 @@ class Replay:
     @property
     def reasons(self) -> list[str]:
         """Why the run is invalid; empty if it is valid."""
-        late = [] if self.lag.valid else [f"engine steps lag {self.lag.p99_s * 1e3:.1f} ms at p99"]
+        late = [] if self.lag is None or self.lag.valid else [f"engine steps lag {self.lag.p99_s * 1e3:.1f} ms at p99"]
         return [*self.result.reasons, *late]
 
 

@@ -36,7 +36,7 @@ def comparison_table(title: str, runs: Mapping[str, Sequence[Replay]]) -> Table:
         table.add_column(name, justify="right")
     for field, label, factor, form in ROWS:
         table.add_row(label, *(_cell([getattr(r.score, field) * factor for r in rs], form) for rs in runs.values()))
-    table.add_row("engine lag p99", *(_cell([r.lag.p99_s * 1e3 for r in rs], "{:.1f} ms") for rs in runs.values()))
+    table.add_row("engine lag p99", *(_cell([1e3 * _lag_s(r) for r in rs], "{:.1f} ms") for rs in runs.values()))
     table.add_row("valid", *("yes" if not any(r.reasons for r in rs) else "[red]no[/red]" for rs in runs.values()))
     return table
 
@@ -59,9 +59,13 @@ def scores_json(runs: Sequence[Replay]) -> dict[str, Any]:
         **columns,
         "valid": not any(r.reasons for r in runs),
         "invalid_reasons": sorted({reason for r in runs for reason in r.reasons}),
-        "engine_lag_p99_s": max(r.lag.p99_s for r in runs),
-        "runs": [{**_finite(r.score), "engine_lag_p99_s": r.lag.p99_s} for r in runs],
+        "engine_lag_p99_s": max((r.lag.p99_s for r in runs if r.lag), default=None),
+        "runs": [{**_finite(r.score), "engine_lag_p99_s": r.lag.p99_s if r.lag else None} for r in runs],
     }
+
+
+def _lag_s(run: Replay) -> float:
+    return run.lag.p99_s if run.lag else math.nan
 
 
 def _mean(values: list[float]) -> float | None:

@@ -1,6 +1,6 @@
 """The trace that both sides are offered."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loadgen.slo import annotate
@@ -16,11 +16,13 @@ SPARE_TOKENS = 512  # of the context window, for the chat template and the count
 class Workload:
     """A trace file, or none: then one is made from the published statistics of the Azure trace (H-MAS §2).
 
-    `max_model_len`: rows that cannot fit the engines' context are left out, for both sides alike.
+    `max_model_len`: rows that cannot fit the engines' context are left out, for both sides alike. `slo_factor`: the
+    pace of the engines, relative to those for which Table 6 was written; all SLOs are multiplied by it.
     """
 
     path: Path | None
     max_model_len: int
+    slo_factor: float = 1.0
 
     @property
     def name(self) -> str:
@@ -42,7 +44,18 @@ class Workload:
         fitting = [r for r in trace.rows if r.input_tokens + r.output_tokens <= self.max_model_len - SPARE_TOKENS]
         if not fitting:
             raise ValueError(f"no request of the trace fits the engines' context of {self.max_model_len} tokens")
-        return annotate(trace.derived(fitting, f"requests within {self.max_model_len} tokens"), seed)
+        trace = annotate(trace.derived(fitting, f"requests within {self.max_model_len} tokens"), seed)
+        return trace if self.slo_factor == 1.0 else self._paced(trace)
+
+    def _paced(self, trace: Trace) -> Trace:
+        factor = self.slo_factor
+        rows = [
+            replace(row, slo=replace(slo, ttft_s=slo.ttft_s * factor, tpot_s=slo.tpot_s * factor))
+            if (slo := row.slo)
+            else row
+            for row in trace.rows
+        ]
+        return trace.derived(rows, f"SLOs times {factor:g}")
 
     @staticmethod
     def _slice(trace: Trace, rate_rps: float, seconds: float, seed: int) -> Trace:

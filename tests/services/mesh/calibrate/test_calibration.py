@@ -14,7 +14,7 @@ from services.mesh.calibrate.journal import Journal
 from services.mesh.calibrate.limits import Stated, limits_of, seen_kv_tokens, seen_max_seqs
 from services.mesh.calibrate.measurement import EngineGauges, Measurement, StreamTimes, measured, overhead_s
 from services.mesh.calibrate.outcome import calibrated, plots, table
-from services.mesh.calibrate.plan import DECODE_TOKENS, Point, make_plan, requests_of
+from services.mesh.calibrate.plan import DECODE_TOKENS, ROUNDS, Point, make_plan, requests_of
 
 COST = CostModel(0.004, 2e-5, 2e-4, 1e-7)
 OVERHEAD_S = 0.003
@@ -27,6 +27,14 @@ def test_a_plan_stays_within_its_budget(max_prompt: int, max_batch: int, budget:
     assert requests_of(points) <= budget
     assert all(p.prompt_tokens <= max_prompt and p.batch <= max_batch for p in points)
     assert len({p.id for p in points}) == len(points)
+
+
+def test_what_is_left_of_the_budget_goes_into_whole_rounds() -> None:
+    once, often = make_plan(4000, 8, 70), make_plan(4000, 8, 10_000)
+    assert often[: len(once)] == once
+    assert len(often) == ROUNDS * len(once)
+    nominal = [(p.kind, p.prompt_tokens, p.batch) for p in often]
+    assert {nominal.count(point) for point in nominal if point[0] == "decode"} == {ROUNDS}
 
 
 def test_a_plan_that_allows_no_fit_is_refused() -> None:

@@ -1,0 +1,155 @@
+"""`python -m benchmarks.fidelity`: calibrate, replay, compare, write the page."""
+
+import argparse
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import yaml
+
+from benchmarks.fidelity.engines import emulated, real
+from benchmarks.fidelity.page import page
+from benchmarks.fidelity.replays import Store, replay
+from benchmarks.fidelity.scenario import LOADS, Scenario, slices
+from loadgen.traces.row import Trace
+from services.engine.profile import EngineProfile, parse_profiles
+from services.mesh.calibrate.journal import measurements_in
+from services.mesh.calibrate.outcome import calibrated
+from tests.engines.environment import VERSION, EngineEnvironment, Unavailable, ready
+from tests.engines.vllm_server import MODEL
+
+PROFILE = "fidelity"
+CALIBRATION_S = 60.0
+
+
+class OutOfTime(Exception):
+    """The time given is spent; the next call goes on."""
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(prog="python -m benchmarks.fidelity", description=__doc__)
+    data = os.environ.get("HMAS_DATA")
+    p.add_argument(
+        "--data", type=Path, default=Path(data) if data else None, help="folder with traces/; else one is made"
+    )
+    p.add_argument("--runs", type=int, default=5, help="replays against the real engine, per load")
+    p.add_argument("--work", type=Path, default=Path("out/fidelity"), help="where replays are kept")
+    p.add_argument("--out", type=Path, default=Path("docs/results/fidelity.md"))
+    p.add_argument(
+        "--most-s", type=float, default=float("inf"), help="begin no replay later than this; call again to go on"
+    )
+    return p
+
+
+class Study:
+    """All replays of one scenario; what is on disk is not done again.
+
+    Round by round, each with its own calibration: so a slow change of the machine meets both alike. The first
+    calibration sets the loads; the profile is fitted to the points of all.
+    """
+
+    def __init__(self, args: argparse.Namespace, environment: EngineEnvironment) -> None:
+        self.scenario = Scenario()
+        self._args = args
+        self._environment = environment
+        self._folder: Path = args.work / self.scenario.digest()
+        self._store = Store(self._folder / "replays")
+        self._until_s = time.monotonic() + args.most_s
+
+    def run(self) -> str:
+        """The page. Raises OutOfTime."""
+        rounds = range(self._args.runs)
+        if not all(self._done(number) for number in rounds):
+            with real(self._environment, self.scenario) as url:
+                for number in rounds:
+                    self._round(number, url)
+        profile = self._profile()
+        traces = self._traces()
+        if not all(self._store.has(f"emulated {load.name}") for load in LOADS):
+            with emulated(self._write(profile), PROFILE) as url:
+                for load in LOADS:
+                    self._replay(f"emulated {load.name}", url, traces[load.name])
+        runs = {load.name: [self._store.load(self._name(load.name, n)) for n in rounds] for load in LOADS}
+        emulations = {load.name: self._store.load(f"emulated {load.name}") for load in LOADS}
+        return page(self.scenario, profile, VERSION, traces[LOADS[0].name].name, runs, emulations)
+
+    def _done(self, number: int) -> bool:
+        return self._points(number).exists() and all(self._store.has(self._name(load.name, number)) for load in LOADS)
+
+    def _round(self, number: int, url: str) -> None:
+        if not self._calibration(number).exists():
+            self._calibrate(url, number)
+        for name, trace in self._traces().items():
+            self._replay(self._name(name, number), url, trace)
+
+    def _calibrate(self, url: str, number: int) -> None:
+        """By the command that users have."""
+        self._in_time(CALIBRATION_S)
+        s = self.scenario
+        command = [
+            str(Path(sys.executable).with_name("hmas")), "calibrate", url, "--out", str(self._calibration(number)),
+            "--name", PROFILE, "--max-batch", str(s.max_num_seqs), "--max-num-seqs", str(s.max_num_seqs),
+            "--max-num-batched-tokens", str(s.max_num_batched_tokens), "--max-requests", "72",
+        ]  # fmt: skip
+        subprocess.run(command, check=True)
+
+    def _calibration(self, number: int) -> Path:
+        return self._folder / f"calibration-{number}.yaml"
+
+    def _points(self, number: int) -> Path:
+        return self._calibration(number).with_suffix(".points.jsonl")
+
+    def _profile(self) -> EngineProfile:
+        """Fitted to the points of all rounds."""
+        (first,) = parse_profiles(self._calibration(0).read_text()).values()
+        points = [m for number in range(self._args.runs) for m in measurements_in(self._points(number))]
+        return calibrated(PROFILE, first.source, points, first.limits).profile
+
+    def _write(self, profile: EngineProfile) -> Path:
+        path = self._folder / "profile.yaml"
+        body = asdict(profile)
+        path.write_text(yaml.safe_dump({body.pop("name"): body}, sort_keys=False))
+        return path
+
+    def _traces(self) -> dict[str, Trace]:
+        (first,) = parse_profiles(self._calibration(0).read_text()).values()
+        return slices(self.scenario, first, self._args.data)
+
+    @staticmethod
+    def _name(load: str, number: int) -> str:
+        return f"real {load} {number}"
+
+    def _replay(self, name: str, url: str, trace: Trace) -> None:
+        if self._store.has(name):
+            return
+        self._in_time(2 * self.scenario.seconds)
+        found, seen = asyncio.run(replay(name, url, MODEL, trace))
+        self._store.save(name, found, seen)
+        print(name, found, flush=True)
+
+    def _in_time(self, needed_s: float) -> None:
+        if time.monotonic() + needed_s > self._until_s:
+            raise OutOfTime
+
+
+def main() -> int:
+    args = parser().parse_args()
+    try:
+        text = Study(args, ready()).run()
+    except Unavailable as reason:
+        print(f"real vLLM cannot be had here: {reason}", file=sys.stderr)
+        return 3
+    except OutOfTime:
+        print("the time is spent; call again to go on")
+        return 0
+    args.out.write_text(text, encoding="utf-8")
+    print(f"wrote {args.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""Both engines as processes, for as long as a block lasts."""
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from benchmarks.fidelity.scenario import Scenario
+from services.mesh.nats_server import free_port
+from tests.engines.environment import EngineEnvironment
+from tests.engines.vllm_server import MODEL, VllmServer
+
+START_S = 60.0
+
+
+@contextmanager
+def real(environment: EngineEnvironment, scenario: Scenario) -> Iterator[str]:
+    """URL of a vLLM with its own scheduler."""
+    model = environment.sized_model(scenario.hidden, scenario.layers)
+    with tempfile.TemporaryDirectory(prefix="hmas-fidelity-") as folder:
+        server = VllmServer(environment, Path(folder), *scenario.flags(), scheduler="", model=model, nice=0)
+        try:
+            server.start()
+            yield server.url
+        finally:
+            server.kill()
+
+
+@contextmanager
+def emulated(profile_file: Path, profile: str) -> Iterator[str]:
+    """URL of an emulated engine with a calibrated profile."""
+    port = free_port()
+    command = [
+        sys.executable, "-m", "services.engine", "--profile-file", str(profile_file), "--profile", profile,
+        "--port", str(port), "--served-model-name", MODEL, "--no-enable-prefix-caching",
+    ]  # fmt: skip
+    process = subprocess.Popen(command)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        _wait(url, process)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def _wait(url: str, process: subprocess.Popen[bytes]) -> None:
+    deadline_s = time.monotonic() + START_S
+    while time.monotonic() < deadline_s and process.poll() is None:
+        try:
+            if httpx.get(f"{url}/health", timeout=2).status_code == 200:
+                return
+        except httpx.HTTPError:
+            time.sleep(0.1)
+    raise RuntimeError("the emulated engine did not start")

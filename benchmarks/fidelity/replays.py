@@ -1,0 +1,96 @@
+"""One replay of a slice against an engine, real or emulated, and the file that keeps it."""
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from loadgen.plan import Api, Lengths, LoadPlan, Target
+from loadgen.result import RunResult
+from loadgen.runner.run import run_load
+from loadgen.traces.row import Trace
+
+DRAIN_S = 90.0
+SEED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What is compared. `tokens_per_s`: output tokens over the time from the first request to the last token.
+    `preemptions` by the engine's own count."""
+
+    tokens_per_s: float
+    ttft_p50_s: float
+    ttft_p95_s: float
+    tpot_p50_s: float
+    tpot_p95_s: float
+    requests: int
+    completed: int
+    preemptions: int
+
+
+COMPARED = tuple(f.name for f in fields(Figures))[:5]
+
+
+async def replay(name: str, url: str, model: str, trace: Trace) -> tuple[Figures, list[dict[str, float]]]:
+    """The figures, and what each request saw. Raises ValueError where the load generator was not in time."""
+    target = Target(base_urls=(url,), model=model, api=Api.COMPLETIONS, lengths=Lengths.DIRECT, api_key="unused")
+    plan = LoadPlan(name=name, trace=trace, target=target, seed=SEED, window_s=trace.duration_s, drain_s=DRAIN_S)
+    before = preemptions(url)
+    result = await run_load(plan)
+    if result.reasons:
+        raise ValueError(f"{name}: {'; '.join(result.reasons)}")
+    return figures(result, preemptions(url) - before), requests(result)
+
+
+def figures(result: RunResult, preempted: int) -> Figures:
+    score = result.score()
+    done = [r for r in result.records if r.last_token_s is not None]
+    span_s = max(r.last_token_s or 0.0 for r in done) - min(r.sent_s for r in done)
+    return Figures(
+        sum(r.output_tokens for r in done) / span_s,
+        score.ttft_p50_s, score.ttft_p95_s, score.tpot_p50_s, score.tpot_p95_s,
+        score.offered, score.completed, preempted,
+    )  # fmt: skip
+
+
+def requests(result: RunResult) -> list[dict[str, float]]:
+    return [
+        {
+            "prompt": r.prompt_tokens,
+            "output": r.output_tokens,
+            "sent_s": r.sent_s,
+            "first_s": r.first_token_s or 0.0,
+            "last_s": r.last_token_s or 0.0,
+        }
+        for r in result.records
+    ]
+
+
+def preemptions(url: str) -> int:
+    page = httpx.get(f"{url}/metrics", timeout=10).text
+    lines = [line for line in page.splitlines() if line.startswith("vllm:num_preemptions_total")]
+    return int(sum(float(line.rpartition(" ")[2]) for line in lines))
+
+
+class Store:
+    """Replays of one scenario on disk, one file each."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def path(self, name: str) -> Path:
+        return self._folder / f"{name.replace(' ', '-')}.json"
+
+    def has(self, name: str) -> bool:
+        return self.path(name).exists()
+
+    def save(self, name: str, found: Figures, seen: list[dict[str, float]]) -> None:
+        self.path(name).write_text(json.dumps({"figures": asdict(found), "requests": seen}))
+
+    def load(self, name: str) -> Figures:
+        page: dict[str, Any] = json.loads(self.path(name).read_text())
+        return Figures(**page["figures"])

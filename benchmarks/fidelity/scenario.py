@@ -1,0 +1,84 @@
+"""The engine, the loads and the slices of the trace."""
+
+import hashlib
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from loadgen.traces.reading import read_trace
+from loadgen.traces.row import Trace
+from loadgen.workloads.published import published_trace
+from services.engine.profile import EngineProfile
+
+TRACE = Path("traces") / "azure_2023_conv.csv.gz"
+SPARE_TOKENS = 16  # of the context
+SEARCH_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Flags of the engine, and how long a replay is. `hidden`, `layers`: the random model, large enough that its steps
+    and not the server around them are what takes time. The KV cache holds less than `max_num_seqs` sequences of the
+    trace need, so that the highest load preempts."""
+
+    hidden: int = 256
+    layers: int = 4
+    max_num_seqs: int = 8
+    max_num_batched_tokens: int = 512
+    max_model_len: int = 4096
+    block_size: int = 32
+    num_gpu_blocks: int = 224
+    seconds: float = 30.0
+
+    def digest(self) -> str:
+        return hashlib.sha256(repr(sorted(asdict(self).items())).encode()).hexdigest()[:12]
+
+    def flags(self) -> list[str]:
+        """For `vllm serve`."""
+        return [
+            "--max-num-seqs", str(self.max_num_seqs), "--max-model-len", str(self.max_model_len),
+            "--max-num-batched-tokens", str(self.max_num_batched_tokens), "--block-size", str(self.block_size),
+            "--num-gpu-blocks-override", str(self.num_gpu_blocks), "--no-enable-prefix-caching", "--dtype", "float32",
+        ]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """`share` of the rate at which the engine, always full, would just keep up."""
+
+    name: str
+    share: float
+
+
+LOADS = (Load("light", 0.4), Load("busy", 0.7), Load("memory short", 1.8))
+
+
+def full_rate_rps(profile: EngineProfile, trace: Trace) -> float:
+    """Requests per second that keep an engine with all its sequences running just busy, by the cost model."""
+    cost, seqs = profile.cost, profile.limits.max_num_seqs
+    seconds = 0.0
+    for row in trace.rows:
+        context = seqs * (row.input_tokens + row.output_tokens / 2)
+        step_s = cost.step_s(0, seqs, int(context), 0.0)
+        seconds += cost.c_p_s * row.input_tokens + cost.c_pp_s * row.input_tokens**2 / 2
+        seconds += row.output_tokens * step_s / seqs
+    return len(trace.rows) / seconds
+
+
+def slices(scenario: Scenario, profile: EngineProfile, data: Path | None) -> dict[str, Trace]:
+    """A different stretch of the trace for each load, compressed in time to its rate."""
+    whole = read_trace(data / TRACE) if data else published_trace(1.0, SEARCH_S, seed=7)
+    fitting = [
+        row for row in whole.rows if row.input_tokens + row.output_tokens <= scenario.max_model_len - SPARE_TOKENS
+    ]
+    whole = whole.derived(fitting, f"requests within {scenario.max_model_len} tokens")
+    rate_rps = full_rate_rps(profile, whole)
+    found = {}
+    for number, load in enumerate(LOADS, 1):
+        count = max(2, round(rate_rps * load.share * scenario.seconds))
+        first = number * len(whole.rows) // (len(LOADS) + 1)
+        rows = whole.rows[first : first + count]
+        start_s, span_s = rows[0].arrival_s, rows[-1].arrival_s - rows[0].arrival_s
+        moved = [replace(row, arrival_s=(row.arrival_s - start_s) * scenario.seconds / span_s) for row in rows]
+        note = f"{count} requests from the {first}th on, in {scenario.seconds:g} s"
+        found[load.name] = whole.derived(moved, note, scenario.seconds)
+    return found

@@ -1,0 +1,61 @@
+"""The three systems: plain vLLM, the mesh over it, the mesh over a vLLM with the scheduler plug-in."""
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from services.mesh.options import MeshOptions
+from services.mesh.state import MeshState
+from services.mesh.supervisor import Mesh
+from tests.engines.environment import EngineEnvironment
+from tests.engines.vllm_server import MODEL, PLUGIN, VllmServer
+
+MAX_NUM_SEQS = 2  # so few that a few requests a second fill it, and that the server around it has little to do
+CONTEXT = 4096
+FLAGS = (
+    "--max-num-seqs", str(MAX_NUM_SEQS), "--max-model-len", str(CONTEXT), "--max-num-batched-tokens", "512",
+    "--block-size", "32", "--no-enable-prefix-caching",
+)  # fmt: skip
+ENGINE_CORES = {0}
+
+
+def other_cores() -> set[int]:
+    """For all but the engine; the same ones on a machine with nothing to spare."""
+    every = set(range(os.cpu_count() or 1))
+    return every - ENGINE_CORES or every
+
+
+@contextmanager
+def vllm(environment: EngineEnvironment, folder: Path, *, plugin: bool) -> Iterator[VllmServer]:
+    scheduler = PLUGIN if plugin else ""
+    folder.mkdir()
+    os.sched_setaffinity(0, ENGINE_CORES | other_cores())  # which the engine inherits; from its start on, the others
+    server = VllmServer(environment, folder, *FLAGS, scheduler=scheduler, nice=0)
+    try:
+        server.start()
+        server.pin(ENGINE_CORES, other_cores())
+        os.sched_setaffinity(0, other_cores())
+        yield server
+    finally:
+        server.kill()
+
+
+def plain(engine: VllmServer) -> MeshState:
+    """No mesh: an engine to be asked directly."""
+    return MeshState("", "", MODEL, (engine.url,), {}, {})
+
+
+@asynccontextmanager
+async def mesh_over(engine: VllmServer, folder: Path, *, plugin: bool) -> AsyncIterator[MeshState]:
+    """The embedded mesh, as `hmas up --engine URL` starts it."""
+    block = {"HMAS_CONTROL_BLOCK_DIR": str(engine.control.parent)} if plugin else {}
+    options = MeshOptions(
+        port=0, engine_urls=(engine.url,), model=MODEL, max_num_seqs=MAX_NUM_SEQS, data_dir=folder, replay=True,
+        log_level="error", extra_env=block,
+    )  # fmt: skip
+    mesh = await Mesh(options, lambda name, line: print(name, line, flush=True)).__aenter__()
+    try:
+        yield mesh.plan.state({})
+    finally:
+        await mesh.stop()

@@ -1,0 +1,46 @@
+"""What `hmas compare` and the benchmark on real engines share."""
+
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+
+import pytest
+
+from services.mesh.compare.engines import read_lag, reset_lag
+from services.mesh.compare.workload import Workload
+
+
+class RealEngine(BaseHTTPRequestHandler):
+    """A server that has never heard of an emulated clock."""
+
+    def do_GET(self) -> None:
+        self.send_error(404)
+
+    do_DELETE = do_GET
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), RealEngine)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_real_engines_have_no_lag(url: str) -> None:
+    reset_lag((url,))
+    assert read_lag((url,)) is None
+
+
+def test_slos_follow_the_pace_of_the_engines() -> None:
+    plain, slow = (Workload(None, 4096, factor).at(5.0, 20.0, seed=3).rows for factor in (1.0, 2.0))
+    assert len(plain) == len(slow) > 10
+    for one, other in zip(plain, slow, strict=True):
+        assert one.slo is not None
+        assert other.slo is not None
+        assert (other.slo.ttft_s, other.slo.tpot_s) == (2 * one.slo.ttft_s, 2 * one.slo.tpot_s)
+        assert (one.arrival_s, one.input_tokens, one.task) == (other.arrival_s, other.input_tokens, other.task)
