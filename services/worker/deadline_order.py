@@ -3,6 +3,8 @@ before it?"""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
+from itertools import chain, islice
 from math import inf
 
 from services.worker.entry import Entry
@@ -127,6 +129,37 @@ class DeadlineOrder:
             before += block.work
             dearest = _dearer(dearest, block.dearest)
         return None
+
+    def give_up(self, now_s: float, rate: float, most: int) -> list[Job]:
+        """Takes out all that the first `most` jobs have to give up, in one walk; for when that is much."""
+        taken: list[tuple[float, int, Job]] = []  # dearest first, the later of equals
+        given_up, before, limit = [], 0.0, ROUNDING - rate * now_s
+        for number, job in enumerate(islice(chain.from_iterable(block.jobs for block in self._blocks), most)):
+            if job.work > rate * (job.due_s - now_s):
+                given_up.append(job)
+                continue
+            heappush(taken, (-job.price, -number, job))
+            before += job.work
+            while before - rate * job.due_s > limit:
+                dearest = heappop(taken)[2]
+                before -= dearest.work
+                given_up.append(dearest)
+        self._drop(given_up, most)
+        return given_up
+
+    def _drop(self, jobs: list[Job], most: int) -> None:
+        """All of them are among the first `most`."""
+        for job in jobs:
+            del self._jobs[job.entry.seq]
+        rest, index = 0, 0
+        while index < len(self._blocks) and rest < most:
+            rest += len(self._blocks[index].jobs)
+            index += 1
+        live = self._jobs
+        kept = [job for block in self._blocks[:index] for job in block.jobs if job.entry.seq in live]
+        blocks = [Block(kept[begin : begin + BLOCK]) for begin in range(0, len(kept), BLOCK)]
+        self._blocks[:index] = blocks
+        self._firsts[:index] = [block.places[0] for block in blocks]
 
     def _append(self, block: Block) -> None:
         self._blocks.append(block)

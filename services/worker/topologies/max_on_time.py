@@ -50,7 +50,9 @@ RATE_WINDOW_S = 15.0  # time constant of the measured rate
 RATE_SAMPLE_S = 0.5
 COLD_RATE = 0.6  # of an engine, until measured
 DEFAULT_SLOTS = 256
-RESTORE_EVERY_S, RESTORED = 0.25, 8
+RESTORE_EVERY_S, RESTORED = 0.25, 8  # relegated requests taken back at once
+FEW, WALKED = 8, 3000  # jobs given up one by one; looked at in one walk where they are more
+RETIRED = 64  # most that are found late at once
 SHARE, SHARE_GROWTH_PER_S, SHARE_MAX = 0.01, 0.01 / 60.0, 0.1
 RELEGATED_RANK = 1e9  # seconds: behind any deadline
 PRIORITY_SPAN = 8  # priorities beyond it count as it
@@ -160,17 +162,24 @@ class MaxOnTime:
 
     def _retire(self) -> None:
         """Relegated requests that cannot make it any more."""
-        while (entry := self._spare.peek()) is not None and self._latest_start_s(entry) < self._now_s:
+        for _ in range(RETIRED):
+            entry = self._spare.peek()
+            if entry is None or self._latest_start_s(entry) >= self._now_s:
+                return
             self._spare.remove(entry)
             self._late.push(self._works[entry.seq] / self._value(entry), entry)
 
     def _see(self, pace: Pace) -> None:
         engines = pace.engines
-        cap = sum(e.cap for e in engines)
-        kv = sum(e.kv_tokens for e in engines)
-        full = sum(e.running for e in engines) / cap
+        cap = running = kv = kv_free = 0
+        for engine in engines:
+            cap += engine.cap
+            running += engine.running
+            kv += engine.kv_tokens
+            kv_free += engine.kv_free_tokens
+        full = running / cap
         if kv:
-            full = max(full, 1.0 - sum(e.kv_free_tokens for e in engines) / kv)
+            full = max(full, 1.0 - kv_free / kv)
         full = min(1.0, max(0.0, (full - FREE_SHARE) / (FULL_SHARE - FREE_SHARE)))
         self._fullness += 0.05 * (full - self._fullness)
         self._slots = max(1, cap // len(engines))
@@ -178,12 +187,17 @@ class MaxOnTime:
         self._rate.engines = len(engines)
 
     def _relegate(self) -> None:
-        """Give up jobs until the rest is on time."""
+        """Give up jobs until the rest is on time; of a long queue that is new, as far as one walk gets."""
         rate = HEADROOM * self._rate.value
         if abs(rate - self._planned_rate) > 0.05 * self._planned_rate:  # seldom: it makes all summaries anew
             self._planned_rate = rate
-        while (job := self._on_time.sacrifice(self._now_s, self._planned_rate)) is not None:
+        for _ in range(FEW):
+            job = self._on_time.sacrifice(self._now_s, self._planned_rate)
+            if job is None:
+                return
             self._on_time.remove(job.entry)
+            self._set_aside(job)
+        for job in self._on_time.give_up(self._now_s, self._planned_rate, WALKED):
             self._set_aside(job)
 
     def _restore(self) -> None:
@@ -214,17 +228,15 @@ class MaxOnTime:
         self._on_time.add(self._job(entry))
 
     def peek(self) -> Entry | None:
-        if (oldest := self._claimant()) is not None:
-            return oldest
-        job = self._on_time.first()
-        return job.entry if job is not None else self._spare.peek() or self._late.peek()
+        oldest = self._oldest()
+        return oldest if self._claims(oldest) else self._best()
 
     def pop(self) -> Entry | None:
-        entry = self.peek()
+        oldest = self._oldest()
+        claims = self._claims(oldest)
+        entry = oldest if claims else self._best()
         if entry is None:
             return None
-        oldest = self._oldest()
-        claims = oldest is entry and self._claimant() is entry
         work, entry.urgency = self._take(entry)
         if claims:
             self._credit = max(0.0, self._credit - work)
@@ -266,6 +278,12 @@ class MaxOnTime:
         if not len(self):
             self._rate.ran_dry()
 
+    def _best(self) -> Entry | None:
+        job = self._on_time.first()
+        if job is not None:
+            return job.entry
+        return (self._spare.peek() or self._late.peek()) if self._works else None
+
     def _oldest(self) -> Entry | None:
         """The relegated request that waits longest."""
         by_age = self._by_age
@@ -278,7 +296,6 @@ class MaxOnTime:
             self._by_age = by_age = deque(entry for entry in by_age if entry.seq in self._works)
         return by_age[0]
 
-    def _claimant(self) -> Entry | None:
-        """The oldest, if its turn has come."""
-        oldest = self._oldest()
-        return oldest if oldest is not None and self._credit >= self._works[oldest.seq] else None
+    def _claims(self, oldest: Entry | None) -> bool:
+        """Whether its turn has come."""
+        return oldest is not None and self._credit >= self._works[oldest.seq]

@@ -53,6 +53,19 @@ def test_it_keeps_as_many_as_any_choice_could(offered: list[tuple[int, int]]) ->
         assert in_time(repaired(order, offered))
 
 
+@given(jobs)
+def test_one_walk_gives_up_what_one_by_one_does(offered: list[tuple[int, int]]) -> None:
+    order = DeadlineOrder()
+    order.refill(job_of(seq, row) for seq, row in enumerate(offered))
+    given_up = order.give_up(0.0, 1.0, len(offered))
+    one_by_one = DeadlineOrder()
+    one_by_one.refill(job_of(seq, row) for seq, row in enumerate(offered))
+    repaired(one_by_one, offered)
+    assert {job.entry.seq for job in order} == {job.entry.seq for job in one_by_one}
+    assert sorted([*(j.entry.seq for j in order), *(j.entry.seq for j in given_up)]) == list(range(len(offered)))
+    assert order.sacrifice(0.0, 1.0) is None
+
+
 def job_of(seq: int, row: tuple[int, int]) -> Job:
     return Job(entry(seq), float(row[1]), float(row[1]), float(row[0]), float(row[0]))
 
