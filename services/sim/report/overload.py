@@ -27,7 +27,8 @@ def overload(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
     text = (
         "# Overload\n\nThe default profile (MaxOnTime) where not everything can be on time. The bound knows every "
         "length and arrival, may pause and resume answers at no cost, and counts the time after the last arrival; a "
-        "share of it is a lower bound on the share of what was possible.\n\n"
+        "share of it is a lower bound on the share of what was possible. Clients state their SLOs, so that every "
+        "system knows them.\n\n"
         + setting(results)
         + incomplete(results)
         + f"\nThe default has the most goodput in {best} of {len(measured)} settings and at least {GOAL:g} of the "

@@ -43,12 +43,12 @@ from services.worker.entry import Entry
 from services.worker.keyed_heap import KeyedHeap
 from services.worker.pace import Pace
 
-HEADROOM = 0.75  # of the measured rate is given to what waits already
+HEADROOM = 0.9  # of the measured rate is given to what waits already
 PATIENCE_S = 30.0
 FREE_SHARE, FULL_SHARE = 0.5, 0.9  # of slots or memory in use: where decode work begins to matter, and does in full
 RATE_WINDOW_S = 15.0  # time constant of the measured rate
 RATE_SAMPLE_S = 0.5
-COLD_RATE = 0.6  # of an engine, until measured
+COLD_RATE = 0.8  # of an engine, until measured
 DEFAULT_SLOTS = 256
 RESTORE_EVERY_S, RESTORED = 0.25, 8  # relegated requests taken back at once
 FEW, WALKED = 8, 3000  # jobs given up one by one; looked at in one walk where they are more
