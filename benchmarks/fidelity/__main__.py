@@ -15,6 +15,7 @@ from benchmarks.fidelity.engines import emulated, real
 from benchmarks.fidelity.page import page
 from benchmarks.fidelity.replays import Store, replay
 from benchmarks.fidelity.scenario import LOADS, Scenario, slices
+from benchmarks.fidelity.speed import remainder
 from loadgen.traces.row import Trace
 from services.engine.profile import EngineProfile, parse_profiles
 from services.mesh.calibrate.journal import measurements_in
@@ -75,7 +76,11 @@ class Study:
                     self._replay(f"emulated {load.name}", url, traces[load.name])
         runs = {load.name: [self._store.load(self._name(load.name, n)) for n in rounds] for load in LOADS}
         emulations = {load.name: self._store.load(f"emulated {load.name}") for load in LOADS}
-        return page(self.scenario, profile, VERSION, traces[LOADS[0].name].name, runs, emulations)
+        remainders = {
+            load.name: [remainder(profile, self._store.seen(self._name(load.name, n))) for n in rounds]
+            for load in LOADS
+        }
+        return page(self.scenario, profile, VERSION, traces[LOADS[0].name].name, runs, emulations, remainders)
 
     def _done(self, number: int) -> bool:
         return self._points(number).exists() and all(self._store.has(self._name(load.name, number)) for load in LOADS)

@@ -6,6 +6,7 @@ from statistics import median
 
 from benchmarks.fidelity.replays import COMPARED, Figures
 from benchmarks.fidelity.scenario import LOADS, Scenario
+from benchmarks.fidelity.speed import Remainder
 from services.engine.profile import EngineProfile
 
 BOUNDS = dict(zip(COMPARED, (0.05, 0.10, 0.20, 0.10, 0.20), strict=True))
@@ -61,7 +62,7 @@ def verdicts(load: str, real: Sequence[Figures], emulated: Figures) -> list[Verd
 
 def page(
     scenario: Scenario, profile: EngineProfile, version: str, trace: str, real: Mapping[str, Sequence[Figures]],
-    emulated: Mapping[str, Figures],
+    emulated: Mapping[str, Figures], remainders: Mapping[str, Sequence[Remainder]],
 ) -> str:  # fmt: skip
     found = {load.name: verdicts(load.name, real[load.name], emulated[load.name]) for load in LOADS}
     every = [v for vs in found.values() for v in vs]
@@ -93,6 +94,7 @@ def page(
         ]
     for load in LOADS:
         lines += _table(load.name, load.share, found[load.name], real[load.name], emulated[load.name])
+    lines += _without_speed(remainders)
     lines += ["## The fitted profile", "", *_profile(profile), ""]
     return "\n".join(lines)
 
@@ -117,6 +119,25 @@ def _table(
             f"| {label} | {v.real * factor:.4g} {unit} | {v.emulated * factor:.4g} {unit} | {v.error:+.1%} | "
             f"{v.spread:.1%} | {v.bound:.1%} | {'holds' if v.holds else '**beyond**'} |"
         )
+    return [*lines, ""]
+
+
+def _without_speed(remainders: Mapping[str, Sequence[Remainder]]) -> list[str]:
+    names = [name for name in COMPARED if name != "tpot_p50_s"]
+    lines = [
+        "## What remains without the machine's speed",
+        "",
+        "A diagnosis, not the verdict: each real run is emulated once more with all costs multiplied by one number,",
+        "such that the median TPOT comes out. The number is the machine's time per work in that run, relative to the",
+        "calibrations'; what is left of the other figures' errors (median over the runs) is the model's.",
+        "",
+        f"| load | time per work | {' | '.join(LABELS[name][0] for name in names)} |",
+        f"|---|---|{'---|' * len(names)}",
+    ]
+    for load, found in remainders.items():
+        factors = [r.factor for r in found]
+        errors = " | ".join(f"{median(r.errors[name] for r in found):+.1%}" for name in names)
+        lines.append(f"| {load} | {min(factors):.2f} to {max(factors):.2f} | {errors} |")
     return [*lines, ""]
 
 

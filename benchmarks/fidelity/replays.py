@@ -31,10 +31,21 @@ class Figures:
     preemptions: int
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One request of a run: what was asked, and when (seconds) it was sent, had its first and its last token."""
+
+    prompt: int
+    output: int
+    sent_s: float
+    first_s: float
+    last_s: float
+
+
 COMPARED = tuple(f.name for f in fields(Figures))[:5]
 
 
-async def replay(name: str, url: str, model: str, trace: Trace) -> tuple[Figures, list[dict[str, float]]]:
+async def replay(name: str, url: str, model: str, trace: Trace) -> tuple[Figures, list[Seen]]:
     """The figures, and what each request saw. Raises ValueError where the load generator was not in time."""
     target = Target(base_urls=(url,), model=model, api=Api.COMPLETIONS, lengths=Lengths.DIRECT, api_key="unused")
     plan = LoadPlan(name=name, trace=trace, target=target, seed=SEED, window_s=trace.duration_s, drain_s=DRAIN_S)
@@ -56,15 +67,9 @@ def figures(result: RunResult, preempted: int) -> Figures:
     )  # fmt: skip
 
 
-def requests(result: RunResult) -> list[dict[str, float]]:
+def requests(result: RunResult) -> list[Seen]:
     return [
-        {
-            "prompt": r.prompt_tokens,
-            "output": r.output_tokens,
-            "sent_s": r.sent_s,
-            "first_s": r.first_token_s or 0.0,
-            "last_s": r.last_token_s or 0.0,
-        }
+        Seen(r.prompt_tokens, r.output_tokens, r.sent_s, r.first_token_s or 0.0, r.last_token_s or 0.0)
         for r in result.records
     ]
 
@@ -88,9 +93,15 @@ class Store:
     def has(self, name: str) -> bool:
         return self.path(name).exists()
 
-    def save(self, name: str, found: Figures, seen: list[dict[str, float]]) -> None:
-        self.path(name).write_text(json.dumps({"figures": asdict(found), "requests": seen}))
+    def save(self, name: str, found: Figures, seen: list[Seen]) -> None:
+        self.path(name).write_text(json.dumps({"figures": asdict(found), "requests": [asdict(one) for one in seen]}))
 
     def load(self, name: str) -> Figures:
-        page: dict[str, Any] = json.loads(self.path(name).read_text())
-        return Figures(**page["figures"])
+        return Figures(**self._page(name)["figures"])
+
+    def seen(self, name: str) -> list[Seen]:
+        """The requests of a replay in which all ended."""
+        return [Seen(**row) for row in self._page(name)["requests"]]
+
+    def _page(self, name: str) -> dict[str, Any]:
+        return dict(json.loads(self.path(name).read_text()))

@@ -16,13 +16,14 @@ from services.mesh.compare.commands import LIGHT, OVERLOAD, Comparison, report_p
 from services.mesh.compare.runs import Replay
 from services.mesh.compare.table import comparison_table, scores_json
 from services.mesh.compare.workload import Workload
+from services.mesh.state import MeshState
 from tests.engines.environment import Unavailable, ready
 
 PLAIN, MESH, PLUGIN = SYSTEMS = "plain vLLM", "mesh", "mesh + plug-in"
 GOALS = {OVERLOAD: 1.5, LIGHT: 0.98}
 IDLE = 0.1  # of lambda*: what the mesh adds to a TTFT, where nobody waits
 MOST_RPS = 10.0
-FIRST_RPS = 0.3  # of the search, for an engine of the pace that Table 6 was written for; a faster one begins higher
+FIRST_RPS = 0.5  # of the search, for an engine of the pace that Table 6 was written for; a faster one begins higher
 Runs = dict[float, dict[str, list[Replay]]]
 console = Console() if Console().is_terminal else Console(width=120)
 
@@ -30,8 +31,7 @@ console = Console() if Console().is_terminal else Console(width=120)
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="python -m benchmarks.vllm", description=__doc__)
     p.add_argument("--trace", type=Path, help="trace file; else one is made from the Azure trace's statistics")
-    p.add_argument("--seconds", type=float, default=60.0, help="length of a replay")
-    p.add_argument("--search-seconds", type=float, default=40.0, help="length of a replay of the search")
+    p.add_argument("--seconds", type=float, default=60.0, help="length of a replay, also of those of the search")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--seeds", type=int, default=1, help="how many, from --seed on")
     p.add_argument("--rate", type=float, help="lambda*, if known: no search")
@@ -57,7 +57,7 @@ class Bench:
             self.slo_factor = self.slo_factor or await slo_factor(engine.url, systems.MAX_NUM_SEQS)
             console.print(f"SLOs of Table 6 times {self.slo_factor:.3f}")
             if not self.rate_rps:
-                search = self._comparison(direct, self._args.search_seconds)
+                search = self._comparison(direct)
                 self.rate_rps = await capacity(search, self._args.seed, FIRST_RPS / self.slo_factor)
             await self._measure(PLAIN, self._comparison(direct))
             async with systems.mesh_over(engine, folder / "mesh", plugin=False) as state:
@@ -66,12 +66,12 @@ class Bench:
             async with systems.mesh_over(engine, folder / "mesh-plugin", plugin=True) as state:
                 await self._measure(PLUGIN, self._comparison(state))
 
-    def _comparison(self, state: Any, seconds: float | None = None) -> Comparison:
+    def _comparison(self, state: MeshState) -> Comparison:
         workload = Workload(self._args.trace, systems.CONTEXT, self.slo_factor)
-        return Comparison(state, workload, console, seconds or self._args.seconds)
+        return Comparison(state, workload, console, self._args.seconds)
 
     async def _measure(self, system: str, comparison: Comparison) -> None:
-        for load in sorted(self._args.loads):
+        for load in self._args.loads:
             for seed in range(self._args.seed, self._args.seed + self._args.seeds):
                 run = comparison.direct if system == PLAIN else comparison.mesh
                 replay = await run(load * self.rate_rps, seed)

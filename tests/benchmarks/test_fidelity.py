@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.fidelity.page import page, verdicts
-from benchmarks.fidelity.replays import COMPARED, Figures, Store
+from benchmarks.fidelity.replays import COMPARED, Figures, Seen, Store
 from benchmarks.fidelity.scenario import LOADS, Scenario, full_rate_rps, slices
+from benchmarks.fidelity.speed import Remainder, remainder, scaled, virtually
 from services.engine.profile import CostModel, EngineLimits, EngineProfile
 
 SCENARIO = Scenario()
@@ -15,6 +16,7 @@ PROFILE = EngineProfile(
     CostModel(2e-3, 5e-5, 2e-4, 5e-8),
     EngineLimits(max_num_seqs=8, max_num_batched_tokens=512, num_gpu_blocks=256, max_model_len=4096),
 )
+NONE_LEFT = {load.name: [Remainder(1.0, dict.fromkeys(COMPARED, 0.0))] for load in LOADS}
 REAL = Figures(1000.0, 0.1, 0.5, 0.004, 0.008, requests=100, completed=100, preemptions=3)
 
 
@@ -53,7 +55,7 @@ def test_bounds_follow_the_spread_of_the_real_runs() -> None:
 def test_the_page_says_what_does_not_hold() -> None:
     real = {load.name: [REAL] * 5 for load in LOADS}
     off = {load.name: replace(REAL, tokens_per_s=1100.0) for load in LOADS}
-    text = page(SCENARIO, PROFILE, "0.0", "some trace", real, off)
+    text = page(SCENARIO, PROFILE, "0.0", "some trace", real, off, NONE_LEFT)
     assert "**12 of 15 figures are within their bound, 12 also where the spread is left out of it.**" in text
     assert "differ by up to" not in text
     assert text.count("**beyond**") == 3
@@ -63,12 +65,31 @@ def test_the_page_says_what_does_not_hold() -> None:
 def test_the_page_warns_of_a_restless_machine() -> None:
     runs = [replace(REAL, tokens_per_s=t) for t in (700.0, 1000.0, 1000.0)]
     real = {load.name: runs for load in LOADS}
-    text = page(SCENARIO, PROFILE, "0.0", "some trace", real, {load.name: REAL for load in LOADS})
+    text = page(SCENARIO, PROFILE, "0.0", "some trace", real, {load.name: REAL for load in LOADS}, NONE_LEFT)
     assert "differ by up to 30% among themselves" in text
 
 
 def test_a_replay_is_read_back_as_it_was(tmp_path: object) -> None:
     store = Store(tmp_path)  # type: ignore[arg-type]
     assert not store.has("real light 0")
-    store.save("real light 0", REAL, [])
+    seen = [Seen(100, 20, 0.5, 0.7, 1.1)]
+    store.save("real light 0", REAL, seen)
     assert store.load("real light 0") == REAL
+    assert store.seen("real light 0") == seen
+
+
+def test_a_machine_half_as_fast_is_found_out() -> None:
+    asked = [Seen(200 + 40 * n, 30 + n, 0.15 * n, 0.0, 0.0) for n in range(40)]
+    slow = virtually(scaled(PROFILE, 2.0), asked)
+    assert all(r.sent_s < r.first_s < r.last_s for r in slow)
+    left = remainder(PROFILE, slow)
+    assert left.factor == pytest.approx(2.0, abs=0.03)
+    assert max(map(abs, left.errors.values())) < 0.03
+
+
+def test_a_wrong_term_is_not_hidden_by_one_number() -> None:
+    asked = [Seen(200 + 40 * n, 30 + n, 0.15 * n, 0.0, 0.0) for n in range(40)]
+    cost = PROFILE.cost
+    other = replace(PROFILE, cost=replace(cost, c_p_s=3 * cost.c_p_s))
+    left = remainder(PROFILE, virtually(other, asked))
+    assert left.errors["ttft_p50_s"] < -0.2

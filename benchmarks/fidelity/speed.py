@@ -1,0 +1,80 @@
+"""A diagnosis beside the verdict: how fast the machine was during each real run, and what error remains without that.
+
+The emulated engine's core replays a run in virtual time with all costs of the fitted profile multiplied by one number,
+chosen so that the run's median TPOT comes out. One number per run cannot mend a model whose terms are wrong: what is
+left of the other figures' errors is the model's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from math import inf
+
+from benchmarks.fidelity.replays import COMPARED, Seen
+from services.contracts.metrics import quantile
+from services.engine.core import EngineCore
+from services.engine.profile import CostModel, EngineProfile
+from services.engine.sequence import EngineRequest
+
+FACTORS = tuple(0.5 + 0.02 * n for n in range(126))  # 0.5 to 3
+
+
+@dataclass(frozen=True, slots=True)
+class Remainder:
+    """`factor`: the machine's time per work, relative to that in the fitted profile. `errors` by figure, as shares."""
+
+    factor: float
+    errors: dict[str, float]
+
+
+def remainder(profile: EngineProfile, real: Sequence[Seen]) -> Remainder:
+    wanted = figures(real)
+    best, least = Remainder(1.0, {}), inf
+    for factor in FACTORS:
+        found = figures(virtually(scaled(profile, factor), real))
+        errors = {name: found[name] / wanted[name] - 1.0 for name in COMPARED}
+        if abs(errors["tpot_p50_s"]) < least:
+            best, least = Remainder(factor, errors), abs(errors["tpot_p50_s"])
+    return best
+
+
+def scaled(profile: EngineProfile, factor: float) -> EngineProfile:
+    cost = CostModel(**{name: factor * value for name, value in asdict(profile.cost).items()})
+    return replace(profile, cost=cost, request_overhead_s=factor * profile.request_overhead_s)
+
+
+def virtually(profile: EngineProfile, requests: Sequence[Seen]) -> list[Seen]:
+    """The same requests at an emulated engine, in virtual time. Raises ValueError for one that it does not take."""
+    core = EngineCore(replace(profile, limits=replace(profile.limits, enable_prefix_caching=False)))
+    coming = sorted(range(len(requests)), key=lambda i: requests[i].sent_s, reverse=True)
+    first: dict[str, float] = {}
+    last: dict[str, float] = {}
+    now_s = 0.0
+    while True:
+        while coming and requests[coming[-1]].sent_s + profile.request_overhead_s <= now_s:
+            index = coming.pop()
+            core.add(EngineRequest(str(index), requests[index].prompt, requests[index].output))
+        plan = core.step_begin(now_s)
+        if plan is None:
+            if not coming:
+                break
+            now_s = max(now_s, requests[coming[-1]].sent_s + profile.request_overhead_s)
+            continue
+        now_s += plan.duration_s
+        for request_id in core.step_end().tokens:
+            first.setdefault(request_id, now_s)
+            last[request_id] = now_s
+    if len(last) < len(requests):
+        raise ValueError("the profile's limits do not take every request of the run")
+    return [replace(r, first_s=first[str(i)], last_s=last[str(i)]) for i, r in enumerate(requests)]
+
+
+def figures(requests: Sequence[Seen]) -> dict[str, float]:
+    """The compared figures of requests that all ended."""
+    ttft = sorted(r.first_s - r.sent_s for r in requests)
+    tpot = sorted((r.last_s - r.first_s) / (r.output - 1) if r.output > 1 else 0.0 for r in requests)
+    span_s = max(r.last_s for r in requests) - min(r.sent_s for r in requests)
+    values = (
+        sum(r.output for r in requests) / span_s,
+        quantile(ttft, 0.5), quantile(ttft, 0.95), quantile(tpot, 0.5), quantile(tpot, 0.95),
+    )  # fmt: skip
+    return dict(zip(COMPARED, values, strict=True))
