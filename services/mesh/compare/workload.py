@@ -39,13 +39,19 @@ class Workload:
         """`seconds` of it at a mean of `rate_rps`, with task types and SLOs (H-MAS App. E.5). Raises ValueError."""
         if self.path is None:
             trace = published_trace(rate_rps, seconds, seed)
+            share = len(self._fitting(trace).rows) / len(trace.rows)
+            trace = self._fitting(trace if share == 1.0 else published_trace(rate_rps / share, seconds, seed))
         else:
-            trace = self._slice(read_trace(self.path), rate_rps, seconds, seed)
-        fitting = [r for r in trace.rows if r.input_tokens + r.output_tokens <= self.max_model_len - SPARE_TOKENS]
-        if not fitting:
-            raise ValueError(f"no request of the trace fits the engines' context of {self.max_model_len} tokens")
-        trace = annotate(trace.derived(fitting, f"requests within {self.max_model_len} tokens"), seed)
+            trace = self._slice(self._fitting(read_trace(self.path)), rate_rps, seconds, seed)
+        trace = annotate(trace, seed)
         return trace if self.slo_factor == 1.0 else self._paced(trace)
+
+    def _fitting(self, trace: Trace) -> Trace:
+        """What the engines' context can take; the rate is that of these."""
+        rows = [r for r in trace.rows if r.input_tokens + r.output_tokens <= self.max_model_len - SPARE_TOKENS]
+        if not rows:
+            raise ValueError(f"no request of the trace fits the engines' context of {self.max_model_len} tokens")
+        return trace.derived(rows, f"requests within {self.max_model_len} tokens")
 
     def _paced(self, trace: Trace) -> Trace:
         factor = self.slo_factor

@@ -44,3 +44,12 @@ def test_slos_follow_the_pace_of_the_engines() -> None:
         assert other.slo is not None
         assert (other.slo.ttft_s, other.slo.tpot_s) == (2 * one.slo.ttft_s, 2 * one.slo.tpot_s)
         assert (one.arrival_s, one.input_tokens, one.task) == (other.arrival_s, other.input_tokens, other.task)
+
+
+def test_the_rate_is_that_of_the_requests_that_fit() -> None:
+    for longest in (3000, 16384):
+        rows = Workload(None, longest).at(20.0, 60.0, seed=3).rows
+        assert len(rows) == pytest.approx(20.0 * 60.0, rel=0.1)
+        assert max(r.input_tokens + r.output_tokens for r in rows) < longest
+    with pytest.raises(ValueError, match="fits the engines' context"):
+        Workload(None, 520).at(1.0, 20.0, seed=3)
