@@ -38,8 +38,11 @@ def label(cell: Cell) -> str:
 
 
 def execute(experiments: Sequence[Experiment], store: CellStore, processes: int, progress: Progress) -> None:
-    """Computes every missing cell, each lambda* before what is measured in it. The first failure ends the rest."""
-    wanted = list(dict.fromkeys(cell for experiment in experiments for cell in cells_of(experiment)))
+    """Computes every missing cell, each lambda* before what is measured in it, and one seed of everything before the
+    next, so that what was stopped early has something of all. The first failure ends the rest."""
+    wanted = sorted(
+        dict.fromkeys(cell for experiment in experiments for cell in cells_of(experiment)), key=lambda c: c.seed
+    )
     capacities = list(dict.fromkeys(cell.capacity for cell in wanted if not cell.absolute))
     total = len(wanted) + len(capacities)
     rates = {cell: found["rate_rps"] for cell, found in _all(capacities, {}, store, processes, progress, 0, total)}

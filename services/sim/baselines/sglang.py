@@ -57,12 +57,15 @@ class SglangCore(EngineCore):
         return min(self._max_new - generated, CLIP_MAX_NEW_TOKENS)
 
     def _has_room(self, seq: Sequence) -> bool:
-        reserved = 0.0
-        for other in self.running.values():
-            generated = self.generated(other.id)
-            if generated:
-                reserved += self._left(generated) * self._ratio
-            else:  # of this very batch: at its full length, and what is left of its prompt
+        """Asked at every step while somebody waits, so that what decodes is summed without a call for each."""
+        most = self._max_new
+        left = sum(min(most - generated, CLIP_MAX_NEW_TOKENS) for _, generated in self.progress())
+        for other in self._prefill.values():
+            if other.generated:
+                left += self._left(other.generated)
+        reserved = left * self._ratio
+        for other in self._prefill.values():
+            if not other.generated:  # of this very batch: at its full length, and what is left of its prompt
                 reserved += self._left(0) + other.target - other.context
         room = self.kv.free * self.kv.block_size - reserved
         return seq.target + self._left(seq.generated) < room

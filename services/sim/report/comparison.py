@@ -1,5 +1,6 @@
 """Pages that compare systems over loads: plain loads, and real traces."""
 
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -86,13 +87,7 @@ def loads_page(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
             for load in loads
         ],
     )
-    summary: dict[str, Any] = {}
-    if overloaded and light:
-        summary["goodput_ratio_vs_vllm"] = {
-            "highest_load": round(found[max(overloaded)], 4),
-            "lowest_overloaded": round(found[min(overloaded)], 4),
-            "lightest": round(min(light), 4),
-        }
+    summary = {"goodput_ratio_vs_vllm": extremes(results.experiment.loads, found)}
     text = (
         "# Goodput against load\n\n"
         + setting(results)
@@ -109,6 +104,20 @@ def loads_page(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
         + sections(results)
     )
     return text, summary
+
+
+def extremes(loads: tuple[float, ...], found: dict[float, float]) -> dict[str, float]:
+    """Of all loads of the experiment; nan as long as one that could decide it is missing."""
+
+    def least(chosen: list[float]) -> float:
+        return min((round(found[x], 4) for x in chosen), default=nan) if set(chosen) <= set(found) else nan
+
+    overloaded = [x for x in loads if x > 1.0]
+    return {
+        "highest_load": least([x for x in overloaded if x == max(overloaded)]),
+        "lowest_overloaded": least([x for x in overloaded if x == min(overloaded)]),
+        "lightest": least([x for x in loads if x in LIGHT_LOADS]),
+    }
 
 
 def _show(numbers: list[float]) -> str:

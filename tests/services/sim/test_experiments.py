@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from math import isnan
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from services.sim.cli import app
 from services.sim.execute import cells_of, execute
 from services.sim.experiment import ExperimentError, load_experiment
 from services.sim.recording import attach, record
+from services.sim.report.comparison import extremes
 from services.sim.report.pages import PAGES, write_pages
 from services.sim.report.results import Results
 from services.sim.sources import WorkloadSpec, build
@@ -76,6 +78,8 @@ def test_cells_are_computed_once_and_pages_follow(tmp_path: Path) -> None:
     execute([experiment], store, 1, lambda *step: first.append(step))
     total = 1 + 3 * 2 * 5  # lambda*, then bound and four systems for three loads and two seeds
     assert first[-1][:2] == (total, total)
+    seeds = [int(text.rsplit("seed ", 1)[1]) for _, _, text in first if "seed " in text]
+    assert seeds == sorted(seeds)
     again: list[tuple[int, int, str]] = []
     execute([experiment], store, 1, lambda *step: again.append(step))
     assert [text for _, _, text in again] == ["taken from earlier runs"] * 2
@@ -89,7 +93,9 @@ def test_cells_are_computed_once_and_pages_follow(tmp_path: Path) -> None:
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert {p.name for p in written} == {"simulator.md", "loads.md", "statistics.md", "summary.json"}
     assert (tmp_path / "out" / "figures" / "loads.svg").stat().st_size > 1000
-    assert set(summary["goodput_ratio_vs_vllm"]) == {"highest_load", "lowest_overloaded", "lightest"}
+    told = summary["goodput_ratio_vs_vllm"]
+    for name, load in (("highest_load", 1.4), ("lowest_overloaded", 1.1), ("lightest", 0.8)):
+        assert told[name] == round(results.ratio(spec, load, "hmas", "vllm", "score", "goodput").mean, 4)
     assert "±" in (tmp_path / "out" / "loads.md").read_text()
 
 
@@ -145,6 +151,17 @@ def test_ratios_pair_the_seeds_that_both_have(tmp_path: Path) -> None:
             store.put(cell, {"score": {"goodput": found}, "cpu_s": 1.0})
     ratio = Results(experiment, store).ratio(experiment.workloads[0], 1.4, "hmas", "vllm", "score", "goodput")
     assert (ratio.mean, ratio.count) == (1.5, 1)
+
+
+def test_the_summary_names_no_load_that_was_not_run() -> None:
+    loads = (0.5, 0.8, 1.1, 1.4)
+    assert extremes(loads, {0.5: 1.0, 0.8: 0.99, 1.1: 2.0, 1.4: 4.0}) == {
+        "highest_load": 4.0, "lowest_overloaded": 2.0, "lightest": 0.99
+    }  # fmt: skip
+    partial = extremes(loads, {0.5: 1.0, 1.1: 2.0})
+    assert partial["lowest_overloaded"] == 2.0
+    assert isnan(partial["highest_load"])
+    assert isnan(partial["lightest"])
 
 
 def test_other_code_takes_no_old_figures(tmp_path: Path) -> None:
