@@ -19,7 +19,7 @@ from services.sim import scripted_llm
 from services.sim.baselines.run import run_baseline
 from services.sim.cognition import Cognition
 from services.sim.effect_log import EffectLog
-from services.sim.estimators import NoisyOracle, ProfileCosts, estimator
+from services.sim.estimators import CLAIMANT, CLAIMED, NoisyOracle, ProfileCosts, estimator
 from services.sim.mesh import MeshSim
 from services.sim.setup import MeshSetup
 from services.sim.systems import MESHES
@@ -222,10 +222,15 @@ def test_the_noisy_oracle_is_as_wrong_as_it_says() -> None:
 
 
 def test_estimators_are_named() -> None:
-    with pytest.raises(ValueError, match="perfect, noisy, rules, recorded, prior"):
+    with pytest.raises(ValueError, match="perfect, noisy, short-claims, rules, recorded, prior"):
         estimator("guess", 0.1, 0.9, 1)
     assert estimator("prior", 0.1, 0.9, 1).tags(offered(0, 0.0, 10, 10)) is None
     assert estimator("recorded", 0.1, 0.9, 1).tags(offered(0, 0.0, 10, 10)) is None
+    claims = estimator("short-claims", 0.1, 0.9, 1)
+    honest, liar = (claims.tags(offered(0, 0.0, 10, 100, tenant=tenant)) for tenant in ("t", CLAIMANT))
+    assert honest is not None
+    assert liar is not None
+    assert liar.output_tokens == pytest.approx(CLAIMED * honest.output_tokens)
     rules = estimator("rules", 0.1, 0.9, 1).tags(
         replace(offered(0, 0.0, 10, 10), prompt="Translate this into German: hi")
     )
