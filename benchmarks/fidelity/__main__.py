@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -143,6 +144,7 @@ class Study:
 
 def main() -> int:
     args = parser().parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the engines are stopped as on Ctrl-C
     try:
         text = Study(args, ready()).run()
     except Unavailable as reason:

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import signal
 import sys
 import tempfile
 from collections import defaultdict
@@ -118,12 +119,15 @@ async def capacity(comparison: Comparison, seed: int, start_rps: float) -> float
 
 def main() -> int:
     args = parser().parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # engines and mesh are stopped as on Ctrl-C
     bench = Bench(args)
     try:
         with tempfile.TemporaryDirectory(prefix="hmas-vllm-") as folder:
             asyncio.run(bench.all(Path(folder)))
     except KeyboardInterrupt:
         console.print("interrupted: what was measured so far")
+        bench.report()
+        return 130
     except Unavailable as reason:
         print(f"real vLLM cannot be had here: {reason}", file=sys.stderr)
         return 3
