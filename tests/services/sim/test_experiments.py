@@ -19,7 +19,7 @@ from services.sim.capacity import fcfs_goodput_rate, find_capacity
 from services.sim.cells import Cell, CellStore, compute
 from services.sim.cli import app
 from services.sim.execute import cells_of, execute
-from services.sim.experiment import ExperimentError, load_experiment
+from services.sim.experiment import Experiment, ExperimentError, load_experiment
 from services.sim.recording import attach, record
 from services.sim.report.comparison import extremes
 from services.sim.report.pages import PAGES, write_pages
@@ -268,3 +268,25 @@ def test_model_outputs_are_recorded_beside_the_workload(tmp_path: Path) -> None:
         assert offered_ == replace(original, recorded=(TaskType.QA, 33.33, 77.0) if even else None)
     with pytest.raises(ValueError, match="recorded for another workload"):
         attach(build(WorkloadSpec("poisson", 20.0), 3.0, 2), tmp_path / "outputs.csv")
+
+
+def test_the_overload_page_counts_the_settings_and_says_who_misses(tmp_path: Path) -> None:
+    spec = WorkloadSpec("mix", 8.0, stated=True)
+    experiment = Experiment(
+        "overload", "Overload", "overload", "tiny-emulated", 1, (spec,), ("vllm", "hmas", "hmas-esg"),
+        loads=(3.0,), seeds=(1,),
+    )  # fmt: skip
+    store = CellStore(tmp_path / "cells")
+    cells = cells_of(experiment)
+    for cell in cells:
+        store.put(cell, compute(cell, 9.0))
+    store.put(cells[0].capacity, {"rate_rps": 3.0, "goodput_rate": 0.95, "cpu_s": 0.0})
+    write_pages([experiment], store, tmp_path / "pages", quick=False, data=None)
+    (row,) = json.loads((tmp_path / "pages" / "overload.json").read_text())
+    assert (row["workload"], row["load"], row["seeds"], row["default"]) == ("mix", 3.0, 1, "hmas")
+    assert set(row["systems"]) == {"vllm", "hmas", "hmas-esg"}
+    assert row["best"] == max(row["systems"], key=lambda s: row["systems"][s]["goodput"])
+    assert 0.0 < row["share_of_bound"] <= 1.0
+    page = (tmp_path / "pages" / "overload.md").read_text()
+    assert "Violations by decile of the output length" in page
+    assert "Jain index of attainment" in page
