@@ -5,6 +5,7 @@ left out, the MLP baseline) was measured by `hmas train perception --held-out` a
 """
 
 import argparse
+import csv
 import json
 import os
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
-from services.mesh import cognition_fence, cognition_page
+from services.mesh import cognition_fence, cognition_page, cognition_sim
 from services.perception import evaluation as perception
 from services.perception.model import ARTEFACTS as PERCEPTION
 from services.perception.model import ModelBackend
@@ -25,16 +26,20 @@ from services.prediction.training.measurements import LLM_PILOT, perf_files, rea
 from services.prediction.training.train import Recipe, held_apart
 
 HELD_OUT_FILE = "held_out.json"
+LENGTHS_FILE = "cognition_lengths.csv"
+LENGTHS_HEADER = ("task", "tokens", "median", "p90")
 # What the task head and its encoder depend on; the length heads' part of the recipe does not touch these figures.
 HELD_OUT_RECIPE = (
     "seed", "layers", "head_tokens", "tail_tokens", "synthetic_per_type", "batch_size", "task_epochs", "rate",
     "smoothing", "weight_decay",
 )  # fmt: skip
+SIMULATED_LOADS = (1.0, 1.4)  # of the rate at which FCFS keeps 95 % of the requests inside their SLOs
 UNSEEN_HARDWARE = ("H100", "T4")
 Report = Callable[[str], None]
 
 
-def perception_figures(data: Path, report: Report) -> dict[str, Any]:
+def perception_figures(data: Path, report: Report) -> tuple[dict[str, Any], list[tuple[str, int, float, float]]]:
+    """The figures, and every answer's length beside what was predicted."""
     backend, files = ModelBackend(), prompt_files(data)
     prompts = read_prompts(files)
     if checksum(files) != backend.metadata["data_sha256"]:
@@ -46,7 +51,7 @@ def perception_figures(data: Path, report: Report) -> dict[str, Any]:
     known = perception.evaluate_length(backend, test, model_known=True)
     report(f"task accuracy {task.accuracy:.3f}, length MAE {known.mae:.0f}, model unknown {unknown.mae:.0f}")
     linear = perception.linear_mae(parts["train"], test)
-    return {
+    figures = {
         "version": backend.version,
         "metadata": backend.metadata,
         "task": asdict(task),
@@ -55,8 +60,10 @@ def perception_figures(data: Path, report: Report) -> dict[str, Any]:
         "length_linear_mae": linear,
         "coverage_by_prompt": perception.coverage_by_prompt(backend, test),
         "fence": asdict(cognition_fence.drifting(backend, test)),
+        "served": [asdict(run) for run in cognition_sim.served(backend, test, SIMULATED_LOADS)],
         **_held_out(backend, prompts, known.mae, unknown.mae),
     }
+    return figures, perception.length_rows(backend, test)
 
 
 def _held_out(backend: ModelBackend, prompts: list[Prompt], known: float, unknown: float) -> dict[str, Any]:
@@ -66,12 +73,22 @@ def _held_out(backend: ModelBackend, prompts: list[Prompt], known: float, unknow
     held = json.loads(path.read_text())
     recipe = backend.metadata["recipe"]
     same = all(held["recipe"][name] == recipe[name] for name in HELD_OUT_RECIPE)
-    if held["data_sha256"] != backend.metadata["data_sha256"] or not same:
+    if not same or any(held.get(name) != backend.metadata.get(name) for name in ("data_sha256", "phrases_sha256")):
         return {"held_out": "measured for another artefact: run `hmas train perception --held-out`"}
     rules = perception.rules_by_source(prompts)
+    contested = perception.contested_by_source(prompts)
     ours = held["leave_one_source_out"]
-    table = {source: (rules[source][0], ours[source], rules[source][1]) for source in ours}
-    mean = {name: sum(row[place] for row in table.values()) / len(table) for place, name in ((1, "ours"), (2, "rules"))}
+    learnt = perception.learnt_rules_by_source(prompts, recipe["seed"])
+    table = {
+        source: {"prompts": count, "rules": share, "learnt_rules": learnt[source], "contested": contested[source]}
+        | ours[source]
+        for source, (count, share) in rules.items()
+    }
+    mean = {
+        name: sum(row[name] for row in table.values()) / len(table)
+        for name in ("ours", "rules", "bare", "learnt_rules")
+        if all(name in row for row in table.values())
+    }
     # The stronger of the two ways to train each baseline.
     mlp = held["mlp_mae"]
     alone = min(mlp["without_model_name_log"], mlp["without_model_name_plain"])
@@ -117,6 +134,8 @@ def summary(perceived: dict[str, Any], predicted: dict[str, Any], latency: dict[
     return {
         "task_accuracy": perceived["task"]["accuracy"],
         "loso_gain_over_rules": mean["ours"] - mean["rules"] if mean else None,
+        "loso_gain_over_learnt_rules": mean["ours"] - mean["learnt_rules"] if mean else None,
+        "loso_bare_gain_over_learnt_rules": mean["bare"] - mean["learnt_rules"] if mean and "bare" in mean else None,
         "ece": perceived["task"]["ece"],
         "length_mae_gain_over_mlp": gains.get("all_inputs"),
         "length_mae_gain_over_mlp_neither_named": gains.get("neither_has_the_name"),
@@ -143,7 +162,7 @@ def main() -> None:
     report = Console(stderr=True).print
     latency = latency_figures(args.data)
     report(f"latency mean {latency['mean_ms']:.2f} ms")
-    perceived = perception_figures(args.data, report)
+    perceived, lengths = perception_figures(args.data, report)
     predicted = prediction_figures(args.data, report)
     figures = {
         **summary(perceived, predicted, latency),
@@ -153,6 +172,8 @@ def main() -> None:
     }
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "cognition.json").write_text(json.dumps(figures, indent=1) + "\n")
+    with (args.out / LENGTHS_FILE).open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows([LENGTHS_HEADER, *lengths])
     (args.out / "cognition.md").write_text(cognition_page.page(figures))
     report(f"wrote {args.out / 'cognition.md'} and cognition.json")
 

@@ -16,8 +16,10 @@ from services.contracts.request import TaskType
 from services.contracts.slo import default_slo
 from services.perception.backend import PromptView
 from services.perception.model import ModelBackend
-from services.perception.rules import tag
+from services.perception.rules import named, tag
 from services.perception.training.corpus import Answer, Prompt
+from services.perception.training.decision_list import DecisionList
+from services.perception.training.examples import capped, source_groups
 
 THIN_TYPES = (TaskType.LETTER_DRAFTING, TaskType.ESSAY_GENERATION, TaskType.TRANSLATION)
 _BINS = 15
@@ -89,6 +91,17 @@ def evaluate_length(backend: ModelBackend, prompts: Sequence[Prompt], model_know
     return length_figures(tokens[:, 0], tokens[:, 1], np.array([answer.tokens for _, answer in rows], float))
 
 
+def length_rows(backend: ModelBackend, prompts: Sequence[Prompt]) -> list[tuple[str, int, float, float]]:
+    """Of every answer of a language model: task type or `unknown`, tokens, predicted median and 90 % quantile, the
+    answering model not told. What a simulation resamples to err as the model does."""
+    rows = answers_of(prompts)
+    tokens = backend.predict([view(prompt) for prompt, _ in rows]).tokens
+    return [
+        (str(prompt.task or TaskType.UNKNOWN), answer.tokens, round(float(median), 1), round(float(upper), 1))
+        for (prompt, answer), (median, upper) in zip(rows, tokens, strict=True)
+    ]
+
+
 def length_figures(median: Floats, upper: Floats, truth: Floats) -> LengthFigures:
     return LengthFigures(
         answers=len(truth),
@@ -124,6 +137,27 @@ def rules_by_source(prompts: Sequence[Prompt]) -> dict[str, tuple[int, float]]:
     typed = [prompt for prompt in prompts if prompt.task is not None]
     right = np.array([tag(prompt.text)[0] is prompt.task for prompt in typed])
     return shares([prompt.source for prompt in typed], right)
+
+
+def contested_by_source(prompts: Sequence[Prompt]) -> dict[str, float]:
+    """Share of the typed prompts whose first paragraph names another type than their label: a source gives one label
+    to all its prompts, whatever each asks for."""
+    typed = [prompt for prompt in prompts if prompt.task is not None]
+    other = np.array([named(prompt.text) not in (None, prompt.task) for prompt in typed])
+    return {source: share for source, (_, share) in shares([prompt.source for prompt in typed], other).items()}
+
+
+def learnt_rules_by_source(prompts: Sequence[Prompt], seed: int) -> dict[str, float]:
+    """Accuracy on each source of keyword rules learnt without it and its group."""
+    typed = [prompt for prompt in prompts if prompt.task is not None]
+    accuracy = {}
+    for group in source_groups(typed):
+        rest = capped([prompt for prompt in typed if prompt.source not in group], seed)
+        rules = DecisionList([prompt.text for prompt in rest], [prompt.task or TaskType.UNKNOWN for prompt in rest])
+        for source in sorted(group):
+            own = [prompt for prompt in typed if prompt.source == source]
+            accuracy[source] = sum(rules.tag(prompt.text) is prompt.task for prompt in own) / len(own)
+    return accuracy
 
 
 def answers_of(prompts: Sequence[Prompt]) -> list[tuple[Prompt, Answer]]:

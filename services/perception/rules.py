@@ -197,10 +197,19 @@ def tag(text: str) -> tuple[TaskType, float]:
     An explicit word in the first paragraph outweighs any later one, which may be the document's.
     """
     part = instruction(text)
-    lead = part.partition("\n\n")[0]
-    matches = (r for r in _RULES if r.confidence >= _EXPLICIT and r.pattern.search(lead))
-    rule = next(matches, None) or next((r for r in _RULES if r.pattern.search(part)), None)
+    rule = _explicit(part) or next((r for r in _RULES if r.pattern.search(part)), None)
     return (rule.task, rule.confidence) if rule is not None else (TaskType.UNKNOWN, _UNTYPED_CONFIDENCE)
+
+
+def named(text: str) -> TaskType | None:
+    """The type that an explicit word of the first paragraph names, if one does."""
+    rule = _explicit(instruction(text))
+    return rule.task if rule is not None else None
+
+
+def _explicit(part: str) -> _Rule | None:
+    lead = part.partition("\n\n")[0]
+    return next((r for r in _RULES if r.confidence >= _EXPLICIT and r.pattern.search(lead)), None)
 
 
 def _estimate(prompt: PromptView) -> Estimate:

@@ -26,10 +26,17 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Passage:
+    text: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class Prompt:
     """One prompt text. `group` is what a split must not cut: the prompt id, shared by prompts of equal text.
 
-    `task` is None where no source says it. `passages` are texts written about it, material for other prompts.
+    `task` is None where no source says it. `passages` are texts written about it, material for other prompts;
+    `made_of` are the sources of those that a synthetic prompt carries.
     """
 
     group: str
@@ -39,6 +46,7 @@ class Prompt:
     source: str
     answers: tuple[Answer, ...]
     passages: tuple[str, ...] = ()
+    made_of: frozenset[str] = frozenset()
 
 
 def prompt_files(folder: Path) -> list[Path]:

@@ -8,11 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.contracts.request import TaskType
-from services.perception.training.corpus import Prompt
+from services.perception.training.corpus import Passage, Prompt
 
 TASK_ORDER = tuple(task for task in TaskType if task is not TaskType.UNKNOWN)
 _PASSAGE_CHARS = 120
 ASSUMED_WEIGHT = 0.1
+# Of runs that leave sources out.
+SOURCE_CAP = 200
+GROUPS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +62,33 @@ def length_rows(prompts: Sequence[Prompt], models: Sequence[str]) -> LengthRows:
     )
 
 
-def passages(prompts: Iterable[Prompt]) -> Iterator[str]:
+def passages(prompts: Iterable[Prompt]) -> Iterator[Passage]:
     """Prose that instructions may be put in front of: answers, and the documents that prompts carry."""
     for prompt in prompts:
         if prompt.task in (TaskType.CODE_GENERATION, TaskType.MATH_REASONING):
             continue
-        yield from prompt.passages
+        yield from (Passage(text, prompt.source) for text in prompt.passages)
         body = prompt.text.rpartition("\n\n")[2]
         if body != prompt.text and len(body) > _PASSAGE_CHARS:
-            yield body
+            yield Passage(body, prompt.source)
 
 
-def capped(prompts: Sequence[Prompt], most: int, seed: int) -> list[Prompt]:
-    """At most `most` prompts a source, drawn by `seed`, so that a large source does not set a type's wording."""
+def capped(prompts: Sequence[Prompt], seed: int) -> list[Prompt]:
+    """At most `SOURCE_CAP` prompts a source, drawn by `seed`, so that a large source does not set a type's wording."""
     rng = random.Random(seed)
     by_source: dict[str, list[Prompt]] = {}
     for prompt in prompts:
         by_source.setdefault(prompt.source, []).append(prompt)
-    return [p for found in by_source.values() for p in (found if len(found) <= most else rng.sample(found, most))]
+    return [
+        p
+        for found in by_source.values()
+        for p in (found if len(found) <= SOURCE_CAP else rng.sample(found, SOURCE_CAP))
+    ]
+
+
+def source_groups(typed: Sequence[Prompt]) -> list[frozenset[str]]:
+    """Sources that are left out together, `GROUPS` of them: one run serves several, and each source sees a little less
+    than all the others. Sources of one type go to different groups, so that no type is lost with them."""
+    first = {prompt.source: str(prompt.task) for prompt in reversed(typed)}
+    order = sorted(first, key=lambda source: (first[source], source))
+    return [frozenset(order[start::GROUPS]) for start in range(GROUPS)]

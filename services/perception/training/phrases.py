@@ -14,10 +14,10 @@ import yaml
 
 from services.contracts.request import TaskType
 from services.perception.features import stated_length
-from services.perception.training.corpus import Answer, Prompt
+from services.perception.training.corpus import Answer, Passage, Prompt
 
 SOURCE = "synthetic"
-_FILE = Path(__file__).with_name("phrases.yaml")
+FILE = Path(__file__).with_name("phrases.yaml")
 _SLOT = re.compile(r"\{(\w+)\}")
 _CHOICE = re.compile(r"<([^<>]*\|[^<>]*)>")
 _SENTENCE = re.compile(r"(?<=[.!?。])\s+")
@@ -63,11 +63,12 @@ FRAMES = (
 class PhraseBook:
     """Draws prompts of a type. `passages` is the material for `{text}` and `{short_text}`; it must not be empty."""
 
-    def __init__(self, passages: Sequence[str], rng: random.Random) -> None:
-        book = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
+    def __init__(self, passages: Sequence[Passage], rng: random.Random) -> None:
+        book = yaml.safe_load(FILE.read_text(encoding="utf-8"))
         self._slots: dict[str, list[str]] = book["slots"]
         self._types = {TaskType(name): list(lines) for name, lines in book["types"].items()}
-        self._passages = [text for passage in passages if len(text := passage.strip()) >= SHORT_CHARS[0]]
+        self._passages = [passage for passage in passages if len(passage.text.strip()) >= SHORT_CHARS[0]]
+        self._used: set[str] = set()  # sources of the passages in the prompt that is being made
         self._rng = rng
 
     def draw(self, count: int) -> list[Prompt]:
@@ -79,12 +80,14 @@ class PhraseBook:
         return self._fill(self._rng.choice(self._types[task]))
 
     def _prompt(self, task: TaskType, index: int) -> Prompt:
+        self._used.clear()
         text = self.wording(task)
         answers: tuple[Answer, ...] = ()
         if task in SIZED_TYPES and self._rng.random() < SIZED:
             text, answers = self._sized(text)
         text = self._style(text)
-        return Prompt(f"{SOURCE}-{task}-{index}", text, max(1, len(text) * 10 // 44), task, SOURCE, answers)
+        tokens, made_of = max(1, len(text) * 10 // 44), frozenset(self._used)
+        return Prompt(f"{SOURCE}-{task}-{index}", text, tokens, task, SOURCE, answers, made_of=made_of)
 
     def _sized(self, text: str) -> tuple[str, tuple[Answer, ...]]:
         """The text with a wish for a length, and an answer of about that length by a model without a name."""
@@ -110,7 +113,9 @@ class PhraseBook:
 
     def _text(self, least: int, most: int) -> str:
         """Whole sentences of one passage, from a random one on, log-uniform in length."""
-        sentences = _SENTENCE.split(self._rng.choice(self._passages))
+        passage = self._rng.choice(self._passages)
+        self._used.add(passage.source)
+        sentences = _SENTENCE.split(passage.text.strip())
         start = self._rng.randrange(len(sentences))
         wanted = least * (most / least) ** self._rng.random()
         text = ""

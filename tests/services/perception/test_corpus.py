@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from services.contracts.request import TaskType
-from services.perception.training.corpus import checksum, part_of, prompt_files, read_prompts, split
+from services.perception.training.corpus import Passage, checksum, part_of, prompt_files, read_prompts, split
 from services.perception.training.phrases import PhraseBook
 
 PASSAGE = "The committee met on Monday. It discussed the new budget at length. Nothing was decided in the end."
@@ -65,10 +65,12 @@ def test_texts_of_one_id_stay_together(tmp_path: Path) -> None:
 
 
 def test_phrases_cover_every_type_leave_no_slot_and_follow_the_seed() -> None:
-    drawn = PhraseBook([PASSAGE], random.Random(3)).draw(60)
+    drawn = PhraseBook([Passage(PASSAGE, "books")], random.Random(3)).draw(60)
     assert {p.task for p in drawn} == set(TaskType) - {TaskType.UNKNOWN}
     assert not [p.text for p in drawn if "{text}" in p.text or "{topic}" in p.text or "{short_text}" in p.text]
     assert all(p.source == "synthetic" and all(a.model == "" and a.tokens >= 1 for a in p.answers) for p in drawn)
     assert 0 < sum(bool(p.answers) for p in drawn) < len(drawn) / 4
-    assert drawn == PhraseBook([PASSAGE], random.Random(3)).draw(60)
+    assert drawn == PhraseBook([Passage(PASSAGE, "books")], random.Random(3)).draw(60)
+    assert {p.made_of for p in drawn} == {frozenset(), frozenset({"books"})}
+    assert all(PASSAGE[:20] not in p.text for p in drawn if not p.made_of)
     assert len({p.text for p in drawn}) > 0.8 * len(drawn)

@@ -4,6 +4,7 @@ import pytest
 from services.contracts.request import TaskType
 from services.perception.evaluation import (
     calibration_error,
+    contested_by_source,
     evaluate_length,
     evaluate_task,
     length_figures,
@@ -48,6 +49,12 @@ def test_linear_baseline_is_exact_on_a_line() -> None:
 
 def test_shares_count_hits_per_key() -> None:
     assert shares(["a", "b", "a"], np.array([True, False, False])) == {"a": (2, 0.5), "b": (1, 0.0)}
+
+
+def test_a_label_is_contested_where_the_prompt_names_another_type() -> None:
+    texts = ("Summarize this text.", "why is the sky blue", "Translate this.")
+    rows = [Prompt(text, text, 5, TaskType.SUMMARIZATION, "s", ()) for text in texts]
+    assert contested_by_source(rows) == {"s": pytest.approx(1 / 3)}
 
 
 def test_rules_are_scored_on_typed_prompts_only() -> None:

@@ -1,0 +1,107 @@
+"""What the trained tags are worth to the scheduler: one simulated mesh, four answers to what cognition knows.
+
+The workload is the test part of the corpus: prompts that perception never saw, each with a real answer of a language
+model, whose length is decoded. So a tag is right or wrong about the very length that the engine then serves. Pure.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from services.contracts.request import Request, TaskType
+from services.contracts.slo import default_slo
+from services.engine.profile import builtin_profile
+from services.perception.evaluation import view
+from services.perception.model import ModelBackend
+from services.perception.training.corpus import Prompt
+from services.sim.capacity import find_capacity
+from services.sim.mesh import MeshSim
+from services.sim.setup import POOL, MeshSetup
+from services.sim.workload import OfferedRequest, Workload
+
+PROFILE, ENGINES, DURATION_S = "qwen3-32b-h100x2", 1, 100.0
+BURST_CV = 2.0  # of the gaps between arrivals
+MAX_TOKENS = 16_384  # every request's, so that it tells nothing
+GUESS_RPS = 10.0
+SEEDS = (1,)
+ESTIMATORS = {"perfect knowledge": "perfect", "trained": "recorded", "rules": "rules", "prior alone": "prior"}
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Means over the seeds: requests inside both SLOs, of the offered and per second; ESG (Eq. 6) per second."""
+
+    estimator: str
+    load: float  # of lambda*
+    requests: int
+    goodput_rate: float
+    goodput: float
+    esg: float
+
+
+def served(backend: ModelBackend, prompts: Sequence[Prompt], loads: Sequence[float]) -> list[Served]:
+    """Each estimator on the same arrivals, at each load. Only importance is known at the edge: the type found gives
+    the SLO that the mesh works for, the true type the one it is scored by."""
+    profile = builtin_profile(PROFILE)
+    capacity = find_capacity(lambda rate, s: workload(prompts, rate, s), profile, ENGINES, GUESS_RPS)
+    runs = []
+    for load in loads:
+        rate_rps = load * capacity.rate_rps
+        asked = [with_tags(backend, workload(prompts, rate_rps, seed).fitting(profile)) for seed in SEEDS]
+        for name, estimator in ESTIMATORS.items():
+            setup = MeshSetup(name=name, estimator=estimator)
+            scores = [
+                MeshSim(setup, profile, ENGINES, w, seed).run().score for w, seed in zip(asked, SEEDS, strict=True)
+            ]
+            runs.append(
+                Served(
+                    name,
+                    load,
+                    sum(score.offered for score in scores),
+                    fmean(score.goodput_rate for score in scores),
+                    fmean(score.goodput for score in scores),
+                    fmean(score.esg_rate for score in scores),
+                )
+            )
+    return runs
+
+
+def workload(prompts: Sequence[Prompt], rate_rps: float, seed: int) -> Workload:
+    """Typed prompts with an answer of a language model, drawn alike by type, arriving in bursts (Gamma gaps)."""
+    rng = random.Random(seed)
+    by_task: dict[TaskType, list[Prompt]] = {}
+    for prompt in prompts:
+        if prompt.task is not None and prompt.answers:
+            by_task.setdefault(prompt.task, []).append(prompt)
+    tasks, shape = sorted(by_task), BURST_CV**-2
+    requests: list[OfferedRequest] = []
+    arrival_s = 0.0
+    while (arrival_s := arrival_s + rng.gammavariate(shape, 1 / (shape * rate_rps))) < DURATION_S:
+        task = rng.choice(tasks)
+        requests.append(_offered(len(requests), arrival_s, task, rng.choice(by_task[task]), rng))
+    return Workload("corpus", tuple(requests), DURATION_S, "test part of the corpus, drawn alike by task type")
+
+
+def _offered(index: int, arrival_s: float, task: TaskType, prompt: Prompt, rng: random.Random) -> OfferedRequest:
+    importance = rng.uniform(0.5, 1.0)
+    request = Request(
+        id=f"r{index:06d}", model=POOL, tenant="default", flow="", prompt_tokens=prompt.tokens, max_tokens=MAX_TOKENS,
+        stream=True, slo=default_slo(TaskType.UNKNOWN, importance), slo_stated=False, priority=0, weight=1.0,
+        importance=importance, arrival_s=arrival_s,
+    )  # fmt: skip
+    answer = rng.choice(prompt.answers)
+    return OfferedRequest(request, answer.tokens, default_slo(task, importance), task, prompt.text)
+
+
+def with_tags(backend: ModelBackend, asked: Workload) -> Workload:
+    """The workload with what the model says of each prompt; it does not hear which model answers."""
+    texts = [Prompt("", r.prompt, r.request.prompt_tokens, None, "", ()) for r in asked.requests]
+    tags = backend.estimate(list(map(view, texts)))
+    return replace(
+        asked,
+        requests=tuple(
+            replace(r, recorded=(tag.task, tag.output_tokens, tag.output_tokens_p90)) if tag is not None else r
+            for r, tag in zip(asked.requests, tags, strict=True)
+        ),
+    )
