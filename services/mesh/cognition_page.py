@@ -123,8 +123,8 @@ def _served(runs: list[dict[str, Any]]) -> str:
             "of the test part, alike by type, in bursts (coefficient of variation 2), each with the length of a real "
             "answer. The type found gives the SLO that the mesh works for, the true type the one it is scored by; the "
             "answering model's name is not told. Load is in units of the rate at which FCFS keeps 95 % inside both "
-            "SLOs; one seed, so a point or two is chance. Costs are the engine's own but for the rules, which go with the "
-            "linear profile.",
+            "SLOs; one seed, so a point or two is chance. Costs are the engine's own but for the rules, which go with "
+            "the linear profile.",
             _rows(("load", "what cognition knows", "requests", "inside both SLOs", "per second", "ESG/s"), rows),
         ]
     )
