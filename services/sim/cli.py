@@ -184,7 +184,7 @@ def niyama(
     cells: Annotated[Path, typer.Option(help="Where finished runs are kept.")] = Path("out/niyama-cells"),
     data: Data = None,
 ) -> None:
-    """Niyama's evaluation beside ours: Table 3, Fig. 7b, 9 and 10. About 25 minutes of one core for 2 hours; a run that
+    """Niyama's evaluation beside ours: Table 3, Fig. 7b, 9 and 10. About 20 minutes of one core at 2 hours; a run that
     was stopped goes on where it was. Without --data, synthetic lengths only."""
     from services.sim.niyama.evaluation import evaluate_all
     from services.sim.report.niyama import write_page

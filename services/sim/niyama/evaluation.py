@@ -16,13 +16,14 @@ from services.sim.provenance import source_digest
 SEED = 1
 PAPER_EDF_RPS = 2.75  # Table 3
 HIGH_RPS = 6.0  # Table 3, "high load"
-LOADS_RPS = (2.0, 3.0, 3.5, 4.0, 5.0, HIGH_RPS)  # Fig. 9
+LOADS_RPS = (2.0, 3.0, 4.0, HIGH_RPS)  # Fig. 9
 DIURNAL_RPS = (2.0, 6.0)  # Fig. 10
 DIURNAL_RUN_S = 4 * 3600.0
 LOW_SHARE = 0.2
 
 SHARED = ("sarathi-fcfs", "sarathi-edf", "sarathi-srpf", "niyama")
 ABLATION = ("sarathi-edf", "dc", "dc+er", "niyama")
+ALPHAS = ("fixed-alpha", "steep-alpha")
 DIURNAL = ("sarathi-fcfs", "sarathi-edf", "niyama")
 GUESSES_RPS = {"sarathi-fcfs": 2.0, "sarathi-edf": 2.8, "dc": 3.6, "dc+er": 3.7, "niyama": 3.8}
 
@@ -53,7 +54,7 @@ def evaluate(runs: Runs, source: Source, duration_s: float) -> Evaluation:
     goodput = {s: runs.goodput(s, load.at(GUESSES_RPS[s])) for s in dict.fromkeys((*ABLATION, "sarathi-fcfs"))}
     scale = 1.0 if source == "synthetic" else goodput["sarathi-edf"] / PAPER_EDF_RPS
     found = Evaluation(source, scale, goodput)
-    for system in ABLATION:
+    for system in (*ABLATION, *ALPHAS):
         found.high[system] = runs(QosRun(system, load.at(scale * HIGH_RPS)))
     for system in SHARED:
         found.loads[system] = {rate: runs(QosRun(system, load.at(scale * rate))) for rate in LOADS_RPS}
