@@ -212,6 +212,24 @@ def _explicit(part: str) -> _Rule | None:
     return next((r for r in _RULES if r.confidence >= _EXPLICIT and r.pattern.search(lead)), None)
 
 
+TASKS = tuple(TaskType)
+MATCHES = 2 * len(_RULES) + len(TASKS)
+
+
+def matches(text: str) -> list[float]:
+    """`MATCHES` zeros and ones for a model to weigh: which rules match, which do so in the first paragraph, and the
+    type that they give together.
+    """
+    part = instruction(text)
+    lead = len(part.partition("\n\n")[0])
+    found = [rule.pattern.search(part) for rule in _RULES]
+    leading = [match is not None and match.start() <= lead for match in found]
+    explicit = (r for r, leads in zip(_RULES, leading, strict=True) if leads and r.confidence >= _EXPLICIT)
+    rule = next(explicit, None) or next((r for r, match in zip(_RULES, found, strict=True) if match), None)
+    task = rule.task if rule is not None else TaskType.UNKNOWN
+    return [*(float(match is not None) for match in found), *map(float, leading), *(float(t is task) for t in TASKS)]
+
+
 def _estimate(prompt: PromptView) -> Estimate:
     task, confidence = tag(prompt.text)
     stated = stated_length(instruction(prompt.text))

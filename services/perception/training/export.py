@@ -16,7 +16,7 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from torch import nn
 
 from services.perception.encoder import PAD
-from services.perception.features import FEATURES
+from services.perception.inputs import NUMBERS
 from services.perception.training.network import Encoder, Heads
 
 OPSET = 17
@@ -51,7 +51,7 @@ def pooled(encoder: onnx.ModelProto, rows: Sequence[list[int]], threads: int) ->
 def whole_graph(encoder: onnx.ModelProto, heads: Heads, metadata: dict[str, object]) -> onnx.ModelProto:
     """Encoder and heads in one graph. Inputs ids, mask, numbers, model; outputs probabilities, tokens."""
     width = heads.task.mean.numel()
-    sample = (torch.zeros(2, width), torch.zeros(2, FEATURES), torch.zeros(2, dtype=torch.long))
+    sample = (torch.zeros(2, width), torch.zeros(2, NUMBERS), torch.zeros(2, dtype=torch.long))
     with tempfile.TemporaryDirectory() as folder:
         plain, small = Path(folder) / "plain.onnx", Path(folder) / "int8.onnx"
         _export(heads.eval(), sample, plain, ["pooled", "numbers", "model"], ["probabilities", "tokens"], {0: "b"})

@@ -6,7 +6,7 @@
 import json
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,22 @@ from transformers import AutoModel
 
 from services.perception.encoder import PromptEncoder
 from services.perception.training.corpus import Prompt, checksum, prompt_files, read_prompts, split
-from services.perception.training.examples import capped, length_rows, model_names, passages, task_index
+from services.perception.training.examples import (
+    capped,
+    length_rows,
+    model_names,
+    passages,
+    source_groups,
+    task_index,
+)
 from services.perception.training.export import padded, quantised_encoder
 from services.perception.training.loop import Recipe, train_task
+from services.perception.training.phrases import FILE as PHRASES_FILE
 from services.perception.training.phrases import PhraseBook
 from services.perception.training.train import TOKENIZER_FILE, Reader, backbone
 
 HELD_OUT_FILE = "held_out.json"
+SYNTHETIC_PER_TYPE = 400
 EMBEDDED_TOKENS = (80, 44)  # head and tail of what the baseline's full encoder reads
 BASELINE_EPOCHS, BASELINE_SEEDS = 60, 3
 
@@ -36,7 +45,11 @@ def measure(data: Path, folder: Path, recipe: Recipe, report: Callable[[str], No
     home = backbone()
     encoder = PromptEncoder(folder / TOKENIZER_FILE, recipe.head_tokens, recipe.tail_tokens)
     reader = Reader(encoder, quantised_encoder(home, recipe.layers), threads)
-    figures: dict[str, Any] = {"data_sha256": checksum(files), "recipe": asdict(recipe)}
+    figures: dict[str, Any] = {
+        "data_sha256": checksum(files),
+        "phrases_sha256": checksum([PHRASES_FILE]),
+        "recipe": asdict(recipe),
+    }
     figures["mlp_mae"] = mlp_baseline(home, folder / TOKENIZER_FILE, prompts, recipe, report)
     figures["leave_one_source_out"] = leave_one_source_out(reader, prompts, recipe, report)
     path = folder / HELD_OUT_FILE
@@ -47,29 +60,35 @@ def measure(data: Path, folder: Path, recipe: Recipe, report: Callable[[str], No
 def leave_one_source_out(
     reader: Reader, prompts: Sequence[Prompt], recipe: Recipe, report: Callable[[str], None]
 ) -> dict[str, dict[str, float]]:
-    """Accuracy on each source (`ours`) by heads that saw neither it nor synthetic prompts over its texts."""
+    """Accuracy on each source of heads that saw neither it nor the other sources of its group.
+
+    `ours`: the recipe without the group and without synthetic prompts over its texts. `bare`: the reading expert on
+    the other sources alone, without anything written by hand.
+    """
     typed = [prompt for prompt in prompts if prompt.task is not None]
-    seen, task = reader.read(typed), task_index(typed)
+    drawn = PhraseBook(list(passages(typed)), random.Random(recipe.seed)).draw(SYNTHETIC_PER_TYPE)
+    seen, extra, task, extra_task = reader.read(typed), reader.read(drawn), task_index(typed), task_index(drawn)
     place = {prompt.text: index for index, prompt in enumerate(typed)}
-    accuracy: dict[str, dict[str, float]] = {}
-    for source in sorted({prompt.source for prompt in typed}):
-        rest = [prompt for prompt in typed if prompt.source != source]
-        book = PhraseBook(list(passages(rest)), random.Random(recipe.seed))
-        drawn = book.draw(recipe.synthetic_per_type)
-        extra = reader.read(drawn)
-        rows = np.array([place[prompt.text] for prompt in capped(rest, recipe.seed)])
-        head = train_task(
-            np.concatenate([seen.pooled[rows], extra.pooled]),
-            np.concatenate([seen.numbers[rows], extra.numbers]),
-            np.concatenate([task[rows], task_index(drawn)]),
-            replace(recipe, task_epochs=recipe.task_epochs * 2 // 3),
+    figures = {}
+    for group in source_groups(typed):
+        rest = capped([prompt for prompt in typed if prompt.source not in group], recipe.seed)
+        rows = np.array([place[prompt.text] for prompt in rest])
+        other = np.array([group.isdisjoint(prompt.made_of) for prompt in drawn])
+        ours = train_task(
+            np.concatenate([seen.pooled[rows], extra.pooled[other]]),
+            np.concatenate([seen.numbers[rows], extra.numbers[other]]),
+            np.concatenate([task[rows], extra_task[other]]),
+            recipe,
         )
-        out = np.array([prompt.source == source for prompt in typed])
-        with torch.no_grad():
-            logits = head(torch.from_numpy(seen.pooled[out]), torch.from_numpy(seen.numbers[out]))
-        accuracy[source] = {"ours": float((logits.argmax(1).numpy() == task[out]).mean())}
-        report(f"without {source}: {accuracy[source]['ours']:.3f}")
-    return accuracy
+        bare = train_task(seen.pooled[rows], seen.numbers[rows], task[rows], recipe)
+        for source in sorted(group):
+            out = np.array([index for index, prompt in enumerate(typed) if prompt.source == source])
+            pooled, numbers = torch.from_numpy(seen.pooled[out]), torch.from_numpy(seen.numbers[out])
+            with torch.no_grad():
+                guesses = {"ours": ours(pooled, numbers), "bare": bare.experts(pooled, numbers)[0]}
+            figures[source] = {name: float((g.argmax(1).numpy() == task[out]).mean()) for name, g in guesses.items()}
+            report(f"without {source}: {figures[source]['ours']:.3f}")
+    return dict(sorted(figures.items()))
 
 
 def mlp_baseline(

@@ -26,7 +26,7 @@ class Recipe:
     tail_tokens: int = 12
     synthetic_per_type: int = 700
     batch_size: int = 128
-    task_epochs: int = 12
+    task_epochs: int = 8
     length_epochs: int = 40
     rate: float = 1e-3
     smoothing: float = 0.05
@@ -35,7 +35,7 @@ class Recipe:
     model_dropout: float = 0.3  # a fleet's model is mostly none of those that wrote the corpus
     token_scale: float = 150.0  # tokens; the error in tokens counts beside the error in log tokens
     coverage: float = 0.9
-    folds: int = 4  # of the training part, for scores by heads that did not see the answer
+    folds: int = 2  # of the training part, for scores by heads that did not see the answer
     least_confidence: float = 0.5  # below it the type is `unknown`
 
 
@@ -46,8 +46,9 @@ def train_task(pooled: Floats, numbers: Floats, task: Ints, recipe: Recipe) -> T
     head = TaskHead(inputs.mean(0), inputs.std(0) + 1e-3).train()
 
     def loss(rows: Tensor) -> Tensor:
-        logits = head(inputs[rows], extra[rows])
-        return nn.functional.cross_entropy(logits, target[rows], label_smoothing=recipe.smoothing)
+        experts = head.experts(inputs[rows], extra[rows])
+        losses = [nn.functional.cross_entropy(e, target[rows], label_smoothing=recipe.smoothing) for e in experts]
+        return torch.stack(losses).sum()
 
     _descend(head, len(task), recipe.task_epochs, recipe.weight_decay, recipe, loss)
     return head.eval()

@@ -7,10 +7,12 @@ from torch import Tensor, nn
 from transformers import AutoModel
 
 from services.perception.features import FEATURES, IS_STATED, STATED, STATED_SCALE
+from services.perception.inputs import NUMBERS
 
 TASKS = 13
 MODEL_WIDTH = 32
 TASK_WIDTH = 192
+MATCH_WIDTH = 96
 LENGTH_WIDTH = 96
 LENGTH_HEADS = 4
 LENGTH_INPUT_SCALE = 0.2  # of the 384 standardised states, lest they drown what the prompt says of its answer
@@ -37,7 +39,12 @@ class Encoder(nn.Module):
 
 
 class TaskHead(nn.Module):
-    """pooled [b, p], numbers [b, FEATURES] -> logits [b, 13], divided by `temperature`."""
+    """pooled [b, p], numbers [b, NUMBERS] -> logits [b, 13], divided by `temperature`.
+
+    A product of two experts (Hinton 2002), each trained on its own loss: one reads the encoder, the other which rules
+    match. Trained as one network the encoder, which knows the wording of every source, would explain all, and nothing
+    would be learned of the rules, which hold where a source was never seen.
+    """
 
     def __init__(self, mean: Tensor, scale: Tensor) -> None:
         super().__init__()
@@ -45,9 +52,16 @@ class TaskHead(nn.Module):
         self.register_buffer("scale", scale)
         self.register_buffer("temperature", torch.ones(()))
         self.body = _body(mean.numel() + FEATURES, TASK_WIDTH, TASKS)
+        self.matches = _body(NUMBERS, MATCH_WIDTH, TASKS)
+
+    def experts(self, pooled: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits [b, 13] of each."""
+        read = torch.cat([(pooled - self.mean) / self.scale, numbers[:, :FEATURES]], dim=1)
+        return self.body(read), self.matches(numbers)
 
     def forward(self, pooled: Tensor, numbers: Tensor) -> Tensor:
-        logits: Tensor = self.body(torch.cat([(pooled - self.mean) / self.scale, numbers], dim=1))
+        reader, matcher = self.experts(pooled, numbers)
+        logits: Tensor = reader + matcher
         return logits / self.temperature
 
 
@@ -76,7 +90,7 @@ class LengthHead(nn.Module):
     def members(self, pooled: Tensor, numbers: Tensor, model: Tensor) -> Tensor:
         """[heads, b, 2], without the conformal shift."""
         states = ((pooled - self.mean) / self.scale)[:, self.own] * LENGTH_INPUT_SCALE
-        seen = torch.cat([states, numbers, self.models(model)], dim=1)
+        seen = torch.cat([states, numbers[:, :FEATURES], self.models(model)], dim=1)
         hidden = self.hidden(seen).view(-1, LENGTH_HEADS, LENGTH_WIDTH).transpose(0, 1)
         raw = nn.functional.dropout(hidden, 0.2, self.training) @ self.out + self.bias
         free, spread, gate, factor = raw.unbind(-1)

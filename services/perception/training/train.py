@@ -12,7 +12,7 @@ import onnx
 from numpy.typing import NDArray
 
 from services.perception.encoder import PromptEncoder
-from services.perception.features import features
+from services.perception.inputs import numbers
 from services.perception.training.corpus import Prompt, checksum, prompt_files, read_prompts, split
 from services.perception.training.examples import TASK_ORDER, length_rows, model_names, passages, task_index
 from services.perception.training.export import pooled, quantised_encoder, whole_graph
@@ -25,6 +25,7 @@ from services.perception.training.loop import (
     train_task,
 )
 from services.perception.training.network import Heads
+from services.perception.training.phrases import FILE as PHRASES_FILE
 from services.perception.training.phrases import PhraseBook
 
 MODEL_FILE = "perception.onnx"
@@ -33,7 +34,7 @@ TOKENIZER_FILE = "tokenizer.json"
 
 @dataclass(frozen=True, slots=True)
 class Arrays:
-    """A set of prompts as the heads see it: encoder output [n, p] and numbers [n, FEATURES]."""
+    """A set of prompts as the heads see it: encoder output [n, p] and numbers [n, NUMBERS]."""
 
     pooled: NDArray[np.float32]
     numbers: NDArray[np.float32]
@@ -49,8 +50,10 @@ class Reader:
 
     def read(self, prompts: Sequence[Prompt]) -> Arrays:
         rows = [self.encoder.ids(prompt.text) for prompt in prompts]
-        numbers = np.array([features(prompt.text, prompt.tokens) for prompt in prompts], np.float32)
-        return Arrays(pooled(self.graph, rows, self.threads), numbers)
+        return Arrays(
+            pooled(self.graph, rows, self.threads),
+            np.array([numbers(prompt.text, prompt.tokens) for prompt in prompts], np.float32),
+        )
 
 
 def backbone() -> Path:
@@ -78,6 +81,7 @@ def train(data: Path, out: Path, recipe: Recipe, command: str, report: Callable[
         "models": list(models),
         "recipe": asdict(recipe),
         "data_sha256": checksum(files),
+        "phrases_sha256": checksum([PHRASES_FILE]),
         "command": command,
         "calibration": figures,
     }

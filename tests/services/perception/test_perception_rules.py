@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from services.contracts.request import TaskType
 from services.perception.backend import PromptView
-from services.perception.rules import RulesBackend, tag
+from services.perception.rules import MATCHES, TASKS, RulesBackend, matches, tag
 
 
 @pytest.mark.parametrize(
@@ -72,3 +72,16 @@ def test_any_prompt_gets_a_sane_estimate(text: str, prompt_tokens: int) -> None:
 @pytest.mark.parametrize("text", ["user:" * 20_000, "\n" * 100_000, "write " * 50_000, "1 " * 100_000])
 def test_hostile_prompts_are_cut_before_any_pattern_runs(text: str) -> None:
     assert len(RulesBackend().estimate([view(text)] * 20)) == 20
+
+
+@given(st.text(max_size=2000))
+def test_matches_are_zeros_and_ones_with_one_type(text: str) -> None:
+    found = matches(text)
+    assert len(found) == MATCHES
+    assert set(found) <= {0.0, 1.0}
+    assert sum(found[-len(TASKS) :]) == 1.0
+
+
+def test_matches_name_the_type_the_rules_give() -> None:
+    for text in ("Translate to French: good day", "Summarize the following.\n\nWho knows?", "zzz"):
+        assert TASKS[matches(text)[-len(TASKS) :].index(1.0)] is tag(text)[0]
