@@ -7,6 +7,7 @@ from services.contracts.registry import EngineInfo
 from services.worker.entry import Entry
 from services.worker.flow import FlowRegulator
 from services.worker.pace import EnginePace
+from services.worker.prefill_backlog import PrefillBacklog
 
 DEFAULT_BLOCK = 16  # tokens a KV block holds, where the engine does not say
 PRESUMED = 3.0  # predicted prefill times after which an unseen first token has come
@@ -30,8 +31,7 @@ class EngineState:
         "info",
         "n_run",
         "name",
-        "pending",
-        "prefill_s",
+        "prefill",
         "prefill_tokens",
         "regulator",
         "running",
@@ -50,8 +50,7 @@ class EngineState:
         self.starts = 0
         self.running: dict[str, Entry] = {}  # in flight, by request id
         self.decoding = 0  # of them, with a first token
-        self.pending: dict[str, Entry] = {}  # those whose prefill is still to come, as far as can be told
-        self.prefill_s = 0.0  # their predicted prefill
+        self.prefill = PrefillBacklog()
         self.prefill_tokens = 0  # prompts of those without a first token
         self.context_tokens = 0  # prompts and outputs so far
         self.blocks = 0  # KV blocks reserved for them
@@ -81,9 +80,7 @@ class EngineState:
         self.running[entry.request.id] = entry
         self.blocks += entry.blocks
         self.context_tokens += entry.request.prompt_tokens + entry.output_tokens
-        self.pending[entry.request.id] = entry
-        entry.pending_s = prefill_s
-        self.prefill_s += prefill_s
+        self.prefill.add(now_s, entry, prefill_s)
         self.prefill_tokens += entry.request.prompt_tokens
 
     def began(self, now_s: float, entry: Entry) -> None:
@@ -92,7 +89,7 @@ class EngineState:
         self.produced(entry, 1)
         self.decoding += 1
         self.prefill_tokens -= entry.request.prompt_tokens
-        self._prefilled(entry)
+        self.prefill.remove(now_s, entry, computed=True)
 
     def produced(self, entry: Entry, output_tokens: int) -> None:
         """One that runs here has that many output tokens, if it did not have more."""
@@ -108,22 +105,18 @@ class EngineState:
         self.context_tokens -= entry.request.prompt_tokens + entry.output_tokens
         if entry.first_token_s is None:
             self.prefill_tokens -= entry.request.prompt_tokens
-            self._prefilled(entry)
+            self.prefill.remove(now_s, entry, computed=entry.output_tokens > 0)
         else:
             self.decoding -= 1
         if not self.running:
             self.busy_s += now_s - self.busy_since_s
 
-    def _prefilled(self, entry: Entry) -> None:
-        if self.pending.pop(entry.request.id, None) is not None:
-            self.prefill_s = self.prefill_s - entry.pending_s if self.pending else 0.0
-
     def presume(self, now_s: float) -> None:
         """Answers that are not streamed do not show their first token: by now it has come."""
-        for entry in list(self.pending.values()):
+        for entry in self.prefill.entries():
             since_s = now_s if entry.dispatched_s is None else entry.dispatched_s
             if not entry.request.stream and now_s - since_s > PRESUMED * (entry.prefill_s + entry.tpot_s):
-                self._prefilled(entry)
+                self.prefill.remove(now_s, entry, computed=False)
 
     def take_busy_s(self, now_s: float) -> float:
         """Seconds with work since the last call."""

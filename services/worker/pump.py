@@ -49,7 +49,7 @@ def choose(core: WorkerCore, entry: Entry, fenced: bool) -> tuple[EngineState | 
         blocks = gate.need(engine, entry, upper)
         if fenced and not gate.admits(engine, blocks):
             continue
-        if fenced and engine.pending and engine.prefill_s + prefill_s > window_s:
+        if fenced and not engine.prefill.admits(prefill_s, window_s):
             continue
         load = in_flight / engine.cap
         if load < best_load:

@@ -57,7 +57,7 @@ class WorkerSettings(RuntimeSettings):
     delta_frag: float = Field(0.05, ge=0, lt=1, description="Share of the KV cache kept free of admissions (Eq. 2)")
     aggregate_admission: bool = Field(False, description="Admit against the calibrated aggregate peak")
     prefill_window_s: float = Field(
-        0.1, ge=0, description="Predicted prefill an engine may have before it, seconds; the rest waits in the worker"
+        0.1, ge=0, description="Prefill an engine may have before it, seconds at its measured pace; the rest waits here"
     )
     no_engine_patience_s: float = Field(10.0, ge=0, description="How long queued requests outlast the last engine")
     gateway_grace_s: float = Field(5.0, gt=0, description="How long a gateway's requests outlive its connection")
