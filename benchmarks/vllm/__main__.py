@@ -1,4 +1,7 @@
-"""`python -m benchmarks.vllm`: lambda* of plain vLLM, then three systems at 1.4, 0.5 and 0.1 times it, in one table."""
+"""`python -m benchmarks.vllm`: lambda* of plain vLLM, then three systems at 1.4, 0.5 and 0.1 times it, in one table.
+
+With `--topologies`, instead of the three: plain vLLM and the mesh pinned to each of them.
+"""
 
 import argparse
 import asyncio
@@ -7,25 +10,26 @@ import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from benchmarks.vllm import systems
 from benchmarks.vllm.pace import slo_factor
+from benchmarks.vllm.page import Measured, Results, page
+from benchmarks.vllm.processors import Processors
+from loadgen.search import RateSearch
+from services.contracts.control import TopologyName
 from services.mesh.compare.commands import LIGHT, OVERLOAD, Comparison, report_problems, write
-from services.mesh.compare.runs import Replay
+from services.mesh.compare.ranking import pinned
 from services.mesh.compare.table import comparison_table, scores_json
 from services.mesh.compare.workload import Workload
 from services.mesh.state import MeshState
 from tests.engines.environment import Unavailable, ready
+from tests.engines.vllm_server import VllmServer
 
-PLAIN, MESH, PLUGIN = SYSTEMS = "plain vLLM", "mesh", "mesh + plug-in"
-GOALS = {OVERLOAD: 1.5, LIGHT: 0.98}
 IDLE = 0.1  # of lambda*: what the mesh adds to a TTFT, where nobody waits
-MOST_RPS = 10.0
-FIRST_RPS = 0.5  # of the search, for an engine of the pace that Table 6 was written for; a faster one begins higher
-Runs = dict[float, dict[str, list[Replay]]]
+FIRST_RPS = 1.0  # of the search, for an engine of the pace that Table 6 was written for; a faster one begins higher
+WARM_S, WARM_SEED = 10.0, 1000  # of LIGHT, before a system is measured
 console = Console() if Console().is_terminal else Console(width=120)
 
 
@@ -38,7 +42,9 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--rate", type=float, help="lambda*, if known: no search")
     p.add_argument("--slo-factor", type=float, help="of Table 6, if known; else the engine's own pace")
     p.add_argument("--loads", type=float, nargs="+", default=[OVERLOAD, LIGHT, IDLE], help="in lambda*")
+    p.add_argument("--topologies", type=TopologyName, nargs="+", default=[], help=" ".join(TopologyName))
     p.add_argument("--json", type=Path, default=Path("out/bench-vllm.json"))
+    p.add_argument("--page", type=Path, help="also write the results here, as Markdown")
     return p
 
 
@@ -47,74 +53,101 @@ class Bench:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
-        self.slo_factor: float = args.slo_factor or 0.0
-        self.rate_rps: float = args.rate or 0.0
-        self.runs: Runs = defaultdict(lambda: defaultdict(list))
+        self.results = Results(
+            workload=Workload(args.trace, systems.CONTEXT).name,
+            seconds=args.seconds,
+            seeds=tuple(range(args.seed, args.seed + args.seeds)),
+            slo_factor=args.slo_factor or 0.0,
+            rate_rps=args.rate or 0.0,
+            loads=defaultdict(lambda: defaultdict(list)),
+        )
 
     async def all(self, folder: Path) -> None:
         environment = ready()
         with systems.vllm(environment, folder / "plain", plugin=False) as engine:
-            direct = systems.plain(engine)
-            self.slo_factor = self.slo_factor or await slo_factor(engine.url, systems.MAX_NUM_SEQS)
-            console.print(f"SLOs of Table 6 times {self.slo_factor:.3f}")
-            if not self.rate_rps:
-                search = self._comparison(direct)
-                self.rate_rps = await capacity(search, self._args.seed, FIRST_RPS / self.slo_factor)
-            await self._measure(PLAIN, self._comparison(direct))
+            await self._prepare(engine)
+            await self._measure(systems.PLAIN, engine, systems.plain(engine))
             async with systems.mesh_over(engine, folder / "mesh", plugin=False) as state:
-                await self._measure(MESH, self._comparison(state))
+                for topology in self._args.topologies:
+                    await pinned(state, topology)
+                    await self._measure(f"mesh: {topology}", engine, state)
+                if not self._args.topologies:
+                    await self._measure(systems.MESH, engine, state)
+        if self._args.topologies:
+            return
         with systems.vllm(environment, folder / "plugin", plugin=True) as engine:
             async with systems.mesh_over(engine, folder / "mesh-plugin", plugin=True) as state:
-                await self._measure(PLUGIN, self._comparison(state))
+                await self._measure(systems.WITH_PLUGIN, engine, state)
 
-    def _comparison(self, state: MeshState) -> Comparison:
-        workload = Workload(self._args.trace, systems.CONTEXT, self.slo_factor)
-        return Comparison(state, workload, console, self._args.seconds)
+    async def _prepare(self, engine: VllmServer) -> None:
+        """SLOs by the engine's pace, then the rate by those SLOs; both before the mesh is measured."""
+        results = self.results
+        results.slo_factor = results.slo_factor or await slo_factor(engine.url, systems.MAX_NUM_SEQS)
+        console.print(f"SLOs of Table 6 times {results.slo_factor:.3f}")
+        if not results.rate_rps:
+            comparison = self._comparison(systems.plain(engine))
+            results.search = await comparison.capacity(self._args.seed, FIRST_RPS / results.slo_factor)
+            results.rate_rps = results.search.rate_rps
+            console.print(f"capacity of plain vLLM: {results.rate_rps:.2f} req/s ({_limit(results.search)})")
 
-    async def _measure(self, system: str, comparison: Comparison) -> None:
+    def _comparison(self, state: MeshState, window_s: float = 0.0) -> Comparison:
+        workload = Workload(self._args.trace, systems.CONTEXT, self.results.slo_factor)
+        return Comparison(state, workload, console, window_s or self._args.seconds)
+
+    async def _measure(self, system: str, engine: VllmServer, state: MeshState) -> None:
+        results = self.results
+        warm, comparison = self._comparison(state, WARM_S), self._comparison(state)
+        await (warm.mesh if state.gateway_url else warm.direct)(LIGHT * results.rate_rps, WARM_SEED)
+        run = comparison.mesh if state.gateway_url else comparison.direct
         for load in self._args.loads:
-            for seed in range(self._args.seed, self._args.seed + self._args.seeds):
-                run = comparison.direct if system == PLAIN else comparison.mesh
-                replay = await run(load * self.rate_rps, seed)
-                self.runs[load][system].append(replay)
-                score = replay.score
+            for seed in results.seeds:
+                processors = Processors(engine.core_pid, systems.other_cores())
+                measured = Measured(await run(load * results.rate_rps, seed), processors.busy())
+                results.loads[load][system].append(measured)
+                score = measured.replay.score
                 console.print(
                     f"  {system} at {load:g}: goodput rate {score.goodput_rate:.1%}, TTFT p50 {score.ttft_p50_s:.3f}, "
-                    f"{score.completed} of {score.offered}",
+                    f"{score.completed} of {score.offered}; engine core busy {measured.busy.core:.0%}, "
+                    f"the other processors {measured.busy.others:.0%}",
                     style="dim",
                 )
+        results.paces[system] = await slo_factor(engine.url, systems.MAX_NUM_SEQS)
 
     def report(self) -> bool:
         """Prints the tables; true if the goals hold and every run is valid."""
-        page: dict[str, Any] = {"capacity_rps": self.rate_rps, "slo_factor": self.slo_factor, "loads": {}}
-        met = self.rate_rps <= MOST_RPS
-        for load, runs in sorted(self.runs.items(), reverse=True):
-            title = f"{load:g} of the capacity of plain vLLM: {load * self.rate_rps:.2f} req/s"
-            console.print(comparison_table(title, runs))
+        results = self.results
+        for load, systems_at in results.by_load():
+            runs = {name: [m.replay for m in measured] for name, measured in systems_at.items()}
+            console.print(comparison_table(results.title(load), runs))
             report_problems(console, runs)
-            scores = {name: scores_json(of) for name, of in runs.items()}
-            page["loads"][f"{load:g}"] = scores
-            ratios = {
-                name: score["goodput_rate"] / max(scores[PLAIN]["goodput_rate"], 1e-9) for name, score in scores.items()
-            }
-            goal = GOALS.get(load, 0.0)
-            for name in list(scores)[1:]:
-                added = [1e3 * (scores[name][q] - scores[PLAIN][q]) for q in ("ttft_p50_s", "ttft_p99_s")]
-                console.print(
-                    f"{name} against plain vLLM: goodput rate {ratios[name]:.2f} (goal at least {goal:g}: "
-                    f"{ratios[name] >= goal}), TTFT p50 {added[0]:+.1f} ms, p99 {added[1]:+.1f} ms"
-                )
-                met = met and ratios[name] >= goal
-            met = met and len(scores) == len(SYSTEMS) and all(score["valid"] for score in scores.values())
+            for line in results.verdicts(load):
+                console.print(line)
             console.print()
-        write(self._args.json, page)
-        return met
+        loads = {
+            f"{load:g}": {
+                name: scores_json([m.replay for m in measured])
+                | {"core_busy": [m.busy.core for m in measured], "others_busy": [m.busy.others for m in measured]}
+                for name, measured in systems_at.items()
+            }
+            for load, systems_at in results.by_load()
+        }
+        write(
+            self._args.json,
+            {
+                "capacity_rps": results.rate_rps,
+                "slo_factor": results.slo_factor,
+                "paces": results.paces,
+                "loads": loads,
+            },
+        )
+        if self._args.page is not None and results.loads:
+            self._args.page.parent.mkdir(parents=True, exist_ok=True)
+            self._args.page.write_text(page(results, ranking=bool(self._args.topologies)))
+        return results.good(ranking=bool(self._args.topologies))
 
 
-async def capacity(comparison: Comparison, seed: int, start_rps: float) -> float:
-    search = await comparison.capacity(seed, start_rps)
-    console.print(f"capacity of plain vLLM: {search.rate_rps:.2f} req/s (fails at {search.failing_rps})")
-    return search.rate_rps
+def _limit(search: RateSearch) -> str:
+    return "nothing tried failed" if search.failing_rps is None else f"fails at {search.failing_rps:.2f}"
 
 
 def main() -> int:

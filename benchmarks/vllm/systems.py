@@ -11,13 +11,14 @@ from services.mesh.supervisor import Mesh
 from tests.engines.environment import EngineEnvironment
 from tests.engines.vllm_server import MODEL, PLUGIN, VllmServer
 
-MAX_NUM_SEQS = 2  # so few that a few requests a second fill it, and that the server around it has little to do
+MAX_NUM_SEQS = 8  # so few that a few requests a second fill it, and that the server around it has little to do
 CONTEXT = 4096
 FLAGS = (
     "--max-num-seqs", str(MAX_NUM_SEQS), "--max-model-len", str(CONTEXT), "--max-num-batched-tokens", "512",
     "--block-size", "32", "--no-enable-prefix-caching",
 )  # fmt: skip
 ENGINE_CORES = {0}
+PLAIN, MESH, WITH_PLUGIN = SYSTEMS = "plain vLLM", "mesh", "mesh + plug-in"
 
 
 def other_cores() -> set[int]:

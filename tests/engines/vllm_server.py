@@ -19,6 +19,10 @@ PLUGIN = "services.worker.engines.vllm_scheduler.HmasScheduler"
 RECORDING = "tests.engines.recording_scheduler.RecordingScheduler"
 
 
+def _is_core(process: psutil.Process) -> bool:
+    return "EngineCor" in process.name()
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -76,12 +80,20 @@ class VllmServer:
 
     def pin(self, core_cpus: set[int], other_cpus: set[int]) -> None:
         """Gives the engine core processors of its own, and the API server others."""
-        assert self._process is not None
-        server = psutil.Process(self._process.pid)
-        for process in (server, *server.children(recursive=True)):
-            cpus = core_cpus if "EngineCor" in process.name() else other_cpus
+        for process in self._processes():
+            cpus = core_cpus if _is_core(process) else other_cpus
             for thread in process.threads():
                 os.sched_setaffinity(thread.id, cpus)
+
+    @property
+    def core_pid(self) -> int:
+        """Of the process that runs scheduler and model."""
+        return next(process.pid for process in self._processes() if _is_core(process))
+
+    def _processes(self) -> list[psutil.Process]:
+        assert self._process is not None
+        server = psutil.Process(self._process.pid)
+        return [server, *server.children(recursive=True)]
 
     def metric(self, name: str) -> float:
         """Sum over the label sets of a metric."""

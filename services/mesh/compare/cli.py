@@ -11,8 +11,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from services.contracts.control import TopologyName
 from services.mesh.command import run_command
 from services.mesh.compare.commands import Comparison, at_capacity, once, report_problems
+from services.mesh.compare.ranking import ranked
 from services.mesh.compare.runs import mesh_target
 from services.mesh.compare.runs import replay as run_replay
 from services.mesh.compare.table import comparison_table
@@ -52,8 +54,13 @@ def compare(
     rate: Annotated[float, typer.Option(help="mean requests per second")] = DEFAULT_RATE_RPS,
     seconds: Annotated[float | None, typer.Option(help="length of each replay; 60, with --capacity 90")] = None,
     seed: Annotated[int, typer.Option(help="seed of the trace and its annotation")] = 1,
-    seeds: Annotated[int, typer.Option(min=1, help="with --capacity: how many seeds, from --seed on")] = 3,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="with --capacity or --topology: how many seeds, from --seed on")
+    ] = 3,
     capacity: Annotated[bool, typer.Option(help="find the direct capacity, compare at 1.4 and 0.5 times it")] = False,
+    topology: Annotated[
+        list[TopologyName] | None, typer.Option(help="compare these (repeat it): each pinned in turn, at --rate")
+    ] = None,
     profile: Annotated[str, typer.Option(help="cost profile of the emulated engines")] = "tiny-emulated",
     json: Annotated[Path | None, typer.Option(help="also write the figures here")] = None,
 ) -> None:
@@ -69,9 +76,11 @@ def compare(
                     state = mesh.plan.state({})
                     window_s = seconds or (90.0 if capacity else 60.0)
                     comparison = Comparison(state, Workload(trace, MAX_MODEL_LEN), console, window_s)
+                    chosen = tuple(range(seed, seed + seeds))
+                    if topology:
+                        return 0 if await ranked(comparison, topology, rate, chosen, json) else 2
                     if capacity:
-                        good = await at_capacity(comparison, tuple(range(seed, seed + seeds)), json)
-                        return 0 if good else 2
+                        return 0 if await at_capacity(comparison, chosen, json) else 2
                     await once(comparison, rate, seed, json)
                     return 0
                 finally:

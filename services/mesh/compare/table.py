@@ -34,11 +34,21 @@ def comparison_table(title: str, runs: Mapping[str, Sequence[Replay]]) -> Table:
     table.add_column("")
     for name in runs:
         table.add_column(name, justify="right")
-    for field, label, factor, form in ROWS:
-        table.add_row(label, *(_cell([getattr(r.score, field) * factor for r in rs], form) for rs in runs.values()))
-    table.add_row("engine lag p99", *(_cell([1e3 * _lag_s(r) for r in rs], "{:.1f} ms") for rs in runs.values()))
-    table.add_row("valid", *("yes" if not any(r.reasons for r in rs) else "[red]no[/red]" for rs in runs.values()))
+    for label, *cells in comparison_rows(runs):
+        table.add_row(label, *("[red]no[/red]" if label == "valid" and cell == "no" else cell for cell in cells))
     return table
+
+
+def comparison_rows(runs: Mapping[str, Sequence[Replay]]) -> list[tuple[str, ...]]:
+    """Label and cells; those of emulated engines only where there are any."""
+    every = runs.values()
+    rows = [
+        (label, *(_cell([getattr(r.score, name) * factor for r in rs], form) for rs in every))
+        for name, label, factor, form in ROWS
+    ]
+    if any(r.lag for rs in every for r in rs):
+        rows.append(("engine lag p99", *(_cell([1e3 * _lag_s(r) for r in rs], "{:.1f} ms") for rs in every)))
+    return [*rows, ("valid", *("no" if any(r.reasons for r in rs) else "yes" for rs in every))]
 
 
 def _cell(values: list[float], form: str) -> str:
