@@ -11,6 +11,7 @@ from services.contracts.outcome import Outcome
 from services.contracts.request import Cost
 from services.contracts.telemetry import RequestFinished
 from services.prediction.backend import CostModel, CostQuery
+from services.prediction.prefill_line import PrefillLine
 from services.prediction.residual import ResidualScale
 
 
@@ -77,10 +78,11 @@ class PredictionConfig:
 
 @dataclass(slots=True)
 class _Scales:
-    """Of one worker."""
+    """Of one worker. `prefill` takes over from `ttft`, a factor on the model's own, once it is known."""
 
     ttft: ResidualScale = field(default_factory=ResidualScale)
     tpot: ResidualScale = field(default_factory=ResidualScale)
+    prefill: PrefillLine = field(default_factory=PrefillLine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ class PredictionAgent:
         self._answered: set[int] = set()  # running calls already answered at their deadline
         self._batch = 0
         self._scales: OrderedDict[str, _Scales] = OrderedDict()
-        self._followed: OrderedDict[str, tuple[str, Cost]] = OrderedDict()  # request: (worker, uncorrected cost)
+        self._followed: OrderedDict[str, tuple[PredictItem, Cost]] = OrderedDict()  # with the uncorrected cost
         self.fallbacks: Counter[str] = Counter()
 
     def step(self, now_s: float, event: PredictionEvent) -> list[PredictionEffect]:
@@ -178,25 +180,31 @@ class PredictionAgent:
         return AnswerCall(call.number, tuple(map(self._corrected, call.items, costs)))
 
     def _corrected(self, item: PredictItem, cost: Cost) -> Cost:
-        self._followed[item.request_id] = (item.worker, cost)
+        self._followed[item.request_id] = (item, cost)
         self._followed.move_to_end(item.request_id)
         if len(self._followed) > self._config.max_followed:
             self._followed.popitem(last=False)
-        ttft, tpot = self.scale(item.worker)
-        return Cost(cost.ttft_s * ttft, cost.tpot_s * tpot)
+        scales = self._scales.get(item.worker)
+        if scales is None:
+            return cost
+        line = scales.prefill
+        ttft_s = line.seconds(item.query.prompt_tokens) if line.known else cost.ttft_s * scales.ttft.factor
+        return Cost(ttft_s, cost.tpot_s * scales.tpot.factor)
 
     def _learn(self, finished: RequestFinished) -> None:
         """Against the uncorrected prediction: hundreds of requests are under way between a correction and its
         effect, and a correction of corrections would swing.
         """
-        worker, cost = self._followed.pop(finished.request_id, ("", None))
-        if cost is None or finished.outcome is not Outcome.FINISHED:
+        followed = self._followed.pop(finished.request_id, None)
+        if followed is None or finished.outcome is not Outcome.FINISHED:
             return
-        scales = self._scales.setdefault(worker, _Scales())
-        self._scales.move_to_end(worker)
+        item, cost = followed
+        scales = self._scales.setdefault(item.worker, _Scales())
+        self._scales.move_to_end(item.worker)
         if len(self._scales) > self._config.max_workers:
             self._scales.popitem(last=False)
         scales.ttft.update(finished.prefill_s, cost.ttft_s)
+        scales.prefill.observe(item.query.prompt_tokens, finished.prefill_s)
         if finished.output_tokens > 1:
             scales.tpot.update(finished.tpot_s, cost.tpot_s)
 

@@ -117,6 +117,22 @@ def test_measurements_correct_the_worker_they_come_from() -> None:
     assert a.step(30.0, BatchPredicted(202, (MODEL_COST,))) == [AnswerCall(501, (MODEL_COST,))]
 
 
+def test_a_model_that_does_not_know_the_engine_is_overruled_by_what_the_engine_shows() -> None:
+    """The model takes every prompt for the same; the worker's times grow with the prompt."""
+    a = agent()
+    for n in range(1, 101):
+        tokens = 50 + 37 * n % 3000
+        item = PredictItem(f"r{n}", "w", replace(QUERY, prompt_tokens=tokens))
+        a.step(n * 0.1, PredictCalled(n, (item,), 0.05))
+        a.step(n * 0.1, BatchPredicted(n, (MODEL_COST,)))
+        a.step(n * 0.1 + 0.05, finished(f"r{n}", prefill_s=0.01 + 1e-4 * tokens, tpot_s=0.04))
+    items = tuple(PredictItem(f"x{t}", "w", replace(QUERY, prompt_tokens=t)) for t in (100, 2000))
+    a.step(20.0, PredictCalled(500, items, 0.05))
+    (answer,) = a.step(20.0, BatchPredicted(101, (MODEL_COST, MODEL_COST)))
+    assert isinstance(answer, AnswerCall)
+    assert [cost.ttft_s for cost in answer.costs] == pytest.approx([0.02, 0.21], rel=0.1)
+
+
 def test_a_long_delay_between_prediction_and_measurement_does_not_make_it_swing() -> None:
     """Four hundred requests are under way at any time; each was corrected by what was known when it came."""
     a = agent()
