@@ -13,9 +13,11 @@ from tests.engines.vllm_server import MODEL, PLUGIN, VllmServer
 
 MAX_NUM_SEQS = 8  # so few that a few requests a second fill it, and that the server around it has little to do
 CONTEXT = 4096
+# The largest step must not be longer than the tightest TPOT, as an operator with TPOT SLOs would set it.
+MAX_NUM_BATCHED_TOKENS = 128
 FLAGS = (
-    "--max-num-seqs", str(MAX_NUM_SEQS), "--max-model-len", str(CONTEXT), "--max-num-batched-tokens", "512",
-    "--block-size", "32", "--no-enable-prefix-caching",
+    "--max-num-seqs", str(MAX_NUM_SEQS), "--max-model-len", str(CONTEXT),
+    "--max-num-batched-tokens", str(MAX_NUM_BATCHED_TOKENS), "--block-size", "32", "--no-enable-prefix-caching",
 )  # fmt: skip
 ENGINE_CORES = {0}
 PLAIN, MESH, WITH_PLUGIN = SYSTEMS = "plain vLLM", "mesh", "mesh + plug-in"
