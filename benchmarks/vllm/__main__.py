@@ -9,12 +9,13 @@ import signal
 import sys
 import tempfile
 from collections import defaultdict
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
 
 from benchmarks.vllm import systems
-from benchmarks.vllm.pace import slo_factor
+from benchmarks.vllm.pace import slo_factors
 from benchmarks.vllm.page import Measured, Results, page
 from benchmarks.vllm.processors import Processors
 from loadgen.search import RateSearch
@@ -22,13 +23,13 @@ from services.contracts.control import TopologyName
 from services.mesh.compare.commands import LIGHT, OVERLOAD, Comparison, report_problems, write
 from services.mesh.compare.ranking import pinned
 from services.mesh.compare.table import comparison_table, scores_json
-from services.mesh.compare.workload import Workload
+from services.mesh.compare.workload import SloFactors, Workload
 from services.mesh.state import MeshState
 from tests.engines.environment import Unavailable, ready
 from tests.engines.vllm_server import VllmServer
 
 IDLE = 0.1  # of lambda*: what the mesh adds to a TTFT, where nobody waits
-FIRST_RPS = 1.0  # of the search, for an engine of the pace that Table 6 was written for; a faster one begins higher
+FIRST_RPS = 2.5  # of the search, for an engine of the pace that Table 6 was written for; a faster one begins higher
 WARM_S, WARM_SEED = 10.0, 1000  # of LIGHT, before a system is measured
 console = Console() if Console().is_terminal else Console(width=120)
 
@@ -40,7 +41,9 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--seeds", type=int, default=1, help="how many, from --seed on")
     p.add_argument("--rate", type=float, help="lambda*, if known: no search")
-    p.add_argument("--slo-factor", type=float, help="of Table 6, if known; else the engine's own pace")
+    p.add_argument(
+        "--slo-factors", type=float, nargs=2, metavar=("TTFT", "TPOT"), help="of Table 6, if known; else by its pace"
+    )
     p.add_argument("--loads", type=float, nargs="+", default=[OVERLOAD, LIGHT, IDLE], help="in lambda*")
     p.add_argument("--topologies", type=TopologyName, nargs="+", default=[], help=" ".join(TopologyName))
     p.add_argument("--json", type=Path, default=Path("out/bench-vllm.json"))
@@ -57,7 +60,7 @@ class Bench:
             workload=Workload(args.trace, systems.CONTEXT).name,
             seconds=args.seconds,
             seeds=tuple(range(args.seed, args.seed + args.seeds)),
-            slo_factor=args.slo_factor or 0.0,
+            slo_factors=SloFactors(*args.slo_factors) if args.slo_factors else None,
             rate_rps=args.rate or 0.0,
             loads=defaultdict(lambda: defaultdict(list)),
         )
@@ -82,16 +85,17 @@ class Bench:
     async def _prepare(self, engine: VllmServer) -> None:
         """SLOs by the engine's pace, then the rate by those SLOs; both before the mesh is measured."""
         results = self.results
-        results.slo_factor = results.slo_factor or await slo_factor(engine.url, systems.MAX_NUM_SEQS)
-        console.print(f"SLOs of Table 6 times {results.slo_factor:.3f}")
+        pace = await slo_factors(engine.url, systems.MAX_NUM_SEQS)
+        results.slo_factors = results.slo_factors or pace
+        console.print(f"SLOs of Table 6: TTFT times {results.factors.ttft:.3f}, TPOT times {results.factors.tpot:.3f}")
         if not results.rate_rps:
             comparison = self._comparison(systems.plain(engine))
-            results.search = await comparison.capacity(self._args.seed, FIRST_RPS / results.slo_factor)
+            results.search = await comparison.capacity(self._args.seed, FIRST_RPS / results.factors.ttft)
             results.rate_rps = results.search.rate_rps
             console.print(f"capacity of plain vLLM: {results.rate_rps:.2f} req/s ({_limit(results.search)})")
 
     def _comparison(self, state: MeshState, window_s: float = 0.0) -> Comparison:
-        workload = Workload(self._args.trace, systems.CONTEXT, self.results.slo_factor)
+        workload = Workload(self._args.trace, systems.CONTEXT, self.results.factors)
         return Comparison(state, workload, console, window_s or self._args.seconds)
 
     async def _measure(self, system: str, engine: VllmServer, state: MeshState) -> None:
@@ -111,7 +115,7 @@ class Bench:
                     f"the other processors {measured.busy.others:.0%}",
                     style="dim",
                 )
-        results.paces[system] = await slo_factor(engine.url, systems.MAX_NUM_SEQS)
+        results.paces[system] = await slo_factors(engine.url, systems.MAX_NUM_SEQS)
 
     def report(self) -> bool:
         """Prints the tables; true if the goals hold and every run is valid."""
@@ -135,8 +139,8 @@ class Bench:
             self._args.json,
             {
                 "capacity_rps": results.rate_rps,
-                "slo_factor": results.slo_factor,
-                "paces": results.paces,
+                "slo_factors": asdict(results.factors),
+                "paces": {system: asdict(pace) for system, pace in results.paces.items()},
                 "loads": loads,
             },
         )

@@ -10,6 +10,7 @@ from loadgen.search import GOODPUT_RATE, Point, RateSearch
 from services.mesh.compare.commands import LIGHT, OVERLOAD
 from services.mesh.compare.runs import Replay
 from services.mesh.compare.table import comparison_rows
+from services.mesh.compare.workload import SloFactors
 from tests.engines.environment import VERSION
 
 GOALS = {OVERLOAD: 1.5, LIGHT: 0.98}  # goodput rate over that of plain vLLM
@@ -25,17 +26,21 @@ class Measured:
 
 @dataclass(slots=True)
 class Results:
-    """`loads`: runs by load (in lambda*) and system. `paces`: the engine's pace after each system, as `slo_factor`
-    was measured before them all: the machine's own speed."""
+    """`loads`: runs by load (in lambda*) and system. `paces`: the engine's pace after each system, measured as
+    `slo_factors` were before them all: the machine's own speed."""
 
     workload: str
     seconds: float
     seeds: tuple[int, ...]
-    slo_factor: float
+    slo_factors: SloFactors | None
     rate_rps: float
     loads: dict[float, dict[str, list[Measured]]]
     search: RateSearch | None = None
-    paces: dict[str, float] = field(default_factory=dict)
+    paces: dict[str, SloFactors] = field(default_factory=dict)
+
+    @property
+    def factors(self) -> SloFactors:
+        return self.slo_factors or SloFactors()
 
     def by_load(self) -> Iterator[tuple[float, dict[str, list[Measured]]]]:
         yield from sorted(self.loads.items(), reverse=True)
@@ -69,7 +74,7 @@ class Results:
         return self._mean(load, system, quantile) - self._mean(load, systems.PLAIN, quantile)
 
     def _mean(self, load: float, system: str, name: str) -> float:
-        return mean(getattr(m.replay.score, name) for m in self.loads[load][system])
+        return float(mean(getattr(m.replay.score, name) for m in self.loads[load][system]))
 
 
 def page(results: Results, *, ranking: bool) -> str:
@@ -83,11 +88,12 @@ def page(results: Results, *, ranking: bool) -> str:
         "",
         f"- engine: vLLM {VERSION} on a CPU, random Qwen3 weights, `{' '.join(systems.FLAGS)}`",
         f"- trace: {results.workload}, {results.seconds:g} s a replay, seeds {', '.join(map(str, results.seeds))}",
-        f"- SLOs: Table 6 and Eq. 14, times {results.slo_factor:.3f}, this engine's step over that of the engine of",
-        "  `make run-compare`; fixed before anything else is measured",
+        f"- SLOs: Table 6 and Eq. 14, TTFT times {results.factors.ttft:.3f} and TPOT times {results.factors.tpot:.3f}: "
+        "this engine's prefill",
+        "  of a prompt, and its full step, over those of the engine of `make run-compare`; fixed before all else",
         f"- λ*, the highest rate at which plain vLLM keeps a goodput rate of {GOODPUT_RATE:g}: "
         f"**{results.rate_rps:.2f} req/s**{_search(results.search)}",
-        f"- the engine's own speed, its step after each system's runs over that before: {_paces(results)}",
+        f"- the machine's own speed (step and prefill after a system's runs over those before): {_paces(results)}",
         "",
     ]
     for load, systems_at in results.by_load():
@@ -107,7 +113,11 @@ def _rate(point: Point) -> float:
 
 
 def _paces(results: Results) -> str:
-    return ", ".join(f"{system} {pace / results.slo_factor:.2f}" for system, pace in results.paces.items())
+    before = results.factors
+    return ", ".join(
+        f"{system} {pace.tpot / before.tpot:.2f} and {pace.ttft / before.ttft:.2f}"
+        for system, pace in results.paces.items()
+    )
 
 
 def _table(systems_at: Mapping[str, list[Measured]]) -> list[str]:

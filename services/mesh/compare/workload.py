@@ -17,16 +17,25 @@ SPARE_TOKENS = 512  # of the context window, for the chat template and the count
 
 
 @dataclass(frozen=True, slots=True)
+class SloFactors:
+    """By which the SLOs of Table 6 are multiplied: how slow an engine computes prompts, and its steps, relative to
+    those for which the table was written."""
+
+    ttft: float = 1.0
+    tpot: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """A trace file, or none: then one is made from the published statistics of the Azure trace (H-MAS §2).
 
-    `max_model_len`: rows that cannot fit the engines' context are left out, for both sides alike. `slo_factor`: the
-    pace of the engines, relative to those for which Table 6 was written; all SLOs are multiplied by it.
+    `max_model_len`: rows that cannot fit the engines' context are left out, for both sides alike. `slo_factors`: the
+    pace of the engines.
     """
 
     path: Path | None
     max_model_len: int
-    slo_factor: float = 1.0
+    slo_factors: SloFactors = SloFactors()
 
     @property
     def name(self) -> str:
@@ -46,7 +55,7 @@ class Workload:
         else:
             trace = self._slice(self._fitting(read_trace(self.path)), rate_rps, seconds, seed)
         trace = annotate(trace, seed)
-        return trace if self.slo_factor == 1.0 else self._paced(trace)
+        return trace if self.slo_factors == SloFactors() else self._paced(trace)
 
     def _made(self, rate_rps: float, seconds: float, seed: int) -> Trace:
         """Exactly that many requests, which a short draw misses by a fifth: a sample of a denser trace, which keeps its
@@ -66,14 +75,14 @@ class Workload:
         return trace.derived(rows, f"requests within {self.max_model_len} tokens")
 
     def _paced(self, trace: Trace) -> Trace:
-        factor = self.slo_factor
+        by = self.slo_factors
         rows = [
-            replace(row, slo=replace(slo, ttft_s=slo.ttft_s * factor, tpot_s=slo.tpot_s * factor))
+            replace(row, slo=replace(slo, ttft_s=slo.ttft_s * by.ttft, tpot_s=slo.tpot_s * by.tpot))
             if (slo := row.slo)
             else row
             for row in trace.rows
         ]
-        return trace.derived(rows, f"SLOs times {factor:g}")
+        return trace.derived(rows, f"SLOs times {by.ttft:g} (TTFT) and {by.tpot:g} (TPOT)")
 
     @staticmethod
     def _slice(trace: Trace, rate_rps: float, seconds: float, seed: int) -> Trace:

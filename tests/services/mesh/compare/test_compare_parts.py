@@ -7,7 +7,7 @@ from threading import Thread
 import pytest
 
 from services.mesh.compare.engines import read_lag, reset_lag
-from services.mesh.compare.workload import Workload
+from services.mesh.compare.workload import SloFactors, Workload
 
 
 class RealEngine(BaseHTTPRequestHandler):
@@ -37,12 +37,12 @@ def test_real_engines_have_no_lag(url: str) -> None:
 
 
 def test_slos_follow_the_pace_of_the_engines() -> None:
-    plain, slow = (Workload(None, 4096, factor).at(5.0, 20.0, seed=3).rows for factor in (1.0, 2.0))
+    plain, slow = (Workload(None, 4096, by).at(5.0, 20.0, seed=3).rows for by in (SloFactors(), SloFactors(3.0, 2.0)))
     assert len(plain) == len(slow) > 10
     for one, other in zip(plain, slow, strict=True):
         assert one.slo is not None
         assert other.slo is not None
-        assert (other.slo.ttft_s, other.slo.tpot_s) == (2 * one.slo.ttft_s, 2 * one.slo.tpot_s)
+        assert (other.slo.ttft_s, other.slo.tpot_s) == (3 * one.slo.ttft_s, 2 * one.slo.tpot_s)
         assert (one.arrival_s, one.input_tokens, one.task) == (other.arrival_s, other.input_tokens, other.task)
 
 
