@@ -5,7 +5,6 @@ With `--topologies`, instead of the three: plain vLLM and the mesh pinned to eac
 
 import argparse
 import asyncio
-import signal
 import sys
 import tempfile
 from collections import defaultdict
@@ -20,6 +19,7 @@ from benchmarks.vllm.page import Measured, Results, page
 from benchmarks.vllm.processors import Processors
 from loadgen.search import RateSearch
 from services.contracts.control import TopologyName
+from services.mesh.compare.cli import interruptible
 from services.mesh.compare.commands import LIGHT, OVERLOAD, Comparison, report_problems, write
 from services.mesh.compare.ranking import pinned
 from services.mesh.compare.table import comparison_table, scores_json
@@ -156,12 +156,16 @@ def _limit(search: RateSearch) -> str:
 
 def main() -> int:
     args = parser().parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # engines and mesh are stopped as on Ctrl-C
     bench = Bench(args)
+
+    async def measured(folder: str) -> None:
+        async with interruptible():  # engines and mesh are stopped on SIGTERM as on Ctrl-C
+            await bench.all(Path(folder))
+
     try:
         with tempfile.TemporaryDirectory(prefix="hmas-vllm-") as folder:
-            asyncio.run(bench.all(Path(folder)))
-    except KeyboardInterrupt:
+            asyncio.run(measured(folder))
+    except asyncio.CancelledError:
         console.print("interrupted: what was measured so far")
         bench.report()
         return 130

@@ -1,0 +1,78 @@
+"""The verdict and the page of the benchmark on real vLLM, from made runs."""
+
+import pytest
+
+from benchmarks.vllm import systems
+from benchmarks.vllm.page import Measured, Results, page
+from benchmarks.vllm.processors import Busy
+from loadgen.record import RequestRecord
+from loadgen.result import RunResult
+from loadgen.search import Point, RateSearch
+from services.contracts.outcome import Outcome
+from services.contracts.request import Slo, TaskType
+from services.mesh.compare.runs import Replay
+from services.mesh.compare.workload import SloFactors
+
+
+def run(ok: int, ttft_s: float = 0.2, *reasons: str) -> Measured:
+    """100 requests, `ok` of them on time."""
+    records = []
+    for n in range(100):
+        first_s = n + (ttft_s if n < ok else 5.0)
+        records.append(
+            RequestRecord(
+                n, f"r{n}", "", TaskType.QA, Slo(1.0, 0.1), 100, 2, float(n), float(n), first_s + 0.1,
+                Outcome.FINISHED, 200, output_tokens=2, first_token_s=first_s, last_token_s=first_s + 0.05,
+            )
+        )  # fmt: skip
+    return Measured(
+        Replay(RunResult("x", "m", 100.0, 0.0, {}, 0.0, tuple(records), 0.0, 0.0, reasons), None), Busy(0.98, 0.4)
+    )
+
+
+def results(plain: int, mesh: int, plugin: int, rate_rps: float = 2.0) -> Results:
+    overload = dict(zip(systems.SYSTEMS, ([run(plain)], [run(mesh)], [run(plugin)]), strict=True))
+    light = dict(zip(systems.SYSTEMS, ([run(100)], [run(99, 0.21)], [run(100, 0.22)]), strict=True))
+    search = RateSearch(rate_rps, 2.2, (Point(2.2, 0.9), Point(2.0, 0.97)))
+    paces = {name: SloFactors(1.1, 0.5) for name in systems.SYSTEMS}
+    return Results(
+        "a trace", 60.0, (1,), SloFactors(1.1, 0.5), rate_rps, {1.4: overload, 0.5: light}, search, paces
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("found", "good"),
+    [
+        (results(50, 80, 90), True),
+        (results(50, 70, 90), False),  # 1.4 times plain vLLM is too little
+        (results(50, 80, 90, rate_rps=11.0), False),  # the engine is too fast to be the bottleneck for certain
+    ],
+)
+def test_goals(found: Results, good: bool) -> None:
+    assert found.good(ranking=False) is good
+
+
+def test_an_invalid_run_or_a_missing_system_is_not_good() -> None:
+    found = results(50, 80, 90)
+    found.loads[1.4][systems.MESH].append(run(80, 0.2, "the generator lagged"))
+    assert not found.good(ranking=False)
+    found = results(50, 80, 90)
+    del found.loads[0.5][systems.WITH_PLUGIN]
+    assert not found.good(ranking=False)
+
+
+def test_the_page_says_what_was_measured() -> None:
+    text = page(results(50, 80, 90), ranking=False)
+    assert "**2.00 req/s** (tried, req/s and goodput rate: 2.00: 97.0%, 2.20: 90.0%)" in text
+    assert text.index("## 1.4 of the capacity") < text.index("## 0.5 of the capacity")
+    assert "| goodput rate | 50.0 % | 80.0 % | 90.0 % |" in text
+    assert "| engine core busy | 98% | 98% | 98% |" in text
+    assert "- mesh against plain vLLM: goodput rate × 1.60 (goal at least 1.5: holds)" in text
+    assert "- mesh against plain vLLM: goodput rate × 0.99 (goal at least 0.98: holds); TTFT p50 +10.0 ms" in text
+
+
+def test_a_ranking_is_ordered_by_goodput() -> None:
+    found = results(50, 80, 90)
+    found.loads = {1.4: {systems.PLAIN: [run(50)], "mesh: fcfs": [run(52)], "mesh: edf": [run(61)]}}
+    assert "By goodput rate: edf, fcfs." in page(found, ranking=True)
+    assert found.good(ranking=True)
