@@ -21,6 +21,7 @@ METRICS = (
     "TPOT p50 ms",
     "TPOT p95 ms",
     "TPOT p99 ms",
+    "Jain index of service",
 )
 
 
@@ -51,6 +52,7 @@ def score_cells(score: Score) -> list[str]:
         f"{score.esg_rate:.0f}",
         *(f"{value * 1000:.0f}" for value in (score.ttft_p50_s, score.ttft_p95_s, score.ttft_p99_s)),
         *(f"{value * 1000:.1f}" for value in (score.tpot_p50_s, score.tpot_p95_s, score.tpot_p99_s)),
+        f"{score.jain_index:.3f}",
     ]
 
 

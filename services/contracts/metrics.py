@@ -1,6 +1,7 @@
 """TTFT, TPOT, goodput and ESG, once: used live, in simulation and by the load generator (DESIGN §8)."""
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -83,6 +84,23 @@ def mismatch(arriving_tokens_per_s: float, served_tokens_per_s: float, epsilon: 
     return max(0.0, arriving_tokens_per_s / (served_tokens_per_s + epsilon) - 1.0)
 
 
+def jain_index(shares: Sequence[float]) -> float:
+    """(sum x)^2 / (n sum x^2): 1 where all are alike, 1 / n where one has all (Jain, Chiu and Hawe 1984); 1 for fewer
+    than two shares, or when nothing was served."""
+    squares = sum(x * x for x in shares)
+    return sum(shares) ** 2 / (len(shares) * squares) if len(shares) > 1 and squares > 0.0 else 1.0
+
+
+def service_by_tenant(settlements: Iterable[Settlement]) -> dict[str, float]:
+    """Service tokens of each tenant that offered anything (virtual token counter of Sheng et al., OSDI 2024, with the
+    weights of Eq. 6): its prompts whose first token came, and its output."""
+    served: defaultdict[str, float] = defaultdict(float)
+    for s in settlements:
+        tokens = ESG_INPUT_WEIGHT * s.prompt_tokens + ESG_OUTPUT_WEIGHT * s.output_tokens
+        served[s.tenant] += tokens if s.ttft_s is not None else 0.0
+    return dict(served)
+
+
 def quantile(ordered: Sequence[float], q: float) -> float:
     """Linear-interpolated quantile of an ascending sequence; nan if it is empty."""
     if not ordered:
@@ -111,10 +129,11 @@ class Score:
     tpot_p50_s: float
     tpot_p95_s: float
     tpot_p99_s: float
+    jain_index: float  # of service tokens over weight, tenant by tenant
 
 
-def score(settlements: Iterable[Settlement], duration_s: float) -> Score:
-    """Scores one run of `duration_s` seconds of offered load."""
+def score(settlements: Iterable[Settlement], duration_s: float, weights: Mapping[str, float] | None = None) -> Score:
+    """Scores one run of `duration_s` seconds of offered load. `weights` of tenants: 1 where none is given."""
     rows = list(settlements)
     offered = max(len(rows), 1)
     done = [s for s in rows if s.outcome is Outcome.FINISHED]
@@ -139,6 +158,7 @@ def score(settlements: Iterable[Settlement], duration_s: float) -> Score:
         tpot_p50_s=quantile(tpot, 0.50),
         tpot_p95_s=quantile(tpot, 0.95),
         tpot_p99_s=quantile(tpot, 0.99),
+        jain_index=jain_index([x / (weights or {}).get(t, 1.0) for t, x in service_by_tenant(rows).items()]),
     )
 
 

@@ -68,7 +68,7 @@ class ShareView:
     ok: int
     ttft_ok: int
     tpot_ok: int
-    tokens_served: int
+    tokens_served: int  # service tokens: prompt + 2 * output, as in ESG and the virtual token counter
     weight: float
 
 
@@ -90,7 +90,7 @@ class VLong:
     output_histogram: tuple[int, ...]
     tasks: tuple[ShareView, ...]
     tenants: tuple[ShareView, ...]
-    jain_index: float  # of tokens served / weight over tenants with demand
+    jain_index: float  # of service tokens / weight over tenants with demand
     goodput: float
     goodput_rate: float
     esg_rate: float

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from services.contracts.metrics import ESG_INPUT_WEIGHT, ESG_OUTPUT_WEIGHT, jain_index
 from services.contracts.outcome import Outcome
 from services.contracts.telemetry import GatewayTelemetry, RequestSettled
 from services.contracts.verdict import Verdict
@@ -15,7 +16,6 @@ from services.qos.statistics import (
     LatencySketch,
     Moments,
     histogram_bucket,
-    jain_index,
     merged_moments,
     merged_sketch,
     relative_slope,
@@ -87,7 +87,8 @@ class LongWindow:
         if settled.outcome is Outcome.FINISHED:
             bucket.output.add(settled.output_tokens)
             bucket.outputs[histogram_bucket(settled.output_tokens)] += 1
-        tokens = settled.prompt_tokens + settled.output_tokens if settled.output_tokens else 0
+        service = ESG_INPUT_WEIGHT * settled.prompt_tokens + ESG_OUTPUT_WEIGHT * settled.output_tokens
+        tokens = int(service) if settled.output_tokens else 0
         bucket.tenants.of(settled.tenant).settle(verdict, tokens)
         task = bucket.tasks.of(settled.task.value)
         task.offered += 1  # an offer has no task type yet, so a type's demand is what settled of it

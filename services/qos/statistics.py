@@ -94,12 +94,6 @@ def histogram_bucket(tokens: int) -> int:
     return min(doublings.bit_length(), HISTOGRAM_BUCKETS - 1)
 
 
-def jain_index(shares: Sequence[float]) -> float:
-    """(sum x)^2 / (n sum x^2); 1 for fewer than two shares, or when nothing was served."""
-    squares = sum(x * x for x in shares)
-    return sum(shares) ** 2 / (len(shares) * squares) if len(shares) > 1 and squares > 0.0 else 1.0
-
-
 def relative_slope(points: Sequence[tuple[float, float]], floor: float) -> float:
     """Least-squares slope of (x, y) over the mean of y, the mean taken as at least `floor`; 0 for < 3 points."""
     if len(points) < 3:

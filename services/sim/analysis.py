@@ -133,9 +133,10 @@ def _length_deciles(workload: Workload) -> list[str]:
 def analyse(workload: Workload, result: RunResult) -> dict[str, Any]:
     """Everything a page may ask of a run, as plain data."""
     rows, duration_s = result.settlements, result.duration_s
+    weights = {r.request.tenant: r.request.weight for r in workload.requests}
     peak = _peak_window(rows, duration_s)
     return {
-        "score": asdict(score(rows, duration_s)),
+        "score": asdict(score(rows, duration_s, weights)),
         "stability": asdict(stability(rows, duration_s)),
         "mismatch": asdict(workload_mismatch(workload, rows)),
         "esg": asdict(esg_parts(rows, duration_s)),

@@ -6,6 +6,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from services.contracts.metrics import jain_index
 from services.sim.report.comparison import HEADER, rows_of
 from services.sim.report.markdown import incomplete, name_of, setting, table
 from services.sim.report.results import Results, Value
@@ -161,14 +162,10 @@ def _shares(results: Results, spec: WorkloadSpec, load: float, group: str) -> st
     ]
     if group == "tenants":
         shares = {s: [by[s][1] / by[s][0] for by in counts.values() if s in by] for s in systems}
-        rows.append(("Jain index of attainment", *(f"{_jain(shares[s]):.3f}" for s in systems)))
+        rows.append(("Jain index of attainment", *(f"{jain_index(shares[s]):.3f}" for s in systems)))
+        served = (results.get(spec, load, s, "score", "jain_index").text() for s in systems)
+        rows.append(("Jain index of service tokens", *served))
     return f"\nViolations by {GROUPS[group]}:\n\n" + table((GROUPS[group], *(name_of(s) for s in systems)), rows)
-
-
-def _jain(values: Sequence[float]) -> float:
-    """1: all alike; 1 / n: one has all (Jain, Chiu and Hawe 1984)."""
-    squares = sum(v * v for v in values)
-    return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
 
 
 def _names_tenants(spec: WorkloadSpec) -> bool:

@@ -1,10 +1,11 @@
 """Windows of a run and the columns of H-MAS Table 4."""
 
+from dataclasses import replace
 from math import isnan
 
 import pytest
 
-from services.contracts.metrics import Settlement, service_gain, stability, variation, windows
+from services.contracts.metrics import Settlement, score, service_by_tenant, service_gain, stability, variation, windows
 from services.contracts.outcome import Outcome
 from services.contracts.request import Slo, TaskType
 
@@ -30,6 +31,16 @@ def test_a_short_last_window_counts_by_its_own_length_and_the_outside_is_left_ou
     assert isnan(found[0].goodput_rate)
     moved = windows([settled(111.0)], 15.0, 10.0, start_s=100.0)
     assert [(w.start_s, w.offered) for w in moved] == [(100.0, 0), (110.0, 1)]
+
+
+def test_fairness_is_of_service_tokens_over_weight() -> None:
+    """32 service tokens a request; what never had a first token was not served, but its tenant counts."""
+    shed = replace(settled(3.0, outcome=Outcome.POOL_QUEUE_FULL), tenant="u", ttft_s=None, output_tokens=0)
+    rows = [settled(0.0), settled(1.0), settled(2.0), replace(settled(1.0), tenant="u"), shed]
+    assert service_by_tenant(rows) == {"t": 96.0, "u": 32.0}
+    assert score(rows, 10.0).jain_index == pytest.approx(4**2 / (2 * (3**2 + 1)))
+    assert score(rows, 10.0, {"t": 3.0}).jain_index == pytest.approx(1.0)
+    assert score([*rows, replace(shed, tenant="v")], 10.0, {"t": 3.0}).jain_index == pytest.approx(2 / 3)
 
 
 def test_variation() -> None:

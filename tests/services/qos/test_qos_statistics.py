@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.contracts.metrics import jain_index
 from services.qos.arrivals import ArrivalProcess
 from services.qos.ring import Ring
 from services.qos.shares import OTHER, Share, Shares, merged_shares, share_views
@@ -14,7 +15,6 @@ from services.qos.statistics import (
     LatencySketch,
     Moments,
     histogram_bucket,
-    jain_index,
     merged_moments,
     merged_sketch,
     relative_slope,
