@@ -91,7 +91,7 @@ def page(results: Results, *, ranking: bool) -> str:
         f"- trace: {results.workload}, {results.seconds:g} s a replay, seeds {', '.join(map(str, results.seeds))}",
         f"- SLOs: Table 6 and Eq. 14, TTFT times {results.factors.ttft:.3f} and TPOT times {results.factors.tpot:.3f}: "
         "this engine's prefill",
-        "  of a prompt, and its full step, over those of the engine of `make run-compare`; fixed before all else",
+        "  of a prompt, and its longest step, over those of the engine of `make run-compare`; fixed before all else",
         f"- λ*, the highest rate at which plain vLLM keeps a goodput rate of {GOODPUT_RATE:g}: "
         f"**{results.rate_rps:.2f} req/s**{_search(results.search)}",
         f"- the machine's own speed (step and prefill after a system's runs over those before): {_paces(results)}",

@@ -22,17 +22,18 @@ class Processors:
         self._core = psutil.Process(core_pid)
         self._others = sorted(others)
         self._since_s = time.monotonic()
-        self._core_s, self._idle_s = self._read()
+        self._core_s, self._free_s = self._read()
 
     def busy(self) -> Busy:
         passed_s = time.monotonic() - self._since_s
-        core_s, idle_s = self._read()
+        core_s, free_s = self._read()
         return Busy(
             (core_s - self._core_s) / passed_s,
-            1.0 - (idle_s - self._idle_s) / (passed_s * len(self._others)),
+            1.0 - (free_s - self._free_s) / (passed_s * len(self._others)),
         )
 
     def _read(self) -> tuple[float, float]:
-        """Processor seconds of the engine core, and idle ones of the others."""
+        """Processor seconds of the engine core, and free ones of the others: niced work gives way."""
         used, every = self._core.cpu_times(), psutil.cpu_times(percpu=True)
-        return used.user + used.system, sum(every[n].idle + getattr(every[n], "iowait", 0.0) for n in self._others)
+        free_s = sum(getattr(every[n], kind, 0.0) for n in self._others for kind in ("idle", "iowait", "nice"))
+        return used.user + used.system, free_s
