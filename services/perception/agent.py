@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import assert_never
 
+from services.contracts.batching import AnswerCall, BatchFailed, BatchReturned, CallReceived, RunBatch
 from services.contracts.governance import GatewayReported, TimerTicked
 from services.contracts.request import Slo, Tags, TagSource, TaskType
 from services.contracts.slo import default_slo
@@ -25,50 +26,10 @@ class PerceiveItem:
     importance: float
 
 
-# --- events ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class PerceiveCalled:
-    """A gateway wants tags within `budget_s`."""
-
-    call: int
-    items: tuple[PerceiveItem, ...]
-    budget_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class BatchEstimated:
-    batch: int
-    estimates: tuple[Estimate | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class BatchFailed:
-    batch: int
-    error: str
-
-
-PerceptionEvent = PerceiveCalled | BatchEstimated | BatchFailed | GatewayReported | TimerTicked
-
-# --- effects -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class RunBatch:
-    """Give the prompts to the backend, off the event loop; one batch at a time."""
-
-    batch: int
-    prompts: tuple[PromptView, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerCall:
-    call: int
-    tags: tuple[Tags, ...]  # in the call's order
-
-
-PerceptionEffect = RunBatch | AnswerCall
+PerceptionEvent = (
+    CallReceived[PerceiveItem] | BatchReturned[Estimate | None] | BatchFailed | GatewayReported | TimerTicked
+)
+PerceptionEffect = RunBatch[PromptView] | AnswerCall[Tags]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +71,9 @@ class PerceptionAgent:
 
     def step(self, now_s: float, event: PerceptionEvent) -> list[PerceptionEffect]:
         match event:
-            case PerceiveCalled():
+            case CallReceived():
                 return self._called(now_s, event)
-            case BatchEstimated(batch, estimates):
+            case BatchReturned(batch, estimates):
                 return self._returned(now_s, batch, estimates, "no_estimate")
             case BatchFailed(batch, _):
                 return self._returned(now_s, batch, (), "failed")
@@ -125,7 +86,7 @@ class PerceptionAgent:
             case _:
                 assert_never(event)
 
-    def _called(self, now_s: float, event: PerceiveCalled) -> list[PerceptionEffect]:
+    def _called(self, now_s: float, event: CallReceived[PerceiveItem]) -> list[PerceptionEffect]:
         if len(self._queue) + len(event.items) > self._config.max_queued:
             tags = tuple(self._fallback(now_s, item, "queue_full") for item in event.items)
             return [AnswerCall(event.call, tags)]
@@ -181,7 +142,7 @@ class PerceptionAgent:
             self._queue = deque(entry for entry in self._queue if entry[0] in self._calls)
         return effects
 
-    def _answer(self, call: _Call) -> AnswerCall:
+    def _answer(self, call: _Call) -> AnswerCall[Tags]:
         del self._calls[call.number]
         return AnswerCall(call.number, tuple(tags for tags in call.tags if tags is not None))
 

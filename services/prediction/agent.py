@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import assert_never
 
+from services.contracts.batching import AnswerCall, BatchFailed, BatchReturned, CallReceived, RunBatch
 from services.contracts.governance import TimerTicked, WorkerReported
 from services.contracts.outcome import Outcome
 from services.contracts.request import Cost
@@ -22,50 +23,8 @@ class PredictItem:
     query: CostQuery
 
 
-# --- events ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class PredictCalled:
-    """A gateway wants costs within `budget_s`."""
-
-    call: int
-    items: tuple[PredictItem, ...]
-    budget_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class BatchPredicted:
-    batch: int
-    costs: tuple[Cost, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class BatchFailed:
-    batch: int
-    error: str
-
-
-PredictionEvent = PredictCalled | BatchPredicted | BatchFailed | WorkerReported | TimerTicked
-
-# --- effects -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class RunBatch:
-    """Put the queries to the cost model, off the event loop; one batch at a time."""
-
-    batch: int
-    queries: tuple[CostQuery, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerCall:
-    call: int
-    costs: tuple[Cost, ...]  # in the call's order
-
-
-PredictionEffect = RunBatch | AnswerCall
+PredictionEvent = CallReceived[PredictItem] | BatchReturned[Cost] | BatchFailed | WorkerReported | TimerTicked
+PredictionEffect = RunBatch[CostQuery] | AnswerCall[Cost]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +70,9 @@ class PredictionAgent:
 
     def step(self, now_s: float, event: PredictionEvent) -> list[PredictionEffect]:
         match event:
-            case PredictCalled():
+            case CallReceived():
                 return self._called(now_s, event)
-            case BatchPredicted(batch, costs):
+            case BatchReturned(batch, costs):
                 return self._returned(batch, costs, "invalid")
             case BatchFailed(batch, _):
                 return self._returned(batch, (), "failed")
@@ -131,7 +90,7 @@ class PredictionAgent:
         scales = self._scales.get(worker)
         return (scales.ttft.factor, scales.tpot.factor) if scales is not None else (1.0, 1.0)
 
-    def _called(self, now_s: float, event: PredictCalled) -> list[PredictionEffect]:
+    def _called(self, now_s: float, event: CallReceived[PredictItem]) -> list[PredictionEffect]:
         call = _Call(event.call, event.items, now_s + event.budget_s)
         if sum(len(c.items) for c in self._waiting) + len(call.items) > self._config.max_queued:
             return [self._fall_back(call, "queue_full")]
@@ -172,11 +131,11 @@ class PredictionAgent:
             self._waiting = deque(c for c in self._waiting if now_s < c.deadline_s)
         return [self._fall_back(call, "late") for call in late]
 
-    def _fall_back(self, call: _Call, reason: str) -> AnswerCall:
+    def _fall_back(self, call: _Call, reason: str) -> AnswerCall[Cost]:
         self.fallbacks[reason] += len(call.items)
         return self._answer(call, self._fallback.predict([item.query for item in call.items]))
 
-    def _answer(self, call: _Call, costs: Sequence[Cost]) -> AnswerCall:
+    def _answer(self, call: _Call, costs: Sequence[Cost]) -> AnswerCall[Cost]:
         return AnswerCall(call.number, tuple(map(self._corrected, call.items, costs)))
 
     def _corrected(self, item: PredictItem, cost: Cost) -> Cost:

@@ -3,20 +3,16 @@ from typing import Any
 
 import pytest
 
+from services.contracts.batching import AnswerCall, BatchFailed, BatchReturned, CallReceived, RunBatch
 from services.contracts.governance import GatewayReported, TimerTicked
 from services.contracts.outcome import Outcome
 from services.contracts.request import Slo, Tags, TagSource, TaskType
 from services.contracts.slo import default_slo
 from services.contracts.telemetry import GatewayTelemetry, RequestSettled
 from services.perception.agent import (
-    AnswerCall,
-    BatchEstimated,
-    BatchFailed,
-    PerceiveCalled,
     PerceiveItem,
     PerceptionAgent,
     PerceptionConfig,
-    RunBatch,
 )
 from services.perception.backend import Estimate, PromptView
 
@@ -30,12 +26,12 @@ def agent(**changes: Any) -> PerceptionAgent:
     return PerceptionAgent(PerceptionConfig("model-3", TagSource.MODEL, **changes))
 
 
-def call(number: int, *items: PerceiveItem, budget_s: float = 0.05) -> PerceiveCalled:
-    return PerceiveCalled(number, items or (ITEM,), budget_s)
+def call(number: int, *items: PerceiveItem, budget_s: float = 0.05) -> CallReceived[PerceiveItem]:
+    return CallReceived(number, items or (ITEM,), budget_s)
 
 
 def tags(effects: list[Any]) -> Tags:
-    ((only,),) = [e.tags for e in effects if isinstance(e, AnswerCall)]
+    ((only,),) = [e.answers for e in effects if isinstance(e, AnswerCall)]
     assert isinstance(only, Tags)
     return only
 
@@ -43,7 +39,7 @@ def tags(effects: list[Any]) -> Tags:
 def answered(item: PerceiveItem, estimate: Estimate | None, **changes: Any) -> Tags:
     a = agent(**changes)
     assert a.step(0.0, call(1, item)) == [RunBatch(1, (item.prompt,))]
-    return tags(a.step(0.01, BatchEstimated(1, (estimate,))))
+    return tags(a.step(0.01, BatchReturned(1, (estimate,))))
 
 
 def test_tags_of_an_estimate() -> None:
@@ -88,7 +84,7 @@ def test_a_doubtful_type_is_unknown_but_keeps_its_length() -> None:
 def test_what_cannot_be_believed_is_unknown_with_the_prior(estimate: Estimate | None, reason: str) -> None:
     a = agent()
     a.step(0.0, call(1))
-    result = tags(a.step(0.01, BatchEstimated(1, (estimate,))))
+    result = tags(a.step(0.01, BatchReturned(1, (estimate,))))
     assert result == Tags(TaskType.UNKNOWN, UNKNOWN_SLO, 200.0, 800.0, 0.0, TagSource.PRIOR, "prior-1")
     assert a.fallbacks == {reason: 1}
 
@@ -99,7 +95,7 @@ def test_a_failed_or_miscounted_batch_falls_back_and_the_next_runs() -> None:
     a.step(0.0, call(2))
     effects = a.step(0.01, BatchFailed(1, "out of memory"))
     assert [type(e) for e in effects] == [AnswerCall, RunBatch]
-    effects = a.step(0.02, BatchEstimated(2, (ESTIMATE, ESTIMATE)))
+    effects = a.step(0.02, BatchReturned(2, (ESTIMATE, ESTIMATE)))
     assert tags(effects).source is TagSource.PRIOR
     assert a.fallbacks == {"failed": 2, "invalid": 1}
 
@@ -109,13 +105,13 @@ def test_while_a_batch_runs_the_next_fills() -> None:
     assert a.step(0.0, call(1)) == [RunBatch(1, (PROMPT,))]
     others = [replace(ITEM, prompt=replace(PROMPT, text=f"{i}")) for i in range(4)]
     assert a.step(0.001, call(2, *others[:2])) + a.step(0.002, call(3, *others[2:])) == []
-    effects = a.step(0.01, BatchEstimated(1, (ESTIMATE,)))
+    effects = a.step(0.01, BatchReturned(1, (ESTIMATE,)))
     assert effects[1:] == [RunBatch(2, tuple(o.prompt for o in others[:3]))]
-    effects = a.step(0.02, BatchEstimated(2, (ESTIMATE, None, ESTIMATE)))
+    effects = a.step(0.02, BatchReturned(2, (ESTIMATE, None, ESTIMATE)))
     (answer,) = [e for e in effects if isinstance(e, AnswerCall)]
-    assert (answer.call, [t.source for t in answer.tags]) == (2, [TagSource.MODEL, TagSource.PRIOR])
-    (answer,) = [e for e in a.step(0.03, BatchEstimated(3, (ESTIMATE,))) if isinstance(e, AnswerCall)]
-    assert (answer.call, len(answer.tags)) == (3, 2)
+    assert (answer.call, [t.source for t in answer.answers]) == (2, [TagSource.MODEL, TagSource.PRIOR])
+    (answer,) = [e for e in a.step(0.03, BatchReturned(3, (ESTIMATE,))) if isinstance(e, AnswerCall)]
+    assert (answer.call, len(answer.answers)) == (3, 2)
 
 
 def test_a_late_backend_never_delays_the_answer() -> None:
@@ -124,8 +120,8 @@ def test_a_late_backend_never_delays_the_answer() -> None:
     a.step(0.02, call(2))
     assert a.step(0.049, TimerTicked()) == []
     assert tags(a.step(0.05, TimerTicked())).source is TagSource.PRIOR
-    assert a.step(0.06, BatchEstimated(1, (ESTIMATE,))) == [RunBatch(2, (PROMPT,))]  # its answer comes too late
-    assert tags(a.step(0.069, BatchEstimated(2, (ESTIMATE,)))).source is TagSource.MODEL
+    assert a.step(0.06, BatchReturned(1, (ESTIMATE,))) == [RunBatch(2, (PROMPT,))]  # its answer comes too late
+    assert tags(a.step(0.069, BatchReturned(2, (ESTIMATE,)))).source is TagSource.MODEL
     assert a.fallbacks == {"late": 1}
 
 
@@ -134,7 +130,7 @@ def test_a_full_queue_answers_at_once() -> None:
     a.step(0.0, call(1, ITEM, ITEM, ITEM))
     effects = a.step(0.0, call(2, ITEM, ITEM))
     (answer,) = [e for e in effects if isinstance(e, AnswerCall)]
-    assert (answer.call, len(answer.tags)) == (2, 2)
+    assert (answer.call, len(answer.answers)) == (2, 2)
     assert a.fallbacks == {"queue_full": 2}
 
 
@@ -148,7 +144,7 @@ def test_expired_calls_leave_the_queue() -> None:
 
 
 def test_an_empty_call() -> None:
-    assert agent().step(0.0, PerceiveCalled(1, (), 0.05)) == [AnswerCall(1, ())]
+    assert agent().step(0.0, CallReceived(1, (), 0.05)) == [AnswerCall(1, ())]
 
 
 def test_settlements_teach_the_prior() -> None:
@@ -158,6 +154,6 @@ def test_settlements_teach_the_prior() -> None:
     )
     a.step(0.0, GatewayReported(GatewayTelemetry("g", "m", (), (settled,) * 20)))
     a.step(1.0, call(1))
-    result = tags(a.step(1.01, BatchEstimated(1, (None,))))
+    result = tags(a.step(1.01, BatchReturned(1, (None,))))
     assert (result.task, result.source) == (TaskType.UNKNOWN, TagSource.PRIOR)
     assert result.output_tokens == pytest.approx(40.0, rel=0.3)

@@ -11,7 +11,7 @@ from services.contracts.request import TagSource
 from services.perception.agent import PerceptionAgent
 from services.perception.backend import Backend, Estimate, PromptView
 from services.perception.rules import RulesBackend
-from services.perception.server import SERVICE, PerceptionServer
+from services.perception.server import SERVICE, WARM_UP, PerceptionServer
 from services.perception.settings import PerceptionSettings
 from services.runtime.rpc import RpcServer, open_channel
 from services.wire.v1 import cognition_pb2 as pb
@@ -56,7 +56,7 @@ async def serving(backend: Backend, budget_s: float = 10.0) -> AsyncIterator[Per
     async with open_channel(f"127.0.0.1:{port}") as channel:
         yield cognition_pb2_grpc.PerceptionStub(channel).Perceive  # type: ignore[no-untyped-call]
     await rpc.stop(0.0)
-    await server.close()
+    await server.shell.close()
 
 
 async def test_tags_in_the_batch_s_order() -> None:
@@ -93,8 +93,8 @@ async def test_the_shipped_model_is_the_default() -> None:
 async def test_a_broken_backend_warms_up_without_an_error() -> None:
     config = PerceptionSettings().perception_config("b", TagSource.MODEL)
     server = PerceptionServer(PerceptionAgent(config), BrokenBackend(), 1.0)
-    await server.warm_up()
-    await server.close()
+    await server.shell.warm_up(WARM_UP)
+    await server.shell.close()
 
 
 async def test_a_broken_backend_is_the_prior_s_turn() -> None:

@@ -3,19 +3,15 @@ from typing import Any
 
 import pytest
 
+from services.contracts.batching import AnswerCall, BatchFailed, BatchReturned, CallReceived, RunBatch
 from services.contracts.governance import TimerTicked, WorkerReported
 from services.contracts.outcome import Outcome
 from services.contracts.request import Cost, TaskType
 from services.contracts.telemetry import RequestFinished, WorkerTelemetry
 from services.prediction.agent import (
-    AnswerCall,
-    BatchFailed,
-    BatchPredicted,
-    PredictCalled,
     PredictionAgent,
     PredictionConfig,
     PredictItem,
-    RunBatch,
 )
 from services.prediction.backend import CostQuery
 from services.prediction.linear import LinearCostModel, LinearProfile
@@ -29,9 +25,9 @@ def agent(**config: Any) -> PredictionAgent:
     return PredictionAgent(PredictionConfig(**config), LINEAR)
 
 
-def call(number: int, count: int = 1, worker: str = "w", budget_s: float = 0.05) -> PredictCalled:
+def call(number: int, count: int = 1, worker: str = "w", budget_s: float = 0.05) -> CallReceived[PredictItem]:
     items = tuple(PredictItem(f"r{number}-{i}", worker, QUERY) for i in range(count))
-    return PredictCalled(number, items, budget_s)
+    return CallReceived(number, items, budget_s)
 
 
 def finished(name: str, prefill_s: float, tpot_s: float, **changes: Any) -> WorkerReported:
@@ -47,7 +43,7 @@ def test_a_call_is_answered_in_its_order() -> None:
     a = agent()
     assert a.step(0.0, call(1, 2)) == [RunBatch(1, (QUERY, QUERY))]
     costs = (Cost(0.1, 0.01), Cost(0.2, 0.02))
-    assert a.step(0.01, BatchPredicted(1, costs)) == [AnswerCall(1, costs)]
+    assert a.step(0.01, BatchReturned(1, costs)) == [AnswerCall(1, costs)]
 
 
 def test_calls_that_wait_share_the_next_batch_and_are_never_split() -> None:
@@ -55,11 +51,11 @@ def test_calls_that_wait_share_the_next_batch_and_are_never_split() -> None:
     a.step(0.0, call(1))
     for number, count in ((2, 3), (3, 2), (4, 6)):
         assert a.step(0.001, call(number, count)) == []
-    effects = a.step(0.01, BatchPredicted(1, (MODEL_COST,)))
+    effects = a.step(0.01, BatchReturned(1, (MODEL_COST,)))
     assert effects == [AnswerCall(1, (MODEL_COST,)), RunBatch(2, (QUERY,) * 3)]
-    effects = a.step(0.02, BatchPredicted(2, (MODEL_COST,) * 3))
+    effects = a.step(0.02, BatchReturned(2, (MODEL_COST,) * 3))
     assert effects == [AnswerCall(2, (MODEL_COST,) * 3), RunBatch(3, (QUERY,) * 2)]
-    effects = a.step(0.03, BatchPredicted(3, (MODEL_COST,) * 2))
+    effects = a.step(0.03, BatchReturned(3, (MODEL_COST,) * 2))
     assert effects[1] == RunBatch(4, (QUERY,) * 6)  # larger than a batch, and alone in it
 
 
@@ -67,10 +63,10 @@ def test_calls_that_wait_share_the_next_batch_and_are_never_split() -> None:
     ("event", "reason"),
     [
         (BatchFailed(1, "boom"), "failed"),
-        (BatchPredicted(1, ()), "invalid"),
-        (BatchPredicted(1, (Cost(float("nan"), 0.1),)), "invalid"),
-        (BatchPredicted(1, (Cost(-1.0, 0.1),)), "invalid"),
-        (BatchPredicted(1, (MODEL_COST, MODEL_COST)), "invalid"),
+        (BatchReturned(1, ()), "invalid"),
+        (BatchReturned(1, (Cost(float("nan"), 0.1),)), "invalid"),
+        (BatchReturned(1, (Cost(-1.0, 0.1),)), "invalid"),
+        (BatchReturned(1, (MODEL_COST, MODEL_COST)), "invalid"),
     ],
 )
 def test_a_model_that_fails_costs_only_accuracy(event: Any, reason: str) -> None:
@@ -89,8 +85,8 @@ def test_a_late_model_never_delays_the_answer() -> None:
     assert a.step(0.049, TimerTicked()) == []
     assert a.step(0.0605, TimerTicked()) == [AnswerCall(n, (Cost(0.1, 0.02),)) for n in (1, 2)]
     assert a.step(0.061, TimerTicked()) == []
-    assert a.step(0.065, BatchPredicted(1, (MODEL_COST,))) == [RunBatch(2, (QUERY,))]
-    assert a.step(0.069, BatchPredicted(2, (MODEL_COST,))) == [AnswerCall(3, (MODEL_COST,))]
+    assert a.step(0.065, BatchReturned(1, (MODEL_COST,))) == [RunBatch(2, (QUERY,))]
+    assert a.step(0.069, BatchReturned(2, (MODEL_COST,))) == [AnswerCall(3, (MODEL_COST,))]
     assert a.fallbacks == {"late": 2}
 
 
@@ -106,15 +102,15 @@ def test_measurements_correct_the_worker_they_come_from() -> None:
     a = agent()
     for n in range(1, 201):
         a.step(n * 0.1, call(n))
-        a.step(n * 0.1, BatchPredicted(n, (MODEL_COST,)))
+        a.step(n * 0.1, BatchReturned(n, (MODEL_COST,)))
         a.step(n * 0.1 + 0.05, finished(f"r{n}-0", prefill_s=0.6, tpot_s=0.02))
     assert list(a.scale("w")) == pytest.approx([3.0, 0.5], rel=0.05)
     a.step(30.0, call(500))
-    (answer,) = a.step(30.0, BatchPredicted(201, (MODEL_COST,)))
+    (answer,) = a.step(30.0, BatchReturned(201, (MODEL_COST,)))
     assert isinstance(answer, AnswerCall)
-    assert answer.costs[0].ttft_s == pytest.approx(0.6, rel=0.05)
+    assert answer.answers[0].ttft_s == pytest.approx(0.6, rel=0.05)
     a.step(30.0, call(501, worker="another"))
-    assert a.step(30.0, BatchPredicted(202, (MODEL_COST,))) == [AnswerCall(501, (MODEL_COST,))]
+    assert a.step(30.0, BatchReturned(202, (MODEL_COST,))) == [AnswerCall(501, (MODEL_COST,))]
 
 
 def test_a_model_that_does_not_know_the_engine_is_overruled_by_what_the_engine_shows() -> None:
@@ -123,14 +119,14 @@ def test_a_model_that_does_not_know_the_engine_is_overruled_by_what_the_engine_s
     for n in range(1, 101):
         tokens = 50 + 37 * n % 3000
         item = PredictItem(f"r{n}", "w", replace(QUERY, prompt_tokens=tokens))
-        a.step(n * 0.1, PredictCalled(n, (item,), 0.05))
-        a.step(n * 0.1, BatchPredicted(n, (MODEL_COST,)))
+        a.step(n * 0.1, CallReceived(n, (item,), 0.05))
+        a.step(n * 0.1, BatchReturned(n, (MODEL_COST,)))
         a.step(n * 0.1 + 0.05, finished(f"r{n}", prefill_s=0.01 + 1e-4 * tokens, tpot_s=0.04))
     items = tuple(PredictItem(f"x{t}", "w", replace(QUERY, prompt_tokens=t)) for t in (100, 2000))
-    a.step(20.0, PredictCalled(500, items, 0.05))
-    (answer,) = a.step(20.0, BatchPredicted(101, (MODEL_COST, MODEL_COST)))
+    a.step(20.0, CallReceived(500, items, 0.05))
+    (answer,) = a.step(20.0, BatchReturned(101, (MODEL_COST, MODEL_COST)))
     assert isinstance(answer, AnswerCall)
-    assert [cost.ttft_s for cost in answer.costs] == pytest.approx([0.02, 0.21], rel=0.1)
+    assert [cost.ttft_s for cost in answer.answers] == pytest.approx([0.02, 0.21], rel=0.1)
 
 
 def test_a_long_delay_between_prediction_and_measurement_does_not_make_it_swing() -> None:
@@ -139,7 +135,7 @@ def test_a_long_delay_between_prediction_and_measurement_does_not_make_it_swing(
     factors = []
     for n in range(1, 3001):
         a.step(n * 0.01, call(n))
-        a.step(n * 0.01, BatchPredicted(n, (MODEL_COST,)))
+        a.step(n * 0.01, BatchReturned(n, (MODEL_COST,)))
         if n > 400:
             a.step(n * 0.01, finished(f"r{n - 400}-0", prefill_s=0.6, tpot_s=0.04))
             factors.append(a.scale("w")[0])
@@ -151,7 +147,7 @@ def test_a_long_delay_between_prediction_and_measurement_does_not_make_it_swing(
 def test_what_did_not_finish_or_is_unknown_teaches_nothing(changes: dict[str, Any]) -> None:
     a = agent()
     a.step(0.0, call(1))
-    a.step(0.0, BatchPredicted(1, (MODEL_COST,)))
+    a.step(0.0, BatchReturned(1, (MODEL_COST,)))
     a.step(0.1, finished("r1-0", 5.0, 5.0, **changes))
     assert a.scale("w") == (1.0, 1.0)
 
@@ -160,7 +156,7 @@ def test_memory_is_bounded() -> None:
     a = agent(max_followed=10, max_workers=3)
     for n in range(1, 101):
         a.step(n * 1.0, call(n, worker=f"w{n}"))
-        a.step(n * 1.0, BatchPredicted(n, (MODEL_COST,)))
+        a.step(n * 1.0, BatchReturned(n, (MODEL_COST,)))
         if n % 2:
             a.step(n * 1.0, finished(f"r{n}-0", 0.6, 0.02))
     assert (len(a._followed), len(a._scales)) == (10, 3)

@@ -11,7 +11,7 @@ import pytest
 from services.contracts.request import Cost
 from services.prediction.agent import PredictionAgent
 from services.prediction.backend import CostModel, CostQuery
-from services.prediction.server import SERVICE, PredictionServer
+from services.prediction.server import SERVICE, WARM_UP, PredictionServer
 from services.prediction.settings import PredictionSettings
 from services.runtime.rpc import RpcServer, open_channel
 from services.wire.v1 import cognition_pb2 as pb
@@ -55,7 +55,7 @@ async def serving(model: CostModel | None = None, budget_s: float = 10.0) -> Asy
     async with open_channel(f"127.0.0.1:{port}") as channel:
         yield cognition_pb2_grpc.PredictionStub(channel).Predict  # type: ignore[no-untyped-call]
     await rpc.stop(0.0)
-    await server.close()
+    await server.shell.close()
 
 
 async def test_costs_in_the_batch_s_order() -> None:
@@ -73,8 +73,8 @@ async def test_the_shipped_model_is_the_default_and_warms_up_off_the_loop() -> N
     settings = PredictionSettings()
     model = settings.model()
     server = PredictionServer(PredictionAgent(settings.prediction_config(), settings.linear_model()), model, 10.0)
-    await server.warm_up()
-    await server.close()
+    await server.shell.warm_up(WARM_UP)
+    await server.shell.close()
     assert model.version.startswith("catboost-")
 
 
