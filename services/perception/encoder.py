@@ -1,5 +1,7 @@
 """Prompt text to token ids, head and tail of it, at a bounded cost."""
 
+import re
+from functools import lru_cache
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -7,6 +9,9 @@ from tokenizers import Tokenizer
 CLS, SEP, PAD = 101, 102, 0  # BERT uncased vocabulary
 # A word piece is 4-5 characters; 8 a token leaves the window full for all but the oddest text.
 CHARS_PER_TOKEN = 8
+_WORD = re.compile(r"[a-z0-9]+|[^a-z0-9\s]")
+_ODD = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\[(?:CLS|SEP|PAD|UNK|MASK)\]")
+_REMEMBERED_WORDS = 16_384
 
 
 class PromptEncoder:
@@ -19,6 +24,8 @@ class PromptEncoder:
         self._tokenizer = Tokenizer.from_file(str(tokenizer))
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
+        self._vocabulary = self._tokenizer.get_vocab()
+        self._split = lru_cache(_REMEMBERED_WORDS)(self._ask)
         self._head = head
         self._tail = tail
 
@@ -38,4 +45,17 @@ class PromptEncoder:
         return [CLS, *pieces, SEP]
 
     def _pieces(self, text: str) -> list[int]:
+        """What the tokenizer says; plain English, most of whose words are pieces, needs no call for it."""
+        if not text.isascii() or _ODD.search(text):
+            return self._ask(text)
+        pieces: list[int] = []
+        for word in _WORD.findall(text.lower()):
+            known = self._vocabulary.get(word)
+            if known is not None:
+                pieces.append(known)
+            else:
+                pieces += self._split(word)
+        return pieces
+
+    def _ask(self, text: str) -> list[int]:
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)

@@ -4,13 +4,13 @@ What a model is measured against (H-MAS Table 2), and what serves where there is
 medians and 90 % quantiles of responses written by language models to labelled prompts.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from services.contracts.request import TaskType
 from services.perception.backend import Estimate, PromptView
 from services.perception.features import stated_length
+from services.perception.pattern import Pattern
 
 VERSION = "rules-1"
 _HEAD_CHARS, _TAIL_CHARS = 320, 200  # an instruction stands before or after its document, not inside
@@ -22,12 +22,12 @@ _EXPLICIT = 0.9  # confidence of a rule that names its type
 @dataclass(frozen=True, slots=True)
 class _Rule:
     task: TaskType
-    pattern: re.Pattern[str]
+    pattern: Pattern
     confidence: float
 
 
 def _rule(task: TaskType, confidence: float, *alternatives: str) -> _Rule:
-    return _Rule(task, re.compile("|".join(alternatives), re.IGNORECASE | re.DOTALL), confidence)
+    return _Rule(task, Pattern(*alternatives), confidence)
 
 
 # In order: the first rule that matches wins, so what is explicit stands before what is only likely.
@@ -197,7 +197,7 @@ def tag(text: str) -> tuple[TaskType, float]:
     An explicit word in the first paragraph outweighs any later one, which may be the document's.
     """
     part = instruction(text)
-    rule = _explicit(part) or next((r for r in _RULES if r.pattern.search(part)), None)
+    rule = _explicit(part) or _first(_RULES, part)
     return (rule.task, rule.confidence) if rule is not None else (TaskType.UNKNOWN, _UNTYPED_CONFIDENCE)
 
 
@@ -208,10 +208,15 @@ def named(text: str) -> TaskType | None:
 
 
 def _explicit(part: str) -> _Rule | None:
-    lead = part.partition("\n\n")[0]
-    return next((r for r in _RULES if r.confidence >= _EXPLICIT and r.pattern.search(lead)), None)
+    return _first(_NAMING, part.partition("\n\n")[0])
 
 
+def _first(rules: Sequence[_Rule], part: str) -> _Rule | None:
+    lower = part.lower()
+    return next((rule for rule in rules if rule.pattern.start(part, lower) is not None), None)
+
+
+_NAMING = tuple(rule for rule in _RULES if rule.confidence >= _EXPLICIT)
 TASKS = tuple(TaskType)
 MATCHES = 2 * len(_RULES) + len(TASKS)
 
@@ -221,13 +226,14 @@ def matches(text: str) -> list[float]:
     type that they give together.
     """
     part = instruction(text)
-    lead = len(part.partition("\n\n")[0])
-    found = [rule.pattern.search(part) for rule in _RULES]
-    leading = [match is not None and match.start() <= lead for match in found]
+    lower, lead = part.lower(), len(part.partition("\n\n")[0])
+    starts = [rule.pattern.start(part, lower) for rule in _RULES]
+    found = [start is not None for start in starts]
+    leading = [start is not None and start <= lead for start in starts]
     explicit = (r for r, leads in zip(_RULES, leading, strict=True) if leads and r.confidence >= _EXPLICIT)
-    rule = next(explicit, None) or next((r for r, match in zip(_RULES, found, strict=True) if match), None)
+    rule = next(explicit, None) or next((r for r, hit in zip(_RULES, found, strict=True) if hit), None)
     task = rule.task if rule is not None else TaskType.UNKNOWN
-    return [*(float(match is not None) for match in found), *map(float, leading), *(float(t is task) for t in TASKS)]
+    return [*map(float, found), *map(float, leading), *(float(t is task) for t in TASKS)]
 
 
 def _estimate(prompt: PromptView) -> Estimate:
