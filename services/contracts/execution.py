@@ -181,11 +181,13 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """Send to the engine. `urgency` is its rank value in the active order (lower first), for engines that reorder."""
+    """Send to the engine. `urgency` is its rank value in the active order (lower first), for engines that reorder, and
+    `tpot_s` its TPOT SLO as far as known, for engines that pace their prefill; None where the last token is judged."""
 
     request_id: str
     engine: str
     urgency: float
+    tpot_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

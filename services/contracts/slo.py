@@ -36,3 +36,8 @@ def default_slo(task: TaskType, importance: float = DEFAULT_IMPORTANCE, *, whole
     factor = importance_factor(importance)
     # The small term keeps e.g. 4500 * 1.2 from flooring to 5399.
     return Slo(floor(ttft_ms * factor + 1e-6) / 1000, floor(tpot_ms * factor + 1e-6) / 1000, None, whole)
+
+
+def tightest_tpot_s(importance: float = DEFAULT_IMPORTANCE) -> float:
+    """Of all task types, for a request of which nothing is known yet."""
+    return min(default_slo(task, importance).tpot_s for task in SLO_BASE_MS)

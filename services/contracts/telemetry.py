@@ -24,7 +24,7 @@ class EngineSample:
     step_s: float
     prefill_tokens_per_s: float
     decode_tokens_per_s: float
-    tightest_tpot_slo_s: float  # of the running requests; inf when none runs
+    tightest_tpot_slo_s: float  # that all but a tenth of what runs can do with; inf when none runs
     n_run: int  # in force
     b_token: int  # in force, after the inner loop
     utilisation: float  # max(kv_usage, step_s / tightest_tpot_slo_s)

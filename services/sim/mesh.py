@@ -42,7 +42,7 @@ from services.sim.estimators import Costs, LinearCosts, ProfileCosts, estimator
 from services.sim.gateway_shell import GatewayShell
 from services.sim.heap import EventHeap
 from services.sim.result import RunResult, SystemRun
-from services.sim.setup import POOL, MeshSetup
+from services.sim.setup import PLUGIN_CHUNK_TOKENS, POOL, MeshSetup
 from services.sim.shells import WorkerShell
 from services.sim.workload import Journey, Workload
 from services.statera.agent import StateraAgent
@@ -231,6 +231,10 @@ def _ignore(_: object) -> None:
 def _workers(mesh: MeshSim, profile: EngineProfile, engines: int, seed: int) -> list[WorkerShell]:
     """The engines dealt out evenly, each engine a core of its own."""
     setup, found = mesh.setup, []
+    if setup.plugin:
+        profile = profile.with_limits(
+            scheduling_policy="urgency", dynamic_chunking=True, max_num_batched_tokens=PLUGIN_CHUNK_TOKENS
+        )
     for i in range(setup.workers):
         names = [f"e{j}" for j in range(i, engines, setup.workers)]
         config = replace(setup.worker_config, worker=f"w{i}", pool=POOL)

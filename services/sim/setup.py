@@ -10,6 +10,7 @@ from services.statera.config import StateraConfig
 from services.worker.config import WorkerConfig
 
 POOL = "model"
+PLUGIN_CHUNK_TOKENS = 2560  # as the simulated Niyama has
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,8 @@ class MeshSetup:
     """One mesh. `pin`: an operator's pin, which takes the meta controller's place. `estimator`: perfect, noisy,
     short-claims, rules, prior or recorded; `sigma` and `accuracy` qualify `noisy`. Costs come from the engine's own
     cost model, with `rules` from linear statistics. `statera` off: the worker's static limits, and bounds of the
-    predictor's own 90 % quantile in place of calibrated ones. `workers` share the engines evenly.
+    predictor's own 90 % quantile in place of calibrated ones. `workers` share the engines evenly. `plugin`: the engines
+    run our scheduler plug-in, with chunks of up to `PLUGIN_CHUNK_TOKENS`.
     """
 
     name: str = "hmas"
@@ -64,6 +66,7 @@ class MeshSetup:
     hints: Hints = field(default_factory=Hints)
     statera: bool = True
     workers: int = 1
+    plugin: bool = False
     delays: Delays = field(default_factory=Delays)
     cadences: Cadences = field(default_factory=Cadences)
     cognition: CognitionConfig = field(default_factory=CognitionConfig)

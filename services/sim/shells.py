@@ -30,6 +30,7 @@ from services.contracts.execution import (
 )
 from services.contracts.outcome import Outcome
 from services.contracts.registry import EngineInfo
+from services.engine.chunking import Pace
 from services.engine.core import EngineCore
 from services.engine.sequence import AddResult
 from services.engine.step import EngineStats, StepResult
@@ -134,7 +135,8 @@ class WorkerShell:
     def _add(self, effect: Dispatch) -> None:
         if self._placed.get(effect.request_id) != effect.engine:
             return  # aborted on its way
-        request = self._mesh.journeys[effect.request_id].offered.engine_request(effect.urgency)
+        pace = None if effect.tpot_s is None else Pace(effect.tpot_s)
+        request = self._mesh.journeys[effect.request_id].offered.engine_request(effect.urgency, pace)
         answer = self.engines[effect.engine].add(request)
         if answer is not AddResult.ACCEPTED:
             del self._placed[effect.request_id]

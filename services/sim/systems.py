@@ -33,6 +33,7 @@ META_SELECTORS = ("rules", "classifier", "bandit", "changepoint")
 MESHES: dict[str, MeshSetup] = {
     HMAS: MeshSetup(),
     PAPER: MeshSetup(name=PAPER, meta_config=AS_PUBLISHED),
+    "hmas-plugin": MeshSetup(name="hmas-plugin", plugin=True),
     "hmas-perfect": MeshSetup(name="hmas-perfect", estimator="perfect"),
     "hmas-recorded": MeshSetup(name="hmas-recorded", estimator="recorded"),
     "hmas-esg": MeshSetup(name="hmas-esg", meta_config=MetaConfig(rules=RulesConfig(hints=Hints(by_tokens=True)))),

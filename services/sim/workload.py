@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from services.contracts.metrics import Settlement
 from services.contracts.outcome import Outcome
 from services.contracts.request import Request, Slo, TaskType
+from services.engine.chunking import Pace
 from services.engine.profile import EngineProfile
 from services.engine.sequence import EngineRequest
 
@@ -27,9 +28,9 @@ class OfferedRequest:
     def id(self) -> str:
         return self.request.id
 
-    def engine_request(self, priority: float = 0.0) -> EngineRequest:
+    def engine_request(self, priority: float = 0.0, pace: Pace | None = None) -> EngineRequest:
         return EngineRequest(
-            self.request.id, self.request.prompt_tokens, self.output_tokens, priority, self.prefix_hashes
+            self.request.id, self.request.prompt_tokens, self.output_tokens, priority, self.prefix_hashes, pace
         )
 
 

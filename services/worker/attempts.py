@@ -30,7 +30,7 @@ class Attempt:
 
     __slots__ = (
         "_call", "_clock", "_post", "_span", "_tracing", "adapter", "arrival_s", "end", "first_us", "last_us", "number",
-        "request_id", "session", "submit", "tokens", "tpot_s",
+        "request_id", "session", "submit", "tokens",
     )  # fmt: skip
 
     def __init__(
@@ -53,7 +53,6 @@ class Attempt:
         self.request_id = request.id
         self.number = submit.attempt
         self.arrival_s = request.arrival_s
-        self.tpot_s = None if request.slo.whole else request.slo.tpot_s
         self.adapter: EngineAdapter | None = None
         self.tokens = 0
         self.first_us = 0
@@ -62,8 +61,8 @@ class Attempt:
         self._post = post
         self._clock = clock
 
-    def start(self, adapter: EngineAdapter, urgency: float) -> None:
-        """Sends it to an engine."""
+    def start(self, adapter: EngineAdapter, urgency: float, tpot_s: float | None) -> None:
+        """Sends it to an engine. `tpot_s`: its TPOT SLO, if it has one."""
         submit = self.submit
         self.adapter = adapter
         traceparent = submit.traceparent
@@ -80,7 +79,7 @@ class Attempt:
             urgency=urgency,
             replay_output_tokens=submit.replay_output_tokens if submit.HasField("replay_output_tokens") else None,
             traceparent=traceparent,
-            tpot_s=self.tpot_s,
+            tpot_s=tpot_s,
         )
         adapter.start(job, self)
 

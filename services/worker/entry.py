@@ -3,6 +3,7 @@
 from enum import Enum
 
 from services.contracts.request import Annotation, Request, Slo
+from services.contracts.slo import tightest_tpot_s
 from services.worker.keyed_heap import Place
 from services.worker.prior import Estimate
 
@@ -135,6 +136,16 @@ class Entry:
     def predictor(self) -> str:
         """Who predicted its length."""
         return PRIOR_VERSION if self.annotation is None else self.annotation.tags.version
+
+    @property
+    def pace_s(self) -> float | None:
+        """TPOT that an engine may pace its prefill by: the SLO; of an unknown request the tightest it may turn out to
+        have, since time once lent to others does not come back; None where the last token alone is judged."""
+        if self.slo.whole:
+            return None
+        request = self.request
+        known = request.slo_stated or self.annotation is not None
+        return self.slo.tpot_s if known else min(self.slo.tpot_s, tightest_tpot_s(request.importance))
 
     @property
     def remaining_s(self) -> float:

@@ -9,8 +9,9 @@ MOST_PACE = 1000.0
 
 class PrefillBacklog:
     """`seconds`: predicted prefill of the entries before the engine. `pace`: how many predicted seconds it gets
-    through in one, as measured, at least 1. Where predictions are too long, or prompts are computed side by side, the
-    pace shows it, so that the window stands for real time: its fill over its delay, as of any pipe."""
+    through in one, as measured: less than 1 where it decodes besides; more where predictions are too long or prompts
+    are computed side by side, so that the window, then, stands for real time: its fill over its delay, as of any pipe.
+    """
 
     __slots__ = ("_busy_s", "_done_s", "_entries", "_since_s", "pace", "seconds")
 
@@ -31,7 +32,7 @@ class PrefillBacklog:
     def admits(self, prefill_s: float, window_s: float) -> bool:
         """Whether so much predicted prefill more leaves at most `window_s` of real time before the engine, or has it
         alone."""
-        return not self._entries or self.seconds + prefill_s <= window_s * self.pace
+        return not self._entries or self.seconds + prefill_s <= window_s * max(1.0, self.pace)
 
     def add(self, now_s: float, entry: Entry, prefill_s: float) -> None:
         if not self._entries:
@@ -51,5 +52,5 @@ class PrefillBacklog:
         self._since_s = now_s
         if self._busy_s >= MEASURE_S:
             measured = min(MOST_PACE, self._done_s / self._busy_s)
-            self.pace = max(1.0, self.pace + SMOOTHING * (measured - self.pace))
+            self.pace += SMOOTHING * (measured - self.pace)
             self._busy_s = self._done_s = 0.0

@@ -68,7 +68,7 @@ def dispatch(core: WorkerCore, engine: EngineState) -> None:
     entry.dispatched_s = core.now_s
     engine.occupy(core.now_s, entry, core.prefill_s(entry))
     core.ledger.dispatched(core.now_s, entry)
-    core.effects.append(Dispatch(entry.request.id, engine.name, entry.urgency))
+    core.effects.append(Dispatch(entry.request.id, engine.name, entry.urgency, entry.pace_s))
 
 
 def end_unservable(core: WorkerCore, entry: Entry) -> None:

@@ -182,7 +182,7 @@ class WorkerService:
     def _dispatch(self, effect: Dispatch) -> None:
         attempt = self._attempts.get(effect.request_id)
         if attempt is not None:
-            attempt.start(self._engines[effect.engine], effect.urgency)
+            attempt.start(self._engines[effect.engine], effect.urgency, effect.tpot_s)
 
     def _let_go(self, attempt: Attempt) -> None:
         if attempt.adapter is not None:

@@ -18,7 +18,7 @@ from services.contracts.hybrid import LoadAlpha
 from services.worker.entry import Entry
 from services.worker.keyed_heap import KeyedHeap
 from services.worker.pace import Pace
-from services.worker.topologies.max_on_time import SHARE, SHARE_GROWTH_PER_S, SHARE_MAX
+from services.worker.relegated import Relegated
 
 AT_RISK = 0.25  # share of its time that is left when an important request calls on the others to step aside
 MOVES = 2048  # entries that change their place between two looks at the clock, so that no pump stalls
@@ -76,16 +76,15 @@ class Hybrid:
     name = TopologyName.HYBRID
     accounts_service = False
     paced = True
-    __slots__ = ("_alpha", "_important", "_low", "_moves", "_now_s", "_owed_s", "_relegated", "_relegations")
+    __slots__ = ("_alpha", "_important", "_low", "_moves", "_now_s", "_relegated", "_relegations")
 
     def __init__(self, hints: Hints) -> None:
         self._alpha = LoadAlpha(hints.alpha_low, max(hints.alpha_low, hints.alpha_high))
         self._now_s = float("-inf")
         self._important, self._low = Lane(), Lane()
-        self._relegated: KeyedHeap[Entry] = KeyedHeap()
+        self._relegated = Relegated()
         self._relegations = 0
         self._moves = MOVES  # left until the clock is seen again
-        self._owed_s = 0.0  # work that the relegated may have for what was served before them
 
     def __len__(self) -> int:
         return len(self._important) + len(self._low) + len(self._relegated)
@@ -132,10 +131,9 @@ class Hybrid:
         entry.urgency = self._priority(entry)
         self.remove(entry)
         if entry.relegated:
-            self._owed_s = max(0.0, self._owed_s - work_s(entry))
-        elif (oldest := self._relegated.peek()) is not None:
-            age_s = max(0.0, self._now_s - oldest.request.arrival_s)
-            self._owed_s += work_s(entry) * min(SHARE_MAX, SHARE + SHARE_GROWTH_PER_S * age_s)
+            self._relegated.spend(work_s(entry))
+        else:
+            self._relegated.earn(self._now_s, work_s(entry))
         return entry
 
     def remove(self, entry: Entry) -> None:
@@ -163,13 +161,13 @@ class Hybrid:
 
     def _relegate(self, entry: Entry) -> None:
         self._lane(entry).remove(entry)
-        entry.relegated = True
         self._relegations += 1
-        self._relegated.push(entry.request.arrival_s, entry)
+        self._relegated.add(entry, work_s(entry))
 
     def _head(self) -> tuple[float, Entry] | None:
-        important, low, relegated = self._important.peek(), self._low.peek(), self._relegated.peek()
-        if relegated is not None and (not (important or low) or self._owed_s >= work_s(relegated) > 0.0):
+        important, low = self._important.peek(), self._low.peek()
+        relegated = self._relegated.claimant() if important or low else self._relegated.oldest()
+        if relegated is not None:
             return 0.0, relegated
         if important is None or low is None:
             return important or low

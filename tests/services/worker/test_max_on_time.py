@@ -1,5 +1,6 @@
 """Moore-Hodgson against brute force, and what MaxOnTime adds to it."""
 
+from dataclasses import replace
 from itertools import combinations
 from math import inf
 from random import Random
@@ -14,7 +15,8 @@ from services.worker import deadline_order
 from services.worker.deadline_order import DeadlineOrder, Job
 from services.worker.entry import Entry
 from services.worker.pace import EnginePace, Pace
-from services.worker.topologies.max_on_time import SHARE_MAX, MaxOnTime
+from services.worker.relegated import SHARE_MAX
+from services.worker.topologies.max_on_time import MaxOnTime
 from tests.services.worker.builders import annotation, entry, request
 
 jobs = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 30)), min_size=1, max_size=9)
@@ -134,8 +136,6 @@ def prefilling(
 
 def filled(entries: list[Entry]) -> MaxOnTime:
     topology = MaxOnTime(Hints())
-    topology.push(prefilling(9999, 0.0, ttft_s=0.001))  # the floor: a prompt that adds nothing
-    topology.pop()
     for each in entries:
         topology.push(each)
     return topology
@@ -206,8 +206,42 @@ def test_relegated_work_gets_its_share_under_lasting_overload() -> None:
         if head is old:
             waited_s = now_s
     assert waited_s is not None
-    assert waited_s < 300.0
+    assert waited_s < 400.0
     assert relegated_s <= 1.1 * SHARE_MAX * served_s + 3.0
+
+
+def test_while_requests_are_given_up_cheap_ones_overtake_dear_ones_that_are_due_sooner() -> None:
+    topology = MaxOnTime(Hints())
+    for tick in range(8):  # alpha doubles with every second in which one is given up
+        topology.push(prefilling(tick, 1.0, arrival_s=2.0 * tick, ttft_s=0.5))
+        topology.observe(pace(2.0 * tick))
+    dear, cheap = prefilling(100, 0.5, arrival_s=14.0, ttft_s=8.0), prefilling(101, 0.1, arrival_s=14.0, ttft_s=12.0)
+    topology.push(dear)
+    topology.push(cheap)
+    assert topology.pop() is cheap
+    assert not dear.relegated
+
+
+def test_an_engine_that_decodes_beside_must_begin_a_long_prompt_earlier() -> None:
+    busy = replace(pace(0.0).engines[0], prefill_pace=0.5)
+    for engine, can_wait in ((pace(0.0).engines[0], True), (busy, False)):
+        topology = MaxOnTime(Hints())
+        topology.observe(Pace(0.0, 8.0, (engine,)))
+        long = prefilling(1, 2.0, ttft_s=5.0)
+        topology.push(long)
+        topology.observe(Pace(2.0, 8.0, (engine,)))
+        assert long.relegated is not can_wait
+
+
+def test_a_step_by_itself_is_no_work_of_a_prompt() -> None:
+    """Nine prompts that add 0.1 s each to steps of 0.5 s fit a second; nine of 0.6 s would not."""
+    entries = [prefilling(n, 0.6, ttft_s=2.0) for n in range(9)]
+    topology = MaxOnTime(Hints())
+    topology.observe(replace(pace(0.0), prefill_floor_s=0.5))
+    for each in entries:
+        topology.push(each)
+    topology.observe(replace(pace(0.0), prefill_floor_s=0.5))
+    assert not any(e.relegated for e in entries)
 
 
 def test_ranks_put_relegated_requests_behind_all_others() -> None:

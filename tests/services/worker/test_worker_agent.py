@@ -45,7 +45,8 @@ from services.contracts.execution import (
     WorkerEvent,
 )
 from services.contracts.outcome import Outcome
-from services.contracts.request import Request, TaskType
+from services.contracts.request import Request, Slo, TaskType
+from services.contracts.slo import tightest_tpot_s
 from services.contracts.telemetry import WorkerTelemetry
 from services.worker.agent import WorkerAgent, WorkerConfig
 from tests.services.worker.builders import ENGINE, annotation, engine, request
@@ -88,10 +89,21 @@ def telemetry(effects: list[WorkerEffect]) -> WorkerTelemetry:
     return found
 
 
+def test_the_engine_is_told_the_pace_that_the_request_may_turn_out_to_need() -> None:
+    agent, unknown = worker("e1"), replace(request("r1", slo=Slo(6.0, 0.1)), slo_stated=False)
+    (sent,) = agent.step(0.0, Submitted(unknown, 1, "g1"))
+    assert isinstance(sent, Dispatch)
+    assert sent.tpot_s == tightest_tpot_s(unknown.importance) < 0.1
+    whole = request("r2", slo=Slo(6.0, 0.1, 9.0, whole=True))
+    (sent,) = agent.step(0.1, Submitted(whole, 1, "g1"))
+    assert isinstance(sent, Dispatch)
+    assert sent.tpot_s is None
+
+
 def test_a_request_walks_through() -> None:
     agent = worker("e1")
     r = request("r1", arrival_s=9.5)
-    assert agent.step(10.0, Submitted(r, 1, "g1")) == [Dispatch("r1", "e1", 9.5)]
+    assert agent.step(10.0, Submitted(r, 1, "g1")) == [Dispatch("r1", "e1", 9.5, 0.1)]
     assert agent.step(10.1, Annotated("r1", 1, annotation(5.0))) == []
     assert agent.step(10.5, FirstTokenReceived("r1")) == []
     assert agent.step(10.6, ProgressSampled((("r1", 3),))) == []
