@@ -72,15 +72,18 @@ class WorkerCore:
 
     def pace(self) -> Pace:
         speed = self.meter.speed(self.cold_speed())
-        engines = tuple(engine.pace(self.now_s) for engine in self.up)
-        return Pace(self.now_s, speed, engines, self.prefill_floor_s)
+        return Pace(self.now_s, speed, tuple(engine.pace(self.now_s) for engine in self.up))
 
     # --- ways out; each takes the request from pool and engine and says so once
 
-    def refuse(self, request_id: str, attempt: int, gateway: str, outcome: Outcome, message: str) -> None:
-        """Never dispatched, not in the pool (any more)."""
+    def refuse(
+        self, request_id: str, attempt: int, gateway: str, outcome: Outcome, message: str,
+        reopens_s: float | None = None,
+    ) -> None:  # fmt: skip
+        """Never dispatched, not in the pool (any more). `reopens_s`: when to come back, if it is known."""
         self._remember(request_id, attempt)
-        retry_s = retry_after_s(self.queue_wait_s()) if OUTCOME_TABLE[outcome].retry_helps else None
+        wait_s = self.queue_wait_s() if reopens_s is None else reopens_s
+        retry_s = retry_after_s(wait_s) if OUTCOME_TABLE[outcome].retry_helps else None
         self.effects.append(Reject(request_id, attempt, gateway, outcome, message, retry_s))
 
     def reject(self, entry: Entry, outcome: Outcome, message: str) -> None:
@@ -88,8 +91,9 @@ class WorkerCore:
         if entry.tried:
             self.conclude(entry, outcome, message)
             return
+        reopens_s = self.pool.reopens_s(entry) if outcome is Outcome.SLO_UNREACHABLE else None
         self._leave(entry, outcome)
-        self.refuse(entry.request.id, entry.attempt, entry.gateway, outcome, message)
+        self.refuse(entry.request.id, entry.attempt, entry.gateway, outcome, message, reopens_s)
 
     def hand_back(self, entry: Entry) -> None:
         """Queued; the gateway may route it again."""

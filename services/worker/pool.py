@@ -8,6 +8,7 @@ from services.worker.config import Draw
 from services.worker.entry import Entry, EntryState
 from services.worker.pace import Pace
 from services.worker.topologies import TOPOLOGIES, Topology
+from services.worker.topologies.max_on_time import MaxOnTime
 
 
 class RequestPool:
@@ -95,6 +96,11 @@ class RequestPool:
 
     def peek(self) -> Entry | None:
         return self._order.peek()
+
+    def reopens_s(self, entry: Entry) -> float | None:
+        """How long until a request like the queued `entry` would be on time if it came then; None: the order in force
+        does not foresee it."""
+        return self._order.reopens_s(entry) if isinstance(self._order, MaxOnTime) else None
 
     def take(self) -> Entry:
         """The head leaves the queue to run. The queue must not be empty."""

@@ -6,7 +6,8 @@ from services.contracts.outcome import Outcome
 from services.worker.core import WorkerCore
 from services.worker.entry import Entry
 
-MOST_PER_CYCLE = 1000  # looked at, longest queued first
+MOST_PER_CYCLE = 100  # looked at, longest queued first
+TAGS_WITHIN_S = 0.5  # before them, what is known of a request is a guess, and no reason to refuse it
 
 
 def refuse_late(core: WorkerCore) -> None:
@@ -14,6 +15,8 @@ def refuse_late(core: WorkerCore) -> None:
     if not core.up:
         return  # without an engine nothing can be predicted; patience decides
     for entry in list(islice(core.pool.unwilling.values(), MOST_PER_CYCLE)):
+        if entry.annotation is None and core.now_s - entry.enqueued_s < TAGS_WITHIN_S:
+            continue
         if entry.relegated or core.now_s > entry.ttft_deadline_s - entry.prefill_s:
             core.reject(entry, Outcome.SLO_UNREACHABLE, explanation(core, entry))
 

@@ -1,0 +1,130 @@
+"""A tenant that floods pays first, and what a refused request is told."""
+
+from math import isclose
+from random import Random
+
+import pytest
+
+from services.contracts.control import Hints
+from services.contracts.request import Slo
+from services.worker.entry import Entry
+from services.worker.pace import EnginePace, Pace
+from services.worker.prices import WINDOW_S as ARRIVAL_WINDOW_S
+from services.worker.prices import ArrivingWork
+from services.worker.served_shares import MAX_TENANTS, SILENT_S, WINDOW_S, ServedShares
+from services.worker.topologies.max_on_time import CALM_S, MaxOnTime
+from tests.services.worker.builders import annotation, entry, request
+
+SLO = Slo(10.0, 0.1)
+
+
+def asking(seq: int, tenant: str = "t", prefill_s: float = 1.0, arrival_s: float = 0.0) -> Entry:
+    made = entry(seq, request(f"r{seq}", tenant=tenant, arrival_s=arrival_s, slo=SLO))
+    made.annotate(annotation(1.0, ttft_s=prefill_s, tpot_s=0.0, slo=SLO))
+    return made
+
+
+def pace(now_s: float) -> Pace:
+    engine = EnginePace("e", 8, 4, 4, 0, 0, 0, 0, 0.01, 0.0, 0.0, 1.0)
+    return Pace(now_s, 1.0, (engine,))
+
+
+def test_shares_are_of_service_over_weight_and_are_forgotten() -> None:
+    shares = ServedShares()
+    assert shares.excess("a") == 0.0
+    shares.add(0.0, "a", 1.0, 300.0)
+    shares.add(0.0, "b", 3.0, 300.0)
+    assert (shares.excess("a"), shares.excess("b")) == pytest.approx((2.0, 2.0 / 3.0))
+    shares.add(2.0 * WINDOW_S, "b", 3.0, 300.0)
+    assert shares.excess("a") < 0.5
+    shares.add(SILENT_S + 1.0, "b", 3.0, 1.0)
+    assert shares.excess("a") == 0.0  # silent for so long, it counts no more, and neither does its weight
+    assert shares.excess("b") == pytest.approx(1.0)
+
+
+def test_as_many_tenants_are_known_as_there_is_room_for() -> None:
+    shares = ServedShares()
+    for number in range(MAX_TENANTS + 10):
+        shares.add(0.0, f"t{number}", 1.0, 1.0)
+    assert (shares.excess("t0"), shares.excess("t9")) == (0.0, 0.0)
+    assert shares.excess(f"t{MAX_TENANTS}") > 0.0
+
+
+def fresh() -> MaxOnTime:
+    """One that has seen what a step costs by itself: nothing."""
+    topology = MaxOnTime(Hints())
+    topology.push(asking(1000, prefill_s=0.0))
+    topology.pop()
+    return topology
+
+
+def served(topology: MaxOnTime, tenant: str, tokens: float, seq: int) -> None:
+    topology.push(made := asking(seq, tenant, prefill_s=0.01))
+    assert topology.pop() is made
+    topology.on_served(made, tokens, final=False)
+    topology.on_served(made, tokens, final=True)  # what was counted is not counted again
+
+
+def test_the_tenant_that_floods_gives_up_its_work_before_the_others_give_up_dearer_work() -> None:
+    topology = MaxOnTime(Hints())
+    for number in range(3):
+        served(topology, f"small{number}", 100.0, number)
+    served(topology, "flood", 900.0, 3)
+    flood = [asking(10 + n, "flood", prefill_s=1.0) for n in range(8)]
+    dear = [asking(20 + n, f"small{n}", prefill_s=2.5) for n in range(2)]
+    for made in (*flood, *dear):
+        topology.push(made)
+    topology.observe(pace(0.0))
+    assert not any(made.relegated for made in dear)
+    assert any(made.relegated for made in flood)
+
+
+def test_below_half_as_much_again_as_its_share_a_tenant_is_as_good_as_another() -> None:
+    topology = MaxOnTime(Hints())
+    served(topology, "more", 140.0, 0)
+    served(topology, "less", 100.0, 1)
+    cheap = [asking(10 + n, "more", prefill_s=1.0) for n in range(8)]
+    dear = [asking(20 + n, "less", prefill_s=2.5) for n in range(2)]
+    for made in (*cheap, *dear):
+        topology.push(made)
+    topology.observe(pace(0.0))
+    assert all(made.relegated for made in dear)
+
+
+def test_arriving_work_is_told_apart_by_price() -> None:
+    arriving, rng = ArrivingWork(), Random(1)
+    for tick in range(4000):
+        arriving.add(0.05 * tick, price=0.1 if rng.random() < 0.5 else 10.0, work=0.02)
+    assert isclose(arriving.rate_below(200.0, 1.0), 0.2, rel_tol=0.15)
+    assert isclose(arriving.rate_below(200.0, 100.0), 0.4, rel_tol=0.05)
+    assert arriving.rate_below(200.0, 0.01) == 0.0
+    assert arriving.rate_below(200.0 + 10 * ARRIVAL_WINDOW_S, 100.0) < 0.001
+
+
+def test_after_a_burst_a_request_is_told_to_wait_until_what_goes_before_it_is_done() -> None:
+    """Cheaper work at the cold rate of 0.8/s, of which it may wait 8 s."""
+    topology = fresh()
+    topology.observe(pace(0.0))
+    cheap = [asking(n, prefill_s=0.5) for n in range(24)]
+    dear = asking(99, prefill_s=2.0)
+    for made in (*cheap, dear):
+        topology.push(made)
+    topology.observe(pace(0.0))
+    assert dear.relegated
+    kept_s = sum(made.prefill_s for made in cheap if not made.relegated)
+    assert topology.reopens_s(dear) == pytest.approx(max(0.0, kept_s / 0.8 - 8.0))
+
+
+def test_while_an_overload_lasts_what_it_leaves_no_room_for_is_told_to_wait_as_long_again() -> None:
+    topology = fresh()
+    dear, seq = asking(0, prefill_s=4.0), 1
+    topology.push(dear)
+    for tick in range(300):
+        now_s = 0.1 * tick
+        for _ in range(4):
+            topology.push(asking(seq, prefill_s=0.5, arrival_s=now_s))
+            seq += 1
+        topology.observe(pace(now_s))
+    assert dear.relegated
+    assert topology.reopens_s(dear) == pytest.approx(now_s, abs=2 * CALM_S)
+    assert topology.reopens_s(dear) > CALM_S
