@@ -72,7 +72,8 @@ class WorkerCore:
 
     def pace(self) -> Pace:
         speed = self.meter.speed(self.cold_speed())
-        return Pace(self.now_s, speed, tuple(engine.pace(self.now_s) for engine in self.up))
+        engines = tuple(engine.pace(self.now_s) for engine in self.up)
+        return Pace(self.now_s, speed, engines, self.prefill_floor_s)
 
     # --- ways out; each takes the request from pool and engine and says so once
 

@@ -23,42 +23,42 @@ Beyond it (weights, arrivals, a batched engine, predictions) this is a heuristic
   it (`HEADROOM`) is left to what is still to come.
 - Due: the latest start that meets the TTFT, plus its own work at that rate. TPOT is kept by the pump's prefill window
   and by the caps in force.
-- Decoding outlasts the queue's horizon: while slots or memory are short, a long answer costs those who come later. So
-  the order is by due date plus `PATIENCE_S` per second of decode work, in proportion to how full the engines are.
+- What is still to come is not in the plan, and dear work now costs those who come later. So the order is by due date
+  plus alpha times the price, as in Niyama §3.4: alpha rises while requests must be given up and falls in calm.
 - Utility: given up is what costs most work per unit of value, value = tenant's weight * 2^-priority (H-MAS Eq. 1).
 - With the hint `by_tokens` value is that times the service tokens of ESG (Eq. 6), which counts until the last token:
   due is then what still leaves the time to decode.
 - A tenant that was served more than `TOLERATED` times its weighted share lately (virtual token counter) is given up
   first: its price is multiplied, so that its flood does not become the others' misses.
-- What is given up is relegated, not refused: it is served when nothing that can be on time waits, the cheapest first.
-  Of all service, the oldest relegated requests get `SHARE` plus `SHARE_GROWTH_PER_S` of their age, at most `SHARE_MAX`.
+- What is given up is relegated, not refused: it is served when nothing that can be on time waits, the cheapest first,
+  save the share that the oldest may claim.
 """
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from math import exp, inf
+from math import exp
 
 from services.contracts.control import Hints, TopologyName
+from services.contracts.hybrid import LoadAlpha
 from services.worker.deadline_order import DeadlineOrder, Job
 from services.worker.entry import Entry
 from services.worker.keyed_heap import KeyedHeap
 from services.worker.pace import Pace
 from services.worker.prices import ArrivingWork
+from services.worker.relegated import Relegated
 from services.worker.served_shares import ServedShares
 
 HEADROOM = 0.9  # of the measured rate is given to what waits already
-PATIENCE_S = 30.0
-FREE_SHARE, FULL_SHARE = 0.5, 0.9  # of slots or memory in use: where decode work begins to matter, and does in full
+ALPHA_MAX = 64.0  # seconds of patience per second of work
 RATE_WINDOW_S = 15.0  # time constant of the measured rate
 RATE_SAMPLE_S = 0.5
 COLD_RATE = 0.8  # of an engine, until measured
 DEFAULT_SLOTS = 256
 RESTORE_EVERY_S, RESTORED = 0.25, 8  # relegated requests taken back at once
-FEW, WALKED = 8, 3000  # jobs given up one by one; looked at in one walk where they are more
+FEW, WALKED = 8, 128  # jobs given up one by one; looked at in one walk where they are more
 RETIRED = 64  # most that are found late at once
-SHARE, SHARE_GROWTH_PER_S, SHARE_MAX = 0.01, 0.01 / 60.0, 0.1
 RELEGATED_RANK = 1e9  # seconds: behind any deadline
+MAX_STRETCH = 4.0
 PRIORITY_SPAN = 8  # priorities beyond it count as it
 
 TOLERATED, FLOOD_POWER = 1.5, 8  # a tenant served beyond so many times its share gives up first, the more the sooner
@@ -106,56 +106,53 @@ class MaxOnTime:
     accounts_service = True
     paced = True
     __slots__ = (
-        "_arriving", "_by_age", "_by_tokens", "_credit", "_crowded_s", "_floor_s", "_fullness", "_gave_up_s",
-        "_kv_tokens", "_late", "_now_s", "_on_time", "_patience_s", "_planned_rate", "_rate", "_restored_s", "_served",
-        "_slots", "_spare", "_works",
+        "_alpha", "_arriving", "_by_tokens", "_crowded_s", "_floor_s", "_gave_up_s", "_kv_tokens", "_late", "_now_s",
+        "_on_time", "_planned_rate", "_rate", "_relegated", "_relegations", "_restored_s", "_served", "_slots",
+        "_spare", "_stretch",
     )  # fmt: skip
 
     def __init__(self, hints: Hints) -> None:
         self._by_tokens = hints.by_tokens
-        self._patience_s = 0.0 if hints.by_tokens else PATIENCE_S  # long answers are what ESG counts
+        self._alpha = LoadAlpha(0.0, 0.0 if hints.by_tokens else ALPHA_MAX)  # long answers are what ESG counts
+        self._relegations = 0
         self._on_time = DeadlineOrder()
         self._spare: KeyedHeap[Entry] = KeyedHeap()
         self._late: KeyedHeap[Entry] = KeyedHeap()
-        self._by_age: deque[Entry] = deque()  # relegated ones, and some that left
-        self._works: dict[int, float] = {}  # of the relegated, by seq
+        self._relegated = Relegated()  # all of spare and late
         self._rate = ServiceRate()
         self._served = ServedShares()
         self._arriving = ArrivingWork()
         self._crowded_s = 0.0  # since when requests are given up, with no calm between
         self._gave_up_s = -CALM_S
         self._planned_rate = HEADROOM * COLD_RATE
-        self._credit = 0.0  # work owed to the oldest relegated
-        self._floor_s = inf  # least prefill seen: what a step costs by itself
-        self._fullness = 0.0
+        self._floor_s = 0.0
+        self._stretch = 1.0  # of a prefill, by the decodes beside it
         self._slots = DEFAULT_SLOTS
         self._kv_tokens = 0
         self._now_s = 0.0
         self._restored_s = 0.0
 
     def __len__(self) -> int:
-        return len(self._on_time) + len(self._works)
+        return len(self._on_time) + len(self._relegated)
 
     def __iter__(self) -> Iterator[Entry]:
-        return chain((job.entry for job in self._on_time), self._spare, self._late)
+        return chain((job.entry for job in self._on_time), self._relegated)
 
     # --- the model
 
     def _job(self, entry: Entry) -> Job:
-        self._floor_s = min(self._floor_s, entry.prefill_s)
         tokens = entry.predicted_tokens
         share = 1.0 / self._slots
         if self._kv_tokens:
             share = max(share, (entry.request.prompt_tokens + tokens / 2.0) / self._kv_tokens)
-        decode = tokens * entry.tpot_s * min(1.0, share)
-        work = entry.prefill_s - self._floor_s + decode
+        work = max(0.0, entry.prefill_s - self._floor_s) + tokens * entry.tpot_s * min(1.0, share)
+        price = work / self._value(entry)
         start_s = self._latest_start_s(entry)
-        key = start_s + self._patience_s * self._fullness * decode
-        price = work / self._value(entry) * self._flood(entry)
-        return Job(entry, key, start_s + work / self._planned_rate, work, price)
+        key, due_s = start_s + self._alpha.value * price, start_s + work / self._planned_rate
+        return Job(entry, key, due_s, work, price * self._flood(entry))
 
     def _latest_start_s(self, entry: Entry) -> float:
-        return entry.slack_s if self._by_tokens else entry.ttft_deadline_s - entry.prefill_s
+        return entry.slack_s if self._by_tokens else entry.ttft_deadline_s - entry.prefill_s * self._stretch
 
     def _value(self, entry: Entry) -> float:
         priority = min(PRIORITY_SPAN, max(-PRIORITY_SPAN, entry.request.priority))
@@ -168,6 +165,8 @@ class MaxOnTime:
 
     def observe(self, pace: Pace) -> None:
         self._now_s = pace.now_s
+        self._floor_s = pace.prefill_floor_s
+        self._alpha.step(pace.now_s, self._relegations)  # jobs that are in keep their keys
         if pace.engines:
             self._see(pace)
         self._rate.observe(pace.now_s)
@@ -184,24 +183,17 @@ class MaxOnTime:
             if entry is None or self._latest_start_s(entry) >= self._now_s:
                 return
             self._spare.remove(entry)
-            self._late.push(self._works[entry.seq] / self._value(entry), entry)
+            self._late.push(self._relegated.work(entry) / self._value(entry), entry)
 
     def _see(self, pace: Pace) -> None:
         engines = pace.engines
-        cap = running = kv = kv_free = 0
-        for engine in engines:
-            cap += engine.cap
-            running += engine.running
-            kv += engine.kv_tokens
-            kv_free += engine.kv_free_tokens
-        full = running / cap
-        if kv:
-            full = max(full, 1.0 - kv_free / kv)
-        full = min(1.0, max(0.0, (full - FREE_SHARE) / (FULL_SHARE - FREE_SHARE)))
-        self._fullness += 0.05 * (full - self._fullness)
+        cap = sum(engine.cap for engine in engines)
+        kv_tokens = sum(engine.kv_tokens for engine in engines)
         self._slots = max(1, cap // len(engines))
-        self._kv_tokens = kv // len(engines)
+        self._kv_tokens = kv_tokens // len(engines)
         self._rate.engines = len(engines)
+        prefill_pace = sum(engine.prefill_pace for engine in engines) / len(engines)
+        self._stretch = 1.0 / min(1.0, max(1.0 / MAX_STRETCH, prefill_pace))
 
     def _relegate(self) -> None:
         """Give up jobs until the rest is on time; of a long queue that is new, as far as one walk gets."""
@@ -228,7 +220,7 @@ class MaxOnTime:
                 self._on_time.remove(entry)
                 return
             self._spare.remove(entry)
-            del self._works[entry.seq]
+            self._relegated.remove(entry)
             entry.relegated = False
 
     def _set_aside(self, job: Job) -> None:
@@ -236,10 +228,9 @@ class MaxOnTime:
         if self._now_s - self._gave_up_s >= CALM_S:
             self._crowded_s = self._now_s
         self._gave_up_s = self._now_s
-        entry.relegated = True
-        self._works[entry.seq] = job.work
+        self._relegations += 1
+        self._relegated.add(entry, job.work)
         self._spare.push(job.price, entry)
-        self._by_age.append(entry)
 
     def reopens_s(self, entry: Entry) -> float:
         """How long until a request like `entry`, which must be in, would be on time if it came then. A fluid: what is
@@ -264,22 +255,19 @@ class MaxOnTime:
             self._arriving.add(self._now_s, job.price, job.work)
 
     def peek(self) -> Entry | None:
-        oldest = self._oldest()
-        return oldest if self._claims(oldest) else self._best()
+        return self._relegated.claimant() or self._best()
 
     def pop(self) -> Entry | None:
-        oldest = self._oldest()
-        claims = self._claims(oldest)
-        entry = oldest if claims else self._best()
+        claimant = self._relegated.claimant()
+        entry = claimant or self._best()
         if entry is None:
             return None
         work, entry.urgency = self._take(entry)
         entry.charged = 0.0
-        if claims:
-            self._credit = max(0.0, self._credit - work)
-        elif oldest is not None:
-            age_s = max(0.0, self._now_s - oldest.request.arrival_s)
-            self._credit += work * min(SHARE_MAX, SHARE + SHARE_GROWTH_PER_S * age_s)
+        if claimant is not None:
+            self._relegated.spend(work)
+        else:
+            self._relegated.earn(self._now_s, work)
         self._rate.add(work)
         self._mark_idle()
         return entry
@@ -309,7 +297,7 @@ class MaxOnTime:
         if entry in self._on_time:
             job = self._on_time.remove(entry)
             return job.work, job.place[0]
-        work = self._works.pop(entry.seq)
+        work = self._relegated.remove(entry)
         (self._spare if entry in self._spare else self._late).remove(entry)
         return work, RELEGATED_RANK + entry.request.arrival_s
 
@@ -319,22 +307,4 @@ class MaxOnTime:
 
     def _best(self) -> Entry | None:
         job = self._on_time.first()
-        if job is not None:
-            return job.entry
-        return (self._spare.peek() or self._late.peek()) if self._works else None
-
-    def _oldest(self) -> Entry | None:
-        """The relegated request that waits longest."""
-        by_age = self._by_age
-        while by_age and by_age[0].seq not in self._works:
-            by_age.popleft()
-        if not by_age:
-            self._credit = 0.0
-            return None
-        if len(by_age) > 2 * len(self._works) + 64:
-            self._by_age = by_age = deque(entry for entry in by_age if entry.seq in self._works)
-        return by_age[0]
-
-    def _claims(self, oldest: Entry | None) -> bool:
-        """Whether its turn has come."""
-        return oldest is not None and self._credit >= self._works[oldest.seq]
+        return job.entry if job is not None else self._spare.peek() or self._late.peek()
