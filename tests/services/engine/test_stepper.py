@@ -1,0 +1,107 @@
+"""The step loop on a loop whose turns the test takes itself."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from services.engine.core import EngineCore
+from services.engine.profile import builtin_profile
+from services.engine.sequence import AddResult, EngineRequest
+from services.engine.stepper import SLICE, Stepper
+from services.engine.telemetry import EngineTelemetry
+
+
+class Turns:
+    """An event loop as far as the stepper knows one: calls wait until they are made."""
+
+    def __init__(self) -> None:
+        self.soon: list[Callable[[], None]] = []
+        self.timers: list[Callable[[], None]] = []
+
+    def call_soon(self, callback: Callable[..., None], *args: object) -> None:
+        self.soon.append(lambda: callback(*args))
+
+    def call_later(self, _: float, callback: Callable[[], None]) -> object:
+        self.timers.append(callback)
+        return callback
+
+    def end_step(self) -> None:
+        self.timers.pop(0)()
+
+    def rest(self) -> None:
+        while self.soon:
+            self.soon.pop(0)()
+
+
+class Sink:
+    def __init__(self, name: str, log: list[str]) -> None:
+        self._name, self._log = name, log
+
+    def scheduled(self, now_s: float) -> None:
+        self._log.append(f"{self._name} scheduled")
+
+    def preempted(self, now_s: float) -> None:
+        raise AssertionError("there is memory enough")
+
+    def token(self, now_s: float) -> None:
+        self._log.append(self._name)
+
+
+def stepper() -> tuple[Stepper, Turns, list[str]]:
+    turns, core = Turns(), EngineCore(builtin_profile("steady"))
+    return Stepper(core, cast(Any, turns), EngineTelemetry(core, "m")), turns, []
+
+
+def submit(made: Stepper, log: list[str], name: str, tokens: int) -> None:
+    assert made.submit(EngineRequest(name, 16, tokens), Sink(name, log)) is AddResult.ACCEPTED
+
+
+def test_the_loop_gets_its_turn_between_slices_and_what_comes_then_waits_for_the_step_after_next() -> None:
+    """Otherwise a request is stamped when the last token of the batch is written, long after its bytes came."""
+    made, turns, log = stepper()
+    submit(made, log, "first", 9)
+    for number in range(2 * SLICE):
+        submit(made, log, f"r{number}", 9)
+    turns.end_step()
+    turns.end_step()
+    names = {"first", *(f"r{number}" for number in range(2 * SLICE))}
+    turns.rest()
+    log.clear()
+    turns.end_step()
+    assert len(log) == SLICE
+    submit(made, log, "late", 9)
+    turns.rest()
+    assert len(log) == len(names)
+    assert set(log) == names
+    log.clear()
+    turns.end_step()
+    assert log[0] == "late scheduled"
+
+
+def test_a_step_that_ends_before_all_is_written_writes_the_rest_first() -> None:
+    made, turns, log = stepper()
+    submit(made, log, "first", 9)
+    for number in range(2 * SLICE):
+        submit(made, log, f"r{number}", 2)
+    for _ in range(3):
+        turns.end_step()
+    turns.rest()
+    tokens = [name for name in log if "scheduled" not in name]
+    assert tokens.count("first") == 3
+    assert all(tokens.count(f"r{number}") == 2 for number in range(2 * SLICE))
+    assert made.lag.count == 3
+
+
+def test_what_was_aborted_while_others_were_written_gets_no_more_tokens() -> None:
+    made, turns, log = stepper()
+    submit(made, log, "first", 9)
+    for number in range(2 * SLICE):
+        submit(made, log, f"r{number}", 9)
+    turns.end_step()
+    turns.rest()
+    log.clear()
+    turns.end_step()  # newest first: the oldest are written last
+    assert len([name for name in log if "scheduled" not in name]) == SLICE
+    made.abort("r0")
+    turns.rest()
+    assert "r0" not in log
+    assert "r1" in log
