@@ -65,7 +65,10 @@ def eval_prediction(
         rows = rows.rows(held_apart(len(rows.prefill_s), recipe)) if unseen else rows
         figures[file.name] = asdict(figures_of(model, rows))
         if rows.source == LLM_PILOT:  # the only file these two are fitted to
-            figures[file.name] |= per_request(rows, folder)
+            try:
+                figures[file.name] |= per_request(rows, folder)
+            except FileNotFoundError as error:
+                console.print(f"without throughput and latency per token: {error}")
     if as_json:
         typer.echo(json.dumps(figures, indent=1))
         return

@@ -87,8 +87,11 @@ def cost_figures(predicted: Floats, rows: Measurements) -> CostFigures:
 
 
 def per_request(rows: Measurements, folder: Path = ARTEFACTS) -> dict[str, float]:
-    """R2 of throughput (tokens/s of a request) and mean latency per token."""
+    """R2 of throughput (tokens/s of a request) and mean latency per token. FileNotFoundError: a wheel lacks them."""
     targets = {THROUGHPUT_FILE: throughput(rows), LATENCY_FILE: latency_per_token(rows)}
+    for name in targets:
+        if not (folder / name).is_file():
+            raise FileNotFoundError(f"no {folder / name}: run from a clone, or `hmas train prediction`")
     return {
         name.removesuffix(".cbm"): r2(target, CatBoostRegressor().load_model(str(folder / name)).predict(rows.inputs))
         for name, target in targets.items()

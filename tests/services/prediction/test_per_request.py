@@ -1,0 +1,16 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("catboost")
+
+from services.prediction.evaluation import per_request
+from services.prediction.training.measurements import LLM_PILOT, Measurements
+
+
+def test_without_its_models_it_says_where_they_are(tmp_path: Path) -> None:
+    one = np.ones(1)
+    rows = Measurements(np.ones((1, 20), np.float32), one, one, one, one.astype(object), one.astype(object), LLM_PILOT)
+    with pytest.raises(FileNotFoundError, match=r"throughput\.cbm: run from a clone, or `hmas train prediction`"):
+        per_request(rows, tmp_path)
