@@ -8,7 +8,7 @@ import argparse
 import csv
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ HELD_OUT_RECIPE = (
 )  # fmt: skip
 SIMULATED_LOADS = (1.0, 1.4)  # of the rate at which FCFS keeps 95 % of the requests inside their SLOs
 UNSEEN_HARDWARE = ("H100", "T4")
+PARTS = ("latency", "perception", "prediction")
 Report = Callable[[str], None]
 
 
@@ -120,14 +121,29 @@ def prediction_figures(data: Path, report: Report) -> dict[str, Any]:
     return figures
 
 
-def latency_figures(data: Path) -> dict[str, float]:
+def latency_figures(data: Path) -> dict[str, Any]:
     from benchmarks.bench_cognition import measure, prompts
 
     before = os.getloadavg()[0]
-    return {**measure(prompts(data)), "load_average": before}
+    return {**measure(prompts(data)), "load_average": before, "version": _version("latency")}
 
 
-def summary(perceived: dict[str, Any], predicted: dict[str, Any], latency: dict[str, float]) -> dict[str, Any]:
+def _version(part: str) -> str:
+    """Of the artefacts that a part's figures are of."""
+    perceives, predicts = ModelBackend().version, CatBoostCostModel().version
+    return {"perception": perceives, "prediction": predicts, "latency": f"{perceives} {predicts}"}[part]
+
+
+def kept_figures(path: Path, parts: Iterable[str]) -> dict[str, Any]:
+    """Parts of figures that were written before. SystemExit where they are of other artefacts than today's."""
+    figures = json.loads(path.read_text()) if path.is_file() else {}
+    for part in parts:
+        if figures.get(part, {}).get("version") != _version(part):
+            raise SystemExit(f"{path} has no {part} figures of these artefacts: measure them too")
+    return figures
+
+
+def summary(perceived: dict[str, Any], predicted: dict[str, Any], latency: dict[str, Any]) -> dict[str, Any]:
     """The figures by their agreed names; None where one was not measured."""
     length, pilot = perceived["length_model_known"], predicted["files"][LLM_PILOT]
     mean, gains = perceived.get("loso_mean"), perceived.get("mlp_gains", {})
@@ -158,22 +174,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder with prompts/ and perf/")
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    parser.add_argument(
+        "--only", nargs="+", choices=PARTS, default=PARTS, help="measure these parts again and keep the others"
+    )
     args = parser.parse_args()
     report = Console(stderr=True).print
-    latency = latency_figures(args.data)
+    kept = kept_figures(args.out / "cognition.json", [part for part in PARTS if part not in args.only])
+    latency = latency_figures(args.data) if "latency" in args.only else kept["latency"]
     report(f"latency mean {latency['mean_ms']:.2f} ms")
-    perceived, lengths = perception_figures(args.data, report)
-    predicted = prediction_figures(args.data, report)
+    args.out.mkdir(parents=True, exist_ok=True)
+    if "perception" in args.only:
+        perceived, lengths = perception_figures(args.data, report)
+        with (args.out / LENGTHS_FILE).open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file, lineterminator="\n").writerows([LENGTHS_HEADER, *lengths])
+    else:
+        perceived = kept["perception"]
+    predicted = prediction_figures(args.data, report) if "prediction" in args.only else kept["prediction"]
     figures = {
         **summary(perceived, predicted, latency),
         "perception": perceived,
         "prediction": predicted,
         "latency": latency,
     }
-    args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "cognition.json").write_text(json.dumps(figures, indent=1) + "\n")
-    with (args.out / LENGTHS_FILE).open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, lineterminator="\n").writerows([LENGTHS_HEADER, *lengths])
     (args.out / "cognition.md").write_text(cognition_page.page(figures))
     report(f"wrote {args.out / 'cognition.md'} and cognition.json")
 
