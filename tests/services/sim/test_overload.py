@@ -38,7 +38,9 @@ def attainment(settlements: list[Settlement], but: str) -> float:
     return sum(map(is_ok, rows)) / len(rows)
 
 
-@pytest.mark.parametrize("topology", [TopologyName.WFQ, TopologyName.CFS, TopologyName.STRIDE])
+@pytest.mark.parametrize(
+    "topology", [TopologyName.WFQ, TopologyName.CFS, TopologyName.STRIDE, TopologyName.MAX_ON_TIME]
+)
 def test_a_flood_of_one_tenant_leaves_the_others_where_they_were(topology: TopologyName) -> None:
     calm = random_workload(3, 2.0, FLOOD_S)
     flood = random_workload(4, 30.0, FLOOD_S)
