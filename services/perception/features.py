@@ -54,6 +54,9 @@ def window(text: str, head: int = HEAD_CHARS, tail: int = TAIL_CHARS) -> str:
 
 def stated_length(text: str) -> float:
     """The largest length the text asks for, tokens ("in 500-600 words", "1000 characters long", "800字"), or 0."""
+    lower = text.lower()
+    if not any(unit in lower for unit in _UNIT_TOKENS):
+        return 0.0
     found = [_tokens(m.group(2) or m.group(1), m.group(3)) for m in _STATED.finditer(text)]
     found += [_SMALL_NUMBERS[m.group(1).lower()] * _UNIT_TOKENS[m.group(2).lower()] for m in _SPELLED.finditer(text)]
     return min(20000.0, max(found, default=0.0))
