@@ -24,7 +24,8 @@ Beyond it (weights, arrivals, a batched engine, predictions) this is a heuristic
 - Due: the latest start that meets the TTFT, plus its own work at that rate. TPOT is kept by the pump's prefill window
   and by the caps in force.
 - What is still to come is not in the plan, and dear work now costs those who come later. So the order is by due date
-  plus alpha times the price, as in Niyama §3.4: alpha rises while requests must be given up and falls in calm.
+  plus alpha times the price, as in Niyama §3.4: alpha rises while an overload lasts and falls in calm.
+  Decoding outlasts any plan: while slots or memory are short it is put back by `PATIENCE_S` per second at least.
 - Utility: given up is what costs most work per unit of value, value = tenant's weight * 2^-priority (H-MAS Eq. 1).
 - With the hint `by_tokens` value is that times the service tokens of ESG (Eq. 6), which counts until the last token:
   due is then what still leaves the time to decode.
@@ -49,7 +50,8 @@ from services.worker.relegated import Relegated
 from services.worker.served_shares import ServedShares
 
 HEADROOM = 0.9  # of the measured rate is given to what waits already
-ALPHA_MAX = 64.0  # seconds of patience per second of work
+ALPHA_MAX, PATIENCE_S = 64.0, 30.0  # seconds of patience per second of work, of decode work
+FREE_SHARE, FULL_SHARE = 0.5, 0.9  # of slots or memory in use: where decode work begins to matter, and does in full
 RATE_WINDOW_S = 15.0  # time constant of the measured rate
 RATE_SAMPLE_S = 0.5
 COLD_RATE = 0.8  # of an engine, until measured
@@ -106,14 +108,15 @@ class MaxOnTime:
     accounts_service = True
     paced = True
     __slots__ = (
-        "_alpha", "_arriving", "_by_tokens", "_crowded_s", "_floor_s", "_gave_up_s", "_kv_tokens", "_late", "_now_s",
-        "_on_time", "_planned_rate", "_rate", "_relegated", "_relegations", "_restored_s", "_served", "_slots",
-        "_spare", "_stretch",
+        "_alpha", "_arriving", "_by_tokens", "_crowded_s", "_floor_s", "_fullness", "_gave_up_s", "_kv_tokens",
+        "_late", "_now_s", "_on_time", "_patience_s", "_planned_rate", "_rate", "_relegated", "_relegations",
+        "_restored_s", "_served", "_slots", "_spare", "_stretch",
     )  # fmt: skip
 
     def __init__(self, hints: Hints) -> None:
         self._by_tokens = hints.by_tokens
-        self._alpha = LoadAlpha(0.0, 0.0 if hints.by_tokens else ALPHA_MAX)  # long answers are what ESG counts
+        self._patience_s = 0.0 if hints.by_tokens else PATIENCE_S  # long answers are what ESG counts
+        self._alpha = LoadAlpha(0.0, 0.0 if hints.by_tokens else ALPHA_MAX)
         self._relegations = 0
         self._on_time = DeadlineOrder()
         self._spare: KeyedHeap[Entry] = KeyedHeap()
@@ -126,6 +129,7 @@ class MaxOnTime:
         self._gave_up_s = -CALM_S
         self._planned_rate = HEADROOM * COLD_RATE
         self._floor_s = 0.0
+        self._fullness = 0.0
         self._stretch = 1.0  # of a prefill, by the decodes beside it
         self._slots = DEFAULT_SLOTS
         self._kv_tokens = 0
@@ -145,10 +149,12 @@ class MaxOnTime:
         share = 1.0 / self._slots
         if self._kv_tokens:
             share = max(share, (entry.request.prompt_tokens + tokens / 2.0) / self._kv_tokens)
-        work = max(0.0, entry.prefill_s - self._floor_s) + tokens * entry.tpot_s * min(1.0, share)
+        decode = tokens * entry.tpot_s * min(1.0, share)
+        work = max(0.0, entry.prefill_s - self._floor_s) + decode
         price = work / self._value(entry)
         start_s = self._latest_start_s(entry)
-        key, due_s = start_s + self._alpha.value * price, start_s + work / self._planned_rate
+        key = start_s + max(self._alpha.value * price, self._patience_s * self._fullness * decode)
+        due_s = start_s + work / self._planned_rate
         return Job(entry, key, due_s, work, price * self._flood(entry))
 
     def _latest_start_s(self, entry: Entry) -> float:
@@ -187,8 +193,15 @@ class MaxOnTime:
 
     def _see(self, pace: Pace) -> None:
         engines = pace.engines
-        cap = sum(engine.cap for engine in engines)
-        kv_tokens = sum(engine.kv_tokens for engine in engines)
+        cap = running = kv_tokens = kv_free = 0
+        for engine in engines:
+            cap += engine.cap
+            running += engine.running
+            kv_tokens += engine.kv_tokens
+            kv_free += engine.kv_free_tokens
+        full = max(running / cap, 1.0 - kv_free / kv_tokens if kv_tokens else 0.0)
+        full = min(1.0, max(0.0, (full - FREE_SHARE) / (FULL_SHARE - FREE_SHARE)))
+        self._fullness += 0.05 * (full - self._fullness)
         self._slots = max(1, cap // len(engines))
         self._kv_tokens = kv_tokens // len(engines)
         self._rate.engines = len(engines)
@@ -228,7 +241,7 @@ class MaxOnTime:
         if self._now_s - self._gave_up_s >= CALM_S:
             self._crowded_s = self._now_s
         self._gave_up_s = self._now_s
-        self._relegations += 1
+        self._relegations += self._now_s - self._crowded_s >= CALM_S  # in a burst, what is due first comes first
         self._relegated.add(entry, job.work)
         self._spare.push(job.price, entry)
 

@@ -210,12 +210,12 @@ def test_relegated_work_gets_its_share_under_lasting_overload() -> None:
     assert relegated_s <= 1.1 * SHARE_MAX * served_s + 3.0
 
 
-def test_while_requests_are_given_up_cheap_ones_overtake_dear_ones_that_are_due_sooner() -> None:
+def test_while_an_overload_lasts_cheap_ones_overtake_dear_ones_that_are_due_sooner() -> None:
     topology = MaxOnTime(Hints())
-    for tick in range(8):  # alpha doubles with every second in which one is given up
+    for tick in range(16):  # alpha doubles with every second of a lasting overload in which one is given up
         topology.push(prefilling(tick, 1.0, arrival_s=2.0 * tick, ttft_s=0.5))
         topology.observe(pace(2.0 * tick))
-    dear, cheap = prefilling(100, 0.5, arrival_s=14.0, ttft_s=8.0), prefilling(101, 0.1, arrival_s=14.0, ttft_s=12.0)
+    dear, cheap = prefilling(100, 0.5, arrival_s=30.0, ttft_s=8.0), prefilling(101, 0.1, arrival_s=30.0, ttft_s=12.0)
     topology.push(dear)
     topology.push(cheap)
     assert topology.pop() is cheap
