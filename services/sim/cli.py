@@ -31,7 +31,10 @@ Data = Annotated[
     Path | None,
     typer.Option(help="Folder with traces/ and prompts/; ./data if there is one.", envvar="HMAS_DATA", file_okay=False),
 ]
-COLUMNS = ("system", "ok/offered", "of bound", "TTFT ok", "TPOT ok", "goodput/s", "ESG/s", "TTFT p95 s", "preempted")
+COLUMNS = (
+    *("system", "ok/offered", "of bound", "TTFT ok", "TPOT ok", "goodput/s", "ESG/s", "TTFT p95 s", "preempted"),
+    "Jain index of service",
+)
 
 
 def _folder(data: Path | None) -> Path | None:
@@ -108,6 +111,7 @@ def _row(result: RunResult, limit: float) -> list[str]:
     return [
         result.system, f"{s.goodput_rate:.3f}", f"{share:.3f}", f"{s.ttft_compliance:.3f}", f"{s.tpot_compliance:.3f}",
         f"{s.goodput:.2f}", f"{s.esg_rate:.0f}", f"{s.ttft_p95_s:.2f}", str(result.run.preemptions),
+        f"{s.jain_index:.3f}",
     ]  # fmt: skip
 
 
@@ -191,6 +195,23 @@ def niyama(
 
     found, seconds = evaluate_all(cells, _folder(data), hours * 3600.0, processes, typer.echo)
     for path in write_page(found, seconds, hours * 3600.0, out):
+        typer.echo(f"wrote {path}")
+
+
+@app.command()
+def admission(
+    out: Annotated[Path, typer.Option(help="Where the page goes.", file_okay=False)] = Path("docs/results"),
+    seeds: Annotated[int, typer.Option(min=1, help="How many.")] = 2,
+    sample: Annotated[int, typer.Option(min=1, help="Refusals followed, a seed and scenario.")] = 40,
+) -> None:
+    """Is `Retry-After` right? Refused requests sent again when told, and after other waits. About 10 minutes."""
+    from services.sim.admission import CHUNK_TOKENS, PROFILE, SCENARIOS, measure
+    from services.sim.report.admission import write_page
+
+    cell = Cell("capacity", PROFILE, 1, WorkloadSpec("poisson", 300.0, stated=True), chunk_tokens=CHUNK_TOKENS)
+    capacity_rps = compute(cell)["rate_rps"]
+    found = [measure(s, capacity_rps, range(1, seeds + 1), sample, typer.echo) for s in SCENARIOS]
+    for path in write_page(found, capacity_rps, seeds, out):
         typer.echo(f"wrote {path}")
 
 

@@ -15,6 +15,7 @@ from services.contracts.execution import (
     Submitted,
 )
 from services.contracts.metrics import tpot_s
+from services.contracts.outcome import Outcome
 from services.contracts.request import Annotation
 from services.contracts.serving import (
     AttemptConcluded,
@@ -45,6 +46,7 @@ class GatewayShell:
         self.agent = agent
         self._mesh = mesh
         self._heap = mesh.heap
+        self.advice: dict[str, tuple[float, float]] = {}  # of what was refused as late: when, and when to come back
         self._attempts: dict[str, int] = {}  # the latest; one that was dispatched never moves
         self._handlers: dict[type, Callable[[Any], None]] = {
             SendSubmit: self._submit,
@@ -52,7 +54,7 @@ class GatewayShell:
             SendCancel: lambda e: self._send(e.worker, CancelRequested(e.request_id, e.attempt)),
             SendRecall: lambda e: self._send(e.worker, RecallRequested(e.request_id, e.attempt)),
             Refuse: lambda e: mesh.settle(e.request_id, e.outcome),
-            Settle: lambda e: mesh.settle(e.request_id, e.outcome),
+            Settle: self._settle,
             PublishGatewayTelemetry: lambda e: mesh.publish_gateway(e.telemetry),
         }
 
@@ -105,6 +107,11 @@ class GatewayShell:
 
     def handed_back(self, effect: Handback) -> None:
         self.step(AttemptHandedBack(effect.request_id, effect.attempt))
+
+    def _settle(self, effect: Settle) -> None:
+        if effect.outcome is Outcome.SLO_UNREACHABLE and effect.retry_after_s is not None:
+            self.advice[effect.request_id] = (self._heap.now_s, effect.retry_after_s)
+        self._mesh.settle(effect.request_id, effect.outcome)
 
     def _submit(self, effect: SendSubmit) -> None:
         self._attempts[effect.request_id] = effect.attempt

@@ -1,0 +1,152 @@
+"""How right `Retry-After` is when it is followed: refused requests sent again after every wait there is to compare.
+
+A run is made once; of the requests that it refuses a sample is taken. Then the same run is made again once for each
+wait of `WAITS_S`, with a copy of every sampled request sent that long after its refusal, and once more with copies
+sent when they were told to. Copies are few beside the load, and everything else is the same.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from statistics import median
+
+from services.contracts.metrics import is_ok
+from services.engine.profile import EngineProfile, builtin_profile
+from services.sim.experiment import chunked
+from services.sim.mesh import MeshSim
+from services.sim.setup import MeshSetup
+from services.sim.sources import WorkloadSpec, build
+from services.sim.workload import OfferedRequest, Workload
+
+WAITS_S = (1, 2, 3, 4, 6, 8, 12, 20, 30, 45)
+TENANT = "alpha"  # prefers a refusal; 4 of 10 requests are its
+PROFILE, CHUNK_TOKENS = "qwen3-32b-h100x2", 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """`load` in lambda* over `duration_s`; with `burst`, so many requests besides within `BURST_S` from `BURST_AT_S`.
+    Refusals between `since_s` and `until_s` are sampled."""
+
+    name: str
+    load: float
+    duration_s: float
+    since_s: float
+    until_s: float
+    burst: int = 0
+
+
+BURST_AT_S, BURST_S = 30.0, 2.0
+SCENARIOS = (
+    Scenario("steady overload at 1.3 λ*", 1.3, 130.0, 60.0, 85.0),
+    Scenario("a burst of 500 requests in 2 s over 0.7 λ*", 0.7, 90.0, BURST_AT_S, 45.0, burst=500),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """`advised_s`: the header, whole seconds. `needed_s`: the least of `WAITS_S` after which a copy met its SLOs; None:
+    none did. `met`: the copy that followed the advice did; None: the advice reaches beyond them."""
+
+    at_s: float
+    advised_s: int
+    needed_s: int | None
+    met: bool | None
+
+    @property
+    def error(self) -> float:
+        """|advised - needed| / needed. Where no wait would have done, any advice beyond all of them is right."""
+        needed_s = WAITS_S[-1] if self.needed_s is None else self.needed_s
+        if self.needed_s is None and self.advised_s >= needed_s:
+            return 0.0
+        return abs(self.advised_s - needed_s) / needed_s
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One scenario. `refused` of `offered` requests of the tenant, all seeds; the sample of the refusals."""
+
+    scenario: Scenario
+    offered: int
+    refused: int
+    sample: tuple[Refused, ...]
+
+    @property
+    def median_error(self) -> float:
+        return median(r.error for r in self.sample) if self.sample else float("nan")
+
+
+def engine() -> EngineProfile:
+    return chunked(builtin_profile(PROFILE), CHUNK_TOKENS)
+
+
+def measure(
+    scenario: Scenario, capacity_rps: float, seeds: Sequence[int], most: int, progress: Callable[[str], None]
+) -> Advice:
+    """At most `most` refusals a seed, evenly over the time of the sample."""
+    offered = refused = 0
+    sample: list[Refused] = []
+    for seed in seeds:
+        requests = _requests(scenario, capacity_rps, seed)
+        advice, _ = _run(scenario, requests, seed)
+        found = sorted((at_s, i, s) for i, (at_s, s) in advice.items() if scenario.since_s <= at_s <= scenario.until_s)
+        offered += sum(not r.request.relegate for r in requests)
+        refused += len(advice)
+        sample += _followed(scenario, requests, found[:: max(1, ceil(len(found) / most))], seed)
+        progress(f"{scenario.name}, seed {seed}: {len(advice)} refused")
+    return Advice(scenario, offered, refused, tuple(sample))
+
+
+Refusal = tuple[float, str, float]  # when, request, advice
+
+
+def _followed(
+    scenario: Scenario, requests: Sequence[OfferedRequest], refusals: Sequence[Refusal], seed: int
+) -> list[Refused]:
+    by_id = {r.id: r for r in requests}
+
+    def met(waits_s: Sequence[float]) -> list[bool]:
+        copies = [
+            replace(by_id[i], request=replace(by_id[i].request, id=f"{i}-again", arrival_s=at_s + wait_s))
+            for (at_s, i, _), wait_s in zip(refusals, waits_s, strict=True)
+        ]
+        _, ok = _run(scenario, [*requests, *copies], seed)
+        return [ok[copy.id] for copy in copies]
+
+    advised = [ceil(s) for _, _, s in refusals]
+    tried = {wait_s: met([wait_s] * len(refusals)) for wait_s in WAITS_S}
+    followed = met(advised)
+    return [
+        Refused(
+            at_s,
+            advised[n],
+            next((wait_s for wait_s in WAITS_S if tried[wait_s][n]), None),
+            followed[n] if advised[n] <= WAITS_S[-1] else None,
+        )
+        for n, (at_s, _, _) in enumerate(refusals)
+    ]
+
+
+def _requests(scenario: Scenario, capacity_rps: float, seed: int) -> list[OfferedRequest]:
+    rows = _offered(capacity_rps * scenario.load, scenario.duration_s, seed)
+    if scenario.burst:
+        burst = _offered(scenario.burst / BURST_S, BURST_S, seed + 1000)
+        rows += [
+            replace(r, request=replace(r.request, id=f"burst-{r.id}", arrival_s=r.request.arrival_s + BURST_AT_S))
+            for r in burst
+        ]
+    return [replace(r, request=replace(r.request, relegate=r.request.tenant != TENANT)) for r in rows]
+
+
+def _offered(rate_rps: float, duration_s: float, seed: int) -> list[OfferedRequest]:
+    return list(build(WorkloadSpec("poisson", duration_s, stated=True), rate_rps, seed).fitting(engine()).requests)
+
+
+def _run(
+    scenario: Scenario, requests: Sequence[OfferedRequest], seed: int
+) -> tuple[dict[str, tuple[float, float]], dict[str, bool]]:
+    """What was refused, with when and the advice; and whether each request met its SLOs."""
+    ordered = tuple(sorted(requests, key=lambda r: r.request.arrival_s))
+    mesh = MeshSim(MeshSetup(), engine(), 1, Workload("admission", ordered, scenario.duration_s), seed)
+    result = mesh.run()
+    return mesh.gateway.advice, {s.request_id: is_ok(s) for s in result.settlements}
