@@ -124,7 +124,7 @@ class Bench:
             runs = {name: [m.replay for m in measured] for name, measured in systems_at.items()}
             console.print(comparison_table(results.title(load), runs))
             report_problems(console, runs)
-            for line in results.verdicts(load):
+            for line in results.verdicts(load, ranking=bool(self._args.topologies)):
                 console.print(line)
             console.print()
         loads = {

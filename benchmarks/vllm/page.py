@@ -52,7 +52,11 @@ class Results:
         """Its goodput rate over plain vLLM's."""
         return self._mean(load, system, "goodput_rate") / max(self._mean(load, systems.PLAIN, "goodput_rate"), 1e-9)
 
-    def verdicts(self, load: float) -> list[str]:
+    def verdicts(self, load: float, *, ranking: bool) -> list[str]:
+        if ranking:
+            ours = [name for name in self.loads[load] if name != systems.PLAIN]
+            order = sorted(ours, key=lambda name: self.ratio(load, name), reverse=True)
+            return ["by goodput rate: " + ", ".join(name.removeprefix("mesh: ") for name in order)]
         lines = []
         for system in list(self.loads[load])[1:]:
             added = ", ".join(f"{name} {1e3 * self._added_s(load, system, q):+.1f} ms" for name, q in ADDED)
@@ -98,7 +102,14 @@ def page(results: Results, *, ranking: bool) -> str:
         "",
     ]
     for load, systems_at in results.by_load():
-        lines += [f"## {results.title(load)}", "", *_table(systems_at), "", *_verdicts(results, load, ranking), ""]
+        lines += [
+            f"## {results.title(load)}",
+            "",
+            *_table(systems_at),
+            "",
+            *(f"- {line}" for line in results.verdicts(load, ranking=ranking)),
+            "",
+        ]
     return "\n".join(lines)
 
 
@@ -132,11 +143,3 @@ def _table(systems_at: Mapping[str, list[Measured]]) -> list[str]:
 
 def _row(cells: tuple[str, ...]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-def _verdicts(results: Results, load: float, ranking: bool) -> list[str]:
-    if ranking:
-        names = [name for name in results.loads[load] if name != systems.PLAIN]
-        order = sorted(names, key=lambda name: results.ratio(load, name), reverse=True)
-        return ["By goodput rate: " + ", ".join(name.removeprefix("mesh: ") for name in order) + "."]
-    return [f"- {line}" for line in results.verdicts(load)]

@@ -74,5 +74,5 @@ def test_the_page_says_what_was_measured() -> None:
 def test_a_ranking_is_ordered_by_goodput() -> None:
     found = results(50, 80, 90)
     found.loads = {1.4: {systems.PLAIN: [run(50)], "mesh: fcfs": [run(52)], "mesh: edf": [run(61)]}}
-    assert "By goodput rate: edf, fcfs." in page(found, ranking=True)
+    assert "- by goodput rate: edf, fcfs\n" in page(found, ranking=True)
     assert found.good(ranking=True)
