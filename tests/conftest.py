@@ -14,6 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("hmas", deadline=None)  # how long an example takes says nothing on a busy machine
+settings.load_profile("hmas")
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 if DATA.is_dir():

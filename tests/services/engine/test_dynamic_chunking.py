@@ -120,7 +120,7 @@ request = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(request, min_size=1, max_size=14))
 def test_no_decode_that_could_be_in_time_is_made_late(
     script: list[tuple[float, int, int, float, float | None]],

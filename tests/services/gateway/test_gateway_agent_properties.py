@@ -195,5 +195,5 @@ class GatewayMachine(RuleBasedStateMachine):
         assert set(self.offered.values()) <= {1}
 
 
-GatewayMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+GatewayMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
 TestGateway = GatewayMachine.TestCase

@@ -24,7 +24,7 @@ LIMITS = EngineLimits(max_num_seqs=1, max_num_batched_tokens=512, num_gpu_blocks
 SERIAL = EngineProfile("serial", CostModel(0.01, 1e-3, 1e-3, 1e-7), LIMITS)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 10_000), st.sampled_from([3.0, 8.0, 20.0]), st.sampled_from(list(BASELINES)))
 def test_no_baseline_passes_it(seed: int, rate: float, name: str) -> None:
     draw = Random(seed)

@@ -147,5 +147,5 @@ class BreakingWire(RuleBasedStateMachine):
             assert self.got[side] == self.sent[1 - side]
 
 
-BreakingWire.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+BreakingWire.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestBreakingWire = BreakingWire.TestCase

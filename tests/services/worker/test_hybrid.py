@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.contracts.control import Hints, TopologyName
@@ -141,7 +141,6 @@ action = st.one_of(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(action, max_size=80), st.sampled_from([EDF, Hints(), Hints(alpha_low=3.0, alpha_high=3.0)]))
 def test_each_entry_leaves_once_and_nothing_late_before_what_is_in_time(script: list[tuple], hints: Hints) -> None:  # type: ignore[type-arg]
     made, now_s, queued, seq = hybrid(hints, 0.0), 0.0, dict[str, Entry](), 0

@@ -362,5 +362,5 @@ class WorkerMachine(RuleBasedStateMachine):
             assert twin.step(now, event) == effects
 
 
-WorkerMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=60, deadline=None)
+WorkerMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=60)
 TestWorkerMachine = WorkerMachine.TestCase

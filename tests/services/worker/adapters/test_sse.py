@@ -104,7 +104,7 @@ EVENTS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     events=st.lists(EVENTS, max_size=12),
     ending=st.sampled_from([b"", DONE, event({"error": {"message": "x"}}), DONE + event(chat("late"))]),
