@@ -161,9 +161,7 @@ def test_pool_neither_loses_nor_repeats(name: TopologyName | None) -> None:
     from hypothesis.stateful import run_state_machine_as_test
 
     examples = 60 if name is None else 20
-    run_state_machine_as_test(
-        _machine(name), settings=settings(max_examples=examples, stateful_step_count=40)
-    )
+    run_state_machine_as_test(_machine(name), settings=settings(max_examples=examples, stateful_step_count=40))
 
 
 def drain(pool: RequestPool) -> list[str]:
