@@ -19,7 +19,7 @@ hold for k-1.
 Beyond it (weights, arrivals, a batched engine, predictions) this is a heuristic, modelled as follows.
 - Server: all engines together. The work of a request is the engine time it takes up: what its prompt adds to the
   steps, and for each output token the share of a step that its sequence slot or, if that is more, its part of the KV
-  memory stands for. Engines work at a rate of at most 1 each; the rate is measured while requests wait, and a part of
+  memory stands for. Engines work at a rate of about 1 each; the rate is measured while requests wait, and a part of
   it (`HEADROOM`) is left to what is still to come.
 - Due: the latest start that meets the TTFT, plus its own work at that rate. TPOT is kept by the pump's prefill window
   and by the caps in force.
@@ -54,7 +54,7 @@ ALPHA_MAX, PATIENCE_S = 64.0, 30.0  # seconds of patience per second of work, of
 FREE_SHARE, FULL_SHARE = 0.5, 0.9  # of slots or memory in use: where decode work begins to matter, and does in full
 RATE_WINDOW_S = 15.0  # time constant of the measured rate
 RATE_SAMPLE_S = 0.5
-COLD_RATE = 0.8  # of an engine, until measured
+COLD_RATE, COLD_S = 0.8, 2.0  # of an engine, until measured; it counts like a measurement of so many seconds
 DEFAULT_SLOTS = 256
 RESTORE_EVERY_S, RESTORED = 0.25, 8  # relegated requests taken back at once
 FEW, WALKED = 8, 128  # jobs given up one by one; looked at in one walk where they are more
@@ -68,15 +68,18 @@ CALM_S = 10.0  # without giving anything up; an overload that has lasted as long
 
 
 class ServiceRate:
-    """Engine seconds of work dispatched per second, all engines together, while requests wait."""
+    """Engine seconds of work dispatched per second, all engines together, while requests wait. `most`: it can be; an
+    engine that is quicker with prompts than predicted does more than a second in one."""
 
-    __slots__ = ("_begun_s", "_done", "_idle", "_rate", "engines")
+    __slots__ = ("_begun_s", "_done", "_idle", "_rate", "_seen_s", "engines", "most")
 
     def __init__(self) -> None:
         self.engines = 1
+        self.most = 1.0
         self._rate: float | None = None
         self._begun_s: float | None = None
         self._done = 0.0
+        self._seen_s = COLD_S
         self._idle = True
 
     @property
@@ -95,8 +98,10 @@ class ServiceRate:
         if elapsed_s < RATE_SAMPLE_S:
             return
         if not self._idle:
-            sample = min(self._done / elapsed_s, float(self.engines))
-            self._rate = self.value + (1.0 - exp(-elapsed_s / RATE_WINDOW_S)) * (sample - self.value)
+            sample = min(self._done / elapsed_s, self.most)
+            self._seen_s += elapsed_s
+            share = max(1.0 - exp(-elapsed_s / RATE_WINDOW_S), elapsed_s / self._seen_s)
+            self._rate = self.value + share * (sample - self.value)
         self._begun_s, self._done, self._idle = now_s, 0.0, False
 
 
@@ -205,6 +210,7 @@ class MaxOnTime:
         self._slots = max(1, cap // len(engines))
         self._kv_tokens = kv_tokens // len(engines)
         self._rate.engines = len(engines)
+        self._rate.most = sum(max(1.0, engine.prefill_pace) for engine in engines)
         prefill_pace = sum(engine.prefill_pace for engine in engines) / len(engines)
         self._stretch = 1.0 / min(1.0, max(1.0 / MAX_STRETCH, prefill_pace))
 
