@@ -23,9 +23,8 @@ Beyond it (weights, arrivals, a batched engine, predictions) this is a heuristic
   it (`HEADROOM`) is left to what is still to come.
 - Due: the latest start that meets the TTFT, plus its own work at that rate. TPOT is kept by the pump's prefill window
   and by the caps in force.
-- What is still to come is not in the plan, and dear work now costs those who come later. So the order is by due date
-  plus alpha times the price, as in Niyama §3.4: alpha rises while an overload lasts and falls in calm.
-  Decoding outlasts any plan: while slots or memory are short it is put back by `PATIENCE_S` per second at least.
+- Decoding outlasts the plan: while slots or memory are short, a long answer costs those who come later. So the order
+  is by due date plus `PATIENCE_S` per second of decode work, in proportion to how full the engines are.
 - Utility: given up is what costs most work per unit of value, value = tenant's weight * 2^-priority (H-MAS Eq. 1).
 - With the hint `by_tokens` value is that times the service tokens of ESG (Eq. 6), which counts until the last token:
   due is then what still leaves the time to decode.
@@ -40,7 +39,6 @@ from itertools import chain
 from math import exp
 
 from services.contracts.control import Hints, TopologyName
-from services.contracts.hybrid import LoadAlpha
 from services.worker.deadline_order import DeadlineOrder, Job
 from services.worker.entry import Entry
 from services.worker.keyed_heap import KeyedHeap
@@ -50,7 +48,7 @@ from services.worker.relegated import Relegated
 from services.worker.served_shares import ServedShares
 
 HEADROOM = 0.9  # of the measured rate is given to what waits already
-ALPHA_MAX, PATIENCE_S = 64.0, 30.0  # seconds of patience per second of work, of decode work
+PATIENCE_S = 30.0  # per second of decode work
 FREE_SHARE, FULL_SHARE = 0.5, 0.9  # of slots or memory in use: where decode work begins to matter, and does in full
 RATE_WINDOW_S = 15.0  # time constant of the measured rate
 RATE_SAMPLE_S = 0.5
@@ -63,7 +61,7 @@ RELEGATED_RANK = 1e9  # seconds: behind any deadline
 MAX_STRETCH = 4.0
 PRIORITY_SPAN = 8  # priorities beyond it count as it
 
-TOLERATED, FLOOD_POWER = 1.5, 8  # a tenant served beyond so many times its share gives up first, the more the sooner
+TOLERATED, FLOOD_POWER = 2.0, 8  # a tenant served beyond so many times its share gives up first, the more the sooner
 CALM_S = 10.0  # without giving anything up; an overload that has lasted as long is taken to go on
 
 
@@ -113,16 +111,14 @@ class MaxOnTime:
     accounts_service = True
     paced = True
     __slots__ = (
-        "_alpha", "_arriving", "_by_tokens", "_crowded_s", "_floor_s", "_fullness", "_gave_up_s", "_kv_tokens",
-        "_late", "_now_s", "_on_time", "_patience_s", "_planned_rate", "_rate", "_relegated", "_relegations",
+        "_arriving", "_by_tokens", "_crowded_s", "_floor_s", "_fullness", "_gave_up_s", "_kv_tokens",
+        "_late", "_now_s", "_on_time", "_patience_s", "_planned_rate", "_rate", "_relegated",
         "_restored_s", "_served", "_slots", "_spare", "_stretch",
     )  # fmt: skip
 
     def __init__(self, hints: Hints) -> None:
         self._by_tokens = hints.by_tokens
         self._patience_s = 0.0 if hints.by_tokens else PATIENCE_S  # long answers are what ESG counts
-        self._alpha = LoadAlpha(0.0, 0.0 if hints.by_tokens else ALPHA_MAX)
-        self._relegations = 0
         self._on_time = DeadlineOrder()
         self._spare: KeyedHeap[Entry] = KeyedHeap()
         self._late: KeyedHeap[Entry] = KeyedHeap()
@@ -158,7 +154,7 @@ class MaxOnTime:
         work = max(0.0, entry.prefill_s - self._floor_s) + decode
         price = work / self._value(entry)
         start_s = self._latest_start_s(entry)
-        key = start_s + max(self._alpha.value * price, self._patience_s * self._fullness * decode)
+        key = start_s + self._patience_s * self._fullness * decode
         due_s = start_s + work / self._planned_rate
         return Job(entry, key, due_s, work, price * self._flood(entry))
 
@@ -177,7 +173,6 @@ class MaxOnTime:
     def observe(self, pace: Pace) -> None:
         self._now_s = pace.now_s
         self._floor_s = pace.prefill_floor_s
-        self._alpha.step(pace.now_s, self._relegations)  # jobs that are in keep their keys
         if pace.engines:
             self._see(pace)
         self._rate.observe(pace.now_s)
@@ -247,7 +242,6 @@ class MaxOnTime:
         if self._now_s - self._gave_up_s >= CALM_S:
             self._crowded_s = self._now_s
         self._gave_up_s = self._now_s
-        self._relegations += self._now_s - self._crowded_s >= CALM_S  # in a burst, what is due first comes first
         self._relegated.add(entry, job.work)
         self._spare.push(job.price, entry)
 

@@ -210,18 +210,6 @@ def test_relegated_work_gets_its_share_under_lasting_overload() -> None:
     assert relegated_s <= 1.1 * SHARE_MAX * served_s + 3.0
 
 
-def test_while_an_overload_lasts_cheap_ones_overtake_dear_ones_that_are_due_sooner() -> None:
-    topology = MaxOnTime(Hints())
-    for tick in range(16):  # alpha doubles with every second of a lasting overload in which one is given up
-        topology.push(prefilling(tick, 1.0, arrival_s=2.0 * tick, ttft_s=0.5))
-        topology.observe(pace(2.0 * tick))
-    dear, cheap = prefilling(100, 0.5, arrival_s=30.0, ttft_s=8.0), prefilling(101, 0.1, arrival_s=30.0, ttft_s=12.0)
-    topology.push(dear)
-    topology.push(cheap)
-    assert topology.pop() is cheap
-    assert not dear.relegated
-
-
 def test_an_engine_that_decodes_beside_must_begin_a_long_prompt_earlier() -> None:
     busy = replace(pace(0.0).engines[0], prefill_pace=0.5)
     for engine, can_wait in ((pace(0.0).engines[0], True), (busy, False)):
