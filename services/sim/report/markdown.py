@@ -20,7 +20,10 @@ NAMES = {
     "hmas-paper": "H-MAS as published",
     "hmas-perfect": "H-MAS, perfect predictions",
     "hmas-esg": "H-MAS, ESG profile",
+    "hmas-plugin": "H-MAS with the vLLM plug-in",
 }
+# The default profile's own variants: compared, but no rivals of it.
+VARIANTS = frozenset({"hmas-plugin", "hmas-esg"})
 
 
 def name_of(system: str) -> str:
