@@ -113,13 +113,13 @@ class Hybrid:
         self._lane(entry).push(self._priority(entry), entry)
 
     def peek(self) -> Entry | None:
-        """None also where more are late than may be moved at once."""
+        """Where more are late than may be moved at once, a late one goes as it is: no engine idles meanwhile."""
         while (found := self._head()) is not None:
             entry = found[1]
             if entry.relegated or slack_s(entry, self._now_s) >= 0.0:
                 return entry
             if not self._moves:
-                return None
+                return entry
             self._moves -= 1
             self._relegate(entry)
         return None
