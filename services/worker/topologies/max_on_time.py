@@ -111,7 +111,7 @@ class MaxOnTime:
     accounts_service = True
     paced = True
     __slots__ = (
-        "_arriving", "_by_tokens", "_crowded_s", "_floor_s", "_fullness", "_gave_up_s", "_kv_tokens",
+        "_arriving", "_by_tokens", "_crowded_s", "_floods", "_floor_s", "_fullness", "_gave_up_s", "_kv_tokens",
         "_late", "_now_s", "_on_time", "_patience_s", "_planned_rate", "_rate", "_relegated",
         "_restored_s", "_served", "_slots", "_spare", "_stretch",
     )  # fmt: skip
@@ -125,6 +125,7 @@ class MaxOnTime:
         self._relegated = Relegated()  # all of spare and late
         self._rate = ServiceRate()
         self._served = ServedShares()
+        self._floods: dict[str, float] = {}  # by tenant, until more is served
         self._arriving = ArrivingWork()
         self._crowded_s = 0.0  # since when requests are given up, with no calm between
         self._gave_up_s = -CALM_S
@@ -162,13 +163,20 @@ class MaxOnTime:
         return entry.slack_s if self._by_tokens else entry.ttft_deadline_s - entry.prefill_s * self._stretch
 
     def _value(self, entry: Entry) -> float:
-        priority = min(PRIORITY_SPAN, max(-PRIORITY_SPAN, entry.request.priority))
+        priority = entry.request.priority
+        if not -PRIORITY_SPAN <= priority <= PRIORITY_SPAN:
+            priority = PRIORITY_SPAN if priority > 0 else -PRIORITY_SPAN
         value = float(entry.request.weight * 2.0**-priority)
         return value * entry.service if self._by_tokens else value
 
     def _flood(self, entry: Entry) -> float:
         """What makes the work of a tenant dearer that was served beyond its share; 1 for the others."""
-        return max(1.0, self._served.excess(entry.request.tenant) / TOLERATED) ** FLOOD_POWER
+        tenant = entry.request.tenant
+        flood = self._floods.get(tenant)
+        if flood is None:
+            excess = self._served.excess(tenant) / TOLERATED
+            flood = self._floods[tenant] = excess**FLOOD_POWER if excess > 1.0 else 1.0
+        return flood
 
     def observe(self, pace: Pace) -> None:
         self._now_s = pace.now_s
@@ -303,6 +311,7 @@ class MaxOnTime:
     def on_served(self, entry: Entry, tokens: float, final: bool) -> None:
         request = entry.request
         self._served.add(self._now_s, request.tenant, request.weight, max(0.0, tokens - entry.charged))
+        self._floods.clear()
         entry.charged = tokens
 
     def _take(self, entry: Entry) -> tuple[float, float]:
