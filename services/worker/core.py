@@ -17,6 +17,7 @@ from services.worker.pace import Pace
 from services.worker.pool import RequestPool
 from services.worker.prior import Prior
 
+FLOOR_RISE = 0.05  # of the way to each prediction above it
 REMEMBERED = 8192  # ended attempts, so that a repeated Submit is not served twice
 
 
@@ -36,7 +37,7 @@ class WorkerCore:
         self.ledger = TelemetryLedger(
             config.telemetry_period_s, config.telemetry_events, config.running_report_period_s
         )
-        self.prefill_floor_s = inf  # least predicted prefill so far: what a step costs by itself
+        self.prefill_floor_s = inf  # least predicted prefill lately: what a step costs by itself
         self.draining = False
         self.engineless_since_s: float | None = None
         self.now_s = 0.0
@@ -65,6 +66,11 @@ class WorkerCore:
         """Until all that is held now is served."""
         running_s = sum(e.remaining_s for engine in self.fleet.values() for e in engine.running.values())
         return self.meter.wait_s(self.pool.queued_s + running_s, self.cold_speed())
+
+    def see_prefill(self, predicted_s: float) -> None:
+        """The floor falls at once and rises slowly, so that it follows a predictor that has learnt better."""
+        rise_s = FLOOR_RISE * (predicted_s - self.prefill_floor_s)
+        self.prefill_floor_s = predicted_s if predicted_s < self.prefill_floor_s else self.prefill_floor_s + rise_s
 
     def prefill_s(self, entry: Entry) -> float:
         """What its prompt adds to the steps of an engine, which costs a step anyway while it decodes."""

@@ -58,7 +58,7 @@ def no_engine_message(core: WorkerCore) -> str:
 def on_annotated(core: WorkerCore, event: Annotated) -> None:
     entry = core.pool.get(event.request_id)
     if entry is not None and entry.attempt == event.attempt:
-        core.prefill_floor_s = min(core.prefill_floor_s, event.annotation.cost.ttft_s)
+        core.see_prefill(event.annotation.cost.ttft_s)
         core.pool.annotate(entry, event.annotation)
 
 

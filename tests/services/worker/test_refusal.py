@@ -85,14 +85,14 @@ def test_an_engine_has_little_prefill_before_it() -> None:
 
 
 def test_an_engine_faster_than_predicted_gets_a_wider_window() -> None:
-    """Prompts of 90 ms each by prediction, done in 10 ms side by side: more and more of them are let before it."""
+    """Most prompts are 90 ms by prediction, 10 in fact, side by side: more and more of them are let before it."""
     worker = agent(TopologyName.FCFS, prefill_window_s=0.1)
     worker.step(0.0, EngineWentUp(engine("e1", max_num_seqs=100)))
     submit(worker, "floor", 0.0, ttft_s=0.01, relegate=True)
     worker.step(0.0, EngineFinished("floor", 1, None))
     effects: list[WorkerEffect] = []
     for number in range(1500):
-        effects += submit(worker, f"r{number}", 0.0, ttft_s=0.1, relegate=True)
+        effects += submit(worker, f"r{number}", 0.0, ttft_s=0.1 if number % 10 else 0.01, relegate=True)
     widths: list[int] = []
     while running := dispatched(effects):
         widths.append(len(running))
@@ -100,7 +100,7 @@ def test_an_engine_faster_than_predicted_gets_a_wider_window() -> None:
         effects = [effect for name in running for effect in worker.step(now_s, FirstTokenReceived(name))]
         effects += [effect for name in running for effect in worker.step(now_s, EngineFinished(name, 1, None))]
     assert sum(widths) == 1500
-    assert widths[0] == 1
+    assert widths[0] <= 4
     assert max(widths) >= 50
 
 
