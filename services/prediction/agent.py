@@ -12,7 +12,7 @@ from services.contracts.outcome import Outcome
 from services.contracts.request import Cost
 from services.contracts.telemetry import RequestFinished
 from services.prediction.backend import CostModel, CostQuery
-from services.prediction.prefill_line import PrefillLine
+from services.prediction.measured_line import MeasuredLine
 from services.prediction.residual import ResidualScale
 
 
@@ -36,12 +36,30 @@ class PredictionConfig:
 
 
 @dataclass(slots=True)
-class _Scales:
-    """Of one worker. `prefill` takes over from `ttft`, a factor on the model's own, once it is known."""
+class _Measured:
+    """Of one worker: factors on the model's own costs, and lines that take over once they are known: prefill over
+    prompt tokens (none take no time), TPOT over the sequences that decode (of one batch size alone: it is no other).
+    """
 
-    ttft: ResidualScale = field(default_factory=ResidualScale)
-    tpot: ResidualScale = field(default_factory=ResidualScale)
-    prefill: PrefillLine = field(default_factory=PrefillLine)
+    ttft_scale: ResidualScale = field(default_factory=ResidualScale)
+    tpot_scale: ResidualScale = field(default_factory=ResidualScale)
+    ttft: MeasuredLine = field(default_factory=lambda: MeasuredLine(scale=256.0, origin=0.02))
+    tpot: MeasuredLine = field(default_factory=lambda: MeasuredLine(scale=64.0, flat=16.0))
+
+    def cost(self, query: CostQuery, cost: Cost) -> Cost:
+        ttft_s, tpot_s = cost.ttft_s * self.ttft_scale.factor, cost.tpot_s * self.tpot_scale.factor
+        if self.ttft.known:
+            ttft_s = self.ttft.seconds(query.prompt_tokens)
+        if self.tpot.known:
+            tpot_s = self.tpot.seconds(query.running + 1)
+        return Cost(ttft_s, tpot_s)
+
+    def learn(self, query: CostQuery, cost: Cost, finished: RequestFinished) -> None:
+        self.ttft_scale.update(finished.prefill_s, cost.ttft_s)
+        self.ttft.observe(query.prompt_tokens, finished.prefill_s)
+        if finished.output_tokens > 1:
+            self.tpot_scale.update(finished.tpot_s, cost.tpot_s)
+            self.tpot.observe(query.running + 1, finished.tpot_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +82,7 @@ class PredictionAgent:
         self._running: list[_Call] = []
         self._answered: set[int] = set()  # running calls already answered at their deadline
         self._batch = 0
-        self._scales: OrderedDict[str, _Scales] = OrderedDict()
+        self._measured: OrderedDict[str, _Measured] = OrderedDict()
         self._followed: OrderedDict[str, tuple[PredictItem, Cost]] = OrderedDict()  # with the uncorrected cost
         self.fallbacks: Counter[str] = Counter()
 
@@ -87,8 +105,8 @@ class PredictionAgent:
 
     def scale(self, worker: str) -> tuple[float, float]:
         """The worker's factors on TTFT and TPOT."""
-        scales = self._scales.get(worker)
-        return (scales.ttft.factor, scales.tpot.factor) if scales is not None else (1.0, 1.0)
+        measured = self._measured.get(worker)
+        return (measured.ttft_scale.factor, measured.tpot_scale.factor) if measured is not None else (1.0, 1.0)
 
     def _called(self, now_s: float, event: CallReceived[PredictItem]) -> list[PredictionEffect]:
         call = _Call(event.call, event.items, now_s + event.budget_s)
@@ -143,12 +161,8 @@ class PredictionAgent:
         self._followed.move_to_end(item.request_id)
         if len(self._followed) > self._config.max_followed:
             self._followed.popitem(last=False)
-        scales = self._scales.get(item.worker)
-        if scales is None:
-            return cost
-        line = scales.prefill
-        ttft_s = line.seconds(item.query.prompt_tokens) if line.known else cost.ttft_s * scales.ttft.factor
-        return Cost(ttft_s, cost.tpot_s * scales.tpot.factor)
+        measured = self._measured.get(item.worker)
+        return cost if measured is None else measured.cost(item.query, cost)
 
     def _learn(self, finished: RequestFinished) -> None:
         """Against the uncorrected prediction: hundreds of requests are under way between a correction and its
@@ -158,14 +172,11 @@ class PredictionAgent:
         if followed is None or finished.outcome is not Outcome.FINISHED:
             return
         item, cost = followed
-        scales = self._scales.setdefault(item.worker, _Scales())
-        self._scales.move_to_end(item.worker)
-        if len(self._scales) > self._config.max_workers:
-            self._scales.popitem(last=False)
-        scales.ttft.update(finished.prefill_s, cost.ttft_s)
-        scales.prefill.observe(item.query.prompt_tokens, finished.prefill_s)
-        if finished.output_tokens > 1:
-            scales.tpot.update(finished.tpot_s, cost.tpot_s)
+        measured = self._measured.setdefault(item.worker, _Measured())
+        self._measured.move_to_end(item.worker)
+        if len(self._measured) > self._config.max_workers:
+            self._measured.popitem(last=False)
+        measured.learn(item.query, cost, finished)
 
 
 def _valid(cost: Cost) -> bool:

@@ -138,3 +138,9 @@ def row(query: CostQuery) -> tuple[float, ...]:
         active * weight_bytes / (bandwidth * devices) * 1e3,
         2 * active * query.prompt_tokens / (tflops * devices),
     )  # fmt: skip
+
+
+def knows(query: CostQuery) -> bool:
+    """Whether model and accelerator are of those that measurements say something about."""
+    fixed = _fixed(query.model, query.hardware)
+    return not math.isnan(fixed[1] + fixed[8])

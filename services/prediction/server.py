@@ -15,7 +15,7 @@ from services.wire.v1 import cognition_pb2_grpc
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Prediction"].full_name
 WARM_UP = CostQuery(
-    prompt_tokens=100, output_tokens=100.0, model="", hardware="", running=1, waiting=0, kv_usage=0.0,
+    prompt_tokens=100, output_tokens=100.0, model="llama-13b", hardware="A100", running=1, waiting=0, kv_usage=0.0,
     task=TaskType.UNKNOWN,
 )  # fmt: skip
 QUERIES = Counter("hmas_prediction_queries_total", "Costs predicted")

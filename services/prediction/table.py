@@ -4,18 +4,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from services.prediction.backend import CostModel
+from services.prediction.by_catalogue import ByCatalogue
 
 if TYPE_CHECKING:
     from services.prediction.settings import PredictionSettings
 
 
-def _catboost() -> CostModel:
-    from services.prediction.catboost_model import CatBoostCostModel  # CatBoost loads only where it runs
+def _catboost(settings: "PredictionSettings") -> CostModel:
+    from services.prediction.catboost_model import CatBoostCostModel  # its arrays load only where it runs
 
-    return CatBoostCostModel()
+    return ByCatalogue(CatBoostCostModel(), settings.linear_model())
 
 
 COST_MODELS: dict[str, Callable[["PredictionSettings"], CostModel]] = {
-    "catboost": lambda settings: _catboost(),
+    "catboost": _catboost,
     "linear": lambda settings: settings.linear_model(),
 }

@@ -114,19 +114,20 @@ def test_measurements_correct_the_worker_they_come_from() -> None:
 
 
 def test_a_model_that_does_not_know_the_engine_is_overruled_by_what_the_engine_shows() -> None:
-    """The model takes every prompt for the same; the worker's times grow with the prompt."""
+    """The model takes every request for the same; the worker's times grow with prompt and batch."""
     a = agent()
     for n in range(1, 101):
-        tokens = 50 + 37 * n % 3000
-        item = PredictItem(f"r{n}", "w", replace(QUERY, prompt_tokens=tokens))
+        tokens, running = 50 + 37 * n % 3000, n % 20
+        item = PredictItem(f"r{n}", "w", replace(QUERY, prompt_tokens=tokens, running=running))
         a.step(n * 0.1, CallReceived(n, (item,), 0.05))
         a.step(n * 0.1, BatchReturned(n, (MODEL_COST,)))
-        a.step(n * 0.1 + 0.05, finished(f"r{n}", prefill_s=0.01 + 1e-4 * tokens, tpot_s=0.04))
-    items = tuple(PredictItem(f"x{t}", "w", replace(QUERY, prompt_tokens=t)) for t in (100, 2000))
+        a.step(n * 0.1 + 0.05, finished(f"r{n}", prefill_s=0.01 + 1e-4 * tokens, tpot_s=0.02 + 1e-3 * (running + 1)))
+    items = tuple(PredictItem(f"x{t}", "w", replace(QUERY, prompt_tokens=t, running=t // 100)) for t in (100, 2000))
     a.step(20.0, CallReceived(500, items, 0.05))
     (answer,) = a.step(20.0, BatchReturned(101, (MODEL_COST, MODEL_COST)))
     assert isinstance(answer, AnswerCall)
     assert [cost.ttft_s for cost in answer.answers] == pytest.approx([0.02, 0.21], rel=0.1)
+    assert [cost.tpot_s for cost in answer.answers] == pytest.approx([0.022, 0.041], rel=0.05)
 
 
 def test_a_long_delay_between_prediction_and_measurement_does_not_make_it_swing() -> None:
@@ -159,4 +160,4 @@ def test_memory_is_bounded() -> None:
         a.step(n * 1.0, BatchReturned(n, (MODEL_COST,)))
         if n % 2:
             a.step(n * 1.0, finished(f"r{n}-0", 0.6, 0.02))
-    assert (len(a._followed), len(a._scales)) == (10, 3)
+    assert (len(a._followed), len(a._measured)) == (10, 3)

@@ -2,11 +2,15 @@ from random import Random
 
 import pytest
 
-from services.prediction.prefill_line import PrefillLine
+from services.prediction.measured_line import MeasuredLine
+
+
+def over_prompts(known_after: int = 8, memory: float = 200.0) -> MeasuredLine:
+    return MeasuredLine(scale=256.0, origin=0.02, known_after=known_after, memory=memory)
 
 
 def test_it_finds_base_and_slope_in_noise() -> None:
-    rng, line = Random(1), PrefillLine()
+    rng, line = Random(1), over_prompts()
     for _ in range(400):
         tokens = rng.randint(20, 4000)
         line.observe(tokens, (0.02 + 1e-4 * tokens) * rng.lognormvariate(0.0, 0.2))
@@ -15,7 +19,7 @@ def test_it_finds_base_and_slope_in_noise() -> None:
 
 
 def test_it_follows_an_engine_that_gets_slower() -> None:
-    rng, line = Random(1), PrefillLine(memory=100.0)
+    rng, line = Random(1), over_prompts(memory=100.0)
     for factor in (1.0, 3.0):
         for _ in range(500):
             tokens = rng.randint(20, 4000)
@@ -24,7 +28,7 @@ def test_it_follows_an_engine_that_gets_slower() -> None:
 
 
 def test_prompts_of_one_length_say_that_longer_ones_take_longer() -> None:
-    line = PrefillLine(known_after=3)
+    line = over_prompts(known_after=3)
     for _ in range(3):
         assert not line.known
         line.observe(1000, 0.1)
@@ -33,8 +37,15 @@ def test_prompts_of_one_length_say_that_longer_ones_take_longer() -> None:
     assert line.seconds(2000) > 0.15
 
 
+def test_one_batch_size_says_nothing_of_others() -> None:
+    line = MeasuredLine(scale=64.0, flat=16.0)
+    for _ in range(10):
+        line.observe(1, 0.03)
+    assert line.seconds(30) == pytest.approx(0.03)
+
+
 def test_neither_number_is_negative() -> None:
-    falling, steep = PrefillLine(), PrefillLine()
+    falling, steep = over_prompts(), over_prompts()
     for n in range(1, 50):
         falling.observe(100 * n, 1.0 / n)
         steep.observe(100 * n, 1e-6 * n**3)
@@ -44,7 +55,7 @@ def test_neither_number_is_negative() -> None:
 
 
 def test_a_stall_moves_it_little_and_nonsense_not_at_all() -> None:
-    rng, line = Random(1), PrefillLine()
+    rng, line = Random(1), over_prompts()
     for _ in range(200):
         tokens = rng.randint(20, 4000)
         line.observe(tokens, 0.02 + 1e-4 * tokens)

@@ -1,0 +1,24 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from services.contracts.request import Cost, TaskType
+from services.prediction.backend import CostQuery
+from services.prediction.by_catalogue import ByCatalogue
+from services.prediction.catboost_model import CatBoostCostModel
+from services.prediction.linear import LinearCostModel, LinearProfile
+
+KNOWN = CostQuery(1000, 100.0, "llama-13b", "A100x1", 9, 0, 0.1, TaskType.QA)
+UNTRAINED = LinearCostModel([LinearProfile("", "", 0.1, 0.0, 0.02, 0.0)])
+
+
+@pytest.mark.parametrize("changes", [{"model": "tiny"}, {"hardware": "cpu"}, {"model": "", "hardware": ""}])
+def test_the_trees_answer_for_what_the_catalogue_knows_alone(changes: dict[str, Any]) -> None:
+    trained = CatBoostCostModel()
+    unknown = replace(KNOWN, **changes)
+    (expected,) = trained.predict([KNOWN])
+    both = ByCatalogue(trained, UNTRAINED)
+    assert both.predict([unknown, KNOWN, unknown]) == [Cost(0.1, 0.02), expected, Cost(0.1, 0.02)]
+    assert both.predict([]) == []
+    assert both.version == trained.version
