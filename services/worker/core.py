@@ -12,12 +12,13 @@ from services.worker.controls import ControlState
 from services.worker.engine_state import EngineState
 from services.worker.entry import Entry, EntryState
 from services.worker.ledger import TelemetryLedger
+from services.worker.length_bias import LengthBias
 from services.worker.meter import ServiceMeter, retry_after_s
 from services.worker.pace import Pace
 from services.worker.pool import RequestPool
 from services.worker.prior import Prior
 
-FLOOR_RISE = 0.05  # of the way to each prediction above it
+FLOOR_RISE = 0.005  # of the way to each prediction above it
 REMEMBERED = 8192  # ended attempts, so that a repeated Submit is not served twice
 
 
@@ -33,6 +34,7 @@ class WorkerCore:
         self.controls = ControlState(config.worker, config.pool)
         self.prior = Prior(config.prior)
         self.applications = Applications()
+        self.length_bias = LengthBias()
         self.meter = ServiceMeter()
         self.ledger = TelemetryLedger(
             config.telemetry_period_s, config.telemetry_events, config.running_report_period_s

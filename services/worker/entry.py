@@ -2,7 +2,7 @@
 
 from enum import Enum
 
-from services.contracts.request import Annotation, Request, Slo
+from services.contracts.request import Annotation, Request, Slo, Tags
 from services.contracts.slo import tightest_tpot_s
 from services.worker.keyed_heap import Place
 from services.worker.prior import Estimate
@@ -26,9 +26,10 @@ class Entry:
     Unannotated it is *unknown* and carries the prior's estimate. `service` is its predicted service tokens, `total_s`
     its T_tot, `deadline_s` its D_r = a_r + SLO_ttft + SLO_tpot * l_pred (or a_r + its stated TTLT, H-MAS §3.5),
     `slack_s` D_r - T_tot, which is S_r of H-MAS Eq. 5 without V_sys (common to all, it cancels in any comparison), and
-    `ttft_deadline_s` the instant its first token is due. `usual_tokens` is the length that its application's answers
-    seldom exceed, as known when it came. `place` belongs to the active topology; `charged` is the
-    service already accounted to its tenant there, under the pool's `generation`.
+    `ttft_deadline_s` the instant its first token is due. `claimed` are cognition's tags as they came, before the worker
+    corrected them. `usual_tokens` is the length that its application's answers seldom exceed, as known when it came.
+    `place` belongs to the active topology; `charged` is the service already accounted to its tenant there, under the
+    pool's `generation`.
     """
 
     __slots__ = (
@@ -37,6 +38,7 @@ class Entry:
         "blocks",
         "bound_tokens",
         "charged",
+        "claimed",
         "deadline_s",
         "dispatched_s",
         "dispatches_before",
@@ -81,6 +83,7 @@ class Entry:
         self.seq = seq
         self.enqueued_s = now_s
         self.annotation: Annotation | None = None
+        self.claimed: Tags | None = None
         self.state = EntryState.QUEUED
         self.engine = ""
         self.topology = ""  # that dispatched it

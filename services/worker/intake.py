@@ -1,5 +1,7 @@
 """Events from gateways: requests come, get their tags, and are taken back."""
 
+from dataclasses import replace
+
 from services.contracts.execution import Annotated, CancelRequested, GatewayLost, RecallRequested, Submitted
 from services.contracts.outcome import Outcome
 from services.contracts.request import Request
@@ -59,7 +61,9 @@ def on_annotated(core: WorkerCore, event: Annotated) -> None:
     entry = core.pool.get(event.request_id)
     if entry is not None and entry.attempt == event.attempt:
         core.see_prefill(event.annotation.cost.ttft_s)
-        core.pool.annotate(entry, event.annotation)
+        entry.claimed = event.annotation.tags
+        tags = core.length_bias.corrected(entry.request, entry.claimed)
+        core.pool.annotate(entry, replace(event.annotation, tags=tags))
 
 
 def on_cancelled(core: WorkerCore, event: CancelRequested) -> None:

@@ -70,6 +70,8 @@ def on_finished(core: WorkerCore, event: EngineFinished) -> None:
     core.conclude(entry, Outcome.FINISHED, "")
     core.prior.learn_length(entry.request.tenant, entry.request.prompt_tokens, entry.output_tokens)
     core.applications.learn(entry.request, entry.output_tokens)
+    if entry.claimed is not None:
+        core.length_bias.learn(entry.request, entry.claimed, entry.output_tokens)
     if entry.first_token_s is not None and entry.output_tokens > 1:
         core.prior.learn_decode((core.now_s - entry.first_token_s) / (entry.output_tokens - 1))
 

@@ -96,10 +96,10 @@ class ServiceRate:
         if elapsed_s < RATE_SAMPLE_S:
             return
         if not self._idle:
-            sample = min(self._done / elapsed_s, self.most)
+            sample = self._done / elapsed_s
             self._seen_s += elapsed_s
             share = max(1.0 - exp(-elapsed_s / RATE_WINDOW_S), elapsed_s / self._seen_s)
-            self._rate = self.value + share * (sample - self.value)
+            self._rate = min(self.most, self.value + share * (sample - self.value))
         self._begun_s, self._done, self._idle = now_s, 0.0, False
 
 

@@ -16,7 +16,7 @@ from services.worker.deadline_order import DeadlineOrder, Job
 from services.worker.entry import Entry
 from services.worker.pace import EnginePace, Pace
 from services.worker.relegated import SHARE_MAX
-from services.worker.topologies.max_on_time import MaxOnTime
+from services.worker.topologies.max_on_time import MaxOnTime, ServiceRate
 from tests.services.worker.builders import annotation, entry, request
 
 jobs = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 30)), min_size=1, max_size=9)
@@ -238,3 +238,25 @@ def test_ranks_put_relegated_requests_behind_all_others() -> None:
     topology.observe(pace(0.0))
     drained(topology)
     assert entries[0].urgency < entries[1].urgency
+
+
+def test_work_that_comes_in_lumps_is_no_slower_than_work_that_flows() -> None:
+    """A bound on each sample would call an engine idle half of the time for each long prompt."""
+    rate = ServiceRate()
+    for n in range(1, 400):
+        rate.add(1.0 if n % 2 else 0.0)
+        rate.observe(n * 0.5)
+    assert rate.value == pytest.approx(1.0, rel=0.1)
+    for n in range(400, 500):
+        rate.add(5.0)
+        rate.observe(n * 0.5)
+    assert rate.value <= rate.most
+
+
+def test_a_rate_is_measured_only_while_requests_wait() -> None:
+    rate = ServiceRate()
+    before = rate.value
+    for n in range(1, 50):
+        rate.ran_dry()
+        rate.observe(n * 0.5)
+    assert rate.value == before

@@ -124,6 +124,19 @@ def test_a_request_walks_through() -> None:
     assert round(done.age_s, 9) == 0.05
 
 
+def test_answers_that_turn_out_shorter_than_predicted_correct_the_predictions_to_come() -> None:
+    agent = worker("e1", config=replace(CONFIG, static_n_run=64))
+    for n in range(64):
+        submit(agent, request(f"r{n}"), now_s=float(n))
+        agent.step(n + 0.1, Annotated(f"r{n}", 1, annotation(800.0)))
+        agent.step(n + 0.5, EngineFinished(f"r{n}", 80, 100))
+    agent.step(64.0, CycleTicked())
+    submit(agent, request("new"), now_s=65.0)
+    agent.step(65.1, Annotated("new", 1, annotation(400.0)))
+    (queued,) = [q for q in telemetry(agent.step(70.0, CycleTicked())).queued if q.request_id == "new"]
+    assert queued.predicted_output_tokens < 80.0
+
+
 def test_nothing_waits_for_an_annotation_and_late_tags_reorder_the_queue() -> None:
     agent = worker("e1", config=replace(CONFIG, static_n_run=1))
     agent.step(0.0, decide(TopologyName.SJF))
