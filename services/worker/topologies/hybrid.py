@@ -16,12 +16,12 @@ from itertools import chain
 from services.contracts.control import Hints, TopologyName
 from services.contracts.hybrid import LoadAlpha
 from services.worker.entry import Entry
-from services.worker.keyed_heap import KeyedHeap
+from services.worker.keyed_heap import KeyedHeap, Place
 from services.worker.pace import Pace
 from services.worker.relegated import Relegated
 
 AT_RISK = 0.25  # share of its time that is left when an important request calls on the others to step aside
-MOVES = 2048  # entries that change their place between two looks at the clock, so that no pump stalls
+MOVES = 256  # entries that change their place between two looks at the clock, so that no pump stalls
 
 
 class Lane:
@@ -51,11 +51,9 @@ class Lane:
 
     def peek(self) -> tuple[float, Entry] | None:
         """The least P, and whose it is."""
-        heads = [(*head.place, head) for heap in (self._new, self._old) if (head := heap.peek()) and head.place]
-        if not heads:
-            return None
-        key, _, entry = min(heads, key=lambda head: head[:2])
-        return key, entry
+        new, old = self._new.peek(), self._old.peek() if len(self._old) else None
+        head = new if old is None or (new is not None and _place(new) < _place(old)) else old
+        return None if head is None else (_place(head)[0], head)
 
     def remove(self, entry: Entry) -> None:
         (self._new if entry in self._new else self._old).remove(entry)
@@ -68,6 +66,12 @@ class Lane:
         """Takes out one whose key is stale."""
         item = self._old.pop()
         return None if item is None else item[1]
+
+
+def _place(entry: Entry) -> Place:
+    """Of an entry that stands in a lane."""
+    assert entry.place is not None
+    return entry.place
 
 
 class Hybrid:
