@@ -1,10 +1,11 @@
 """The engine's request body: the client's JSON with the few fields that the adapter adds after dispatch."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import orjson
 
 PRIORITY_BOUND = 2**31 - 1
+TOP_LEVEL = 10  # SGLang's default --priority-scheduling-preemption-threshold
 
 
 def with_fields(body: bytes, fields: Mapping[str, object]) -> bytes:
@@ -42,10 +43,27 @@ def replay_fields(output_tokens: int) -> dict[str, object]:
     }
 
 
-def engine_priority(urgency: float, *, higher_first: bool) -> int:
-    """A rank in milliseconds as the engine's integer priority: vLLM serves lower first, SGLang higher first."""
-    rank = max(-PRIORITY_BOUND, min(PRIORITY_BOUND, urgency * 1000.0))
-    return int(-rank if higher_first else rank)
+def vllm_priority(urgency: float) -> int:
+    """A rank in milliseconds as vLLM's integer priority: lower first."""
+    return int(max(-PRIORITY_BOUND, min(PRIORITY_BOUND, urgency * 1000.0)))
+
+
+def sglang_level(urgency: float, waiting: Iterable[tuple[float, int]]) -> int:
+    """A level, 0 to `TOP_LEVEL`, higher first, that puts a request between the less and the more urgent ones that wait
+    in the engine (urgency and level of each); where no level is left between them it is an equal of one side.
+
+    Few levels, because SGLang keeps metrics for each priority it ever saw; and none so far above another that the
+    engine would throw a running request out for it, which it does beyond a difference of 10.
+    """
+    below, above = -1, TOP_LEVEL + 1
+    for other, level in waiting:
+        if other == urgency:
+            return level
+        if other > urgency:
+            below = max(below, level)
+        else:
+            above = min(above, level)
+    return max(0, min(TOP_LEVEL, (below + above) // 2))
 
 
 def _mentions(body: bytes, name: str) -> bool:

@@ -33,7 +33,8 @@ class EngineFacts:
 
 @dataclass(frozen=True, slots=True)
 class SglangFacts:
-    """What SGLang's `/get_server_info` says. `higher_first`: the polarity of its priorities; None: it has none."""
+    """What SGLang's `/server_info` says. `max_running`: its own bound on running requests, which no live cap may
+    exceed. `higher_first`: the polarity of its priorities; None: it has none."""
 
     max_running: int
     pipeline_stages: int = 1
@@ -122,7 +123,7 @@ class EngineMonitor:
         self._dialect = scrape.dialect_of(page)
         kind = self._dialect.kind if self._dialect else "openai"
         if kind == "sglang":
-            server = await self._json("/get_server_info")
+            server = await self._json("/server_info") or await self._json("/get_server_info")  # its older name
         if scrape.total(page, EMULATED_METRIC) is not None:
             kind = "emulated"
         cache = scrape.labels_of(page, "vllm:cache_config_info")
@@ -130,8 +131,9 @@ class EngineMonitor:
         blocks = _positive(cache.get("num_gpu_blocks"))
         told = blocks * block_size if blocks else _positive(server.get("max_total_num_tokens"))
         facts = self._facts
-        max_num_seqs = facts.max_num_seqs or _max_running(server) or 256
-        self.sglang = SglangFacts.of(server, max_num_seqs) if kind == "sglang" else None
+        own = _max_running(server)
+        max_num_seqs = min(facts.max_num_seqs, own or facts.max_num_seqs) if facts.max_num_seqs else own or 256
+        self.sglang = SglangFacts.of(server, own or max_num_seqs) if kind == "sglang" else None
         max_model_len = facts.max_model_len or _positive(card.get("max_model_len")) or DEFAULT_MAX_MODEL_LEN
         capacity = facts.kv_capacity_tokens or told
         if not capacity:

@@ -16,7 +16,7 @@ from services.contracts.execution import EngineSampled, EngineWentDown, EngineWe
 from services.contracts.outcome import Outcome
 from services.worker.adapters import scrape
 from services.worker.adapters.base import EngineEvent, EngineJob, JobEnd, JobSink
-from services.worker.adapters.body import engine_priority, replay_fields, with_fields, with_xargs
+from services.worker.adapters.body import TOP_LEVEL, replay_fields, sglang_level, vllm_priority, with_fields, with_xargs
 from services.worker.adapters.breaker import Breaker, BreakerConfig
 from services.worker.adapters.http1 import Exchange, HttpPool, PoolConfig
 from services.worker.adapters.monitor import EngineFacts, EngineMonitor, Unreachable
@@ -54,6 +54,8 @@ class _Job:
     exchange: Exchange
     reply: EngineReply
     prompt_tokens: int
+    urgency: float
+    level: int  # among those that wait in an SGLang
 
 
 class OpenAiHttpAdapter:
@@ -86,14 +88,16 @@ class OpenAiHttpAdapter:
 
     def start(self, job: EngineJob, sink: JobSink) -> None:
         reply = self._reply(job, sink)
+        waiting = ((other.urgency, other.level) for other in self._jobs.values() if not other.reply.tokens)
+        level = sglang_level(job.urgency, waiting)
         try:
-            body = self._body(job)
+            body = self._body(job, level)
         except ValueError as error:
             sink.on_end(JobEnd(Outcome.INVALID_REQUEST, f"the body cannot be sent to an engine: {error}", 400))
             return
         head = self._target.head("POST", job.path, len(body), job)
         exchange = self._pool.send(head, body, reply)  # calls nothing back before this returns
-        self._jobs[job.request_id] = _Job(exchange, reply, job.prompt_tokens)
+        self._jobs[job.request_id] = _Job(exchange, reply, job.prompt_tokens, job.urgency, level)
 
     def abort(self, request_id: str) -> None:
         job = self._jobs.pop(request_id, None)
@@ -130,21 +134,28 @@ class OpenAiHttpAdapter:
             return EngineReply(sink, ended)
         return StreamReply(sink, ended, SseDecoder(strip_usage=job.strip_usage))
 
-    def _body(self, job: EngineJob) -> bytes:
+    def _body(self, job: EngineJob, level: int) -> bytes:
         fields: dict[str, object] = {}
-        higher_first = self._higher_first()
-        if higher_first is not None:
-            fields["priority"] = engine_priority(job.urgency, higher_first=higher_first)
+        priority = self._priority(job.urgency, level)
+        if priority is not None:
+            fields["priority"] = priority
         if job.replay_output_tokens is not None:
             fields.update(replay_fields(job.replay_output_tokens))
         body = with_fields(job.body, fields)
         return body if self._bridge is None else with_xargs(body, self._bridge.xargs(job))
 
-    def _higher_first(self) -> bool | None:
-        """The polarity of the engine's priorities; None where it does not schedule by them."""
-        if self._config.priority == "auto":
-            return self._monitor.sglang.higher_first if self._monitor.sglang else None
-        return {"off": None, "vllm": False, "sglang": True}[self._config.priority]
+    def _priority(self, urgency: float, level: int) -> int | None:
+        """In the engine's own polarity; None where it does not schedule by priority."""
+        match self._config.priority:
+            case "off":
+                return None
+            case "vllm":
+                return vllm_priority(urgency)
+            case "sglang":
+                return level
+            case "auto":
+                higher_first = self._monitor.sglang.higher_first if self._monitor.sglang else None
+                return None if higher_first is None else level if higher_first else TOP_LEVEL - level
 
     def _ended(self, request_id: str, reply: EngineReply, end: JobEnd) -> None:
         job = self._jobs.get(request_id)

@@ -31,6 +31,14 @@ def total(page: bytes, name: str) -> float | None:
     return sum(values) if values else None
 
 
+def whole(page: bytes, name: str) -> float | None:
+    """`total` of a metric that SGLang tells twice when it schedules by priority: all under an empty label, and again
+    under each priority."""
+    found = samples(page, name)
+    values = [value for labels, value in found if b'priority=""' in labels] or [value for _, value in found]
+    return sum(values) if values else None
+
+
 def mean(page: bytes, name: str) -> float | None:
     values = [value for _, value in samples(page, name)]
     return sum(values) / len(values) if values else None
@@ -71,7 +79,7 @@ SGLANG = Dialect(
     "sglang:num_running_reqs",
     "sglang:num_queue_reqs",
     "sglang:token_usage",
-    "sglang:num_retracted_reqs",
+    "sglang:num_retracted_requests_total",
     "sglang:prompt_tokens_total",
     "sglang:generation_tokens_total",
     "sglang:inter_token_latency_seconds",
@@ -94,18 +102,21 @@ class Reading:
 
 
 def dialect_of(page: bytes) -> Dialect | None:
-    """Whose metrics these are; None if of no known engine."""
-    return next((dialect for dialect in DIALECTS if total(page, dialect.running) is not None), None)
+    """Whose metrics these are; None if of no known engine. SGLang does not tell what runs before something did."""
+    for dialect in DIALECTS:
+        if total(page, dialect.running) is not None or f"# TYPE {dialect.kind}:".encode() in page:
+            return dialect
+    return None
 
 
 def read(page: bytes, dialect: Dialect) -> Reading | None:
     """The figures of a page; None if it has not even the running requests."""
-    running = total(page, dialect.running)
+    running = whole(page, dialect.running)
     if running is None:
         return None
     return Reading(
         running=int(running),
-        waiting=int(total(page, dialect.waiting) or 0),
+        waiting=int(whole(page, dialect.waiting) or 0),
         kv_usage=min(1.0, max(0.0, mean(page, dialect.kv_usage) or 0.0)),
         preemptions=int(total(page, dialect.preemptions) or 0),
         prompt_tokens=total(page, dialect.prompt_tokens),

@@ -212,7 +212,7 @@ async def test_the_replayed_length_and_the_rank_reach_the_engine_only_here(engin
     adapter.start(replace(JOB, replay_output_tokens=3, urgency=2.0), sink)
     await sink.end()
     request = engine.requests[0]
-    expected = {"model": "m", "priority": -2000, "max_tokens": 3, "min_tokens": 3, "ignore_eos": True}
+    expected = {"model": "m", "priority": 5, "max_tokens": 3, "min_tokens": 3, "ignore_eos": True}
     assert orjson.loads(request.body) == expected
     assert request.headers["authorization"] == "Bearer secret"
     assert "secret" not in repr(config)

@@ -33,6 +33,27 @@ def test_an_sglang_page_is_told_apart() -> None:
     assert scrape.read(page, scrape.SGLANG) == scrape.Reading(2, 1, 0.5, 0, None, None, None, None)
 
 
+def test_sglangs_queues_are_not_counted_once_more_by_priority() -> None:
+    page = b"""# TYPE sglang:num_running_reqs gauge
+sglang:num_running_reqs{model_name="m",priority="",tp_rank="0"} 3.0
+sglang:num_running_reqs{model_name="m",priority="5",tp_rank="0"} 2.0
+sglang:num_running_reqs{model_name="m",priority="-9223372036854775808",tp_rank="0"} 1.0
+sglang:num_queue_reqs{model_name="m",priority="",tp_rank="0"} 7.0
+sglang:num_queue_reqs{model_name="m",priority="5",tp_rank="0"} 7.0
+sglang:num_retracted_reqs{model_name="m",priority=""} 0.0
+sglang:num_retracted_requests_total{model_name="m",priority=""} 4.0
+sglang:prompt_tokens_total{model_name="m",priority=""} 10.0
+sglang:prompt_tokens_total{model_name="m",priority="5"} 32.0
+"""
+    assert scrape.read(page, scrape.SGLANG) == scrape.Reading(3, 7, 0.0, 4, 42.0, None, None, None)
+
+
+def test_an_sglang_that_ran_nothing_yet_is_known_all_the_same() -> None:
+    page = b"# TYPE sglang:startup_time_seconds gauge\nsglang:startup_time_seconds 3.0\n"
+    assert scrape.dialect_of(page) is scrape.SGLANG
+    assert scrape.read(page, scrape.SGLANG) is None
+
+
 @pytest.mark.parametrize("page", [b"", b"process_cpu_seconds_total 1\n", b"vllm:num_requests_running", b"<html>"])
 def test_other_pages_are_of_no_dialect(page: bytes) -> None:
     assert scrape.dialect_of(page) is None

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -22,7 +23,7 @@ METRICS = b"""\
 sglang:num_running_reqs{engine_type="unified",model_name="m",tp_rank="0"} 3.0
 sglang:num_queue_reqs{engine_type="unified",model_name="m",tp_rank="0"} 2.0
 sglang:token_usage{engine_type="unified",model_name="m",tp_rank="0"} 0.25
-sglang:num_retracted_reqs{engine_type="unified",model_name="m",tp_rank="0"} 1.0
+sglang:num_retracted_requests_total{engine_type="unified",model_name="m",tp_rank="0"} 1.0
 sglang:prompt_tokens_total{model_name="m"} 1000.0
 sglang:generation_tokens_total{model_name="m"} 500.0
 sglang:inter_token_latency_seconds_sum{model_name="m"} 5.0
@@ -31,7 +32,7 @@ sglang:inter_token_latency_seconds_count{model_name="m"} 250.0
 
 
 class Sglang:
-    """What `/get_server_info` says, and the caps that were set."""
+    """What `/server_info` says, and the caps that were set."""
 
     def __init__(self, engine: ScriptedEngine) -> None:
         self.caps: list[int] = []
@@ -49,7 +50,7 @@ class Sglang:
             "/health": self._empty,
             "/metrics": lambda peer: peer.reply(METRICS),
             "/v1/models": lambda peer: peer.reply(b'{"data":[{"id":"m","max_model_len":8192}]}'),
-            "/get_server_info": lambda peer: peer.reply(orjson.dumps(self.info)),
+            "/server_info": lambda peer: peer.reply(orjson.dumps(self.info)),
             "/set_internal_state": self._set,
         }
 
@@ -82,11 +83,12 @@ class Sink:
 
 
 class Rig:
-    def __init__(self, engine: ScriptedEngine) -> None:
+    def __init__(self, engine: ScriptedEngine, max_num_seqs: int | None = None) -> None:
         self.engine, self.sglang = engine, Sglang(engine)
         self.events: asyncio.Queue[EngineEvent] = asyncio.Queue()
         config = OpenAiHttpConfig(
-            EngineFacts("e1"), engine.url, probe_period_s=0.05, probe_timeout_s=0.5, scrape_period_s=0.02,
+            EngineFacts("e1", max_num_seqs=max_num_seqs), engine.url,
+            probe_period_s=0.05, probe_timeout_s=0.5, scrape_period_s=0.02,
             breaker=BreakerConfig(cooldown_s=0.02, max_cooldown_s=0.05),
         )  # fmt: skip
         self.adapter = OpenAiHttpAdapter(config, self.events.put_nowait)
@@ -142,18 +144,23 @@ async def test_its_metrics_are_read(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("enabled", "low_first", "priority"), [(True, False, -2500), (True, True, 2500), (False, False, None)]
+    ("enabled", "low_first", "priorities"),
+    [(True, False, [5, 8, 6]), (True, True, [5, 2, 4]), (False, False, [None] * 3)],
 )
 async def test_its_polarity_is_taken_from_what_it_says(
-    rig: Rig, enabled: bool, low_first: bool, priority: int | None
+    rig: Rig, enabled: bool, low_first: bool, priorities: list[int | None]
 ) -> None:
     rig.sglang.info |= {"enable_priority_scheduling": enabled, "schedule_low_priority_values_first": low_first}
     await rig.event(EngineWentUp)
-    rig.engine.script[CHAT] = stream(chunk("a"), b"[DONE]")
-    await rig.answer()
-    body = next(orjson.loads(p.body) for p in rig.engine.requests if p.path == CHAT)
-    assert body.get("priority") == priority
-    assert "vllm_xargs" not in body
+    rig.engine.script[CHAT] = lambda peer: peer.gone()
+    sinks = [Sink() for _ in range(3)]
+    for number, (urgency, sink) in enumerate(zip((3.0, 1.0, 2.0), sinks, strict=True)):
+        rig.adapter.start(replace(JOB, request_id=f"r{number}", urgency=urgency), sink)
+        while sum(p.path == CHAT for p in rig.engine.requests) <= number:
+            await asyncio.sleep(0.01)
+    bodies = [orjson.loads(p.body) for p in rig.engine.requests if p.path == CHAT]
+    assert [body.get("priority") for body in bodies] == priorities
+    assert not any("vllm_xargs" in body for body in bodies)
 
 
 async def test_n_run_becomes_its_live_cap_and_is_put_back_at_the_end(rig: Rig) -> None:
@@ -171,6 +178,33 @@ async def test_n_run_becomes_its_live_cap_and_is_put_back_at_the_end(rig: Rig) -
     await asyncio.wait_for(rig.sglang.cap(1), 5)
     await rig.adapter.close()
     assert rig.sglang.caps == [32, 4, 128, 1, 128]
+
+
+async def test_the_operator_cannot_say_more_than_it_runs(engine: ScriptedEngine) -> None:
+    rig = Rig(engine, max_num_seqs=256)
+    assert (await rig.event(EngineWentUp)).info.max_num_seqs == 128
+    rig.adapter.steer(64, 1024)
+    await asyncio.wait_for(rig.sglang.cap(64), 5)
+    rig.adapter.steer(256, 1024)  # it refuses more than its own bound
+    await asyncio.wait_for(rig.sglang.cap(128), 5)
+    await rig.close()
+
+
+async def test_the_operator_may_say_less_and_its_own_bound_is_put_back(engine: ScriptedEngine) -> None:
+    rig = Rig(engine, max_num_seqs=16)
+    assert (await rig.event(EngineWentUp)).info.max_num_seqs == 16
+    rig.adapter.steer(16, 1024)
+    await asyncio.wait_for(rig.sglang.cap(16), 5)
+    await rig.close()
+    assert rig.sglang.caps == [16, 128]
+
+
+async def test_an_older_one_is_asked_by_the_older_name(engine: ScriptedEngine) -> None:
+    rig = Rig(engine)
+    engine.script["/get_server_info"] = engine.script.pop("/server_info")
+    engine.script["/server_info"] = lambda peer: peer.reply(b'{"detail":"Not Found"}', 404)
+    assert (await rig.event(EngineWentUp)).info.max_num_seqs == 128
+    await rig.close()
 
 
 async def test_pipeline_stages_share_the_cap(engine: ScriptedEngine) -> None:

@@ -71,6 +71,13 @@ def test_an_error_event_ends_the_stream_and_is_not_relayed() -> None:
     assert decoder.error == {"message": "no", "code": 500}
 
 
+def test_an_error_beside_choices_ends_the_stream_too() -> None:
+    decoder = SseDecoder(strip_usage=False)
+    decoder.feed(event(chat("a")))
+    assert decoder.feed(event({**chat("b"), "error": {"message": "lost"}})) == (b"", 0)
+    assert decoder.error == {"message": "lost"}
+
+
 def test_content_that_looks_special_is_content() -> None:
     decoder = SseDecoder(strip_usage=True)
     stream = ROLE + b"".join(event(chat(text)) for text in ("a", "[DONE]", '"error"', 'data: x\n\n"choices":[]'))
