@@ -1,5 +1,6 @@
 """Default SLOs: H-MAS Table 6 scaled by importance (Eq. 14)."""
 
+from functools import lru_cache
 from math import floor
 
 from services.contracts.request import Slo, TaskType
@@ -30,6 +31,7 @@ def importance_factor(importance: float) -> float:
     return min(1.0 + SLO_ALPHA, max(1.0 - SLO_ALPHA, factor))
 
 
+@lru_cache(1024)  # every request asks, most of them with its tenant's importance
 def default_slo(task: TaskType, importance: float = DEFAULT_IMPORTANCE, *, whole: bool = False) -> Slo:
     """SLO of a task type (Eq. 14: floor of base times f, in milliseconds), in seconds."""
     ttft_ms, tpot_ms = SLO_BASE_MS[task]
@@ -38,6 +40,7 @@ def default_slo(task: TaskType, importance: float = DEFAULT_IMPORTANCE, *, whole
     return Slo(floor(ttft_ms * factor + 1e-6) / 1000, floor(tpot_ms * factor + 1e-6) / 1000, None, whole)
 
 
+@lru_cache(1024)
 def tightest_tpot_s(importance: float = DEFAULT_IMPORTANCE) -> float:
     """Of all task types, for a request of which nothing is known yet."""
     return min(default_slo(task, importance).tpot_s for task in SLO_BASE_MS)

@@ -46,14 +46,16 @@ class _Tokens:
     def __init__(self, request_id: str, attempt: int, data: bytes, tokens: int, at_us: int) -> None:
         self.request_id, self.attempt, self.chunks, self.tokens, self.at_us = request_id, attempt, [data], tokens, at_us
 
-    def fields(self) -> dict[str, Any]:
-        return {
-            "request_id": self.request_id,
-            "attempt": self.attempt,
-            "data": b"".join(self.chunks),
-            "tokens": self.tokens,
-            "at_us": self.at_us,
-        }
+    def write(self, message: Any) -> int:
+        """Fills an empty `Tokens`, field by field, which is the cheapest way; returns the size of its data."""
+        chunks = self.chunks
+        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        message.request_id = self.request_id
+        message.attempt = self.attempt
+        message.data = data
+        message.tokens = self.tokens
+        message.at_us = self.at_us
+        return len(data)
 
 
 TIMER_SLACK_S = 0.0005  # event loops keep time in milliseconds, or fire a little early
@@ -150,11 +152,10 @@ class FrameWriter(Generic[F]):
         while self._pending and size < self._config.max_frame_bytes:
             field, value = self._pending.popleft()
             if isinstance(value, _Tokens):
-                value = value.fields()
-                size += len(value["data"]) + OP_OVERHEAD_BYTES
+                size += value.write(add().tokens) + OP_OVERHEAD_BYTES
             else:
                 size += value.ByteSize() + OP_OVERHEAD_BYTES
-            add(**{field: value})
+                add(**{field: value})
         self._mergeable.clear()  # what was cut off by the size must not grow on: its order is settled
         self._pending_bytes -= size
         self._urgent = self._urgent and bool(self._pending)

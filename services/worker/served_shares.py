@@ -32,15 +32,19 @@ class ServedShares:
     def add(self, now_s: float, tenant: str, weight: float, tokens: float) -> None:
         """`tokens` more were served to a tenant."""
         served = self._tenants.get(tenant)
+        stale = served is None or self._all.seen_s != now_s  # a cycle tells of many requests at one instant
         if served is None:
             served = self._tenants[tenant] = Served(now_s)
         self._weights += weight - served.weight
         served.weight = weight
         for counter in (served, self._all):
-            counter.tokens = counter.tokens * exp((counter.seen_s - now_s) / WINDOW_S) + tokens
-            counter.seen_s = now_s
+            if counter.seen_s != now_s:
+                counter.tokens *= exp((counter.seen_s - now_s) / WINDOW_S)
+                counter.seen_s = now_s
+            counter.tokens += tokens
         self._tenants.move_to_end(tenant)
-        self._forget(now_s)
+        if stale:
+            self._forget(now_s)
 
     def _forget(self, now_s: float) -> None:
         while True:

@@ -177,11 +177,12 @@ class _Connection(asyncio.Protocol):
     def __init__(self, pool: HttpPool) -> None:
         self._pool = pool
         self._transport: asyncio.Transport | None = None
+        self._bodies: list[bytes] = []  # of the present read
+        self.on_body = self._bodies.append  # for the parser, which looks it up when it is made
         self._parser = httptools.HttpResponseParser(self)
         self._exchange: Exchange | None = None
         self._used = False  # an answer came over it before
         self._answered = False  # bytes of the present answer came
-        self._bodies: list[bytes] = []
         self._delimited = False  # the answer says where it ends
         self._in_body = False
         self._complete = False
@@ -223,7 +224,11 @@ class _Connection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             self._fail(f"malformed HTTP answer: {error}")
             return
-        self._deliver(exchange)
+        bodies = self._bodies
+        if bodies:
+            data = bodies[0] if len(bodies) == 1 else b"".join(bodies)
+            bodies.clear()
+            exchange.reply.on_body(data)
         if self._complete and self._exchange is exchange:
             self._end(exchange)
 
@@ -239,11 +244,6 @@ class _Connection(asyncio.Protocol):
             self._pool.retry(exchange)
         else:
             exchange.reply.on_failure(f"connection lost: {error or 'closed by the engine'}")
-
-    def _deliver(self, exchange: Exchange) -> None:
-        if self._bodies:
-            bodies, self._bodies = self._bodies, []
-            exchange.reply.on_body(bodies[0] if len(bodies) == 1 else b"".join(bodies))
 
     def _end(self, exchange: Exchange) -> None:
         self._exchange = None
@@ -272,9 +272,6 @@ class _Connection(asyncio.Protocol):
         if status >= 200 and self._exchange is not None:
             self._in_body = True
             self._exchange.reply.on_head(status)
-
-    def on_body(self, data: bytes) -> None:
-        self._bodies.append(data)
 
     def on_message_complete(self) -> None:
         self._complete = self._in_body  # not after an interim 1xx answer

@@ -90,6 +90,9 @@ class StreamReply(EngineReply):
             return
         if self._decoder.done or self._decoder.error is not None:
             self._conclude(relayed, tokens)
+        elif self.tokens and relayed:  # nothing is kept back any more
+            self.tokens += tokens
+            self.sink.on_tokens(relayed, tokens)
         else:
             self._relay(relayed, tokens)
 

@@ -42,6 +42,16 @@ def test_shares_are_of_service_over_weight_and_are_forgotten() -> None:
     assert shares.excess("b") == pytest.approx(1.0)
 
 
+def test_what_is_told_at_one_instant_adds_up() -> None:
+    single, joined = ServedShares(), ServedShares()
+    for shares, parts in ((single, (200.0,)), (joined, (50.0, 0.0, 150.0))):
+        shares.add(1.0, "a", 1.0, 300.0)
+        for part in parts:
+            shares.add(5.0, "b", 1.0, part)
+    assert joined.excess("a") == pytest.approx(single.excess("a"))
+    assert joined.excess("b") == pytest.approx(single.excess("b"))
+
+
 def test_as_many_tenants_are_known_as_there_is_room_for() -> None:
     shares = ServedShares()
     for number in range(MAX_TENANTS + 10):
