@@ -88,8 +88,7 @@ class OpenAiHttpAdapter:
 
     def start(self, job: EngineJob, sink: JobSink) -> None:
         reply = self._reply(job, sink)
-        waiting = ((other.urgency, other.level) for other in self._jobs.values() if not other.reply.tokens)
-        level = sglang_level(job.urgency, waiting)
+        level = self._level(job.urgency)
         try:
             body = self._body(job, level)
         except ValueError as error:
@@ -144,18 +143,25 @@ class OpenAiHttpAdapter:
         body = with_fields(job.body, fields)
         return body if self._bridge is None else with_xargs(body, self._bridge.xargs(job))
 
+    @property
+    def _higher_first(self) -> bool | None:
+        """Which of an SGLang's levels comes first; None for an engine that is sent none."""
+        if self._config.priority == "auto":
+            return self._monitor.sglang.higher_first if self._monitor.sglang else None
+        return True if self._config.priority == "sglang" else None
+
+    def _level(self, urgency: float) -> int:
+        if self._higher_first is None:
+            return 0
+        waiting = ((other.urgency, other.level) for other in self._jobs.values() if not other.reply.tokens)
+        return sglang_level(urgency, waiting)
+
     def _priority(self, urgency: float, level: int) -> int | None:
         """In the engine's own polarity; None where it does not schedule by priority."""
-        match self._config.priority:
-            case "off":
-                return None
-            case "vllm":
-                return vllm_priority(urgency)
-            case "sglang":
-                return level
-            case "auto":
-                higher_first = self._monitor.sglang.higher_first if self._monitor.sglang else None
-                return None if higher_first is None else level if higher_first else TOP_LEVEL - level
+        if self._config.priority == "vllm":
+            return vllm_priority(urgency)
+        higher_first = self._higher_first
+        return None if higher_first is None else level if higher_first else TOP_LEVEL - level
 
     def _ended(self, request_id: str, reply: EngineReply, end: JobEnd) -> None:
         job = self._jobs.get(request_id)
