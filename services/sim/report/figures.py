@@ -8,11 +8,8 @@ COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#7
 
 
 def _pyplot() -> Any:
-    """ImportError says what to install."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise ImportError("figures need matplotlib: pip install 'hmas[report]'") from error
+    import matplotlib  # half a second
+
     matplotlib.use("Agg")
     matplotlib.rcParams.update(
         {
