@@ -55,12 +55,17 @@ def submit(made: Stepper, log: list[str], name: str, tokens: int) -> None:
     assert made.submit(EngineRequest(name, 16, tokens), Sink(name, log)) is AddResult.ACCEPTED
 
 
+def submit_many(made: Stepper, log: list[str], tokens: int) -> None:
+    """`first`, then two slices of others."""
+    submit(made, log, "first", 9)
+    for number in range(2 * SLICE):
+        submit(made, log, f"r{number}", tokens)
+
+
 def test_the_loop_gets_its_turn_between_slices_and_what_comes_then_waits_for_the_step_after_next() -> None:
     """Otherwise a request is stamped when the last token of the batch is written, long after its bytes came."""
     made, turns, log = stepper()
-    submit(made, log, "first", 9)
-    for number in range(2 * SLICE):
-        submit(made, log, f"r{number}", 9)
+    submit_many(made, log, 9)
     turns.end_step()
     turns.end_step()
     names = {"first", *(f"r{number}" for number in range(2 * SLICE))}
@@ -79,9 +84,7 @@ def test_the_loop_gets_its_turn_between_slices_and_what_comes_then_waits_for_the
 
 def test_a_step_that_ends_before_all_is_written_writes_the_rest_first() -> None:
     made, turns, log = stepper()
-    submit(made, log, "first", 9)
-    for number in range(2 * SLICE):
-        submit(made, log, f"r{number}", 2)
+    submit_many(made, log, 2)
     for _ in range(3):
         turns.end_step()
     turns.rest()
@@ -93,9 +96,7 @@ def test_a_step_that_ends_before_all_is_written_writes_the_rest_first() -> None:
 
 def test_what_was_aborted_while_others_were_written_gets_no_more_tokens() -> None:
     made, turns, log = stepper()
-    submit(made, log, "first", 9)
-    for number in range(2 * SLICE):
-        submit(made, log, f"r{number}", 9)
+    submit_many(made, log, 9)
     turns.end_step()
     turns.rest()
     log.clear()
