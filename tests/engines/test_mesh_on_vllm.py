@@ -4,18 +4,17 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
-import httpx
 import openai
 import pytest
 
 from services.worker.engines.vllm_scheduler.block import StatusBlock
 from services.worker.engines.vllm_scheduler.block_file import status_path
 from tests.engines.environment import EngineEnvironment
+from tests.engines.through_the_mesh import PATIENCE_S, reached, served, stream, worker_metric
 from tests.engines.vllm_server import MODEL, VllmServer
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
 SLOTS = 1  # of the engine: whoever is next starts alone, so that the order is exact
-PATIENCE_S = 240.0  # for what takes a second on an idle machine
 CONTEXT, LONG = 16_384, 15_000  # a request that ends by itself long after the others have arrived
 TOKENS_A_SECOND = 600  # of one request, on an idle machine
 
@@ -44,26 +43,6 @@ def mesh(engine: VllmServer, tmp_path_factory: pytest.TempPathFactory, start_mes
 async def client(mesh: Any) -> AsyncIterator[openai.AsyncOpenAI]:
     async with openai.AsyncOpenAI(base_url=f"{mesh.url}/v1", api_key="unused", max_retries=0, timeout=PATIENCE_S) as c:
         yield c
-
-
-async def stream(client: openai.AsyncOpenAI, prompt: str, tokens: int, **more: Any) -> AsyncIterator[str]:
-    chunks = await client.completions.create(
-        model=MODEL, prompt=prompt, max_tokens=tokens, stream=True, extra_body={"ignore_eos": True, **more}
-    )
-    async for chunk in chunks:
-        yield chunk.choices[0].text
-
-
-async def reached(condition: Callable[[], bool]) -> None:
-    """Asks metrics off the loop, until the condition holds."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not await asyncio.to_thread(condition):
-            await asyncio.sleep(0.05)
-
-
-def worker_metric(mesh: Any, name: str) -> float:
-    page = httpx.get(f"{mesh.state['ops_urls']['worker-1']}/metrics", timeout=10).text
-    return next((float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(f"{name} ")), -1.0)
 
 
 def queued(mesh: Any, engine: VllmServer) -> int:
@@ -158,13 +137,5 @@ async def test_the_engine_dies_in_mid_stream_and_service_returns(
         assert outcome.status_code in (502, 503), outcome
         assert "engine" in str(outcome)
     async with asyncio.timeout(PATIENCE_S):  # service returns by itself
-        while not await _served(client):
+        while not await served(client):
             await asyncio.sleep(0.2)
-
-
-async def _served(client: openai.AsyncOpenAI) -> bool:
-    try:
-        answer = await client.completions.create(model=MODEL, prompt="again", max_tokens=5)
-    except openai.InternalServerError:
-        return False
-    return bool(answer.choices)
