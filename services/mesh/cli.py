@@ -35,7 +35,7 @@ def up(
     alias: Annotated[list[str] | None, typer.Option(help="another name clients may use for the model")] = None,
     engine_api_key_file: Annotated[Path | None, typer.Option(help="file with the engines' API key")] = None,
     max_num_seqs: Annotated[
-        int | None, typer.Option(min=1, help="the engines' --max-num-seqs (they do not tell)")
+        int | None, typer.Option(min=1, help="the engines' --max-num-seqs (vLLM does not tell)")
     ] = None,
     hardware: Annotated[str, typer.Option(help="the engines' hardware, for the cost model, e.g. h100")] = "",
     profile: Annotated[str, typer.Option(help="cost profile of the emulated engines")] = "tiny-emulated",

@@ -19,7 +19,7 @@ class MeshOptions:
     aliases: tuple[str, ...] = ()
     engine_urls: tuple[str, ...] = ()
     engine_api_key_file: Path | None = None
-    max_num_seqs: int | None = None  # of the given engines; asked of nobody, because engines do not tell
+    max_num_seqs: int | None = None  # of the given engines; vLLM does not tell
     hardware: str = ""
     profile: str = "tiny-emulated"
     emulated: int = 2
