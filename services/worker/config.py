@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Protocol
 
+CYCLE_S = 0.1  # between two `CycleTicked`
+
 
 class Draw(Protocol):
     """A seeded source of randomness (`random.Random` is one); the Lottery topology draws from it."""

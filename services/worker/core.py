@@ -7,7 +7,7 @@ from services.contracts.execution import Abort, Conclude, Handback, Reject, Time
 from services.contracts.outcome import OUTCOME_TABLE, Outcome
 from services.worker.admission import AdmissionGate
 from services.worker.applications import Applications
-from services.worker.config import Draw, WorkerConfig
+from services.worker.config import CYCLE_S, Draw, WorkerConfig
 from services.worker.controls import ControlState
 from services.worker.engine_state import EngineState
 from services.worker.entry import Entry, EntryState
@@ -19,6 +19,7 @@ from services.worker.pool import RequestPool
 from services.worker.prior import Prior
 
 FLOOR_RISE = 0.005  # of the way to each prediction above it
+MOST_LAG_S = 0.5  # more is a process that was stopped for a while, and is over
 REMEMBERED = 8192  # ended attempts, so that a repeated Submit is not served twice
 
 
@@ -40,11 +41,13 @@ class WorkerCore:
             config.telemetry_period_s, config.telemetry_events, config.running_report_period_s
         )
         self.prefill_floor_s = inf  # least predicted prefill lately: what a step costs by itself
+        self.lag_s = 0.0  # how far this process is behind its engines: as late as its last cycle came
         self.draining = False
         self.engineless_since_s: float | None = None
         self.now_s = 0.0
         self.effects: list[WorkerEffect] = []
         self._arrivals = 0
+        self._cycled_s = inf
         self._ended: OrderedDict[str, int] = OrderedDict()  # request id: attempt
 
     def next_seq(self) -> int:
@@ -54,6 +57,10 @@ class WorkerCore:
     def ended_attempt(self, request_id: str) -> int:
         """The last attempt of a request that left lately; -1 if none did."""
         return self._ended.get(request_id, -1)
+
+    def see_cycle(self) -> None:
+        self.lag_s = min(MOST_LAG_S, max(0.0, self.now_s - self._cycled_s - CYCLE_S))
+        self._cycled_s = self.now_s
 
     # --- estimates
 

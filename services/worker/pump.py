@@ -31,7 +31,8 @@ def pump(core: WorkerCore) -> None:
 
 def choose(core: WorkerCore, entry: Entry, fenced: bool) -> tuple[EngineState | None, bool]:
     """The engine to put `entry` on, with its reservation written into it, and whether waiting can help if none."""
-    gate, window_s, prefill_s = core.gate, core.config.prefill_window_s, core.prefill_s(entry)
+    gate, prefill_s = core.gate, core.prefill_s(entry)
+    window_s = core.config.prefill_window_s + core.lag_s  # what was computed meanwhile is not known here yet
     upper = gate.upper(entry)
     prompt_tokens = entry.request.prompt_tokens
     best: EngineState | None = None

@@ -82,6 +82,7 @@ def _floor(engine: EngineState) -> int:
 
 def on_cycle(core: WorkerCore) -> None:
     """Expiry, the inner loop, patience without engines, the meter, telemetry."""
+    core.see_cycle()
     expired = core.controls.expire(core.now_s)
     if expired:
         core.effects.extend(ControlExpired(control) for control in expired)

@@ -43,11 +43,11 @@ from services.wire.execution import request_of
 from services.wire.v1 import execution_pb2 as pb
 from services.worker.adapters.base import EngineAdapter
 from services.worker.attempts import Attempt, AttemptTable
+from services.worker.config import CYCLE_S
 from services.worker.metrics import WorkerMetrics
 from services.worker.server import ExecutionServer, GatewaySession
 
 log = structlog.get_logger()
-CYCLE_S = 0.1
 FLUSH_S = 2.0
 
 

@@ -84,6 +84,19 @@ def test_an_engine_has_little_prefill_before_it() -> None:
     assert dispatched(worker.step(0.6, FirstTokenReceived("a"))) == ["b", "c"]
 
 
+def test_a_worker_that_is_late_itself_lets_as_much_more_before_its_engine() -> None:
+    """What it has not read yet of first tokens must not count as prefill still to come."""
+    worker = agent(TopologyName.FCFS, prefill_window_s=0.1)
+    submit(worker, "floor", 0.0, ttft_s=0.02, relegate=True)
+    effects = worker.step(0.0, FirstTokenReceived("floor")) + worker.step(0.0, CycleTicked())
+    for name in ("a", "b", "c", "d"):
+        effects += submit(worker, name, 0.0, ttft_s=0.06, relegate=True)
+    assert dispatched(effects) == ["a", "b"]
+    assert dispatched(worker.step(0.1, CycleTicked())) == []
+    assert dispatched(worker.step(0.25, CycleTicked())) == ["c"]
+    assert dispatched(worker.step(0.35, CycleTicked())) == []
+
+
 def test_an_engine_faster_than_predicted_gets_a_wider_window() -> None:
     """Most prompts are 90 ms by prediction, 10 in fact, side by side: more and more of them are let before it."""
     worker = agent(TopologyName.FCFS, prefill_window_s=0.1)
