@@ -41,6 +41,7 @@ class WorkerCore:
             config.telemetry_period_s, config.telemetry_events, config.running_report_period_s
         )
         self.prefill_floor_s = inf  # least predicted prefill lately: what a step costs by itself
+        self.prior_floor_s = inf  # the same of the prior, which learns how long first tokens take, not why
         self.lag_s = 0.0  # how far this process is behind its engines: as late as its last cycle came
         self.draining = False
         self.engineless_since_s: float | None = None
@@ -78,12 +79,17 @@ class WorkerCore:
 
     def see_prefill(self, predicted_s: float) -> None:
         """The floor falls at once and rises slowly, so that it follows a predictor that has learnt better."""
-        rise_s = FLOOR_RISE * (predicted_s - self.prefill_floor_s)
-        self.prefill_floor_s = predicted_s if predicted_s < self.prefill_floor_s else self.prefill_floor_s + rise_s
+        self.prefill_floor_s = _floor(self.prefill_floor_s, predicted_s)
+
+    def see_prior(self, ttft_s: float) -> None:
+        self.prior_floor_s = _floor(self.prior_floor_s, ttft_s)
 
     def prefill_s(self, entry: Entry) -> float:
         """What its prompt adds to the steps of an engine, which costs a step anyway while it decodes."""
-        return max(0.0, entry.prefill_s - self.prefill_floor_s)
+        floor_s = self.prefill_floor_s
+        if entry.annotation is None:
+            floor_s = max(floor_s, self.prior_floor_s)
+        return max(0.0, entry.prefill_s - floor_s)
 
     def pace(self) -> Pace:
         speed = self.meter.speed(self.cold_speed())
@@ -171,3 +177,7 @@ class WorkerCore:
         self._ended.move_to_end(request_id)
         if len(self._ended) > REMEMBERED:
             self._ended.popitem(last=False)
+
+
+def _floor(floor_s: float, seen_s: float) -> float:
+    return seen_s if seen_s < floor_s else floor_s + FLOOR_RISE * (seen_s - floor_s)

@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 from services.contracts.control import EngineControl, Fence, FenceBucket, Hints, TopologyDecision, TopologyName
 from services.contracts.request import Slo
 from services.worker.admission import AdmissionGate
-from services.worker.config import PriorConfig
+from services.worker.config import PriorConfig, WorkerConfig
 from services.worker.controls import ControlState
+from services.worker.core import WorkerCore
 from services.worker.engine_state import EngineState
 from services.worker.entry import Entry
 from services.worker.flow import FlowRegulator
 from services.worker.keyed_heap import KeyedHeap
 from services.worker.meter import ServiceMeter
-from services.worker.prior import MAX_CELLS, Prior
+from services.worker.prior import MAX_CELLS, Estimate, Prior
 from services.worker.topologies.lottery import TicketTree
 from tests.services.worker.builders import annotation, engine, entry, request
 
@@ -201,3 +202,15 @@ def test_controls_age_before_they_arrive_and_renew() -> None:
     assert not controls.expired
     other = TopologyDecision("another", TopologyName.SJF, Hints(), False, 9, 1, 10.0, "", "")
     assert not controls.take_decision(17.0, other, 0.0)
+
+
+def test_what_every_first_token_waits_for_is_no_work_of_a_prompt_whoever_predicted_it() -> None:
+    """The prior learns how long first tokens take, so that its least is more than the cost model's."""
+    core = WorkerCore(WorkerConfig("w", "i", "h:1", "m"), Random(1))
+    for model_s, prior_s in ((0.01, 0.05), (0.03, 0.07)):
+        core.see_prefill(model_s)
+        core.see_prior(prior_s)
+    untagged = Entry(request(), 1, "g", 1, 0.0, Estimate(50.0, 100.0, 0.07, 0.02))
+    assert core.prefill_s(untagged) == pytest.approx(0.02, rel=0.02)
+    untagged.annotate(annotation(50.0, ttft_s=0.03))
+    assert core.prefill_s(untagged) == pytest.approx(0.02, rel=0.02)
