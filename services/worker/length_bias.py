@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import exp, log1p
 
 from services.contracts.request import Request, Tags
-from services.worker.prior import MAX_CELLS, LengthCell
+from services.worker.prior import LengthCell, cell_of
 
 DOUBT = 8.0  # settled requests that a bias is believed half after
 
@@ -41,12 +41,7 @@ class LengthBias:
             return
         error = log1p(output_tokens) - log1p(tags.output_tokens)
         for name in _names(request, tags):
-            cell = self._cells.get(name)
-            if cell is None:
-                if len(self._cells) >= MAX_CELLS:
-                    del self._cells[next(iter(self._cells))]
-                cell = self._cells[name] = LengthCell()
-            cell.add(error)
+            cell_of(self._cells, name).add(error)
 
 
 def _names(request: Request, tags: Tags) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -1,7 +1,9 @@
 """The historical prior: what is assumed of a request that cognition has not (yet) tagged (H-MAS App. C.2)."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from math import exp, log1p, sqrt
+from typing import TypeVar
 
 from services.worker.config import PriorConfig
 
@@ -44,6 +46,19 @@ class LengthCell:
         return exp(self.mean) - 1.0, exp(self.mean + Z90 * sqrt(self.variance)) - 1.0
 
 
+Name = TypeVar("Name", bound=Hashable)
+
+
+def cell_of(cells: dict[Name, LengthCell], name: Name) -> LengthCell:
+    """The cell of that name, made if there is none. Bounded: the oldest goes first."""
+    cell = cells.get(name)
+    if cell is None:
+        if len(cells) >= MAX_CELLS:
+            del cells[next(iter(cells))]
+        cell = cells[name] = LengthCell()
+    return cell
+
+
 class Prior:
     """Coarse length estimates per (tenant, power-of-two prompt bucket), pooled per bucket, pooled over all, then the
     configured default; one prefill rate and one decode time for the worker. Bounded: the oldest cell goes first."""
@@ -77,16 +92,8 @@ class Prior:
         """A request ended by itself with this real length."""
         bucket = prompt_tokens.bit_length()
         log_length = log1p(output_tokens)
-        cell = self._cells.get((tenant, bucket))
-        if cell is None:
-            if len(self._cells) >= MAX_CELLS:
-                del self._cells[next(iter(self._cells))]
-            cell = self._cells[(tenant, bucket)] = LengthCell()
-        cell.add(log_length)
-        pooled = self._buckets.get(bucket)
-        if pooled is None:
-            pooled = self._buckets[bucket] = LengthCell()
-        pooled.add(log_length)
+        cell_of(self._cells, (tenant, bucket)).add(log_length)
+        cell_of(self._buckets, bucket).add(log_length)
         self._all.add(log_length)
 
     def learn_prefill(self, prompt_tokens: int, seconds: float) -> None:

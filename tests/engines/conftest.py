@@ -1,6 +1,7 @@
 """Real engines for the suite, or a skip that says why there are none."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -8,6 +9,15 @@ from tests.engines import sglang_environment
 from tests.engines.environment import EngineEnvironment, Unavailable, ready
 from tests.engines.sglang_server import SglangServer
 from tests.engines.vllm_server import VllmServer
+
+
+@contextmanager
+def started(server: VllmServer | SglangServer) -> Iterator[None]:
+    try:
+        server.start()
+        yield
+    finally:
+        server.kill()
 
 
 @pytest.fixture(scope="session")
@@ -21,11 +31,8 @@ def environment() -> EngineEnvironment:
 @pytest.fixture(scope="session")
 def vllm(environment: EngineEnvironment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
     server = VllmServer(environment, tmp_path_factory.mktemp("vllm"))
-    try:
-        server.start()
+    with started(server):
         yield server
-    finally:
-        server.kill()
 
 
 @pytest.fixture(scope="session")
@@ -35,8 +42,5 @@ def sglang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SglangServer]:
     except Unavailable as reason:
         pytest.skip(f"real SGLang cannot be had here: {reason}")
     server = SglangServer(environment, tmp_path_factory.mktemp("sglang"))
-    try:
-        server.start()
+    with started(server):
         yield server
-    finally:
-        server.kill()

@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from tests.engines.sglang_server import SLOTS, SglangServer
-from tests.engines.through_the_mesh import PATIENCE_S, reached, served, stream, worker_metric
+from tests.engines.through_the_mesh import PATIENCE_S, dies_and_returns, reached, stream, worker_metric
 from tests.engines.vllm_server import MODEL
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
@@ -113,20 +113,4 @@ async def _order(mesh: Any, sglang: SglangServer, client: openai.AsyncOpenAI, to
 async def test_the_engine_dies_in_mid_stream_and_service_returns(
     sglang: SglangServer, client: openai.AsyncOpenAI
 ) -> None:
-    answer = stream(client, "long", LONG)
-    await anext(answer)
-    sglang.kill()
-    with pytest.raises(openai.APIError) as broken:
-        async for _ in answer:
-            pass
-    assert "engine" in str(broken.value).lower()
-    away = asyncio.create_task(client.completions.create(model=MODEL, prompt="while it is away", max_tokens=5))
-    await asyncio.to_thread(sglang.start)
-    (outcome,) = await asyncio.gather(away, return_exceptions=True)
-    if not isinstance(outcome, openai.types.Completion):  # refused while nothing served, but clearly
-        assert isinstance(outcome, openai.APIStatusError)
-        assert outcome.status_code in (502, 503), outcome
-        assert "engine" in str(outcome)
-    async with asyncio.timeout(PATIENCE_S):  # service returns by itself
-        while not await served(client):
-            await asyncio.sleep(0.2)
+    await dies_and_returns(sglang, client, LONG)

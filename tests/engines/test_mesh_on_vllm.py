@@ -10,7 +10,7 @@ import pytest
 from services.worker.engines.vllm_scheduler.block import StatusBlock
 from services.worker.engines.vllm_scheduler.block_file import status_path
 from tests.engines.environment import EngineEnvironment
-from tests.engines.through_the_mesh import PATIENCE_S, reached, served, stream, worker_metric
+from tests.engines.through_the_mesh import PATIENCE_S, dies_and_returns, reached, stream, worker_metric
 from tests.engines.vllm_server import MODEL, VllmServer
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
@@ -122,20 +122,4 @@ async def test_order_follows_the_topology(
 async def test_the_engine_dies_in_mid_stream_and_service_returns(
     mesh: Any, engine: VllmServer, client: openai.AsyncOpenAI
 ) -> None:
-    answer = stream(client, "long", LONG)
-    await anext(answer)
-    engine.kill()
-    with pytest.raises(openai.APIError) as broken:
-        async for _ in answer:
-            pass
-    assert "engine" in str(broken.value).lower()
-    away = asyncio.create_task(client.completions.create(model=MODEL, prompt="while it is away", max_tokens=5))
-    await asyncio.to_thread(engine.start)
-    (outcome,) = await asyncio.gather(away, return_exceptions=True)
-    if not isinstance(outcome, openai.types.Completion):  # refused while nothing served, but clearly
-        assert isinstance(outcome, openai.APIStatusError)
-        assert outcome.status_code in (502, 503), outcome
-        assert "engine" in str(outcome)
-    async with asyncio.timeout(PATIENCE_S):  # service returns by itself
-        while not await served(client):
-            await asyncio.sleep(0.2)
+    await dies_and_returns(engine, client, LONG)

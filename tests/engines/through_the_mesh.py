@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import openai
+import pytest
 
 from tests.engines.vllm_server import MODEL
 
@@ -39,3 +40,25 @@ async def served(client: openai.AsyncOpenAI) -> bool:
     except openai.InternalServerError:
         return False
     return bool(answer.choices)
+
+
+async def dies_and_returns(engine: Any, client: openai.AsyncOpenAI, tokens: int) -> None:
+    """Kills the engine in the middle of an answer of `tokens`: a clear error, clear refusals meanwhile, and service
+    that returns by itself."""
+    answer = stream(client, "long", tokens)
+    await anext(answer)
+    engine.kill()
+    with pytest.raises(openai.APIError) as broken:
+        async for _ in answer:
+            pass
+    assert "engine" in str(broken.value).lower()
+    away = asyncio.create_task(client.completions.create(model=MODEL, prompt="while it is away", max_tokens=5))
+    await asyncio.to_thread(engine.start)
+    (outcome,) = await asyncio.gather(away, return_exceptions=True)
+    if not isinstance(outcome, openai.types.Completion):  # refused while nothing served, but clearly
+        assert isinstance(outcome, openai.APIStatusError)
+        assert outcome.status_code in (502, 503), outcome
+        assert "engine" in str(outcome)
+    async with asyncio.timeout(PATIENCE_S):  # service returns by itself
+        while not await served(client):
+            await asyncio.sleep(0.2)
