@@ -93,14 +93,12 @@ class Fence:
     """The conformal fence: one quantile a bucket, ascending by `prompt_upto`; l_upper = l_pred + q_b.
 
     `version` is the predictor's version the errors belong to. `rolling_upper` is the conservative estimate for a
-    running request that outgrew its bound (App. C.2). `aggregate_ratio`, if not None, is the calibrated quantile of
-    (actual peak / sum of bounds): the operator may admit against it instead of the plain sum.
+    running request that outgrew its bound (App. C.2).
     """
 
     version: str
     buckets: tuple[FenceBucket, ...] = ()
     rolling_upper: float = 0.0
-    aggregate_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

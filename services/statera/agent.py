@@ -95,7 +95,7 @@ class StateraAgent:
         for finished in telemetry.finished:
             pool.calibration.finished(finished)
         if telemetry.running:
-            pool.calibration.running(now_s, telemetry.worker, telemetry.running)
+            pool.calibration.running(telemetry.worker, telemetry.running)
         worker = self._workers.get(telemetry.worker)
         if worker is not None:
             band = pool.seeker.band()

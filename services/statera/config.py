@@ -15,9 +15,6 @@ class FenceConfig:
     epsilon_min: float = 0.01
     epsilon_max: float = 0.3
     rolling_epsilon: float = 0.02  # of the conservative estimate for a request that outgrew its bound
-    aggregate_epsilon: float = 0.02
-    aggregate_window_s: float = 2.0
-    aggregate_min_running: int = 8  # a few requests do not average out
     max_versions: int = 4
     refresh_s: float = 1.0
 

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 
 from services.contracts.control import Fence, FenceBucket
 from services.contracts.telemetry import RequestFinished, RequestRunning
-from services.statera.aggregate import AggregatePeak
 from services.statera.config import FenceConfig
 from services.statera.conformal import AdaptiveLevel, ErrorBuffer, Observation, bucket_index, survival_quantile
 
@@ -72,7 +71,6 @@ class FenceCalibration:
         self._versions: dict[str, VersionErrors] = {}
         self._shares: dict[str, float] = {}  # of recent requests, by version
         self._lengths = ErrorBuffer(config.buffer, AdaptiveLevel(config.rolling_epsilon, 0.0, 0.0, 1.0))
-        self._peak = AggregatePeak(config)
         self._fence = Fence(version="")
         self._due_s = 0.0
 
@@ -82,7 +80,7 @@ class FenceCalibration:
         self._version(finished.predictor).add(finished)
         self._lengths.add(float(finished.output_tokens), finished.censored)
 
-    def running(self, now_s: float, worker: str, running: Sequence[RequestRunning]) -> None:
+    def running(self, worker: str, running: Sequence[RequestRunning]) -> None:
         """All requests in flight on a worker."""
         by_version: dict[str, list[RequestRunning]] = {name: [] for name in self._versions}
         for r in running:
@@ -90,12 +88,10 @@ class FenceCalibration:
         for name, rows in by_version.items():
             if name in self._versions:  # a version is opened by its first finished request
                 self._versions[name].see_running(worker, rows)
-        self._peak.sample(now_s, worker, running)
 
     def forget_worker(self, worker: str) -> None:
         for version in self._versions.values():
             version.forget_worker(worker)
-        self._peak.forget_worker(worker)
 
     def fence(self, now_s: float) -> Fence:
         if now_s >= self._due_s and self._versions:
@@ -109,8 +105,8 @@ class FenceCalibration:
         for name in ranked:
             buckets = self._versions[name].buckets()
             if buckets:
-                return Fence(name, buckets, self._rolling_upper(), self._peak.ratio())
-        return Fence(ranked[0], (), self._rolling_upper(), self._peak.ratio())
+                return Fence(name, buckets, self._rolling_upper())
+        return Fence(ranked[0], (), self._rolling_upper())
 
     def _rolling_upper(self) -> float:
         """Output tokens, absolute; 0 while unknown (App. C.2)."""

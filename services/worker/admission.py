@@ -12,23 +12,22 @@ GROWTH = 1.25  # of what a request that outgrew its bound has produced, where no
 
 
 class AdmissionGate:
-    """Admits while sum m_KV(prompt + l_upper) <= M_cap (1 - delta_frag), in whole KV blocks.
+    """Admits while what runs will at no time hold more than M_cap (1 - delta_frag), in whole KV blocks, if each answers
+    up to its bound l_upper. Eq. 2 adds up what all hold in the end, but most have left before the last one ends; where
+    that sum does not fit, its peak over time decides (`memory_peak.py`).
 
     l_upper = min(l_pred + q_b, max_tokens), q_b by prompt length, if the fence was calibrated for the predictor that
     tagged the request; else the prediction's own 90 % quantile. A bound above the whole budget is cut to it: such a
-    request runs alone. With `aggregate`, the sum is scaled by the fence's calibrated ratio of real to bounded peak.
+    request runs alone.
     """
 
-    def __init__(self, delta_frag: float, *, aggregate: bool) -> None:
+    def __init__(self, delta_frag: float) -> None:
         self._delta_frag = delta_frag
-        self._aggregate = aggregate
         self.adopt(NO_FENCE)
 
     def adopt(self, fence: Fence) -> None:
         self._fence = fence
         self._edges = [bucket.prompt_upto for bucket in fence.buckets]
-        ratio = fence.aggregate_ratio
-        self._ratio = ratio if self._aggregate and ratio is not None and ratio > 0.0 else 1.0
 
     def budget_blocks(self, info: EngineInfo) -> int:
         """M_cap (1 - delta_frag) in blocks; 0 where the engine does not tell its capacity."""
@@ -63,8 +62,12 @@ class AdmissionGate:
         blocks = int(-(-tokens // (info.block_size or DEFAULT_BLOCK)))
         return min(blocks, engine.budget_blocks) if engine.budget_blocks else blocks
 
-    def admits(self, engine: EngineState, blocks: int) -> bool:
-        return not engine.budget_blocks or (engine.blocks + blocks) * self._ratio <= engine.budget_blocks
+    def admits(self, now_s: float, engine: EngineState, entry: Entry, blocks: int) -> bool:
+        """Whether there is room for `entry`, which needs so many `blocks` in the end."""
+        budget = engine.budget_blocks
+        if not budget or engine.blocks + blocks <= budget:
+            return True
+        return engine.peak_with(now_s, entry, blocks) <= budget
 
     def could_ever(self, engine: EngineState, prompt_tokens: int) -> bool:
         """Whether the prompt and one output token fit the idle engine."""

@@ -32,11 +32,10 @@ class WorkerConfig:
     """Identity, bounds and static limits of one worker.
 
     `static_n_run`: sequences in flight per engine where no control tuple is in force; None: the engine's own
-    `max_num_seqs`. `delta_frag`: share of the KV cache kept free (Eq. 2). `aggregate_admission`: admit against the
-    calibrated aggregate peak where Statera sends one, instead of the plain sum of bounds. `prefill_window_s`: prefill
-    that an engine may have before it, at the pace measured there; what is beyond waits here, where the topology
-    decides. `no_engine_patience_s`: how long queued requests outlast the last engine. `cold_speed_share`: until
-    measured, the share of an engine's sequences' single-stream speed that a full engine is taken to deliver.
+    `max_num_seqs`. `delta_frag`: share of the KV cache kept free (Eq. 2). `prefill_window_s`: prefill that an
+    engine may have before it, at the pace measured there; what is beyond waits here, where the topology decides.
+    `no_engine_patience_s`: how long queued requests outlast the last engine. `cold_speed_share`: until measured, the
+    share of an engine's sequences' single-stream speed that a full engine is taken to deliver.
     """
 
     worker: str
@@ -48,7 +47,6 @@ class WorkerConfig:
     max_queued_tokens: int = 200_000_000
     static_n_run: int | None = None
     delta_frag: float = 0.05
-    aggregate_admission: bool = False
     prefill_window_s: float = 0.1
     no_engine_patience_s: float = 10.0
     max_dispatches_per_pump: int = 64

@@ -31,7 +31,7 @@ class WorkerCore:
         self.pool = RequestPool(config.max_queued, config.max_queued_tokens, draw)
         self.fleet: dict[str, EngineState] = {}
         self.up: list[EngineState] = []
-        self.gate = AdmissionGate(config.delta_frag, aggregate=config.aggregate_admission)
+        self.gate = AdmissionGate(config.delta_frag)
         self.controls = ControlState(config.worker, config.pool)
         self.prior = Prior(config.prior)
         self.applications = Applications()

@@ -6,12 +6,15 @@ from services.contracts.execution import EngineSampled
 from services.contracts.registry import EngineInfo
 from services.worker.entry import Entry
 from services.worker.flow import FlowRegulator
+from services.worker.memory_peak import MemoryPeak
 from services.worker.pace import EnginePace
 from services.worker.prefill_backlog import PrefillBacklog
 
 DEFAULT_BLOCK = 16  # tokens a KV block holds, where the engine does not say
 PRESUMED = 3.0  # predicted prefill times after which an unseen first token has come
 SPARED = 0.1  # of what runs: its TPOT SLOs may be tighter than the one utilisation is measured by
+PEAK_FRESH_S = 0.25  # for topologies; the fence goes by one that is up to date
+PLENTY = 2  # times what could be needed at most: no need to forecast
 SAMPLE_FRESH_S = 2.0  # an older sample says nothing about utilisation any more
 
 
@@ -32,6 +35,9 @@ class EngineState:
         "info",
         "n_run",
         "name",
+        "peak",
+        "peak_changed",
+        "peak_s",
         "prefill",
         "prefill_tokens",
         "regulator",
@@ -54,7 +60,10 @@ class EngineState:
         self.prefill = PrefillBacklog()
         self.prefill_tokens = 0  # prompts of those without a first token
         self.context_tokens = 0  # prompts and outputs so far
-        self.blocks = 0  # KV blocks reserved for them
+        self.blocks = 0  # KV blocks that they hold in the end, in all
+        self.peak = MemoryPeak(())  # of them, as forecast at `peak_s`
+        self.peak_s = -inf
+        self.peak_changed = False  # somebody came, grew or left since
         self.budget_blocks = 0  # M_cap (1 - delta_frag) in blocks; 0: capacity unknown, no fence
         self.cap = self.n_run = self.b_token = 1
         self.regulator = FlowRegulator()
@@ -70,6 +79,10 @@ class EngineState:
         return f"{self.name}#{self.starts}"
 
     @property
+    def block_size(self) -> int:
+        return self.info.block_size or DEFAULT_BLOCK
+
+    @property
     def sequences(self) -> int:
         """The engine's own bound on running sequences; 0 if it does not say."""
         return self.info.max_num_seqs
@@ -80,6 +93,7 @@ class EngineState:
             self.busy_since_s = now_s
         self.running[entry.request.id] = entry
         self.blocks += entry.blocks
+        self.peak_changed = True
         self.context_tokens += entry.request.prompt_tokens + entry.output_tokens
         self.prefill.add(now_s, entry, prefill_s)
         self.prefill_tokens += entry.request.prompt_tokens
@@ -98,11 +112,13 @@ class EngineState:
         if more > 0:
             entry.output_tokens = output_tokens
             self.context_tokens += more
+            self.peak_changed = True
 
     def release(self, now_s: float, entry: Entry) -> None:
         del self.running[entry.request.id]
         self.blocks -= entry.blocks
         entry.blocks = 0
+        self.peak_changed = True
         self.context_tokens -= entry.request.prompt_tokens + entry.output_tokens
         if entry.first_token_s is None:
             self.prefill_tokens -= entry.request.prompt_tokens
@@ -111,6 +127,24 @@ class EngineState:
             self.decoding -= 1
         if not self.running:
             self.busy_s += now_s - self.busy_since_s
+
+    def reserve(self, entry: Entry, blocks: int) -> None:
+        """One that runs here may come to hold so many."""
+        self.blocks += blocks - entry.blocks
+        entry.blocks = blocks
+        self.peak_changed = True
+
+    def peak_with(self, now_s: float, entry: Entry, blocks: int) -> float:
+        """The most blocks ever held here if `entry` ran too, and came to hold so many."""
+        if self.peak_changed:
+            self._forecast(now_s)
+        size = self.block_size
+        return self.peak.with_another(*_growth(entry, blocks * size, size)) / size
+
+    def _forecast(self, now_s: float) -> None:
+        size = self.block_size
+        self.peak = MemoryPeak([_growth(entry, entry.blocks * size, size) for entry in self.running.values()])
+        self.peak_s, self.peak_changed = now_s, False
 
     def presume(self, now_s: float) -> None:
         """Answers that are not streamed do not show their first token: by now it has come."""
@@ -149,7 +183,12 @@ class EngineState:
         return max(self.sample.kv_usage, self.sample.step_s / self.tightest_tpot_s)
 
     def pace(self, now_s: float) -> EnginePace:
-        block, sample = self.info.block_size or DEFAULT_BLOCK, self.sample if self.measured(now_s) else None
+        block, sample = self.block_size, self.sample if self.measured(now_s) else None
+        held = self.blocks
+        if held * PLENTY > self.budget_blocks > 0:
+            if now_s - self.peak_s > PEAK_FRESH_S:
+                self._forecast(now_s)
+            held = min(held, int(self.peak.tokens / block))
         return EnginePace(
             engine=self.name,
             cap=self.cap,
@@ -158,10 +197,16 @@ class EngineState:
             prefill_tokens=self.prefill_tokens,
             context_tokens=self.context_tokens,
             kv_tokens=self.budget_blocks * block,
-            kv_free_tokens=max(0, self.budget_blocks - self.blocks) * block,
+            kv_free_tokens=max(0, self.budget_blocks - held) * block,
             step_s=sample.step_s if sample else 0.0,
             prefill_tokens_per_s=sample.prefill_tokens_per_s if sample else 0.0,
             decode_tokens_per_s=sample.decode_tokens_per_s if sample else 0.0,
             tightest_tpot_s=self.tightest_tpot_s,
             prefill_pace=self.prefill.pace,
         )
+
+
+def _growth(entry: Entry, last: int, block: int) -> tuple[int, int]:
+    """(left, held) in tokens of one that holds `last` in the end. Its newest block is taken with its first token."""
+    held = entry.request.prompt_tokens + entry.output_tokens
+    return max(0, last - held), held + block - 1

@@ -48,7 +48,7 @@ def choose(core: WorkerCore, entry: Entry, fenced: bool) -> tuple[EngineState | 
         if in_flight >= engine.cap or (in_flight and engine.regulator.saturated < 0):
             continue  # held back by the inner loop, which never idles an engine
         blocks = gate.need(engine, entry, upper)
-        if fenced and not gate.admits(engine, blocks):
+        if fenced and not gate.admits(core.now_s, engine, entry, blocks):
             continue
         if fenced and not engine.prefill.admits(prefill_s, window_s):
             continue

@@ -52,12 +52,10 @@ def _produce(core: WorkerCore, entry: Entry, output_tokens: int) -> None:
 
 
 def _grow(core: WorkerCore, entry: Entry) -> None:
-    """It outgrew its bound: reserve by the rolling estimate. The sum may exceed the budget until others end."""
+    """It outgrew its bound: reserve by the rolling estimate. The peak may exceed the budget until others end."""
     engine = core.fleet[entry.engine]
     entry.bound_tokens = core.gate.grown(entry)
-    blocks = max(entry.blocks, core.gate.need(engine, entry, entry.bound_tokens))
-    engine.blocks += blocks - entry.blocks
-    entry.blocks = blocks
+    engine.reserve(entry, max(entry.blocks, core.gate.need(engine, entry, entry.bound_tokens)))
 
 
 def on_finished(core: WorkerCore, event: EngineFinished) -> None:

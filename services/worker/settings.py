@@ -55,7 +55,6 @@ class WorkerSettings(RuntimeSettings):
         description="Sequences in flight per engine without a control tuple; the engine's own limit if unset",
     )
     delta_frag: float = Field(0.05, ge=0, lt=1, description="Share of the KV cache kept free of admissions (Eq. 2)")
-    aggregate_admission: bool = Field(False, description="Admit against the calibrated aggregate peak")
     prefill_window_s: float = Field(
         0.1, ge=0, description="Prefill an engine may have before it, seconds at its measured pace; the rest waits here"
     )
@@ -122,7 +121,6 @@ class WorkerSettings(RuntimeSettings):
             max_queued_tokens=self.max_queued_tokens,
             static_n_run=self.static_n_run,
             delta_frag=self.delta_frag,
-            aggregate_admission=self.aggregate_admission,
             prefill_window_s=self.prefill_window_s,
             no_engine_patience_s=self.no_engine_patience_s,
         )

@@ -58,16 +58,14 @@ class FenceBucket(_message.Message):
     def __init__(self, prompt_upto: _Optional[int] = ..., quantile: _Optional[float] = ...) -> None: ...
 
 class Fence(_message.Message):
-    __slots__ = ("version", "buckets", "rolling_upper", "aggregate_ratio")
+    __slots__ = ("version", "buckets", "rolling_upper")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     BUCKETS_FIELD_NUMBER: _ClassVar[int]
     ROLLING_UPPER_FIELD_NUMBER: _ClassVar[int]
-    AGGREGATE_RATIO_FIELD_NUMBER: _ClassVar[int]
     version: str
     buckets: _containers.RepeatedCompositeFieldContainer[FenceBucket]
     rolling_upper: float
-    aggregate_ratio: float
-    def __init__(self, version: _Optional[str] = ..., buckets: _Optional[_Iterable[_Union[FenceBucket, _Mapping]]] = ..., rolling_upper: _Optional[float] = ..., aggregate_ratio: _Optional[float] = ...) -> None: ...
+    def __init__(self, version: _Optional[str] = ..., buckets: _Optional[_Iterable[_Union[FenceBucket, _Mapping]]] = ..., rolling_upper: _Optional[float] = ...) -> None: ...
 
 class ControlTuple(_message.Message):
     __slots__ = ("worker", "engines", "fence", "epoch", "seq", "valid_for_s", "frozen")

@@ -25,7 +25,7 @@ def test_no_quantile_before_the_pooled_errors_suffice() -> None:
     assert calibration.fence(0.0).buckets == ()
     feed(calibration, 29)
     fence = calibration.fence(1.0)
-    assert (fence.version, fence.buckets, fence.rolling_upper, fence.aggregate_ratio) == ("v1", (), 0.0, None)
+    assert (fence.version, fence.buckets, fence.rolling_upper) == ("v1", (), 0.0)
 
 
 def test_a_thin_bucket_borrows_the_pooled_quantile() -> None:
@@ -80,26 +80,10 @@ def test_running_requests_lift_the_bound_while_only_short_ones_have_finished() -
     feed(calibration, 60)
     short = calibration.fence(1.0).buckets[0].quantile
     running = [RequestRunning("e", 100, 900, 60.0, 150.0, "v1")] * 40
-    calibration.running(1.5, "w", running)
+    calibration.running("w", running)
     assert calibration.fence(2.5).buckets[0].quantile == 840.0 > short
     calibration.forget_worker("w")
     assert calibration.fence(4.0).buckets[0].quantile == pytest.approx(short, abs=5.0)
-
-
-def test_aggregate_ratio_is_a_quantile_of_window_peaks() -> None:
-    calibration = FenceCalibration(FenceConfig(aggregate_epsilon=0.1, aggregate_window_s=2.0))
-    feed(calibration, 40)
-    for second in range(100):
-        output = 50 if second % 40 else 150  # a peak in three of fifty windows
-        rows = [RequestRunning("e", 100, output, 60.0, 300.0, "v1")] * 10
-        calibration.running(float(second), "w", rows)
-    ratio = calibration.fence(200.0).aggregate_ratio
-    assert ratio == pytest.approx(150 / 400)
-    few = FenceCalibration(FenceConfig())
-    feed(few, 40)
-    for second in range(10):
-        few.running(float(second), "w", [RequestRunning("e", 100, 50, 60.0, 300.0, "v1")] * 10)
-    assert few.fence(100.0).aggregate_ratio is None
 
 
 def test_rolling_upper_covers_nearly_all_lengths() -> None:

@@ -138,11 +138,13 @@ class WorkerMachine(RuleBasedStateMachine):
         if core.controls.bypass or not state.budget_blocks:
             return
         size = state.info.block_size
-        total = 0
+        rows = []  # (tokens held, tokens in the end)
         for e in state.running.values():
-            tokens = min(e.request.prompt_tokens + e.bound_tokens, state.info.max_model_len)
-            total += min(ceil(tokens / size), state.budget_blocks)
-        assert total <= state.budget_blocks
+            end = min(e.request.prompt_tokens + e.bound_tokens, state.info.max_model_len, state.budget_blocks * size)
+            rows.append((e.request.prompt_tokens + e.output_tokens, end))
+        for later in [0.0, *(end - held for held, end in rows)]:  # all grow at one pace
+            alive = [held + later for held, end in rows if held + later <= end]
+            assert sum(ceil(tokens / size) for tokens in alive) <= state.budget_blocks
         assert state.budget_blocks * size <= state.info.kv_capacity_tokens * (1 - CONFIG.delta_frag)
 
     def pick(self, of: dict[str, object] | set[str], pick: int) -> str:
@@ -299,14 +301,12 @@ class WorkerMachine(RuleBasedStateMachine):
 
     @rule(
         n_run=st.integers(0, 6), b=st.integers(0, 8), quantile=st.floats(-300, 600),
-        ratio=st.none() | st.floats(0.3, 1.0), epoch=st.integers(0, 2), valid=st.floats(0.0, 5.0),
+        epoch=st.integers(0, 2), valid=st.floats(0.0, 5.0),
         frozen=st.booleans(),
     )  # fmt: skip
-    def tune(
-        self, n_run: int, b: int, quantile: float, ratio: float | None, epoch: int, valid: float, frozen: bool
-    ) -> None:
+    def tune(self, n_run: int, b: int, quantile: float, epoch: int, valid: float, frozen: bool) -> None:
         self.number += 1
-        fence = Fence("v1", (FenceBucket(500, quantile), FenceBucket(1 << 31, quantile / 2)), 300.0, ratio)
+        fence = Fence("v1", (FenceBucket(500, quantile), FenceBucket(1 << 31, quantile / 2)), 300.0)
         engines = tuple(EngineControl(name, n_run, b, 1, 8, 4.0, 0.5, 0.9) for name in ("e1", "e2"))
         self.feed(TupleReceived(ControlTuple("w1", engines, fence, epoch, self.number, valid, frozen), 0.0))
 

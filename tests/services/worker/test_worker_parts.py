@@ -148,34 +148,39 @@ def state(**changes: object) -> EngineState:
 
 
 def test_gate_rounds_up_to_blocks_and_keeps_the_margin() -> None:
-    gate = AdmissionGate(0.1, aggregate=False)
+    gate = AdmissionGate(0.1)
     target = state(kv_capacity_tokens=1000)
     target.budget_blocks = gate.budget_blocks(target.info)
     assert target.budget_blocks == 56  # 900 tokens in whole blocks of 16
     assert gate.need(target, entry(1, request(prompt_tokens=16)), 1.0) == 2
-    target.blocks = 50
-    assert gate.admits(target, 6)
-    assert not gate.admits(target, 7)
+    first, second = entry(3, request("r3", prompt_tokens=790)), entry(4, request("r4", prompt_tokens=90))
+    first.blocks = gate.need(target, first, 10.0)
+    target.occupy(0.0, first, 0.1)
+    assert gate.admits(0.0, target, second, gate.need(target, second, 6.0))
+    assert not gate.admits(0.0, target, second, gate.need(target, second, 7.0))
     alone = entry(2, request(prompt_tokens=800))
     assert gate.need(target, alone, 5000.0) == 56  # cut to the budget: it runs alone
     assert gate.could_ever(target, 895)
     assert not gate.could_ever(target, 896)
 
 
-def test_gate_admits_against_the_aggregate_only_if_told_to() -> None:
-    fence = Fence("v1", (), 0.0, 0.5)
-    for aggregate, admitted in ((True, True), (False, False)):
-        gate = AdmissionGate(0.0, aggregate=aggregate)
-        gate.adopt(fence)
-        target = state(kv_capacity_tokens=1600)
-        target.budget_blocks = 100
-        target.blocks = 120
-        assert gate.admits(target, 60) is admitted
-        assert not gate.admits(target, 81)
+def test_gate_admits_who_comes_when_others_have_left() -> None:
+    """Two of 480 + 320 tokens do not fit 1440 in the end; when one is past half its answer, they do not meet there."""
+    gate = AdmissionGate(0.0)
+    target = state(kv_capacity_tokens=1440)
+    target.budget_blocks = gate.budget_blocks(target.info)
+    first, second = (entry(n, request(f"r{n}", prompt_tokens=480)) for n in (1, 2))
+    first.blocks = gate.need(target, first, 320.0)
+    target.occupy(0.0, first, 0.1)
+    assert not gate.admits(0.0, target, second, gate.need(target, second, 320.0))
+    target.produced(first, 200)
+    assert gate.admits(1.0, target, second, gate.need(target, second, 320.0))
+    target.reserve(first, gate.need(target, first, 500.0))  # it turns out longer
+    assert not gate.admits(1.0, target, second, gate.need(target, second, 320.0))
 
 
 def test_gate_bound_never_undercuts_what_was_produced() -> None:
-    gate = AdmissionGate(0.0, aggregate=False)
+    gate = AdmissionGate(0.0)
     gate.adopt(Fence("v1", (FenceBucket(1 << 31, -500.0),), 40.0))
     made = entry(1)
     made.annotate(annotation(100.0))
