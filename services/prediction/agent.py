@@ -2,7 +2,7 @@
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isfinite
 from typing import assert_never
 
@@ -12,8 +12,7 @@ from services.contracts.outcome import Outcome
 from services.contracts.request import Cost
 from services.contracts.telemetry import RequestFinished
 from services.prediction.backend import CostModel, CostQuery
-from services.prediction.measured_line import MeasuredLine
-from services.prediction.residual import ResidualScale
+from services.prediction.measured_worker import MeasuredWorker
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,33 +32,6 @@ class PredictionConfig:
     max_queued: int = 4096  # queries; above it a call is answered by the fallback at once
     max_followed: int = 65_536  # requests whose end is awaited
     max_workers: int = 1024
-
-
-@dataclass(slots=True)
-class _Measured:
-    """Of one worker: factors on the model's own costs, and lines that take over once they are known: prefill over
-    prompt tokens (none take no time), TPOT over the sequences that decode (of one batch size alone: it is no other).
-    """
-
-    ttft_scale: ResidualScale = field(default_factory=ResidualScale)
-    tpot_scale: ResidualScale = field(default_factory=ResidualScale)
-    ttft: MeasuredLine = field(default_factory=lambda: MeasuredLine(scale=256.0, origin=0.02))
-    tpot: MeasuredLine = field(default_factory=lambda: MeasuredLine(scale=64.0, flat=16.0))
-
-    def cost(self, query: CostQuery, cost: Cost) -> Cost:
-        ttft_s, tpot_s = cost.ttft_s * self.ttft_scale.factor, cost.tpot_s * self.tpot_scale.factor
-        if self.ttft.known:
-            ttft_s = self.ttft.seconds(query.prompt_tokens)
-        if self.tpot.known:
-            tpot_s = self.tpot.seconds(query.running + 1)
-        return Cost(ttft_s, tpot_s)
-
-    def learn(self, query: CostQuery, cost: Cost, finished: RequestFinished) -> None:
-        self.ttft_scale.update(finished.prefill_s, cost.ttft_s)
-        self.ttft.observe(query.prompt_tokens, finished.prefill_s)
-        if finished.output_tokens > 1:
-            self.tpot_scale.update(finished.tpot_s, cost.tpot_s)
-            self.tpot.observe(query.running + 1, finished.tpot_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +54,7 @@ class PredictionAgent:
         self._running: list[_Call] = []
         self._answered: set[int] = set()  # running calls already answered at their deadline
         self._batch = 0
-        self._measured: OrderedDict[str, _Measured] = OrderedDict()
+        self._measured: OrderedDict[str, MeasuredWorker] = OrderedDict()
         self._followed: OrderedDict[str, tuple[PredictItem, Cost]] = OrderedDict()  # with the uncorrected cost
         self.fallbacks: Counter[str] = Counter()
 
@@ -162,7 +134,9 @@ class PredictionAgent:
         if len(self._followed) > self._config.max_followed:
             self._followed.popitem(last=False)
         measured = self._measured.get(item.worker)
-        return cost if measured is None else measured.cost(item.query, cost)
+        if measured is None:
+            return cost
+        return measured.cost(item.query.prompt_tokens, item.query.running, cost)
 
     def _learn(self, finished: RequestFinished) -> None:
         """Against the uncorrected prediction: hundreds of requests are under way between a correction and its
@@ -172,11 +146,12 @@ class PredictionAgent:
         if followed is None or finished.outcome is not Outcome.FINISHED:
             return
         item, cost = followed
-        measured = self._measured.setdefault(item.worker, _Measured())
+        measured = self._measured.setdefault(item.worker, MeasuredWorker())
         self._measured.move_to_end(item.worker)
         if len(self._measured) > self._config.max_workers:
             self._measured.popitem(last=False)
-        measured.learn(item.query, cost, finished)
+        tpot_s = finished.tpot_s if finished.output_tokens > 1 else 0.0
+        measured.learn(item.query.prompt_tokens, item.query.running, cost, Cost(finished.prefill_s, tpot_s))
 
 
 def _valid(cost: Cost) -> bool:

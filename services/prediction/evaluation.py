@@ -9,13 +9,10 @@ import numpy as np
 from catboost import CatBoostRegressor
 from numpy.typing import NDArray
 
-from services.prediction.catboost_model import (
-    ARTEFACTS,
-    LEAST_PREFILL_S,
-    LEAST_TPOT_S,
-    CatBoostCostModel,
-)
-from services.prediction.residual import ResidualScale
+from services.contracts.request import Cost
+from services.prediction.catalogue import NAMES
+from services.prediction.catboost_model import ARTEFACTS, LEAST_PREFILL_S, LEAST_TPOT_S, CatBoostCostModel
+from services.prediction.measured_worker import MeasuredWorker
 from services.prediction.training.measurements import Measurements
 from services.prediction.training.train import (
     LATENCY_FILE,
@@ -140,8 +137,8 @@ def _predict(models: dict[str, CatBoostRegressor], rows: Measurements) -> Floats
 
 
 def learning_curves(rows: Measurements, hardware: Sequence[str], recipe: Recipe, threads: int = 1) -> list[Curve]:
-    """For each accelerator left out of the fit: its configurations settle requests one by one, each corrected by
-    those before it of its own configuration; errors are medians over configurations and a window of requests."""
+    """For each accelerator left out of the fit: every configuration is a worker whose requests settle one by one, each
+    predicted from those before it; errors are medians over configurations and a window of requests."""
     return [_learning_curve(rows, name, recipe, threads) for name in hardware]
 
 
@@ -151,29 +148,31 @@ def _learning_curve(rows: Measurements, hardware: str, recipe: Recipe, threads: 
     models = _fit_without(rows, out, recipe, threads)
     rng = np.random.default_rng(recipe.seed)
     least = max(CURVE_POINTS) + WINDOW
-    prefill_errors, tpot_errors, plain_prefill, plain_tpot = [], [], [], []
+    corrected, plain = [], []
     for configuration in np.unique(names[out]):
         own = rng.permutation(np.flatnonzero((names == configuration) & np.isfinite(rows.tpot_s)))
         if len(own) < least:
             continue
         some = rows.rows(own[:least])
-        predicted = _predict(models, some)
-        prefill_errors.append(_corrected_errors(some.prefill_s, predicted[:, 0]))
-        tpot_errors.append(_corrected_errors(some.tpot_s, predicted[:, 1]))
-        plain_prefill.append(np.abs(np.log(some.prefill_s / predicted[:, 0])))
-        plain_tpot.append(_log_errors(some.tpot_s, predicted[:, 1]))
-    return Curve(
-        hardware, CURVE_POINTS, _points(prefill_errors), _points(tpot_errors),
-        float(np.median(plain_prefill)), float(np.median(plain_tpot)),
-    )  # fmt: skip
+        modelled = _predict(models, some)
+        measured = np.stack([some.prefill_s, some.tpot_s], axis=1)
+        corrected.append(_log_errors(measured, _in_place(some, modelled, measured)))
+        plain.append(_log_errors(measured, modelled))
+    prefill, tpot = np.moveaxis(np.array(corrected), 2, 0)
+    uncorrected = np.median(np.array(plain), axis=(0, 1))
+    return Curve(hardware, CURVE_POINTS, _points(prefill), _points(tpot), *map(float, uncorrected))
 
 
-def _corrected_errors(observed: Floats, predicted: Floats) -> Floats:
-    scale, errors = ResidualScale(), np.empty(len(observed))
-    for place, (seen, said) in enumerate(zip(observed, predicted, strict=True)):
-        errors[place] = abs(np.log(max(seen, 1e-6) / (said * scale.factor)))
-        scale.update(float(seen), float(said))
-    return errors
+def _in_place(rows: Measurements, modelled: Floats, measured: Floats) -> Floats:
+    """What prediction says of each row, a worker's own, once the rows before it have settled. All are [n, 2]."""
+    worker, said = MeasuredWorker(), np.empty_like(modelled)
+    states = rows.inputs[:, [NAMES.index("prompt_tokens"), NAMES.index("running")]].astype(int)
+    for place, (prompt_tokens, running) in enumerate(states.tolist()):
+        model = Cost(*modelled[place].tolist())
+        cost = worker.cost(prompt_tokens, running, model)
+        said[place] = cost.ttft_s, cost.tpot_s
+        worker.learn(prompt_tokens, running, model, Cost(*measured[place].tolist()))
+    return said
 
 
 def _log_errors(observed: Floats, predicted: Floats) -> Floats:
@@ -181,10 +180,10 @@ def _log_errors(observed: Floats, predicted: Floats) -> Floats:
     return errors
 
 
-def _points(errors: Sequence[Floats]) -> tuple[float, ...]:
-    """Medians over configurations and a few requests from each point on: half as many as went before, at least 5."""
-    table = np.stack(errors)
-    return tuple(float(np.median(table[:, at : at + min(WINDOW, max(5, at // 2))])) for at in CURVE_POINTS)
+def _points(errors: Floats) -> tuple[float, ...]:
+    """Of [configurations, requests]: medians over configurations and a few requests from each point on, half as many
+    as went before, at least 5."""
+    return tuple(float(np.median(errors[:, at : at + min(WINDOW, max(5, at // 2))])) for at in CURVE_POINTS)
 
 
 def r2(truth: Floats, guess: Floats, weight: Floats | None = None) -> float:
