@@ -98,6 +98,8 @@ def mark(path: Path, made_from: str) -> None:
 
 
 def remake(path: Path) -> None:
+    if os.environ.get("HMAS_ENGINE_INSTALL") == "no":
+        raise Unavailable(f"{path} is not there yet, and HMAS_ENGINE_INSTALL=no forbids to make it")
     shutil.rmtree(path, ignore_errors=True)
     free = shutil.disk_usage(path.parent).free
     if free < NEEDED_BYTES:

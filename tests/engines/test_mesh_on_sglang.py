@@ -10,9 +10,9 @@ from typing import Any
 import openai
 import pytest
 
+from tests.engines.engine_server import MODEL
 from tests.engines.sglang_server import SLOTS, SglangServer
 from tests.engines.through_the_mesh import PATIENCE_S, dies_and_returns, reached, stream, worker_metric
-from tests.engines.vllm_server import MODEL
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
 LONG = 12_000  # tokens: more than a minute of decoding

@@ -9,9 +9,10 @@ import pytest
 
 from services.worker.engines.vllm_scheduler.block import StatusBlock
 from services.worker.engines.vllm_scheduler.block_file import status_path
+from tests.engines.engine_server import MODEL
 from tests.engines.environment import EngineEnvironment
 from tests.engines.through_the_mesh import PATIENCE_S, dies_and_returns, reached, stream, worker_metric
-from tests.engines.vllm_server import MODEL, VllmServer
+from tests.engines.vllm_server import VllmServer
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
 SLOTS = 1  # of the engine: whoever is next starts alone, so that the order is exact

@@ -15,8 +15,8 @@ from services.contracts.outcome import Outcome
 from services.worker.adapters.base import EngineEvent, EngineJob, JobEnd
 from services.worker.adapters.monitor import EngineFacts
 from services.worker.adapters.openai_http import OpenAiHttpAdapter, OpenAiHttpConfig
+from tests.engines.engine_server import MODEL
 from tests.engines.sglang_server import QUEUED, SLOTS, SglangServer
-from tests.engines.vllm_server import MODEL
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
 PATIENCE_S = 240.0  # for what takes a second on an idle machine

@@ -13,8 +13,9 @@ from services.worker.adapters.steering import ControlBlockBridge
 from services.worker.engines.vllm_scheduler.block import ControlBlock, StatusBlock
 from services.worker.engines.vllm_scheduler.block_file import status_path
 from tests.conftest import eventually
+from tests.engines.engine_server import MODEL
 from tests.engines.scheduler_noise import hostile_write
-from tests.engines.vllm_server import MODEL, VllmServer
+from tests.engines.vllm_server import VllmServer
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
 PATIENCE_S = 240.0  # for what takes a second on an idle machine

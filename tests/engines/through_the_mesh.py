@@ -8,7 +8,7 @@ import httpx
 import openai
 import pytest
 
-from tests.engines.vllm_server import MODEL
+from tests.engines.engine_server import MODEL
 
 PATIENCE_S = 240.0  # for what takes a second on an idle machine
 

@@ -2,19 +2,14 @@
 
 import os
 import re
-import signal
-import socket
-import subprocess
-import time
 from pathlib import Path
 
 import httpx
 import psutil
 
+from tests.engines.engine_server import MODEL, EngineServer
 from tests.engines.environment import EngineEnvironment
 
-START_TIMEOUT_S = 240.0
-MODEL = "tiny"
 PLUGIN = "services.worker.engines.vllm_scheduler.HmasScheduler"
 RECORDING = "tests.engines.recording_scheduler.RecordingScheduler"
 
@@ -23,64 +18,38 @@ def _is_core(process: psutil.Process) -> bool:
     return "EngineCor" in process.name()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+class VllmServer(EngineServer):
+    """With a scheduler class of ours, or with vLLM's own (`scheduler` empty); `control` is its control block.
 
-
-class VllmServer:
-    """Started with a scheduler class of ours, or with vLLM's own (`scheduler` empty); `control` is its control block.
-
-    Later flags win over earlier ones. Killed and started again by tests.
+    Later flags win over earlier ones.
     """
 
     def __init__(
         self, environment: EngineEnvironment, folder: Path, *flags: str, scheduler: str = RECORDING,
         model: Path | None = None, nice: int = 10,
     ) -> None:  # fmt: skip
+        super().__init__("vLLM", folder / "vllm.log")
         self._environment = environment
         self._model = model or environment.model
         self._flags = (*flags, *(("--scheduler-cls", scheduler) if scheduler else ()))
         self._nice = nice
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
         self.name = f"127.0.0.1:{self.port}"
         self.control = folder / self.name
-        self.log = folder / "vllm.log"
-        self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        command = [
+    def env(self) -> dict[str, str]:
+        return self._environment.env() | {"HMAS_CONTROL_BLOCK": str(self.control)}
+
+    def command(self) -> list[str]:
+        return [
             "nice", "-n", str(self._nice), str(self._environment.python), "-m", "vllm.entrypoints.cli.main",
             "serve", str(self._model), "--served-model-name", MODEL, "--host", "127.0.0.1",
             "--port", str(self.port), "--max-model-len", "2048", "--max-num-seqs", "64", "--enforce-eager",
             "--distributed-executor-backend", "uni", *self._flags,
         ]  # fmt: skip
-        env = self._environment.env() | {"HMAS_CONTROL_BLOCK": str(self.control)}
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
-        deadline_s = time.monotonic() + START_TIMEOUT_S
-        while not self.healthy():
-            if self._process.poll() is not None or time.monotonic() > deadline_s:
-                raise RuntimeError("vLLM did not start:\n" + "\n".join(self.log.read_text().splitlines()[-30:]))
-            time.sleep(0.2)
-
-    def healthy(self) -> bool:
-        try:
-            return httpx.get(f"{self.url}/health", timeout=2).status_code == 200
-        except httpx.HTTPError:
-            return False
-
-    def kill(self) -> None:
-        if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait(10)
-            self._process = None
 
     def pin(self, core_cpus: set[int], other_cpus: set[int]) -> None:
         """Gives the engine core processors of its own, and the API server others."""
-        for process in self._processes():
+        for process in self.processes():
             cpus = core_cpus if _is_core(process) else other_cpus
             for thread in process.threads():
                 os.sched_setaffinity(thread.id, cpus)
@@ -88,19 +57,13 @@ class VllmServer:
     @property
     def core_pid(self) -> int:
         """Of the process that runs scheduler and model."""
-        return next(process.pid for process in self._processes() if _is_core(process))
-
-    def _processes(self) -> list[psutil.Process]:
-        assert self._process is not None
-        server = psutil.Process(self._process.pid)
-        return [server, *server.children(recursive=True)]
+        return next(process.pid for process in self.processes() if _is_core(process))
 
     def metric(self, name: str) -> float:
-        """Sum over the label sets of a metric."""
-        page = httpx.get(f"{self.url}/metrics", timeout=10).text
-        lines = [line for line in page.splitlines() if line.startswith((f"{name}{{", f"{name} "))]
-        assert lines, f"no metric {name}"
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+        """Sum over the label sets of a metric, which vLLM has from its start on."""
+        values = self.values(name)
+        assert values, f"no metric {name}"
+        return sum(values)
 
     @property
     def running(self) -> int:

@@ -1,0 +1,81 @@
+"""A real engine's server process: started, killed and started again by tests; what its own metrics say."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import psutil
+
+START_TIMEOUT_S = 300.0
+LAST_LINES, LINE = 30, 300
+MODEL = "tiny"
+
+
+class EngineServer:
+    """`command` and `env` are those of one start; the port is in `command` as the caller put it there."""
+
+    def __init__(self, name: str, log: Path) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = log
+        self._name = name
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def command(self) -> Sequence[str]:
+        raise NotImplementedError
+
+    def env(self) -> Mapping[str, str]:
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Until it is healthy. RuntimeError with the end of its log."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command(), env=self.env(), stdout=log, stderr=log, start_new_session=True
+            )
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while not self.healthy():
+            if self._process.poll() is not None or time.monotonic() > deadline_s:
+                lines = self.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
+                raise RuntimeError(f"{self._name} did not start:\n" + "\n".join(line[:LINE] for line in lines))
+            time.sleep(0.2)
+
+    def healthy(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/health", timeout=30).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def kill(self) -> None:
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(10)
+            self._process = None
+
+    def processes(self) -> list[psutil.Process]:
+        assert self._process is not None
+        server = psutil.Process(self._process.pid)
+        return [server, *server.children(recursive=True)]
+
+    def values(self, name: str, label: str = "") -> list[float]:
+        """Of a metric, those whose labels hold `label`."""
+        page = httpx.get(f"{self.url}/metrics", timeout=30).text
+        lines = (line for line in page.splitlines() if line.startswith((f"{name}{{", f"{name} ")) and label in line)
+        return [float(line.rsplit(" ", 1)[1]) for line in lines]
+
+    def metric(self, name: str) -> float:
+        """Sum over the label sets of a metric; 0 where it is not there yet."""
+        return sum(self.values(name))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
