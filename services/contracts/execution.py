@@ -76,13 +76,14 @@ class EngineFinished:
 @dataclass(frozen=True, slots=True)
 class EngineFailed:
     """The engine's connection broke or it answered an error. `retryable`: nothing was generated yet and another
-    engine may serve it."""
+    engine may serve it; `busy`: the engine has no room for it now and may have later."""
 
     request_id: str
     outcome: Outcome
     message: str
     output_tokens: int
     retryable: bool
+    busy: bool = False
 
 
 @dataclass(frozen=True, slots=True)

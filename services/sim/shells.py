@@ -140,9 +140,9 @@ class WorkerShell:
         answer = self.engines[effect.engine].add(request)
         if answer is not AddResult.ACCEPTED:
             del self._placed[effect.request_id]
-            retryable = answer is AddResult.QUEUE_FULL
-            outcome = Outcome.ENGINE_ERROR if retryable else Outcome.ENGINE_REFUSED
-            self._later(EngineFailed(effect.request_id, outcome, answer.value, 0, retryable))
+            busy = answer is AddResult.QUEUE_FULL
+            outcome = Outcome.ENGINE_ERROR if busy else Outcome.ENGINE_REFUSED
+            self._later(EngineFailed(effect.request_id, outcome, answer.value, 0, busy, busy))
 
     def _abort(self, effect: Abort) -> None:
         if self._placed.pop(effect.request_id, None) is not None:

@@ -103,7 +103,7 @@ class Attempt:
         if end.outcome is Outcome.FINISHED:
             self._post(EngineFinished(self.request_id, tokens, end.prompt_tokens))
         else:
-            self._post(EngineFailed(self.request_id, end.outcome, end.message, tokens, end.retryable))
+            self._post(EngineFailed(self.request_id, end.outcome, end.message, tokens, end.retryable, end.busy))
 
     def left(self, outcome: str, failed: bool) -> None:
         """It leaves this worker: ended, refused or handed back."""

@@ -32,6 +32,7 @@ class EngineState:
         "cap",
         "context_tokens",
         "decoding",
+        "held_until_s",
         "info",
         "n_run",
         "name",
@@ -65,6 +66,7 @@ class EngineState:
         self.peak_s = -inf
         self.peak_changed = False  # somebody came, grew or left since
         self.budget_blocks = 0  # M_cap (1 - delta_frag) in blocks; 0: capacity unknown, no fence
+        self.held_until_s = -inf  # it had no room: nothing is sent before
         self.cap = self.n_run = self.b_token = 1
         self.regulator = FlowRegulator()
         self.sample: EngineSampled | None = None

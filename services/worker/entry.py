@@ -37,6 +37,7 @@ class Entry:
         "attempt",
         "blocks",
         "bound_tokens",
+        "busy_since_s",
         "charged",
         "claimed",
         "deadline_s",
@@ -94,6 +95,7 @@ class Entry:
         self.bound_tokens = 0.0  # the bound its reservation stands for now
         self.pending_s = 0.0  # what its prompt adds to its engine's steps, from dispatch to first token
         self.blocks = 0  # KV blocks reserved on its engine
+        self.busy_since_s: float | None = None  # an engine had no room for it, for the first time
         self.tried: tuple[str, ...] = ()  # engine starts it was dispatched to and lost
         self.urgency = 0.0
         self.place: Place | None = None

@@ -44,6 +44,8 @@ def choose(core: WorkerCore, entry: Entry, fenced: bool) -> tuple[EngineState | 
         if not gate.could_ever(engine, prompt_tokens):
             continue
         hopeful = True
+        if core.now_s < engine.held_until_s:
+            continue
         in_flight = len(engine.running)
         if in_flight >= engine.cap or (in_flight and engine.regulator.saturated < 0):
             continue  # held back by the inner loop, which never idles an engine

@@ -17,6 +17,8 @@ from services.worker.core import WorkerCore
 from services.worker.engine_state import EngineState
 from services.worker.entry import Entry, EntryState
 
+BUSY_S = 0.1  # an engine without room is left alone
+
 
 def _running(core: WorkerCore, request_id: str) -> Entry | None:
     """None for what ended or was taken from its engine meanwhile."""
@@ -79,11 +81,22 @@ def on_failed(core: WorkerCore, event: EngineFailed) -> None:
     if entry is None:
         return
     untouched = entry.first_token_s is None and not entry.output_tokens and not event.output_tokens
+    if event.busy and untouched and _waits_for_room(core, entry):
+        _back_to_the_queue(core, entry)
+        return
     if event.retryable and untouched and (core.draining or _another(core, entry)):
         _retry(core, entry)
         return
     core.fleet[entry.engine].produced(entry, event.output_tokens)
     core.conclude(entry, event.outcome, event.message)
+
+
+def _waits_for_room(core: WorkerCore, entry: Entry) -> bool:
+    """Whether to ask again later: as long as requests outlast the last engine. Its engine is left alone meanwhile."""
+    core.fleet[entry.engine].held_until_s = core.now_s + BUSY_S
+    if entry.busy_since_s is None:
+        entry.busy_since_s = core.now_s
+    return core.now_s - entry.busy_since_s < core.config.no_engine_patience_s
 
 
 def _another(core: WorkerCore, entry: Entry) -> bool:
@@ -93,10 +106,14 @@ def _another(core: WorkerCore, entry: Entry) -> bool:
 
 
 def _retry(core: WorkerCore, entry: Entry) -> None:
-    """Back to its place in the queue, or to the gateway when draining."""
-    engine = core.fleet[entry.engine]
-    engine.release(core.now_s, entry)
-    entry.tried = (*entry.tried, engine.start_id)
+    """Elsewhere, or on a later start of its engine."""
+    entry.tried = (*entry.tried, core.fleet[entry.engine].start_id)
+    _back_to_the_queue(core, entry)
+
+
+def _back_to_the_queue(core: WorkerCore, entry: Entry) -> None:
+    """To its place, or to the gateway when draining."""
+    core.fleet[entry.engine].release(core.now_s, entry)
     core.pool.requeue(entry)
     entry.engine = ""
     entry.dispatched_s = None

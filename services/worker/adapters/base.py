@@ -34,7 +34,8 @@ class JobEnd:
     """How a job ended: FINISHED, ENGINE_REFUSED, ENGINE_ERROR, or NO_ENGINE where nobody listens at its address.
 
     `data`: the last bytes for the client (the engine's own error body where it refused). `output_tokens`,
-    `prompt_tokens`: the engine's own counts, None where it tells none. `retryable`: nothing was generated yet.
+    `prompt_tokens`: the engine's own counts, None where it tells none. `retryable`: nothing was generated yet;
+    `busy`: because the engine has no room now.
     """
 
     outcome: Outcome
@@ -44,6 +45,7 @@ class JobEnd:
     output_tokens: int | None = None
     prompt_tokens: int | None = None
     retryable: bool = False
+    busy: bool = False
 
 
 class JobSink(Protocol):

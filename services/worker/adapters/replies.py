@@ -12,6 +12,7 @@ from services.worker.adapters.sse import SseDecoder, Usage, usage_of
 MAX_ANSWER_BYTES = 24 * 2**20  # fits one message of the gateway-worker stream
 # Overload and the worker's own credentials are not the client's fault: another engine may serve the request.
 _NOT_THE_CLIENTS = (401, 403, 407, 408, 425, 429)
+_BUSY = (429, 503)  # its own queue is full
 
 Ended = Callable[["EngineReply", JobEnd], None]
 
@@ -158,9 +159,9 @@ def refusal(status: int, body: bytes, *, generated: bool = False) -> JobEnd:
     if 400 <= status < 500 and status not in _NOT_THE_CLIENTS:
         error = {**error, "message": message, "code": error["code"] if error["code"] is not None else status}
         return JobEnd(Outcome.ENGINE_REFUSED, message, status, orjson.dumps({"error": error}))
-    return JobEnd(
-        Outcome.ENGINE_ERROR, f"the engine answered HTTP {status}: {message}", status, retryable=not generated
-    )
+    busy = status in _BUSY and not generated
+    message = f"the engine answered HTTP {status}: {message}"
+    return JobEnd(Outcome.ENGINE_ERROR, message, status, retryable=not generated, busy=busy)
 
 
 def error_object(document: Any) -> dict[str, Any]:

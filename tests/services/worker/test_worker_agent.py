@@ -264,6 +264,26 @@ def test_a_retryable_failure_goes_to_the_other_engine_once_and_before_the_rest()
     assert (end.outcome, end.message) == (Outcome.ENGINE_ERROR, "again")
 
 
+def test_an_engine_without_room_is_asked_again_in_the_same_order_as_long_as_patience_lasts() -> None:
+    agent = worker("e1", config=replace(CONFIG, static_n_run=1))
+    submit(agent, *many(2))
+    full = EngineFailed("r1", Outcome.ENGINE_ERROR, "queue full", 0, True, busy=True)
+    assert agent.step(1.0, full) == []
+    assert dispatched(agent.step(1.05, CycleTicked())) == []
+    assert dispatched(agent.step(1.2, CycleTicked())) == [("r1", "e1")]
+    (end,) = (e for e in agent.step(1.0 + CONFIG.no_engine_patience_s, full) if isinstance(e, Conclude))
+    assert (end.outcome, end.message) == (Outcome.ENGINE_ERROR, "queue full")
+
+
+def test_what_one_engine_has_no_room_for_goes_to_another() -> None:
+    agent = worker("e1", "e2", config=replace(CONFIG, static_n_run=2))
+    submit(agent, request("r1"))
+    full = EngineFailed("r1", Outcome.ENGINE_ERROR, "queue full", 0, True, busy=True)
+    assert dispatched(agent.step(1.0, full)) == [("r1", "e2")]
+    assert dispatched(agent.step(1.0, full)) == []
+    assert dispatched(agent.step(1.2, CycleTicked())) == [("r1", "e1")]
+
+
 def test_a_failure_after_the_first_token_is_final() -> None:
     agent = worker("e1", "e2")
     submit(agent, request("r1"))

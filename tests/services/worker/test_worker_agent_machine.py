@@ -259,13 +259,13 @@ class WorkerMachine(RuleBasedStateMachine):
         assert rid not in self.held
 
     @precondition(lambda self: self.running)
-    @rule(pick=picks, retryable=st.booleans())
-    def fail(self, pick: int, retryable: bool) -> None:
+    @rule(pick=picks, retryable=st.booleans(), busy=st.booleans())
+    def fail(self, pick: int, retryable: bool, busy: bool) -> None:
         rid = self.pick(self.running, pick)
         name = self.running.pop(rid)
         touched = rid in self.started
         self.started.discard(rid)
-        self.feed(EngineFailed(rid, Outcome.ENGINE_ERROR, "broke", 0, retryable))
+        self.feed(EngineFailed(rid, Outcome.ENGINE_ERROR, "broke", 0, retryable, retryable and busy))
         if touched or not retryable:
             assert rid not in self.held
         if rid in self.running:

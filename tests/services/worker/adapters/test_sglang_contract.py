@@ -234,7 +234,7 @@ FULL = {"message": "The request queue is full.", "type": "SERVICE_UNAVAILABLE", 
 async def test_a_full_queue_told_after_a_200_may_be_retried_elsewhere(rig: Rig, error: dict[str, Any]) -> None:
     rig.engine.script[CHAT] = stream(error, b"[DONE]")
     tokens, end = await rig.answer()
-    assert (tokens, end.outcome, end.retryable, end.status) == (0, Outcome.ENGINE_ERROR, True, 503)
+    assert (tokens, end.outcome, end.retryable, end.busy, end.status) == (0, Outcome.ENGINE_ERROR, True, True, 503)
     assert "The request queue is full." in end.message
 
 
