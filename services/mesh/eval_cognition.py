@@ -30,8 +30,8 @@ LENGTHS_FILE = "cognition_lengths.csv"
 LENGTHS_HEADER = ("task", "tokens", "median", "p90")
 # What the task head and its encoder depend on; the length heads' part of the recipe does not touch these figures.
 HELD_OUT_RECIPE = (
-    "seed", "layers", "head_tokens", "tail_tokens", "synthetic_per_type", "batch_size", "task_epochs", "rate",
-    "smoothing", "weight_decay",
+    "seed", "layers", "head_tokens", "tail_tokens", "synthetic_per_type", "shares", "batch_size", "task_epochs", "rate",
+    "smoothing", "weight_decay", "word_epochs", "word_decay",
 )  # fmt: skip
 SIMULATED_LOADS = (1.0, 1.4)  # of the rate at which FCFS keeps 95 % of the requests inside their SLOs
 UNSEEN_HARDWARE = ("H100", "T4")
@@ -73,7 +73,7 @@ def _held_out(backend: ModelBackend, prompts: list[Prompt], known: float, unknow
         return {"held_out": f"not measured: run `hmas train perception --held-out` ({path.name} is missing)"}
     held = json.loads(path.read_text())
     recipe = backend.metadata["recipe"]
-    same = all(held["recipe"][name] == recipe[name] for name in HELD_OUT_RECIPE)
+    same = all(held["recipe"].get(name) == recipe[name] for name in HELD_OUT_RECIPE)
     if not same or any(held.get(name) != backend.metadata.get(name) for name in ("data_sha256", "phrases_sha256")):
         return {"held_out": "measured for another artefact: run `hmas train perception --held-out`"}
     rules = perception.rules_by_source(prompts)

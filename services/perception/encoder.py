@@ -1,9 +1,12 @@
 """Prompt text to token ids, head and tail of it, at a bounded cost."""
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 CLS, SEP, PAD = 101, 102, 0  # BERT uncased vocabulary
@@ -12,6 +15,12 @@ CHARS_PER_TOKEN = 8
 _WORD = re.compile(r"[a-z0-9]+|[^a-z0-9\s]")
 _ODD = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\[(?:CLS|SEP|PAD|UNK|MASK)\]")
 _REMEMBERED_WORDS = 16_384
+
+
+def padded(rows: Sequence[list[int]]) -> NDArray[np.int64]:
+    """[n, longest], filled up with PAD."""
+    width = max(1, *map(len, rows))
+    return np.array([row + [PAD] * (width - len(row)) for row in rows], np.int64)
 
 
 class PromptEncoder:

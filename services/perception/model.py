@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from services.contracts.request import TaskType
 from services.perception.backend import Estimate, PromptView
-from services.perception.encoder import PAD, PromptEncoder
-from services.perception.features import FEATURES, features
+from services.perception.encoder import PromptEncoder, padded
+from services.perception.grams import grams
 from services.perception.inputs import numbers
 
 ARTEFACTS = Path(__file__).with_name("artefacts")
@@ -47,7 +47,6 @@ class ModelBackend:
             raise ValueError(f"{path} was not written by `hmas train perception`")
         self.metadata = json.loads(properties)
         recipe = self.metadata["recipe"]
-        self._width = next(each.shape[1] for each in self._session.get_inputs() if each.name == "numbers")
         self.tasks = tuple(TaskType(name) for name in self.metadata["tasks"])
         self._models = {name: place for place, name in enumerate(self.metadata["models"]) if name}
         self.least_confidence = float(recipe["least_confidence"])
@@ -87,21 +86,13 @@ class ModelBackend:
         return self._encoder.ids(text)
 
     def _run(self, prompts: Sequence[PromptView], rows: Sequence[list[int]]) -> Prediction:
-        width = max(map(len, rows))
-        ids = np.array([row + [PAD] * (width - len(row)) for row in rows], np.int64)
         feed = {
-            "ids": ids,
-            "mask": (np.arange(width) < np.array([[len(row)] for row in rows])).astype(np.int64),
-            "numbers": np.array([self._numbers(prompt) for prompt in prompts], np.float32),
+            "ids": padded(rows),
+            "numbers": np.array([numbers(prompt.text, prompt.prompt_tokens) for prompt in prompts], np.float32),
+            "grams": padded([grams(prompt.text) for prompt in prompts]),
             "model": np.array([self._models.get(prompt.model, 0) for prompt in prompts], np.int64),
         }
         return Prediction(*self._session.run(["probabilities", "tokens"], feed))
-
-    def _numbers(self, prompt: PromptView) -> list[float]:
-        """As many as the graph takes: one trained before the rules were inputs takes the features alone."""
-        if self._width == FEATURES:
-            return features(prompt.text, prompt.prompt_tokens)
-        return numbers(prompt.text, prompt.prompt_tokens)
 
     def _estimate(self, prediction: Prediction, row: int) -> Estimate:
         best = int(prediction.probabilities[row].argmax())

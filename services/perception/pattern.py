@@ -24,9 +24,20 @@ class Pattern:
         starts = [
             match.start()
             for groups, search in self._alternatives
-            if all(any(literal in lower for literal in group) for group in groups) and (match := search(text))
+            if _may_match(groups, lower) and (match := search(text))
         ]
         return min(starts, default=None)
+
+
+def _may_match(groups: Iterable[Literals], lower: str) -> bool:
+    """Whether a literal of each group is there. Plain loops take half the time of generators."""
+    for group in groups:
+        for literal in group:
+            if literal in lower:
+                break
+        else:
+            return False
+    return True
 
 
 def _finder(alternative: str) -> Callable[[str], re.Match[str] | None]:

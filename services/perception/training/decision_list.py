@@ -5,15 +5,13 @@ strongest one that a prompt holds decides.
 """
 
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 
 from services.contracts.request import TaskType
-from services.perception.rules import instruction
+from services.perception.grams import words
 
-_WORD = re.compile(r"[^\W\d_]+|[\d]+|[^\w\s]")
 LEAST_PROMPTS = 3  # that hold a word before it may be a rule
 SMOOTHING = 0.1
 
@@ -41,5 +39,5 @@ def _rule(found: Counter[TaskType]) -> tuple[float, TaskType]:
 
 
 def _terms(text: str) -> set[str]:
-    words = _WORD.findall(instruction(text).lower())
-    return {*words, *(f"{a} {b}" for a, b in pairwise(words))}
+    found = words(text)
+    return {*found, *(f"{a} {b}" for a, b in pairwise(found))}

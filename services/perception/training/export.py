@@ -15,7 +15,7 @@ from onnx.compose import merge_models
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from torch import nn
 
-from services.perception.encoder import PAD
+from services.perception.encoder import padded
 from services.perception.inputs import NUMBERS
 from services.perception.training.network import Encoder, Heads
 
@@ -28,7 +28,7 @@ def quantised_encoder(backbone: Path, layers: int) -> onnx.ModelProto:
     ids = torch.ones(2, 8, dtype=torch.long)
     with tempfile.TemporaryDirectory() as folder:
         plain, small = Path(folder) / "plain.onnx", Path(folder) / "int8.onnx"
-        _export(Encoder(backbone, layers).eval(), (ids, ids), plain, ["ids", "mask"], ["pooled"], {0: "b", 1: "s"})
+        _export(Encoder(backbone, layers).eval(), (ids,), plain, ["ids"], ["pooled"])
         quantize_dynamic(plain, small, weight_type=QuantType.QInt8)
         return onnx.load(small)
 
@@ -41,40 +41,29 @@ def pooled(encoder: onnx.ModelProto, rows: Sequence[list[int]], threads: int) ->
     order = sorted(range(len(rows)), key=lambda place: len(rows[place]))
     parts = []
     for start in range(0, len(order), _BATCH):
-        ids, mask = padded([rows[place] for place in order[start : start + _BATCH]])
-        parts.append(session.run(["pooled"], {"ids": ids, "mask": mask})[0])
+        ids = padded([rows[place] for place in order[start : start + _BATCH]])
+        parts.append(session.run(["pooled"], {"ids": ids})[0])
     out = np.empty((len(rows), parts[0].shape[1]), np.float32)
     out[order] = np.concatenate(parts)
     return out
 
 
 def whole_graph(encoder: onnx.ModelProto, heads: Heads, metadata: dict[str, object]) -> onnx.ModelProto:
-    """Encoder and heads in one graph. Inputs ids, mask, numbers, model; outputs probabilities, tokens."""
-    width = heads.task.mean.numel()
-    sample = (torch.zeros(2, width), torch.zeros(2, NUMBERS), torch.zeros(2, dtype=torch.long))
+    """Encoder and heads in one graph. Inputs ids, numbers, grams, model; outputs probabilities, tokens."""
+    rows = torch.zeros(2, 3, dtype=torch.long)
+    sample = (torch.zeros(2, heads.task.mean.numel()), torch.zeros(2, NUMBERS), rows, rows[:, 0])
     with tempfile.TemporaryDirectory() as folder:
         plain, small = Path(folder) / "plain.onnx", Path(folder) / "int8.onnx"
-        _export(heads.eval(), sample, plain, ["pooled", "numbers", "model"], ["probabilities", "tokens"], {0: "b"})
+        _export(heads.eval(), sample, plain, ["pooled", "numbers", "grams", "model"], ["probabilities", "tokens"])
         quantize_dynamic(plain, small, weight_type=QuantType.QInt8, op_types_to_quantize=["MatMul"])
         top = onnx.load(small)
     top.ir_version = encoder.ir_version
     graph = merge_models(encoder, top, io_map=[("pooled", "pooled")], prefix1="encoder/", prefix2="heads/")
-    _rename(graph, {"encoder/ids": "ids", "encoder/mask": "mask"})
-    _rename(graph, {f"heads/{name}": name for name in ("numbers", "model", "probabilities", "tokens")})
+    _rename(graph, {"encoder/ids": "ids"})
+    _rename(graph, {f"heads/{name}": name for name in ("numbers", "grams", "model", "probabilities", "tokens")})
     onnx.helper.set_model_props(graph, {"hmas": json.dumps(metadata, sort_keys=True)})
     onnx.checker.check_model(graph)
     return graph
-
-
-def padded(rows: Sequence[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Ids and mask [b, longest], int64."""
-    width = max(len(row) for row in rows)
-    ids = np.full((len(rows), width), PAD, np.int64)
-    mask = np.zeros((len(rows), width), np.int64)
-    for place, row in enumerate(rows):
-        ids[place, : len(row)] = row
-        mask[place, : len(row)] = 1
-    return ids, mask
 
 
 def _export(
@@ -83,9 +72,10 @@ def _export(
     path: Path,
     inputs: list[str],
     outputs: list[str],
-    axes: dict[int, str],
 ) -> None:
-    dynamic = {name: axes if name in ("ids", "mask") else {0: "b"} for name in [*inputs, *outputs]}
+    dynamic = {name: {0: "b"} for name in [*inputs, *outputs]}
+    for name in {"ids", "grams"}.intersection(inputs):
+        dynamic[name][1] = f"longest_{name}"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the tracing exporter announces its successor
         torch.onnx.export(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import nn
 from transformers import AutoModel
 
-from services.perception.encoder import PromptEncoder
+from services.perception.encoder import PAD, PromptEncoder, padded
 from services.perception.training.corpus import Prompt, checksum, prompt_files, read_prompts, split
 from services.perception.training.examples import (
     capped,
@@ -26,14 +26,13 @@ from services.perception.training.examples import (
     source_groups,
     task_index,
 )
-from services.perception.training.export import padded, quantised_encoder
+from services.perception.training.export import quantised_encoder
 from services.perception.training.loop import Recipe, train_task
 from services.perception.training.phrases import FILE as PHRASES_FILE
 from services.perception.training.phrases import PhraseBook
 from services.perception.training.train import TOKENIZER_FILE, Reader, backbone
 
 HELD_OUT_FILE = "held_out.json"
-SYNTHETIC_PER_TYPE = 400
 EMBEDDED_TOKENS = (80, 44)  # head and tail of what the baseline's full encoder reads
 BASELINE_EPOCHS, BASELINE_SEEDS = 60, 3
 
@@ -66,26 +65,23 @@ def leave_one_source_out(
     the other sources alone, without anything written by hand.
     """
     typed = [prompt for prompt in prompts if prompt.task is not None]
-    drawn = PhraseBook(list(passages(typed)), random.Random(recipe.seed)).draw(SYNTHETIC_PER_TYPE)
-    seen, extra, task, extra_task = reader.read(typed), reader.read(drawn), task_index(typed), task_index(drawn)
+    drawn = PhraseBook(list(passages(typed)), random.Random(recipe.seed)).draw(recipe.synthetic_per_type)
+    everything = [*typed, *drawn]
+    arrays, task = reader.read(everything), task_index(everything)
     place = {prompt.text: index for index, prompt in enumerate(typed)}
     figures = {}
     for group in source_groups(typed):
         rest = capped([prompt for prompt in typed if prompt.source not in group], recipe.seed)
         rows = np.array([place[prompt.text] for prompt in rest])
-        other = np.array([group.isdisjoint(prompt.made_of) for prompt in drawn])
-        ours = train_task(
-            np.concatenate([seen.pooled[rows], extra.pooled[other]]),
-            np.concatenate([seen.numbers[rows], extra.numbers[other]]),
-            np.concatenate([task[rows], extra_task[other]]),
-            recipe,
-        )
-        bare = train_task(seen.pooled[rows], seen.numbers[rows], task[rows], recipe)
+        other = len(typed) + np.flatnonzero([group.isdisjoint(prompt.made_of) for prompt in drawn])
+        both = np.concatenate([rows, other])
+        ours = train_task(arrays.rows(both), task[both], recipe)
+        bare = train_task(arrays.rows(rows), task[rows], recipe)
         for source in sorted(group):
             out = np.array([index for index, prompt in enumerate(typed) if prompt.source == source])
-            pooled, numbers = torch.from_numpy(seen.pooled[out]), torch.from_numpy(seen.numbers[out])
+            held = arrays.rows(out).tensors()
             with torch.no_grad():
-                guesses = {"ours": ours(pooled, numbers), "bare": bare.experts(pooled, numbers)[0]}
+                guesses = {"ours": ours(*held), "bare": bare.networks(*held[:2])[0]}
             figures[source] = {name: float((g.argmax(1).numpy() == task[out]).mean()) for name, g in guesses.items()}
             report(f"without {source}: {figures[source]['ours']:.3f}")
     return dict(sorted(figures.items()))
@@ -159,7 +155,8 @@ def _embed(home: Path, tokenizer: Path, prompts: Sequence[Prompt]) -> NDArray[np
     out = np.empty((len(rows), int(bert.config.hidden_size)), np.float32)
     for start in range(0, len(order), 64):
         some = order[start : start + 64]
-        ids, mask = map(torch.from_numpy, padded([rows[place] for place in some]))
+        ids = torch.from_numpy(padded([rows[place] for place in some]))
+        mask = (ids != PAD).long()
         states = bert(input_ids=ids, attention_mask=mask).last_hidden_state
         weight = mask.unsqueeze(-1)
         out[some] = nn.functional.normalize((states * weight).sum(1) / weight.sum(1)).numpy()

@@ -1,18 +1,23 @@
-"""The tagger: the lower layers of a MiniLM encoder, pooled, with a task head and an ensemble of length heads."""
+"""The tagger: the lowest layer of a MiniLM encoder, pooled, with a task head and an ensemble of length heads."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from transformers import AutoModel
 
+from services.perception.encoder import PAD
 from services.perception.features import FEATURES, IS_STATED, STATED, STATED_SCALE
+from services.perception.grams import GRAMS
 from services.perception.inputs import NUMBERS
 
 TASKS = 13
+HIDDEN = 384
 MODEL_WIDTH = 32
 TASK_WIDTH = 192
 MATCH_WIDTH = 96
+NEVER_SEEN = -12.0  # log odds of a type that no word was seen with
 LENGTH_WIDTH = 96
 LENGTH_HEADS = 4
 LENGTH_INPUT_SCALE = 0.2  # of the 384 standardised states, lest they drown what the prompt says of its answer
@@ -20,48 +25,60 @@ MOST_LOG_TOKENS = 10.5  # 36,000 tokens
 
 
 class Encoder(nn.Module):
-    """ids, mask [b, s] -> [b, 4 * hidden]: the mean of each of the three top states kept, and the last one's maximum.
+    """ids [b, s], 0 for none -> [b, (layers + 2) * HIDDEN]: the means of the embeddings and of every layer's states,
+    and the last one's maximum.
 
     Lower layers keep the wording that tells a task type; the upper ones of a sentence encoder wash it out.
     """
 
     def __init__(self, backbone: Path, layers: int) -> None:
         super().__init__()
-        self.bert = AutoModel.from_pretrained(backbone, attn_implementation="eager")
-        self.bert.encoder.layer = self.bert.encoder.layer[:layers]
-        self.bert.pooler = None
+        bert = AutoModel.from_pretrained(backbone, attn_implementation="eager")
+        self.embeddings, self.layers = bert.embeddings, bert.encoder.layer[:layers]
 
-    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        states = self.bert(input_ids=ids, attention_mask=mask, output_hidden_states=True).hidden_states
-        weight = mask.unsqueeze(-1).to(states[-1].dtype)
-        means = [(state * weight).sum(1) / weight.sum(1) for state in states[-3:]]
-        return torch.cat([*means, (states[-1] + (weight - 1) * 1e4).amax(1)], dim=1)
+    def forward(self, ids: Tensor) -> Tensor:
+        present = (ids != PAD).to(torch.float32)
+        hole = (present - 1) * 1e4
+        states = [self.embeddings(ids)]
+        for layer in self.layers:
+            after = layer(states[-1], hole[:, None, None])
+            states.append(after if isinstance(after, Tensor) else after[0])
+        share = (present / present.sum(1, keepdim=True)).unsqueeze(1)
+        means = [(share @ state).squeeze(1) for state in states]
+        return torch.cat([*means, (states[-1] + hole.unsqueeze(2)).amax(1)], dim=1)
 
 
 class TaskHead(nn.Module):
-    """pooled [b, p], numbers [b, NUMBERS] -> logits [b, 13], divided by `temperature`.
+    """pooled [b, p], numbers [b, NUMBERS], grams [b, g] -> logits [b, 13], divided by `temperature`.
 
-    A product of two experts (Hinton 2002), each trained on its own loss: one reads the encoder, the other which rules
-    match. Trained as one network the encoder, which knows the wording of every source, would explain all, and nothing
-    would be learned of the rules, which hold where a source was never seen.
+    A product of three experts (Hinton 2002), each trained on its own loss: one reads the encoder, one which rules
+    match, one is linear in the words and pairs of words of the instruction; `shares` are their exponents. Trained as
+    one network the encoder, which knows the wording of every source, would explain all, and nothing would be learned
+    of the others, which hold where a source was never seen.
     """
 
-    def __init__(self, mean: Tensor, scale: Tensor) -> None:
+    def __init__(self, mean: Tensor, scale: Tensor, shares: Sequence[float]) -> None:
         super().__init__()
+        self.shares = shares
         self.register_buffer("mean", mean)
         self.register_buffer("scale", scale)
         self.register_buffer("temperature", torch.ones(()))
         self.body = _body(mean.numel() + FEATURES, TASK_WIDTH, TASKS)
         self.matches = _body(NUMBERS, MATCH_WIDTH, TASKS)
+        self.words = nn.Embedding.from_pretrained(torch.zeros(GRAMS, TASKS))  # which freezes it
+        self.register_buffer("bias", torch.full((TASKS,), NEVER_SEEN))
 
-    def experts(self, pooled: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits [b, 13] of each."""
+    def networks(self, pooled: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits [b, 13] of the experts on encoder and rules."""
         read = torch.cat([(pooled - self.mean) / self.scale, numbers[:, :FEATURES]], dim=1)
         return self.body(read), self.matches(numbers)
 
-    def forward(self, pooled: Tensor, numbers: Tensor) -> Tensor:
-        reader, matcher = self.experts(pooled, numbers)
-        logits: Tensor = reader + matcher
+    def forward(self, pooled: Tensor, numbers: Tensor, grams: Tensor) -> Tensor:
+        reader, matcher = self.networks(pooled, numbers)
+        count = (grams > 0).sum(1, keepdim=True).clamp(min=1)
+        words = self.words(grams).sum(1) / count.sqrt() + self.bias
+        by_encoder, by_rules, by_words = self.shares
+        logits: Tensor = by_encoder * reader + by_rules * matcher + by_words * words
         return logits / self.temperature
 
 
@@ -80,8 +97,7 @@ class LengthHead(nn.Module):
         self.register_buffer("shift", torch.zeros(()))
         self.models = nn.Embedding(models, MODEL_WIDTH)
         nn.init.normal_(self.models.weight)
-        self.own = _last_mean(mean.numel())
-        width = mean.numel() // 4 + FEATURES + MODEL_WIDTH
+        width = HIDDEN + FEATURES + MODEL_WIDTH
         self.hidden = nn.Sequential(nn.Dropout(0.2), nn.Linear(width, LENGTH_HEADS * LENGTH_WIDTH), nn.GELU())
         self.out = nn.Parameter(torch.randn(LENGTH_HEADS, LENGTH_WIDTH, 4) * LENGTH_WIDTH**-0.5)
         # A usual answer has 150 tokens, whose log is 5; one with a stated length begins at that length.
@@ -89,7 +105,7 @@ class LengthHead(nn.Module):
 
     def members(self, pooled: Tensor, numbers: Tensor, model: Tensor) -> Tensor:
         """[heads, b, 2], without the conformal shift."""
-        states = ((pooled - self.mean) / self.scale)[:, self.own] * LENGTH_INPUT_SCALE
+        states = ((pooled - self.mean) / self.scale)[:, -2 * HIDDEN : -HIDDEN] * LENGTH_INPUT_SCALE  # the last mean
         seen = torch.cat([states, numbers[:, :FEATURES], self.models(model)], dim=1)
         hidden = self.hidden(seen).view(-1, LENGTH_HEADS, LENGTH_WIDTH).transpose(0, 1)
         raw = nn.functional.dropout(hidden, 0.2, self.training) @ self.out + self.bias
@@ -112,13 +128,8 @@ class Heads(nn.Module):
         self.task = task
         self.length = length
 
-    def forward(self, pooled: Tensor, numbers: Tensor, model: Tensor) -> tuple[Tensor, Tensor]:
-        return self.task(pooled, numbers).softmax(1), self.length(pooled, numbers, model).exp() - 1.0
-
-
-def _last_mean(width: int) -> slice:
-    """Where the last layer's mean stands in the encoder's output; lengths need no more."""
-    return slice(width // 2, 3 * width // 4)
+    def forward(self, pooled: Tensor, numbers: Tensor, grams: Tensor, model: Tensor) -> tuple[Tensor, Tensor]:
+        return self.task(pooled, numbers, grams).softmax(1), self.length(pooled, numbers, model).exp() - 1.0
 
 
 def _body(inputs: int, width: int, outputs: int) -> nn.Sequential:

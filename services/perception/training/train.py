@@ -11,12 +11,14 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from services.perception.encoder import PromptEncoder
+from services.perception.encoder import PromptEncoder, padded
+from services.perception.grams import grams
 from services.perception.inputs import numbers
 from services.perception.training.corpus import Prompt, checksum, prompt_files, read_prompts, split
 from services.perception.training.examples import TASK_ORDER, length_rows, model_names, passages, task_index
 from services.perception.training.export import pooled, quantised_encoder, whole_graph
 from services.perception.training.loop import (
+    Arrays,
     Recipe,
     calibrate_task,
     conformal_shift,
@@ -33,14 +35,6 @@ TOKENIZER_FILE = "tokenizer.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Arrays:
-    """A set of prompts as the heads see it: encoder output [n, p] and numbers [n, NUMBERS]."""
-
-    pooled: NDArray[np.float32]
-    numbers: NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True)
 class Reader:
     """Prompts to arrays, through the quantised encoder."""
 
@@ -53,6 +47,7 @@ class Reader:
         return Arrays(
             pooled(self.graph, rows, self.threads),
             np.array([numbers(prompt.text, prompt.tokens) for prompt in prompts], np.float32),
+            padded([grams(prompt.text) for prompt in prompts]),
         )
 
 
@@ -106,11 +101,11 @@ def fit(
     report(f"{len(everything)} training and {len(validation)} validation prompts encoded")
     task, held_task = task_index(everything), task_index(validation)
     typed, held_typed = task >= 0, held_task >= 0
-    tagger = train_task(seen.pooled[typed], seen.numbers[typed], task[typed], recipe)
-    temperature = calibrate_task(tagger, held.pooled[held_typed], held.numbers[held_typed], held_task[held_typed])
+    tagger = train_task(seen.rows(typed), task[typed], recipe)
+    temperature = calibrate_task(tagger, held.rows(held_typed), held_task[held_typed])
     report(f"task head trained, temperature {temperature:.2f}")
-    length = train_length(seen.pooled, seen.numbers, length_rows(everything, models), len(models), recipe)
-    scores = length_scores(length, held.pooled, held.numbers, length_rows(validation, models))
+    length = train_length(seen, length_rows(everything, models), len(models), recipe)
+    scores = length_scores(length, held, length_rows(validation, models))
     shift = conformal_shift(np.concatenate([scores, *_fold_scores(training, seen, models, recipe)]), recipe.coverage)
     length.shift.fill_(shift)
     report(f"length heads trained, conformal shift {shift:.3f}")
@@ -127,6 +122,6 @@ def _fold_scores(
         inside = [place for place, own in enumerate(fold) if own == number]
         outside = [place for place, own in enumerate(fold) if own != number]
         rows = length_rows([training[place] for place in outside], models)
-        head = train_length(seen.pooled[outside], seen.numbers[outside], rows, len(models), recipe)
+        head = train_length(seen.rows(outside), rows, len(models), recipe)
         rows = length_rows([training[place] for place in inside], models)
-        yield length_scores(head, seen.pooled[inside], seen.numbers[inside], rows)
+        yield length_scores(head, seen.rows(inside), rows)

@@ -3,7 +3,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from services.perception.encoder import PromptEncoder
+from services.perception.encoder import PromptEncoder, padded
 from services.perception.model import ARTEFACTS, TOKENIZER_FILE
 
 
@@ -26,3 +26,8 @@ def encoder() -> PromptEncoder:
 @example("Straße ÀÉ ſ 翻译 İstanbul")
 def test_word_pieces_are_the_library_s(library: Tokenizer, encoder: PromptEncoder, text: str) -> None:
     assert encoder.ids(text)[1:-1] == library.encode(text, add_special_tokens=False).ids
+
+
+def test_rows_are_filled_up_to_the_longest() -> None:
+    assert padded([[5, 6, 7], [], [8]]).tolist() == [[5, 6, 7], [0, 0, 0], [8, 0, 0]]
+    assert padded([[]]).shape == (1, 1)  # no axis of length nought reaches the graph
