@@ -5,6 +5,7 @@ The text window follows the head-and-tail truncation of long documents: instruct
 
 import math
 import re
+from collections.abc import Iterable
 
 STATED, IS_STATED = 8, 9  # places of the stated length, log(1 + tokens) / STATED_SCALE, and of whether there is one
 STATED_SCALE = 8.0
@@ -21,6 +22,7 @@ _STATED = re.compile(
     r"(word|token|char|sentence|paragraph|page|line|bullet|section|chapter|字|词|chữ|question)",
     re.IGNORECASE,
 )
+_DIGIT = re.compile(r"\d")
 _SMALL_NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "single": 1}
 _SPELLED = re.compile(r"\b(one|two|three|four|five|single)[ -](word|sentence|paragraph|page|line)", re.IGNORECASE)
 # A cue is any of some words, or any of some substrings (for phrases and scripts without spaces).
@@ -55,10 +57,13 @@ def window(text: str, head: int = HEAD_CHARS, tail: int = TAIL_CHARS) -> str:
 def stated_length(text: str) -> float:
     """The largest length the text asks for, tokens ("in 500-600 words", "1000 characters long", "800字"), or 0."""
     lower = text.lower()
-    if not any(unit in lower for unit in _UNIT_TOKENS):
+    if not _holds(lower, _UNIT_TOKENS):
         return 0.0
-    found = [_tokens(m.group(2) or m.group(1), m.group(3)) for m in _STATED.finditer(text)]
-    found += [_SMALL_NUMBERS[m.group(1).lower()] * _UNIT_TOKENS[m.group(2).lower()] for m in _SPELLED.finditer(text)]
+    found: list[float] = []
+    if _DIGIT.search(text):
+        found += [_tokens(m.group(2) or m.group(1), m.group(3)) for m in _STATED.finditer(text)]
+    if _holds(lower, _SMALL_NUMBERS):
+        found += [_SMALL_NUMBERS[m[1].lower()] * _UNIT_TOKENS[m[2].lower()] for m in _SPELLED.finditer(text)]
     return min(20000.0, max(found, default=0.0))
 
 
@@ -67,8 +72,16 @@ def _tokens(number: str, unit: str) -> float:
     return (float(digits) if digits else 0.0) * _UNIT_TOKENS[unit.lower()]
 
 
+def _holds(text: str, parts: Iterable[str]) -> bool:
+    """Whether one of the parts is in the text. A plain loop takes half the time of a generator."""
+    for part in parts:  # noqa: SIM110
+        if part in text:
+            return True
+    return False
+
+
 def _cue(words: set[str], lower: str, cue: tuple[frozenset[str], tuple[str, ...]]) -> float:
-    return float(not cue[0].isdisjoint(words) or any(phrase in lower for phrase in cue[1]))
+    return float(not cue[0].isdisjoint(words) or _holds(lower, cue[1]))
 
 
 def _share(data: bytes, characters: bytes) -> float:

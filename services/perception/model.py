@@ -70,6 +70,8 @@ class ModelBackend:
     def predict(self, prompts: Sequence[PromptView]) -> Prediction:
         """Everything the model says, before any threshold. At least one prompt."""
         rows = [self._encoder.ids(prompt.text) for prompt in prompts]
+        if len(rows) <= MOST_PER_RUN:
+            return self._run(prompts, rows)
         order = sorted(range(len(rows)), key=lambda place: len(rows[place]))
         parts = [
             self._run([prompts[place] for place in some], [rows[place] for place in some])
