@@ -25,8 +25,8 @@ class Recipe:
 
     seed: int = 0
     layers: int = 1
-    head_tokens: int = 20
-    tail_tokens: int = 8
+    head_tokens: int = 12
+    tail_tokens: int = 6
     synthetic_per_type: int = 2000
     shares: tuple[float, float, float] = (1.0, 1.5, 0.75)  # of encoder, rules and words in the task head
     batch_size: int = 128
