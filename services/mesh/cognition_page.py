@@ -248,8 +248,8 @@ def _curves(curves: list[dict[str, Any]]) -> str:
     text = [
         "Every configuration of the accelerator is left out of the fit; its requests then settle one by one at its "
         "own worker, which is measured in place as in the mesh. Median |log(predicted / observed)|: 0.1 is about 10 %. "
-        "Prefill here holds the wait inside an engine that up to 128 users load, in random order: a line over prompt "
-        "tokens knows neither, where the trees are told the load. In the mesh that wait is the worker's queue."
+        "Prefill here holds the wait inside an engine that up to 128 users load, in random order; in the mesh that "
+        "wait is the worker's queue."
     ]
     for curve in curves:
         rows = [

@@ -78,7 +78,7 @@ class PredictionAgent:
     def scale(self, worker: str) -> tuple[float, float]:
         """The worker's factors on TTFT and TPOT."""
         measured = self._measured.get(worker)
-        return (measured.ttft_scale.factor, measured.tpot_scale.factor) if measured is not None else (1.0, 1.0)
+        return (measured.ttft.factor, measured.tpot.factor) if measured is not None else (1.0, 1.0)
 
     def _called(self, now_s: float, event: CallReceived[PredictItem]) -> list[PredictionEffect]:
         call = _Call(event.call, event.items, now_s + event.budget_s)
