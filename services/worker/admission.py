@@ -59,7 +59,7 @@ class AdmissionGate:
         tokens = entry.request.prompt_tokens + upper
         if info.max_model_len:
             tokens = min(tokens, info.max_model_len)
-        blocks = int(-(-tokens // (info.block_size or DEFAULT_BLOCK)))
+        blocks = int(-(-tokens // engine.block_size))
         return min(blocks, engine.budget_blocks) if engine.budget_blocks else blocks
 
     def admits(self, now_s: float, engine: EngineState, entry: Entry, blocks: int) -> bool:
@@ -75,13 +75,13 @@ class AdmissionGate:
         tokens = prompt_tokens + 1
         if info.max_model_len and tokens > info.max_model_len:
             return False
-        return not engine.budget_blocks or -(-tokens // (info.block_size or DEFAULT_BLOCK)) <= engine.budget_blocks
+        return not engine.budget_blocks or -(-tokens // engine.block_size) <= engine.budget_blocks
 
     def explain_never(self, engines: list[EngineState], prompt_tokens: int) -> str:
         """For a request that `could_ever` fit none of `engines`."""
         limits = "; ".join(
             f"{e.name}: context {e.info.max_model_len or 'unknown'} tokens, KV cache "
-            f"{e.budget_blocks * (e.info.block_size or DEFAULT_BLOCK) or 'unknown'} tokens"
+            f"{e.budget_blocks * e.block_size or 'unknown'} tokens"
             f" ({self._delta_frag:.0%} of {e.info.kv_capacity_tokens} kept free)"
             for e in engines
         )

@@ -34,8 +34,9 @@ class WorkerConfig:
     `static_n_run`: sequences in flight per engine where no control tuple is in force; None: the engine's own
     `max_num_seqs`. `delta_frag`: share of the KV cache kept free (Eq. 2). `prefill_window_s`: prefill that an
     engine may have before it, at the pace measured there; what is beyond waits here, where the topology decides.
-    `no_engine_patience_s`: how long queued requests outlast the last engine. `cold_speed_share`: until measured, the
-    share of an engine's sequences' single-stream speed that a full engine is taken to deliver.
+    `no_engine_patience_s`: how long queued requests outlast the last engine, or one without room.
+    `cold_speed_share`: until measured, the share of an engine's sequences' single-stream speed that a full engine is
+    taken to deliver.
     """
 
     worker: str

@@ -58,7 +58,9 @@ class WorkerSettings(RuntimeSettings):
     prefill_window_s: float = Field(
         0.1, ge=0, description="Prefill an engine may have before it, seconds at its measured pace; the rest waits here"
     )
-    no_engine_patience_s: float = Field(10.0, ge=0, description="How long queued requests outlast the last engine")
+    no_engine_patience_s: float = Field(
+        10.0, ge=0, description="How long queued requests outlast the last engine, or an engine without room"
+    )
     gateway_grace_s: float = Field(5.0, gt=0, description="How long a gateway's requests outlive its connection")
     scrape_period_s: float = Field(0.5, gt=0, description="Between two scrapes of an engine's metrics")
     seed: int | None = Field(None, description="Seed of the Lottery topology; random if unset")
