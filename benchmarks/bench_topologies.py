@@ -21,6 +21,7 @@ from services.contracts.execution import (
 )
 from services.contracts.registry import EngineInfo
 from services.contracts.request import Annotation, Cost, Request, Slo, Tags, TagSource, TaskType
+from services.runtime.lifecycle import calm_collector
 from services.worker.agent import WorkerAgent, WorkerConfig
 from services.worker.entry import Entry
 from services.worker.prior import Estimate
@@ -177,6 +178,7 @@ def request_us(name: TopologyName) -> float:
 
 
 def rows() -> list[Row]:
+    calm_collector()  # as in a worker's process
     result = push_pop_rows()
     for queued, goal in GOAL_PUMP_MS.items():
         gc.collect()

@@ -63,6 +63,5 @@ def error_table(result: RunResult) -> Table | None:
         return None
     table = Table("error", "requests", "for example", title=f"errors of {result.name}")
     for error, count in counts.items():
-        example = next((r.message for r in result.records if r.error == error and r.message), "")
-        table.add_row(error, str(count), example[:80])
+        table.add_row(error, str(count), result.example(error)[:80])
     return table

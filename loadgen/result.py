@@ -55,3 +55,7 @@ class RunResult:
 
     def errors(self) -> dict[str, int]:
         return dict(errors(self.records))
+
+    def example(self, error: str) -> str:
+        """A message that came with that group of errors; empty if none did."""
+        return next((r.message for r in self.records if r.error == error and r.message), "")

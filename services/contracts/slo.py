@@ -21,6 +21,7 @@ SLO_BASE_MS: dict[TaskType, tuple[int, int]] = {
     TaskType.RESEARCH_AND_COMMUNICATION: (13000, 150),
     TaskType.UNKNOWN: (6000, 100),  # the median of the table
 }
+TIGHTEST_TPOT_MS = min(tpot_ms for _, tpot_ms in SLO_BASE_MS.values())
 DEFAULT_IMPORTANCE = 0.75
 SLO_ALPHA = 0.2
 
@@ -36,11 +37,14 @@ def default_slo(task: TaskType, importance: float = DEFAULT_IMPORTANCE, *, whole
     """SLO of a task type (Eq. 14: floor of base times f, in milliseconds), in seconds."""
     ttft_ms, tpot_ms = SLO_BASE_MS[task]
     factor = importance_factor(importance)
-    # The small term keeps e.g. 4500 * 1.2 from flooring to 5399.
-    return Slo(floor(ttft_ms * factor + 1e-6) / 1000, floor(tpot_ms * factor + 1e-6) / 1000, None, whole)
+    return Slo(_scaled_s(ttft_ms, factor), _scaled_s(tpot_ms, factor), None, whole)
 
 
-@lru_cache(1024)
 def tightest_tpot_s(importance: float = DEFAULT_IMPORTANCE) -> float:
     """Of all task types, for a request of which nothing is known yet."""
-    return min(default_slo(task, importance).tpot_s for task in SLO_BASE_MS)
+    return _scaled_s(TIGHTEST_TPOT_MS, importance_factor(importance))
+
+
+def _scaled_s(base_ms: int, factor: float) -> float:
+    # The small term keeps e.g. 4500 * 1.2 from flooring to 5399.
+    return floor(base_ms * factor + 1e-6) / 1000

@@ -42,6 +42,13 @@ class Stop:
         await self._event.wait()
 
 
+def calm_collector() -> None:
+    """Imports and tables live forever: keep the collector from walking them on the hot path."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+
+
 def run_service(service: str, settings: RuntimeSettings, main: Callable[[str, Stop], Awaitable[None]]) -> None:
     """Runs `main(instance, stop)` until it returns. `main` owns its task group and its drain."""
     instance = settings.instance or instance_name(service)
@@ -50,10 +57,7 @@ def run_service(service: str, settings: RuntimeSettings, main: Callable[[str, St
         configure_logs(service, instance, settings.log_level, settings.log_format)
         stop = Stop()
         stop.install()
-        # Imports and tables live forever: keep the collector from walking them on the hot path.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
+        calm_collector()
         log.info("starting")
         await main(instance, stop)
         log.info("stopped")

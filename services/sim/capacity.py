@@ -6,6 +6,7 @@ one workload shape. It is found before any policy is compared, from seeds no com
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 from services.engine.profile import EngineProfile
 from services.sim.baselines.fleet import Fleet
@@ -17,7 +18,7 @@ CAPACITY_SEEDS = (9001, 9002, 9003)
 PRECISION = 0.01
 COARSE = 0.08  # precision of the first search, on one seed
 MAX_DOUBLINGS = 16
-HOPELESS = 0.15  # of the requests late in one of three runs: the mean cannot reach the target any more
+ROUNDING = 1e-9
 
 Source = Callable[[float, int], Workload]  # (requests per second, seed)
 
@@ -33,22 +34,29 @@ class Capacity:
 def fcfs_goodput_rate(
     source: Source, profile: EngineProfile, engines: int, rate_rps: float, seeds: tuple[int, ...] = CAPACITY_SEEDS
 ) -> float:
-    """Mean goodput rate of FCFS over the seeds; only a lower bound of it where it is below the target."""
-    baseline, rates = BASELINES["vllm"], []
+    """Mean goodput rate of FCFS over the seeds. Where it is below the target only a lower bound of it: a run is given
+    up as soon as the mean cannot reach the target any more."""
+    baseline = BASELINES["vllm"]
+    rates: list[float] = []
     for seed in seeds:
+        spare = sum(rates) + len(seeds) - len(rates) - TARGET * len(seeds)  # may yet be lost by this run
+        if spare < -ROUNDING:
+            break
         workload = source(rate_rps, seed).fitting(profile)
         cores = [baseline.core(profile, FleetSetting(1, seed)) for _ in range(engines)]
-        rates.append(Fleet(baseline, cores, workload, late_share=HOPELESS).run().score.goodput_rate)
-    return sum(rates) / len(rates)
+        rates.append(Fleet(baseline, cores, workload, late_share=spare + ROUNDING).run().score.goodput_rate)
+    return sum(rates) / len(seeds)
 
 
 def find_capacity(source: Source, profile: EngineProfile, engines: int, guess_rps: float) -> Capacity:
     """lambda* to 1 %: roughly on one seed, then on all. ValueError if FCFS misses the target at any rate, or never
     does."""
 
+    @cache
     def rough(rate: float) -> float:
         return fcfs_goodput_rate(source, profile, engines, rate, CAPACITY_SEEDS[:1])
 
+    @cache
     def precise(rate: float) -> float:
         return fcfs_goodput_rate(source, profile, engines, rate)
 

@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
 from math import ceil
+from operator import itemgetter
 
 Observation = tuple[float, bool]  # (error l_real - l_pred, censored: the true error is at least this)
 
@@ -23,7 +24,10 @@ def survival_quantile(observations: Iterable[Observation], epsilon: float) -> fl
     if not ordered:
         raise ValueError("a quantile needs at least one observation")
     count = len(ordered)
-    target = 1.0 - conformal_rank(count, epsilon) / count
+    rank = conformal_rank(count, epsilon)
+    if not any(map(itemgetter(1), ordered)):
+        return ordered[min(max(rank, 1), count) - 1][0]
+    target = 1.0 - rank / count
     survival = 1.0
     for index, (error, censored) in enumerate(ordered):
         if not censored:

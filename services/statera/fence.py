@@ -46,18 +46,23 @@ class VersionErrors:
         """Empty until the pooled errors suffice; a thin bucket gets the pooled quantile at the nominal level."""
         for index, buffer in enumerate(self._buffers):
             buffer.see_running([o for rows in self._running.values() for o in rows[index]])
-        pooled = [o for buffer in self._buffers for o in buffer.observations()]
         if len(self) < self._config.min_samples:
             return ()
-        fallback = survival_quantile(pooled, self._config.epsilon)
+        fallback = 0.0
+        if not all(map(self._thick, self._buffers)):
+            pooled = [o for buffer in self._buffers for o in buffer.observations()]
+            fallback = survival_quantile(pooled, self._config.epsilon)
         edges = (*self._config.prompt_edges, UNBOUNDED_PROMPT)
         return tuple(
             FenceBucket(edge, self._quantile(buffer, fallback))
             for edge, buffer in zip(edges, self._buffers, strict=True)
         )
 
+    def _thick(self, buffer: ErrorBuffer) -> bool:
+        return len(buffer) >= self._config.min_samples
+
     def _quantile(self, buffer: ErrorBuffer, fallback: float) -> float:
-        thick = len(buffer) >= self._config.min_samples
+        thick = self._thick(buffer)
         quantile = survival_quantile(buffer.observations(), buffer.level.epsilon) if thick else fallback
         buffer.quantile = quantile
         return quantile

@@ -50,7 +50,7 @@ class WorkerConfig:
     delta_frag: float = 0.05
     prefill_window_s: float = 0.1
     no_engine_patience_s: float = 10.0
-    max_dispatches_per_pump: int = 64
+    max_dispatches_per_pump: int = 32  # about a millisecond, in which no token is relayed
     telemetry_period_s: float = 0.1
     telemetry_events: int = 256
     running_report_period_s: float = 1.0

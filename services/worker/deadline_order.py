@@ -109,9 +109,9 @@ class DeadlineOrder:
         return job
 
     def refill(self, jobs: Iterable[Job]) -> None:
-        """Hold exactly `jobs`."""
-        ordered = sorted(jobs, key=lambda job: job.place)
-        self._jobs = {job.entry.seq: job for job in ordered}
+        """Hold exactly `jobs`; they come in arrival order, so that of equal keys the earlier stays first."""
+        ordered = sorted(jobs, key=lambda job: job.place[0])
+        self._jobs = {job.place[1]: job for job in ordered}
         self._blocks, self._firsts = [], []
         for begin in range(0, len(ordered), BLOCK):
             self._append(Block(ordered[begin : begin + BLOCK]))

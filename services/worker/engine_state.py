@@ -13,7 +13,7 @@ from services.worker.prefill_backlog import PrefillBacklog
 DEFAULT_BLOCK = 16  # tokens a KV block holds, where the engine does not say
 PRESUMED = 3.0  # predicted prefill times after which an unseen first token has come
 SPARED = 0.1  # of what runs: its TPOT SLOs may be tighter than the one utilisation is measured by
-PEAK_FRESH_S = 0.25  # for topologies; the fence goes by one that is up to date
+PEAK_FRESH_S = 0.25  # while all grow as they were forecast to
 PLENTY = 2  # times what could be needed at most: no need to forecast
 SAMPLE_FRESH_S = 2.0  # an older sample says nothing about utilisation any more
 
@@ -64,7 +64,7 @@ class EngineState:
         self.blocks = 0  # KV blocks that they hold in the end, in all
         self.peak = MemoryPeak(())  # of them, as forecast at `peak_s`
         self.peak_s = -inf
-        self.peak_changed = False  # somebody came, grew or left since
+        self.peak_changed = False  # somebody came, outgrew its bound or left since
         self.budget_blocks = 0  # M_cap (1 - delta_frag) in blocks; 0: capacity unknown, no fence
         self.held_until_s = -inf  # it had no room: nothing is sent before
         self.cap = self.n_run = self.b_token = 1
@@ -114,7 +114,6 @@ class EngineState:
         if more > 0:
             entry.output_tokens = output_tokens
             self.context_tokens += more
-            self.peak_changed = True
 
     def release(self, now_s: float, entry: Entry) -> None:
         del self.running[entry.request.id]
@@ -138,7 +137,7 @@ class EngineState:
 
     def peak_with(self, now_s: float, entry: Entry, blocks: int) -> float:
         """The most blocks ever held here if `entry` ran too, and came to hold so many."""
-        if self.peak_changed:
+        if self.peak_changed or now_s - self.peak_s > PEAK_FRESH_S:
             self._forecast(now_s)
         size = self.block_size
         return self.peak.with_another(*_growth(entry, blocks * size, size)) / size

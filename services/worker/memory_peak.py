@@ -1,8 +1,11 @@
 """The most KV memory that the sequences on an engine will hold at once."""
 
-from bisect import bisect_right
-from collections.abc import Iterable
-from itertools import accumulate
+from bisect import insort
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, count
+from operator import add, mul
+
+Growth = tuple[float, float]  # (left, held)
 
 
 class MemoryPeak:
@@ -16,26 +19,39 @@ class MemoryPeak:
     It is at most the sum of what each holds in the end, and as safe while all grow at one pace.
     """
 
-    __slots__ = ("_held", "_later", "_order", "_sooner")
+    __slots__ = ("_another", "_peak_with", "_rows", "_tokens")
 
-    def __init__(self, sequences: Iterable[tuple[float, float]]) -> None:
+    def __init__(self, sequences: Iterable[Growth]) -> None:
         """`sequences`: (left, held) of each."""
-        rows = sorted(sequences, reverse=True)
-        self._order = [-left for left, _ in rows]
-        self._held = list(accumulate((held for _, held in rows), initial=0.0))
-        loads = [held + k * left for k, (held, (left, _)) in enumerate(zip(self._held[1:], rows, strict=True), 1)]
-        # [k]: the highest of the first k loads; of the others, each with one more sequence that is still there.
-        self._later = list(accumulate(loads, max, initial=0.0))
-        grown = [load + left for load, (left, _) in zip(loads, rows, strict=True)]
-        self._sooner = list(accumulate(reversed(grown), max, initial=0.0))[::-1]
+        self._rows = sorted(sequences, reverse=True)
+        self._tokens: float | None = None
+        self._another: Growth | None = None  # asked about last
+        self._peak_with = 0.0
 
     @property
     def tokens(self) -> float:
-        return self._later[-1]
+        if self._tokens is None:
+            self._tokens = _peak(self._rows)
+        return self._tokens
 
     def with_another(self, left: float, held: float) -> float:
-        """The peak if one more begins now."""
-        outlast = bisect_right(self._order, -left)
-        own = self._held[outlast] + held + (outlast + 1) * left
-        sooner = self._sooner[outlast] + held if outlast < len(self._order) else 0.0
-        return max(own, self._later[outlast], sooner)
+        """The peak if one more begins now. The head of a queue asks again at every event until there is room."""
+        another = (left, held)
+        if another != self._another:
+            rows = self._rows.copy()
+            insort(rows, another, key=_soonest_last)
+            self._another, self._peak_with = another, _peak(rows)
+        return self._peak_with
+
+
+def _soonest_last(row: Growth) -> float:
+    return -row[0]
+
+
+def _peak(rows: list[Growth]) -> float:
+    """`rows` by falling `left`; no loop of ours over them, since a full engine asks at most of its events."""
+    if not rows:
+        return 0.0
+    left, held = zip(*rows, strict=True)
+    loads: Iterator[float] = map(add, accumulate(held), map(mul, count(1), left))
+    return max(loads)

@@ -107,7 +107,9 @@ def report_problems(console: Console, runs: dict[str, list[Replay]]) -> None:
             for reason in run.reasons:
                 console.print(f"[yellow]{name} is invalid:[/yellow] {reason}")
             for error, count in run.result.errors().items():
-                console.print(f"{name}: {count} × {error}", style="dim")
+                example = run.result.example(error)
+                said = f": {example}" if example else ""
+                console.print(f"{name}: {count} × {error}{said}", style="dim", markup=False, soft_wrap=True)
 
 
 def write(path: Path, page: dict[str, Any]) -> None:

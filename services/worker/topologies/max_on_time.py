@@ -147,17 +147,22 @@ class MaxOnTime:
     # --- the model
 
     def _job(self, entry: Entry) -> Job:
-        tokens = entry.predicted_tokens
-        share = 1.0 / self._slots
-        if self._kv_tokens:
-            share = max(share, (entry.request.prompt_tokens + tokens / 2.0) / self._kv_tokens)
-        decode = tokens * entry.tpot_s * min(1.0, share)
-        work = max(0.0, entry.prefill_s - self._floor_s) + decode
-        price = work / self._value(entry)
-        start_s = self._latest_start_s(entry)
-        key = start_s + self._patience_s * self._fullness * decode
-        due_s = start_s + work / self._planned_rate
-        return Job(entry, key, due_s, work, price * self._flood(entry))
+        (job,) = self._jobs((entry,))
+        return job
+
+    def _jobs(self, entries: Iterable[Entry]) -> Iterator[Job]:
+        """At a switch of all that waits: what is alike for them is looked up once."""
+        floor_s, rate = self._floor_s, self._planned_rate
+        patience, slot, kv_tokens = self._patience_s * self._fullness, 1.0 / self._slots, self._kv_tokens
+        for entry in entries:
+            tokens, share = entry.predicted_tokens, slot
+            if kv_tokens:
+                share = min(1.0, max(share, (entry.request.prompt_tokens + tokens / 2.0) / kv_tokens))
+            decode = tokens * entry.tpot_s * share
+            work = max(0.0, entry.prefill_s - floor_s) + decode
+            price = work / self._value(entry) * self._flood(entry)
+            start_s = self._latest_start_s(entry)
+            yield Job(entry, start_s + patience * decode, start_s + work / rate, work, price)
 
     def _latest_start_s(self, entry: Entry) -> float:
         return entry.slack_s if self._by_tokens else entry.ttft_deadline_s - entry.prefill_s * self._stretch
@@ -302,11 +307,10 @@ class MaxOnTime:
         self.push(entry)
 
     def rebuild(self, entries: Iterable[Entry]) -> None:
-        jobs = []
-        for entry in entries:
+        waiting = list(entries)
+        for entry in waiting:
             entry.relegated = False
-            jobs.append(self._job(entry))
-        self._on_time.refill(jobs)
+        self._on_time.refill(self._jobs(waiting))
 
     def on_served(self, entry: Entry, tokens: float, final: bool) -> None:
         request = entry.request
