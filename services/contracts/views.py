@@ -48,6 +48,8 @@ class VShort:
     tpot_violation_rate: float
     arrival_rps: float
     settled_rps: float
+    kept_rps: float  # of them, judged and never relegated: what the order in force meant to serve in time
+    kept_violation_rate: float
     arriving_tokens_per_s: float  # lambda_tok
     served_tokens_per_s: float  # mu_tok
     mismatch: float  # M_rho, Eq. 7

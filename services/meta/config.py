@@ -35,7 +35,7 @@ class BypassConfig:
 
     collapse_violation: float = 0.95  # practically nothing is on time, whatever the order
     clear_violation: float = 0.5
-    min_settled: int = 20
+    min_settled: int = 20  # of those not relegated, in V_short's window
     stall_tokens_per_s: float = 1.0  # below it, with a queue and an engine up, controls are choking the pool
     enter_after_s: float = 10.0  # a condition must last
     clear_after_s: float = 10.0

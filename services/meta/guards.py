@@ -9,7 +9,8 @@ def settled_count(view: VShort) -> float:
 
 
 class BypassGuard:
-    """xi with hysteresis: a condition must last to set it, and its absence must last to clear it."""
+    """xi with hysteresis: a condition must last to set it, and its absence must last to clear it. Violations are those
+    of requests that were not relegated: while a backlog of relegated ones is served, all that settle may be late."""
 
     def __init__(self, config: BypassConfig) -> None:
         self._config = config
@@ -43,7 +44,7 @@ class BypassGuard:
         if now_s - self._entered_s >= self._config.hold_max_s:
             self.clear()
             return f"held {self._config.hold_max_s:.0f} s: normal adaptation is tried again"
-        if view.violation_rate > self._config.clear_violation or self._stalled(view):
+        if view.kept_violation_rate > self._config.clear_violation or self._stalled(view):
             self._since_s = None
             return None
         if self._since_s is None:
@@ -51,14 +52,14 @@ class BypassGuard:
         if now_s - self._since_s < self._config.clear_after_s:
             return None
         self.clear()
-        return f"violation rate {view.violation_rate:.2f}: guard conditions cleared"
+        return f"violation rate {view.kept_violation_rate:.2f}: guard conditions cleared"
 
     def _emergency(self, view: VShort) -> str | None:
         if self._stalled(view):
             return f"{view.queued} queued and nothing served"
-        collapsed = view.violation_rate >= self._config.collapse_violation
-        if collapsed and settled_count(view) >= self._config.min_settled:
-            return f"violation rate {view.violation_rate:.2f}"
+        collapsed = view.kept_violation_rate >= self._config.collapse_violation
+        if collapsed and view.kept_rps * view.window_s >= self._config.min_settled:
+            return f"violation rate {view.kept_violation_rate:.2f}"
         return None
 
     def _stalled(self, view: VShort) -> bool:

@@ -49,7 +49,7 @@ class _Pool:
         self.long.offered(now_s, telemetry)
         for settled in telemetry.settled:
             judged = verdict(settled)
-            self.short.settled(now_s, judged)
+            self.short.settled(now_s, judged, relegated=settled.relegated)
             self.long.settled(now_s, settled, judged)
             for worker in self.workers.values():
                 worker.settled(settled.request_id)

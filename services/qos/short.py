@@ -23,6 +23,8 @@ class _Bucket:
     bad: int = 0
     ttft_bad: int = 0
     tpot_bad: int = 0
+    kept: int = 0
+    kept_bad: int = 0
     ttft: LatencySketch = field(default_factory=LatencySketch)
     tpot: LatencySketch = field(default_factory=LatencySketch)
 
@@ -53,7 +55,7 @@ class ShortWindow:
         bucket.offered += len(telemetry.offered)
         bucket.offered_prompt_tokens += sum(o.prompt_tokens for o in telemetry.offered)
 
-    def settled(self, now_s: float, verdict: Verdict) -> None:
+    def settled(self, now_s: float, verdict: Verdict, *, relegated: bool) -> None:
         bucket = self._ring.at(now_s)
         bucket.settled += 1
         if verdict.judged:
@@ -61,6 +63,8 @@ class ShortWindow:
             bucket.bad += not verdict.ok
             bucket.ttft_bad += not verdict.ttft_ok
             bucket.tpot_bad += not verdict.tpot_ok
+            bucket.kept += not relegated
+            bucket.kept_bad += not relegated and not verdict.ok
 
     def arriving_tokens_per_s(self, now_s: float) -> float:
         """lambda_tok: prompts offered, plus the output that requests of this window are predicted to have."""
@@ -74,6 +78,7 @@ class ShortWindow:
     def view(self, now_s: float, workers: list[WorkerTrack], epoch: int, seq: int) -> VShort:
         live, span = self._ring.live(now_s), self._ring.span_s(now_s)
         judged = max(sum(b.judged for b in live), 1)
+        kept = sum(b.kept for b in live)
         tracks = [track for worker in workers for track in worker.engines.values()]
         engines = tuple(track.view(now_s) for track in tracks)
         arriving = self.arriving_tokens_per_s(now_s)
@@ -94,6 +99,8 @@ class ShortWindow:
             tpot_violation_rate=sum(b.tpot_bad for b in live) / judged,
             arrival_rps=sum(b.offered for b in live) / span,
             settled_rps=sum(b.settled for b in live) / span,
+            kept_rps=kept / span,
+            kept_violation_rate=sum(b.kept_bad for b in live) / max(kept, 1),
             arriving_tokens_per_s=arriving,
             served_tokens_per_s=served,
             mismatch=mismatch(arriving, served, self._config.mismatch_epsilon),

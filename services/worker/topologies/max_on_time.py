@@ -18,16 +18,18 @@ hold for k-1.
 
 Beyond it (weights, arrivals, a batched engine, predictions) this is a heuristic, modelled as follows.
 - Server: all engines together. The work of a request is the engine time it takes up: what its prompt adds to the
-  steps, and for each output token the share of a step that its sequence slot or, if that is more, its part of the KV
-  memory stands for. Engines work at a rate of about 1 each; the rate is measured while requests wait, and a part of
-  it (`HEADROOM`) is left to what is still to come.
+  steps, and for each output token the share of a step that its sequence slot stands for or, where memory is shorter
+  than slots, its part of the KV memory. Engines work at a rate of about 1 each; the rate is measured while requests
+  wait, and a part of it (`HEADROOM`) is left to what is still to come.
 - Due: the latest start that meets the TTFT, plus its own work at that rate. TPOT is kept by the pump's prefill window
   and by the caps in force.
 - Decoding outlasts the plan: while slots or memory are short, a long answer costs those who come later. So the order
   is by due date plus `PATIENCE_S` per second of decode work, in proportion to how full the engines are.
 - Utility: given up is what costs most work per unit of value, value = tenant's weight * 2^-priority (H-MAS Eq. 1).
-- With the hint `by_tokens` value is that times the service tokens of ESG (Eq. 6), which counts until the last token:
-  due is then what still leaves the time to decode.
+- With the hint `by_tokens` value is that times what ESG (Eq. 6) loses: of the service tokens, all that is not worth
+  SLO / TTLT when it is served `SET_ASIDE_S` late. ESG counts until the last token, so a start may come later than the
+  TTFT asks, yet by no more than `ESG_SPARE` of that time: a plan of minutes comes to nothing with lengths that are
+  guesses. What is given up has a chance until its last token is due.
 - A tenant that was served more than `TOLERATED` times its weighted share lately (virtual token counter) is given up
   first: its price is multiplied, so that its flood does not become the others' misses.
 - What is given up is relegated, not refused: it is served when nothing that can be on time waits, the cheapest first,
@@ -54,6 +56,7 @@ RATE_WINDOW_S = 15.0  # time constant of the measured rate
 RATE_SAMPLE_S = 0.5
 COLD_RATE, COLD_S = 0.8, 2.0  # of an engine, until measured; it counts like a measurement of so many seconds
 DEFAULT_SLOTS = 256
+SET_ASIDE_S, ESG_SPARE = 60.0, 0.2
 RESTORE_EVERY_S, RESTORED = 0.25, 8  # relegated requests taken back at once
 FEW, WALKED = 4, 32  # jobs given up one by one; looked at in one walk where they are more
 RETIRED = 64  # most that are found late at once
@@ -112,13 +115,12 @@ class MaxOnTime:
     paced = True
     __slots__ = (
         "_arriving", "_by_tokens", "_crowded_s", "_floods", "_floor_s", "_fullness", "_gave_up_s", "_kv_tokens",
-        "_late", "_now_s", "_on_time", "_patience_s", "_planned_rate", "_rate", "_relegated",
+        "_late", "_memory_lead", "_now_s", "_on_time", "_planned_rate", "_rate", "_relegated",
         "_restored_s", "_served", "_slots", "_spare", "_stretch",
     )  # fmt: skip
 
     def __init__(self, hints: Hints) -> None:
         self._by_tokens = hints.by_tokens
-        self._patience_s = 0.0 if hints.by_tokens else PATIENCE_S  # long answers are what ESG counts
         self._on_time = DeadlineOrder()
         self._spare: KeyedHeap[Entry] = KeyedHeap()
         self._late: KeyedHeap[Entry] = KeyedHeap()
@@ -135,6 +137,7 @@ class MaxOnTime:
         self._stretch = 1.0  # of a prefill, by the decodes beside it
         self._slots = DEFAULT_SLOTS
         self._kv_tokens = 0
+        self._memory_lead = 0.0  # by how much more of the memory is in use than of the slots
         self._now_s = 0.0
         self._restored_s = 0.0
 
@@ -153,7 +156,8 @@ class MaxOnTime:
     def _jobs(self, entries: Iterable[Entry]) -> Iterator[Job]:
         """At a switch of all that waits: what is alike for them is looked up once."""
         floor_s, rate = self._floor_s, self._planned_rate
-        patience, slot, kv_tokens = self._patience_s * self._fullness, 1.0 / self._slots, self._kv_tokens
+        patience, slot = PATIENCE_S * self._fullness, 1.0 / self._slots
+        kv_tokens = self._kv_tokens if self._memory_lead > 0.0 else 0
         for entry in entries:
             tokens, share = entry.predicted_tokens, slot
             if kv_tokens:
@@ -165,14 +169,17 @@ class MaxOnTime:
             yield Job(entry, start_s + patience * decode, start_s + work / rate, work, price)
 
     def _latest_start_s(self, entry: Entry) -> float:
-        return entry.slack_s if self._by_tokens else entry.ttft_deadline_s - entry.prefill_s * self._stretch
+        start_s = entry.ttft_deadline_s - entry.prefill_s * self._stretch
+        return start_s + ESG_SPARE * (entry.slack_s - start_s) if self._by_tokens else start_s
 
     def _value(self, entry: Entry) -> float:
         priority = entry.request.priority
         if not -PRIORITY_SPAN <= priority <= PRIORITY_SPAN:
             priority = PRIORITY_SPAN if priority > 0 else -PRIORITY_SPAN
         value = float(entry.request.weight * 2.0**-priority)
-        return value * entry.service if self._by_tokens else value
+        if not self._by_tokens:
+            return value
+        return value * entry.service * SET_ASIDE_S / (SET_ASIDE_S + entry.deadline_s - entry.request.arrival_s)
 
     def _flood(self, entry: Entry) -> float:
         """What makes the work of a tenant dearer that was served beyond its share; 1 for the others."""
@@ -199,7 +206,10 @@ class MaxOnTime:
         """Relegated requests that cannot make it any more."""
         for _ in range(RETIRED):
             entry = self._spare.peek()
-            if entry is None or self._latest_start_s(entry) >= self._now_s:
+            if entry is None:
+                return
+            start_s = entry.slack_s if self._by_tokens else self._latest_start_s(entry)
+            if start_s >= self._now_s:
                 return
             self._spare.remove(entry)
             self._late.push(self._relegated.work(entry) / self._value(entry), entry)
@@ -212,7 +222,9 @@ class MaxOnTime:
             running += engine.running
             kv_tokens += engine.kv_tokens
             kv_free += engine.kv_free_tokens
-        full = max(running / cap, 1.0 - kv_free / kv_tokens if kv_tokens else 0.0)
+        slots, memory = running / cap, 1.0 - kv_free / kv_tokens if kv_tokens else 0.0
+        self._memory_lead += 0.05 * (memory - slots - self._memory_lead)
+        full = max(slots, memory)
         full = min(1.0, max(0.0, (full - FREE_SHARE) / (FULL_SHARE - FREE_SHARE)))
         self._fullness += 0.05 * (full - self._fullness)
         self._slots = max(1, cap // len(engines))

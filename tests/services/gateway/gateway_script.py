@@ -57,6 +57,7 @@ def view(*, settled_rps: float, epoch: int = 1, seq: int = 1) -> VShort:
     return VShort(
         pool="m", window_s=2.0, queued=0, queued_tokens=0, running=0, kv_usage=0.0, utilisation=0.0, ttft=Tail(),
         tpot=Tail(), violation_rate=0.0, ttft_violation_rate=0.0, tpot_violation_rate=0.0, arrival_rps=0.0,
-        settled_rps=settled_rps, arriving_tokens_per_s=0.0, served_tokens_per_s=0.0, mismatch=0.0, oldest_wait_s=0.0,
+        settled_rps=settled_rps, kept_rps=settled_rps, kept_violation_rate=0.0,
+        arriving_tokens_per_s=0.0, served_tokens_per_s=0.0, mismatch=0.0, oldest_wait_s=0.0,
         engines=(), epoch=epoch, seq=seq, valid_for_s=1.0,
     )  # fmt: skip

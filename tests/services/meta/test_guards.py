@@ -9,10 +9,10 @@ from services.meta.guards import BypassGuard, RollbackGuard
 
 ENGINE = EngineView("w", "e", True, 4, 0, 0.1, 0.2, 0.01, 64, 65, 1, 500.0, 0.0)
 FINE = VShort(
-    "m", 5.0, 0, 0, 4, 0.1, 0.2, Tail(100, 0.5, 1.0, 1.0), Tail(), 0.1, 0.1, 0.0, 10.0, 10.0, 1000.0, 1000.0, 0.0,
-    0.0, (ENGINE,), 1, 1, 2.0,
+    "m", 5.0, 0, 0, 4, 0.1, 0.2, Tail(100, 0.5, 1.0, 1.0), Tail(), 0.1, 0.1, 0.0, 10.0, 10.0, 10.0, 0.1,
+    1000.0, 1000.0, 0.0, 0.0, (ENGINE,), 1, 1, 2.0,
 )  # fmt: skip
-COLLAPSED = replace(FINE, violation_rate=0.99)
+COLLAPSED = replace(FINE, violation_rate=0.99, kept_violation_rate=0.99)
 STALLED = replace(FINE, queued=20, served_tokens_per_s=0.0)
 
 
@@ -38,8 +38,11 @@ def test_a_flicker_starts_the_clock_anew() -> None:
 @pytest.mark.parametrize(
     "view",
     [
-        replace(FINE, violation_rate=0.8, mismatch=1.5, queued=5000),  # overload: the worst time for FCFS
-        replace(COLLAPSED, settled_rps=1.0),  # five requests
+        replace(
+            FINE, violation_rate=0.8, kept_violation_rate=0.8, mismatch=1.5, queued=5000
+        ),  # overload: the worst time for FCFS
+        replace(COLLAPSED, kept_rps=1.0),  # five requests
+        replace(COLLAPSED, kept_violation_rate=0.1),  # what is late had been relegated
         replace(STALLED, queued=0),  # idle
         replace(STALLED, engines=(replace(ENGINE, up=False),)),  # no engine: nothing to unbound
     ],
@@ -51,7 +54,7 @@ def test_no_emergency(view: VShort) -> None:
 def test_clearing_has_hysteresis() -> None:
     guard = BypassGuard(BypassConfig())
     guard.enter(0.0)
-    between = replace(FINE, violation_rate=0.7)
+    between = replace(FINE, kept_violation_rate=0.7)
     views = every(between, 0.0, 20.0) + every(FINE, 20.0, 29.0) + every(between, 29.0, 30.0) + every(FINE, 30.0, 45.0)
     assert bypass_times(guard, views) == [(40.0, False)]
 

@@ -27,8 +27,8 @@ from services.meta.config import MetaConfig, RulesConfig
 
 HEARTBEAT = WorkerHeartbeat("w", "i", "h:1", 1, "m", (), (), 0, 0, 0, 100, 10**6, 0.0, False)
 SHORT = VShort(
-    "m", 5.0, 0, 0, 4, 0.1, 0.2, Tail(100, 0.5, 1.0, 1.0), Tail(), 0.1, 0.1, 0.0, 10.0, 10.0, 1000.0, 1000.0, 0.0,
-    0.0, (EngineView("w", "e", True, 4, 0, 0.1, 0.2, 0.01, 64, 65, 1, 500.0, 0.0),), 1, 1, 2.0,
+    "m", 5.0, 0, 0, 4, 0.1, 0.2, Tail(100, 0.5, 1.0, 1.0), Tail(), 0.1, 0.1, 0.0, 10.0, 10.0, 10.0, 0.1,
+    1000.0, 1000.0, 0.0, 0.0, (EngineView("w", "e", True, 4, 0, 0.1, 0.2, 0.01, 64, 65, 1, 500.0, 0.0),), 1, 1, 2.0,
 )  # fmt: skip
 CALM = VLong(
     "m", 120.0, 10.0, 1.0, 2.0, 500.0, 0.5, 200.0, 0.5, 0.5, (), (), (),
@@ -37,7 +37,7 @@ CALM = VLong(
 )  # fmt: skip
 MISSES = replace(CALM, violation_rate=0.2, ttft_violation_rate=0.2)  # the rules say EDF
 BLOCKED = replace(MISSES, predicted_total_cv=2.0)  # the rules say two lanes
-COLLAPSED = replace(SHORT, violation_rate=0.99)
+COLLAPSED = replace(SHORT, violation_rate=0.99, kept_violation_rate=0.99)
 SJF, EDF, FCFS, LANES = TopologyName.SJF, TopologyName.EDF, TopologyName.FCFS, TopologyName.TWO_LANE
 GOOD_ANSWER = json.dumps(
     {

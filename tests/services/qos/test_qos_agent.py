@@ -106,6 +106,19 @@ def test_cadences_are_250_ms_and_5_s_per_pool() -> None:
     assert longs == 2 * 4
 
 
+def test_what_was_relegated_is_no_violation_of_what_was_kept() -> None:
+    agent = granted()
+    rows = [
+        settled("kept"),
+        settled("late", ttft_s=9.0),
+        *(settled(f"r{i}", ttft_s=99.0, relegated=True) for i in range(8)),
+    ]
+    agent.step(0.0, gateway(settled=tuple(rows)))
+    view = short_of(agent.step(1.0, TimerTicked()))
+    assert (view.violation_rate, view.settled_rps) == (0.9, pytest.approx(10.0))
+    assert (view.kept_violation_rate, view.kept_rps) == (0.5, pytest.approx(2.0))
+
+
 def test_short_view_has_the_contract_s_definitions() -> None:
     agent = granted()
     agent.step(0.0, gateway(tuple(RequestOffered(f"o{i}", "a", 100, 0.0) for i in range(10))))

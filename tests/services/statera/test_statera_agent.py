@@ -35,7 +35,8 @@ HEARTBEAT = WorkerHeartbeat(
 SAMPLE = EngineSample("e", True, 4, 0, 0.1, 100_000, 0, 0.01, 100.0, 100.0, 0.07, 64, 65, 0.2, 1.0, 1)
 HOT = replace(SAMPLE, running=64, utilisation=1.5, b_token=65, b_saturated=-1)
 VIEW = VShort(
-    "m", 5.0, 0, 0, 4, 0.1, 0.2, Tail(), Tail(), 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0,
+    "m", 5.0, 0, 0, 4, 0.1, 0.2, Tail(), Tail(), 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0,
+    0.0,
     (EngineView("w", "e", True, 4, 0, 0.1, 0.2, 0.01, 64, 65, 1, 500.0, 0.0),), 1, 1, 2.0,
 )  # fmt: skip
 
