@@ -13,7 +13,7 @@ from services.worker.prefill_backlog import PrefillBacklog
 DEFAULT_BLOCK = 16  # tokens a KV block holds, where the engine does not say
 PRESUMED = 3.0  # predicted prefill times after which an unseen first token has come
 SPARED = 0.1  # of what runs: its TPOT SLOs may be tighter than the one utilisation is measured by
-PEAK_FRESH_S = 0.25  # while all grow as they were forecast to
+PEAK_FRESH_S = 0.1  # while all grow as they were forecast to
 PLENTY = 2  # times what could be needed at most: no need to forecast
 SAMPLE_FRESH_S = 2.0  # an older sample says nothing about utilisation any more
 

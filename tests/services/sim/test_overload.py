@@ -14,6 +14,7 @@ from services.sim.workload import OfferedRequest, Workload
 from tests.services.sim.sim_cases import SMALL, random_workload
 
 FLOOD_S = 20.0
+FLOOD_SEEDS = range(3, 33, 3)  # one run has some thirty requests of the others: a single one is three points
 CAPACITY_RPS = 12.0  # of one SMALL engine with `random_workload`: at it all are on time, at 13 a third is not
 
 
@@ -43,11 +44,16 @@ def attainment(settlements: list[Settlement], but: str) -> float:
     "topology", [TopologyName.WFQ, TopologyName.CFS, TopologyName.STRIDE, TopologyName.MAX_ON_TIME]
 )
 def test_a_flood_of_one_tenant_leaves_the_others_where_they_were(topology: TopologyName) -> None:
-    calm = random_workload(3, 2.0, FLOOD_S)
-    flood = random_workload(4, 30.0, FLOOD_S)
+    lost = [_lost_to_a_flood(topology, seed) for seed in FLOOD_SEEDS]
+    assert sum(lost) / len(lost) <= 0.025
+
+
+def _lost_to_a_flood(topology: TopologyName, seed: int) -> float:
+    """Of the others' attainment, when one tenant sends two and a half times what the engine can do."""
+    calm, flood = random_workload(seed, 2.0, FLOOD_S), random_workload(seed + 1, 30.0, FLOOD_S)
     before = run(topology, merged(FLOOD_S, renamed(calm, "", "")))
     after = run(topology, merged(FLOOD_S, renamed(calm, "", ""), renamed(flood, "flood", "f")))
-    assert attainment(after.settlements, "flood") >= attainment(before.settlements, "flood") - 0.02
+    return attainment(before.settlements, "flood") - attainment(after.settlements, "flood")
 
 
 def served_after_a_peak(peak_rps: float, peak_s: float, then_rps: float, then_s: float) -> list[Settlement]:
