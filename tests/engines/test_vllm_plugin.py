@@ -179,15 +179,17 @@ async def test_a_disconnect_frees_vllm_within_a_second(vllm: VllmServer, client:
 
 
 async def test_caps_run_out_when_nobody_renews_them(vllm: VllmServer, client: httpx.AsyncClient) -> None:
-    vllm.control.write_bytes(ControlBlock(10**9, 1, 0, 10.0).pack())
-
     def in_force() -> StatusBlock:
         status = StatusBlock.unpack(status_path(vllm.control).read_bytes())
         assert status is not None
         return status
 
-    async with load(client, 20, LONG):
+    vllm.control.write_bytes(ControlBlock(10**9, 1, 0, 10.0).pack())
+    async with load(client, 1, 30):  # a file that the last bridge left is looked up again after a second of silence
         await eventually(lambda: in_force().seq == 10**9, PATIENCE_S)
+    vllm.control.write_bytes(ControlBlock(10**9 + 1, 1, 0, 10.0).pack())
+    async with load(client, 20, LONG):
+        await eventually(lambda: in_force().seq == 10**9 + 1, PATIENCE_S)
         assert (in_force().cap, in_force().running) == (1, 1)
         await eventually(lambda: in_force().seq == 0, PATIENCE_S)
         await reached(lambda: vllm.running == 20)
