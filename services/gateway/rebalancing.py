@@ -1,7 +1,8 @@
 """Which requests to call back from a worker that has too much (DESIGN §3).
 
 Only what the worker has not dispatched comes back, so the newest sendings are asked for first: they are the likeliest
-to be queued still. Each attempt is asked for once.
+to be queued still. Each attempt is asked for once, and the last two are left to workers that drain or are lost: who is
+moved to and fro must not run out of attempts by that.
 """
 
 from collections.abc import Sequence
@@ -55,7 +56,8 @@ class Rebalancer:
         for entry in reversed(self._ledger.at(most.name)):
             if len(chosen) >= self._config.rebalance_recalls or (to_move_s <= 0.0 and most.engines_up):
                 break
-            if entry.state is RequestState.SENT and not entry.recalled:
+            spare = entry.attempt < self._config.max_attempts - 1
+            if spare and entry.state is RequestState.SENT and not entry.recalled:
                 entry.recalled = True
                 to_move_s -= self._router.cost_s(entry.request, entry.annotation) / max(1, most.engines_up)
                 chosen.append(entry)

@@ -435,3 +435,14 @@ def test_balanced_workers_are_left_alone() -> None:
     mesh = imbalanced(GatewayConfig("g"))
     mesh.play(WorkerHeard(heartbeat("w2", backlog_s=30.0)))
     assert recalls(mesh) == []
+
+
+def test_a_request_moved_to_and_fro_keeps_attempts_for_workers_that_go() -> None:
+    mesh = imbalanced(GatewayConfig("g", max_attempts=3))
+    assert len(recalls(mesh)) == 4
+    mesh.play(AttemptHandedBack("r3", 1))
+    for _ in range(4):
+        mesh.now_s += 0.5
+        mesh.play(WorkerHeard(heartbeat("w2", queued=4, backlog_s=40.0)), WorkerHeard(heartbeat("w1")))
+        assert recalls(mesh) == []
+    assert mesh.play(AttemptHandedBack("r3", 2)) == [SendSubmit("r3", "w1", 3)]
