@@ -24,7 +24,8 @@ Beyond it (weights, arrivals, a batched engine, predictions) this is a heuristic
 - Due: the latest start that meets the TTFT, plus its own work at that rate. TPOT is kept by the pump's prefill window
   and by the caps in force.
 - Decoding outlasts the plan: while slots or memory are short, a long answer costs those who come later. So the order
-  is by due date plus `PATIENCE_S` per second of decode work, in proportion to how full the engines are.
+  is by due date plus `PATIENCE` of the time that the answer takes (more where it takes more of the memory than a slot's
+  share), in proportion to how full the engines are.
 - Utility: given up is what costs most work per unit of value, value = tenant's weight * 2^-priority (H-MAS Eq. 1).
 - With the hint `by_tokens` value is that times what ESG (Eq. 6) loses: of the service tokens, all that is not worth
   SLO / TTLT when it is served `SET_ASIDE_S` late. ESG counts until the last token, so a start may come later than the
@@ -50,7 +51,7 @@ from services.worker.relegated import Relegated
 from services.worker.served_shares import ServedShares
 
 HEADROOM = 0.9  # of the measured rate is given to what waits already
-PATIENCE_S = 30.0  # per second of decode work
+PATIENCE = 0.12  # of a deadline, per second of decoding
 FREE_SHARE, FULL_SHARE = 0.5, 0.9  # of slots or memory in use: where decode work begins to matter, and does in full
 RATE_WINDOW_S = 15.0  # time constant of the measured rate
 RATE_SAMPLE_S = 0.5
@@ -156,7 +157,7 @@ class MaxOnTime:
     def _jobs(self, entries: Iterable[Entry]) -> Iterator[Job]:
         """At a switch of all that waits: what is alike for them is looked up once."""
         floor_s, rate = self._floor_s, self._planned_rate
-        patience, slot = PATIENCE_S * self._fullness, 1.0 / self._slots
+        patience, slot = PATIENCE * self._fullness * self._slots, 1.0 / self._slots
         kv_tokens = self._kv_tokens if self._memory_lead > 0.0 else 0
         for entry in entries:
             tokens, share = entry.predicted_tokens, slot

@@ -221,6 +221,20 @@ def test_an_engine_that_decodes_beside_must_begin_a_long_prompt_earlier() -> Non
         assert long.relegated is not can_wait
 
 
+@pytest.mark.parametrize("slots", [4, 256])
+def test_a_long_answer_makes_way_on_full_engines_however_many_slots_they_have(slots: int) -> None:
+    """An answer of 20 s begins after a short one that is due a second later, not after one due five seconds later."""
+    topology = MaxOnTime(Hints())
+    full = replace(pace(0.0, running=slots).engines[0], cap=slots)
+    for n in range(200):
+        topology.observe(Pace(n * 0.1, 8.0, (full,)))
+    for seq, ttft_s, tokens in ((1, 40.0, 1000.0), (2, 41.0, 1.0), (3, 45.0, 1.0)):
+        made = entry(seq, request(f"r{seq}", arrival_s=20.0))
+        made.annotate(annotation(tokens, ttft_s=0.1, tpot_s=0.02, slo=Slo(ttft_s, 0.1)))
+        topology.push(made)
+    assert drained(topology) == [2, 1, 3]
+
+
 def test_a_step_by_itself_is_no_work_of_a_prompt() -> None:
     """Nine prompts that add 0.1 s each to steps of 0.5 s fit a second; nine of 0.6 s would not."""
     entries = [prefilling(n, 0.6, ttft_s=2.0) for n in range(9)]
