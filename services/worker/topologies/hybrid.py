@@ -21,7 +21,7 @@ from services.worker.pace import Pace
 from services.worker.relegated import Relegated
 
 AT_RISK = 0.25  # share of its time that is left when an important request calls on the others to step aside
-MOVES = 256  # entries that change their place between two looks at the clock, so that no pump stalls
+MOVES = 64  # entries that change their place between two looks at the clock: some half a millisecond
 
 
 class Lane:

@@ -156,17 +156,21 @@ class MaxOnTime:
 
     def _jobs(self, entries: Iterable[Entry]) -> Iterator[Job]:
         """At a switch of all that waits: what is alike for them is looked up once."""
-        floor_s, rate = self._floor_s, self._planned_rate
+        floor_s, rate, floods = self._floor_s, self._planned_rate, self._floods
         patience, slot = PATIENCE * self._fullness * self._slots, 1.0 / self._slots
         kv_tokens = self._kv_tokens if self._memory_lead > 0.0 else 0
+        latest_start_s, value_of = self._latest_start_s, self._value
         for entry in entries:
             tokens, share = entry.predicted_tokens, slot
             if kv_tokens:
                 share = min(1.0, max(share, (entry.request.prompt_tokens + tokens / 2.0) / kv_tokens))
-            decode = tokens * entry.tpot_s * share
-            work = max(0.0, entry.prefill_s - floor_s) + decode
-            price = work / self._value(entry) * self._flood(entry)
-            start_s = self._latest_start_s(entry)
+            work = decode = tokens * entry.tpot_s * share
+            if entry.prefill_s > floor_s:
+                work += entry.prefill_s - floor_s
+            tenant = entry.request.tenant
+            flood = floods[tenant] if tenant in floods else self._flood(tenant)
+            start_s = latest_start_s(entry)
+            price = work / value_of(entry) * flood
             yield Job(entry, start_s + patience * decode, start_s + work / rate, work, price)
 
     def _latest_start_s(self, entry: Entry) -> float:
@@ -182,13 +186,10 @@ class MaxOnTime:
             return value
         return value * entry.service * SET_ASIDE_S / (SET_ASIDE_S + entry.deadline_s - entry.request.arrival_s)
 
-    def _flood(self, entry: Entry) -> float:
+    def _flood(self, tenant: str) -> float:
         """What makes the work of a tenant dearer that was served beyond its share; 1 for the others."""
-        tenant = entry.request.tenant
-        flood = self._floods.get(tenant)
-        if flood is None:
-            excess = self._served.excess(tenant) / TOLERATED
-            flood = self._floods[tenant] = excess**FLOOD_POWER if excess > 1.0 else 1.0
+        excess = self._served.excess(tenant) / TOLERATED
+        flood = self._floods[tenant] = excess**FLOOD_POWER if excess > 1.0 else 1.0
         return flood
 
     def observe(self, pace: Pace) -> None:
