@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import httpx
 import orjson
 import uvicorn
 
@@ -29,6 +31,8 @@ from services.runtime.ops import HttpServer
 from services.wire.v1 import execution_pb2 as pb
 from tests.services.gateway.gateway_script import heartbeat
 
+PATH = "/v1/chat/completions"
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"  # of a request that is written by hand
 DONE = b"data: [DONE]\n\n"
 PLAIN = b'{"id":"c1","choices":[]}'
 
@@ -145,6 +149,18 @@ STREAMED = {**CHAT, "stream": True}
 
 def body(**fields: object) -> bytes:
     return orjson.dumps({**CHAT, **fields})
+
+
+def client(g: Gateway) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=g.url, timeout=10, verify=False)  # no certificates to load
+
+
+def error_of(response: httpx.Response) -> dict[str, Any]:
+    error: dict[str, Any] = response.json()["error"]
+    assert {"message", "type", "param", "code"} <= set(error)
+    assert response.headers["x-hmas-reason"] == error["reason"]
+    assert response.headers["x-request-id"]
+    return error
 
 
 @asynccontextmanager

@@ -1,49 +1,32 @@
-"""The shell against real sockets: answers, errors, keep-alive, disconnects, bounds."""
+"""The shell against real sockets: answers, errors in place of them, keep-alive, disconnects, what is remembered."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
-import httpx
 import orjson
 import pytest
 
 from services.contracts.outcome import Outcome
-from services.gateway.bodies import BodyBounds
 from services.gateway.config import GatewayConfig
-from services.gateway.connections import ConnectionBounds
-from services.gateway.keys import make_key
-from services.gateway.relay import RelayConfig
 from services.gateway.server import ServerConfig
 from services.wire.v1 import execution_pb2 as pb
 from tests.services.gateway.gateway_harness import (
     CHAT,
     DONE,
+    HEAD,
+    PATH,
     PLAIN,
     STREAMED,
     FakeWorkers,
-    Gateway,
     answer,
     body,
+    client,
+    error_of,
     event,
     gateway,
     silence,
 )
 from tests.services.gateway.gateway_script import annotation, timeline
-
-PATH = "/v1/chat/completions"
-
-
-def client(g: Gateway) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=g.url, timeout=10, verify=False)  # no certificates to load
-
-
-def error_of(response: httpx.Response) -> dict[str, Any]:
-    error: dict[str, Any] = response.json()["error"]
-    assert {"message", "type", "param", "code"} <= set(error)
-    assert response.headers["x-hmas-reason"] == error["reason"]
-    assert response.headers["x-request-id"]
-    return error
 
 
 async def test_a_plain_answer_is_passed_on_as_it_is() -> None:
@@ -86,107 +69,6 @@ async def test_an_annotation_goes_to_the_worker() -> None:
         assert [(w, m.request_id, m.attempt) for w, m in g.workers.annotates] == [("w1", submit.request_id, 1)]
         g.workers.finish(worker, submit, PLAIN)
         assert (await task).content == PLAIN
-
-
-@pytest.mark.parametrize(
-    ("content", "headers", "status", "param"),
-    [
-        (b"{", {}, 400, None),
-        (b"", {}, 400, None),
-        (b"[]", {}, 400, None),
-        (body(messages=[]), {}, 400, "messages"),
-        (body(n=3), {}, 400, "n"),
-        (body(max_tokens="many"), {}, 400, "max_tokens"),
-        (body(model="nobody"), {}, 404, None),
-        (body(), {"x-slo-ttft-ms": "-5"}, 400, "x-slo-ttft-ms"),
-        (body(), {"x-llm-d-slo-tpot-ms": "nan"}, 400, "x-llm-d-slo-tpot-ms"),
-        (body(hmas_replay={"output_tokens": 3}), {}, 400, "hmas_replay"),
-        (b"x" * 200_000, {}, 413, None),
-        (b'{"a":' * 600 + b"1" + b"}" * 600, {}, 400, "messages"),
-    ],
-)
-async def test_bad_input_gets_an_error_object(content: bytes, headers: dict[str, str], status: int, param: str) -> None:
-    async with gateway() as g, client(g) as c:
-        response = await c.post(PATH, content=content, headers=headers)
-        assert response.status_code == status
-        error = error_of(response)
-        assert error["param"] == param
-        assert response.headers["x-should-retry"] == "false"
-        assert not g.workers.submits
-        assert (await c.post(PATH, json=CHAT)).content == PLAIN
-
-
-async def test_a_body_too_deep_to_write_again() -> None:
-    async with gateway() as g, client(g) as c:
-        deep = b'{"model":"m","messages":[{"role":"user"}],"x":' + b"[" * 500 + b"]" * 500 + b"}"
-        response = await c.post(PATH, content=deep)
-        assert response.status_code == 400
-        error_of(response)
-        assert g.relay.live == 0
-
-
-async def test_other_paths_and_methods() -> None:
-    async with gateway() as g, client(g) as c:
-        assert (await c.get(PATH)).status_code == 405
-        for path in ("/v1/embeddings", "/pause", "/v1/chat/completions/", "/reset_prefix_cache"):
-            response = await c.post(path, json={})
-            assert response.status_code == 404
-            assert error_of(response)["code"] == "not_found"
-        assert (await c.delete("/v1/models")).status_code == 405
-        assert (await c.get("/health")).status_code == 200
-        assert (await c.get("/ready")).status_code == 200
-        g.relay.on_connected("w1", False)
-        assert (await c.get("/ready")).status_code == 503
-        assert (await c.get("/version")).json()["wire_version"] == 1
-        assert "hmas_gateway_requests_total" in (await c.get("/metrics")).text
-        page = (await c.get("/openapi.json")).json()
-        assert "post" in page["paths"][PATH]
-        assert "ChatCompletionRequest" in page["components"]["schemas"]
-
-
-async def test_models() -> None:
-    async with gateway() as g, client(g) as c:
-        cards = (await c.get("/v1/models")).json()["data"]
-        assert [(m["id"], m["root"], m["max_model_len"]) for m in cards] == [("m", "m", 8192), ("alias", "m", 8192)]
-        assert (await c.get("/v1/models/alias")).json()["root"] == "m"
-        response = await c.get("/v1/models/none")
-        assert (response.status_code, error_of(response)["code"]) == (404, "model_not_found")
-
-
-async def test_keys_and_allowed_models(tmp_path: Path) -> None:
-    path = tmp_path / "tenants.yaml"
-    path.write_text("tenants:\n  acme:\n    models: [m]\n    slo: {ttft_ms: 1500}\n  other:\n    models: [z]\n")
-    key, other = make_key(path, "acme").key, make_key(path, "other").key
-    async with gateway(tenants_file=path) as g, client(g) as c:
-        for headers in ({}, {"authorization": "Bearer hmas-wrong"}, {"authorization": f"Basic {key}"}):
-            for response in (
-                await c.post(PATH, json=CHAT, headers=headers),
-                await c.get("/v1/models", headers=headers),
-            ):
-                assert response.status_code == 401
-                assert error_of(response)["code"] == "invalid_api_key"
-        good = {"authorization": f"Bearer {key}"}
-        assert (await c.post(PATH, json={**CHAT, "model": "alias"}, headers=good)).content == PLAIN
-        assert g.workers.submits[0][1].tenant == "acme"
-        assert g.workers.submits[0][1].slo.ttft_s == 1.5
-        refused = await c.post(PATH, json=CHAT, headers={"authorization": f"Bearer {other}"})
-        assert (refused.status_code, error_of(refused)["reason"]) == (403, "forbidden")
-        assert (await c.get("/v1/models", headers={"authorization": f"Bearer {other}"})).json()["data"] == []
-
-
-async def test_over_a_tenants_bound(tmp_path: Path) -> None:
-    path = tmp_path / "tenants.yaml"
-    path.write_text("tenants:\n  acme:\n    requests_per_min: 2\n")
-    headers = {"authorization": f"Bearer {make_key(path, 'acme').key}"}
-    async with gateway(tenants_file=path) as g, client(g) as c:
-        for _ in range(2):
-            assert (await c.post(PATH, json=CHAT, headers=headers)).status_code == 200
-        response = await c.post(PATH, json=STREAMED, headers=headers)
-        assert response.status_code == 429
-        assert 25 <= int(response.headers["retry-after"]) <= 30
-        assert "x-should-retry" not in response.headers
-        assert error_of(response)["reason"] == "tenant_request_rate"
-        assert "estimated_wait_s" in error_of(response)
 
 
 def refuse(outcome: Outcome, data: bytes = b"", status: int = 0) -> Any:
@@ -342,168 +224,6 @@ async def test_without_our_protocol_a_disconnect_is_still_seen() -> None:
         await call
         assert len(g.workers.cancels) == 1
         assert not sent
-
-
-async def test_a_client_that_never_reads_is_given_up() -> None:
-    config = RelayConfig("g", max_buffered_bytes=2**20)
-    async with gateway(behave=silence, relay=config) as g:
-        reader, writer = await asyncio.open_connection("127.0.0.1", g.port, limit=2**14)
-        data = body(stream=True)
-        writer.write(b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (PATH.encode(), len(data)) + data)
-        await g.until(lambda: bool(g.workers.submits))
-        worker, submit = g.workers.submits[0]
-        for _ in range(2000):
-            g.workers.tokens(worker, submit, b"x" * 65_536)
-            if g.workers.cancels:
-                break
-            await asyncio.sleep(0)
-        assert len(g.workers.cancels) == 1
-        assert g.relay.live == 0
-        writer.close()
-        del reader
-
-
-async def test_a_client_that_leaves_a_full_connection_unread_is_given_up() -> None:
-    config = ServerConfig(stall_s=0.1)
-    async with gateway(behave=silence, server=config) as g:
-        reader, writer = await asyncio.open_connection("127.0.0.1", g.port, limit=2**14)
-        data = body(stream=True)
-        writer.write(b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (PATH.encode(), len(data)) + data)
-        await g.until(lambda: bool(g.workers.submits))
-        worker, submit = g.workers.submits[0]
-        for _ in range(100):
-            g.workers.tokens(worker, submit, b"x" * 65_536)
-            await asyncio.sleep(0)
-        await g.until(lambda: bool(g.workers.cancels))
-        writer.close()
-        del reader
-
-
-async def test_an_answer_that_is_too_large_to_hold() -> None:
-    def behave(workers: FakeWorkers, worker: str, submit: pb.Submit) -> None:
-        workers.tokens(worker, submit, b"x" * 2**20)
-        workers.tokens(worker, submit, b"x")
-
-    async with gateway(behave=behave, relay=RelayConfig("g", max_buffered_bytes=2**20)) as g, client(g) as c:
-        response = await c.post(PATH, json=CHAT)
-        assert response.status_code == 502
-        assert "larger than 1048576 bytes" in error_of(response)["message"]
-
-
-async def test_bodies_of_waiting_requests_are_bounded() -> None:
-    async with gateway(behave=silence, relay=RelayConfig("g", max_held_bytes=500)) as g, client(g) as c:
-        big = asyncio.create_task(c.post(PATH, json={**CHAT, "user": "u" * 300}))
-        await g.until(lambda: bool(g.workers.submits))
-        response = await c.post(PATH, json={**CHAT, "user": "u" * 300})
-        assert (response.status_code, error_of(response)["reason"]) == (429, "pool_queue_full")
-        g.workers.finish(*g.workers.submits[0], PLAIN)
-        assert (await big).content == PLAIN
-        again = asyncio.create_task(c.post(PATH, json={**CHAT, "user": "u" * 300}))
-        await g.until(lambda: len(g.workers.submits) == 2)
-        g.workers.finish(*g.workers.submits[1], PLAIN)
-        assert (await again).content == PLAIN
-
-
-# --- connections -------------------------------------------------------------------------------------------------
-
-
-async def raw(port: int, *parts: bytes) -> bytes:
-    """Sends parts and reads until the server closes."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    for part in parts:
-        writer.write(part)
-        await writer.drain()
-        await asyncio.sleep(0.01)
-    async with asyncio.timeout(5):
-        got = await reader.read()
-    writer.close()
-    return got
-
-
-HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
-
-
-@pytest.mark.parametrize("start", [b"", b"POST /v1/ch", HEAD + b"x-a: b\r\n"])
-async def test_a_head_that_never_ends(start: bytes) -> None:
-    async with gateway(connections=ConnectionBounds(head_timeout_s=0.1)) as g:
-        got = await raw(g.port, start)
-        assert got.startswith(b"HTTP/1.1 408 ")
-        assert b'"reason":"client_too_slow"' in got
-
-
-async def test_a_head_that_is_too_large() -> None:
-    async with gateway(connections=ConnectionBounds(max_head_bytes=1000)) as g:
-        got = await raw(g.port, HEAD, b"x-a: " + b"b" * 2000)
-        assert got.startswith(b"HTTP/1.1 431 ")
-
-
-async def test_what_is_not_http() -> None:
-    async with gateway() as g:
-        got = await raw(g.port, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 hello\r\n\r\n")
-        assert got.startswith(b"HTTP/1.1 400 ")
-        assert b'"error":{' in got
-
-
-async def test_a_body_that_never_ends() -> None:
-    config = ServerConfig(body=BodyBounds(timeout_s=0.1))
-    async with gateway(server=config) as g:
-        reader, writer = await asyncio.open_connection("127.0.0.1", g.port)
-        writer.write(HEAD + b'content-length: 100\r\n\r\n{"model"')
-        got = await reader.readuntil(b'"reason":"client_too_slow"}}')
-        assert got.startswith(b"HTTP/1.1 408 ")
-        assert b"connection: close" in got
-        writer.close()
-
-
-async def test_a_body_that_says_it_is_too_large_is_refused_before_it_is_read() -> None:
-    async with gateway() as g:
-        reader, writer = await asyncio.open_connection("127.0.0.1", g.port)
-        writer.write(HEAD + b"content-length: 50000000\r\nexpect: 100-continue\r\n\r\n")
-        got = await reader.readuntil(b'"reason":"body_too_large"}}')
-        assert got.startswith(b"HTTP/1.1 413 ")
-        writer.close()
-
-
-async def test_a_client_that_sends_50_mb_and_then_reads_sees_the_413() -> None:
-    async with gateway() as g, client(g) as c:
-        response = await c.post(PATH, content=b"x" * 50_000_000)
-        assert response.status_code == 413
-
-
-async def test_a_chunked_body_is_bounded_while_it_is_read() -> None:
-    async def chunks() -> Any:
-        for _ in range(100):
-            yield b"x" * 10_000
-
-    async with gateway() as g, client(g) as c:
-        response = await c.post(PATH, content=chunks())
-        assert (response.status_code, error_of(response)["reason"]) == (413, "body_too_large")
-
-
-async def test_connections_are_bounded() -> None:
-    async with gateway(connections=ConnectionBounds(max_connections=2)) as g:
-        held = [await asyncio.open_connection("127.0.0.1", g.port) for _ in range(2)]
-        got = await raw(g.port)
-        assert got.startswith(b"HTTP/1.1 503 ")
-        for _, writer in held:
-            writer.close()
-        await asyncio.sleep(0.05)
-        async with client(g) as c:
-            assert (await c.post(PATH, json=CHAT)).content == PLAIN
-
-
-async def test_bad_requests_under_load_leave_the_good_ones_alone() -> None:
-    async with gateway() as g, client(g) as c:
-        bad = [b"{", body(messages=[]), b"x" * 150_000, body(model="none"), body(n=2)]
-        results = await asyncio.gather(
-            *(c.post(PATH, content=bad[i % len(bad)]) for i in range(100)),
-            *(c.post(PATH, json=STREAMED if i % 2 else CHAT) for i in range(100)),
-        )
-        assert all(r.status_code in (400, 404, 413) for r in results[:100])
-        assert all(r.status_code == 200 for r in results[100:])
-
-
-# --- what is remembered ------------------------------------------------------------------------------------------
 
 
 async def test_why_tells_a_requests_timeline() -> None:
