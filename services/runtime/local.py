@@ -68,12 +68,20 @@ class FrameStream(asyncio.Protocol, Generic[F]):
 
     async def write(self, frame: Message) -> None:
         """Waits only while the peer has left much unread."""
+        self.write_now(frame)
+        if self._drained is not None:
+            await asyncio.shield(self._drained)
+
+    @property
+    def writable(self) -> bool:
+        """It stands, and the peer has not left much unread."""
+        return self._drained is None and self._transport is not None and not self._transport.is_closing()
+
+    def write_now(self, frame: Message) -> None:
         data = frame.SerializeToString()
         if self._transport is None or self._transport.is_closing():
             raise ConnectionResetError("the connection is closed")
         self._transport.write(len(data).to_bytes(LENGTH_BYTES) + data)
-        if self._drained is not None:
-            await asyncio.shield(self._drained)
 
     def close(self) -> None:
         """What was written is still sent, unless the peer stays silent."""
