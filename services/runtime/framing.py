@@ -40,12 +40,15 @@ class FramingConfig:
 
 
 class Direct(Protocol[S]):
-    """A connection that takes a frame within the call, while it is `writable`."""
+    """A connection without tasks between it and its user: while `writable` it writes a frame within the call, and who
+    listens gets a frame as it comes."""
 
     @property
     def writable(self) -> bool: ...
 
     def write_now(self, frame: S, /) -> None: ...
+
+    async def listen(self, take: Callable[[Any], None], /) -> None: ...
 
 
 class _Tokens:
@@ -231,11 +234,11 @@ async def converse(
 ) -> None:
     """One connection of a session, both directions, until the peer ends it.
 
-    `receive` gets each frame with new operations; `direct` is the connection, if it can write within a call. Raises
+    `receive` gets each frame with new operations; `direct` is the connection, where it is such a one. Raises
     SessionLost, or what `read` and `write` raise.
     """
     sending = asyncio.create_task(writer.run(write, resend, direct))
-    receiving = asyncio.create_task(_receive(link, writer, read, receive))
+    receiving = asyncio.create_task(_receive(link, writer, read, receive, direct))
     try:
         done, _ = await asyncio.wait((sending, receiving), return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -247,9 +250,19 @@ async def converse(
 
 
 async def _receive(
-    link: Link[F], writer: FrameWriter[F], read: Callable[[], Awaitable[Any]], receive: Callable[[Any], None]
+    link: Link[F],
+    writer: FrameWriter[F],
+    read: Callable[[], Awaitable[Any]],
+    receive: Callable[[Any], None],
+    direct: Direct[F] | None,
 ) -> None:
-    while (frame := await read()) is not grpc.aio.EOF:
+    def take(frame: Any) -> None:
         if link.accept(frame):
             receive(frame)
         writer.acknowledge()
+
+    if direct is not None:
+        await direct.listen(take)
+        return
+    while (frame := await read()) is not grpc.aio.EOF:
+        take(frame)
