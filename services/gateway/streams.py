@@ -263,12 +263,10 @@ class _WorkerStream:
             self._stop_grace()
             self._established = True
             self._set_connected(True)
-            direct = call if isinstance(call, FrameStream) else None
-            log.info("worker_stream_open", worker=self._worker, way="local" if direct else "grpc", resent=len(resend))
+            way = "local" if isinstance(call, FrameStream) else "grpc"
+            log.info("worker_stream_open", worker=self._worker, way=way, resent=len(resend))
             receive = partial(self._receive, link)
-            await converse(
-                link, writer, read=call.read, write=call.write, resend=resend, receive=receive, direct=direct
-            )
+            await converse(link, writer, read=call.read, write=call.write, resend=resend, receive=receive)
 
     async def _greet(self, call: Any, link: Link[pb.GatewayFrame]) -> pb.Hello:
         hello = pb.Hello(

@@ -24,7 +24,6 @@ class OpsFrame(Frame, Protocol):
 
 F = TypeVar("F", bound=OpsFrame)
 R = TypeVar("R", bound=Frame)
-S = TypeVar("S", contravariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +36,6 @@ class FramingConfig:
     max_frame_bytes: int = 2**20
     max_pending_bytes: int = 128 * 2**20
     ack_delay_s: float = 0.2
-
-
-class Direct(Protocol[S]):
-    """A connection without tasks between it and its user: while `writable` it writes a frame within the call, and who
-    listens gets a frame as it comes."""
-
-    @property
-    def writable(self) -> bool: ...
-
-    def write_now(self, frame: S, /) -> None: ...
-
-    async def listen(self, take: Callable[[Any], None], /) -> None: ...
 
 
 class _Tokens:
@@ -71,7 +58,6 @@ class _Tokens:
         return len(data)
 
 
-CROWDED_S = 0.001  # since the last frame: so many operations come that they had better share one
 TIMER_SLACK_S = 0.0005  # event loops keep time in milliseconds, or fire a little early
 OP_OVERHEAD_BYTES = 64  # of one operation beside its data; keeps a queue of empty operations bounded too
 
@@ -91,7 +77,6 @@ class FrameWriter(Generic[F]):
         self._flushed_s = 0.0
         self._idle: asyncio.Future[None] | None = None  # set while the writer task sleeps
         self._timer: asyncio.TimerHandle | None = None
-        self._direct: Direct[F] | None = None
 
     @property
     def pending(self) -> int:
@@ -121,13 +106,10 @@ class FrameWriter(Generic[F]):
         one."""
         self._schedule()
 
-    async def run(
-        self, write: Callable[[F], Awaitable[None]], resend: Sequence[F], direct: Direct[F] | None = None
-    ) -> None:
+    async def run(self, write: Callable[[F], Awaitable[None]], resend: Sequence[F]) -> None:
         """Writes on one connection until cancelled. Raises SessionLost, or what `write` raises."""
         for sent in resend:
             await write(self._link.stamp(sent))
-        self._direct = direct
         try:
             while True:
                 frame = self._next_frame()
@@ -138,7 +120,7 @@ class FrameWriter(Generic[F]):
                 self._schedule()
                 await self._idle
         finally:
-            self._idle = self._direct = None
+            self._idle = None
             self._cancel_timer()
 
     def _append(self, field: str, value: Any, size: int, urgent: bool) -> None:
@@ -192,24 +174,11 @@ class FrameWriter(Generic[F]):
         due_s = self._due_s()
         if due_s is None:
             return
-        now_s = self._loop.time()
-        if due_s <= now_s + TIMER_SLACK_S:
-            if not self._send_directly(now_s):
-                self._wake()
+        if due_s <= self._loop.time() + TIMER_SLACK_S:
+            self._wake()
         elif self._timer is None or due_s < self._timer.when():
             self._cancel_timer()
             self._timer = self._loop.call_at(due_s, self._wake)
-
-    def _send_directly(self, now_s: float) -> bool:
-        """Within the call, if the connection can and nothing was sent a moment ago: what is urgent need not wait for
-        the rest of this turn of the loop. Whether all is sent."""
-        direct = self._direct
-        if direct is None or now_s - self._flushed_s < CROWDED_S or not direct.writable:
-            return False
-        frame = self._next_frame()
-        if frame is not None:
-            direct.write_now(frame)
-        return not self._pending
 
     def _wake(self) -> None:
         self._cancel_timer()
@@ -230,15 +199,13 @@ async def converse(
     write: Callable[[F], Awaitable[None]],
     resend: Sequence[F],
     receive: Callable[[Any], None],
-    direct: Direct[F] | None = None,
 ) -> None:
     """One connection of a session, both directions, until the peer ends it.
 
-    `receive` gets each frame with new operations; `direct` is the connection, where it is such a one. Raises
-    SessionLost, or what `read` and `write` raise.
+    `receive` gets each frame with new operations. Raises SessionLost, or what `read` and `write` raise.
     """
-    sending = asyncio.create_task(writer.run(write, resend, direct))
-    receiving = asyncio.create_task(_receive(link, writer, read, receive, direct))
+    sending = asyncio.create_task(writer.run(write, resend))
+    receiving = asyncio.create_task(_receive(link, writer, read, receive))
     try:
         done, _ = await asyncio.wait((sending, receiving), return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -250,19 +217,9 @@ async def converse(
 
 
 async def _receive(
-    link: Link[F],
-    writer: FrameWriter[F],
-    read: Callable[[], Awaitable[Any]],
-    receive: Callable[[Any], None],
-    direct: Direct[F] | None,
+    link: Link[F], writer: FrameWriter[F], read: Callable[[], Awaitable[Any]], receive: Callable[[Any], None]
 ) -> None:
-    def take(frame: Any) -> None:
+    while (frame := await read()) is not grpc.aio.EOF:
         if link.accept(frame):
             receive(frame)
         writer.acknowledge()
-
-    if direct is not None:
-        await direct.listen(take)
-        return
-    while (frame := await read()) is not grpc.aio.EOF:
-        take(frame)

@@ -46,8 +46,6 @@ class FrameStream(asyncio.Protocol, Generic[F]):
         self._frames: deque[F] = deque()
         self._buffer = bytearray()  # of the frame that is not here yet
         self._reader: asyncio.Future[None] | None = None
-        self._take: Callable[[F], None] | None = None  # who listens
-        self._failure: Exception | None = None  # of who listened
         self._drained: asyncio.Future[None] | None = None  # while the peer reads too slowly
         self._error: Exception | None = None
         self._heard_s = self._loop.time()
@@ -60,40 +58,22 @@ class FrameStream(asyncio.Protocol, Generic[F]):
     async def read(self) -> Any:
         """The next frame; grpc.aio.EOF where the peer closed. Raises ConnectionError."""
         while not self._frames:
-            if self._over():
+            if self._transport is None:
+                if self._error is not None:
+                    raise ConnectionResetError(str(self._error))
                 return grpc.aio.EOF
-            await self._news()
+            self._reader = self._loop.create_future()
+            await self._reader
         return self._frames.popleft()
-
-    async def listen(self, take: Callable[[F], None]) -> None:
-        """Instead of reading: `take` gets each frame as it comes, until the peer closes. Raises ConnectionError, and
-        what `take` raises."""
-        self._take = take
-        self._deliver()
-        try:
-            while self._failure is None and not self._over():
-                await self._news()
-        finally:
-            self._take = None
-        if self._failure is not None:
-            raise self._failure
 
     async def write(self, frame: Message) -> None:
         """Waits only while the peer has left much unread."""
-        self.write_now(frame)
-        if self._drained is not None:
-            await asyncio.shield(self._drained)
-
-    @property
-    def writable(self) -> bool:
-        """It stands, and the peer has not left much unread."""
-        return self._drained is None and self._transport is not None and not self._transport.is_closing()
-
-    def write_now(self, frame: Message) -> None:
         data = frame.SerializeToString()
         if self._transport is None or self._transport.is_closing():
             raise ConnectionResetError("the connection is closed")
         self._transport.write(len(data).to_bytes(LENGTH_BYTES) + data)
+        if self._drained is not None:
+            await asyncio.shield(self._drained)
 
     def close(self) -> None:
         """What was written is still sent, unless the peer stays silent."""
@@ -134,7 +114,8 @@ class FrameStream(asyncio.Protocol, Generic[F]):
                     return
             at = end
         del buffer[:at]
-        self._deliver()
+        if self._frames:
+            self._wake_reader()
 
     def pause_writing(self) -> None:
         self._drained = self._loop.create_future()
@@ -153,28 +134,6 @@ class FrameStream(asyncio.Protocol, Generic[F]):
         self._wake_reader()
 
     # -------------------------------------------------------------------------------------------------------------
-
-    def _over(self) -> bool:
-        """Raises ConnectionError where it broke."""
-        if self._transport is None and self._error is not None:
-            raise ConnectionResetError(str(self._error))
-        return self._transport is None
-
-    async def _news(self) -> None:
-        self._reader = self._loop.create_future()
-        await self._reader
-
-    def _deliver(self) -> None:
-        if self._take is None:
-            if self._frames:
-                self._wake_reader()
-            return
-        try:
-            while self._frames:
-                self._take(self._frames.popleft())
-        except Exception as error:  # for `listen` to raise
-            self._take, self._failure = None, error
-            self._wake_reader()
 
     def _wake_reader(self) -> None:
         if self._reader is not None and not self._reader.done():

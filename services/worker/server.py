@@ -11,7 +11,7 @@ import grpc.aio
 import structlog
 
 from services.contracts.outcome import Outcome
-from services.runtime.framing import Direct, FrameWriter, FramingConfig, converse
+from services.runtime.framing import FrameWriter, FramingConfig, converse
 from services.runtime.local import FrameStream
 from services.wire.codec import WireError
 from services.wire.link import Link, SessionLost
@@ -139,9 +139,9 @@ class ExecutionServer(execution_pb2_grpc.ExecutionServicer):
 
     async def converse_locally(self, stream: FrameStream[pb.GatewayFrame]) -> None:
         """One connection of a session, from a gateway on this host."""
-        await self._converse(stream.read, stream.write, stream)
+        await self._converse(stream.read, stream.write)
 
-    async def _converse(self, read: Read, write: Write, direct: Direct[pb.WorkerFrame] | None = None) -> None:
+    async def _converse(self, read: Read, write: Write) -> None:
         """One connection of a session, to its end. Raises HelloMissing, TimeoutError, and what `read` and `write`
         raise for the greeting."""
         await self._opened.wait()
@@ -159,9 +159,7 @@ class ExecutionServer(execution_pb2_grpc.ExecutionServicer):
             await write(self._hello(session.id, session.link.received))
             receive = partial(self._receive, session)
             session.conversation = asyncio.create_task(
-                converse(
-                    session.link, session.writer, read=read, write=write, resend=resend, receive=receive, direct=direct
-                )
+                converse(session.link, session.writer, read=read, write=write, resend=resend, receive=receive)
             )
             log.info("gateway_stream_open", gateway=session.owner[0], resent=len(resend))
             await self._until_over(session, session.conversation)

@@ -19,13 +19,6 @@ class Wire:
         self.frames: list[pb.WorkerFrame] = []
         self.gate: asyncio.Event | None = None
         self.arrived = asyncio.Event()
-        self.writable = True
-
-    def write_now(self, frame: pb.WorkerFrame) -> None:
-        self.frames.append(pb.WorkerFrame.FromString(frame.SerializeToString()))
-
-    async def listen(self, take: Callable[[pb.WorkerFrame], None]) -> None:
-        raise NotImplementedError("nobody speaks here")
 
     async def write(self, frame: pb.WorkerFrame) -> None:
         self.frames.append(pb.WorkerFrame.FromString(frame.SerializeToString()))
@@ -46,13 +39,11 @@ Session = Callable[..., Awaitable[tuple[FrameWriter[pb.WorkerFrame], Link[pb.Wor
 async def session():  # type: ignore[no-untyped-def]
     tasks: list[asyncio.Task[None]] = []
 
-    async def make(  # type: ignore[no-untyped-def]
-        link: Link[pb.WorkerFrame] | None = None, *, direct: bool = False, **config: float
-    ):
+    async def make(link: Link[pb.WorkerFrame] | None = None, **config: float):  # type: ignore[no-untyped-def]
         link = link or Link("s")
         wire = Wire()
         writer = FrameWriter(link, pb.WorkerFrame, FramingConfig(**config))  # type: ignore[arg-type]
-        tasks.append(asyncio.create_task(writer.run(wire.write, [], wire if direct else None)))
+        tasks.append(asyncio.create_task(writer.run(wire.write, [])))
         await asyncio.sleep(0)
         return writer, link, wire
 
@@ -103,28 +94,6 @@ async def test_an_urgent_operation_takes_all_with_it_at_once(session: Session) -
     writer.push("finished", pb.Finished(request_id="a"), urgent=True)
     frame = await wire.next()
     assert [op.WhichOneof("op") for op in frame.ops] == ["tokens", "finished"]
-
-
-async def test_a_direct_connection_is_written_to_within_the_call_unless_crowded_or_full(session: Session) -> None:
-    writer, _, wire = await session(window_s=NEVER_S, direct=True)
-
-    def pushed(number: int) -> int:
-        """How many frames were written by when the call returned."""
-        writer.push("load", pb.Load(queued=number), urgent=True)
-        return len(wire.frames)
-
-    assert pushed(0) == 1
-    assert [pushed(1), pushed(2)] == [1, 1]  # a moment later: they share a frame of the writer's task
-    await settle()
-    assert [[op.load.queued for op in frame.ops] for frame in wire.frames] == [[0], [1, 2]]
-    await asyncio.sleep(0.01)
-    wire.writable = False
-    assert pushed(3) == 2
-    await settle()
-    wire.writable = True
-    await asyncio.sleep(0.01)
-    assert pushed(4) == 4
-    assert [frame.seq for frame in wire.frames] == [1, 2, 3, 4]
 
 
 async def test_operations_gather_while_a_write_is_pending(session: Session) -> None:

@@ -75,29 +75,6 @@ async def test_frames_arrive_whole_and_in_order_and_then_the_end(listening: List
         await near.write(frame(6))
 
 
-async def test_who_listens_gets_what_came_before_too_and_the_end_or_its_own_failure(listening: Listening) -> None:
-    near, far = await listening.connect()
-    got: list[int] = []
-
-    def take(each: pb.WorkerFrame) -> None:
-        if each.seq == 4:
-            raise ValueError("enough")
-        got.append(each.seq)
-
-    await near.write(frame(1))
-    assert await read(far) == frame(1)
-    await _write(near, [frame(2), frame(3)])
-    hearing = asyncio.create_task(far.listen(take))
-    while got != [2, 3]:
-        await asyncio.sleep(0)
-    await _write(near, [frame(4), frame(5)])
-    with pytest.raises(ValueError, match="enough"):
-        await asyncio.wait_for(hearing, 5)
-    assert got == [2, 3]
-    far.close()
-    await asyncio.wait_for(near.listen(take), 5)
-
-
 async def _write(stream: Stream, frames: list[pb.WorkerFrame]) -> None:
     for each in frames:
         await stream.write(each)
