@@ -152,6 +152,7 @@ def experiments(
     ),
     out: Annotated[Path, typer.Option(help="Where the pages go.", file_okay=False)] = Path("docs/results"),
     quick: Annotated[bool, typer.Option("--quick", help="One seed, 300 s slices.")] = False,
+    full: Annotated[list[str] | None, typer.Option(help="With --quick: names of experiments to run whole.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Names of experiments; all by default.")] = None,
     processes: Annotated[int, typer.Option(min=1, help="How many runs at once.")] = os.cpu_count() or 1,
     cells: Annotated[Path, typer.Option(help="Where finished runs are kept.")] = Path("out/sim-cells"),
@@ -164,7 +165,10 @@ def experiments(
     files = sorted(p for p in folder.glob("*.yaml") if p.stem != "smoke")
     chosen = [_load(p) for p in files if not only or p.stem in only]
     data = _folder(data)
-    chosen = [(e.quick() if quick else e).within(data) for e in chosen]
+    if unknown := set(full or ()) - {e.name for e in chosen}:
+        raise typer.BadParameter(f"no experiment {', '.join(sorted(unknown))} to run whole")
+    whole = {e.name for e in chosen if not quick or e.name in (full or ())}
+    chosen = [(e if e.name in whole else e.quick()).within(data) for e in chosen]
     if not chosen:
         raise typer.BadParameter(f"no experiment files in {folder}")
     store = CellStore(cells)
@@ -175,7 +179,7 @@ def experiments(
             execute(chosen, store, processes, lambda done, total, text: progress.update(
                 task, completed=done, total=total, description=text
             ))  # fmt: skip
-    written = write_pages(chosen, store, out, quick=quick, data=data)
+    written = write_pages(chosen, store, out, whole=whole, data=data)
     for path in written:
         typer.echo(f"wrote {path}")
 

@@ -1,7 +1,7 @@
 """Which page shows which experiment, the index, and `summary.json`."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -35,13 +35,13 @@ GENERATED = "\n<!-- Written by `hmas sim experiments`; do not edit. -->\n"
 
 
 def write_pages(
-    experiments: Sequence[Experiment], store: CellStore, out: Path, *, quick: bool, data: Path | None
+    experiments: Sequence[Experiment], store: CellStore, out: Path, *, whole: Collection[str], data: Path | None
 ) -> list[Path]:
-    """Writes a page per experiment (those of one page one after another), index and summary. Returns the paths.
-    ValueError for an unknown page."""
+    """Writes a page per experiment (those of one page one after another), index and summary. `whole`: the names of
+    those that are not of the quick set. Returns the paths. ValueError for an unknown page."""
     out.mkdir(parents=True, exist_ok=True)
     texts: dict[str, str] = {}
-    summary: dict[str, Any] = {"quick": quick}
+    summary: dict[str, Any] = {"quick": sorted(e.name for e in experiments if e.name not in whole)}
     index: list[str] = []
     cpu_s: dict[str, float] = {}
     missing: set[str] = set()
@@ -54,10 +54,11 @@ def write_pages(
         summary |= facts
         cpu_s |= results.cpu_s
         missing |= {cell.key() for cell in results.missing}
-        index.append(f"- [{experiment.title}]({experiment.page}.md)\n")
+        seeds = "" if experiment.name not in whole else f": {len(experiment.seeds)} seeds, whole"
+        index.append(f"- [{experiment.title}]({experiment.page}.md){seeds}\n")
     texts["statistics"] = statistics_page(data)
     index.append("- [Trace statistics of §2](statistics.md)\n")
-    texts["simulator"] = _index(index, quick, sum(cpu_s.values()), len(missing))
+    texts["simulator"] = _index(index, bool(summary["quick"]), sum(cpu_s.values()), len(missing))
     summary |= {"cpu_seconds": round(sum(cpu_s.values()), 1), "cells": len(cpu_s), "missing_cells": len(missing)}
     written = []
     for name, text in sorted(texts.items()):
@@ -77,7 +78,9 @@ def _plain(value: Any) -> Any:
 
 
 def _index(entries: list[str], quick: bool, seconds: float, missing: int) -> str:
-    kind = "the quick set: one seed, slices of at most 300 s" if quick else "the full set: five seeds"
+    kind = "the full set: five seeds"
+    if quick:
+        kind = "the quick set, one seed and slices of at most 300 s, save where it says otherwise"
     whole = f" {missing} of its runs are not there yet and count as not measured." if missing else ""
     return (
         "# Results in virtual time\n\nThe agents of the mesh and the emulated engine's core, driven from one event "

@@ -89,7 +89,7 @@ def test_cells_are_computed_once_and_pages_follow(tmp_path: Path) -> None:
     assert results.get(spec, 1.4, "vllm", "score", "goodput_rate").count == 2
     assert results.ratio(spec, 1.4, "hmas", "hmas", "score", "goodput").mean == 1.0
     assert 0.0 < results.share_of_bound(spec, 1.4, "hmas").mean <= 1.0
-    written = write_pages([experiment], store, tmp_path / "out", quick=True, data=None)
+    written = write_pages([experiment], store, tmp_path / "out", whole=(), data=None)
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert {p.name for p in written} == {"simulator.md", "loads.md", "statistics.md", "summary.json"}
     assert (tmp_path / "out" / "figures" / "loads.svg").stat().st_size > 1000
@@ -106,7 +106,7 @@ def test_the_best_fixed_topology_stands_beside_every_selector(tmp_path: Path) ->
     experiment = load_experiment(tmp_path / "topologies.yaml")
     store = CellStore(tmp_path / "cells")
     execute([experiment], store, 1, lambda *_: None)
-    write_pages([experiment], store, tmp_path / "out", quick=True, data=None)
+    write_pages([experiment], store, tmp_path / "out", whole=(), data=None)
     page = (tmp_path / "out" / "topologies.md").read_text()
     facts = json.loads((tmp_path / "out" / "summary.json").read_text())["topologies"]["poisson 1.4"]
     rates = {s: Results(experiment, store).get(experiment.workloads[0], 1.4, s, "score", "goodput_rate").mean
@@ -121,20 +121,21 @@ def test_the_best_fixed_topology_stands_beside_every_selector(tmp_path: Path) ->
 def test_what_was_not_run_says_so(tmp_path: Path) -> None:
     (tmp_path / "figure7.yaml").write_text(TINY)
     experiment = load_experiment(tmp_path / "figure7.yaml")
-    write_pages([experiment], CellStore(tmp_path / "cells"), tmp_path / "out", quick=False, data=None)
+    write_pages([experiment], CellStore(tmp_path / "cells"), tmp_path / "out", whole=[experiment.name], data=None)
     text = (tmp_path / "out" / "figure7.md").read_text()
     assert "not measured" in text
     assert "runs are not there yet" in text
     assert "**does not hold**" not in text
     assert ": holds" not in text
+    assert "](figure7.md): 2 seeds, whole\n" in (tmp_path / "out" / "simulator.md").read_text()
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert (summary["cells"], summary["missing_cells"]) == (0, 3 * 2 * 5)
+    assert (summary["cells"], summary["missing_cells"], summary["quick"]) == (0, 3 * 2 * 5, [])
 
 
 @pytest.mark.parametrize("page", sorted(PAGES))
 def test_no_page_says_anything_of_runs_that_are_missing(tmp_path: Path, page: str) -> None:
     found = load_experiment(FOLDER / f"{'figure5-qwen3' if page == 'figure5' else page}.yaml")
-    write_pages([found], CellStore(tmp_path / "cells"), tmp_path / "out", quick=False, data=None)
+    write_pages([found], CellStore(tmp_path / "cells"), tmp_path / "out", whole=[found.name], data=None)
     text = (tmp_path / "out" / f"{page}.md").read_text()
     assert "runs are not there yet" in text
     assert "**does not hold**" not in text
@@ -202,8 +203,8 @@ def test_the_command_line_runs_a_file_and_a_trace(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "trace, 2 requests/s" in done.output
     assert len(done.output.strip().splitlines()[-1]) == 64
-    bad = CliRunner().invoke(app, ["run", str(trace)])
-    assert bad.exit_code == 2
+    for bad in (["run", str(trace)], ["experiments", "--quick", "--full", "nobody"]):
+        assert CliRunner().invoke(app, bad).exit_code == 2
 
 
 @pytest.mark.parametrize(
@@ -281,7 +282,7 @@ def test_the_overload_page_counts_the_settings_and_says_who_misses(tmp_path: Pat
     for cell in cells:
         store.put(cell, compute(cell, 9.0))
     store.put(cells[0].capacity, {"rate_rps": 3.0, "goodput_rate": 0.95, "cpu_s": 0.0})
-    write_pages([experiment], store, tmp_path / "pages", quick=False, data=None)
+    write_pages([experiment], store, tmp_path / "pages", whole=[experiment.name], data=None)
     (row,) = json.loads((tmp_path / "pages" / "overload.json").read_text())
     assert (row["workload"], row["load"], row["seeds"], row["default"]) == ("mix", 3.0, 1, "hmas")
     assert set(row["systems"]) == {"vllm", "hmas", "hmas-esg"}
