@@ -51,7 +51,7 @@ from services.worker.relegated import Relegated
 from services.worker.served_shares import ServedShares
 
 HEADROOM = 0.9  # of the measured rate is given to what waits already
-PATIENCE = 0.12  # of a deadline, per second of decoding
+PATIENCE = 0.12  # seconds that a deadline is put back per second of decoding
 FREE_SHARE, FULL_SHARE = 0.5, 0.9  # of slots or memory in use: where decode work begins to matter, and does in full
 RATE_WINDOW_S = 15.0  # time constant of the measured rate
 RATE_SAMPLE_S = 0.5

@@ -100,7 +100,7 @@ def test_alpha_rises_with_relegations_within_the_hints_and_falls_again() -> None
 
 def test_a_move_of_alpha_reorders_all_that_waits_a_few_at_a_time() -> None:
     made = hybrid(Hints(alpha_low=0.0, alpha_high=64.0), 0.0)
-    count = 2 * MOVES + 100
+    count = 3 * MOVES
     for seq in range(count):
         made.push(chat(seq, 1.0 + (seq % 7) * 0.001, 1000.0))
     made.push(chat(count, 2.0, 1.0))
