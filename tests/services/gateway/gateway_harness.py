@@ -155,6 +155,17 @@ def client(g: Gateway) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=g.url, timeout=10, verify=False)  # no certificates to load
 
 
+async def asking(
+    g: Gateway, *, stream: bool = True
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, str, pb.Submit]:
+    """A client on a plain socket, which reads what it wants, and its request as a worker got it."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", g.port, limit=2**14)
+    data = body(stream=stream)
+    writer.write(HEAD + b"content-length: %d\r\n\r\n" % len(data) + data)
+    await g.until(lambda: bool(g.workers.submits))
+    return reader, writer, *g.workers.submits[0]
+
+
 def error_of(response: httpx.Response) -> dict[str, Any]:
     error: dict[str, Any] = response.json()["error"]
     assert {"message", "type", "param", "code"} <= set(error)

@@ -16,7 +16,7 @@ from tests.services.gateway.gateway_harness import (
     PATH,
     PLAIN,
     FakeWorkers,
-    body,
+    asking,
     client,
     error_of,
     gateway,
@@ -27,11 +27,7 @@ from tests.services.gateway.gateway_harness import (
 async def test_a_client_that_never_reads_is_given_up() -> None:
     config = RelayConfig("g", max_buffered_bytes=2**20)
     async with gateway(behave=silence, relay=config) as g:
-        reader, writer = await asyncio.open_connection("127.0.0.1", g.port, limit=2**14)
-        data = body(stream=True)
-        writer.write(b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (PATH.encode(), len(data)) + data)
-        await g.until(lambda: bool(g.workers.submits))
-        worker, submit = g.workers.submits[0]
+        reader, writer, worker, submit = await asking(g)
         for _ in range(2000):
             g.workers.tokens(worker, submit, b"x" * 65_536)
             if g.workers.cancels:
@@ -46,11 +42,7 @@ async def test_a_client_that_never_reads_is_given_up() -> None:
 async def test_a_client_that_leaves_a_full_connection_unread_is_given_up() -> None:
     config = ServerConfig(stall_s=0.1)
     async with gateway(behave=silence, server=config) as g:
-        reader, writer = await asyncio.open_connection("127.0.0.1", g.port, limit=2**14)
-        data = body(stream=True)
-        writer.write(b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (PATH.encode(), len(data)) + data)
-        await g.until(lambda: bool(g.workers.submits))
-        worker, submit = g.workers.submits[0]
+        reader, writer, worker, submit = await asking(g)
         for _ in range(100):
             g.workers.tokens(worker, submit, b"x" * 65_536)
             await asyncio.sleep(0)

@@ -13,12 +13,12 @@ from services.wire.v1 import execution_pb2 as pb
 from tests.services.gateway.gateway_harness import (
     CHAT,
     DONE,
-    HEAD,
     PATH,
     PLAIN,
     STREAMED,
     FakeWorkers,
     answer,
+    asking,
     body,
     client,
     error_of,
@@ -185,11 +185,7 @@ async def test_comments_end_with_the_first_token() -> None:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_client_that_leaves_cancels_at_once(stream: bool) -> None:
     async with gateway(behave=silence) as g:
-        reader, writer = await asyncio.open_connection("127.0.0.1", g.port)
-        data = body(stream=stream)
-        writer.write(b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (PATH.encode(), len(data)) + data)
-        await g.until(lambda: bool(g.workers.submits))
-        worker, submit = g.workers.submits[0]
+        reader, writer, worker, submit = await asking(g, stream=stream)
         if stream:
             g.workers.tokens(worker, submit, event(0))
             await reader.readuntil(b'{"n":0}')
@@ -274,11 +270,7 @@ async def test_settlements_are_published() -> None:
 async def test_bytes_keep_their_order_whether_the_client_reads_fast_or_slowly() -> None:
     """Chunks go straight to the connection, wait while it is full, and go straight again."""
     async with gateway(behave=silence) as g:
-        reader, writer = await asyncio.open_connection("127.0.0.1", g.port, limit=2**14)
-        data = body(stream=True)
-        writer.write(HEAD + b"content-length: %d\r\n\r\n" % len(data) + data)
-        await g.until(lambda: bool(g.workers.submits))
-        worker, submit = g.workers.submits[0]
+        reader, writer, worker, submit = await asking(g)
         sent = [b"%08d" % n * 4000 for n in range(300)]
         got = bytearray()
 
