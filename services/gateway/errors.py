@@ -97,6 +97,8 @@ class ApiError:
             headers.append((b"x-should-retry", b"false"))
         if self.retry_after_s is not None:
             headers.append((b"retry-after", b"%d" % self.retry_after_s))
+        if self.reason == Outcome.DRAINING:
+            headers.append((b"connection", b"close"))
         if self.status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
         return headers

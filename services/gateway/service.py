@@ -137,8 +137,10 @@ class GatewayService:
                 await asyncio.to_thread(self._tracing.close)
 
     async def _drain(self) -> None:
-        """New requests are refused, accepted ones get their grace; what is left then ends with an error."""
+        """New requests are refused, accepted ones get their grace; what is left then ends with an error. Clients that
+        keep connections open meet another gateway at their next request."""
         self._host.post(GatewayDraining())
+        self._http.retire()
         deadline_s = asyncio.get_running_loop().time() + self._settings.drain_grace_s
         log.info("draining", requests=self._relay.live, grace_s=self._settings.drain_grace_s)
         while self._relay.live and asyncio.get_running_loop().time() < deadline_s:  # noqa: ASYNC110 (not worth an event)

@@ -5,4 +5,9 @@ Invariants
 - Text is cut to a fixed window before anything reads it, so the cost of a request does not grow with its prompt.
 - The true output length and `max_tokens` never enter a prediction; `max_tokens` only caps one.
 - Training needs the extra `train`; serving needs ONNX Runtime and `tokenizers` alone.
+- Nothing is told to anybody: ONNX Runtime's own telemetry stays off unless `ORT_DISABLE_TELEMETRY` says otherwise.
 """
+
+import os
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # heeded once, when onnxruntime starts

@@ -47,6 +47,11 @@ class HttpServer:
             await asyncio.sleep(0.005)
         return int(sock.getsockname()[1])
 
+    def retire(self) -> None:
+        """Idle connections close, the others with their answer, so that clients that keep them go elsewhere."""
+        for connection in list(self._server.server_state.connections):
+            connection.shutdown()
+
     async def stop(self) -> None:
         """Lets open responses end, as long as uvicorn's `timeout_graceful_shutdown` says."""
         self._server.should_exit = True

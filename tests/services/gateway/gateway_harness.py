@@ -131,6 +131,7 @@ class Gateway:
     published: list[GatewayTelemetry]
     host: AgentHost[GatewayEvent, GatewayEffect]
     app: GatewayServer
+    http: HttpServer
 
     def add_worker(self, name: str) -> None:
         self.relay.on_heartbeat(heartbeat(name))
@@ -206,7 +207,7 @@ async def gateway(
     host.post(TenantsChanged(tenants.limits()))
     port = await http.start()
     ticker = asyncio.create_task(_tick(host))
-    it = Gateway(f"http://127.0.0.1:{port}", port, the_relay, fake, questions, published, host, app)
+    it = Gateway(f"http://127.0.0.1:{port}", port, the_relay, fake, questions, published, host, app, http)
     for name in workers:
         it.add_worker(name)
     try:

@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from services.contracts.outcome import Outcome
+from services.contracts.serving import GatewayDraining
 from services.gateway.config import GatewayConfig
 from services.gateway.server import ServerConfig
 from services.wire.v1 import execution_pb2 as pb
@@ -265,6 +266,26 @@ async def test_settlements_are_published() -> None:
         assert (settled.outcome, settled.slo.ttft_s, settled.output_tokens) == (Outcome.FINISHED, 1.234, 3)
         assert settled.ttft_s is not None
         assert 0 <= settled.ttft_s < 5
+
+
+async def test_a_draining_gateway_lets_go_of_connections_that_clients_keep() -> None:
+    async with gateway(behave=silence) as g:
+        reader, writer, worker, submit = await asking(g)
+        idle_reader, idle_writer = await asyncio.open_connection("127.0.0.1", g.port)
+        idle_writer.write(b"GET /health HTTP/1.1\r\nHost: g\r\n\r\n")
+        assert (await idle_reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        g.host.post(GatewayDraining())
+        g.http.retire()
+        async with asyncio.timeout(5):
+            await idle_reader.read()  # to its end
+            async with client(g) as c:
+                refused = await c.post(PATH, json=CHAT)
+            assert error_of(refused)["reason"] == "draining"
+            assert refused.headers["connection"] == "close"
+            answer(g.workers, worker, submit)
+            assert b"[DONE]" in await reader.read()  # served, then closed
+        writer.close()
+        idle_writer.close()
 
 
 async def test_bytes_keep_their_order_whether_the_client_reads_fast_or_slowly() -> None:

@@ -1,4 +1,7 @@
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -107,3 +110,13 @@ def test_a_missing_or_foreign_model_is_refused(tmp_path: Path) -> None:
               tmp_path / MODEL_FILE)  # fmt: skip
     with pytest.raises(ValueError, match="not written by"):
         ModelBackend(tmp_path)
+
+
+@pytest.mark.parametrize(("setting", "told"), [({}, False), ({"ORT_DISABLE_TELEMETRY": "0"}, True)])
+def test_the_runtime_tells_nobody(setting: dict[str, str], told: bool) -> None:
+    """Where it can store nothing, ONNX Runtime's telemetry complains as it starts."""
+    env = {"PATH": os.environ["PATH"], "HOME": os.devnull, **setting}
+    code = "from services.perception.model import ModelBackend; ModelBackend()"
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert ("telemetry" in done.stderr) == told
