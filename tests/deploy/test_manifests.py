@@ -42,17 +42,23 @@ def render(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module", params=OVERLAYS)
-def overlay(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def overlay(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
     """An overlay with every component, as an operator would combine them."""
-    folder = KUBERNETES / f".check-{request.param}"
-    folder.mkdir(exist_ok=True)
+    folder = KUBERNETES / "overlays" / f".check-{request.param}"
+    shutil.copytree(KUBERNETES / "overlays" / request.param, folder)
     try:
-        components = sorted(f"../components/{p.name}" for p in (KUBERNETES / "components").iterdir())
-        text = {"resources": [f"../overlays/{request.param}"], "components": components, "namespace": "hmas"}
-        (folder / "kustomization.yaml").write_text(yaml.safe_dump(text))
+        kustomization = folder / "kustomization.yaml"
+        components = sorted(f"../../components/{p.name}" for p in (KUBERNETES / "components").iterdir())
+        text = {**yaml.safe_load(kustomization.read_text()), "components": components}
+        kustomization.write_text(yaml.safe_dump(text))
         return render(folder)
     finally:
         shutil.rmtree(folder)
+
+
+def test_all_of_it_lives_in_one_namespace(overlay: list[dict[str, Any]]) -> None:
+    found = {(d["kind"], d["metadata"]["name"], d["metadata"].get("namespace")) for d in overlay}
+    assert {f for f in found if f[2] != "hmas"} == {("Namespace", "hmas", None)}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
