@@ -273,17 +273,15 @@ class MaxOnTime:
         self._spare.push(job.price, entry)
 
     def reopens_s(self, entry: Entry) -> float:
-        """How long until a request like `entry`, which must be in, would be on time if it came then. A fluid: what is
-        cheaper goes first, what waits of it and, in an overload that lasts, what still comes; the rest of the rate is
-        left to those of its price. Where that is nothing, as long again as the overload has lasted."""
-        job = self._job(entry)
-        left, crowded_s = self._rate.value, self._now_s - self._crowded_s
-        if crowded_s >= CALM_S:
-            left -= self._arriving.rate_below(self._now_s, job.price)
-            if left <= 0.0:
-                return crowded_s
+        """How long until a request like `entry`, which must be in, would be on time if it came then: until so much of
+        what waits and is cheaper is done that the rest fits before it is due. What comes later is due later, and only
+        matters where, in an overload that lasts, the cheaper takes all of the rate: then as long again as it lasted."""
+        job, rate = self._job(entry), self._rate.value
+        crowded_s = self._now_s - self._crowded_s
+        if crowded_s >= CALM_S and self._arriving.rate_below(self._now_s, job.price) >= rate:
+            return crowded_s
         before = sum(other.work for other in self._on_time if other.price < job.price)
-        return max(0.0, before / left - (self._latest_start_s(entry) - entry.request.arrival_s))
+        return max(0.0, before / rate - (self._latest_start_s(entry) - entry.request.arrival_s))
 
     # --- the topology
 

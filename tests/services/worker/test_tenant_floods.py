@@ -138,3 +138,19 @@ def test_while_an_overload_lasts_what_it_leaves_no_room_for_is_told_to_wait_as_l
     assert dear.relegated
     assert topology.reopens_s(dear) == pytest.approx(now_s, abs=2 * CALM_S)
     assert topology.reopens_s(dear) > CALM_S
+
+
+def test_in_an_overload_that_lasts_what_the_cheaper_leave_room_for_may_come_back_at_once() -> None:
+    """A backlog of three seconds, two thirds of the rate in cheap requests, the overload in dear ones."""
+    topology, served = fresh(), 0.0
+    for tick in range(300):
+        now_s = 0.1 * tick
+        cheap = 3.0 if tick == 0 else 0.05
+        topology.push(asking(2 * tick, prefill_s=cheap, arrival_s=now_s))
+        topology.push(asking(2 * tick + 1, prefill_s=4.0, arrival_s=now_s))
+        topology.observe(pace(now_s))
+        while served < 0.08 * tick:
+            entry = topology.pop()
+            assert entry is not None
+            served += entry.prefill_s
+    assert topology.reopens_s(asking(1000, prefill_s=1.0, arrival_s=now_s)) == 0.0
