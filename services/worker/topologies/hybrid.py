@@ -21,7 +21,7 @@ from services.worker.pace import Pace
 from services.worker.relegated import Relegated
 
 AT_RISK = 0.25  # share of its time that is left when an important request calls on the others to step aside
-MOVES = 48  # entries that change their place between two looks at the clock: some half a millisecond
+MOVES = 32  # entries that change their place between two looks at the clock: a third of a millisecond
 
 
 class Lane:
