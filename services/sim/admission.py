@@ -1,13 +1,14 @@
 """How right `Retry-After` is when it is followed: refused requests sent again after every wait there is to compare.
 
 A run is made once; of the requests that it refuses a sample is taken. Then the same run is made again once for each
-wait of `WAITS_S`, with a copy of every sampled request sent that long after its refusal, and once more with copies
-sent when they were told to. Copies are few beside the load, and everything else is the same.
+wait of `WAITS_S`, with a copy of every sampled request sent that long after its refusal, and with copies sent when they
+were told to, again and again where they are refused again. Copies are few beside the load, and everything else is the
+same.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, inf, nan
 from statistics import median
 
 from services.contracts.metrics import is_ok
@@ -19,6 +20,7 @@ from services.sim.sources import WorkloadSpec, build
 from services.sim.workload import OfferedRequest, Workload
 
 WAITS_S = (1, 2, 3, 4, 6, 8, 12, 20, 30, 45)
+ROUNDS = 5  # times that advice is followed
 TENANT = "alpha"  # prefers a refusal; 4 of 10 requests are its
 PROFILE, CHUNK_TOKENS = "qwen3-32b-h100x2", 1024
 
@@ -46,12 +48,28 @@ SCENARIOS = (
 @dataclass(frozen=True, slots=True)
 class Refused:
     """`advised_s`: the header, whole seconds. `needed_s`: the least of `WAITS_S` after which a copy met its SLOs; None:
-    none did. `met`: the copy that followed the advice did; None: the advice reaches beyond them."""
+    none did. `took_s`: from the refusal to the copy that met its SLOs where each followed the advice of the one before;
+    None: a copy was served late, or refused `ROUNDS` times."""
 
     at_s: float
     advised_s: int
     needed_s: int | None
-    met: bool | None
+    took_s: float | None
+
+    @property
+    def followed(self) -> bool:
+        """Nobody follows advice beyond `WAITS_S`: most of the run is over by then."""
+        return self.advised_s <= WAITS_S[-1]
+
+    @property
+    def met(self) -> bool:
+        """The first copy that followed the advice met its SLOs."""
+        return self.took_s == self.advised_s
+
+    @property
+    def followed_error(self) -> float:
+        """|advised - took| / took; infinite where following led nowhere."""
+        return inf if self.took_s is None else abs(self.advised_s - self.took_s) / self.took_s
 
     @property
     def error(self) -> float:
@@ -73,7 +91,12 @@ class Advice:
 
     @property
     def median_error(self) -> float:
-        return median(r.error for r in self.sample) if self.sample else float("nan")
+        return median(r.error for r in self.sample) if self.sample else nan
+
+    @property
+    def median_followed_error(self) -> float:
+        errors = [r.followed_error for r in self.sample if r.followed]
+        return median(errors) if errors else nan
 
 
 def engine() -> EngineProfile:
@@ -105,26 +128,31 @@ def _followed(
 ) -> list[Refused]:
     by_id = {r.id: r for r in requests}
 
-    def met(waits_s: Sequence[float]) -> list[bool]:
-        copies = [
-            replace(by_id[i], request=replace(by_id[i].request, id=f"{i}-again", arrival_s=at_s + wait_s))
-            for (at_s, i, _), wait_s in zip(refusals, waits_s, strict=True)
-        ]
-        _, ok = _run(scenario, [*requests, *copies], seed)
-        return [ok[copy.id] for copy in copies]
-
-    advised = [ceil(s) for _, _, s in refusals]
-    tried = {wait_s: met([wait_s] * len(refusals)) for wait_s in WAITS_S}
-    followed = met(advised)
-    return [
-        Refused(
-            at_s,
-            advised[n],
-            next((wait_s for wait_s in WAITS_S if tried[wait_s][n]), None),
-            followed[n] if advised[n] <= WAITS_S[-1] else None,
+    def send(sendings: dict[int, float]) -> tuple[dict[int, tuple[float, float]], set[int]]:
+        """Copies of refusals at these times. Of those refused again, when and the advice; those that met their SLOs."""
+        copies = {f"{refusals[n][1]}-again": (n, at_s) for n, at_s in sendings.items() if at_s < scenario.duration_s}
+        advice, ok = _run(
+            scenario, [*requests, *(_copy(by_id, copy, at_s) for copy, (_, at_s) in copies.items())], seed
         )
-        for n, (at_s, _, _) in enumerate(refusals)
+        again = {n: advice[copy] for copy, (n, _) in copies.items() if copy in advice}
+        return again, {n for copy, (n, _) in copies.items() if ok[copy]}
+
+    tried = {wait_s: send({n: at_s + wait_s for n, (at_s, _, _) in enumerate(refusals)})[1] for wait_s in WAITS_S}
+    took: dict[int, float] = {}
+    sendings = {n: at_s + ceil(advised_s) for n, (at_s, _, advised_s) in enumerate(refusals)}
+    for _ in range(ROUNDS):
+        again, met = send(sendings)
+        took |= {n: round(sendings[n] - refusals[n][0], 6) for n in met}
+        sendings = {n: at_s + ceil(advised_s) for n, (at_s, advised_s) in again.items()}
+    return [
+        Refused(at_s, ceil(advised_s), next((w for w in WAITS_S if n in tried[w]), None), took.get(n))
+        for n, (at_s, _, advised_s) in enumerate(refusals)
     ]
+
+
+def _copy(by_id: dict[str, OfferedRequest], copy: str, at_s: float) -> OfferedRequest:
+    original = by_id[copy.removesuffix("-again")]
+    return replace(original, request=replace(original.request, id=copy, arrival_s=at_s))
 
 
 def _requests(scenario: Scenario, capacity_rps: float, seed: int) -> list[OfferedRequest]:
