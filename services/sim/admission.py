@@ -40,7 +40,7 @@ class Scenario:
 
 BURST_AT_S, BURST_S = 30.0, 2.0
 SCENARIOS = (
-    Scenario("steady overload at 1.3 λ*", 1.3, 130.0, 60.0, 85.0),
+    Scenario("steady overload at 1.3 λ*", 1.3, 180.0, 40.0, 120.0),
     Scenario("a burst of 500 requests in 2 s over 0.7 λ*", 0.7, 90.0, BURST_AT_S, 45.0, burst=500),
 )
 
