@@ -144,8 +144,8 @@ def _behind(results: Results, rows: Sequence[dict[str, Any]]) -> str:
         + "\nNiyama runs inside the engine and gives prefill, at every step, the room that the requests which decode "
         "leave it; the default sees engines from outside. With the plug-in it has the same means (first table). At "
         "twice the load half of the work is given up, nearly all of it long: what to serve is then a matter of length "
-        "alone, and the due dates by which the ESG profile plans as well add nothing. Tried: setting late work aside "
-        "three times sooner, which moves ESG by less than half a percent.\n\n"
+        "alone, and the due dates by which the ESG profile plans as well add nothing. Tried in single short runs: "
+        "setting late work aside sooner, which hardly moves ESG.\n\n"
     )
 
 
