@@ -17,11 +17,13 @@ from services.contracts.telemetry import EngineSample, WorkerTelemetry
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A gateway sent a request. `request.arrival_s` is already on this host's clock."""
+    """A gateway sent a request. `request.arrival_s` is already on this host's clock. `promised`: it was refused before,
+    and comes back when it was told to."""
 
     request: Request
     attempt: int
     gateway: str
+    promised: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,10 @@ class TenantsChanged:
 
 @dataclass(frozen=True, slots=True)
 class RequestReceived:
+    """`content` is the same if a tenant sends the same request again; empty where that makes no difference."""
+
     request: Request
+    content: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +157,12 @@ GatewayEvent = (
 
 @dataclass(frozen=True, slots=True)
 class SendSubmit:
+    """`promised`: it was refused before and comes back when it was told to."""
+
     request_id: str
     worker: str
     attempt: int
+    promised: bool = False
 
 
 @dataclass(frozen=True, slots=True)

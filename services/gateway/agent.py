@@ -36,6 +36,7 @@ from services.gateway.config import GatewayConfig
 from services.gateway.directory import ModelDirectory
 from services.gateway.ledger import Entry, Ledger, RequestState
 from services.gateway.limits import TenantGate
+from services.gateway.promises import Promises
 from services.gateway.rebalancing import Rebalancer
 from services.gateway.routing import Router
 from services.gateway.waiting import WaitEstimator, retry_after_s
@@ -54,6 +55,7 @@ class GatewayAgent:
         self._router = Router(config)
         self._tenants = TenantGate()
         self._waits = WaitEstimator()
+        self._promises = Promises()
         self._batches = Batches(config)
         self._rebalancer = Rebalancer(config, self._router, self._ledger)
         self._draining = False
@@ -70,8 +72,8 @@ class GatewayAgent:
 
     def _decide(self, now_s: float, event: GatewayEvent) -> list[GatewayEffect]:
         match event:
-            case RequestReceived(request):
-                return self._receive(now_s, request)
+            case RequestReceived(request, content):
+                return self._receive(now_s, request, content)
             case RequestAnnotated():
                 return self._annotate(event)
             case FirstTokenRelayed(request_id, attempt):
@@ -111,17 +113,18 @@ class GatewayAgent:
 
     # --- taking requests ---
 
-    def _receive(self, now_s: float, request: Request) -> list[GatewayEffect]:
+    def _receive(self, now_s: float, request: Request, content: str) -> list[GatewayEffect]:
         if request.id in self._ledger:
             raise ValueError(f"request {request.id} received twice")
         pool = self._directory.resolve(request.model)
-        entry = Entry(request, pool or request.model, offered=pool is not None)
+        entry = Entry(request, pool or request.model, offered=pool is not None, content=content)
         if entry.offered:
             self._batches.offer(now_s, entry)
         refusal = self._refusal(now_s, entry)
         if refusal is not None:
             return [self._refuse(now_s, entry, refusal)]
         self._tenants.accept(now_s, request.tenant, request.prompt_tokens)
+        entry.promised = bool(content) and self._promises.redeem(now_s, content)
         self._ledger.open(entry)
         return self._route(now_s, entry)
 
@@ -182,7 +185,7 @@ class GatewayAgent:
             return []
         self._ledger.send(entry, worker.name)
         self._router.send(now_s, worker, entry.request, entry.annotation)
-        effects: list[GatewayEffect] = [SendSubmit(entry.request.id, worker.name, entry.attempt)]
+        effects: list[GatewayEffect] = [SendSubmit(entry.request.id, worker.name, entry.attempt, entry.promised)]
         if entry.annotation is not None:
             effects.append(SendAnnotate(entry.request.id, worker.name, entry.attempt, entry.annotation))
         return effects
@@ -269,6 +272,9 @@ class GatewayAgent:
             event.retry_after_s,
             event.timeline,
         )
+        if event.outcome is Outcome.SLO_UNREACHABLE and entry.content and event.retry_after_s is not None:
+            wait_s = self._promises.make(now_s, entry.content, event.retry_after_s)
+            ending = replace(ending, retry_after_s=wait_s)
         if event.outcome not in LOSSES:
             return [self._settle(now_s, entry, ending)]
         if event.outcome is Outcome.CANCELLED:

@@ -28,6 +28,8 @@ class Entry:
     first_token_s: float | None = None
     held_s: float = 0.0
     recalled: bool = False
+    content: str = ""  # of a request that its tenant would rather see refused than late
+    promised: bool = False  # it was refused before, and came back when it was told to
 
 
 class Ledger:

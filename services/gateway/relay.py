@@ -6,6 +6,7 @@ A token frame costs a lookup, a list append and a wake-up: no event, no log, no 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Protocol, assert_never
 
 import structlog
@@ -145,7 +146,7 @@ class Relay:
         self._exchanges[request.id] = exchange
         if self._tracing is not None:
             self._trace(self._tracing, exchange)
-        self._post(RequestReceived(request))
+        self._post(RequestReceived(request, "" if request.relegate else _content(request, call.path, body)))
         return exchange
 
     def _trace(self, tracing: Tracing, exchange: Exchange) -> None:
@@ -251,8 +252,8 @@ class Relay:
 
     def execute(self, effect: GatewayEffect) -> None:
         match effect:
-            case SendSubmit(request_id, worker, attempt):
-                self._submit(self._exchanges[request_id], worker, attempt)
+            case SendSubmit(request_id, worker, attempt, promised):
+                self._submit(self._exchanges[request_id], worker, attempt, promised)
             case SendAnnotate(request_id, worker, attempt, annotation):
                 message = pb.Annotate(request_id=request_id, attempt=attempt, annotation=to_message(annotation))
                 self._streams.annotate(worker, message)
@@ -279,7 +280,7 @@ class Relay:
             case _:
                 assert_never(effect)
 
-    def _submit(self, exchange: Exchange, worker: str, attempt: int) -> None:
+    def _submit(self, exchange: Exchange, worker: str, attempt: int, promised: bool) -> None:
         now_s = self._clock()
         if exchange.attempts and exchange.attempts[-1].ended_s is None:
             self._attempt_over(exchange, Outcome.WORKER_LOST.value)
@@ -298,6 +299,7 @@ class Relay:
             request if request.model == exchange.pool else replace(request, model=exchange.pool),
             attempt,
             now_s,
+            promised=promised,
             path=call.path,
             body=exchange.body,
             strip_usage=call.strip_usage,
@@ -385,3 +387,10 @@ class Relay:
     def _attempt_over(self, exchange: Exchange, outcome: str) -> None:
         attempt = exchange.attempts[-1]
         attempt.outcome, attempt.ended_s = outcome, self._clock()
+
+
+def _content(request: Request, path: str, body: bytes) -> str:
+    """What tells a request that is sent again from others."""
+    digest = blake2b(body, digest_size=16)
+    digest.update(f"\0{request.tenant}\0{path}".encode())
+    return digest.hexdigest()

@@ -52,14 +52,14 @@ class NoEstimator:
 @dataclass(frozen=True, slots=True)
 class NoisyOracle:
     """`sigma` of the logarithm of the length's error; `accuracy` of the task type. A request's error is the same in
-    every run of one seed, whatever the order of the questions."""
+    every run of one seed, whatever the order of the questions, and when it is sent again."""
 
     sigma: float
     accuracy: float
     seed: int
 
     def tags(self, offered: OfferedRequest) -> Tags | None:
-        draw = Random(f"{self.seed} {offered.id}")
+        draw = Random(f"{self.seed} {offered.content or offered.id}")
         median = max(1.0, offered.output_tokens * exp(draw.gauss(0.0, self.sigma)))
         task = offered.task if draw.random() < self.accuracy else draw.choice(TASKS)
         estimate = Estimate(task, self.accuracy, median, median * exp(Z90 * self.sigma))

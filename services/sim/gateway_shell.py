@@ -46,7 +46,7 @@ class GatewayShell:
         self.agent = agent
         self._mesh = mesh
         self._heap = mesh.heap
-        self.advice: dict[str, tuple[float, float]] = {}  # of what was refused as late: when, and when to come back
+        self.on_advice: Callable[[str, float], None] = _ignore  # refused as late: which, and when to come back
         self._attempts: dict[str, int] = {}  # the latest; one that was dispatched never moves
         self._handlers: dict[type, Callable[[Any], None]] = {
             SendSubmit: self._submit,
@@ -71,7 +71,7 @@ class GatewayShell:
 
     def arrive(self, offered: OfferedRequest) -> None:
         """The request goes to a worker and into cognition at once."""
-        self.step(RequestReceived(offered.request))
+        self.step(RequestReceived(offered.request, offered.content))
         self._mesh.cognition.ask(offered)
 
     def annotated(self, offered: OfferedRequest, annotation: Annotation) -> None:
@@ -110,13 +110,17 @@ class GatewayShell:
 
     def _settle(self, effect: Settle) -> None:
         if effect.outcome is Outcome.SLO_UNREACHABLE and effect.retry_after_s is not None:
-            self.advice[effect.request_id] = (self._heap.now_s, effect.retry_after_s)
+            self.on_advice(effect.request_id, effect.retry_after_s)
         self._mesh.settle(effect.request_id, effect.outcome)
 
     def _submit(self, effect: SendSubmit) -> None:
         self._attempts[effect.request_id] = effect.attempt
         request = self._mesh.journeys[effect.request_id].offered.request
-        self._send(effect.worker, Submitted(request, effect.attempt, self.name))
+        self._send(effect.worker, Submitted(request, effect.attempt, self.name, effect.promised))
 
     def _send(self, worker: str, event: Submitted | Annotated | CancelRequested | RecallRequested) -> None:
         self._mesh.workers[worker].submit(event)
+
+
+def _ignore(request_id: str, retry_after_s: float) -> None:
+    pass

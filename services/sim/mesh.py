@@ -44,7 +44,7 @@ from services.sim.heap import EventHeap
 from services.sim.result import RunResult, SystemRun
 from services.sim.setup import PLUGIN_CHUNK_TOKENS, POOL, MeshSetup
 from services.sim.shells import WorkerShell
-from services.sim.workload import Journey, Workload
+from services.sim.workload import Journey, OfferedRequest, Workload
 from services.statera.agent import StateraAgent
 from services.worker.agent import WorkerAgent
 
@@ -139,6 +139,12 @@ class MeshSim:
             handler = handlers.get(type(effect))
             if handler is not None:
                 handler(effect)
+
+    def offer(self, offered: OfferedRequest) -> None:
+        """One more request, while the run goes."""
+        self.journeys[offered.id] = Journey(offered)
+        self._open += 1
+        self.heap.at(offered.request.arrival_s, self.gateway.arrive, offered)
 
     def settle(self, request_id: str, outcome: Outcome) -> None:
         journey = self.journeys[request_id]

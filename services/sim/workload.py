@@ -14,7 +14,7 @@ from services.engine.sequence import EngineRequest
 class OfferedRequest:
     """`request` is what the edge knows. The rest is the truth: `output_tokens` for the engine, `slo` and `task` for
     the scorer and for estimators that stand in for a model. `recorded` is a trained model's answer beside the trace:
-    task, median and 90 % quantile of the length."""
+    task, median and 90 % quantile of the length. `content` is that of `RequestReceived`."""
 
     request: Request
     output_tokens: int
@@ -23,6 +23,7 @@ class OfferedRequest:
     prompt: str = ""
     prefix_hashes: tuple[int, ...] = ()
     recorded: tuple[TaskType, float, float] | None = None
+    content: str = ""
 
     @property
     def id(self) -> str:

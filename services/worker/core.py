@@ -100,11 +100,11 @@ class WorkerCore:
 
     def refuse(
         self, request_id: str, attempt: int, gateway: str, outcome: Outcome, message: str,
-        reopens_s: float | None = None,
+        promise_s: float | None = None,
     ) -> None:  # fmt: skip
-        """Never dispatched, not in the pool (any more). `reopens_s`: when to come back, if it is known."""
+        """Never dispatched, not in the pool (any more). `promise_s`: when there is a place for it."""
         self._remember(request_id, attempt)
-        wait_s = self.queue_wait_s() if reopens_s is None else reopens_s
+        wait_s = self.queue_wait_s() if promise_s is None else promise_s
         retry_s = retry_after_s(wait_s) if OUTCOME_TABLE[outcome].retry_helps else None
         self.effects.append(Reject(request_id, attempt, gateway, outcome, message, retry_s))
 
@@ -113,9 +113,9 @@ class WorkerCore:
         if entry.tried:
             self.conclude(entry, outcome, message)
             return
-        reopens_s = self.pool.reopens_s(entry) if outcome is Outcome.SLO_UNREACHABLE else None
+        promise_s = self.pool.promise_s(entry) if outcome is Outcome.SLO_UNREACHABLE else None
         self._leave(entry, outcome)
-        self.refuse(entry.request.id, entry.attempt, entry.gateway, outcome, message, reopens_s)
+        self.refuse(entry.request.id, entry.attempt, entry.gateway, outcome, message, promise_s)
 
     def hand_back(self, entry: Entry) -> None:
         """Queued; the gateway may route it again."""

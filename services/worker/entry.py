@@ -27,9 +27,9 @@ class Entry:
     its T_tot, `deadline_s` its D_r = a_r + SLO_ttft + SLO_tpot * l_pred (or a_r + its stated TTLT, H-MAS §3.5),
     `slack_s` D_r - T_tot, which is S_r of H-MAS Eq. 5 without V_sys (common to all, it cancels in any comparison), and
     `ttft_deadline_s` the instant its first token is due. `claimed` are cognition's tags as they came, before the worker
-    corrected them. `usual_tokens` is the length that its application's answers seldom exceed, as known when it came.
-    `place` belongs to the active topology; `charged` is the service already accounted to its tenant there, under the
-    pool's `generation`.
+    corrected them. `promised`: it was refused before, and comes back when it was told to. `usual_tokens` is the length
+    that its application's answers seldom exceed, as known when it came. `place` belongs to the active topology;
+    `charged` is the service already accounted to its tenant there, under the pool's `generation`.
     """
 
     __slots__ = (
@@ -55,6 +55,7 @@ class Entry:
         "predicted_p90",
         "predicted_tokens",
         "prefill_s",
+        "promised",
         "queue_length",
         "relegated",
         "request",
@@ -102,6 +103,7 @@ class Entry:
         self.charged = 0.0
         self.generation = -1
         self.relegated = False
+        self.promised = False
         self.usual_tokens: float | None = None
         self.queue_length = 0  # at arrival
         self.dispatches_before = 0

@@ -22,6 +22,7 @@ def on_submitted(core: WorkerCore, event: Submitted) -> None:
     estimate = core.prior.estimate(request.tenant, request.prompt_tokens)
     core.see_prior(estimate.ttft_s)
     entry = Entry(request, event.attempt, event.gateway, core.next_seq(), core.now_s, estimate)
+    entry.promised = event.promised
     entry.usual_tokens = core.applications.usual_tokens(request)
     refusal = _refusal(core, request) or _overflow(core, entry)
     if refusal is not None:

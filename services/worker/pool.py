@@ -97,10 +97,10 @@ class RequestPool:
     def peek(self) -> Entry | None:
         return self._order.peek()
 
-    def reopens_s(self, entry: Entry) -> float | None:
-        """How long until a request like the queued `entry` would be on time if it came then; None: the order in force
-        does not foresee it."""
-        return self._order.reopens_s(entry) if isinstance(self._order, MaxOnTime) else None
+    def promise_s(self, entry: Entry) -> float | None:
+        """How long until the queued `entry` finds a place if it comes again, promised; None: the order in force
+        promises nothing."""
+        return self._order.promise_s(entry) if isinstance(self._order, MaxOnTime) else None
 
     def take(self) -> Entry:
         """The head leaves the queue to run. The queue must not be empty."""

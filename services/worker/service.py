@@ -129,7 +129,7 @@ class WorkerService:
             return
         request = request_of(message, self._clock())
         self._attempts.add(Attempt(session, message, request, self.post, self._clock, self._tracing))
-        self.post(Submitted(request, message.attempt, session.id))
+        self.post(Submitted(request, message.attempt, session.id, message.promised))
 
     def on_annotate(self, session: GatewaySession, message: pb.Annotate) -> None:
         self.post(Annotated(message.request_id, message.attempt, from_message(Annotation, message.annotation)))

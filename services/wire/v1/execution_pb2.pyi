@@ -22,7 +22,7 @@ class Hello(_message.Message):
     def __init__(self, sender: _Optional[str] = ..., incarnation: _Optional[str] = ..., received: _Optional[int] = ..., session: _Optional[str] = ..., resume: _Optional[bool] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "attempt", "model", "tenant", "flow", "prompt_tokens", "max_tokens", "stream", "slo", "slo_stated", "priority", "weight", "importance", "waited_s", "relegate", "path", "body", "strip_usage", "replay_output_tokens", "traceparent")
+    __slots__ = ("request_id", "attempt", "model", "tenant", "flow", "prompt_tokens", "max_tokens", "stream", "slo", "slo_stated", "priority", "weight", "importance", "waited_s", "relegate", "path", "body", "strip_usage", "replay_output_tokens", "traceparent", "promised")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -43,6 +43,7 @@ class Submit(_message.Message):
     STRIP_USAGE_FIELD_NUMBER: _ClassVar[int]
     REPLAY_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    PROMISED_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     attempt: int
     model: str
@@ -63,7 +64,8 @@ class Submit(_message.Message):
     strip_usage: bool
     replay_output_tokens: int
     traceparent: str
-    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., flow: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., stream: _Optional[bool] = ..., slo: _Optional[_Union[_types_pb2.Slo, _Mapping]] = ..., slo_stated: _Optional[bool] = ..., priority: _Optional[int] = ..., weight: _Optional[float] = ..., importance: _Optional[float] = ..., waited_s: _Optional[float] = ..., relegate: _Optional[bool] = ..., path: _Optional[str] = ..., body: _Optional[bytes] = ..., strip_usage: _Optional[bool] = ..., replay_output_tokens: _Optional[int] = ..., traceparent: _Optional[str] = ...) -> None: ...
+    promised: bool
+    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., flow: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., stream: _Optional[bool] = ..., slo: _Optional[_Union[_types_pb2.Slo, _Mapping]] = ..., slo_stated: _Optional[bool] = ..., priority: _Optional[int] = ..., weight: _Optional[float] = ..., importance: _Optional[float] = ..., waited_s: _Optional[float] = ..., relegate: _Optional[bool] = ..., path: _Optional[str] = ..., body: _Optional[bytes] = ..., strip_usage: _Optional[bool] = ..., replay_output_tokens: _Optional[int] = ..., traceparent: _Optional[str] = ..., promised: _Optional[bool] = ...) -> None: ...
 
 class Annotate(_message.Message):
     __slots__ = ("request_id", "attempt", "annotation")

@@ -33,6 +33,7 @@ Beyond it (weights, arrivals, a batched engine, predictions) this is a heuristic
   guesses. What is given up has a chance until its last token is due.
 - A tenant that was served more than `TOLERATED` times its weighted share lately (virtual token counter) is given up
   first: its price is multiplied, so that its flood does not become the others' misses.
+- Who was refused and comes back when it was told to is given up last, for a share of the rate.
 - What is given up is relegated, not refused: it is served when nothing that can be on time waits, the cheapest first,
   save the share that the oldest may claim.
 """
@@ -46,7 +47,6 @@ from services.worker.deadline_order import DeadlineOrder, Job
 from services.worker.entry import Entry
 from services.worker.keyed_heap import KeyedHeap
 from services.worker.pace import Pace
-from services.worker.prices import ArrivingWork
 from services.worker.relegated import Relegated
 from services.worker.served_shares import ServedShares
 
@@ -66,7 +66,7 @@ MAX_STRETCH = 4.0
 PRIORITY_SPAN = 8  # priorities beyond it count as it
 
 TOLERATED, FLOOD_POWER = 2.0, 8  # a tenant served beyond so many times its share gives up first, the more the sooner
-CALM_S = 10.0  # without giving anything up; an overload that has lasted as long is taken to go on
+PROMISED_SHARE, PROMISED_AHEAD_S = 0.1, 60.0  # of the rate, kept for who comes back; so much of it at once
 
 
 class ServiceRate:
@@ -115,8 +115,8 @@ class MaxOnTime:
     accounts_service = True
     paced = True
     __slots__ = (
-        "_arriving", "_by_tokens", "_crowded_s", "_floods", "_floor_s", "_fullness", "_gave_up_s", "_kv_tokens",
-        "_late", "_memory_lead", "_now_s", "_on_time", "_planned_rate", "_rate", "_relegated",
+        "_by_tokens", "_floods", "_floor_s", "_fullness", "_kv_tokens", "_late", "_memory_lead", "_now_s",
+        "_on_time", "_planned_rate", "_promised_s", "_rate", "_relegated",
         "_restored_s", "_served", "_slots", "_spare", "_stretch",
     )  # fmt: skip
 
@@ -129,9 +129,7 @@ class MaxOnTime:
         self._rate = ServiceRate()
         self._served = ServedShares()
         self._floods: dict[str, float] = {}  # by tenant, until more is served
-        self._arriving = ArrivingWork()
-        self._crowded_s = 0.0  # since when requests are given up, with no calm between
-        self._gave_up_s = -CALM_S
+        self._promised_s = 0.0  # until when its share of the rate is spoken for
         self._planned_rate = HEADROOM * COLD_RATE
         self._floor_s = 0.0
         self._fullness = 0.0
@@ -170,7 +168,7 @@ class MaxOnTime:
             tenant = entry.request.tenant
             flood = floods[tenant] if tenant in floods else self._flood(tenant)
             start_s = latest_start_s(entry)
-            price = work / value_of(entry) * flood
+            price = 0.0 if entry.promised else work / value_of(entry) * flood
             yield Job(entry, start_s + patience * decode, start_s + work / rate, work, price)
 
     def _latest_start_s(self, entry: Entry) -> float:
@@ -266,31 +264,24 @@ class MaxOnTime:
 
     def _set_aside(self, job: Job) -> None:
         entry = job.entry
-        if self._now_s - self._gave_up_s >= CALM_S:
-            self._crowded_s = self._now_s
-        self._gave_up_s = self._now_s
         self._relegated.add(entry, job.work)
         self._spare.push(job.price, entry)
 
-    def reopens_s(self, entry: Entry) -> float:
-        """How long until a request like `entry`, which must be in, would be on time if it came then: until so much of
-        what waits and is cheaper is done that the rest fits before it is due. What comes later is due later, and only
-        matters where, in an overload that lasts, the cheaper takes all of the rate: then as long again as it lasted."""
+    def promise_s(self, entry: Entry) -> float:
+        """How long until the queued `entry`, if it comes again, is given up last: until so much of what waits and is
+        cheaper is done that it fits before it is due, and until `PROMISED_SHARE` of the rate has room for it beside all
+        others with a promise (generic cell rate algorithm)."""
         job, rate = self._job(entry), self._rate.value
-        crowded_s = self._now_s - self._crowded_s
-        if crowded_s >= CALM_S and self._arriving.rate_below(self._now_s, job.price) >= rate:
-            return crowded_s
         before = sum(other.work for other in self._on_time if other.price < job.price)
-        return max(0.0, before / rate - (self._latest_start_s(entry) - entry.request.arrival_s))
+        slack_s = self._latest_start_s(entry) - entry.request.arrival_s
+        self._promised_s = max(self._promised_s, self._now_s) + job.work / (PROMISED_SHARE * rate)
+        return max(0.0, before / rate - slack_s, self._promised_s - self._now_s - PROMISED_AHEAD_S)
 
     # --- the topology
 
     def push(self, entry: Entry) -> None:
         entry.relegated = False
-        job = self._job(entry)
-        self._on_time.add(job)
-        if entry.annotation is not None:  # before, its work is a guess
-            self._arriving.add(self._now_s, job.price, job.work)
+        self._on_time.add(self._job(entry))
 
     def peek(self) -> Entry | None:
         return self._relegated.claimant() or self._best()

@@ -128,3 +128,19 @@ def test_an_answer_that_is_not_streamed_holds_the_window_only_as_long_as_its_pre
     for tick in range(1, 40):
         effects += worker.step(tick * 0.1, CycleTicked())
     assert dispatched(effects) == ["whole", "next"]
+
+
+@pytest.mark.parametrize("promised", [False, True])
+def test_who_comes_back_when_told_to_is_served_before_the_cheaper(promised: bool) -> None:
+    worker = agent(TopologyName.MAX_ON_TIME, static_n_run=1)
+    effects = submit(worker, "first", 0.0, ttft_s=0.2, relegate=True)
+    dear = replace(request("dear", slo=SLO, prompt_tokens=8000), relegate=False)
+    effects += worker.step(0.0, Submitted(dear, 1, "g1", promised))
+    tags = annotation(10.0, ttft_s=1.0, tpot_s=0.01, slo=SLO)
+    effects += worker.step(0.0, Annotated("dear", 1, tags))
+    for number in range(8):
+        effects += submit(worker, f"cheap{number}", 0.0, ttft_s=0.4, relegate=True)
+    effects += worker.step(0.1, EngineFinished("first", 10, None))
+    effects += worker.step(0.15, CycleTicked())
+    assert [r.request_id for r in refused(effects)] == ([] if promised else ["dear"])
+    assert ("dear" in dispatched(effects)) is promised

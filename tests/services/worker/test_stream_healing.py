@@ -19,6 +19,7 @@ from services.wire.v1 import execution_pb2_grpc
 from services.worker.server import ExecutionServer, GatewaySession, ServerConfig
 
 LONG_S = 60.0
+NOTICED_S = 30.0  # more than gRPC's keep-alive takes to notice a dead connection that nothing else told it of
 
 
 class CuttableWire:
@@ -111,7 +112,7 @@ class GatewaySide:
         self.changed.set()
 
     async def until(self, condition: object) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(NOTICED_S):
             while not condition():  # type: ignore[operator]
                 self.changed.clear()
                 await self.changed.wait()

@@ -1,18 +1,13 @@
 """A tenant that floods pays first, and what a refused request is told."""
 
-from math import isclose
-from random import Random
-
 import pytest
 
 from services.contracts.control import Hints
 from services.contracts.request import Slo
 from services.worker.entry import Entry
 from services.worker.pace import EnginePace, Pace
-from services.worker.prices import WINDOW_S as ARRIVAL_WINDOW_S
-from services.worker.prices import ArrivingWork
 from services.worker.served_shares import MAX_TENANTS, SILENT_S, WINDOW_S, ServedShares
-from services.worker.topologies.max_on_time import CALM_S, MaxOnTime
+from services.worker.topologies.max_on_time import PROMISED_AHEAD_S, PROMISED_SHARE, MaxOnTime
 from tests.services.worker.builders import annotation, entry, request
 
 SLO = Slo(10.0, 0.1)
@@ -101,16 +96,6 @@ def test_below_half_as_much_again_as_its_share_a_tenant_is_as_good_as_another() 
     assert all(made.relegated for made in dear)
 
 
-def test_arriving_work_is_told_apart_by_price() -> None:
-    arriving, rng = ArrivingWork(), Random(1)
-    for tick in range(4000):
-        arriving.add(0.05 * tick, price=0.1 if rng.random() < 0.5 else 10.0, work=0.02)
-    assert isclose(arriving.rate_below(200.0, 1.0), 0.2, rel_tol=0.15)
-    assert isclose(arriving.rate_below(200.0, 100.0), 0.4, rel_tol=0.05)
-    assert arriving.rate_below(200.0, 0.01) == 0.0
-    assert arriving.rate_below(200.0 + 10 * ARRIVAL_WINDOW_S, 100.0) < 0.001
-
-
 def test_after_a_burst_a_request_is_told_to_wait_until_what_goes_before_it_is_done() -> None:
     """Cheaper work at the cold rate of 0.8/s, of which it may wait 8 s."""
     topology = fresh()
@@ -122,35 +107,32 @@ def test_after_a_burst_a_request_is_told_to_wait_until_what_goes_before_it_is_do
     topology.observe(pace(0.0))
     assert dear.relegated
     kept_s = sum(made.prefill_s for made in cheap if not made.relegated)
-    assert topology.reopens_s(dear) == pytest.approx(max(0.0, kept_s / 0.8 - 8.0))
+    assert topology.promise_s(dear) == pytest.approx(max(0.0, kept_s / 0.8 - 8.0))
 
 
-def test_while_an_overload_lasts_what_it_leaves_no_room_for_is_told_to_wait_as_long_again() -> None:
-    topology = fresh()
-    dear, seq = asking(0, prefill_s=4.0), 1
+def test_promises_take_no_more_than_their_share_of_the_rate() -> None:
+    """Each is of 2 s of work, at the cold rate of 0.8/s."""
+    topology, told = fresh(), []
+    for seq in range(10):
+        dear = asking(seq, prefill_s=2.0)
+        topology.push(dear)
+        told.append(topology.promise_s(dear))
+        topology.remove(dear)
+    apart_s = 2.0 / (PROMISED_SHARE * 0.8)
+    assert told == pytest.approx([max(0.0, n * apart_s - PROMISED_AHEAD_S) for n in range(1, 11)])
+    assert told[-1] > 0.0
+    topology.observe(pace(1000.0))
     topology.push(dear)
-    for tick in range(300):
-        now_s = 0.1 * tick
-        for _ in range(4):
-            topology.push(asking(seq, prefill_s=0.5, arrival_s=now_s))
-            seq += 1
-        topology.observe(pace(now_s))
-    assert dear.relegated
-    assert topology.reopens_s(dear) == pytest.approx(now_s, abs=2 * CALM_S)
-    assert topology.reopens_s(dear) > CALM_S
+    assert topology.promise_s(dear) == 0.0  # a quiet time later
 
 
-def test_in_an_overload_that_lasts_what_the_cheaper_leave_room_for_may_come_back_at_once() -> None:
-    """A backlog of three seconds, two thirds of the rate in cheap requests, the overload in dear ones."""
-    topology, served = fresh(), 0.0
-    for tick in range(300):
-        now_s = 0.1 * tick
-        cheap = 3.0 if tick == 0 else 0.05
-        topology.push(asking(2 * tick, prefill_s=cheap, arrival_s=now_s))
-        topology.push(asking(2 * tick + 1, prefill_s=4.0, arrival_s=now_s))
-        topology.observe(pace(now_s))
-        while served < 0.08 * tick:
-            entry = topology.pop()
-            assert entry is not None
-            served += entry.prefill_s
-    assert topology.reopens_s(asking(1000, prefill_s=1.0, arrival_s=now_s)) == 0.0
+def test_who_was_promised_a_place_is_given_up_last() -> None:
+    topology = fresh()
+    cheap = [asking(n, prefill_s=1.0) for n in range(40)]
+    dear = asking(99, prefill_s=4.0)
+    dear.promised = True
+    for made in (*cheap, dear):
+        topology.push(made)
+    topology.observe(pace(0.0))
+    assert any(made.relegated for made in cheap)
+    assert not dear.relegated

@@ -1,0 +1,34 @@
+"""Refused requests that were told when to come back: who does finds a place."""
+
+from collections import OrderedDict
+
+MAX_PROMISES = 16_384
+KEPT_S = 120.0  # beyond the time that was told
+
+
+class Promises:
+    """By content, one each; beyond `MAX_PROMISES` the oldest is forgotten."""
+
+    def __init__(self) -> None:
+        self._due_s: OrderedDict[str, float] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._due_s)
+
+    def make(self, now_s: float, content: str, wait_s: float) -> float:
+        """How long to wait. Who comes too early and is refused again keeps the time that was told before."""
+        due_s = self._due_s.pop(content, now_s + wait_s)
+        if due_s < now_s:
+            due_s = now_s + wait_s
+        self._due_s[content] = due_s = min(due_s, now_s + wait_s)
+        if len(self._due_s) > MAX_PROMISES:
+            self._due_s.popitem(last=False)
+        return due_s - now_s
+
+    def redeem(self, now_s: float, content: str) -> bool:
+        """Whether a request with this content has a place now; it has one once."""
+        due_s = self._due_s.get(content)
+        if due_s is None or now_s < due_s:
+            return False
+        del self._due_s[content]
+        return now_s <= due_s + KEPT_S
