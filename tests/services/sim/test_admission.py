@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from services.sim import admission
 from services.sim.admission import SCENARIOS, WAITS_S, Advice, Followed, Refused, measure
 from services.sim.report.admission import write_page
 
@@ -40,8 +41,9 @@ def test_the_page_says_what_was_met_and_what_was_not_measured(tmp_path: Path) ->
     assert "not measured" in page
 
 
-def test_after_a_burst_who_comes_back_when_told_to_is_on_time() -> None:
+def test_after_a_burst_who_comes_back_when_told_to_is_on_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "WAITS_S", (1, 20))
     short = replace(SCENARIOS[1], duration_s=90.0)
     advice = measure(short, CAPACITY_RPS, (1,), 2, lambda line: None)
-    assert len(advice.sample) <= 2 < len(advice.followed) <= advice.refused
+    assert 0 < len(advice.sample) <= 2 < min(advice.refused, len(advice.followed))
     assert sum(f.met for f in advice.followed) > 0.8 * len(advice.followed)
