@@ -206,7 +206,7 @@ def niyama(
 def admission(
     out: Annotated[Path, typer.Option(help="Where the page goes.", file_okay=False)] = Path("docs/results"),
     seeds: Annotated[int, typer.Option(min=1, help="How many.")] = 5,
-    sample: Annotated[int, typer.Option(min=1, help="Refusals followed, a seed and scenario.")] = 40,
+    sample: Annotated[int, typer.Option(min=1, help="Refusals tried after other waits, a seed and scenario.")] = 40,
 ) -> None:
     """Is `Retry-After` right? Refused requests sent again when told, and after other waits. About 10 minutes."""
     from services.sim.admission import CHUNK_TOKENS, PROFILE, SCENARIOS, measure
