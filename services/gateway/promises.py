@@ -1,6 +1,7 @@
 """Refused requests that were told when to come back: who does finds a place."""
 
 from collections import OrderedDict
+from math import inf
 
 MAX_PROMISES = 16_384
 KEPT_S = 120.0  # beyond the time that was told
@@ -17,10 +18,10 @@ class Promises:
 
     def make(self, now_s: float, content: str, wait_s: float) -> float:
         """How long to wait. Who comes too early and is refused again keeps the time that was told before."""
-        due_s = self._due_s.pop(content, now_s + wait_s)
-        if due_s < now_s:
-            due_s = now_s + wait_s
-        self._due_s[content] = due_s = min(due_s, now_s + wait_s)
+        told_s, due_s = self._due_s.pop(content, -inf), now_s + wait_s
+        if now_s <= told_s < due_s:
+            due_s = told_s
+        self._due_s[content] = due_s
         if len(self._due_s) > MAX_PROMISES:
             self._due_s.popitem(last=False)
         return due_s - now_s
