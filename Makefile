@@ -116,8 +116,8 @@ bench-smoke: $(STAMP)
 eval-cognition: $(STAMP) ## quality and latency of perception and prediction (DATA=folder): docs/results/cognition.md
 	$(BIN)/python -m services.mesh.eval_cognition --data $(or $(DATA),data)
 
-bench-hop: $(STAMP) ## the price of the hop, beside other relays (PEERS=1: also LiteLLM and sglang-router)
-	$(BIN)/python -m benchmarks.hop --json out/bench-hop.json $(if $(PEERS),--peers)
+bench-hop: $(STAMP) ## the price of the hop, beside other relays (PEERS=1: also LiteLLM and sglang-router; PAGE=1: docs/results/hop.md)
+	$(BIN)/python -m benchmarks.hop --json out/bench-hop.json $(if $(PEERS),--peers) $(if $(PAGE),--page docs/results/hop.md)
 
 presubmit: fmt test bench-smoke ## before sending a change
 

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.hop import systems
+from benchmarks.hop.page import BARE, COLUMNS, DIRECT, MESH, SINGLE, cells, goals, page
 from benchmarks.hop.systems import Running
 from benchmarks.run import table_of, write_json
 from services.contracts.metrics import quantile
@@ -64,10 +65,11 @@ Starter = Callable[[], AbstractContextManager[Running]]
 def starters(upstream: str, directory: Path, peers: bool) -> dict[str, Starter]:
     """By the names that `Running` has."""
     every: dict[str, Starter] = {
-        "no hop": lambda: nullcontext(Running("no hop", upstream, ())),
+        DIRECT: lambda: nullcontext(Running(DIRECT, upstream, ())),
+        BARE: lambda: systems.tcp_relays(upstream, RELAY_CPUS),
         "FastAPI + httpx": lambda: systems.fastapi_relay("httpx", upstream, RELAY_CPUS),
-        "FastAPI + aiohttp": lambda: systems.fastapi_relay("aiohttp", upstream, RELAY_CPUS),
-        "H-MAS": lambda: systems.hmas(upstream, RELAY_CPUS, OTHER_CPUS, directory),
+        SINGLE: lambda: systems.fastapi_relay("aiohttp", upstream, RELAY_CPUS),
+        MESH: lambda: systems.hmas(upstream, RELAY_CPUS, OTHER_CPUS, directory),
     }
     if peers:
         every["LiteLLM proxy"] = lambda: systems.litellm(upstream, RELAY_CPUS, directory)
@@ -75,34 +77,12 @@ def starters(upstream: str, directory: Path, peers: bool) -> dict[str, Starter]:
     return every
 
 
-def goals(direct: dict[str, Any], ours: dict[str, Any]) -> list[dict[str, Any]]:
-    def row(name: str, value: float, unit: str, goal: str, met: bool) -> dict[str, Any]:
-        return {"name": name, "value": value, "unit": unit, "goal": goal, "met": met}
-
-    us, plain = ours["us_per_token"], ours["us_per_plain_request"]
-    p50 = (ours["ttft_p50_s"] - direct["ttft_p50_s"]) * 1e3
-    p99 = (ours["ttft_p99_s"] - direct["ttft_p99_s"]) * 1e3
-    rate = ours["saturated_tokens_per_s"]
-    return [
-        row("CPU per relayed token", us, "µs", "<= 70", us <= 70),
-        row("added TTFT p50", p50, "ms", "<= 0.7", p50 <= 0.7),
-        row("added TTFT p99", p99, "ms", "<= 3", p99 <= 3),
-        row("saturated", rate, "tokens/s", ">= 40000", rate >= 40_000),
-        row("CPU per plain request", plain, "µs", "<= 250", plain <= 250),
-    ]
-
-
 def comparison(results: list[dict[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    columns = ("system", "µs/token", "TTFT p50", "TTFT p99", "saturated tok/s", "µs/plain", "plain/s", "errors")
-    for i, column in enumerate(columns):
+    for i, column in enumerate(COLUMNS):
         table.add_column(column, justify="left" if i == 0 else "right")
-    for r in results:
-        table.add_row(
-            r["name"], f"{r['us_per_token']:.0f}", f"{r['ttft_p50_s'] * 1e3:.2f} ms", f"{r['ttft_p99_s'] * 1e3:.2f} ms",
-            f"{r['saturated_tokens_per_s']:.0f}", f"{r['us_per_plain_request']:.0f}", f"{r['plain_per_s']:.0f}",
-            str(r["errors"]),
-        )  # fmt: skip
+    for result in results:
+        table.add_row(*cells(result))
     return table
 
 
@@ -111,21 +91,24 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--peers", action="store_true", help="also LiteLLM's proxy and sglang-router")
     parser.add_argument("--seconds", type=float, default=12)
+    parser.add_argument("--page", type=Path, help="write the results there as Markdown; needs every system")
     parser.add_argument("--only", help="measure only systems whose name contains this, beside `no hop`")
     args = parser.parse_args()
+    if args.page and args.only:
+        parser.error("--page tells of every system: leave out --only")
     console = Console(width=120)
     port = free_port()
     argv = [sys.executable, "-m", "benchmarks.mock_engine", "--port", str(port), "--gap-ms", str(GAP_MS)]
     results = []
     with tempfile.TemporaryDirectory() as scratch, systems.process(argv, port, OTHER_CPUS):
         for name, start in starters(f"http://127.0.0.1:{port}", Path(scratch), args.peers).items():
-            if args.only and args.only.lower() not in name.lower() and name != "no hop":
+            if args.only and args.only.lower() not in name.lower() and name != DIRECT:
                 continue
             with start() as system:
                 console.print(f"[dim]{system.name} ...[/dim]")
                 results.append(measure(system, args.seconds))
     console.print(comparison(results))
-    ours = next((r for r in results if r["name"] == "H-MAS"), None)
+    ours = next((r for r in results if r["name"] == MESH), None)
     if ours is not None:
         rows = goals(results[0], ours)
         console.print(table_of(rows))
@@ -140,6 +123,8 @@ def main() -> int:
                     ),
                 ],
             )
+    if args.page:
+        args.page.write_text(page(results, args.seconds))
     return 0
 
 

@@ -15,6 +15,7 @@ from typing import IO
 
 import psutil
 
+from benchmarks.hop.page import BARE, MESH
 from services.mesh.nats_server import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,6 +89,19 @@ def fastapi_relay(kind: str, upstream: str, cpus: set[int]) -> Iterator[Running]
 
 
 @contextmanager
+def tcp_relays(upstream: str, cpus: set[int]) -> Iterator[Running]:
+    """Two in a row, as gateway and worker are: what any mesh of two Python processes costs before it does anything."""
+    first, second = free_port(), free_port()
+    argv = [sys.executable, "-m", "benchmarks.hop.relay_tcp"]
+    upstream_port = upstream.rsplit(":", 1)[1]
+    with (
+        process([*argv, str(second), upstream_port], second, cpus) as inner,
+        process([*argv, str(first), str(second)], first, cpus) as outer,
+    ):
+        yield Running(BARE, f"http://127.0.0.1:{first}", (outer, inner))
+
+
+@contextmanager
 def hmas(upstream: str, relay_cpus: set[int], other_cpus: set[int], directory: Path) -> Iterator[Running]:
     """The whole mesh with keys, scheduling and metrics on; gateway and worker on one core, all else on the other."""
     tenants = directory / "tenants.yaml"
@@ -114,7 +128,7 @@ def hmas(upstream: str, relay_cpus: set[int], other_cpus: set[int], directory: P
                 for thread in child.threads():
                     os.sched_setaffinity(thread.id, relay_cpus)
                 relays.append(child)
-        yield Running("H-MAS", f"http://127.0.0.1:{port}", tuple(relays), key)
+        yield Running(MESH, f"http://127.0.0.1:{port}", tuple(relays), key)
 
 
 def peers_python() -> Path:

@@ -109,19 +109,21 @@ class GuardedProtocol(HttpToolsProtocol):
             self.on_lost = None
 
     def data_received(self, data: bytes) -> None:
-        if self._in_head:
-            self._head_bytes += len(data)
         super().data_received(data)
-        if self._in_head and self._head_bytes > self.bounds.max_head_bytes:
+        if not self._in_head:
+            return  # as after most reads: a head that comes in one needs no timer
+        self._head_bytes += len(data)
+        if self._head_bytes > self.bounds.max_head_bytes:
             message = f"the headers are larger than {self.bounds.max_head_bytes} bytes"
             self._refuse("head_size", ApiError.of(Outcome.INVALID_REQUEST, message), 431)
+        elif self._timer is None:
+            self._await_head()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         scope: Any = self.scope
         scope[SCOPE_KEY] = self
-        if self._timer is None:
-            self._await_head()
+        self._in_head, self._head_bytes = True, 0
 
     def on_headers_complete(self) -> None:
         self._head_complete()
@@ -139,7 +141,6 @@ class GuardedProtocol(HttpToolsProtocol):
         super().timeout_keep_alive_handler()
 
     def _await_head(self) -> None:
-        self._in_head, self._head_bytes = True, 0
         self._timer = self.loop.call_later(self.bounds.head_timeout_s, self._head_late)
 
     def _head_complete(self) -> None:

@@ -103,6 +103,19 @@ async def test_a_head_that_is_too_large() -> None:
         assert got.startswith(b"HTTP/1.1 431 ")
 
 
+WHOLE = b"GET /v1/models HTTP/1.1\r\nhost: h\r\n\r\n"
+
+
+async def test_a_later_head_on_the_same_connection_is_bounded_too() -> None:
+    async with gateway(connections=ConnectionBounds(head_timeout_s=0.1, max_head_bytes=1000)) as g:
+        stalled = await raw(g.port, WHOLE, WHOLE, HEAD)
+        assert stalled.count(b"HTTP/1.1 200 ") == 2
+        assert b"HTTP/1.1 408 " in stalled
+        grown = await raw(g.port, WHOLE, HEAD, b"x-a: " + b"b" * 600, b"b" * 600)
+        assert grown.startswith(b"HTTP/1.1 200 ")
+        assert b"HTTP/1.1 431 " in grown
+
+
 async def test_what_is_not_http() -> None:
     async with gateway() as g:
         got = await raw(g.port, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 hello\r\n\r\n")
