@@ -3,6 +3,7 @@ SHELL := /bin/bash
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed-mesh
 STAMP := $(VENV)/.installed
 # Measured data: traces, performance, labelled prompts.
 DATA ?= $(firstword $(wildcard $(HMAS_DATA) data ../shared/data))
@@ -15,20 +16,26 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/' | sort
 
-$(STAMP): pyproject.toml
+# What runs the mesh; the tools of development come on top where they are needed.
+$(INSTALLED): pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.11 or newer, or set PYTHON=..."; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) ..."
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(STAMP): $(INSTALLED)
+	@echo "installing the tools of development into $(VENV) ..."
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-run: $(STAMP) ## start the mesh, replay 60 s of a bursty trace through it and straight at its engines, compare
+run: $(INSTALLED) ## start the mesh, replay 60 s of a bursty trace through it and straight at its engines, compare
 	$(BIN)/hmas compare $(if $(TRACE),--trace $(TRACE)) $(ARGS)
 
-run-compare: $(STAMP) ## find the direct capacity, then compare at 1.4 and 0.5 times it, three seeds
+run-compare: $(INSTALLED) ## find the direct capacity, then compare at 1.4 and 0.5 times it, three seeds
 	$(BIN)/hmas compare --capacity --json out/run-compare.json $(if $(TRACE),--trace $(TRACE)) $(ARGS)
 
-up: $(STAMP) ## start the embedded mesh and leave it running (Ctrl-C ends it)
+up: $(INSTALLED) ## start the embedded mesh and leave it running (Ctrl-C ends it)
 	$(BIN)/hmas up $(ARGS)
 
 test: $(STAMP) ## everything that must pass, under 15 minutes
