@@ -1,6 +1,9 @@
 """Where a running embedded mesh can be found: `<data dir>/mesh.json`."""
 
+import fcntl
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -44,3 +47,16 @@ def read_state(data_dir: Path) -> MeshState:
 
 def forget_state(data_dir: Path) -> None:
     (data_dir / "mesh.json").unlink(missing_ok=True)
+
+
+@contextmanager
+def sole_owner(data_dir: Path) -> Iterator[None]:
+    """Keeps a second mesh out of the data directory, whose files two would spoil. Raises ValueError that says what to
+    do. The kernel lets go of it when the process dies, however it does."""
+    data_dir.mkdir(parents=True, exist_ok=True)
+    with (data_dir / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"a mesh runs in {data_dir} already: stop it, or give --data-dir another folder") from None
+        yield

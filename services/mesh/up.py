@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from services.mesh.options import MeshOptions
+from services.mesh.state import sole_owner
 from services.mesh.supervisor import Mesh
 
 
@@ -50,7 +51,11 @@ def with_model(options: MeshOptions) -> MeshOptions:
 
 async def serve(options: MeshOptions, console: Console) -> int:
     """Serves until SIGINT or SIGTERM; 0 after a clean stop. Raises MeshFailed, NatsBinaryMissing, ValueError."""
-    options = with_model(options)
+    with sole_owner(options.data_dir):
+        return await _serve(with_model(options), console)
+
+
+async def _serve(options: MeshOptions, console: Console) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -7,7 +7,7 @@ import pytest
 
 from services.mesh.options import MeshOptions
 from services.mesh.plan import make_plan
-from services.mesh.state import MeshState, NoMesh, forget_state, read_state
+from services.mesh.state import MeshState, NoMesh, forget_state, read_state, sole_owner
 
 
 def test_the_default_mesh_has_every_service_and_two_engines(tmp_path: Path) -> None:
@@ -51,3 +51,11 @@ def test_state_is_found_and_its_absence_explained(tmp_path: Path) -> None:
     forget_state(tmp_path)
     with pytest.raises(NoMesh, match="hmas up"):
         read_state(tmp_path)
+
+
+def test_a_second_mesh_is_kept_out_of_the_data_directory_until_the_first_ends(tmp_path: Path) -> None:
+    folder = tmp_path / "new"
+    with sole_owner(folder), pytest.raises(ValueError, match="--data-dir another folder"), sole_owner(folder):
+        pass
+    with sole_owner(folder):
+        pass
