@@ -6,8 +6,8 @@ from pathlib import Path
 from time import perf_counter
 
 import numpy as np
+from hmas.contracts.request import TaskType
 
-from services.contracts.request import TaskType
 from services.perception.backend import PromptView
 from services.perception.model import ModelBackend
 from services.perception.training.corpus import prompt_files, read_prompts

@@ -7,8 +7,10 @@ from random import Random
 from statistics import median
 from time import perf_counter, process_time
 
-from services.contracts.control import ControlTuple, EngineControl, Fence, Hints, TopologyDecision, TopologyName
-from services.contracts.execution import (
+from hmas.contracts.control import ControlTuple, EngineControl, Fence, Hints, TopologyDecision, TopologyName
+from hmas.contracts.registry import EngineInfo
+from hmas.contracts.request import Annotation, Cost, Request, Slo, Tags, TagSource, TaskType
+from hmas.contracts.worker import (
     Annotated,
     CycleTicked,
     Dispatch,
@@ -19,8 +21,7 @@ from services.contracts.execution import (
     TopologyReceived,
     TupleReceived,
 )
-from services.contracts.registry import EngineInfo
-from services.contracts.request import Annotation, Cost, Request, Slo, Tags, TagSource, TaskType
+
 from services.runtime.lifecycle import calm_collector
 from services.worker.agent import WorkerAgent, WorkerConfig
 from services.worker.entry import Entry

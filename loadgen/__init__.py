@@ -7,5 +7,5 @@ Invariants
 - The true output length never enters a field that a scheduler may read, unless the run is declared `direct`.
 - TTFT and TPOT are measured from the instant at which the request was really sent; lag is reported beside them.
 - Same trace, same options, same seed: the same schedule and the same bodies.
-- It imports `services.contracts` and libraries, and no room.
+- It imports `hmas.contracts` and libraries, and no room.
 """

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import assert_never
 
 import orjson
+from hmas.contracts.request import Slo
 
 from loadgen.plan import Api, Lengths, LoadPlan
 from loadgen.traces.row import TraceRow
-from services.contracts.request import Slo
 
 PATHS: Mapping[Api, str] = {Api.CHAT: "/v1/chat/completions", Api.COMPLETIONS: "/v1/completions"}
 

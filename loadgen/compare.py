@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from hmas.laws.scoring import Score
 from rich.table import Table
 
 from loadgen.result import RunResult
-from services.contracts.metrics import Score
 
 METRICS = (
     "offered",

@@ -6,13 +6,13 @@ from itertools import pairwise
 
 import matplotlib
 import numpy as np
+from hmas.contracts.outcome import Outcome
+from hmas.laws.scoring import Score
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from loadgen.result import RunResult
 from loadgen.timeline import Timeline, during
-from services.contracts.metrics import Score
-from services.contracts.outcome import Outcome
 
 SIZE_INCHES = (6.4, 3.0)
 CDF_POINTS = 400  # keeps the file small, whatever the run's length

@@ -1,4 +1,4 @@
-"""Prompts of an exact token count under the mesh's estimate (`services.contracts.tokens`): four bytes a token.
+"""Prompts of an exact token count under the mesh's estimate (`hmas.laws.tokens`): four bytes a token.
 
 Synthetic text is made of three-letter words. Where a trace has hash ids, each id stands for one block of words that
 depends on nothing but the id and the seed, so prefixes are shared exactly where the ids are. Where it has none, the
@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import orjson
+from hmas.contracts.request import TaskType
+from hmas.laws.tokens import BYTES_PER_TOKEN, MESSAGE_OVERHEAD
 
 from loadgen.plan import Api
 from loadgen.traces.row import TraceRow
 from loadgen.words import WORDS
-from services.contracts.request import TaskType
-from services.contracts.tokens import BYTES_PER_TOKEN, MESSAGE_OVERHEAD
 
 FILLER_WORDS = 1 << 16
 ID_WORDS = 4  # of 256 words each: 2**32 distinct openings

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from services.contracts.outcome import Outcome
-from services.contracts.request import Slo, TaskType
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Slo, TaskType
 
 CUT_OFF = "cut off"  # error of a request that was unfinished when the run ended or was stopped
 

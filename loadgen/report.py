@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import yaml
+from hmas.laws.scoring import Score
 
 from loadgen import figures
 from loadgen.compare import METRICS, score_cells
 from loadgen.result import RunResult
 from loadgen.timeline import Timeline
-from services.contracts.metrics import Score
 
 _HEAD = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>
 <style>

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from hmas.laws.scoring import Score, Settlement, Stability, Window, score, stability, windows
+
 from loadgen.record import RequestRecord
 from loadgen.scoring import errors, scores_by, settlements
-from services.contracts.metrics import Score, Settlement, Stability, Window, score, stability, windows
 
 INTERRUPTED = "interrupted before the end of the schedule"
 

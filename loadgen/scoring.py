@@ -8,9 +8,10 @@ refer to is the offered window without the warm-up.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from hmas.contracts.outcome import Outcome
+from hmas.laws.scoring import Score, Settlement, quantile, score, tpot_s
+
 from loadgen.record import RequestRecord
-from services.contracts.metrics import Score, Settlement, quantile, score, tpot_s
-from services.contracts.outcome import Outcome
 
 
 def settlement(record: RequestRecord, model: str) -> Settlement:

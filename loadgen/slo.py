@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from hmas.contracts.request import TaskType
+from hmas.laws.slo import default_slo
 from numpy.typing import NDArray
 
 from loadgen.traces.row import Trace, TraceRow
-from services.contracts.request import TaskType
-from services.contracts.slo import default_slo
 
 TASKS: tuple[TaskType, ...] = tuple(task for task in TaskType if task is not TaskType.UNKNOWN)
 

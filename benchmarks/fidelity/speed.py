@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from math import inf
 
+from hmas.laws.scoring import quantile
+
 from benchmarks.fidelity.replays import COMPARED, Seen
-from services.contracts.metrics import quantile
 from services.engine.core import EngineCore
 from services.engine.profile import CostModel, EngineProfile
 from services.engine.sequence import EngineRequest

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from hmas.laws.scoring import quantile
 from rich.console import Console
 from rich.table import Table
 
@@ -20,7 +21,6 @@ from benchmarks.hop import systems
 from benchmarks.hop.page import BARE, COLUMNS, DIRECT, MESH, SINGLE, cells, goals, page
 from benchmarks.hop.systems import Running
 from benchmarks.run import table_of, write_json
-from services.contracts.metrics import quantile
 from services.mesh.nats_server import free_port
 
 RELAY_CPUS, OTHER_CPUS = {0}, {1}

@@ -11,6 +11,7 @@ from collections import defaultdict
 from dataclasses import asdict
 from pathlib import Path
 
+from hmas.contracts.control import TopologyName
 from rich.console import Console
 
 from benchmarks.vllm import systems
@@ -18,7 +19,6 @@ from benchmarks.vllm.pace import slo_factors
 from benchmarks.vllm.page import Measured, Results, page
 from benchmarks.vllm.processors import Processors
 from loadgen.search import RateSearch
-from services.contracts.control import TopologyName
 from services.mesh.compare.cli import interruptible
 from services.mesh.compare.commands import LIGHT, OVERLOAD, Comparison, report_problems, write
 from services.mesh.compare.ranking import pinned

@@ -4,6 +4,10 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Slo, TaskType
+from hmas.laws.slo import DEFAULT_IMPORTANCE, default_slo
+
 from loadgen.body import RequestBuilder
 from loadgen.plan import LoadPlan
 from loadgen.prompts import PromptBuilder
@@ -13,9 +17,6 @@ from loadgen.runner.http import ConnectionFailed, HttpClient, Origin
 from loadgen.runner.meter import StreamMeter
 from loadgen.runner.outcomes import MAX_ERROR_BYTES, outcome_of, refusal
 from loadgen.traces.row import TraceRow
-from services.contracts.outcome import Outcome
-from services.contracts.request import Slo, TaskType
-from services.contracts.slo import DEFAULT_IMPORTANCE, default_slo
 
 
 class Answer:

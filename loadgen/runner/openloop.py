@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
+from hmas.contracts.outcome import Outcome
+
 from loadgen.plan import LoadPlan
 from loadgen.record import RequestRecord
 from loadgen.runner.client import LoadClient, unsent
 from loadgen.traces.row import TraceRow
-from services.contracts.outcome import Outcome
 
 Scheduled = tuple[int, TraceRow]  # index in the plan's schedule, row
 LIMIT_ERROR = "client in-flight bound"

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from hmas.contracts.outcome import Outcome
+
 from loadgen.plan import LoadPlan
 from loadgen.prompts import Corpus, PromptBuilder
 from loadgen.record import Progress, RequestRecord
@@ -18,7 +20,6 @@ from loadgen.runner.openloop import OpenLoop, Scheduled
 from loadgen.runner.shard import start_instant_s
 from loadgen.runner.tally import LOST_ERROR, Tally, invalid_reasons
 from loadgen.scoring import lag_quantiles
-from services.contracts.outcome import Outcome
 
 PROGRESS_S = 0.5
 OPEN_FILES = 65_536

@@ -4,13 +4,14 @@ import statistics
 from collections import deque
 from collections.abc import Sequence
 
+from hmas.contracts.outcome import Outcome
+from hmas.laws.scoring import is_ok
+
 from loadgen.plan import LoadPlan
 from loadgen.record import Progress, RequestRecord
 from loadgen.result import INTERRUPTED
 from loadgen.runner.openloop import LIMIT_ERROR
 from loadgen.scoring import settlement
-from services.contracts.metrics import is_ok
-from services.contracts.outcome import Outcome
 
 MAX_MEDIAN_LAG_S = 0.010
 RECENT = 512

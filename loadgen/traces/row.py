@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from services.contracts.request import Slo, TaskType
+from hmas.contracts.request import Slo, TaskType
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 import numpy as np
+from hmas.contracts.request import TaskType
 from numpy.typing import NDArray
 
 from loadgen.slo import TASK_LENGTHS
-from services.contracts.request import TaskType
 
 Tokens = NDArray[np.int64]
 

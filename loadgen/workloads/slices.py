@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+from hmas.contracts.request import TaskType
 from numpy.typing import NDArray
 
 from loadgen.slo import TASKS
 from loadgen.traces.row import Trace, TraceRow
 from loadgen.workloads.arrivals import STRESS_DURATION_S, inhomogeneous, poisson, stress_test
 from loadgen.workloads.lengths import Tokens, azure_like_inputs, azure_like_outputs, task_lengths
-from services.contracts.request import TaskType
 
 SHORT_TASKS = (TaskType.QA, TaskType.DIALOGUE, TaskType.TRANSLATION, TaskType.EXTRACTION)
 LONG_TASKS = (

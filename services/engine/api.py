@@ -5,8 +5,8 @@ from math import inf, isfinite
 from typing import Any
 
 import orjson
+from hmas.laws.tokens import BYTES_PER_TOKEN, estimate_prompt_tokens, flatten_messages
 
-from services.contracts.tokens import BYTES_PER_TOKEN, estimate_prompt_tokens, flatten_messages
 from services.engine.chunking import Pace
 from services.engine.output_length import OutputLength
 from services.engine.profile import EngineLimits

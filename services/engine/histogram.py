@@ -5,7 +5,7 @@ from collections import deque
 from itertools import accumulate
 from typing import Final
 
-from services.contracts.metrics import quantile
+from hmas.laws.scoring import quantile
 
 
 class Histogram:

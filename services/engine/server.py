@@ -12,9 +12,9 @@ from time import monotonic, time
 from typing import Any
 
 import orjson
+from hmas.laws.tokens import estimate_prompt_tokens
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from services.contracts.tokens import estimate_prompt_tokens
 from services.engine.answer import AnswerText
 from services.engine.api import ApiError, ApiReader, Generation
 from services.engine.core import EngineCore

@@ -3,10 +3,7 @@
 from dataclasses import replace
 from typing import assert_never
 
-from services.contracts.outcome import Outcome
-from services.contracts.registry import WorkerHeartbeat
-from services.contracts.request import Request
-from services.contracts.serving import (
+from hmas.contracts.gateway import (
     AttemptConcluded,
     AttemptHandedBack,
     ClientLeft,
@@ -31,6 +28,10 @@ from services.contracts.serving import (
     WorkerQueueing,
     WorkerVanished,
 )
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.request import Request
+
 from services.gateway.batches import Batches, Ending
 from services.gateway.config import GatewayConfig
 from services.gateway.directory import ModelDirectory

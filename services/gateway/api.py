@@ -8,11 +8,11 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.registry import WIRE_VERSION
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 
-from services.contracts.outcome import Outcome
-from services.contracts.registry import WIRE_VERSION
 from services.gateway.decisions import DecisionLog
 from services.gateway.directory import ModelCard, ModelDirectory
 from services.gateway.errors import ApiError, InvalidRequest

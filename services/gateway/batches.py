@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass, field, replace
 
-from services.contracts.execution import Timeline
-from services.contracts.outcome import Outcome
-from services.contracts.request import Request, Slo, TaskType
-from services.contracts.serving import PublishGatewayTelemetry
-from services.contracts.telemetry import GatewayTelemetry, RequestOffered, RequestSettled
+from hmas.contracts.gateway import PublishGatewayTelemetry
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Request, Slo, TaskType
+from hmas.contracts.telemetry import GatewayTelemetry, RequestOffered, RequestSettled
+from hmas.contracts.worker import Timeline
+
 from services.gateway.config import GatewayConfig
 from services.gateway.ledger import Entry
 

@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
-from services.contracts.outcome import Outcome
+from hmas.contracts.outcome import Outcome
+
 from services.gateway.errors import InvalidRequest
 
 Message = MutableMapping[str, Any]

@@ -18,10 +18,10 @@ from typing import Any
 
 import grpc
 import structlog
+from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.request import Annotation, Cost, Request, Tags
+from hmas.contracts.views import VShort
 
-from services.contracts.registry import WorkerHeartbeat
-from services.contracts.request import Annotation, Cost, Request, Tags
-from services.contracts.views import VShort
 from services.gateway.instruments import COGNITION_FALLBACKS, COGNITION_SECONDS
 from services.runtime.rpc import open_channel
 from services.wire.codec import WireError, from_message, to_message

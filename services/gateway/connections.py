@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from hmas.contracts.outcome import Outcome
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from services.contracts.outcome import Outcome
 from services.gateway.errors import ApiError
 from services.gateway.instruments import CONNECTIONS_REFUSED
 

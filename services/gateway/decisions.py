@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from services.contracts.control import ControlTuple, TopologyDecision
-from services.contracts.registry import WorkerHeartbeat
+from hmas.contracts.control import ControlTuple, TopologyDecision
+from hmas.contracts.registry import WorkerHeartbeat
 
 KEPT = 4096  # changes of each kind
 MAX_SENDERS = 1024  # pools and workers whose last value is remembered

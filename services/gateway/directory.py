@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from services.contracts.registry import WorkerHeartbeat
+from hmas.contracts.registry import WorkerHeartbeat
 
 MAX_POOLS = 256
 

@@ -9,8 +9,7 @@ from math import ceil, isfinite
 from typing import Any
 
 import orjson
-
-from services.contracts.outcome import OUTCOME_TABLE, Outcome
+from hmas.contracts.outcome import OUTCOME_TABLE, Outcome
 
 MAX_MESSAGE_CHARS = 4096
 MAX_RETRY_AFTER_S = 3600.0

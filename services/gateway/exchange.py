@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from services.contracts.execution import Timeline
-from services.contracts.outcome import Outcome
-from services.contracts.request import Annotation, Request
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Annotation, Request
+from hmas.contracts.worker import Timeline
+
 from services.gateway.errors import ApiError
 from services.gateway.openai_api import Call
 from services.runtime.tracing import Span

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from services.contracts.request import Annotation, Request
+from hmas.contracts.request import Annotation, Request
 
 
 class RequestState(StrEnum):

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from services.contracts.outcome import Outcome
-from services.contracts.serving import TenantLimits
+from hmas.contracts.gateway import TenantLimits
+from hmas.contracts.outcome import Outcome
 
 MAX_IDLE_TENANTS = 4096  # states kept of tenants without requests
 

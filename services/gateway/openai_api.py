@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from hmas.contracts.request import Request
+from hmas.laws.tokens import content_text, estimate_prompt_tokens
 
-from services.contracts.request import Request
-from services.contracts.tokens import content_text, estimate_prompt_tokens
 from services.gateway.errors import InvalidRequest
 from services.gateway.terms import PRIORITY_LIMIT, Tenant, terms_of
 

@@ -10,11 +10,7 @@ from hashlib import blake2b
 from typing import Protocol, assert_never
 
 import structlog
-
-from services.contracts.outcome import Outcome
-from services.contracts.registry import WorkerHeartbeat
-from services.contracts.request import Annotation, Request
-from services.contracts.serving import (
+from hmas.contracts.gateway import (
     AttemptConcluded,
     AttemptHandedBack,
     ClientLeft,
@@ -36,8 +32,12 @@ from services.contracts.serving import (
     WorkerQueueing,
     WorkerVanished,
 )
-from services.contracts.telemetry import GatewayTelemetry
-from services.contracts.views import VShort
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.request import Annotation, Request
+from hmas.contracts.telemetry import GatewayTelemetry
+from hmas.contracts.views import VShort
+
 from services.gateway.cognition import Question, WorkerFacts
 from services.gateway.directory import ModelDirectory
 from services.gateway.errors import ApiError, InvalidRequest, engine_error

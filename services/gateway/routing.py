@@ -7,9 +7,10 @@ worker's engines: the unit of `WorkerHeartbeat.backlog_s`.
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from services.contracts.registry import WIRE_VERSION, WORKER_LOST_AFTER_S, WorkerHeartbeat
-from services.contracts.request import Annotation, Request
-from services.contracts.serving import WorkerLoaded
+from hmas.contracts.gateway import WorkerLoaded
+from hmas.contracts.registry import WIRE_VERSION, WORKER_LOST_AFTER_S, WorkerHeartbeat
+from hmas.contracts.request import Annotation, Request
+
 from services.gateway.config import GatewayConfig
 
 FORGET_AFTER_S = 60.0  # a worker neither connected nor heard of

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Request
 
-from services.contracts.outcome import Outcome
-from services.contracts.request import Request
 from services.gateway.bodies import BodyBounds, BodyReader, ClientGone, Message, Receive, Send
 from services.gateway.connections import SCOPE_KEY, GuardedProtocol
 from services.gateway.directory import ModelDirectory

@@ -7,10 +7,8 @@ import time
 import structlog
 import uvicorn
 from google.protobuf.message import DecodeError
-
-from services.contracts.control import ControlTuple, TopologyDecision
-from services.contracts.registry import WorkerHeartbeat
-from services.contracts.serving import (
+from hmas.contracts.control import ControlTuple, TopologyDecision
+from hmas.contracts.gateway import (
     GatewayDrainExpired,
     GatewayDraining,
     GatewayEffect,
@@ -18,7 +16,9 @@ from services.contracts.serving import (
     GatewayTicked,
     TenantsChanged,
 )
-from services.contracts.views import VShort
+from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.views import VShort
+
 from services.gateway.agent import GatewayAgent
 from services.gateway.api import build_api
 from services.gateway.cognition import Cognition, WorkerFacts

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 import grpc.aio
 import structlog
+from hmas.contracts.registry import WorkerHeartbeat
 
-from services.contracts.registry import WorkerHeartbeat
 from services.runtime.framing import FrameWriter, FramingConfig, converse
 from services.runtime.local import FrameStream, connect_local
 from services.runtime.rpc import open_channel

@@ -25,8 +25,8 @@ from hashlib import sha256
 from typing import Any
 
 import yaml
+from hmas.contracts.gateway import TenantLimits
 
-from services.contracts.serving import TenantLimits
 from services.gateway.terms import MAX_IMPORTANCE, MAX_SLO_MS, MAX_TTLT_MS, MIN_IMPORTANCE, PRIORITY_LIMIT, Tenant
 
 KEY_PREFIX = "hmas-"

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import structlog
+from hmas.contracts.gateway import TenantLimits
+from hmas.contracts.outcome import Outcome
 
-from services.contracts.outcome import Outcome
-from services.contracts.serving import TenantLimits
 from services.gateway.errors import InvalidRequest
 from services.gateway.tenant_file import MAX_KEY_BYTES, TenantFileError, TenantTable, parse_tenants
 from services.gateway.terms import Tenant

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 
-from services.contracts.request import Slo, TaskType
-from services.contracts.serving import TenantLimits
-from services.contracts.slo import DEFAULT_IMPORTANCE, default_slo
+from hmas.contracts.gateway import TenantLimits
+from hmas.contracts.request import Slo, TaskType
+from hmas.laws.slo import DEFAULT_IMPORTANCE, default_slo
+
 from services.gateway.errors import InvalidRequest
 
 MAX_SLO_MS = 3_600_000.0  # an hour

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from services.contracts.views import VShort
+from hmas.contracts.views import VShort
+
 from services.gateway.routing import WorkerState
 
 MIN_RETRY_S = 1.0

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from hmas.contracts.control import TopologyName
 from rich.console import Console
 
-from services.contracts.control import TopologyName
 from services.mesh.client import open_bus
 from services.mesh.command import run_command
 from services.mesh.options import MeshOptions

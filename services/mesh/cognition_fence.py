@@ -5,12 +5,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hmas.contracts.control import Fence
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import TaskType
+from hmas.contracts.telemetry import RequestFinished
 from scipy.stats import binomtest
 
-from services.contracts.control import Fence
-from services.contracts.outcome import Outcome
-from services.contracts.request import TaskType
-from services.contracts.telemetry import RequestFinished
 from services.perception.evaluation import answers_of, view
 from services.perception.model import ModelBackend
 from services.perception.training.corpus import Prompt

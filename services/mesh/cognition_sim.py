@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from services.contracts.request import Request, TaskType
-from services.contracts.slo import default_slo
+from hmas.contracts.request import Request, TaskType
+from hmas.laws.slo import default_slo
+
 from services.engine.profile import builtin_profile
 from services.perception.evaluation import view
 from services.perception.model import ModelBackend

@@ -3,7 +3,8 @@
 import getpass
 import os
 
-from services.contracts.control import Pin, TopologyName
+from hmas.contracts.control import Pin, TopologyName
+
 from services.mesh.client import connected
 from services.runtime.bus import Bus
 from services.wire.subjects import control_pin, pin_key

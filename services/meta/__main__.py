@@ -3,9 +3,8 @@
 from typing import assert_never
 
 import structlog
-
-from services.contracts.control import Pin, TopologyDecision
-from services.contracts.governance import (
+from hmas.contracts.control import Pin, TopologyDecision
+from hmas.contracts.control_agents import (
     AskSelector,
     LastDecisionRead,
     LongViewReceived,
@@ -16,8 +15,9 @@ from services.contracts.governance import (
     PublishTopology,
     ShortViewReceived,
 )
-from services.contracts.registry import WorkerHeartbeat
-from services.contracts.views import VLong, VShort
+from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.views import VLong, VShort
+
 from services.meta.agent import MetaAgent
 from services.meta.server import SERVICE, DecisionMetrics, LlmClient, MetaServer, PoolIntroduction
 from services.meta.settings import MetaSettings

@@ -4,8 +4,8 @@ import json
 from dataclasses import asdict
 from typing import assert_never
 
-from services.contracts.control import AuditRecord, Pin, TopologyDecision
-from services.contracts.governance import (
+from hmas.contracts.control import AuditRecord, Pin, TopologyDecision
+from hmas.contracts.control_agents import (
     AskSelector,
     EpochGranted,
     EpochLost,
@@ -21,7 +21,8 @@ from services.contracts.governance import (
     TimerTicked,
     WorkerSeen,
 )
-from services.contracts.views import VLong, VShort
+from hmas.contracts.views import VLong, VShort
+
 from services.meta.config import MetaConfig
 from services.meta.pool import PIN, Ask, PoolState, new_pool
 from services.meta.selectors import llm

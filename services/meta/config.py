@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from services.contracts.control import INITIAL_TOPOLOGY, Hints, TopologyName
+from hmas.contracts.control import INITIAL_TOPOLOGY, Hints, TopologyName
 
 
 @dataclass(frozen=True, slots=True)

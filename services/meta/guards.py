@@ -1,6 +1,7 @@
 """Stability guards on V_short: emergency bypass and rollback (H-MAS App. C.2, Eq. 12)."""
 
-from services.contracts.views import VShort
+from hmas.contracts.views import VShort
+
 from services.meta.config import BypassConfig, RollbackConfig
 
 

@@ -2,14 +2,15 @@
 
 from dataclasses import dataclass, field
 
-from services.contracts.control import (
+from hmas.contracts.control import (
     SAFE_TOPOLOGY,
     Hints,
     Pin,
     TopologyDecision,
     TopologyName,
 )
-from services.contracts.views import VLong, VShort
+from hmas.contracts.views import VLong, VShort
+
 from services.meta.config import MetaConfig
 from services.meta.guards import BypassGuard, RollbackGuard
 from services.meta.selectors.rules import RulesSelector

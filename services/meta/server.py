@@ -7,11 +7,11 @@ from typing import Any
 
 import openai
 import structlog
+from hmas.contracts.control import AuditRecord, Pin, TopologyDecision, TopologyName
+from hmas.contracts.control_agents import AskSelector, LastDecisionRead, PinChanged, SelectorAnswered, WorkerSeen
+from hmas.contracts.registry import WorkerHeartbeat
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 
-from services.contracts.control import AuditRecord, Pin, TopologyDecision, TopologyName
-from services.contracts.governance import AskSelector, LastDecisionRead, PinChanged, SelectorAnswered, WorkerSeen
-from services.contracts.registry import WorkerHeartbeat
 from services.meta.agent import MetaAgent
 from services.meta.selectors.llm import RESPONSE_SCHEMA, build_messages
 from services.runtime.bucket import BucketUnavailable, ControlBucket

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Literal
 
+from hmas.contracts.control import Hints
 from pydantic import Field, model_validator
 
-from services.contracts.control import Hints
 from services.meta.config import MetaConfig, RulesConfig
 from services.runtime.settings import RuntimeSettings
 

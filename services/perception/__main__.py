@@ -1,9 +1,9 @@
 """Shell: `python -m services.perception`."""
 
 import structlog
+from hmas.contracts.control_agents import GatewayReported
+from hmas.contracts.telemetry import GatewayTelemetry
 
-from services.contracts.governance import GatewayReported
-from services.contracts.telemetry import GatewayTelemetry
 from services.perception.agent import PerceptionAgent
 from services.perception.server import SERVICE, WARM_UP, PerceptionServer
 from services.perception.settings import PerceptionSettings

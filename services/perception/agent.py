@@ -6,10 +6,11 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import assert_never
 
-from services.contracts.batching import AnswerCall, BatchFailed, BatchReturned, CallReceived, RunBatch
-from services.contracts.governance import GatewayReported, TimerTicked
-from services.contracts.request import Slo, Tags, TagSource, TaskType
-from services.contracts.slo import default_slo
+from hmas.contracts.cognition import AnswerCall, BatchFailed, BatchReturned, CallReceived, RunBatch
+from hmas.contracts.control_agents import GatewayReported, TimerTicked
+from hmas.contracts.request import Slo, Tags, TagSource, TaskType
+from hmas.laws.slo import default_slo
+
 from services.perception.backend import Estimate, PromptView
 from services.perception.prior import VERSION as PRIOR_VERSION
 from services.perception.prior import HistoricalPrior, PriorConfig

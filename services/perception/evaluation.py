@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from hmas.contracts.request import TaskType
+from hmas.laws.slo import default_slo
 from numpy.typing import NDArray
 from scipy.stats import kendalltau
 
-from services.contracts.request import TaskType
-from services.contracts.slo import default_slo
 from services.perception.backend import PromptView
 from services.perception.model import ModelBackend
 from services.perception.rules import named, tag

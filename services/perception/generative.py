@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hmas.contracts.request import TaskType
 from openai import OpenAI, OpenAIError
 
-from services.contracts.request import TaskType
 from services.perception.backend import Estimate, PromptView
 from services.perception.features import window
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
+from hmas.contracts.request import TaskType
 from numpy.typing import NDArray
 
-from services.contracts.request import TaskType
 from services.perception.backend import Estimate, PromptView
 from services.perception.encoder import PromptEncoder, padded
 from services.perception.grams import grams

@@ -8,9 +8,9 @@ from bisect import bisect_left
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from services.contracts.outcome import Outcome
-from services.contracts.request import TaskType
-from services.contracts.telemetry import RequestSettled
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import TaskType
+from hmas.contracts.telemetry import RequestSettled
 
 VERSION = "prior-1"
 _LOWEST, _RATIO, _BUCKETS = 8.0, 1.3, 32  # output tokens: 8, 10.4, ..., about 27,000

@@ -7,7 +7,8 @@ medians and 90 % quantiles of responses written by language models to labelled p
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from services.contracts.request import TaskType
+from hmas.contracts.request import TaskType
+
 from services.perception.backend import Estimate, PromptView
 from services.perception.features import stated_length
 from services.perception.pattern import Pattern

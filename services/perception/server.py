@@ -3,9 +3,9 @@
 from typing import Any
 
 import grpc
+from hmas.contracts.request import Slo, Tags
 from prometheus_client import Counter, Histogram
 
-from services.contracts.request import Slo, Tags
 from services.perception.agent import PerceiveItem, PerceptionAgent
 from services.perception.backend import Backend, Estimate, PromptView
 from services.runtime.batching import SECONDS_BUCKETS, BatchingShell

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from hmas.contracts.request import TagSource
 from pydantic import Field, field_validator, model_validator
 
-from services.contracts.request import TagSource
 from services.perception.agent import PerceptionConfig
 from services.perception.backend import Backend
 from services.perception.prior import PriorConfig

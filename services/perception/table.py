@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from services.contracts.request import TagSource
+from hmas.contracts.request import TagSource
+
 from services.perception.backend import Backend
 from services.perception.rules import RulesBackend
 

@@ -1,9 +1,9 @@
 """Shell: `python -m services.prediction`."""
 
 import structlog
+from hmas.contracts.control_agents import WorkerReported
+from hmas.contracts.telemetry import WorkerTelemetry
 
-from services.contracts.governance import WorkerReported
-from services.contracts.telemetry import WorkerTelemetry
 from services.prediction.agent import PredictionAgent
 from services.prediction.server import SERVICE, WARM_UP, PredictionServer
 from services.prediction.settings import PredictionSettings

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import assert_never
 
-from services.contracts.batching import AnswerCall, BatchFailed, BatchReturned, CallReceived, RunBatch
-from services.contracts.governance import TimerTicked, WorkerReported
-from services.contracts.outcome import Outcome
-from services.contracts.request import Cost
-from services.contracts.telemetry import RequestFinished
+from hmas.contracts.cognition import AnswerCall, BatchFailed, BatchReturned, CallReceived, RunBatch
+from hmas.contracts.control_agents import TimerTicked, WorkerReported
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Cost
+from hmas.contracts.telemetry import RequestFinished
+
 from services.prediction.backend import CostModel, CostQuery
 from services.prediction.measured_worker import MeasuredWorker
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from services.contracts.request import Cost, TaskType
+from hmas.contracts.request import Cost, TaskType
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from services.contracts.request import Cost
+from hmas.contracts.request import Cost
+
 from services.prediction.backend import CostModel, CostQuery
 from services.prediction.catalogue import knows
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from hmas.contracts.request import Cost
 from numpy.typing import NDArray
 
-from services.contracts.request import Cost
 from services.prediction.backend import CostQuery
 from services.prediction.catalogue import NAMES, row
 from services.prediction.forest import Forest

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 from catboost import CatBoostRegressor
+from hmas.contracts.request import Cost
 from numpy.typing import NDArray
 
-from services.contracts.request import Cost
 from services.prediction.catalogue import NAMES
 from services.prediction.catboost_model import ARTEFACTS, LEAST_PREFILL_S, LEAST_TPOT_S, CatBoostCostModel
 from services.prediction.measured_worker import MeasuredWorker

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from services.contracts.request import Cost
+from hmas.contracts.request import Cost
+
 from services.prediction.backend import CostQuery
 
 VERSION = "linear-1"

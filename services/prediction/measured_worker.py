@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from math import log
 
-from services.contracts.request import Cost
+from hmas.contracts.request import Cost
+
 from services.prediction.measured_line import MeasuredLine
 from services.prediction.residual import ResidualScale
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 import grpc
+from hmas.contracts.request import Cost, TaskType
 from prometheus_client import Counter, Gauge, Histogram
 
-from services.contracts.request import Cost, TaskType
 from services.prediction.agent import PredictionAgent, PredictItem
 from services.prediction.backend import CostModel, CostQuery
 from services.runtime.batching import SECONDS_BUCKETS, BatchingShell

@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from services.contracts.governance import (
+from hmas.contracts.control_agents import (
     GatewayReported,
     PublishLong,
     PublishShort,
@@ -11,8 +11,9 @@ from services.contracts.governance import (
     WorkerReported,
     WorkerSeen,
 )
-from services.contracts.registry import WorkerHeartbeat
-from services.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
+from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
+
 from services.qos.agent import QosAgent
 from services.qos.server import SERVICE, QosServer, ViewMetrics
 from services.qos.settings import QosSettings

@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from services.contracts.governance import (
+from hmas.contracts.control_agents import (
     EpochGranted,
     EpochLost,
     GatewayReported,
@@ -14,9 +14,10 @@ from services.contracts.governance import (
     WorkerReported,
     WorkerSeen,
 )
-from services.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
-from services.contracts.verdict import verdict
-from services.contracts.views import VLong, VShort
+from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
+from hmas.contracts.views import VLong, VShort
+from hmas.laws.verdict import verdict
+
 from services.qos.config import QosConfig
 from services.qos.long import LongWindow
 from services.qos.short import ShortWindow

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from services.contracts.telemetry import EngineSample
-from services.contracts.views import EngineView
+from hmas.contracts.telemetry import EngineSample
+from hmas.contracts.views import EngineView
+
 from services.qos.config import QosConfig
 from services.qos.ring import Ring
 

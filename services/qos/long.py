@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass, field
 
-from services.contracts.metrics import ESG_INPUT_WEIGHT, ESG_OUTPUT_WEIGHT, jain_index
-from services.contracts.outcome import Outcome
-from services.contracts.telemetry import GatewayTelemetry, RequestSettled
-from services.contracts.verdict import Verdict
-from services.contracts.views import VLong, VShort
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.telemetry import GatewayTelemetry, RequestSettled
+from hmas.contracts.views import VLong, VShort
+from hmas.laws.scoring import ESG_INPUT_WEIGHT, ESG_OUTPUT_WEIGHT, jain_index
+from hmas.laws.verdict import Verdict
+
 from services.qos.arrivals import ArrivalProcess
 from services.qos.config import QosConfig
 from services.qos.ring import Ring

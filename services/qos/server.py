@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from hmas.contracts.views import VShort
 from prometheus_client import REGISTRY, CollectorRegistry, Gauge
 
-from services.contracts.views import VShort
 from services.qos.agent import QosAgent
 from services.wire.codec import to_message
 from services.wire.v1 import observe_pb2 as pb

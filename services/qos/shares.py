@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from services.contracts.verdict import Verdict
-from services.contracts.views import ShareView
+from hmas.contracts.views import ShareView
+from hmas.laws.verdict import Verdict
 
 OTHER = "other"
 _NAMES_PER_BUCKET = 4  # times the names of a view, so that the view's choice is among many

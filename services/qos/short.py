@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from services.contracts.metrics import mismatch
-from services.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
-from services.contracts.verdict import Verdict
-from services.contracts.views import EngineView, VShort
+from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
+from hmas.contracts.views import EngineView, VShort
+from hmas.laws.scoring import mismatch
+from hmas.laws.verdict import Verdict
+
 from services.qos.config import QosConfig
 from services.qos.ring import Ring
 from services.qos.statistics import LatencySketch, merged_sketch

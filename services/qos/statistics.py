@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from math import sqrt
 
 from ddsketch import LogCollapsingLowestDenseDDSketch
-
-from services.contracts.views import Tail
+from hmas.contracts.views import Tail
 
 HISTOGRAM_FROM = 64  # tokens; the first bucket holds everything up to here
 HISTOGRAM_BUCKETS = 12  # the last one holds everything above 65,536 tokens

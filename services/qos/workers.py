@@ -1,7 +1,8 @@
 """What is known of one worker: its queue, its engines, and who has been waiting longest."""
 
-from services.contracts.outcome import Outcome
-from services.contracts.telemetry import EngineSample, RequestFinished, WorkerTelemetry
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.telemetry import EngineSample, RequestFinished, WorkerTelemetry
+
 from services.qos.config import QosConfig
 from services.qos.engines import EngineTrack
 

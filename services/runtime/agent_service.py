@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from services.contracts.agent import Agent
-from services.contracts.governance import EpochGranted, EpochLost, TimerTicked
+from hmas.contracts.agent import Agent
+from hmas.contracts.control_agents import EpochGranted, EpochLost, TimerTicked
+
 from services.runtime.bucket import ControlBucket
 from services.runtime.bus import Bus
 from services.runtime.host import AgentHost

@@ -7,11 +7,11 @@ from itertools import count
 from typing import Generic, Protocol, TypeVar, assert_never
 
 import structlog
+from hmas.contracts.agent import Agent
+from hmas.contracts.cognition import AnswerCall, BatchFailed, BatchReturned, CallReceived, RunBatch
+from hmas.contracts.control_agents import TimerTicked
 from prometheus_client import Counter, Histogram
 
-from services.contracts.agent import Agent
-from services.contracts.batching import AnswerCall, BatchFailed, BatchReturned, CallReceived, RunBatch
-from services.contracts.governance import TimerTicked
 from services.runtime.background import background_thread
 from services.runtime.bus import Bus
 from services.runtime.host import AgentHost

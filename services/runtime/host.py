@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from services.contracts.agent import Agent
+from hmas.contracts.agent import Agent
 
 Ev = TypeVar("Ev")
 Ef = TypeVar("Ef")

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from math import ceil, inf, nan
 from statistics import median
 
-from services.contracts.metrics import is_ok
+from hmas.laws.scoring import is_ok
+
 from services.engine.profile import EngineProfile, builtin_profile
 from services.sim.experiment import chunked
 from services.sim.mesh import MeshSim

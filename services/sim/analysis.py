@@ -5,9 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-
-from services.contracts.metrics import (
+from hmas.contracts.outcome import Outcome
+from hmas.laws.scoring import (
     Settlement,
     is_ok,
     mismatch,
@@ -19,7 +18,8 @@ from services.contracts.metrics import (
     ttft_ok,
     windows,
 )
-from services.contracts.outcome import Outcome
+from numpy.typing import NDArray
+
 from services.sim.result import RunResult
 from services.sim.workload import Workload
 

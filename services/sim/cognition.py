@@ -3,7 +3,8 @@
 from collections import deque
 from collections.abc import Callable
 
-from services.contracts.request import Annotation
+from hmas.contracts.request import Annotation
+
 from services.sim.estimators import Costs, Estimator
 from services.sim.heap import EventHeap
 from services.sim.setup import CognitionConfig

@@ -13,9 +13,9 @@ from random import Random
 from typing import Protocol
 
 import yaml
+from hmas.contracts.request import Cost, Tags, TagSource, TaskType
+from hmas.laws.slo import default_slo
 
-from services.contracts.request import Cost, Tags, TagSource, TaskType
-from services.contracts.slo import default_slo
 from services.engine.profile import EngineProfile
 from services.perception.backend import Backend, Estimate, PromptView
 from services.perception.rules import RulesBackend

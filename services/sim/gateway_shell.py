@@ -5,19 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from services.contracts.execution import (
-    Annotated,
-    CancelRequested,
-    Conclude,
-    Handback,
-    RecallRequested,
-    Reject,
-    Submitted,
-)
-from services.contracts.metrics import tpot_s
-from services.contracts.outcome import Outcome
-from services.contracts.request import Annotation
-from services.contracts.serving import (
+from hmas.contracts.gateway import (
     AttemptConcluded,
     AttemptHandedBack,
     FirstTokenRelayed,
@@ -33,6 +21,19 @@ from services.contracts.serving import (
     Settle,
     WorkerQueueing,
 )
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Annotation
+from hmas.contracts.worker import (
+    Annotated,
+    CancelRequested,
+    Conclude,
+    Handback,
+    RecallRequested,
+    Reject,
+    Submitted,
+)
+from hmas.laws.scoring import tpot_s
+
 from services.gateway.agent import GatewayAgent
 from services.sim.workload import OfferedRequest
 

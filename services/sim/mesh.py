@@ -5,9 +5,8 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from services.contracts.control import Pin
-from services.contracts.execution import TopologyReceived, TupleReceived
-from services.contracts.governance import (
+from hmas.contracts.control import Pin
+from hmas.contracts.control_agents import (
     AskSelector,
     DecisionSeen,
     EpochGranted,
@@ -25,11 +24,13 @@ from services.contracts.governance import (
     WorkerReported,
     WorkerSeen,
 )
-from services.contracts.outcome import Outcome
-from services.contracts.registry import WorkerHeartbeat
-from services.contracts.serving import ViewReceived, WorkerHeard
-from services.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
-from services.contracts.views import VLong
+from hmas.contracts.gateway import ViewReceived, WorkerHeard
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
+from hmas.contracts.views import VLong
+from hmas.contracts.worker import TopologyReceived, TupleReceived
+
 from services.engine.core import EngineCore
 from services.engine.profile import EngineProfile
 from services.gateway.agent import GatewayAgent

@@ -8,7 +8,8 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
-from services.contracts.request import TaskType
+from hmas.contracts.request import TaskType
+
 from services.perception.backend import Backend, PromptView
 from services.sim.workload import OfferedRequest, Workload
 

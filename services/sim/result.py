@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from services.contracts.metrics import Score, Settlement, score
+from hmas.laws.scoring import Score, Settlement, score
 
 
 @dataclass(frozen=True, slots=True)

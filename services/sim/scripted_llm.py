@@ -6,8 +6,9 @@ other. What it shows is the path of an asked selector with its latency; it says 
 import json
 from typing import Any
 
-from services.contracts.control import TopologyName
-from services.contracts.governance import AskSelector
+from hmas.contracts.control import TopologyName
+from hmas.contracts.control_agents import AskSelector
+
 from services.meta.selectors.llm import build_messages
 
 ANSWER_S = 2.0  # a short answer of a model of 30 B on a server of its own

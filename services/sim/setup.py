@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from services.contracts.control import Hints, TopologyName
+from hmas.contracts.control import Hints, TopologyName
+
 from services.gateway.config import GatewayConfig
 from services.meta.config import MetaConfig
 from services.qos.config import QosConfig

@@ -6,7 +6,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from services.contracts.execution import (
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.registry import EngineInfo
+from hmas.contracts.worker import (
     Abort,
     Annotated,
     CancelRequested,
@@ -28,8 +30,7 @@ from services.contracts.execution import (
     Submitted,
     TopologySwitched,
 )
-from services.contracts.outcome import Outcome
-from services.contracts.registry import EngineInfo
+
 from services.engine.chunking import Pace
 from services.engine.core import EngineCore
 from services.engine.sequence import AddResult

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from math import inf
 
-from services.contracts.control import Hints, TopologyName
+from hmas.contracts.control import Hints, TopologyName
+
 from services.engine.profile import EngineProfile
 from services.meta.config import MetaConfig, RulesConfig
 from services.sim.baselines.run import run_baseline

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from hmas.contracts.control import TopologyName
 
 import services.meta.selectors as selectors
-from services.contracts.control import TopologyName
 from services.engine.profile import builtin_profile
 from services.meta.selectors.features import FEATURES, features, settled
 from services.sim.capacity import find_capacity

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, replace
 
-from services.contracts.metrics import Settlement
-from services.contracts.outcome import Outcome
-from services.contracts.request import Request, Slo, TaskType
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Request, Slo, TaskType
+from hmas.laws.scoring import Settlement
+
 from services.engine.chunking import Pace
 from services.engine.profile import EngineProfile
 from services.engine.sequence import EngineRequest

@@ -3,9 +3,8 @@
 from typing import assert_never
 
 import structlog
-
-from services.contracts.control import TopologyDecision
-from services.contracts.governance import (
+from hmas.contracts.control import TopologyDecision
+from hmas.contracts.control_agents import (
     DecisionSeen,
     PublishAudit,
     PublishTuple,
@@ -14,9 +13,10 @@ from services.contracts.governance import (
     StateraEvent,
     WorkerReported,
 )
-from services.contracts.registry import WorkerHeartbeat
-from services.contracts.telemetry import WorkerTelemetry
-from services.contracts.views import VShort
+from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.telemetry import WorkerTelemetry
+from hmas.contracts.views import VShort
+
 from services.runtime.agent_service import AgentService
 from services.runtime.lifecycle import Stop, run_service
 from services.statera.agent import StateraAgent

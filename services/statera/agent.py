@@ -4,8 +4,8 @@ import json
 from dataclasses import asdict
 from typing import assert_never
 
-from services.contracts.control import AuditRecord, ControlTuple, TopologyDecision
-from services.contracts.governance import (
+from hmas.contracts.control import AuditRecord, ControlTuple, TopologyDecision
+from hmas.contracts.control_agents import (
     DecisionSeen,
     EpochGranted,
     EpochLost,
@@ -19,8 +19,9 @@ from services.contracts.governance import (
     WorkerReported,
     WorkerSeen,
 )
-from services.contracts.telemetry import WorkerTelemetry
-from services.contracts.views import VShort
+from hmas.contracts.telemetry import WorkerTelemetry
+from hmas.contracts.views import VShort
+
 from services.statera.config import StateraConfig
 from services.statera.extremum import ExtremumSeeker
 from services.statera.fence import FenceCalibration

@@ -3,8 +3,9 @@
 import sys
 from dataclasses import dataclass
 
-from services.contracts.control import EngineControl
-from services.contracts.telemetry import EngineSample
+from hmas.contracts.control import EngineControl
+from hmas.contracts.telemetry import EngineSample
+
 from services.statera.config import BandConfig
 
 

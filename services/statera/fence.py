@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from services.contracts.control import Fence, FenceBucket
-from services.contracts.telemetry import RequestFinished, RequestRunning
+from hmas.contracts.control import Fence, FenceBucket
+from hmas.contracts.telemetry import RequestFinished, RequestRunning
+
 from services.statera.config import FenceConfig
 from services.statera.conformal import AdaptiveLevel, ErrorBuffer, Observation, bucket_index, survival_quantile
 

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable
 
 import structlog
+from hmas.contracts.control import ControlTuple
+from hmas.contracts.control_agents import LastTupleRead, WorkerSeen
+from hmas.contracts.registry import WorkerHeartbeat
 from prometheus_client import REGISTRY, CollectorRegistry, Gauge
 
-from services.contracts.control import ControlTuple
-from services.contracts.governance import LastTupleRead, WorkerSeen
-from services.contracts.registry import WorkerHeartbeat
 from services.runtime.bucket import BucketUnavailable, ControlBucket
 from services.wire import subjects
 

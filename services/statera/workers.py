@@ -1,8 +1,9 @@
 """What Statera knows of one worker: an outer loop per engine, and what it last sent."""
 
-from services.contracts.control import ControlTuple, EngineControl, Fence
-from services.contracts.registry import WorkerHeartbeat
-from services.contracts.telemetry import WorkerTelemetry
+from hmas.contracts.control import ControlTuple, EngineControl, Fence
+from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.telemetry import WorkerTelemetry
+
 from services.statera.band import Band, BandController
 from services.statera.config import BandConfig
 

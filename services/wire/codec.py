@@ -11,8 +11,8 @@ from enum import Enum
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from google.protobuf.message import DecodeError, Message
+from hmas.contracts import control, registry, request, telemetry, views, worker
 
-from services.contracts import control, execution, registry, request, telemetry, views
 from services.wire.v1 import control_pb2, execution_pb2, registry_pb2, telemetry_pb2, types_pb2, views_pb2
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ _PAIRS: tuple[tuple[types.ModuleType, types.ModuleType, tuple[str, ...]], ...] =
     ),
     (views, views_pb2, ("Tail", "EngineView", "VShort", "ShareView", "VLong")),
     (registry, registry_pb2, ("EngineInfo", "WorkerHeartbeat")),
-    (execution, execution_pb2, ("Timeline",)),
+    (worker, execution_pb2, ("Timeline",)),
 )  # fmt: skip
 
 _messages: dict[type, type[Message]] = {}

@@ -1,9 +1,10 @@
 """Requests and results on the gateway-worker stream: instants become durations here, and nowhere else."""
 
-from services.contracts.execution import Timeline
-from services.contracts.outcome import Outcome
-from services.contracts.request import Request, Slo
-from services.contracts.serving import AttemptConcluded
+from hmas.contracts.gateway import AttemptConcluded
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Request, Slo
+from hmas.contracts.worker import Timeline
+
 from services.wire.codec import WireError, from_message, to_message
 from services.wire.v1 import execution_pb2 as pb
 

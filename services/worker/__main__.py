@@ -4,8 +4,9 @@ import asyncio
 import random
 import socket
 
-from services.contracts.control import ControlTuple, TopologyDecision
-from services.contracts.execution import TopologyReceived, TupleReceived
+from hmas.contracts.control import ControlTuple, TopologyDecision
+from hmas.contracts.worker import TopologyReceived, TupleReceived
+
 from services.runtime.bucket import BucketUnavailable, ControlBucket
 from services.runtime.bus import Bus
 from services.runtime.ids import incarnation

@@ -2,8 +2,9 @@
 
 from bisect import bisect_left
 
-from services.contracts.control import Fence
-from services.contracts.registry import EngineInfo
+from hmas.contracts.control import Fence
+from hmas.contracts.registry import EngineInfo
+
 from services.worker.engine_state import DEFAULT_BLOCK, EngineState
 from services.worker.entry import Entry
 

@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from services.contracts.execution import (
+from hmas.contracts.worker import (
     Annotated,
     CancelRequested,
     CycleTicked,
@@ -23,6 +23,7 @@ from services.contracts.execution import (
     WorkerEffect,
     WorkerEvent,
 )
+
 from services.worker import intake, regulation, serving
 from services.worker.config import Draw, WorkerConfig
 from services.worker.core import WorkerCore

@@ -1,7 +1,7 @@
 """How long the answers of each application usually are (Niyama §3.4). An application is a flow of a tenant."""
 
-from services.contracts.hybrid import LengthHistory
-from services.contracts.request import Request
+from hmas.contracts.request import Request
+from hmas.laws.niyama import LengthHistory
 
 MIN_COUNT = 8  # finished requests before a history is trusted
 MEMORY = 256  # effective number of finished requests remembered

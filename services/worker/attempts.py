@@ -4,15 +4,16 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
-from services.contracts.execution import (
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Request
+from hmas.contracts.worker import (
     Conclude,
     EngineFailed,
     EngineFinished,
     FirstTokenReceived,
     WorkerEvent,
 )
-from services.contracts.outcome import Outcome
-from services.contracts.request import Request
+
 from services.runtime.tracing import Attributes, Span, Tracing
 from services.wire.codec import to_message
 from services.wire.v1 import execution_pb2 as pb

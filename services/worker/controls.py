@@ -2,7 +2,7 @@
 
 from typing import Generic, TypeVar
 
-from services.contracts.control import (
+from hmas.contracts.control import (
     SAFE_TOPOLOGY,
     ControlTuple,
     EngineControl,
@@ -11,6 +11,7 @@ from services.contracts.control import (
     TopologyDecision,
     TopologyName,
 )
+
 from services.worker.admission import NO_FENCE
 
 V = TypeVar("V", TopologyDecision, ControlTuple)

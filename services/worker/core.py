@@ -3,8 +3,9 @@
 from collections import OrderedDict
 from math import inf
 
-from services.contracts.execution import Abort, Conclude, Handback, Reject, Timeline, WorkerEffect
-from services.contracts.outcome import OUTCOME_TABLE, Outcome
+from hmas.contracts.outcome import OUTCOME_TABLE, Outcome
+from hmas.contracts.worker import Abort, Conclude, Handback, Reject, Timeline, WorkerEffect
+
 from services.worker.admission import AdmissionGate
 from services.worker.applications import Applications
 from services.worker.config import CYCLE_S, Draw, WorkerConfig

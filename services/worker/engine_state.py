@@ -2,8 +2,9 @@
 
 from math import inf
 
-from services.contracts.execution import EngineSampled
-from services.contracts.registry import EngineInfo
+from hmas.contracts.registry import EngineInfo
+from hmas.contracts.worker import EngineSampled
+
 from services.worker.entry import Entry
 from services.worker.flow import FlowRegulator
 from services.worker.memory_peak import MemoryPeak

@@ -2,8 +2,9 @@
 
 from enum import Enum
 
-from services.contracts.request import Annotation, Request, Slo, Tags
-from services.contracts.slo import tightest_tpot_s
+from hmas.contracts.request import Annotation, Request, Slo, Tags
+from hmas.laws.slo import tightest_tpot_s
+
 from services.worker.keyed_heap import Place
 from services.worker.prior import Estimate
 

@@ -1,6 +1,6 @@
 """Flow regulation: the inner loop on the token budget (H-MAS Algorithm 2, line 11; §3.5)."""
 
-from services.contracts.control import EngineControl
+from hmas.contracts.control import EngineControl
 
 
 class FlowRegulator:

@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
-from services.contracts.execution import Annotated, CancelRequested, GatewayLost, RecallRequested, Submitted
-from services.contracts.outcome import Outcome
-from services.contracts.request import Request
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Request
+from hmas.contracts.worker import Annotated, CancelRequested, GatewayLost, RecallRequested, Submitted
+
 from services.worker.core import WorkerCore
 from services.worker.entry import Entry, EntryState
 

@@ -1,8 +1,8 @@
 """What happened since the last report, and the report."""
 
-from services.contracts.outcome import Outcome
-from services.contracts.request import TaskType
-from services.contracts.telemetry import (
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import TaskType
+from hmas.contracts.telemetry import (
     EngineSample,
     FirstTokenSeen,
     RequestDispatched,
@@ -10,6 +10,7 @@ from services.contracts.telemetry import (
     RequestQueued,
     RequestRunning,
 )
+
 from services.worker.engine_state import EngineState
 from services.worker.entry import Entry
 

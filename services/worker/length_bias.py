@@ -6,7 +6,8 @@ Perception is trained on other traffic than it serves; where it errs, it errs th
 from dataclasses import replace
 from math import exp, log1p
 
-from services.contracts.request import Request, Tags
+from hmas.contracts.request import Request, Tags
+
 from services.worker.prior import LengthCell, cell_of
 
 DOUBT = 8.0  # settled requests that a bias is believed half after

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from services.contracts.control import SAFE_TOPOLOGY, Hints, TopologyName
-from services.contracts.request import Annotation
+from hmas.contracts.control import SAFE_TOPOLOGY, Hints, TopologyName
+from hmas.contracts.request import Annotation
+
 from services.worker.config import Draw
 from services.worker.entry import Entry, EntryState
 from services.worker.pace import Pace

@@ -2,8 +2,9 @@
 
 from math import inf
 
-from services.contracts.execution import Dispatch
-from services.contracts.outcome import Outcome
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.worker import Dispatch
+
 from services.worker.core import WorkerCore
 from services.worker.engine_state import EngineState
 from services.worker.entry import Entry

@@ -2,7 +2,8 @@
 
 from itertools import islice
 
-from services.contracts.outcome import Outcome
+from hmas.contracts.outcome import Outcome
+
 from services.worker.core import WorkerCore
 from services.worker.entry import Entry
 

@@ -1,6 +1,9 @@
 """Controls, the scheduling cycle, and what the worker reports."""
 
-from services.contracts.execution import (
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.registry import WIRE_VERSION, WorkerHeartbeat
+from hmas.contracts.telemetry import WorkerTelemetry
+from hmas.contracts.worker import (
     ControlExpired,
     EngineWentUp,
     PublishHeartbeat,
@@ -10,9 +13,7 @@ from services.contracts.execution import (
     TopologySwitched,
     TupleReceived,
 )
-from services.contracts.outcome import Outcome
-from services.contracts.registry import WIRE_VERSION, WorkerHeartbeat
-from services.contracts.telemetry import WorkerTelemetry
+
 from services.worker import serving
 from services.worker.core import WorkerCore
 from services.worker.engine_state import EngineState

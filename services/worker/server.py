@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 import structlog
+from hmas.contracts.outcome import Outcome
 
-from services.contracts.outcome import Outcome
 from services.runtime.framing import FrameWriter, FramingConfig, converse
 from services.runtime.local import FrameStream
 from services.wire.codec import WireError

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, assert_never
 
 import structlog
-
-from services.contracts.agent import Agent
-from services.contracts.execution import (
+from hmas.contracts.agent import Agent
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.registry import HEARTBEAT_S, WorkerHeartbeat
+from hmas.contracts.request import Annotation
+from hmas.contracts.worker import (
     Abort,
     Annotated,
     CancelRequested,
@@ -32,9 +34,7 @@ from services.contracts.execution import (
     WorkerEffect,
     WorkerEvent,
 )
-from services.contracts.outcome import Outcome
-from services.contracts.registry import HEARTBEAT_S, WorkerHeartbeat
-from services.contracts.request import Annotation
+
 from services.runtime.host import AgentHost
 from services.runtime.tracing import Tracing
 from services.wire import subjects

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from services.contracts.execution import (
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.worker import (
     Abort,
     EngineFailed,
     EngineFinished,
@@ -12,7 +13,7 @@ from services.contracts.execution import (
     FirstTokenReceived,
     ProgressSampled,
 )
-from services.contracts.outcome import Outcome
+
 from services.worker.core import WorkerCore
 from services.worker.engine_state import EngineState
 from services.worker.entry import Entry, EntryState

@@ -1,6 +1,8 @@
 """The verdict and the page of the benchmark on real vLLM, from made runs."""
 
 import pytest
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Slo, TaskType
 
 from benchmarks.vllm import systems
 from benchmarks.vllm.page import Measured, Results, page
@@ -8,8 +10,6 @@ from benchmarks.vllm.processors import Busy
 from loadgen.record import RequestRecord
 from loadgen.result import RunResult
 from loadgen.search import Point, RateSearch
-from services.contracts.outcome import Outcome
-from services.contracts.request import Slo, TaskType
 from services.mesh.compare.runs import Replay
 from services.mesh.compare.workload import SloFactors
 

@@ -11,8 +11,8 @@ from typing import Any
 import nats
 import openai
 import pytest
+from hmas.contracts.control import AuditRecord, TopologyDecision
 
-from services.contracts.control import AuditRecord, TopologyDecision
 from services.wire.codec import decode
 from services.wire.subjects import ALL_TOPOLOGIES, AUDIT
 

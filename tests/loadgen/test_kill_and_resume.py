@@ -8,9 +8,9 @@ from asyncio.subprocess import PIPE, STDOUT, Process
 from pathlib import Path
 
 import pytest
+from hmas.contracts.outcome import Outcome
 
 from loadgen.output import PARTIAL, SUMMARY, load_run
-from services.contracts.outcome import Outcome
 from tests.loadgen.runner.openai_server import FakeEngine, fake_engine
 
 pytestmark = pytest.mark.e2e

@@ -1,12 +1,12 @@
 """Records → settlements → scores."""
 
 import pytest
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Slo, TaskType
+from hmas.laws.scoring import is_ok, score
 
 from loadgen.record import RequestRecord
 from loadgen.scoring import errors, lag_quantiles, scores_by, settlement, settlements
-from services.contracts.metrics import is_ok, score
-from services.contracts.outcome import Outcome
-from services.contracts.request import Slo, TaskType
 
 
 def record(index: int = 0, **fields: object) -> RequestRecord:

@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
+from hmas.contracts.request import TaskType
+from hmas.laws.tokens import MESSAGE_OVERHEAD, estimate_prompt_tokens
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,8 +13,6 @@ from loadgen.plan import Api
 from loadgen.prompts import PromptBuilder, load_corpus
 from loadgen.traces.row import TraceRow
 from loadgen.words import WORDS
-from services.contracts.request import TaskType
-from services.contracts.tokens import MESSAGE_OVERHEAD, estimate_prompt_tokens
 
 CORPUS = {
     TaskType.QA: ("Why?", "Como está? " * 40, "为什么天空是蓝色的？" * 30, "One\n\ntwo"),

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import orjson
 import pytest
+from hmas.contracts.request import Slo
 
 from loadgen.body import RequestBuilder
 from loadgen.plan import Api, Lengths, LoadPlan, Target
 from loadgen.prompts import PromptBuilder
 from loadgen.traces.row import Trace, TraceRow
-from services.contracts.request import Slo
 
 ROWS = tuple(TraceRow(float(i), 40, n, slo=Slo(4.0, 0.07)) for i, n in enumerate((1, 17, 700, 1500)))
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Slo, TaskType
 
 from loadgen import report
 from loadgen.compare import METRICS, compare_table, error_table
@@ -15,8 +17,6 @@ from loadgen.plan import LoadPlan, Target
 from loadgen.record import CUT_OFF, RequestRecord
 from loadgen.result import INTERRUPTED, RunResult
 from loadgen.traces.row import Trace, TraceRow
-from services.contracts.outcome import Outcome
-from services.contracts.request import Slo, TaskType
 
 PLAN = LoadPlan(
     name="p<1>",

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from hmas.contracts.request import Slo, TaskType
+from hmas.laws.slo import SLO_BASE_MS, default_slo
 
 from loadgen.slo import TASK_LENGTHS, TASKS, annotate, assign_tasks, assign_tenants, task_odds
 from loadgen.traces.row import Trace, TraceRow
-from services.contracts.request import Slo, TaskType
-from services.contracts.slo import SLO_BASE_MS, default_slo
 
 PLAIN = Trace("t", tuple(TraceRow(float(i), 100, 1 + i % 900) for i in range(3000)))
 

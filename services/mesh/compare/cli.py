@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from hmas.contracts.control import TopologyName
 from rich.console import Console
 
-from services.contracts.control import TopologyName
 from services.mesh.command import run_command
 from services.mesh.compare.commands import Comparison, at_capacity, once, report_problems
 from services.mesh.compare.ranking import ranked

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from services.contracts.control import TopologyName
+from hmas.contracts.control import TopologyName
+
 from services.mesh.client import open_bus
 from services.mesh.compare.commands import Comparison, report_problems, write
 from services.mesh.compare.runs import Replay

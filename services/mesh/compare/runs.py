@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 
+from hmas.laws.scoring import Score
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
@@ -12,7 +13,6 @@ from loadgen.record import Progress
 from loadgen.result import RunResult
 from loadgen.runner.run import run_load
 from loadgen.traces.row import Trace
-from services.contracts.metrics import Score
 from services.mesh.compare.engines import EngineLag, read_lag, reset_lag
 from services.mesh.state import MeshState
 

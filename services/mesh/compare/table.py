@@ -6,9 +6,9 @@ from dataclasses import asdict
 from statistics import mean
 from typing import Any
 
+from hmas.laws.scoring import Score
 from rich.table import Table
 
-from services.contracts.metrics import Score
 from services.mesh.compare.runs import Replay
 
 ROWS: tuple[tuple[str, str, float, str], ...] = (

@@ -3,10 +3,10 @@
 from collections import deque
 from dataclasses import dataclass, field
 
-from services.contracts.control import AuditRecord, ControlTuple, TopologyDecision
-from services.contracts.registry import WORKER_LOST_AFTER_S, WorkerHeartbeat
-from services.contracts.telemetry import WorkerTelemetry
-from services.contracts.views import VLong, VShort
+from hmas.contracts.control import AuditRecord, ControlTuple, TopologyDecision
+from hmas.contracts.registry import WORKER_LOST_AFTER_S, WorkerHeartbeat
+from hmas.contracts.telemetry import WorkerTelemetry
+from hmas.contracts.views import VLong, VShort
 
 CHANGES_KEPT = 12
 MAX_WORKERS = 512

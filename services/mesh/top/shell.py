@@ -3,13 +3,13 @@
 import asyncio
 import time
 
+from hmas.contracts.control import AuditRecord, ControlTuple, TopologyDecision
+from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.telemetry import WorkerTelemetry
+from hmas.contracts.views import VLong, VShort
 from rich.console import Console
 from rich.live import Live
 
-from services.contracts.control import AuditRecord, ControlTuple, TopologyDecision
-from services.contracts.registry import WorkerHeartbeat
-from services.contracts.telemetry import WorkerTelemetry
-from services.contracts.views import VLong, VShort
 from services.mesh.client import connected
 from services.mesh.top.model import TopModel
 from services.mesh.top.view import render_top

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
+from hmas.contracts.telemetry import EngineSample
+from hmas.contracts.views import ShareView, VLong, VShort
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from services.contracts.telemetry import EngineSample
-from services.contracts.views import ShareView, VLong, VShort
 from services.mesh.top.model import TopModel, WorkerRow
 
 

@@ -4,10 +4,10 @@ The reward of a choice is the goodput rate of the decision period it was in forc
 tells it. Bypass, rollback and dwell are the agent's and bound what exploration may cost.
 """
 
+from hmas.contracts.control import Hints, TopologyName
+from hmas.contracts.views import VLong
 from river.bandit import LinUCBDisjoint
 
-from services.contracts.control import Hints, TopologyName
-from services.contracts.views import VLong
 from services.meta.config import RulesConfig
 from services.meta.selectors.features import FEATURES, features, settled
 from services.meta.selectors.learned import Learned

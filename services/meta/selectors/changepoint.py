@@ -1,10 +1,10 @@
 """Change-point detection and a look-up table (H-MAS App. C.2): a new regime is detected by Page and Hinkley's test on
 the scaled features of the workload, and served by what served the nearest known regime best."""
 
+from hmas.contracts.control import Hints
+from hmas.contracts.views import VLong
 from river.drift import PageHinkley
 
-from services.contracts.control import Hints
-from services.contracts.views import VLong
 from services.meta.config import RulesConfig
 from services.meta.selectors.features import FEATURES, features, settled
 from services.meta.selectors.learned import Learned

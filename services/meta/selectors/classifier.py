@@ -1,7 +1,8 @@
 """The supervised classifier (H-MAS App. C.2): a small decision tree on V_long, trained offline on simulated runs."""
 
-from services.contracts.control import Hints
-from services.contracts.views import VLong
+from hmas.contracts.control import Hints
+from hmas.contracts.views import VLong
+
 from services.meta.config import RulesConfig
 from services.meta.selectors.features import features, settled
 from services.meta.selectors.learned import Learned

@@ -3,7 +3,7 @@ utilisation). None depends on the size of the pool."""
 
 from math import log1p
 
-from services.contracts.views import VLong
+from hmas.contracts.views import VLong
 
 FEATURES = (
     "arrival_cv", "burstiness", "log_prompt_mean", "prompt_cv", "log_output_mean", "output_cv", "work_cv",

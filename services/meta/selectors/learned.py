@@ -6,7 +6,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from services.contracts.control import TopologyName
+from hmas.contracts.control import TopologyName
+
 from services.meta.selectors.features import FEATURES
 
 

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import Any
 
-from services.contracts.control import Hints, TopologyName
-from services.contracts.views import VLong
+from hmas.contracts.control import Hints, TopologyName
+from hmas.contracts.views import VLong
+
 from services.meta.selectors.selector import Choice
 
 NAME = "llm"

@@ -1,7 +1,8 @@
 """The rule-based policy map: the dominant failure pattern of V_long names the topology (H-MAS §3.4.1, App. C.2)."""
 
-from services.contracts.control import Hints, TopologyName
-from services.contracts.views import ShareView, VLong
+from hmas.contracts.control import Hints, TopologyName
+from hmas.contracts.views import ShareView, VLong
+
 from services.meta.config import RulesConfig
 from services.meta.selectors.selector import Choice
 

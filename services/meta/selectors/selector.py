@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from services.contracts.control import Hints, TopologyName
-from services.contracts.views import VLong
+from hmas.contracts.control import Hints, TopologyName
+from hmas.contracts.views import VLong
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from services.contracts.request import TaskType
+from hmas.contracts.request import TaskType
 
 Part = Literal["train", "validation", "test"]
 # Reference texts: written by people, or tool calls written by hand.

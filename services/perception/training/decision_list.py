@@ -9,7 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 
-from services.contracts.request import TaskType
+from hmas.contracts.request import TaskType
+
 from services.perception.grams import words
 
 LEAST_PROMPTS = 3  # that hold a word before it may be a rule

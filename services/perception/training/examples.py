@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from hmas.contracts.request import TaskType
 from numpy.typing import NDArray
 
-from services.contracts.request import TaskType
 from services.perception.training.corpus import Passage, Prompt
 
 TASK_ORDER = tuple(task for task in TaskType if task is not TaskType.UNKNOWN)

@@ -9,12 +9,12 @@ from statistics import median
 from typing import Any
 
 import torch
+from hmas.contracts.request import TaskType
+from hmas.laws.slo import default_slo
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from services.contracts.request import TaskType
-from services.contracts.slo import default_slo
 from services.perception.generative import tagging_prompt
 from services.perception.training.corpus import Prompt, checksum, prompt_files, read_prompts, split
 

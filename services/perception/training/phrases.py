@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
+from hmas.contracts.request import TaskType
 
-from services.contracts.request import TaskType
 from services.perception.features import stated_length
 from services.perception.training.corpus import Answer, Passage, Prompt
 

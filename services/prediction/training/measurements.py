@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from hmas.contracts.request import TaskType
 from numpy.typing import NDArray
 
-from services.contracts.request import TaskType
 from services.prediction.backend import CostQuery
 from services.prediction.catalogue import NAMES, model_facts, row
 

@@ -6,7 +6,8 @@ the same manner), and what the paper compares with.
 
 from collections.abc import Sequence as Rows
 
-from services.contracts.outcome import Outcome
+from hmas.contracts.outcome import Outcome
+
 from services.engine.core import EngineCore
 from services.engine.sequence import AddResult
 from services.engine.step import StepResult

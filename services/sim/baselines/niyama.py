@@ -8,7 +8,8 @@ its last token alone decodes at 0.4 s per token at the slowest.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from services.contracts.hybrid import LengthHistory, LoadAlpha
+from hmas.laws.niyama import LengthHistory, LoadAlpha
+
 from services.engine.chunking import Pace
 from services.engine.profile import EngineProfile
 from services.engine.sequence import AddResult, EngineRequest, Sequence

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from hmas.contracts.request import Request, Slo, TaskType
 from numpy.typing import NDArray
 
 from loadgen.traces.reading import read_trace
 from loadgen.workloads.arrivals import Instants, inhomogeneous, poisson
-from services.contracts.request import Request, Slo, TaskType
 from services.sim.workload import OfferedRequest, Workload
 
 Source = Literal["synthetic", "azure-2023-code"]

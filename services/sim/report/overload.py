@@ -6,7 +6,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from services.contracts.metrics import jain_index
+from hmas.laws.scoring import jain_index
+
 from services.sim.report.comparison import HEADER, rows_of
 from services.sim.report.markdown import VARIANTS, incomplete, name_of, setting, table
 from services.sim.report.results import Results, Value

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from services.contracts.execution import EngineSampled, EngineWentDown, EngineWentUp
-from services.contracts.outcome import Outcome
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.worker import EngineSampled, EngineWentDown, EngineWentUp
 
 EngineEvent = EngineWentUp | EngineWentDown | EngineSampled
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 import structlog
+from hmas.contracts.registry import EngineInfo
 
-from services.contracts.registry import EngineInfo
 from services.worker.adapters import scrape
 from services.worker.adapters.http1 import HttpPool
 

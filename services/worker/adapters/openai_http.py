@@ -11,9 +11,9 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 import structlog
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.worker import EngineSampled, EngineWentDown, EngineWentUp
 
-from services.contracts.execution import EngineSampled, EngineWentDown, EngineWentUp
-from services.contracts.outcome import Outcome
 from services.worker.adapters import scrape
 from services.worker.adapters.base import EngineEvent, EngineJob, JobEnd, JobSink
 from services.worker.adapters.body import TOP_LEVEL, replay_fields, sglang_level, vllm_priority, with_fields, with_xargs

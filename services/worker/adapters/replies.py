@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import orjson
+from hmas.contracts.outcome import Outcome
 
-from services.contracts.outcome import Outcome
 from services.worker.adapters.base import JobEnd, JobSink
 from services.worker.adapters.sse import SseDecoder, Usage, usage_of
 

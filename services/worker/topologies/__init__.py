@@ -6,7 +6,8 @@ Invariants: a topology holds each entry once, `pop` gives what `peek` showed, it
 
 from collections.abc import Callable
 
-from services.contracts.control import Hints, TopologyName
+from hmas.contracts.control import Hints, TopologyName
+
 from services.worker.config import Draw
 from services.worker.topologies.base import Topology
 from services.worker.topologies.cfs import Cfs

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from services.contracts.control import TopologyName
+from hmas.contracts.control import TopologyName
+
 from services.worker.entry import Entry
 from services.worker.keyed_heap import KeyedHeap
 from services.worker.pace import Pace

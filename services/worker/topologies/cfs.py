@@ -1,6 +1,7 @@
 """Completely fair scheduling of tokens (Linux CFS; the virtual token counter of Sheng et al., OSDI 2024)."""
 
-from services.contracts.control import Hints, TopologyName
+from hmas.contracts.control import Hints, TopologyName
+
 from services.worker.entry import Entry
 from services.worker.shares import Share
 from services.worker.topologies.fair_share import FairShare

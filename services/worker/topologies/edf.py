@@ -1,6 +1,7 @@
 """Earliest deadline first (Liu and Layland 1973; H-MAS §3.5)."""
 
-from services.contracts.control import TopologyName
+from hmas.contracts.control import TopologyName
+
 from services.worker.entry import Entry
 from services.worker.topologies.base import KeyOrdered
 

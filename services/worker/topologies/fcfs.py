@@ -1,6 +1,7 @@
 """First come, first served: the availability baseline and the order under bypass (H-MAS App. C.2)."""
 
-from services.contracts.control import TopologyName
+from hmas.contracts.control import TopologyName
+
 from services.worker.entry import Entry
 from services.worker.topologies.base import KeyOrdered
 

@@ -13,8 +13,9 @@ worker, so an urgent request overtakes all of it, and what has begun is the engi
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from services.contracts.control import Hints, TopologyName
-from services.contracts.hybrid import LoadAlpha
+from hmas.contracts.control import Hints, TopologyName
+from hmas.laws.niyama import LoadAlpha
+
 from services.worker.entry import Entry
 from services.worker.keyed_heap import KeyedHeap, Place
 from services.worker.pace import Pace

@@ -1,6 +1,7 @@
 """Least laxity first (Mok 1983; H-MAS App. C.2)."""
 
-from services.contracts.control import TopologyName
+from hmas.contracts.control import TopologyName
+
 from services.worker.entry import Entry
 from services.worker.topologies.base import KeyOrdered
 

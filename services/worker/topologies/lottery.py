@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from services.contracts.control import Hints, TopologyName
+from hmas.contracts.control import Hints, TopologyName
+
 from services.worker.config import Draw
 from services.worker.entry import Entry
 from services.worker.pace import Pace

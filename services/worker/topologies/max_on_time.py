@@ -42,7 +42,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from math import exp
 
-from services.contracts.control import Hints, TopologyName
+from hmas.contracts.control import Hints, TopologyName
+
 from services.worker.deadline_order import DeadlineOrder, Job
 from services.worker.entry import Entry
 from services.worker.keyed_heap import KeyedHeap

@@ -1,6 +1,7 @@
 """Multi-level feedback queue (Corbato et al. 1962; rules as in Arpaci-Dusseau, Operating Systems, ch. 8)."""
 
-from services.contracts.control import Hints, TopologyName
+from hmas.contracts.control import Hints, TopologyName
+
 from services.worker.entry import Entry
 from services.worker.shares import Share
 from services.worker.topologies.fair_share import FairShare

@@ -1,6 +1,7 @@
 """Strict priority with linear ageing (H-MAS App. C.2; ageing as in Kleinrock's delay-dependent priorities, 1964)."""
 
-from services.contracts.control import TopologyName
+from hmas.contracts.control import TopologyName
+
 from services.worker.entry import Entry
 from services.worker.topologies.base import KeyOrdered
 

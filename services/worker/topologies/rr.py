@@ -1,7 +1,8 @@
 """Round robin over tenants with a token quantum: deficit round robin that may overdraw once (surplus round robin,
 Floyd and Jacobson 1995; Shreedhar and Varghese 1996)."""
 
-from services.contracts.control import TopologyName
+from hmas.contracts.control import TopologyName
+
 from services.worker.shares import Share
 from services.worker.topologies.fair_share import FairShare
 

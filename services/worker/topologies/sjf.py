@@ -1,6 +1,7 @@
 """Shortest job first, the topology the control loop starts with (H-MAS Algorithm 1)."""
 
-from services.contracts.control import TopologyName
+from hmas.contracts.control import TopologyName
+
 from services.worker.entry import Entry
 from services.worker.topologies.base import KeyOrdered
 

@@ -1,6 +1,7 @@
 """Shortest remaining time first (Schrage 1968; H-MAS App. C.2)."""
 
-from services.contracts.control import TopologyName
+from hmas.contracts.control import TopologyName
+
 from services.worker.entry import Entry
 from services.worker.topologies.base import KeyOrdered
 

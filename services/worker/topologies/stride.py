@@ -1,6 +1,7 @@
 """Stride scheduling (Waldspurger and Weihl 1995)."""
 
-from services.contracts.control import TopologyName
+from hmas.contracts.control import TopologyName
+
 from services.worker.topologies.fair_share import FairShare
 
 

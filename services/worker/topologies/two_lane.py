@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from statistics import median
 
-from services.contracts.control import Hints, TopologyName
+from hmas.contracts.control import Hints, TopologyName
+
 from services.worker.entry import Entry
 from services.worker.keyed_heap import KeyedHeap
 from services.worker.pace import Pace

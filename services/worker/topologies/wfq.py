@@ -1,6 +1,7 @@
 """Weighted fair queueing by virtual finish time (Demers et al. 1989; self-clocked form, Golestani 1994)."""
 
-from services.contracts.control import TopologyName
+from hmas.contracts.control import TopologyName
+
 from services.worker.entry import Entry
 from services.worker.shares import Share
 from services.worker.topologies.fair_share import FairShare

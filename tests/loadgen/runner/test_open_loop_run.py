@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Slo
 
 from loadgen.plan import Api, Lengths, LoadPlan, Target
 from loadgen.record import Progress, RequestRecord
 from loadgen.result import INTERRUPTED
 from loadgen.runner.run import run_load
 from loadgen.traces.row import Trace, TraceRow
-from services.contracts.outcome import Outcome
-from services.contracts.request import Slo
 from tests.loadgen.runner.openai_server import FakeEngine, fake_engine
 
 SLO = Slo(4.0, 0.07)

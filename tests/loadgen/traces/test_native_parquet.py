@@ -5,11 +5,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hmas.contracts.request import Slo, TaskType
 
 from loadgen.traces.native import write_parquet
 from loadgen.traces.reading import read_trace
 from loadgen.traces.row import Trace, TraceError, TraceRow
-from services.contracts.request import Slo, TaskType
 
 ROWS = (
     TraceRow(0.0, 12, 3, (1, 2**40), "Say hello", TaskType.DIALOGUE, Slo(3.2, 0.056), "acme", 0.9),

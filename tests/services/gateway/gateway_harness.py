@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 import orjson
 import uvicorn
+from hmas.contracts.gateway import GatewayEffect, GatewayEvent, GatewayTicked, TenantsChanged
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.telemetry import GatewayTelemetry
 
-from services.contracts.outcome import Outcome
-from services.contracts.registry import WorkerHeartbeat
-from services.contracts.serving import GatewayEffect, GatewayEvent, GatewayTicked, TenantsChanged
-from services.contracts.telemetry import GatewayTelemetry
 from services.gateway.agent import GatewayAgent
 from services.gateway.api import build_api
 from services.gateway.bodies import BodyBounds

@@ -1,11 +1,11 @@
 """Values for scripts of gateway events."""
 
-from services.contracts.execution import Timeline
-from services.contracts.outcome import Outcome
-from services.contracts.registry import WIRE_VERSION, EngineInfo, WorkerHeartbeat
-from services.contracts.request import Annotation, Cost, Request, Slo, Tags, TagSource, TaskType
-from services.contracts.serving import AttemptConcluded
-from services.contracts.views import Tail, VShort
+from hmas.contracts.gateway import AttemptConcluded
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.registry import WIRE_VERSION, EngineInfo, WorkerHeartbeat
+from hmas.contracts.request import Annotation, Cost, Request, Slo, Tags, TagSource, TaskType
+from hmas.contracts.views import Tail, VShort
+from hmas.contracts.worker import Timeline
 
 SLO = Slo(2.0, 0.1)
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import httpx
+from hmas.contracts.control import ControlTuple, EngineControl, Fence, Hints, TopologyDecision, TopologyName
+from hmas.contracts.registry import WorkerHeartbeat
 
-from services.contracts.control import ControlTuple, EngineControl, Fence, Hints, TopologyDecision, TopologyName
-from services.contracts.registry import WorkerHeartbeat
 from services.gateway.decisions import KEPT, DecisionLog
 from services.gateway.keys import make_key
 from tests.services.gateway.gateway_harness import gateway

@@ -3,10 +3,7 @@
 from dataclasses import replace
 
 import pytest
-
-from services.contracts.outcome import Outcome
-from services.contracts.request import Slo, TaskType
-from services.contracts.serving import (
+from hmas.contracts.gateway import (
     AttemptHandedBack,
     ClientLeft,
     FirstTokenRelayed,
@@ -32,7 +29,10 @@ from services.contracts.serving import (
     WorkerQueueing,
     WorkerVanished,
 )
-from services.contracts.telemetry import RequestSettled
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Slo, TaskType
+from hmas.contracts.telemetry import RequestSettled
+
 from services.gateway.agent import GatewayAgent
 from services.gateway.config import GatewayConfig
 from tests.services.gateway.gateway_script import annotation, concluded, heartbeat, request, view

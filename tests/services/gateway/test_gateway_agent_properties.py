@@ -2,12 +2,7 @@
 
 from typing import Any
 
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-
-from services.contracts.outcome import Outcome
-from services.contracts.serving import (
+from hmas.contracts.gateway import (
     AttemptHandedBack,
     ClientLeft,
     FirstTokenRelayed,
@@ -32,6 +27,11 @@ from services.contracts.serving import (
     WorkerQueueing,
     WorkerVanished,
 )
+from hmas.contracts.outcome import Outcome
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
 from services.gateway.agent import GatewayAgent
 from services.gateway.config import GatewayConfig
 from tests.services.gateway.gateway_script import annotation, concluded, heartbeat, request, view

@@ -8,9 +8,9 @@ from typing import Any
 
 import grpc
 import pytest
+from hmas.contracts.request import Annotation, Cost, Slo, Tags, TagSource, TaskType
 from prometheus_client import REGISTRY
 
-from services.contracts.request import Annotation, Cost, Slo, Tags, TagSource, TaskType
 from services.gateway.cognition import Cognition, CognitionConfig, Question, WorkerFacts
 from services.runtime.rpc import RpcServer
 from services.wire.codec import to_message

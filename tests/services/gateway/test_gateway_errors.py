@@ -2,8 +2,8 @@ from typing import Any
 
 import orjson
 import pytest
+from hmas.contracts.outcome import OUTCOME_TABLE, Outcome
 
-from services.contracts.outcome import OUTCOME_TABLE, Outcome
 from services.gateway.errors import ApiError, engine_error
 
 

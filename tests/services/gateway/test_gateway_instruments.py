@@ -1,11 +1,11 @@
 from dataclasses import replace
 
 import pytest
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Slo, TaskType
+from hmas.contracts.telemetry import GatewayTelemetry, RequestSettled
 from prometheus_client import REGISTRY
 
-from services.contracts.outcome import Outcome
-from services.contracts.request import Slo, TaskType
-from services.contracts.telemetry import GatewayTelemetry, RequestSettled
 from services.gateway.instruments import MAX_TENANTS, count_settled
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import orjson
 import pytest
+from hmas.contracts.gateway import GatewayDraining
+from hmas.contracts.outcome import Outcome
 
-from services.contracts.outcome import Outcome
-from services.contracts.serving import GatewayDraining
 from services.gateway.config import GatewayConfig
 from services.gateway.server import ServerConfig
 from services.wire.v1 import execution_pb2 as pb

@@ -1,6 +1,6 @@
 import pytest
+from hmas.contracts.request import Slo
 
-from services.contracts.request import Slo
 from services.gateway.errors import InvalidRequest
 from services.gateway.terms import Tenant, client_request_id, read_headers, terms_of, traceparent
 

@@ -4,8 +4,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from services.contracts.outcome import Outcome
-from services.contracts.serving import (
+from hmas.contracts.gateway import (
     GatewayEffect,
     RequestReceived,
     SendSubmit,
@@ -15,6 +14,8 @@ from services.contracts.serving import (
     WorkerHeard,
     WorkerQueueing,
 )
+from hmas.contracts.outcome import Outcome
+
 from services.gateway.agent import GatewayAgent
 from services.gateway.config import GatewayConfig
 from services.gateway.keys import make_key

@@ -3,8 +3,8 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from hmas.contracts.gateway import TenantLimits
 
-from services.contracts.serving import TenantLimits
 from services.gateway.errors import InvalidRequest
 from services.gateway.keys import list_keys, make_key, revoke_key
 from services.gateway.tenant_file import TenantFileError, parse_tenants

@@ -1,4 +1,5 @@
-from services.contracts.request import TagSource, TaskType
+from hmas.contracts.request import TagSource, TaskType
+
 from services.mesh.cognition_sim import DURATION_S, MAX_TOKENS, with_tags, workload
 from services.perception.model import ModelBackend
 from services.perception.training.corpus import Answer, Prompt

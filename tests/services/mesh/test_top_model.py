@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
+from hmas.contracts.control import AuditRecord, ControlTuple, EngineControl, Fence, Hints, TopologyDecision
+from hmas.contracts.control import TopologyName as T
+from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.telemetry import EngineSample, WorkerTelemetry
 from rich.console import Console
 
-from services.contracts.control import AuditRecord, ControlTuple, EngineControl, Fence, Hints, TopologyDecision
-from services.contracts.control import TopologyName as T
-from services.contracts.registry import WorkerHeartbeat
-from services.contracts.telemetry import EngineSample, WorkerTelemetry
 from services.mesh.top.model import CHANGES_KEPT, MAX_WORKERS, TopModel
 from services.mesh.top.view import render_top
 

@@ -2,8 +2,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hmas.contracts.views import EngineView, Tail, VShort
 
-from services.contracts.views import EngineView, Tail, VShort
 from services.meta.config import BypassConfig, RollbackConfig
 from services.meta.guards import BypassGuard, RollbackGuard
 

@@ -3,9 +3,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
-from services.contracts.control import AuditRecord, Hints, Pin, TopologyDecision, TopologyName
-from services.contracts.governance import (
+from hmas.contracts.control import AuditRecord, Hints, Pin, TopologyDecision, TopologyName
+from hmas.contracts.control_agents import (
     AskSelector,
     EpochGranted,
     EpochLost,
@@ -20,8 +19,9 @@ from services.contracts.governance import (
     TimerTicked,
     WorkerSeen,
 )
-from services.contracts.registry import WorkerHeartbeat
-from services.contracts.views import EngineView, ShareView, Tail, VLong, VShort
+from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.views import EngineView, ShareView, Tail, VLong, VShort
+
 from services.meta.agent import MetaAgent
 from services.meta.config import MetaConfig, RulesConfig
 

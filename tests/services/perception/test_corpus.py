@@ -4,8 +4,8 @@ import random
 from pathlib import Path
 
 import pytest
+from hmas.contracts.request import TaskType
 
-from services.contracts.request import TaskType
 from services.perception.training.corpus import Passage, checksum, part_of, prompt_files, read_prompts, split
 from services.perception.training.phrases import PhraseBook
 

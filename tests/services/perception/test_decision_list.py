@@ -1,4 +1,5 @@
-from services.contracts.request import TaskType
+from hmas.contracts.request import TaskType
+
 from services.perception.training.decision_list import DecisionList
 
 TEXTS = ["Translate this to German: cats", "Translate this: dogs", "please translate: rain", "Summarize this: cats",

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hmas.contracts.request import TagSource, TaskType
 
-from services.contracts.request import TagSource, TaskType
 from services.perception.backend import PromptView
 from services.perception.generative import SCHEMA, EndpointCompletion, GenerativeBackend, parse, tagging_prompt
 from services.perception.settings import PerceptionSettings

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hmas.contracts.request import TaskType
 
-from services.contracts.request import TaskType
 from services.perception.backend import PromptView
 from services.perception.encoder import CLS, SEP
 from services.perception.model import ARTEFACTS, MODEL_FILE, TOKENIZER_FILE, ModelBackend

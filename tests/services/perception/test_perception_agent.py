@@ -2,13 +2,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hmas.contracts.cognition import AnswerCall, BatchFailed, BatchReturned, CallReceived, RunBatch
+from hmas.contracts.control_agents import GatewayReported, TimerTicked
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Slo, Tags, TagSource, TaskType
+from hmas.contracts.telemetry import GatewayTelemetry, RequestSettled
+from hmas.laws.slo import default_slo
 
-from services.contracts.batching import AnswerCall, BatchFailed, BatchReturned, CallReceived, RunBatch
-from services.contracts.governance import GatewayReported, TimerTicked
-from services.contracts.outcome import Outcome
-from services.contracts.request import Slo, Tags, TagSource, TaskType
-from services.contracts.slo import default_slo
-from services.contracts.telemetry import GatewayTelemetry, RequestSettled
 from services.perception.agent import (
     PerceiveItem,
     PerceptionAgent,

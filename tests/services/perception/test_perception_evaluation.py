@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
+from hmas.contracts.request import TaskType
 
-from services.contracts.request import TaskType
 from services.perception.evaluation import (
     calibration_error,
     contested_by_source,

@@ -1,8 +1,8 @@
 import pytest
+from hmas.contracts.request import TaskType
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.contracts.request import TaskType
 from services.perception.backend import PromptView
 from services.perception.rules import MATCHES, TASKS, RulesBackend, matches, tag
 

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import grpc
 import pytest
+from hmas.contracts.request import TagSource
 
-from services.contracts.request import TagSource
 from services.perception.agent import PerceptionAgent
 from services.perception.backend import Backend, Estimate, PromptView
 from services.perception.rules import RulesBackend

@@ -1,10 +1,10 @@
 from dataclasses import replace
 
 import pytest
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Slo, TaskType
+from hmas.contracts.telemetry import RequestSettled
 
-from services.contracts.outcome import Outcome
-from services.contracts.request import Slo, TaskType
-from services.contracts.telemetry import RequestSettled
 from services.perception.prior import HistoricalPrior, PriorConfig, PriorEstimate
 
 SETTLED = RequestSettled(

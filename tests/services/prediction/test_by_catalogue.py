@@ -2,8 +2,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hmas.contracts.request import Cost, TaskType
 
-from services.contracts.request import Cost, TaskType
 from services.prediction.backend import CostQuery
 from services.prediction.by_catalogue import ByCatalogue
 from services.prediction.catboost_model import CatBoostCostModel

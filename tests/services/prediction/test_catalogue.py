@@ -1,6 +1,7 @@
 import math
 
-from services.contracts.request import TaskType
+from hmas.contracts.request import TaskType
+
 from services.prediction.backend import CostQuery
 from services.prediction.catalogue import NAMES, accelerator, model_facts, row
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hmas.contracts.request import TaskType
 
-from services.contracts.request import TaskType
 from services.prediction.backend import CostQuery
 from services.prediction.catboost_model import (
     ARTEFACTS,

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 import yaml
+from hmas.contracts.request import Cost, TaskType
 
-from services.contracts.request import Cost, TaskType
 from services.prediction.backend import CostQuery
 from services.prediction.linear import LinearCostModel, profiles_from
 

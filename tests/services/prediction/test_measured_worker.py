@@ -3,8 +3,8 @@
 import random
 
 import pytest
+from hmas.contracts.request import Cost
 
-from services.contracts.request import Cost
 from services.prediction.measured_worker import MeasuredWorker
 
 

@@ -2,12 +2,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hmas.contracts.cognition import AnswerCall, BatchFailed, BatchReturned, CallReceived, RunBatch
+from hmas.contracts.control_agents import TimerTicked, WorkerReported
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Cost, TaskType
+from hmas.contracts.telemetry import RequestFinished, WorkerTelemetry
 
-from services.contracts.batching import AnswerCall, BatchFailed, BatchReturned, CallReceived, RunBatch
-from services.contracts.governance import TimerTicked, WorkerReported
-from services.contracts.outcome import Outcome
-from services.contracts.request import Cost, TaskType
-from services.contracts.telemetry import RequestFinished, WorkerTelemetry
 from services.prediction.agent import (
     PredictionAgent,
     PredictionConfig,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import grpc
 import pytest
+from hmas.contracts.request import Cost
 
-from services.contracts.request import Cost
 from services.prediction.agent import PredictionAgent
 from services.prediction.backend import CostModel, CostQuery
 from services.prediction.server import SERVICE, WARM_UP, PredictionServer

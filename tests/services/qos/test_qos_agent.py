@@ -3,8 +3,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import pytest
-
-from services.contracts.governance import (
+from hmas.contracts.control_agents import (
     EpochGranted,
     EpochLost,
     GatewayReported,
@@ -14,9 +13,9 @@ from services.contracts.governance import (
     TimerTicked,
     WorkerReported,
 )
-from services.contracts.outcome import Outcome
-from services.contracts.request import Slo, TaskType
-from services.contracts.telemetry import (
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Slo, TaskType
+from hmas.contracts.telemetry import (
     EngineSample,
     FirstTokenSeen,
     GatewayTelemetry,
@@ -27,7 +26,8 @@ from services.contracts.telemetry import (
     RequestSettled,
     WorkerTelemetry,
 )
-from services.contracts.views import VLong, VShort
+from hmas.contracts.views import VLong, VShort
+
 from services.qos.agent import QosAgent
 from services.qos.config import QosConfig
 from services.qos.shares import OTHER

@@ -3,10 +3,10 @@ from math import isclose
 from statistics import fmean, pstdev
 
 import pytest
+from hmas.laws.scoring import jain_index
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.contracts.metrics import jain_index
 from services.qos.arrivals import ArrivalProcess
 from services.qos.ring import Ring
 from services.qos.shares import OTHER, Share, Shares, merged_shares, share_views

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import pytest
+from hmas.contracts.cognition import AnswerCall, BatchFailed, BatchReturned, CallReceived, RunBatch
+from hmas.contracts.control_agents import TimerTicked
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from services.contracts.batching import AnswerCall, BatchFailed, BatchReturned, CallReceived, RunBatch
-from services.contracts.governance import TimerTicked
 from services.runtime.batching import REPLY_MARGIN_S, BatchingShell
 
 Event = CallReceived[int] | BatchReturned[int] | BatchFailed | TimerTicked

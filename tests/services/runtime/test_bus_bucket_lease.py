@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from hmas.contracts.control import Hints, Pin, TopologyName
 
-from services.contracts.control import Hints, Pin, TopologyName
 from services.runtime.bucket import BucketUnavailable, ControlBucket
 from services.runtime.bus import Bus
 from services.runtime.keeper import Keeper

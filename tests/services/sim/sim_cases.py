@@ -2,8 +2,9 @@
 
 from random import Random
 
-from services.contracts.request import Request, Slo, TaskType
-from services.contracts.slo import default_slo
+from hmas.contracts.request import Request, Slo, TaskType
+from hmas.laws.slo import default_slo
+
 from services.engine.profile import CostModel, EngineLimits, EngineProfile
 from services.sim.workload import OfferedRequest, Workload
 

@@ -1,9 +1,9 @@
 """What sets each baseline apart, and that none loses a request."""
 
 import pytest
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Slo
 
-from services.contracts.outcome import Outcome
-from services.contracts.request import Slo
 from services.engine.core import EngineCore
 from services.engine.sequence import EngineRequest
 from services.sim.baselines.fleet import Fleet

@@ -6,10 +6,10 @@ from random import Random
 
 import numpy as np
 import pytest
+from hmas.contracts.request import Slo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.contracts.request import Slo
 from services.engine.core import EngineCore
 from services.engine.profile import CostModel, EngineLimits, EngineProfile
 from services.sim import bound as module

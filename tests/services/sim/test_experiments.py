@@ -7,11 +7,11 @@ from math import isnan
 from pathlib import Path
 
 import pytest
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Slo, TaskType
+from hmas.laws.scoring import Settlement
 from typer.testing import CliRunner
 
-from services.contracts.metrics import Settlement
-from services.contracts.outcome import Outcome
-from services.contracts.request import Slo, TaskType
 from services.engine.profile import builtin_profile
 from services.perception.backend import Estimate, PromptView
 from services.sim.analysis import esg_parts, workload_mismatch

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hmas.contracts.control import Hints, TopologyName
+from hmas.contracts.control_agents import AskSelector
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import TaskType
 
-from services.contracts.control import Hints, TopologyName
-from services.contracts.governance import AskSelector
-from services.contracts.outcome import Outcome
-from services.contracts.request import TaskType
 from services.meta.selectors.llm import parse_answer
 from services.meta.selectors.selector import Choice
 from services.runtime.host import AgentHost

@@ -4,11 +4,11 @@ from math import inf
 from random import Random
 
 import pytest
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Slo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.contracts.outcome import Outcome
-from services.contracts.request import Slo
 from services.engine.chunking import Pace
 from services.engine.core import EngineCore
 from services.engine.sequence import Sequence

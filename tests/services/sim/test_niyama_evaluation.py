@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Slo, TaskType
+from hmas.laws.scoring import Settlement
 
-from services.contracts.metrics import Settlement
-from services.contracts.outcome import Outcome
-from services.contracts.request import Slo, TaskType
 from services.sim.cells import CellStore
 from services.sim.niyama import evaluation
 from services.sim.niyama.evaluation import evaluate_all

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from hmas.contracts.control import TopologyName
+from hmas.contracts.outcome import Outcome
+from hmas.laws.scoring import Settlement, is_ok
 
-from services.contracts.control import TopologyName
-from services.contracts.metrics import Settlement, is_ok
-from services.contracts.outcome import Outcome
 from services.sim.mesh import MeshSim
 from services.sim.result import RunResult
 from services.sim.setup import MeshSetup

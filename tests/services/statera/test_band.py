@@ -6,8 +6,8 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
+from hmas.contracts.telemetry import EngineSample
 
-from services.contracts.telemetry import EngineSample
 from services.statera.band import Band, BandController
 from services.statera.config import BandConfig
 

@@ -1,10 +1,10 @@
 from dataclasses import replace
 
 import pytest
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import TaskType
+from hmas.contracts.telemetry import RequestFinished, RequestRunning
 
-from services.contracts.outcome import Outcome
-from services.contracts.request import TaskType
-from services.contracts.telemetry import RequestFinished, RequestRunning
 from services.statera.config import FenceConfig
 from services.statera.fence import UNBOUNDED_PROMPT, FenceCalibration
 

@@ -4,9 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
-from services.contracts.control import ControlTuple, EngineControl, Fence, Hints, TopologyDecision, TopologyName
-from services.contracts.governance import (
+from hmas.contracts.control import ControlTuple, EngineControl, Fence, Hints, TopologyDecision, TopologyName
+from hmas.contracts.control_agents import (
     DecisionSeen,
     EpochGranted,
     EpochLost,
@@ -20,11 +19,12 @@ from services.contracts.governance import (
     WorkerReported,
     WorkerSeen,
 )
-from services.contracts.outcome import Outcome
-from services.contracts.registry import EngineInfo, WorkerHeartbeat
-from services.contracts.request import TaskType
-from services.contracts.telemetry import EngineSample, RequestFinished, WorkerTelemetry
-from services.contracts.views import EngineView, Tail, VShort
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.registry import EngineInfo, WorkerHeartbeat
+from hmas.contracts.request import TaskType
+from hmas.contracts.telemetry import EngineSample, RequestFinished, WorkerTelemetry
+from hmas.contracts.views import EngineView, Tail, VShort
+
 from services.statera.agent import StateraAgent
 from services.statera.config import SeekerConfig, StateraConfig
 

@@ -6,10 +6,10 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
+from hmas.contracts.control import Pin, TopologyDecision
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.contracts.control import Pin, TopologyDecision
 from services.wire import codec, subjects
 from services.wire.v1 import control_pb2
 

@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
-from services.contracts.registry import EngineInfo
-from services.contracts.request import Annotation, Cost, Request, Slo, Tags, TagSource, TaskType
+from hmas.contracts.registry import EngineInfo
+from hmas.contracts.request import Annotation, Cost, Request, Slo, Tags, TagSource, TaskType
+
 from services.worker.entry import Entry
 from services.worker.prior import Estimate
 

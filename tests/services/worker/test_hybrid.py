@@ -3,11 +3,11 @@
 from random import Random
 
 import pytest
+from hmas.contracts.control import Hints, TopologyName
+from hmas.contracts.request import Slo
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.contracts.control import Hints, TopologyName
-from services.contracts.request import Slo
 from services.worker.applications import MAX_APPLICATIONS, MIN_COUNT, Applications
 from services.worker.entry import Entry
 from services.worker.pace import Pace

@@ -2,8 +2,8 @@ from math import exp
 from random import Random
 
 import pytest
+from hmas.contracts.request import Request, Tags, TaskType
 
-from services.contracts.request import Request, Tags, TaskType
 from services.worker.length_bias import LengthBias
 from services.worker.prior import MAX_CELLS
 from tests.services.worker.builders import annotation, request

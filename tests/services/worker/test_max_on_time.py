@@ -6,11 +6,11 @@ from math import inf
 from random import Random
 
 import pytest
+from hmas.contracts.control import Hints
+from hmas.contracts.request import Slo
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.contracts.control import Hints
-from services.contracts.request import Slo
 from services.worker import deadline_order
 from services.worker.deadline_order import DeadlineOrder, Job
 from services.worker.entry import Entry

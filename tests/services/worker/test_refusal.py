@@ -4,9 +4,10 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-
-from services.contracts.control import Hints, TopologyDecision, TopologyName
-from services.contracts.execution import (
+from hmas.contracts.control import Hints, TopologyDecision, TopologyName
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Slo
+from hmas.contracts.worker import (
     Annotated,
     CycleTicked,
     Dispatch,
@@ -18,8 +19,7 @@ from services.contracts.execution import (
     TopologyReceived,
     WorkerEffect,
 )
-from services.contracts.outcome import Outcome
-from services.contracts.request import Slo
+
 from services.worker.agent import WorkerAgent, WorkerConfig
 from tests.services.worker.builders import annotation, engine, request
 

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
+from hmas.contracts.control import Hints, TopologyName
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from services.contracts.control import Hints, TopologyName
 from services.worker.entry import Entry, EntryState
 from services.worker.pool import RequestPool
 from services.worker.topologies.priority import AGEING_S

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 
 import grpc.aio
 import pytest
+from hmas.contracts.registry import WorkerHeartbeat
 
-from services.contracts.registry import WorkerHeartbeat
 from services.gateway.streams import StreamConfig, WorkerStreams
 from services.runtime.framing import FramingConfig
 from services.runtime.local import FrameStream, LocalListener

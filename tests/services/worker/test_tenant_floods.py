@@ -1,9 +1,9 @@
 """A tenant that floods pays first, and what a refused request is told."""
 
 import pytest
+from hmas.contracts.control import Hints
+from hmas.contracts.request import Slo
 
-from services.contracts.control import Hints
-from services.contracts.request import Slo
 from services.worker.entry import Entry
 from services.worker.pace import EnginePace, Pace
 from services.worker.served_shares import MAX_TENANTS, SILENT_S, WINDOW_S, ServedShares

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from random import Random
 
-from services.contracts.control import (
+from hmas.contracts.control import (
     ControlTuple,
     EngineControl,
     Fence,
@@ -12,7 +12,10 @@ from services.contracts.control import (
     TopologyDecision,
     TopologyName,
 )
-from services.contracts.execution import (
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Request, Slo, TaskType
+from hmas.contracts.telemetry import WorkerTelemetry
+from hmas.contracts.worker import (
     Abort,
     Annotated,
     CancelRequested,
@@ -44,10 +47,8 @@ from services.contracts.execution import (
     WorkerEffect,
     WorkerEvent,
 )
-from services.contracts.outcome import Outcome
-from services.contracts.request import Request, Slo, TaskType
-from services.contracts.slo import tightest_tpot_s
-from services.contracts.telemetry import WorkerTelemetry
+from hmas.laws.slo import tightest_tpot_s
+
 from services.worker.agent import WorkerAgent, WorkerConfig
 from tests.services.worker.builders import ENGINE, annotation, engine, request
 

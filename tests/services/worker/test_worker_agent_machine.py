@@ -4,11 +4,7 @@ from collections import Counter
 from math import ceil
 from random import Random
 
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-
-from services.contracts.control import (
+from hmas.contracts.control import (
     ControlTuple,
     EngineControl,
     Fence,
@@ -17,7 +13,8 @@ from services.contracts.control import (
     TopologyDecision,
     TopologyName,
 )
-from services.contracts.execution import (
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.worker import (
     Abort,
     Annotated,
     CancelRequested,
@@ -46,7 +43,10 @@ from services.contracts.execution import (
     WorkerEffect,
     WorkerEvent,
 )
-from services.contracts.outcome import Outcome
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
 from services.worker.agent import WorkerAgent, WorkerConfig
 from tests.services.worker.builders import annotation, engine, request
 

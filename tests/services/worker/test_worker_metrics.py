@@ -1,10 +1,10 @@
 from dataclasses import replace
 
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import TaskType
+from hmas.contracts.telemetry import RequestFinished, WorkerTelemetry
 from prometheus_client import CollectorRegistry
 
-from services.contracts.outcome import Outcome
-from services.contracts.request import TaskType
-from services.contracts.telemetry import RequestFinished, WorkerTelemetry
 from services.worker.metrics import WorkerMetrics
 
 FINISHED = RequestFinished(

@@ -3,11 +3,11 @@
 from random import Random
 
 import pytest
+from hmas.contracts.control import EngineControl, Fence, FenceBucket, Hints, TopologyDecision, TopologyName
+from hmas.contracts.request import Slo
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.contracts.control import EngineControl, Fence, FenceBucket, Hints, TopologyDecision, TopologyName
-from services.contracts.request import Slo
 from services.worker.admission import AdmissionGate
 from services.worker.config import PriorConfig, WorkerConfig
 from services.worker.controls import ControlState

@@ -8,13 +8,13 @@ from typing import Any
 
 import orjson
 import pytest
+from hmas.contracts.control import Hints, TopologyDecision, TopologyName
+from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.telemetry import WorkerTelemetry
+from hmas.contracts.worker import TopologyReceived
 from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
-from services.contracts.control import Hints, TopologyDecision, TopologyName
-from services.contracts.execution import TopologyReceived
-from services.contracts.registry import WorkerHeartbeat
-from services.contracts.telemetry import WorkerTelemetry
 from services.gateway.streams import StreamConfig, WorkerStreams
 from services.runtime.rpc import RpcServer
 from services.wire.v1 import execution_pb2 as pb

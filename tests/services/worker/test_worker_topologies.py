@@ -5,9 +5,9 @@ from itertools import pairwise
 from random import Random
 
 import pytest
+from hmas.contracts.control import Hints, TopologyName
+from hmas.contracts.request import Slo
 
-from services.contracts.control import Hints, TopologyName
-from services.contracts.request import Slo
 from services.worker.entry import Entry
 from services.worker.topologies import TOPOLOGIES, Topology
 from services.worker.topologies.mlfq import LEVEL_RANK

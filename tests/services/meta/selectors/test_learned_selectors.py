@@ -6,9 +6,9 @@ from importlib.resources import files
 from typing import Any
 
 import pytest
+from hmas.contracts.control import Hints, TopologyName
+from hmas.contracts.views import ShareView, VLong
 
-from services.contracts.control import Hints, TopologyName
-from services.contracts.views import ShareView, VLong
 from services.meta.config import MetaConfig, RulesConfig
 from services.meta.selectors.bandit import ARMS, BanditSelector
 from services.meta.selectors.changepoint import ChangePointSelector

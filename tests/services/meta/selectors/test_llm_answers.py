@@ -2,11 +2,11 @@ import json
 from typing import Any
 
 import pytest
+from hmas.contracts.control import Hints, TopologyName
+from hmas.contracts.views import ShareView, Tail, VLong
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.contracts.control import Hints, TopologyName
-from services.contracts.views import ShareView, Tail, VLong
 from services.meta.selectors.llm import (
     MAX_ANSWER_CHARS,
     RESPONSE_SCHEMA,

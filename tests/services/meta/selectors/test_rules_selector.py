@@ -2,9 +2,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hmas.contracts.control import Hints, TopologyName
+from hmas.contracts.views import ShareView, Tail, VLong
 
-from services.contracts.control import Hints, TopologyName
-from services.contracts.views import ShareView, Tail, VLong
 from services.meta.config import RulesConfig
 from services.meta.selectors.rules import RulesSelector
 from services.meta.selectors.selector import Choice

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import orjson
 import pytest
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.registry import EngineInfo
+from hmas.contracts.worker import EngineSampled, EngineWentDown, EngineWentUp
 
-from services.contracts.execution import EngineSampled, EngineWentDown, EngineWentUp
-from services.contracts.outcome import Outcome
-from services.contracts.registry import EngineInfo
 from services.worker.adapters.base import EngineEvent, EngineJob, JobEnd
 from services.worker.adapters.breaker import BreakerConfig
 from services.worker.adapters.monitor import EngineFacts

@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 import pytest
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.worker import EngineSampled, EngineWentUp
 
-from services.contracts.execution import EngineSampled, EngineWentUp
-from services.contracts.outcome import Outcome
 from services.worker.adapters.base import EngineEvent, EngineJob, JobEnd
 from services.worker.adapters.breaker import BreakerConfig
 from services.worker.adapters.monitor import EngineFacts

@@ -1,8 +1,7 @@
 """The shared prompt-token estimate."""
 
 import pytest
-
-from services.contracts.tokens import MESSAGE_OVERHEAD, estimate_prompt_tokens, flatten_messages, text_tokens
+from hmas.laws.tokens import MESSAGE_OVERHEAD, estimate_prompt_tokens, flatten_messages, text_tokens
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 1000])

@@ -4,10 +4,9 @@ from dataclasses import replace
 from math import isnan
 
 import pytest
-
-from services.contracts.metrics import Settlement, score, service_by_tenant, service_gain, stability, variation, windows
-from services.contracts.outcome import Outcome
-from services.contracts.request import Slo, TaskType
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Slo, TaskType
+from hmas.laws.scoring import Settlement, score, service_by_tenant, service_gain, stability, variation, windows
 
 
 def settled(offered_s: float, ttft_s: float = 1.0, outcome: Outcome = Outcome.FINISHED) -> Settlement:

@@ -1,10 +1,10 @@
-"""Whether a settled request met its promise, by the one definition in `services.contracts.metrics`."""
+"""Whether a settled request met its promise, by the one definition in `hmas.laws.scoring`."""
 
 from dataclasses import dataclass
 
-from services.contracts.metrics import Settlement, is_ok, service_gain, tpot_ok, ttft_ok
-from services.contracts.outcome import OUTCOME_TABLE, Outcome
-from services.contracts.telemetry import RequestSettled
+from hmas.contracts.outcome import OUTCOME_TABLE, Outcome
+from hmas.contracts.telemetry import RequestSettled
+from hmas.laws.scoring import Settlement, is_ok, service_gain, tpot_ok, ttft_ok
 
 _TOO_MANY_REQUESTS = 429
 

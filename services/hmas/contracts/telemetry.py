@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from services.contracts.outcome import Outcome
-from services.contracts.request import Slo, TaskType
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Slo, TaskType
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from services.contracts.outcome import Outcome
-from services.contracts.request import Slo, TaskType
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Slo, TaskType
 
 ESG_INPUT_WEIGHT = 1.0
 ESG_OUTPUT_WEIGHT = 2.0

@@ -6,11 +6,11 @@ decision: the shell keeps them by request id.
 
 from dataclasses import dataclass
 
-from services.contracts.control import ControlTuple, TopologyDecision, TopologyName
-from services.contracts.outcome import Outcome
-from services.contracts.registry import EngineInfo, WorkerHeartbeat
-from services.contracts.request import Annotation, Request
-from services.contracts.telemetry import EngineSample, WorkerTelemetry
+from hmas.contracts.control import ControlTuple, TopologyDecision, TopologyName
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.registry import EngineInfo, WorkerHeartbeat
+from hmas.contracts.request import Annotation, Request
+from hmas.contracts.telemetry import EngineSample, WorkerTelemetry
 
 # --- events: what happened (past tense) -------------------------------------------------------------------------
 

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from services.contracts.control import AuditRecord, ControlTuple, Hints, Pin, TopologyDecision, TopologyName
-from services.contracts.registry import WorkerHeartbeat
-from services.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
-from services.contracts.views import VLong, VShort
+from hmas.contracts.control import AuditRecord, ControlTuple, Hints, Pin, TopologyDecision, TopologyName
+from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
+from hmas.contracts.views import VLong, VShort
 
 
 @dataclass(frozen=True, slots=True)

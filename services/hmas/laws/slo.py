@@ -3,7 +3,7 @@
 from functools import lru_cache
 from math import floor
 
-from services.contracts.request import Slo, TaskType
+from hmas.contracts.request import Slo, TaskType
 
 SLO_BASE_MS: dict[TaskType, tuple[int, int]] = {
     TaskType.QA: (4000, 70),

@@ -5,12 +5,12 @@ The shell parses HTTP, keeps bodies and sockets by request id, and relays token 
 
 from dataclasses import dataclass
 
-from services.contracts.execution import Timeline
-from services.contracts.outcome import Outcome
-from services.contracts.registry import WorkerHeartbeat
-from services.contracts.request import Annotation, Request
-from services.contracts.telemetry import GatewayTelemetry
-from services.contracts.views import VShort
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.request import Annotation, Request
+from hmas.contracts.telemetry import GatewayTelemetry
+from hmas.contracts.views import VShort
+from hmas.contracts.worker import Timeline
 
 # --- events ------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""The services of the H-MAS mesh, one package a room."""
