@@ -99,13 +99,13 @@ type: $(STAMP)
 layers: $(STAMP)
 	$(BIN)/lint-imports
 
-protos: $(STAMP) ## generate services/wire/v1 from protos/
-	$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=. --pyi_out=. --grpc_python_out=. protos/services/wire/v1/*.proto
+protos: $(STAMP) ## generate services/hmas/wire/v1 from protos/
+	$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=services --pyi_out=services --grpc_python_out=services protos/hmas/wire/v1/*.proto
 
 protos-check: $(STAMP)
 	@tmp=$$(mktemp -d) && $(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=$$tmp --pyi_out=$$tmp \
-	  --grpc_python_out=$$tmp protos/services/wire/v1/*.proto && \
-	diff -rq -x __init__.py -x __pycache__ $$tmp/services/wire/v1 services/wire/v1 && rm -r $$tmp || \
+	  --grpc_python_out=$$tmp protos/hmas/wire/v1/*.proto && \
+	diff -rq -x __init__.py -x __pycache__ $$tmp/hmas/wire/v1 services/hmas/wire/v1 && rm -r $$tmp || \
 	{ echo "generated code is stale: run 'make protos'"; exit 1; }
 
 docs: $(STAMP) ## write the generated pages: settings, subjects

@@ -21,8 +21,8 @@ from hmas.contracts.worker import (
     TopologyReceived,
     TupleReceived,
 )
+from hmas.runtime.lifecycle import calm_collector
 
-from services.runtime.lifecycle import calm_collector
 from services.worker.agent import WorkerAgent, WorkerConfig
 from services.worker.entry import Entry
 from services.worker.prior import Estimate

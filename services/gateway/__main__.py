@@ -2,13 +2,13 @@
 
 import sys
 
+from hmas.runtime.lifecycle import Stop, run_service
+from hmas.runtime.tracing import TracingUnavailable
 from pydantic import ValidationError
 
 from services.gateway.service import GatewayService
 from services.gateway.settings import GatewaySettings
 from services.gateway.tenant_file import TenantFileError
-from services.runtime.lifecycle import Stop, run_service
-from services.runtime.tracing import TracingUnavailable
 
 
 async def _main(instance: str, stop: Stop, settings: GatewaySettings) -> None:

@@ -10,6 +10,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import WIRE_VERSION
+from hmas.runtime import ids
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 
@@ -19,7 +20,6 @@ from services.gateway.errors import ApiError, InvalidRequest
 from services.gateway.openapi_page import HOT_ROUTES, SCHEMAS
 from services.gateway.tenants import TenantStore
 from services.gateway.terms import Tenant, client_request_id, read_headers
-from services.runtime import ids
 
 TITLE = "H-MAS"
 DESCRIPTION = "An OpenAI-compatible API in front of vLLM and SGLang that schedules for TTFT and TPOT promises."

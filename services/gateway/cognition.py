@@ -21,12 +21,12 @@ import structlog
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.request import Annotation, Cost, Request, Tags
 from hmas.contracts.views import VShort
+from hmas.runtime.rpc import open_channel
+from hmas.wire.codec import WireError, from_message, to_message
+from hmas.wire.v1 import cognition_pb2 as pb
+from hmas.wire.v1 import cognition_pb2_grpc
 
 from services.gateway.instruments import COGNITION_FALLBACKS, COGNITION_SECONDS
-from services.runtime.rpc import open_channel
-from services.wire.codec import WireError, from_message, to_message
-from services.wire.v1 import cognition_pb2 as pb
-from services.wire.v1 import cognition_pb2_grpc
 
 log = structlog.get_logger()
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Annotation, Request
 from hmas.contracts.worker import Timeline
+from hmas.runtime.tracing import Span
+from hmas.wire.v1 import execution_pb2 as pb
 
 from services.gateway.errors import ApiError
 from services.gateway.openai_api import Call
-from services.runtime.tracing import Span
-from services.wire.v1 import execution_pb2 as pb
 
 
 @dataclass(slots=True)

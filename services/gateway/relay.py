@@ -37,6 +37,10 @@ from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.request import Annotation, Request
 from hmas.contracts.telemetry import GatewayTelemetry
 from hmas.contracts.views import VShort
+from hmas.runtime.tracing import Attributes, Tracing
+from hmas.wire.codec import WireError, to_message
+from hmas.wire.execution import concluded_of, submit_message
+from hmas.wire.v1 import execution_pb2 as pb
 
 from services.gateway.cognition import Question, WorkerFacts
 from services.gateway.directory import ModelDirectory
@@ -45,10 +49,6 @@ from services.gateway.exchange import Attempt, Exchange
 from services.gateway.instruments import INVALID, LIVE, RECALLS, SLOW_CLIENTS, WORKERS, count_settled, pool_instruments
 from services.gateway.journal import Journal, timeline_json
 from services.gateway.openai_api import Call
-from services.runtime.tracing import Attributes, Tracing
-from services.wire.codec import WireError, to_message
-from services.wire.execution import concluded_of, submit_message
-from services.wire.v1 import execution_pb2 as pb
 
 log = structlog.get_logger()
 

@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Request
+from hmas.runtime import ids
 
 from services.gateway.bodies import BodyBounds, BodyReader, ClientGone, Message, Receive, Send
 from services.gateway.connections import SCOPE_KEY, GuardedProtocol
@@ -24,7 +25,6 @@ from services.gateway.openai_api import CHAT_PATH, COMPLETIONS_PATH, Call, parse
 from services.gateway.relay import Relay
 from services.gateway.tenants import TenantStore
 from services.gateway.terms import Tenant, client_request_id, read_headers, traceparent
-from services.runtime import ids
 
 log = structlog.get_logger()
 

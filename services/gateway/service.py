@@ -18,6 +18,14 @@ from hmas.contracts.gateway import (
 )
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.views import VShort
+from hmas.runtime import ids
+from hmas.runtime.bus import Bus
+from hmas.runtime.host import AgentHost
+from hmas.runtime.lifecycle import Stop
+from hmas.runtime.ops import HttpServer
+from hmas.runtime.tracing import open_tracing
+from hmas.wire import subjects
+from hmas.wire.v1 import observe_pb2
 
 from services.gateway.agent import GatewayAgent
 from services.gateway.api import build_api
@@ -30,14 +38,6 @@ from services.gateway.server import GatewayServer
 from services.gateway.settings import GatewaySettings
 from services.gateway.streams import WorkerStreams
 from services.gateway.tenants import TenantStore
-from services.runtime import ids
-from services.runtime.bus import Bus
-from services.runtime.host import AgentHost
-from services.runtime.lifecycle import Stop
-from services.runtime.ops import HttpServer
-from services.runtime.tracing import open_tracing
-from services.wire import subjects
-from services.wire.v1 import observe_pb2
 
 log = structlog.get_logger()
 TICK_S = 0.05

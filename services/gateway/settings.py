@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from hmas.runtime.settings import RuntimeSettings
 from pydantic import Field
 
 from services.gateway.bodies import BodyBounds
@@ -11,7 +12,6 @@ from services.gateway.connections import ConnectionBounds
 from services.gateway.relay import RelayConfig
 from services.gateway.server import ServerConfig
 from services.gateway.streams import StreamConfig
-from services.runtime.settings import RuntimeSettings
 
 
 class GatewaySettings(RuntimeSettings):

@@ -17,13 +17,12 @@ from typing import Any, Protocol
 import grpc.aio
 import structlog
 from hmas.contracts.registry import WorkerHeartbeat
-
-from services.runtime.framing import FrameWriter, FramingConfig, converse
-from services.runtime.local import FrameStream, connect_local
-from services.runtime.rpc import open_channel
-from services.wire.link import Link, SessionLost
-from services.wire.v1 import execution_pb2 as pb
-from services.wire.v1 import execution_pb2_grpc
+from hmas.runtime.framing import FrameWriter, FramingConfig, converse
+from hmas.runtime.local import FrameStream, connect_local
+from hmas.runtime.rpc import open_channel
+from hmas.wire.link import Link, SessionLost
+from hmas.wire.v1 import execution_pb2 as pb
+from hmas.wire.v1 import execution_pb2_grpc
 
 log = structlog.get_logger()
 

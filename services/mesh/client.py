@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from hmas.runtime.bucket import ControlBucket
+from hmas.runtime.bus import Bus
+from hmas.runtime.ids import instance_name
+from hmas.runtime.settings import RuntimeSettings
+
 from services.mesh.state import read_state
-from services.runtime.bucket import ControlBucket
-from services.runtime.bus import Bus
-from services.runtime.ids import instance_name
-from services.runtime.settings import RuntimeSettings
 
 CONNECT_TIMEOUT_S = 5.0
 

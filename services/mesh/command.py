@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import typer
+from hmas.runtime.bucket import BucketUnavailable
+from hmas.runtime.logs import configure_logs
 from rich.console import Console
 
 from services.mesh.client import MeshUnreachable
 from services.mesh.nats_server import NatsBinaryMissing
 from services.mesh.state import NoMesh
 from services.mesh.supervisor import MeshFailed
-from services.runtime.bucket import BucketUnavailable
-from services.runtime.logs import configure_logs
 
 errors = Console(stderr=True)
 

@@ -4,10 +4,10 @@ import getpass
 import os
 
 from hmas.contracts.control import Pin, TopologyName
+from hmas.runtime.bus import Bus
+from hmas.wire.subjects import control_pin, pin_key
 
 from services.mesh.client import connected
-from services.runtime.bus import Bus
-from services.wire.subjects import control_pin, pin_key
 
 
 async def set_pin(bus: Bus, pool: str, topology: TopologyName | None) -> Pin:

@@ -17,15 +17,15 @@ from hmas.contracts.control_agents import (
 )
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.views import VLong, VShort
+from hmas.runtime.agent_service import AgentService
+from hmas.runtime.lifecycle import Stop, run_service
+from hmas.runtime.rpc import RpcServer
+from hmas.wire import subjects
+from hmas.wire.v1 import observe_pb2_grpc
 
 from services.meta.agent import MetaAgent
 from services.meta.server import SERVICE, DecisionMetrics, LlmClient, MetaServer, PoolIntroduction
 from services.meta.settings import MetaSettings
-from services.runtime.agent_service import AgentService
-from services.runtime.lifecycle import Stop, run_service
-from services.runtime.rpc import RpcServer
-from services.wire import subjects
-from services.wire.v1 import observe_pb2_grpc
 
 log = structlog.get_logger()
 

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Literal
 
 from hmas.contracts.control import Hints
+from hmas.runtime.settings import RuntimeSettings
 from pydantic import Field, model_validator
 
 from services.meta.config import MetaConfig, RulesConfig
-from services.runtime.settings import RuntimeSettings
 
 
 class MetaSettings(RuntimeSettings):

@@ -3,15 +3,15 @@
 import structlog
 from hmas.contracts.control_agents import GatewayReported
 from hmas.contracts.telemetry import GatewayTelemetry
+from hmas.runtime.bus import Bus
+from hmas.runtime.lifecycle import Stop, run_service
+from hmas.runtime.rpc import RpcServer
+from hmas.wire import subjects
+from hmas.wire.v1 import cognition_pb2_grpc
 
 from services.perception.agent import PerceptionAgent
 from services.perception.server import SERVICE, WARM_UP, PerceptionServer
 from services.perception.settings import PerceptionSettings
-from services.runtime.bus import Bus
-from services.runtime.lifecycle import Stop, run_service
-from services.runtime.rpc import RpcServer
-from services.wire import subjects
-from services.wire.v1 import cognition_pb2_grpc
 
 log = structlog.get_logger()
 

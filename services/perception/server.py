@@ -4,14 +4,14 @@ from typing import Any
 
 import grpc
 from hmas.contracts.request import Slo, Tags
+from hmas.runtime.batching import SECONDS_BUCKETS, BatchingShell
+from hmas.wire.codec import WireError, from_message, to_message
+from hmas.wire.v1 import cognition_pb2 as pb
+from hmas.wire.v1 import cognition_pb2_grpc
 from prometheus_client import Counter, Histogram
 
 from services.perception.agent import PerceiveItem, PerceptionAgent
 from services.perception.backend import Backend, Estimate, PromptView
-from services.runtime.batching import SECONDS_BUCKETS, BatchingShell
-from services.wire.codec import WireError, from_message, to_message
-from services.wire.v1 import cognition_pb2 as pb
-from services.wire.v1 import cognition_pb2_grpc
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Perception"].full_name
 WARM_UP = PromptView("Summarize this text in one sentence.", 8, "", "", None)

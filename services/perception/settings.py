@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from hmas.contracts.request import TagSource
+from hmas.runtime.settings import RuntimeSettings
 from pydantic import Field, field_validator, model_validator
 
 from services.perception.agent import PerceptionConfig
 from services.perception.backend import Backend
 from services.perception.prior import PriorConfig
 from services.perception.table import BACKENDS
-from services.runtime.settings import RuntimeSettings
 
 
 class PerceptionSettings(RuntimeSettings):

@@ -3,15 +3,15 @@
 import structlog
 from hmas.contracts.control_agents import WorkerReported
 from hmas.contracts.telemetry import WorkerTelemetry
+from hmas.runtime.bus import Bus
+from hmas.runtime.lifecycle import Stop, run_service
+from hmas.runtime.rpc import RpcServer
+from hmas.wire import subjects
+from hmas.wire.v1 import cognition_pb2_grpc
 
 from services.prediction.agent import PredictionAgent
 from services.prediction.server import SERVICE, WARM_UP, PredictionServer
 from services.prediction.settings import PredictionSettings
-from services.runtime.bus import Bus
-from services.runtime.lifecycle import Stop, run_service
-from services.runtime.rpc import RpcServer
-from services.wire import subjects
-from services.wire.v1 import cognition_pb2_grpc
 
 log = structlog.get_logger()
 

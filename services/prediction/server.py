@@ -4,14 +4,14 @@ from typing import Any
 
 import grpc
 from hmas.contracts.request import Cost, TaskType
+from hmas.runtime.batching import SECONDS_BUCKETS, BatchingShell
+from hmas.wire.codec import to_message
+from hmas.wire.v1 import cognition_pb2 as pb
+from hmas.wire.v1 import cognition_pb2_grpc
 from prometheus_client import Counter, Gauge, Histogram
 
 from services.prediction.agent import PredictionAgent, PredictItem
 from services.prediction.backend import CostModel, CostQuery
-from services.runtime.batching import SECONDS_BUCKETS, BatchingShell
-from services.wire.codec import to_message
-from services.wire.v1 import cognition_pb2 as pb
-from services.wire.v1 import cognition_pb2_grpc
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Prediction"].full_name
 WARM_UP = CostQuery(

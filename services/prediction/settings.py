@@ -4,13 +4,13 @@ from importlib.resources import files
 from pathlib import Path
 
 import yaml
+from hmas.runtime.settings import RuntimeSettings
 from pydantic import Field, field_validator
 
 from services.prediction.agent import PredictionConfig
 from services.prediction.backend import CostModel
 from services.prediction.linear import LinearCostModel, profiles_from
 from services.prediction.table import COST_MODELS
-from services.runtime.settings import RuntimeSettings
 
 
 class PredictionSettings(RuntimeSettings):

@@ -13,15 +13,15 @@ from hmas.contracts.control_agents import (
 )
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
+from hmas.runtime.agent_service import AgentService
+from hmas.runtime.lifecycle import Stop, run_service
+from hmas.runtime.rpc import RpcServer
+from hmas.wire import subjects
+from hmas.wire.v1 import observe_pb2_grpc
 
 from services.qos.agent import QosAgent
 from services.qos.server import SERVICE, QosServer, ViewMetrics
 from services.qos.settings import QosSettings
-from services.runtime.agent_service import AgentService
-from services.runtime.lifecycle import Stop, run_service
-from services.runtime.rpc import RpcServer
-from services.wire import subjects
-from services.wire.v1 import observe_pb2_grpc
 
 
 async def serve(settings: QosSettings, instance: str, stop: Stop) -> None:

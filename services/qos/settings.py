@@ -1,9 +1,9 @@
 """Settings of the QoS agent, read once at its start."""
 
+from hmas.runtime.settings import RuntimeSettings
 from pydantic import Field
 
 from services.qos.config import QosConfig
-from services.runtime.settings import RuntimeSettings
 
 
 class QosSettings(RuntimeSettings):

@@ -16,13 +16,13 @@ from hmas.contracts.control_agents import (
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.telemetry import WorkerTelemetry
 from hmas.contracts.views import VShort
+from hmas.runtime.agent_service import AgentService
+from hmas.runtime.lifecycle import Stop, run_service
+from hmas.wire import subjects
 
-from services.runtime.agent_service import AgentService
-from services.runtime.lifecycle import Stop, run_service
 from services.statera.agent import StateraAgent
 from services.statera.server import TupleMetrics, WorkerIntroduction
 from services.statera.settings import StateraSettings
-from services.wire import subjects
 
 log = structlog.get_logger()
 

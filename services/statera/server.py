@@ -7,10 +7,9 @@ import structlog
 from hmas.contracts.control import ControlTuple
 from hmas.contracts.control_agents import LastTupleRead, WorkerSeen
 from hmas.contracts.registry import WorkerHeartbeat
+from hmas.runtime.bucket import BucketUnavailable, ControlBucket
+from hmas.wire import subjects
 from prometheus_client import REGISTRY, CollectorRegistry, Gauge
-
-from services.runtime.bucket import BucketUnavailable, ControlBucket
-from services.wire import subjects
 
 log = structlog.get_logger()
 LAST_TUPLE_MAX_AGE_S = 600.0  # an older set-point is of another load

@@ -1,8 +1,8 @@
 """Settings of Statera, read once at its start."""
 
+from hmas.runtime.settings import RuntimeSettings
 from pydantic import Field
 
-from services.runtime.settings import RuntimeSettings
 from services.statera.config import BandConfig, FenceConfig, SeekerConfig, StateraConfig
 
 _SEEKER = SeekerConfig()

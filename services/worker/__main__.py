@@ -6,17 +6,17 @@ import socket
 
 from hmas.contracts.control import ControlTuple, TopologyDecision
 from hmas.contracts.worker import TopologyReceived, TupleReceived
+from hmas.runtime.bucket import BucketUnavailable, ControlBucket
+from hmas.runtime.bus import Bus
+from hmas.runtime.ids import incarnation
+from hmas.runtime.lifecycle import Stop, run_service
+from hmas.runtime.local import LocalListener
+from hmas.runtime.ops import ops_server
+from hmas.runtime.rpc import RpcServer
+from hmas.runtime.tracing import open_tracing
+from hmas.wire import subjects
+from hmas.wire.v1 import execution_pb2, execution_pb2_grpc
 
-from services.runtime.bucket import BucketUnavailable, ControlBucket
-from services.runtime.bus import Bus
-from services.runtime.ids import incarnation
-from services.runtime.lifecycle import Stop, run_service
-from services.runtime.local import LocalListener
-from services.runtime.ops import ops_server
-from services.runtime.rpc import RpcServer
-from services.runtime.tracing import open_tracing
-from services.wire import subjects
-from services.wire.v1 import execution_pb2, execution_pb2_grpc
 from services.worker.adapters.openai_http import OpenAiHttpAdapter
 from services.worker.agent import WorkerAgent
 from services.worker.metrics import WorkerMetrics

@@ -13,10 +13,10 @@ from hmas.contracts.worker import (
     FirstTokenReceived,
     WorkerEvent,
 )
+from hmas.runtime.tracing import Attributes, Span, Tracing
+from hmas.wire.codec import to_message
+from hmas.wire.v1 import execution_pb2 as pb
 
-from services.runtime.tracing import Attributes, Span, Tracing
-from services.wire.codec import to_message
-from services.wire.v1 import execution_pb2 as pb
 from services.worker.adapters.base import EngineAdapter, EngineJob, JobEnd
 from services.worker.server import GatewaySession
 

@@ -10,13 +10,12 @@ import grpc
 import grpc.aio
 import structlog
 from hmas.contracts.outcome import Outcome
-
-from services.runtime.framing import FrameWriter, FramingConfig, converse
-from services.runtime.local import FrameStream
-from services.wire.codec import WireError
-from services.wire.link import Link, SessionLost
-from services.wire.v1 import execution_pb2 as pb
-from services.wire.v1 import execution_pb2_grpc
+from hmas.runtime.framing import FrameWriter, FramingConfig, converse
+from hmas.runtime.local import FrameStream
+from hmas.wire.codec import WireError
+from hmas.wire.link import Link, SessionLost
+from hmas.wire.v1 import execution_pb2 as pb
+from hmas.wire.v1 import execution_pb2_grpc
 
 log = structlog.get_logger()
 MAX_SESSIONS = 256

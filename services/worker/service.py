@@ -34,13 +34,13 @@ from hmas.contracts.worker import (
     WorkerEffect,
     WorkerEvent,
 )
+from hmas.runtime.host import AgentHost
+from hmas.runtime.tracing import Tracing
+from hmas.wire import subjects
+from hmas.wire.codec import from_message
+from hmas.wire.execution import request_of
+from hmas.wire.v1 import execution_pb2 as pb
 
-from services.runtime.host import AgentHost
-from services.runtime.tracing import Tracing
-from services.wire import subjects
-from services.wire.codec import from_message
-from services.wire.execution import request_of
-from services.wire.v1 import execution_pb2 as pb
 from services.worker.adapters.base import EngineAdapter
 from services.worker.attempts import Attempt, AttemptTable
 from services.worker.config import CYCLE_S

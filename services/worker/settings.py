@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
+from hmas.runtime.settings import RuntimeSettings
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
-from services.runtime.settings import RuntimeSettings
 from services.worker.adapters.monitor import EngineFacts
 from services.worker.adapters.openai_http import OpenAiHttpConfig, Priority
 from services.worker.config import WorkerConfig

@@ -12,9 +12,8 @@ import nats
 import openai
 import pytest
 from hmas.contracts.control import AuditRecord, TopologyDecision
-
-from services.wire.codec import decode
-from services.wire.subjects import ALL_TOPOLOGIES, AUDIT
+from hmas.wire.codec import decode
+from hmas.wire.subjects import ALL_TOPOLOGIES, AUDIT
 
 pytestmark = pytest.mark.e2e
 

@@ -7,14 +7,14 @@ from hmas.contracts.control import AuditRecord, ControlTuple, TopologyDecision
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.telemetry import WorkerTelemetry
 from hmas.contracts.views import VLong, VShort
+from hmas.runtime.bus import Bus
+from hmas.wire import subjects
 from rich.console import Console
 from rich.live import Live
 
 from services.mesh.client import connected
 from services.mesh.top.model import TopModel
 from services.mesh.top.view import render_top
-from services.runtime.bus import Bus
-from services.wire import subjects
 
 REDRAW_S = 0.5
 

@@ -14,6 +14,9 @@ from hmas.contracts.gateway import GatewayEffect, GatewayEvent, GatewayTicked, T
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.telemetry import GatewayTelemetry
+from hmas.runtime.host import AgentHost
+from hmas.runtime.ops import HttpServer
+from hmas.wire.v1 import execution_pb2 as pb
 
 from services.gateway.agent import GatewayAgent
 from services.gateway.api import build_api
@@ -26,9 +29,6 @@ from services.gateway.directory import ModelDirectory
 from services.gateway.relay import Relay, RelayConfig
 from services.gateway.server import GatewayServer, ServerConfig
 from services.gateway.tenants import TenantStore
-from services.runtime.host import AgentHost
-from services.runtime.ops import HttpServer
-from services.wire.v1 import execution_pb2 as pb
 from tests.services.gateway.gateway_script import heartbeat
 
 PATH = "/v1/chat/completions"

@@ -4,12 +4,12 @@ import asyncio
 from typing import Any
 
 import pytest
+from hmas.wire.v1 import execution_pb2 as pb
 
 from services.gateway.bodies import BodyBounds
 from services.gateway.connections import ConnectionBounds
 from services.gateway.relay import RelayConfig
 from services.gateway.server import ServerConfig
-from services.wire.v1 import execution_pb2 as pb
 from tests.services.gateway.gateway_harness import (
     CHAT,
     HEAD,

@@ -7,10 +7,10 @@ import orjson
 import pytest
 from hmas.contracts.gateway import GatewayDraining
 from hmas.contracts.outcome import Outcome
+from hmas.wire.v1 import execution_pb2 as pb
 
 from services.gateway.config import GatewayConfig
 from services.gateway.server import ServerConfig
-from services.wire.v1 import execution_pb2 as pb
 from tests.services.gateway.gateway_harness import (
     CHAT,
     DONE,

@@ -15,12 +15,12 @@ from hmas.contracts.gateway import (
     WorkerQueueing,
 )
 from hmas.contracts.outcome import Outcome
+from hmas.wire.v1 import execution_pb2 as pb
 
 from services.gateway.agent import GatewayAgent
 from services.gateway.config import GatewayConfig
 from services.gateway.keys import make_key
 from services.gateway.promises import KEPT_S, MAX_PROMISES, Promises
-from services.wire.v1 import execution_pb2 as pb
 from tests.services.gateway.gateway_harness import PATH, FakeWorkers, body, client, gateway
 from tests.services.gateway.gateway_script import concluded, heartbeat, request
 

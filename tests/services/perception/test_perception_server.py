@@ -7,15 +7,15 @@ from contextlib import asynccontextmanager
 import grpc
 import pytest
 from hmas.contracts.request import TagSource
+from hmas.runtime.rpc import RpcServer, open_channel
+from hmas.wire.v1 import cognition_pb2 as pb
+from hmas.wire.v1 import cognition_pb2_grpc, types_pb2
 
 from services.perception.agent import PerceptionAgent
 from services.perception.backend import Backend, Estimate, PromptView
 from services.perception.rules import RulesBackend
 from services.perception.server import SERVICE, WARM_UP, PerceptionServer
 from services.perception.settings import PerceptionSettings
-from services.runtime.rpc import RpcServer, open_channel
-from services.wire.v1 import cognition_pb2 as pb
-from services.wire.v1 import cognition_pb2_grpc, types_pb2
 
 REQUEST = pb.PerceiveRequest(
     request_id="r", text="Translate to German: hello", prompt_tokens=6, model="m", tenant="a", max_tokens=9,

@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator
 import grpc.aio
 import pytest
 from hmas.contracts.registry import WorkerHeartbeat
+from hmas.runtime.framing import FramingConfig
+from hmas.runtime.local import FrameStream, LocalListener
+from hmas.runtime.rpc import RpcServer
+from hmas.wire.v1 import execution_pb2 as pb
+from hmas.wire.v1 import execution_pb2_grpc
 
 from services.gateway.streams import StreamConfig, WorkerStreams
-from services.runtime.framing import FramingConfig
-from services.runtime.local import FrameStream, LocalListener
-from services.runtime.rpc import RpcServer
-from services.wire.v1 import execution_pb2 as pb
-from services.wire.v1 import execution_pb2_grpc
 from services.worker.server import ExecutionServer, GatewaySession, ServerConfig
 
 LONG_S = 60.0

@@ -12,13 +12,13 @@ from hmas.contracts.control import Hints, TopologyDecision, TopologyName
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.telemetry import WorkerTelemetry
 from hmas.contracts.worker import TopologyReceived
+from hmas.runtime.rpc import RpcServer
+from hmas.wire.v1 import execution_pb2 as pb
+from hmas.wire.v1 import execution_pb2_grpc, types_pb2
 from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
 from services.gateway.streams import StreamConfig, WorkerStreams
-from services.runtime.rpc import RpcServer
-from services.wire.v1 import execution_pb2 as pb
-from services.wire.v1 import execution_pb2_grpc, types_pb2
 from services.worker.adapters.monitor import EngineFacts
 from services.worker.adapters.openai_http import OpenAiHttpAdapter, OpenAiHttpConfig
 from services.worker.agent import WorkerAgent

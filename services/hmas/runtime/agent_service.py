@@ -1,0 +1,84 @@
+"""The process around a control agent (QoS, meta, Statera): bus, bucket, lease, timer, ops server, drain."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+from hmas.contracts.agent import Agent
+from hmas.contracts.control_agents import EpochGranted, EpochLost, TimerTicked
+from hmas.runtime.bucket import ControlBucket
+from hmas.runtime.bus import Bus
+from hmas.runtime.host import AgentHost
+from hmas.runtime.ids import incarnation
+from hmas.runtime.keeper import Keeper
+from hmas.runtime.lease import Lease
+from hmas.runtime.lifecycle import Stop
+from hmas.runtime.ops import ops_server
+from hmas.runtime.settings import RuntimeSettings
+
+Ev = TypeVar("Ev")
+Ef = TypeVar("Ef")
+TICK_S = 0.05
+
+
+class AgentService(Generic[Ev, Ef]):
+    """Subscribe on `bus` and add start-up reads with `bus.on_connected` before `run`.
+
+    The agent hears `EpochGranted`, `EpochLost` and, every 50 ms, `TimerTicked` beside what the shell posts.
+    """
+
+    def __init__(
+        self, role: str, instance: str, settings: RuntimeSettings, agent: Agent[Ev, Ef], execute: Callable[[Ef], None]
+    ) -> None:
+        self.bus = Bus(settings, instance)
+        self.bucket = ControlBucket(self.bus, instance)
+        self.keeper = Keeper(self.bucket)
+        self.host: AgentHost[Ev, Ef] = AgentHost(agent, execute)
+        self._settings = settings
+        self._lease = Lease(
+            self.bucket,
+            role,
+            f"{instance}/{incarnation()}",  # two copies that were given one name are two holders all the same
+            granted=lambda epoch: self.post(EpochGranted(epoch)),
+            lost=lambda: self.post(EpochLost()),
+        )
+
+    def post(self, event: object) -> None:
+        self.host.post(event)  # type: ignore[arg-type]  # the three common events are part of every agent's union
+
+    async def run(
+        self,
+        stop: Stop,
+        *,
+        start: Callable[[], Awaitable[None]] | None = None,
+        finish: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Serves until `stop`. `start` runs before the first event (e.g. a gRPC server), `finish` at the end."""
+        ops = ops_server(self._settings.ops_host, self._settings.ops_port, lambda: self.bus.connected)
+        await ops.start()
+        if start is not None:
+            await start()
+        tasks = [asyncio.create_task(c) for c in (self.bus.run(), self._lead(), self.keeper.run(), self._tick())]
+        waiter = asyncio.create_task(stop.wait())
+        try:
+            done, _ = await asyncio.wait([waiter, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()  # a task of the service never ends by itself: this raises its error
+        finally:
+            for task in (waiter, *tasks):
+                task.cancel()
+            await asyncio.gather(waiter, *tasks, return_exceptions=True)
+            await self._lease.release()
+            if finish is not None:
+                await finish()
+            await self.bus.close()
+            await ops.stop()
+
+    async def _lead(self) -> None:
+        await self.bus.wait_connected()
+        await self._lease.run()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.post(TimerTicked())

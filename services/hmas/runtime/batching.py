@@ -1,0 +1,152 @@
+"""Hosts an agent that batches calls for a model: the model's thread, the calls' budgets, the service's life."""
+
+import asyncio
+from collections import Counter as Counts
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Generic, Protocol, TypeVar, assert_never
+
+import structlog
+from hmas.contracts.agent import Agent
+from hmas.contracts.cognition import AnswerCall, BatchFailed, BatchReturned, CallReceived, RunBatch
+from hmas.contracts.control_agents import TimerTicked
+from hmas.runtime.background import background_thread
+from hmas.runtime.bus import Bus
+from hmas.runtime.host import AgentHost
+from hmas.runtime.lifecycle import Stop
+from hmas.runtime.ops import ops_server
+from hmas.runtime.rpc import RpcServer
+from hmas.runtime.settings import RuntimeSettings
+from prometheus_client import Counter, Histogram
+
+log = structlog.get_logger()
+REPLY_MARGIN_S = 0.005  # of the caller's deadline, for the way back
+TIMER_RETRY_S = 0.001  # the loop's clock may run ahead of the agent's
+SECONDS_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+
+Ev_contra = TypeVar("Ev_contra", contravariant=True)
+Item = TypeVar("Item")
+Row = TypeVar("Row")
+Result = TypeVar("Result")
+Answer = TypeVar("Answer")
+
+
+class BatchingAgent(Agent[Ev_contra, RunBatch[Row] | AnswerCall[Answer]], Protocol[Ev_contra, Row, Answer]):
+    """Also hears `CallReceived`, `BatchReturned`, `BatchFailed` and `TimerTicked`. `fallbacks` counts the items that
+    the model did not answer, by reason.
+    """
+
+    fallbacks: Counts[str]
+
+
+class BatchingShell(Generic[Item, Row, Result, Answer]):
+    """A call is answered within `budget_s`, or earlier if its caller's deadline is; a late or failing model is the
+    agent's to answer for, never an error.
+    """
+
+    def __init__(
+        self,
+        agent: BatchingAgent[CallReceived[Item] | BatchReturned[Result] | BatchFailed | TimerTicked, Row, Answer],
+        model: Callable[[Sequence[Row]], Sequence[Result]],
+        budget_s: float,
+        seconds: Histogram,
+        fallbacks: Counter,
+    ) -> None:
+        self._agent = agent
+        self._model = model
+        self._budget_s = budget_s
+        self._seconds = seconds
+        self._fallbacks = fallbacks
+        self._host: AgentHost[object, RunBatch[Row] | AnswerCall[Answer]] = AgentHost(agent, self._execute)  # type: ignore[arg-type]  # who posts knows what its agent hears
+        self._calls: dict[int, asyncio.Future[tuple[Answer, ...]]] = {}
+        self._numbers = count(1)
+        self._thread = background_thread("model")
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._counted: Counts[str] = Counts()
+
+    def post(self, event: object) -> None:
+        self._host.post(event)
+
+    async def warm_up(self, row: Row) -> None:
+        """Runs the model once: the first batch allocates, and some models load only then."""
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._model, [row])
+        except Exception as error:  # a model that fails now may do better later
+            log.warning("warm_up_failed", error=repr(error))
+
+    async def answers(self, items: tuple[Item, ...], remaining_s: float | None) -> tuple[Answer, ...]:
+        """To each item, in order. `remaining_s` is what the caller's deadline leaves, None without one."""
+        budget_s = self._budget_s if remaining_s is None else min(self._budget_s, remaining_s - REPLY_MARGIN_S)
+        budget_s = max(0.0, budget_s)
+        loop, number = asyncio.get_running_loop(), next(self._numbers)
+        self._calls[number] = loop.create_future()
+        self.post(CallReceived(number, items, budget_s))
+        loop.call_later(budget_s, self._expire, number)
+        try:
+            return await self._calls[number]
+        finally:
+            del self._calls[number]
+
+    async def serve(
+        self, rpc: RpcServer, service: str, address: tuple[str, int], bus: Bus, settings: RuntimeSettings, stop: Stop
+    ) -> None:
+        """Serves `service` at `address` (host, port) until `stop`. Without NATS requests are answered all the same."""
+        await rpc.start(*address, [service])
+        ops = ops_server(settings.ops_host, settings.ops_port, lambda: True)
+        await ops.start()
+        tasks = [asyncio.create_task(bus.run()), asyncio.create_task(stop.wait())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await rpc.stop(0.5)
+            await self.close()
+            await bus.close()
+            await ops.stop()
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _expire(self, number: int) -> None:
+        if number in self._calls and not self._calls[number].done():
+            self.post(TimerTicked())
+            asyncio.get_running_loop().call_later(TIMER_RETRY_S, self._expire, number)
+
+    def _execute(self, effect: RunBatch[Row] | AnswerCall[Answer]) -> None:
+        match effect:
+            case RunBatch():
+                task = asyncio.create_task(self._run(effect))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+            case AnswerCall(call, answers):
+                future = self._calls.get(call)
+                if future is not None and not future.done():
+                    future.set_result(answers)
+                self._count_fallbacks()
+            case _:
+                assert_never(effect)
+
+    async def _run(self, effect: RunBatch[Row]) -> None:
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
+        event: BatchReturned[Result] | BatchFailed
+        try:
+            results = await loop.run_in_executor(self._thread, self._model, effect.rows)
+            event = BatchReturned(effect.batch, tuple(results))
+        except Exception as error:  # whatever a model raises is a failed batch, never the service's end
+            log.warning("batch_failed", error=repr(error), rows=len(effect.rows))
+            event = BatchFailed(effect.batch, repr(error))
+        self._seconds.observe(loop.time() - started_s)
+        self.post(event)
+
+    def _count_fallbacks(self) -> None:
+        for reason, total in self._agent.fallbacks.items():
+            self._fallbacks.labels(reason).inc(total - self._counted[reason])
+            self._counted[reason] = total

@@ -1,0 +1,146 @@
+"""NATS for the shells: publish without blocking, subscribe to decoded values, survive the server's death."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import nats
+import structlog
+from hmas.runtime.settings import RuntimeSettings
+from hmas.wire.codec import WireError, decode, encode
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from prometheus_client import Counter, Gauge
+
+T = TypeVar("T")
+log = structlog.get_logger()
+
+OUTBOX_LIMIT = 4096
+CONNECTED = Gauge("hmas_nats_connected", "1 while connected to NATS")
+DROPPED = Counter("hmas_nats_dropped_total", "Messages not sent because NATS was away or the outbox full", ["reason"])
+MALFORMED = Counter("hmas_wire_malformed_total", "Messages received that could not be decoded", ["message"])
+
+
+class Bus:
+    """One connection. `start` returns at once and connects in the background, forever."""
+
+    def __init__(self, settings: RuntimeSettings, name: str) -> None:
+        self._settings = settings
+        self._name = name
+        self._outbox: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue(OUTBOX_LIMIT)
+        self._subscriptions: list[tuple[str, Callable[[Msg], Awaitable[None]]]] = []
+        self._on_connected: list[Callable[[], Awaitable[None]]] = []
+        self._connected = asyncio.Event()
+        self._closing = False
+        self.client = Client()
+
+    @property
+    def connected(self) -> bool:
+        return self.client.is_connected
+
+    @property
+    def replicas(self) -> int:
+        """How many servers shall keep what JetStream stores."""
+        return self._settings.nats_replicas
+
+    async def wait_connected(self) -> None:
+        await self._connected.wait()
+
+    def subscribe(self, subject: str, cls: type[T], handler: Callable[[T], None]) -> None:
+        """Calls `handler` with each decoded value. Malformed messages are counted and dropped. Before `run`."""
+
+        async def receive(message: Msg) -> None:
+            try:
+                value = decode(cls, message.data)
+            except WireError as error:
+                MALFORMED.labels(cls.__name__).inc()
+                log.warning("message_malformed", subject=message.subject, error=str(error))
+                return
+            handler(value)
+
+        self._subscriptions.append((subject, receive))
+
+    def answer(self, subject: str, handler: Callable[[bytes], bytes | None]) -> None:
+        """Answers requests on a subject; None stays silent, for another copy to answer. Before `run`."""
+
+        async def receive(message: Msg) -> None:
+            reply = handler(message.data)
+            if reply is not None and message.reply:
+                await message.respond(reply)
+
+        self._subscriptions.append((subject, receive))
+
+    def on_connected(self, callback: Callable[[], Awaitable[None]]) -> None:
+        """Runs after the first connection and after each reconnection, e.g. to read the bucket again."""
+        self._on_connected.append(callback)
+
+    def publish(self, subject: str, value: Any) -> None:
+        """Encodes and queues a value. Never blocks; drops and counts while NATS is away."""
+        if not self.client.is_connected:
+            DROPPED.labels("disconnected").inc()
+            return
+        try:
+            self._outbox.put_nowait((subject, encode(value)))
+        except asyncio.QueueFull:
+            DROPPED.labels("outbox_full").inc()
+
+    async def run(self) -> None:
+        """Connects, subscribes and sends until cancelled."""
+        await self._connect()
+        for subject, receive in self._subscriptions:
+            await self.client.subscribe(subject, cb=receive)
+        await self._announce()
+        while True:
+            subject, data = await self._outbox.get()
+            try:
+                await self.client.publish(subject, data)
+            except nats.errors.Error as error:
+                DROPPED.labels(type(error).__name__).inc()
+
+    async def close(self) -> None:
+        """Sends what is queued and closes the connection."""
+        self._closing = True
+        if not self._connected.is_set():
+            return
+        while self.client.is_connected and not self._outbox.empty():
+            await self.client.publish(*self._outbox.get_nowait())
+        try:
+            await asyncio.wait_for(self.client.flush(), timeout=2)
+        except (TimeoutError, nats.errors.Error):
+            pass
+        await self.client.close()
+
+    async def _connect(self) -> None:
+        password = self._settings.nats_password()
+        await self.client.connect(
+            self._settings.nats_url.split(","),
+            name=self._name,
+            user=self._settings.nats_user or None,
+            password=password.get_secret_value() if password else None,
+            user_credentials=str(self._settings.nats_creds_file) if self._settings.nats_creds_file else None,
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=0.5,  # type: ignore[arg-type]  # annotated int, used as seconds of asyncio.sleep
+            ping_interval=2,
+            max_outstanding_pings=2,
+            error_cb=self._on_error,
+            disconnected_cb=self._on_disconnected,
+            reconnected_cb=self._on_reconnected,
+        )
+
+    async def _announce(self) -> None:
+        CONNECTED.set(1)
+        log.info("nats_connected")
+        for callback in self._on_connected:
+            await callback()
+        self._connected.set()
+
+    async def _on_error(self, error: Exception) -> None:
+        log.debug("nats_error", error=repr(error))
+
+    async def _on_disconnected(self) -> None:
+        CONNECTED.set(0)
+        if not self._closing:
+            log.warning("nats_disconnected")
+
+    async def _on_reconnected(self) -> None:
+        await self._announce()

@@ -1,0 +1,38 @@
+"""Keeps the last value of control messages in the bucket, newest first, without ever blocking a decision."""
+
+import asyncio
+from typing import Any
+
+import structlog
+from hmas.runtime.bucket import BucketUnavailable, ControlBucket
+
+log = structlog.get_logger()
+RETRY_S = 0.5
+
+
+class Keeper:
+    """At most one pending value a key: a newer one replaces what was not written yet."""
+
+    def __init__(self, bucket: ControlBucket) -> None:
+        self._bucket = bucket
+        self._pending: dict[str, Any] = {}
+        self._wake = asyncio.Event()
+
+    def keep(self, key: str, value: Any) -> None:
+        self._pending[key] = value
+        self._wake.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._pending:
+                key, value = next(iter(self._pending.items()))
+                try:
+                    await self._bucket.put(key, value)
+                except BucketUnavailable as error:
+                    log.debug("bucket_unavailable", key=key, error=str(error))
+                    await asyncio.sleep(RETRY_S)
+                    continue
+                if self._pending.get(key) is value:
+                    del self._pending[key]

@@ -1,0 +1,120 @@
+from hmas.wire.v1 import types_pb2 as _types_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class TopologyDecision(_message.Message):
+    __slots__ = ("pool", "topology", "hints", "bypass", "epoch", "seq", "valid_for_s", "reason", "selector")
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
+    HINTS_FIELD_NUMBER: _ClassVar[int]
+    BYPASS_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    VALID_FOR_S_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    pool: str
+    topology: str
+    hints: _types_pb2.Hints
+    bypass: bool
+    epoch: int
+    seq: int
+    valid_for_s: float
+    reason: str
+    selector: str
+    def __init__(self, pool: _Optional[str] = ..., topology: _Optional[str] = ..., hints: _Optional[_Union[_types_pb2.Hints, _Mapping]] = ..., bypass: _Optional[bool] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., valid_for_s: _Optional[float] = ..., reason: _Optional[str] = ..., selector: _Optional[str] = ...) -> None: ...
+
+class EngineControl(_message.Message):
+    __slots__ = ("engine", "n_run", "b_token", "b_min", "b_max", "gain_b", "u_low", "u_high")
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    N_RUN_FIELD_NUMBER: _ClassVar[int]
+    B_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    B_MIN_FIELD_NUMBER: _ClassVar[int]
+    B_MAX_FIELD_NUMBER: _ClassVar[int]
+    GAIN_B_FIELD_NUMBER: _ClassVar[int]
+    U_LOW_FIELD_NUMBER: _ClassVar[int]
+    U_HIGH_FIELD_NUMBER: _ClassVar[int]
+    engine: str
+    n_run: int
+    b_token: int
+    b_min: int
+    b_max: int
+    gain_b: float
+    u_low: float
+    u_high: float
+    def __init__(self, engine: _Optional[str] = ..., n_run: _Optional[int] = ..., b_token: _Optional[int] = ..., b_min: _Optional[int] = ..., b_max: _Optional[int] = ..., gain_b: _Optional[float] = ..., u_low: _Optional[float] = ..., u_high: _Optional[float] = ...) -> None: ...
+
+class FenceBucket(_message.Message):
+    __slots__ = ("prompt_upto", "quantile")
+    PROMPT_UPTO_FIELD_NUMBER: _ClassVar[int]
+    QUANTILE_FIELD_NUMBER: _ClassVar[int]
+    prompt_upto: int
+    quantile: float
+    def __init__(self, prompt_upto: _Optional[int] = ..., quantile: _Optional[float] = ...) -> None: ...
+
+class Fence(_message.Message):
+    __slots__ = ("version", "buckets", "rolling_upper")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    ROLLING_UPPER_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    buckets: _containers.RepeatedCompositeFieldContainer[FenceBucket]
+    rolling_upper: float
+    def __init__(self, version: _Optional[str] = ..., buckets: _Optional[_Iterable[_Union[FenceBucket, _Mapping]]] = ..., rolling_upper: _Optional[float] = ...) -> None: ...
+
+class ControlTuple(_message.Message):
+    __slots__ = ("worker", "engines", "fence", "epoch", "seq", "valid_for_s", "frozen")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    ENGINES_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    VALID_FOR_S_FIELD_NUMBER: _ClassVar[int]
+    FROZEN_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    engines: _containers.RepeatedCompositeFieldContainer[EngineControl]
+    fence: Fence
+    epoch: int
+    seq: int
+    valid_for_s: float
+    frozen: bool
+    def __init__(self, worker: _Optional[str] = ..., engines: _Optional[_Iterable[_Union[EngineControl, _Mapping]]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., valid_for_s: _Optional[float] = ..., frozen: _Optional[bool] = ...) -> None: ...
+
+class Pin(_message.Message):
+    __slots__ = ("pool", "topology", "hints", "by")
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
+    HINTS_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    pool: str
+    topology: str
+    hints: _types_pb2.Hints
+    by: str
+    def __init__(self, pool: _Optional[str] = ..., topology: _Optional[str] = ..., hints: _Optional[_Union[_types_pb2.Hints, _Mapping]] = ..., by: _Optional[str] = ...) -> None: ...
+
+class AuditRecord(_message.Message):
+    __slots__ = ("source", "pool", "kind", "decision", "reason", "selector", "view_json", "epoch", "seq")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    DECISION_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    VIEW_JSON_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    pool: str
+    kind: str
+    decision: str
+    reason: str
+    selector: str
+    view_json: str
+    epoch: int
+    seq: int
+    def __init__(self, source: _Optional[str] = ..., pool: _Optional[str] = ..., kind: _Optional[str] = ..., decision: _Optional[str] = ..., reason: _Optional[str] = ..., selector: _Optional[str] = ..., view_json: _Optional[str] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ...) -> None: ...

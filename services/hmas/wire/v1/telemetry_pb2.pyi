@@ -1,0 +1,234 @@
+from hmas.wire.v1 import types_pb2 as _types_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class EngineSample(_message.Message):
+    __slots__ = ("engine", "up", "running", "waiting", "kv_usage", "kv_capacity_tokens", "preemptions_total", "step_s", "prefill_tokens_per_s", "decode_tokens_per_s", "tightest_tpot_slo_s", "n_run", "b_token", "utilisation", "busy", "b_saturated")
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    UP_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    KV_USAGE_FIELD_NUMBER: _ClassVar[int]
+    KV_CAPACITY_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PREEMPTIONS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    STEP_S_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_TOKENS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    DECODE_TOKENS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    TIGHTEST_TPOT_SLO_S_FIELD_NUMBER: _ClassVar[int]
+    N_RUN_FIELD_NUMBER: _ClassVar[int]
+    B_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    UTILISATION_FIELD_NUMBER: _ClassVar[int]
+    BUSY_FIELD_NUMBER: _ClassVar[int]
+    B_SATURATED_FIELD_NUMBER: _ClassVar[int]
+    engine: str
+    up: bool
+    running: int
+    waiting: int
+    kv_usage: float
+    kv_capacity_tokens: int
+    preemptions_total: int
+    step_s: float
+    prefill_tokens_per_s: float
+    decode_tokens_per_s: float
+    tightest_tpot_slo_s: float
+    n_run: int
+    b_token: int
+    utilisation: float
+    busy: float
+    b_saturated: int
+    def __init__(self, engine: _Optional[str] = ..., up: _Optional[bool] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., kv_usage: _Optional[float] = ..., kv_capacity_tokens: _Optional[int] = ..., preemptions_total: _Optional[int] = ..., step_s: _Optional[float] = ..., prefill_tokens_per_s: _Optional[float] = ..., decode_tokens_per_s: _Optional[float] = ..., tightest_tpot_slo_s: _Optional[float] = ..., n_run: _Optional[int] = ..., b_token: _Optional[int] = ..., utilisation: _Optional[float] = ..., busy: _Optional[float] = ..., b_saturated: _Optional[int] = ...) -> None: ...
+
+class RequestQueued(_message.Message):
+    __slots__ = ("request_id", "tenant", "task", "prompt_tokens", "predicted_output_tokens", "age_s")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    tenant: str
+    task: str
+    prompt_tokens: int
+    predicted_output_tokens: float
+    age_s: float
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., predicted_output_tokens: _Optional[float] = ..., age_s: _Optional[float] = ...) -> None: ...
+
+class RequestDispatched(_message.Message):
+    __slots__ = ("request_id", "tenant", "engine", "waited_s", "age_s")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    WAITED_S_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    tenant: str
+    engine: str
+    waited_s: float
+    age_s: float
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., engine: _Optional[str] = ..., waited_s: _Optional[float] = ..., age_s: _Optional[float] = ...) -> None: ...
+
+class FirstTokenSeen(_message.Message):
+    __slots__ = ("request_id", "tenant", "task", "engine", "ttft_s", "prefill_s", "ttft_slo_s", "age_s")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    TTFT_S_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_S_FIELD_NUMBER: _ClassVar[int]
+    TTFT_SLO_S_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    tenant: str
+    task: str
+    engine: str
+    ttft_s: float
+    prefill_s: float
+    ttft_slo_s: float
+    age_s: float
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., engine: _Optional[str] = ..., ttft_s: _Optional[float] = ..., prefill_s: _Optional[float] = ..., ttft_slo_s: _Optional[float] = ..., age_s: _Optional[float] = ...) -> None: ...
+
+class RequestFinished(_message.Message):
+    __slots__ = ("request_id", "tenant", "task", "engine", "outcome", "prompt_tokens", "output_tokens", "predicted_output_tokens", "upper_output_tokens", "predictor", "predicted_ttft_s", "predicted_tpot_s", "prefill_s", "tpot_s", "tpot_slo_s", "censored", "age_s")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    UPPER_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PREDICTOR_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_TTFT_S_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_TPOT_S_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_S_FIELD_NUMBER: _ClassVar[int]
+    TPOT_S_FIELD_NUMBER: _ClassVar[int]
+    TPOT_SLO_S_FIELD_NUMBER: _ClassVar[int]
+    CENSORED_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    tenant: str
+    task: str
+    engine: str
+    outcome: str
+    prompt_tokens: int
+    output_tokens: int
+    predicted_output_tokens: float
+    upper_output_tokens: float
+    predictor: str
+    predicted_ttft_s: float
+    predicted_tpot_s: float
+    prefill_s: float
+    tpot_s: float
+    tpot_slo_s: float
+    censored: bool
+    age_s: float
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., engine: _Optional[str] = ..., outcome: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., predicted_output_tokens: _Optional[float] = ..., upper_output_tokens: _Optional[float] = ..., predictor: _Optional[str] = ..., predicted_ttft_s: _Optional[float] = ..., predicted_tpot_s: _Optional[float] = ..., prefill_s: _Optional[float] = ..., tpot_s: _Optional[float] = ..., tpot_slo_s: _Optional[float] = ..., censored: _Optional[bool] = ..., age_s: _Optional[float] = ...) -> None: ...
+
+class RequestRunning(_message.Message):
+    __slots__ = ("engine", "prompt_tokens", "output_tokens", "predicted_output_tokens", "upper_output_tokens", "predictor")
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    UPPER_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PREDICTOR_FIELD_NUMBER: _ClassVar[int]
+    engine: str
+    prompt_tokens: int
+    output_tokens: int
+    predicted_output_tokens: float
+    upper_output_tokens: float
+    predictor: str
+    def __init__(self, engine: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., predicted_output_tokens: _Optional[float] = ..., upper_output_tokens: _Optional[float] = ..., predictor: _Optional[str] = ...) -> None: ...
+
+class WorkerTelemetry(_message.Message):
+    __slots__ = ("worker", "pool", "queued_count", "queued_tokens", "topology", "bypass", "control_expired", "engines", "queued", "dispatched", "first_tokens", "finished", "running")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
+    BYPASS_FIELD_NUMBER: _ClassVar[int]
+    CONTROL_EXPIRED_FIELD_NUMBER: _ClassVar[int]
+    ENGINES_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
+    DISPATCHED_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    pool: str
+    queued_count: int
+    queued_tokens: int
+    topology: str
+    bypass: bool
+    control_expired: bool
+    engines: _containers.RepeatedCompositeFieldContainer[EngineSample]
+    queued: _containers.RepeatedCompositeFieldContainer[RequestQueued]
+    dispatched: _containers.RepeatedCompositeFieldContainer[RequestDispatched]
+    first_tokens: _containers.RepeatedCompositeFieldContainer[FirstTokenSeen]
+    finished: _containers.RepeatedCompositeFieldContainer[RequestFinished]
+    running: _containers.RepeatedCompositeFieldContainer[RequestRunning]
+    def __init__(self, worker: _Optional[str] = ..., pool: _Optional[str] = ..., queued_count: _Optional[int] = ..., queued_tokens: _Optional[int] = ..., topology: _Optional[str] = ..., bypass: _Optional[bool] = ..., control_expired: _Optional[bool] = ..., engines: _Optional[_Iterable[_Union[EngineSample, _Mapping]]] = ..., queued: _Optional[_Iterable[_Union[RequestQueued, _Mapping]]] = ..., dispatched: _Optional[_Iterable[_Union[RequestDispatched, _Mapping]]] = ..., first_tokens: _Optional[_Iterable[_Union[FirstTokenSeen, _Mapping]]] = ..., finished: _Optional[_Iterable[_Union[RequestFinished, _Mapping]]] = ..., running: _Optional[_Iterable[_Union[RequestRunning, _Mapping]]] = ...) -> None: ...
+
+class RequestOffered(_message.Message):
+    __slots__ = ("request_id", "tenant", "prompt_tokens", "age_s", "weight")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    tenant: str
+    prompt_tokens: int
+    age_s: float
+    weight: float
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., age_s: _Optional[float] = ..., weight: _Optional[float] = ...) -> None: ...
+
+class RequestSettled(_message.Message):
+    __slots__ = ("request_id", "tenant", "task", "outcome", "slo", "prompt_tokens", "output_tokens", "predicted_output_tokens", "ttft_s", "tpot_s", "last_token_s", "relegated", "age_s")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    SLO_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TTFT_S_FIELD_NUMBER: _ClassVar[int]
+    TPOT_S_FIELD_NUMBER: _ClassVar[int]
+    LAST_TOKEN_S_FIELD_NUMBER: _ClassVar[int]
+    RELEGATED_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    tenant: str
+    task: str
+    outcome: str
+    slo: _types_pb2.Slo
+    prompt_tokens: int
+    output_tokens: int
+    predicted_output_tokens: float
+    ttft_s: float
+    tpot_s: float
+    last_token_s: float
+    relegated: bool
+    age_s: float
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., outcome: _Optional[str] = ..., slo: _Optional[_Union[_types_pb2.Slo, _Mapping]] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., predicted_output_tokens: _Optional[float] = ..., ttft_s: _Optional[float] = ..., tpot_s: _Optional[float] = ..., last_token_s: _Optional[float] = ..., relegated: _Optional[bool] = ..., age_s: _Optional[float] = ...) -> None: ...
+
+class GatewayTelemetry(_message.Message):
+    __slots__ = ("gateway", "pool", "offered", "settled")
+    GATEWAY_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    OFFERED_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_FIELD_NUMBER: _ClassVar[int]
+    gateway: str
+    pool: str
+    offered: _containers.RepeatedCompositeFieldContainer[RequestOffered]
+    settled: _containers.RepeatedCompositeFieldContainer[RequestSettled]
+    def __init__(self, gateway: _Optional[str] = ..., pool: _Optional[str] = ..., offered: _Optional[_Iterable[_Union[RequestOffered, _Mapping]]] = ..., settled: _Optional[_Iterable[_Union[RequestSettled, _Mapping]]] = ...) -> None: ...
