@@ -2,9 +2,8 @@
 
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.telemetry import EngineSample, RequestFinished, WorkerTelemetry
-
-from services.qos.config import QosConfig
-from services.qos.engines import EngineTrack
+from hmas.qos.agent.config import QosConfig
+from hmas.qos.agent.engines import EngineTrack
 
 
 class WorkerTrack:

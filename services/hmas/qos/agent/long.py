@@ -7,12 +7,11 @@ from hmas.contracts.telemetry import GatewayTelemetry, RequestSettled
 from hmas.contracts.views import VLong, VShort
 from hmas.laws.scoring import ESG_INPUT_WEIGHT, ESG_OUTPUT_WEIGHT, jain_index
 from hmas.laws.verdict import Verdict
-
-from services.qos.arrivals import ArrivalProcess
-from services.qos.config import QosConfig
-from services.qos.ring import Ring
-from services.qos.shares import OTHER, Share, Shares, merged_shares, share_views
-from services.qos.statistics import (
+from hmas.qos.agent.arrivals import ArrivalProcess
+from hmas.qos.agent.config import QosConfig
+from hmas.qos.agent.ring import Ring
+from hmas.qos.agent.shares import OTHER, Share, Shares, merged_shares, share_views
+from hmas.qos.agent.statistics import (
     HISTOGRAM_BUCKETS,
     LatencySketch,
     Moments,

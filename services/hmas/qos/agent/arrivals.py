@@ -1,7 +1,7 @@
 """Arrival process statistics: inter-arrival times in order, and arrivals per second."""
 
-from services.qos.ring import Ring
-from services.qos.statistics import Moments, merged_moments
+from hmas.qos.agent.ring import Ring
+from hmas.qos.agent.statistics import Moments, merged_moments
 
 _MAX_PENDING = 100_000
 

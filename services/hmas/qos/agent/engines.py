@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 from hmas.contracts.telemetry import EngineSample
 from hmas.contracts.views import EngineView
-
-from services.qos.config import QosConfig
-from services.qos.ring import Ring
+from hmas.qos.agent.config import QosConfig
+from hmas.qos.agent.ring import Ring
 
 
 @dataclass(slots=True)

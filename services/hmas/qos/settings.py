@@ -1,9 +1,8 @@
 """Settings of the QoS agent, read once at its start."""
 
+from hmas.qos.agent.config import QosConfig
 from hmas.runtime.settings import RuntimeSettings
 from pydantic import Field
-
-from services.qos.config import QosConfig
 
 
 class QosSettings(RuntimeSettings):

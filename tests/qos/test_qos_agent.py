@@ -27,10 +27,9 @@ from hmas.contracts.telemetry import (
     WorkerTelemetry,
 )
 from hmas.contracts.views import VLong, VShort
-
-from services.qos.agent import QosAgent
-from services.qos.config import QosConfig
-from services.qos.shares import OTHER
+from hmas.qos.agent import QosAgent
+from hmas.qos.agent.config import QosConfig
+from hmas.qos.agent.shares import OTHER
 
 SLO = Slo(4.0, 0.07)
 SAMPLE = EngineSample(

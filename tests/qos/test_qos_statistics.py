@@ -4,13 +4,10 @@ from statistics import fmean, pstdev
 
 import pytest
 from hmas.laws.scoring import jain_index
-from hypothesis import given
-from hypothesis import strategies as st
-
-from services.qos.arrivals import ArrivalProcess
-from services.qos.ring import Ring
-from services.qos.shares import OTHER, Share, Shares, merged_shares, share_views
-from services.qos.statistics import (
+from hmas.qos.agent.arrivals import ArrivalProcess
+from hmas.qos.agent.ring import Ring
+from hmas.qos.agent.shares import OTHER, Share, Shares, merged_shares, share_views
+from hmas.qos.agent.statistics import (
     HISTOGRAM_BUCKETS,
     LatencySketch,
     Moments,
@@ -19,6 +16,8 @@ from services.qos.statistics import (
     merged_sketch,
     relative_slope,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 @given(st.lists(st.floats(0.1, 1e5), min_size=2, max_size=60), st.integers(1, 5))

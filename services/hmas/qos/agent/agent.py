@@ -17,11 +17,10 @@ from hmas.contracts.control_agents import (
 from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
 from hmas.contracts.views import VLong, VShort
 from hmas.laws.verdict import verdict
-
-from services.qos.config import QosConfig
-from services.qos.long import LongWindow
-from services.qos.short import ShortWindow
-from services.qos.workers import WorkerTrack
+from hmas.qos.agent.config import QosConfig
+from hmas.qos.agent.long import LongWindow
+from hmas.qos.agent.short import ShortWindow
+from hmas.qos.agent.workers import WorkerTrack
 
 
 class _Pool:

@@ -6,11 +6,10 @@ from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
 from hmas.contracts.views import EngineView, VShort
 from hmas.laws.scoring import mismatch
 from hmas.laws.verdict import Verdict
-
-from services.qos.config import QosConfig
-from services.qos.ring import Ring
-from services.qos.statistics import LatencySketch, merged_sketch
-from services.qos.workers import WorkerTrack
+from hmas.qos.agent.config import QosConfig
+from hmas.qos.agent.ring import Ring
+from hmas.qos.agent.statistics import LatencySketch, merged_sketch
+from hmas.qos.agent.workers import WorkerTrack
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Shell: `python -m services.qos`."""
+"""Shell: `python -m hmas.qos`."""
 
 from typing import assert_never
 
@@ -13,15 +13,14 @@ from hmas.contracts.control_agents import (
 )
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
+from hmas.qos.agent import QosAgent
+from hmas.qos.settings import QosSettings
+from hmas.qos.shell import SERVICE, QosServer, ViewMetrics
 from hmas.runtime.agent_service import AgentService
 from hmas.runtime.lifecycle import Stop, run_service
 from hmas.runtime.rpc import RpcServer
 from hmas.wire import subjects
 from hmas.wire.v1 import observe_pb2_grpc
-
-from services.qos.agent import QosAgent
-from services.qos.server import SERVICE, QosServer, ViewMetrics
-from services.qos.settings import QosSettings
 
 
 async def serve(settings: QosSettings, instance: str, stop: Stop) -> None:
