@@ -1,13 +1,13 @@
 """The services of the mesh and their settings, in the order a request meets them."""
 
 from hmas.qos.settings import QosSettings
+from hmas.statera.settings import StateraSettings
 from pydantic_settings import BaseSettings
 
 from services.gateway.settings import GatewaySettings
 from services.meta.settings import MetaSettings
 from services.perception.settings import PerceptionSettings
 from services.prediction.settings import PredictionSettings
-from services.statera.settings import StateraSettings
 from services.worker.settings import WorkerSettings
 
 SERVICE_SETTINGS: dict[str, type[BaseSettings]] = {

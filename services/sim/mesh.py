@@ -31,6 +31,7 @@ from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
 from hmas.contracts.views import VLong
 from hmas.contracts.worker import TopologyReceived, TupleReceived
 from hmas.qos.agent import QosAgent
+from hmas.statera.agent import StateraAgent
 
 from services.engine.core import EngineCore
 from services.engine.profile import EngineProfile
@@ -46,7 +47,6 @@ from services.sim.result import RunResult, SystemRun
 from services.sim.setup import PLUGIN_CHUNK_TOKENS, POOL, MeshSetup
 from services.sim.shells import WorkerShell
 from services.sim.workload import Journey, OfferedRequest, Workload
-from services.statera.agent import StateraAgent
 from services.worker.agent import WorkerAgent
 
 Handlers = Mapping[type, Callable[[Any], None]]

@@ -21,11 +21,10 @@ from hmas.contracts.control_agents import (
 )
 from hmas.contracts.telemetry import WorkerTelemetry
 from hmas.contracts.views import VShort
-
-from services.statera.config import StateraConfig
-from services.statera.extremum import ExtremumSeeker
-from services.statera.fence import FenceCalibration
-from services.statera.workers import WorkerControl
+from hmas.statera.agent.config import StateraConfig
+from hmas.statera.agent.extremum import ExtremumSeeker
+from hmas.statera.agent.fence import FenceCalibration
+from hmas.statera.agent.workers import WorkerControl
 
 
 class _Pool:

@@ -3,9 +3,8 @@
 from hmas.contracts.control import ControlTuple, EngineControl, Fence
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.telemetry import WorkerTelemetry
-
-from services.statera.band import Band, BandController
-from services.statera.config import BandConfig
+from hmas.statera.agent.band import Band, BandController
+from hmas.statera.agent.config import BandConfig
 
 
 class WorkerControl:

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from hmas.contracts.control import EngineControl
 from hmas.contracts.telemetry import EngineSample
-
-from services.statera.config import BandConfig
+from hmas.statera.agent.config import BandConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from hmas.contracts.control import Fence, FenceBucket
 from hmas.contracts.telemetry import RequestFinished, RequestRunning
-
-from services.statera.config import FenceConfig
-from services.statera.conformal import AdaptiveLevel, ErrorBuffer, Observation, bucket_index, survival_quantile
+from hmas.statera.agent.config import FenceConfig
+from hmas.statera.agent.conformal import AdaptiveLevel, ErrorBuffer, Observation, bucket_index, survival_quantile
 
 UNBOUNDED_PROMPT = 1 << 31  # upper edge of the last bucket
 _SHARE_DECAY = 0.99  # per finished request: the last hundred or so tell which predictor is in use

@@ -1,9 +1,8 @@
 """Settings of Statera, read once at its start."""
 
 from hmas.runtime.settings import RuntimeSettings
+from hmas.statera.agent.config import BandConfig, FenceConfig, SeekerConfig, StateraConfig
 from pydantic import Field
-
-from services.statera.config import BandConfig, FenceConfig, SeekerConfig, StateraConfig
 
 _SEEKER = SeekerConfig()
 

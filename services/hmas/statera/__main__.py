@@ -1,4 +1,4 @@
-"""Shell: `python -m services.statera`."""
+"""Shell: `python -m hmas.statera`."""
 
 from typing import assert_never
 
@@ -18,11 +18,10 @@ from hmas.contracts.telemetry import WorkerTelemetry
 from hmas.contracts.views import VShort
 from hmas.runtime.agent_service import AgentService
 from hmas.runtime.lifecycle import Stop, run_service
+from hmas.statera.agent import StateraAgent
+from hmas.statera.settings import StateraSettings
+from hmas.statera.shell import TupleMetrics, WorkerIntroduction
 from hmas.wire import subjects
-
-from services.statera.agent import StateraAgent
-from services.statera.server import TupleMetrics, WorkerIntroduction
-from services.statera.settings import StateraSettings
 
 log = structlog.get_logger()
 

@@ -2,16 +2,15 @@ import random
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from services.statera.conformal import (
+from hmas.statera.agent.conformal import (
     AdaptiveLevel,
     ErrorBuffer,
     bucket_index,
     conformal_rank,
     survival_quantile,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 EPSILON = 0.1
 

@@ -1,9 +1,8 @@
 import random
 
 import pytest
-
-from services.statera.config import SeekerConfig
-from services.statera.extremum import ExtremumSeeker
+from hmas.statera.agent.config import SeekerConfig
+from hmas.statera.agent.extremum import ExtremumSeeker
 
 CONFIG = SeekerConfig(start=0.95, lowest=0.75, dither=0.02, settle_s=2.0, measure_s=3.0, gain=1.0)
 

@@ -1,7 +1,7 @@
 """Extremum seeking of the utilisation band on goodput tokens (H-MAS §3.4.2)."""
 
-from services.statera.band import Band
-from services.statera.config import SeekerConfig
+from hmas.statera.agent.band import Band
+from hmas.statera.agent.config import SeekerConfig
 
 _PATTERN = (1, -1, -1, 1)  # a drift of the load that is linear over the four phases cancels
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 from hmas.contracts.telemetry import EngineSample
-
-from services.statera.band import Band, BandController
-from services.statera.config import BandConfig
+from hmas.statera.agent.band import Band, BandController
+from hmas.statera.agent.config import BandConfig
 
 BAND = Band(0.85, 0.95)
 N_MAX = 256

@@ -24,9 +24,8 @@ from hmas.contracts.registry import EngineInfo, WorkerHeartbeat
 from hmas.contracts.request import TaskType
 from hmas.contracts.telemetry import EngineSample, RequestFinished, WorkerTelemetry
 from hmas.contracts.views import EngineView, Tail, VShort
-
-from services.statera.agent import StateraAgent
-from services.statera.config import SeekerConfig, StateraConfig
+from hmas.statera.agent import StateraAgent
+from hmas.statera.agent.config import SeekerConfig, StateraConfig
 
 HEARTBEAT = WorkerHeartbeat(
     "w", "i", "h:1", 1, "m", (), (EngineInfo("e", True, "emulated", "A100", 4096, 100_000, 16, 64),), 0, 0, 0,
