@@ -1,11 +1,11 @@
 """The services of the mesh and their settings, in the order a request meets them."""
 
+from hmas.meta.settings import MetaSettings
 from hmas.qos.settings import QosSettings
 from hmas.statera.settings import StateraSettings
 from pydantic_settings import BaseSettings
 
 from services.gateway.settings import GatewaySettings
-from services.meta.settings import MetaSettings
 from services.perception.settings import PerceptionSettings
 from services.prediction.settings import PredictionSettings
 from services.worker.settings import WorkerSettings

@@ -8,8 +8,7 @@ from typing import Any
 
 from hmas.contracts.control import TopologyName
 from hmas.contracts.control_agents import AskSelector
-
-from services.meta.selectors.llm import build_messages
+from hmas.meta.agent.selectors.llm import build_messages
 
 ANSWER_S = 2.0  # a short answer of a model of 30 B on a server of its own
 LATE = 0.05  # of first tokens: a failure that order can repair

@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 
 from hmas.contracts.control import Hints, TopologyName
+from hmas.meta.agent.config import MetaConfig
 from hmas.qos.agent.config import QosConfig
 from hmas.statera.agent.config import StateraConfig
 
 from services.gateway.config import GatewayConfig
-from services.meta.config import MetaConfig
 from services.worker.config import WorkerConfig
 
 POOL = "model"

@@ -1,4 +1,4 @@
-"""Trains what `services/meta/selectors/learned.json` holds: which topology served which V_long best, in simulated runs.
+"""Trains what `services/hmas/meta/agent/selectors/learned.json` holds: which topology served which V_long best, in simulated runs.
 
 Each setting (workload, load) is run under every candidate topology; all views of those runs, whoever ordered them, are
 labelled with the topology of the best goodput rate there, weighted by what the best gains over the worst. Seeds and
@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import hmas.meta.agent.selectors as selectors
 import numpy as np
 from hmas.contracts.control import TopologyName
+from hmas.meta.agent.selectors.features import FEATURES, features, settled
 
-import services.meta.selectors as selectors
 from services.engine.profile import builtin_profile
-from services.meta.selectors.features import FEATURES, features, settled
 from services.sim.capacity import find_capacity
 from services.sim.mesh import MeshSim
 from services.sim.setup import MeshSetup

@@ -11,10 +11,10 @@ from hmas.contracts.control import Hints, TopologyName
 from hmas.contracts.control_agents import AskSelector
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import TaskType
+from hmas.meta.agent.selectors.llm import parse_answer
+from hmas.meta.agent.selectors.selector import Choice
 from hmas.runtime.host import AgentHost
 
-from services.meta.selectors.llm import parse_answer
-from services.meta.selectors.selector import Choice
 from services.sim import scripted_llm
 from services.sim.baselines.run import run_baseline
 from services.sim.cognition import Cognition

@@ -2,9 +2,8 @@
 
 from hmas.contracts.control import Hints, TopologyName
 from hmas.contracts.views import ShareView, VLong
-
-from services.meta.config import RulesConfig
-from services.meta.selectors.selector import Choice
+from hmas.meta.agent.config import RulesConfig
+from hmas.meta.agent.selectors.selector import Choice
 
 _FAIR = frozenset({TopologyName.WFQ, TopologyName.STRIDE, TopologyName.LOTTERY, TopologyName.CFS})
 _OTHER = "other"  # a view's remainder of tenants: many, so never starved as one

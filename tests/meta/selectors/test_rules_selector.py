@@ -4,10 +4,9 @@ from typing import Any
 import pytest
 from hmas.contracts.control import Hints, TopologyName
 from hmas.contracts.views import ShareView, Tail, VLong
-
-from services.meta.config import RulesConfig
-from services.meta.selectors.rules import RulesSelector
-from services.meta.selectors.selector import Choice
+from hmas.meta.agent.config import RulesConfig
+from hmas.meta.agent.selectors.rules import RulesSelector
+from hmas.meta.agent.selectors.selector import Choice
 
 SHARES = (ShareView("a", 100, 100, 90, 95, 95, 50_000, 1.0), ShareView("b", 100, 100, 90, 95, 95, 50_000, 1.0))
 CALM = VLong(

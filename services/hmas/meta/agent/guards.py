@@ -1,8 +1,7 @@
 """Stability guards on V_short: emergency bypass and rollback (H-MAS App. C.2, Eq. 12)."""
 
 from hmas.contracts.views import VShort
-
-from services.meta.config import BypassConfig, RollbackConfig
+from hmas.meta.agent.config import BypassConfig, RollbackConfig
 
 
 def settled_count(view: VShort) -> float:

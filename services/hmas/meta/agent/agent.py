@@ -22,12 +22,11 @@ from hmas.contracts.control_agents import (
     WorkerSeen,
 )
 from hmas.contracts.views import VLong, VShort
-
-from services.meta.config import MetaConfig
-from services.meta.pool import PIN, Ask, PoolState, new_pool
-from services.meta.selectors import llm
-from services.meta.selectors.selector import Choice
-from services.meta.selectors.table import ASKED, SELECTORS, selector_names
+from hmas.meta.agent.config import MetaConfig
+from hmas.meta.agent.pool import PIN, Ask, PoolState, new_pool
+from hmas.meta.agent.selectors import llm
+from hmas.meta.agent.selectors.selector import Choice
+from hmas.meta.agent.selectors.table import ASKED, SELECTORS, selector_names
 
 
 class MetaAgent:

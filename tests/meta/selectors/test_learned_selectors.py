@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from hmas.contracts.control import Hints, TopologyName
 from hmas.contracts.views import ShareView, VLong
+from hmas.meta.agent.config import MetaConfig, RulesConfig
+from hmas.meta.agent.selectors.bandit import ARMS, BanditSelector
+from hmas.meta.agent.selectors.changepoint import ChangePointSelector
+from hmas.meta.agent.selectors.classifier import ClassifierSelector
+from hmas.meta.agent.selectors.features import FEATURES, features
+from hmas.meta.agent.selectors.learned import Leaf, Learned, Regime, Split, learned, parse_learned
+from hmas.meta.agent.selectors.selector import Choice
+from hmas.meta.agent.selectors.table import SELECTORS
 
-from services.meta.config import MetaConfig, RulesConfig
-from services.meta.selectors.bandit import ARMS, BanditSelector
-from services.meta.selectors.changepoint import ChangePointSelector
-from services.meta.selectors.classifier import ClassifierSelector
-from services.meta.selectors.features import FEATURES, features
-from services.meta.selectors.learned import Leaf, Learned, Regime, Split, learned, parse_learned
-from services.meta.selectors.selector import Choice
-from services.meta.selectors.table import SELECTORS
-from tests.services.meta.selectors.test_rules_selector import CALM
+from tests.meta.selectors.test_rules_selector import CALM
 
 SJF, EDF, LANES = TopologyName.SJF, TopologyName.EDF, TopologyName.TWO_LANE
 BACKLOG, PROMPT = FEATURES.index("log_backlog_s"), FEATURES.index("log_prompt_mean")
@@ -126,6 +126,6 @@ def test_what_was_learned_fits_the_features_and_names_topologies() -> None:
         if isinstance(node, Split):
             todo += [node.low, node.high]
     assert reached == set(range(len(found.nodes)))
-    document = json.loads((files("services.meta.selectors") / "learned.json").read_text())
+    document = json.loads((files("hmas.meta.agent.selectors") / "learned.json").read_text())
     with pytest.raises(ValueError, match="other features"):
         parse_learned(document | {"features": ["x"]})

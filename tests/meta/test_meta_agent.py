@@ -21,9 +21,8 @@ from hmas.contracts.control_agents import (
 )
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.views import EngineView, ShareView, Tail, VLong, VShort
-
-from services.meta.agent import MetaAgent
-from services.meta.config import MetaConfig, RulesConfig
+from hmas.meta.agent import MetaAgent
+from hmas.meta.agent.config import MetaConfig, RulesConfig
 
 HEARTBEAT = WorkerHeartbeat("w", "i", "h:1", 1, "m", (), (), 0, 0, 0, 100, 10**6, 0.0, False)
 SHORT = VShort(

@@ -2,22 +2,22 @@
 
 from collections.abc import Callable
 
-from services.meta.config import MetaConfig
-from services.meta.selectors.classifier import ClassifierSelector
-from services.meta.selectors.learned import learned
-from services.meta.selectors.llm import NAME as LLM
-from services.meta.selectors.rules import RulesSelector
-from services.meta.selectors.selector import Selector
+from hmas.meta.agent.config import MetaConfig
+from hmas.meta.agent.selectors.classifier import ClassifierSelector
+from hmas.meta.agent.selectors.learned import learned
+from hmas.meta.agent.selectors.llm import NAME as LLM
+from hmas.meta.agent.selectors.rules import RulesSelector
+from hmas.meta.agent.selectors.selector import Selector
 
 
 def _bandit(config: MetaConfig) -> Selector:
-    from services.meta.selectors.bandit import BanditSelector  # needs the extra `adaptive`
+    from hmas.meta.agent.selectors.bandit import BanditSelector  # needs the extra `adaptive`
 
     return BanditSelector(config.rules, learned())
 
 
 def _changepoint(config: MetaConfig) -> Selector:
-    from services.meta.selectors.changepoint import ChangePointSelector  # needs the extra `adaptive`
+    from hmas.meta.agent.selectors.changepoint import ChangePointSelector  # needs the extra `adaptive`
 
     return ChangePointSelector(config.rules, learned())
 

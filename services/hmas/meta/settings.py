@@ -4,10 +4,9 @@ from pathlib import Path
 from typing import Literal
 
 from hmas.contracts.control import Hints
+from hmas.meta.agent.config import MetaConfig, RulesConfig
 from hmas.runtime.settings import RuntimeSettings
 from pydantic import Field, model_validator
-
-from services.meta.config import MetaConfig, RulesConfig
 
 
 class MetaSettings(RuntimeSettings):

@@ -3,12 +3,11 @@ the scaled features of the workload, and served by what served the nearest known
 
 from hmas.contracts.control import Hints
 from hmas.contracts.views import VLong
+from hmas.meta.agent.config import RulesConfig
+from hmas.meta.agent.selectors.features import FEATURES, features, settled
+from hmas.meta.agent.selectors.learned import Learned
+from hmas.meta.agent.selectors.selector import Choice
 from river.drift import PageHinkley
-
-from services.meta.config import RulesConfig
-from services.meta.selectors.features import FEATURES, features, settled
-from services.meta.selectors.learned import Learned
-from services.meta.selectors.selector import Choice
 
 WATCHED = tuple(
     FEATURES.index(name) for name in ("log_prompt_mean", "log_output_mean", "mismatch_mean", "log_backlog_s")

@@ -6,12 +6,11 @@ tells it. Bypass, rollback and dwell are the agent's and bound what exploration 
 
 from hmas.contracts.control import Hints, TopologyName
 from hmas.contracts.views import VLong
+from hmas.meta.agent.config import RulesConfig
+from hmas.meta.agent.selectors.features import FEATURES, features, settled
+from hmas.meta.agent.selectors.learned import Learned
+from hmas.meta.agent.selectors.selector import Choice
 from river.bandit import LinUCBDisjoint
-
-from services.meta.config import RulesConfig
-from services.meta.selectors.features import FEATURES, features, settled
-from services.meta.selectors.learned import Learned
-from services.meta.selectors.selector import Choice
 
 ARMS = (TopologyName.MAX_ON_TIME, TopologyName.SJF, TopologyName.EDF, TopologyName.TWO_LANE, TopologyName.FCFS)
 SEED = 1

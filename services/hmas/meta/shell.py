@@ -10,15 +10,14 @@ import structlog
 from hmas.contracts.control import AuditRecord, Pin, TopologyDecision, TopologyName
 from hmas.contracts.control_agents import AskSelector, LastDecisionRead, PinChanged, SelectorAnswered, WorkerSeen
 from hmas.contracts.registry import WorkerHeartbeat
+from hmas.meta.agent import MetaAgent
+from hmas.meta.agent.selectors.llm import RESPONSE_SCHEMA, build_messages
 from hmas.runtime.bucket import BucketUnavailable, ControlBucket
 from hmas.wire import subjects
 from hmas.wire.codec import to_message
 from hmas.wire.v1 import observe_pb2 as pb
 from hmas.wire.v1 import observe_pb2_grpc
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
-
-from services.meta.agent import MetaAgent
-from services.meta.selectors.llm import RESPONSE_SCHEMA, build_messages
 
 log = structlog.get_logger()
 SERVICE = pb.DESCRIPTOR.services_by_name["Meta"].full_name

@@ -2,11 +2,10 @@
 
 from hmas.contracts.control import Hints
 from hmas.contracts.views import VLong
-
-from services.meta.config import RulesConfig
-from services.meta.selectors.features import features, settled
-from services.meta.selectors.learned import Learned
-from services.meta.selectors.selector import Choice
+from hmas.meta.agent.config import RulesConfig
+from hmas.meta.agent.selectors.features import features, settled
+from hmas.meta.agent.selectors.learned import Learned
+from hmas.meta.agent.selectors.selector import Choice
 
 
 class ClassifierSelector:

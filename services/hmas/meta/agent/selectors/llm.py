@@ -11,8 +11,7 @@ from typing import Any
 
 from hmas.contracts.control import Hints, TopologyName
 from hmas.contracts.views import VLong
-
-from services.meta.selectors.selector import Choice
+from hmas.meta.agent.selectors.selector import Choice
 
 NAME = "llm"
 MAX_ANSWER_CHARS = 16_384

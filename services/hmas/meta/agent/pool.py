@@ -10,12 +10,11 @@ from hmas.contracts.control import (
     TopologyName,
 )
 from hmas.contracts.views import VLong, VShort
-
-from services.meta.config import MetaConfig
-from services.meta.guards import BypassGuard, RollbackGuard
-from services.meta.selectors.rules import RulesSelector
-from services.meta.selectors.selector import Choice, Selector
-from services.meta.selectors.table import SELECTORS
+from hmas.meta.agent.config import MetaConfig
+from hmas.meta.agent.guards import BypassGuard, RollbackGuard
+from hmas.meta.agent.selectors.rules import RulesSelector
+from hmas.meta.agent.selectors.selector import Choice, Selector
+from hmas.meta.agent.selectors.table import SELECTORS
 
 PIN = "pin"
 

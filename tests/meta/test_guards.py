@@ -3,9 +3,8 @@ from typing import Any
 
 import pytest
 from hmas.contracts.views import EngineView, Tail, VShort
-
-from services.meta.config import BypassConfig, RollbackConfig
-from services.meta.guards import BypassGuard, RollbackGuard
+from hmas.meta.agent.config import BypassConfig, RollbackConfig
+from hmas.meta.agent.guards import BypassGuard, RollbackGuard
 
 ENGINE = EngineView("w", "e", True, 4, 0, 0.1, 0.2, 0.01, 64, 65, 1, 500.0, 0.0)
 FINE = VShort(

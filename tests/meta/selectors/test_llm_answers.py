@@ -4,17 +4,16 @@ from typing import Any
 import pytest
 from hmas.contracts.control import Hints, TopologyName
 from hmas.contracts.views import ShareView, Tail, VLong
-from hypothesis import given
-from hypothesis import strategies as st
-
-from services.meta.selectors.llm import (
+from hmas.meta.agent.selectors.llm import (
     MAX_ANSWER_CHARS,
     RESPONSE_SCHEMA,
     Rejection,
     build_messages,
     parse_answer,
 )
-from services.meta.selectors.selector import Choice
+from hmas.meta.agent.selectors.selector import Choice
+from hypothesis import given
+from hypothesis import strategies as st
 
 GOOD: dict[str, Any] = {
     "topology": "edf",

@@ -1,4 +1,4 @@
-"""Shell: `python -m services.meta`."""
+"""Shell: `python -m hmas.meta`."""
 
 from typing import assert_never
 
@@ -17,15 +17,14 @@ from hmas.contracts.control_agents import (
 )
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.views import VLong, VShort
+from hmas.meta.agent import MetaAgent
+from hmas.meta.settings import MetaSettings
+from hmas.meta.shell import SERVICE, DecisionMetrics, LlmClient, MetaServer, PoolIntroduction
 from hmas.runtime.agent_service import AgentService
 from hmas.runtime.lifecycle import Stop, run_service
 from hmas.runtime.rpc import RpcServer
 from hmas.wire import subjects
 from hmas.wire.v1 import observe_pb2_grpc
-
-from services.meta.agent import MetaAgent
-from services.meta.server import SERVICE, DecisionMetrics, LlmClient, MetaServer, PoolIntroduction
-from services.meta.settings import MetaSettings
 
 log = structlog.get_logger()
 

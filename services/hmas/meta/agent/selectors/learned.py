@@ -7,8 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 from hmas.contracts.control import TopologyName
-
-from services.meta.selectors.features import FEATURES
+from hmas.meta.agent.selectors.features import FEATURES
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,5 +74,5 @@ def parse_learned(document: dict[str, Any]) -> Learned:
 @cache
 def learned() -> Learned:
     """The one that comes with the package."""
-    text = (files("services.meta.selectors") / "learned.json").read_text(encoding="utf-8")
+    text = (files("hmas.meta.agent.selectors") / "learned.json").read_text(encoding="utf-8")
     return parse_learned(json.loads(text))
