@@ -7,10 +7,10 @@ from time import perf_counter
 
 import numpy as np
 from hmas.contracts.request import TaskType
+from hmas.perception.agent.backend import PromptView
+from hmas.perception.backends.model import ModelBackend
+from hmas.perception.training.corpus import prompt_files, read_prompts
 
-from services.perception.backend import PromptView
-from services.perception.model import ModelBackend
-from services.perception.training.corpus import prompt_files, read_prompts
 from services.prediction.backend import CostQuery
 from services.prediction.catboost_model import CatBoostCostModel
 

@@ -1,8 +1,8 @@
 """`hmas train` and `hmas eval`: the commands of perception and prediction under one name each."""
 
 import typer
+from hmas.perception import cli as perception
 
-from services.perception import cli as perception
 from services.prediction import cli as prediction
 
 train = typer.Typer(help="Train perception or prediction from measured data", no_args_is_help=True)

@@ -9,13 +9,12 @@ from hmas.contracts.control import Fence
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import TaskType
 from hmas.contracts.telemetry import RequestFinished
+from hmas.perception.backends.model import ModelBackend
+from hmas.perception.evaluation import answers_of, view
+from hmas.perception.training.corpus import Prompt
 from hmas.statera.agent.config import FenceConfig
 from hmas.statera.agent.fence import FenceCalibration
 from scipy.stats import binomtest
-
-from services.perception.evaluation import answers_of, view
-from services.perception.model import ModelBackend
-from services.perception.training.corpus import Prompt
 
 REQUESTS = 12_000
 WARM_UP = 500  # settled before the count starts

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from services.perception.evaluation import THIN_TYPES
+from hmas.perception.evaluation import THIN_TYPES
+
 from services.prediction.training.measurements import LLM_PILOT
 
 _BAR = 40

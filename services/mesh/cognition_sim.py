@@ -11,11 +11,11 @@ from statistics import fmean
 
 from hmas.contracts.request import Request, TaskType
 from hmas.laws.slo import default_slo
+from hmas.perception.backends.model import ModelBackend
+from hmas.perception.evaluation import view
+from hmas.perception.training.corpus import Prompt
 
 from services.engine.profile import builtin_profile
-from services.perception.evaluation import view
-from services.perception.model import ModelBackend
-from services.perception.training.corpus import Prompt
 from services.sim.capacity import find_capacity
 from services.sim.mesh import MeshSim
 from services.sim.setup import POOL, MeshSetup

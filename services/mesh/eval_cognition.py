@@ -13,13 +13,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from hmas.perception import evaluation as perception
+from hmas.perception.backends.model import ARTEFACTS as PERCEPTION
+from hmas.perception.backends.model import ModelBackend
+from hmas.perception.training.corpus import Prompt, checksum, prompt_files, read_prompts, split
 from rich.console import Console
 
 from services.mesh import cognition_fence, cognition_page, cognition_sim
-from services.perception import evaluation as perception
-from services.perception.model import ARTEFACTS as PERCEPTION
-from services.perception.model import ModelBackend
-from services.perception.training.corpus import Prompt, checksum, prompt_files, read_prompts, split
 from services.prediction import evaluation as prediction
 from services.prediction.catboost_model import CatBoostCostModel
 from services.prediction.training.measurements import LLM_PILOT, perf_files, read

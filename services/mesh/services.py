@@ -1,12 +1,12 @@
 """The services of the mesh and their settings, in the order a request meets them."""
 
 from hmas.meta.settings import MetaSettings
+from hmas.perception.settings import PerceptionSettings
 from hmas.qos.settings import QosSettings
 from hmas.statera.settings import StateraSettings
 from pydantic_settings import BaseSettings
 
 from services.gateway.settings import GatewaySettings
-from services.perception.settings import PerceptionSettings
 from services.prediction.settings import PredictionSettings
 from services.worker.settings import WorkerSettings
 

@@ -123,7 +123,7 @@ def record(
     data: Data = None,
 ) -> None:
     """Records the trained perception model's outputs for a workload; `run --recorded` uses them."""
-    from services.perception.model import ModelBackend
+    from hmas.perception.backends.model import ModelBackend
 
     experiment = _load(file).within(_folder(data))
     spec = experiment.workloads[0]

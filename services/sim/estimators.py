@@ -15,10 +15,10 @@ from typing import Protocol
 import yaml
 from hmas.contracts.request import Cost, Tags, TagSource, TaskType
 from hmas.laws.slo import default_slo
+from hmas.perception.agent.backend import Backend, Estimate, PromptView
+from hmas.perception.agent.rules import RulesBackend
 
 from services.engine.profile import EngineProfile
-from services.perception.backend import Backend, Estimate, PromptView
-from services.perception.rules import RulesBackend
 from services.prediction.backend import CostQuery
 from services.prediction.linear import LinearCostModel, profiles_from
 from services.sim.workload import OfferedRequest

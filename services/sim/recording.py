@@ -9,8 +9,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from hmas.contracts.request import TaskType
+from hmas.perception.agent.backend import Backend, PromptView
 
-from services.perception.backend import Backend, PromptView
 from services.sim.workload import OfferedRequest, Workload
 
 BATCH = 32

@@ -1,8 +1,9 @@
 import random
 
+from hmas.perception.backends.model import ModelBackend
+from hmas.perception.training.corpus import Answer, Prompt
+
 from services.mesh.cognition_fence import PHASES, REQUESTS, WARM_UP, drifting
-from services.perception.model import ModelBackend
-from services.perception.training.corpus import Answer, Prompt
 
 
 def test_the_fence_holds_its_level_on_a_drifting_stream() -> None:

@@ -1,8 +1,8 @@
 from hmas.contracts.request import TagSource, TaskType
+from hmas.perception.backends.model import ModelBackend
+from hmas.perception.training.corpus import Answer, Prompt
 
 from services.mesh.cognition_sim import DURATION_S, MAX_TOKENS, with_tags, workload
-from services.perception.model import ModelBackend
-from services.perception.training.corpus import Answer, Prompt
 from services.sim.estimators import Recorded
 
 PROMPTS = [

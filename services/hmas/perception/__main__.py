@@ -1,0 +1,40 @@
+"""Shell: `python -m hmas.perception`."""
+
+import structlog
+from hmas.contracts.control_agents import GatewayReported
+from hmas.contracts.telemetry import GatewayTelemetry
+from hmas.perception.agent import PerceptionAgent
+from hmas.perception.settings import PerceptionSettings
+from hmas.perception.shell import SERVICE, WARM_UP, PerceptionServer
+from hmas.runtime.bus import Bus
+from hmas.runtime.lifecycle import Stop, run_service
+from hmas.runtime.rpc import RpcServer
+from hmas.wire import subjects
+from hmas.wire.v1 import cognition_pb2_grpc
+
+log = structlog.get_logger()
+
+
+async def serve(settings: PerceptionSettings, instance: str, stop: Stop) -> None:
+    """Serves until `stop`. NATS only teaches the prior; without it requests are answered all the same."""
+    source, backend = settings.backend()
+    log.info("backend", backend=settings.perception_backend, version=backend.version)
+    agent = PerceptionAgent(settings.perception_config(backend.version, source))
+    server, rpc, bus = (
+        PerceptionServer(agent, backend, settings.perception_budget_s),
+        RpcServer(),
+        Bus(settings, instance),
+    )
+    cognition_pb2_grpc.add_PerceptionServicer_to_server(server, rpc.server)  # type: ignore[no-untyped-call]
+    bus.subscribe(subjects.ALL_GATEWAY_TELEMETRY, GatewayTelemetry, lambda t: server.shell.post(GatewayReported(t)))
+    await server.shell.warm_up(WARM_UP)
+    await server.shell.serve(rpc, SERVICE, (settings.grpc_host, settings.grpc_port), bus, settings, stop)
+
+
+def main() -> None:
+    settings = PerceptionSettings()  # from the environment
+    run_service("perception", settings, lambda instance, stop: serve(settings, instance, stop))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""The perception agent: batches calls for a backend, and answers from the prior where the backend does not."""
+
+from hmas.perception.agent.agent import PerceptionAgent, PerceptionConfig
+
+__all__ = ["PerceptionAgent", "PerceptionConfig"]

@@ -1,0 +1,1 @@
+"""Who tags a prompt: the trained model, a language model, or the rules; `table.py` names them."""

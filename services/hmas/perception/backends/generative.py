@@ -1,0 +1,145 @@
+"""The `generative` backend: a causal LM writes `{task_type, slo_ttft_ms, slo_tpot_ms, output_tokens}` (H-MAS §3.2).
+
+Through any OpenAI endpoint with a JSON schema, or through transformers in this process. Whatever it writes is
+validated; what does not pass is None, which is *unknown*. A shell: it talks to the network or loads a model.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hmas.contracts.request import TaskType
+from hmas.perception.agent.backend import Estimate, PromptView
+from hmas.perception.agent.features import window
+from openai import OpenAI, OpenAIError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+TASKS = tuple(str(task) for task in TaskType if task is not TaskType.UNKNOWN)
+HEAD_CHARS, TAIL_CHARS = 1500, 500
+MOST_OUTPUT_TOKENS = 65_536
+MOST_SLO_MS = 600_000
+MOST_ANSWER_TOKENS = 64
+MOST_ANSWER_CHARS = 2_000
+CONFIDENCE = 0.9  # of a valid answer; the model states none
+SPREAD = 2.0  # the 90 % quantile over the stated length, until the fence has learned the errors
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "task_type": {"type": "string", "enum": list(TASKS)},
+        "slo_ttft_ms": {"type": "integer", "minimum": 1, "maximum": MOST_SLO_MS},
+        "slo_tpot_ms": {"type": "integer", "minimum": 1, "maximum": MOST_SLO_MS},
+        "output_tokens": {"type": "integer", "minimum": 1, "maximum": MOST_OUTPUT_TOKENS},
+    },
+    "required": ["task_type", "slo_ttft_ms", "slo_tpot_ms", "output_tokens"],
+    "additionalProperties": False,
+}
+_INSTRUCTION = (
+    "Tag the request below for a scheduler. Answer with one JSON object with the keys task_type (one of "
+    f"{', '.join(TASKS)}), slo_ttft_ms, slo_tpot_ms and output_tokens (the length of the answer it will get)."
+)
+
+Complete = Callable[[Sequence[str]], list[str | None]]
+
+
+def tagging_prompt(text: str) -> str:
+    """What the model is asked, at a bounded length."""
+    return f"{_INSTRUCTION}\n\n### Request\n{window(text, HEAD_CHARS, TAIL_CHARS)}\n\n### Tags\n"
+
+
+def parse(answer: str | None) -> Estimate | None:
+    """The estimate an answer states; None if it is missing, malformed, incomplete or out of range."""
+    if answer is None or len(answer) > MOST_ANSWER_CHARS:
+        return None
+    try:
+        fields = json.loads(answer)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(fields, dict) or set(fields) != set(SCHEMA["required"]) or fields["task_type"] not in TASKS:
+        return None
+    for name in ("slo_ttft_ms", "slo_tpot_ms", "output_tokens"):
+        value, most = fields[name], SCHEMA["properties"][name]["maximum"]
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            return None
+    length = float(fields["output_tokens"])
+    return Estimate(TaskType(fields["task_type"]), CONFIDENCE, length, length * SPREAD)
+
+
+class GenerativeBackend:
+    """`complete` answers tagging prompts, None where it could not; it must not raise for a prompt's content."""
+
+    def __init__(self, complete: Complete, version: str) -> None:
+        self._complete = complete
+        self.version = version
+
+    def estimate(self, prompts: Sequence[PromptView]) -> list[Estimate | None]:
+        answers = self._complete([tagging_prompt(prompt.text) for prompt in prompts])
+        return [parse(answer) for answer in answers]
+
+
+class EndpointCompletion:
+    """Any OpenAI endpoint, `workers` requests at a time, each bounded by `timeout_s`, none tried again."""
+
+    def __init__(self, base_url: str, model: str, api_key: str, timeout_s: float = 2.0, workers: int = 16) -> None:
+        self._client = OpenAI(base_url=base_url, api_key=api_key or "none", timeout=timeout_s, max_retries=0)
+        self._model = model
+        self._pool = ThreadPoolExecutor(workers, "generative")
+
+    def __call__(self, prompts: Sequence[str]) -> list[str | None]:
+        return list(self._pool.map(self._one, prompts))
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._client.close()
+
+    def _one(self, prompt: str) -> str | None:
+        try:
+            answer = self._client.chat.completions.create(
+                model=self._model,
+                messages=[{"role": "user", "content": prompt}],
+                max_tokens=MOST_ANSWER_TOKENS,
+                temperature=0.0,
+                response_format={
+                    "type": "json_schema",
+                    "json_schema": {"name": "tags", "strict": True, "schema": SCHEMA},
+                },
+            )
+        except OpenAIError:
+            return None
+        return answer.choices[0].message.content if answer.choices else None
+
+
+class LocalCompletion:
+    """A causal LM in this process through transformers; `adapter` is a folder of LoRA weights. Needs extra `train`."""
+
+    def __init__(self, base: str, adapter: Path | None = None) -> None:
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        self._tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(base)
+        self._tokenizer.padding_side = "left"
+        model = AutoModelForCausalLM.from_pretrained(base)
+        if adapter is not None:
+            from peft import PeftModel
+
+            model = PeftModel.from_pretrained(model, str(adapter))
+        self._model: PreTrainedModel = model.eval()
+
+    def __call__(self, prompts: Sequence[str]) -> list[str | None]:
+        if self._tokenizer.pad_token is None:
+            self._tokenizer.pad_token = self._tokenizer.eos_token
+        batch = self._tokenizer(list(prompts), return_tensors="pt", padding=True, return_token_type_ids=False)
+        out = self._model.generate(
+            **batch, max_new_tokens=MOST_ANSWER_TOKENS, do_sample=False, pad_token_id=self._tokenizer.pad_token_id
+        )
+        written = out[:, batch["input_ids"].shape[1] :]
+        texts: list[str] = self._tokenizer.batch_decode(written, skip_special_tokens=True)
+        return [_first_object(text) for text in texts]
+
+
+def _first_object(text: str) -> str | None:
+    """Up to the first closing brace: an untuned model goes on writing. The object is flat."""
+    end = text.find("}")
+    return text[: end + 1].strip() if end >= 0 else None

@@ -1,0 +1,113 @@
+"""The `model` backend: a small encoder with task and length heads, one int8 ONNX file, run by ONNX Runtime.
+
+A shell in that it opens files; what it computes depends on the prompts alone.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from hmas.contracts.request import TaskType
+from hmas.perception.agent.backend import Estimate, PromptView
+from hmas.perception.backends.encoder import PromptEncoder, padded
+from hmas.perception.backends.grams import grams
+from hmas.perception.backends.inputs import numbers
+from numpy.typing import NDArray
+
+ARTEFACTS = Path(__file__).with_name("artefacts")
+MODEL_FILE = "perception.onnx"
+TOKENIZER_FILE = "tokenizer.json"
+SLOWER_FUSED = ["SkipLayerNormFusion"]  # this kernel takes four times as long as the two that it replaces
+MOST_PER_RUN = 16  # more in one run fall out of the cache and are slower each
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Of n prompts: `probabilities` [n, 13] over `ModelBackend.tasks`, `tokens` [n, 2] (median, 90 % quantile)."""
+
+    probabilities: NDArray[np.float32]
+    tokens: NDArray[np.float32]
+
+
+class ModelBackend:
+    """`folder` holds model and tokenizer. FileNotFoundError or ValueError says what is wrong with them."""
+
+    def __init__(self, folder: Path = ARTEFACTS, threads: int = 1) -> None:
+        path = folder / MODEL_FILE
+        if not path.is_file():
+            raise FileNotFoundError(f"no model at {path}: train one with `hmas train perception`")
+        self._session = _session(path, threads)
+        properties = self._session.get_modelmeta().custom_metadata_map.get("hmas")
+        if properties is None:
+            raise ValueError(f"{path} was not written by `hmas train perception`")
+        self.metadata = json.loads(properties)
+        recipe = self.metadata["recipe"]
+        self.tasks = tuple(TaskType(name) for name in self.metadata["tasks"])
+        self._models = {name: place for place, name in enumerate(self.metadata["models"]) if name}
+        self.least_confidence = float(recipe["least_confidence"])
+        self._encoder = PromptEncoder(folder / TOKENIZER_FILE, recipe["head_tokens"], recipe["tail_tokens"])
+        self._version = f"model-{hashlib.sha256(path.read_bytes()).hexdigest()[:8]}"
+
+    @property
+    def version(self) -> str:
+        return self._version
+
+    def estimate(self, prompts: Sequence[PromptView]) -> list[Estimate | None]:
+        """None for a prompt without text; `unknown` with a length where the type is in doubt."""
+        places = [place for place, prompt in enumerate(prompts) if prompt.text.strip()]
+        estimates: list[Estimate | None] = [None] * len(prompts)
+        if places:
+            prediction = self.predict([prompts[place] for place in places])
+            for row, place in enumerate(places):
+                estimates[place] = self._estimate(prediction, row)
+        return estimates
+
+    def predict(self, prompts: Sequence[PromptView]) -> Prediction:
+        """Everything the model says, before any threshold. At least one prompt."""
+        rows = [self._encoder.ids(prompt.text) for prompt in prompts]
+        if len(rows) <= MOST_PER_RUN:
+            return self._run(prompts, rows)
+        order = sorted(range(len(rows)), key=lambda place: len(rows[place]))
+        parts = [
+            self._run([prompts[place] for place in some], [rows[place] for place in some])
+            for some in (order[start : start + MOST_PER_RUN] for start in range(0, len(order), MOST_PER_RUN))
+        ]
+        probabilities = np.empty((len(rows), len(self.tasks)), np.float32)
+        tokens = np.empty((len(rows), 2), np.float32)
+        probabilities[order] = np.concatenate([part.probabilities for part in parts])
+        tokens[order] = np.concatenate([part.tokens for part in parts])
+        return Prediction(probabilities, tokens)
+
+    def tokenize(self, text: str) -> list[int]:
+        """The ids that the model reads of a prompt."""
+        return self._encoder.ids(text)
+
+    def _run(self, prompts: Sequence[PromptView], rows: Sequence[list[int]]) -> Prediction:
+        feed = {
+            "ids": padded(rows),
+            "numbers": np.array([numbers(prompt.text, prompt.prompt_tokens) for prompt in prompts], np.float32),
+            "grams": padded([grams(prompt.text) for prompt in prompts]),
+            "model": np.array([self._models.get(prompt.model, 0) for prompt in prompts], np.int64),
+        }
+        return Prediction(*self._session.run(["probabilities", "tokens"], feed))
+
+    def _estimate(self, prediction: Prediction, row: int) -> Estimate:
+        best = int(prediction.probabilities[row].argmax())
+        confidence = float(prediction.probabilities[row, best])
+        task = self.tasks[best] if confidence >= self.least_confidence else TaskType.UNKNOWN
+        median, upper = (max(1.0, float(value)) for value in prediction.tokens[row])
+        return Estimate(task, confidence, median, upper)
+
+
+def _session(path: Path, threads: int) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # it shares its cores
+    return onnxruntime.InferenceSession(
+        str(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=SLOWER_FUSED
+    )

@@ -1,0 +1,36 @@
+"""The backends there are. A new one is one file and one line here."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from hmas.contracts.request import TagSource
+from hmas.perception.agent.backend import Backend
+from hmas.perception.agent.rules import RulesBackend
+
+if TYPE_CHECKING:
+    from hmas.perception.settings import PerceptionSettings
+
+
+def _model() -> Backend:
+    from hmas.perception.backends.model import ModelBackend  # ONNX Runtime loads only where it runs
+
+    return ModelBackend()
+
+
+def _generative(settings: "PerceptionSettings") -> Backend:
+    from hmas.perception.backends.generative import EndpointCompletion, GenerativeBackend, LocalCompletion
+
+    name = settings.generative_model
+    if not settings.generative_url:
+        return GenerativeBackend(LocalCompletion(name, settings.generative_adapter), f"generative-{name}")
+    complete = EndpointCompletion(
+        settings.generative_url, name, settings.generative_api_key(), settings.perception_budget_s
+    )
+    return GenerativeBackend(complete, f"generative-{name}")
+
+
+BACKENDS: dict[str, tuple[TagSource, Callable[["PerceptionSettings"], Backend]]] = {
+    "model": (TagSource.MODEL, lambda settings: _model()),
+    "generative": (TagSource.GENERATIVE, _generative),
+    "rules": (TagSource.RULES, lambda settings: RulesBackend()),
+}

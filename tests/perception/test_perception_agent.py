@@ -1,0 +1,158 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hmas.contracts.cognition import AnswerCall, BatchFailed, BatchReturned, CallReceived, RunBatch
+from hmas.contracts.control_agents import GatewayReported, TimerTicked
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Slo, Tags, TagSource, TaskType
+from hmas.contracts.telemetry import GatewayTelemetry, RequestSettled
+from hmas.laws.slo import default_slo
+from hmas.perception.agent.agent import (
+    PerceiveItem,
+    PerceptionAgent,
+    PerceptionConfig,
+)
+from hmas.perception.agent.backend import Estimate, PromptView
+
+PROMPT = PromptView("Who wrote Middlemarch?", 6, "m", "a", None)
+UNKNOWN_SLO = default_slo(TaskType.UNKNOWN)
+ITEM = PerceiveItem("r", PROMPT, UNKNOWN_SLO, False, 0.75)
+ESTIMATE = Estimate(TaskType.QA, 0.9, 50.0, 120.0)
+
+
+def agent(**changes: Any) -> PerceptionAgent:
+    return PerceptionAgent(PerceptionConfig("model-3", TagSource.MODEL, **changes))
+
+
+def call(number: int, *items: PerceiveItem, budget_s: float = 0.05) -> CallReceived[PerceiveItem]:
+    return CallReceived(number, items or (ITEM,), budget_s)
+
+
+def tags(effects: list[Any]) -> Tags:
+    ((only,),) = [e.answers for e in effects if isinstance(e, AnswerCall)]
+    assert isinstance(only, Tags)
+    return only
+
+
+def answered(item: PerceiveItem, estimate: Estimate | None, **changes: Any) -> Tags:
+    a = agent(**changes)
+    assert a.step(0.0, call(1, item)) == [RunBatch(1, (item.prompt,))]
+    return tags(a.step(0.01, BatchReturned(1, (estimate,))))
+
+
+def test_tags_of_an_estimate() -> None:
+    assert answered(ITEM, ESTIMATE) == Tags(
+        TaskType.QA, default_slo(TaskType.QA, 0.75), 50.0, 120.0, 0.9, TagSource.MODEL, "model-3"
+    )
+
+
+def test_slo_precedence_is_stated_then_type_by_importance() -> None:
+    stated = Slo(0.5, 0.02)
+    assert answered(replace(ITEM, slo=stated, slo_stated=True), ESTIMATE).slo is stated
+    assert answered(replace(ITEM, importance=1.0), ESTIMATE).slo == Slo(3.2, 0.056)
+    assert answered(replace(ITEM, importance=0.5), ESTIMATE).slo == Slo(4.8, 0.084)
+    whole = replace(ITEM, slo=replace(UNKNOWN_SLO, whole=True))
+    assert answered(whole, ESTIMATE).slo == replace(default_slo(TaskType.QA), whole=True)
+
+
+def test_max_tokens_caps_and_never_predicts() -> None:
+    capped = replace(ITEM, prompt=replace(PROMPT, max_tokens=64))
+    assert (answered(capped, ESTIMATE).output_tokens, answered(capped, ESTIMATE).output_tokens_p90) == (50.0, 64.0)
+    generous = replace(ITEM, prompt=replace(PROMPT, max_tokens=100_000))
+    assert answered(generous, ESTIMATE) == answered(ITEM, ESTIMATE)
+
+
+def test_a_doubtful_type_is_unknown_but_keeps_its_length() -> None:
+    result = answered(ITEM, replace(ESTIMATE, confidence=0.1))
+    assert (result.task, result.slo, result.output_tokens) == (TaskType.UNKNOWN, UNKNOWN_SLO, 50.0)
+    assert result.source is TagSource.MODEL
+
+
+@pytest.mark.parametrize(
+    ("estimate", "reason"),
+    [
+        (None, "no_estimate"),
+        (replace(ESTIMATE, output_tokens=float("nan")), "invalid"),
+        (replace(ESTIMATE, output_tokens=0.0), "invalid"),
+        (replace(ESTIMATE, output_tokens_p90=10.0), "invalid"),
+        (replace(ESTIMATE, output_tokens_p90=float("inf")), "invalid"),
+        (replace(ESTIMATE, confidence=1.5), "invalid"),
+    ],
+)
+def test_what_cannot_be_believed_is_unknown_with_the_prior(estimate: Estimate | None, reason: str) -> None:
+    a = agent()
+    a.step(0.0, call(1))
+    result = tags(a.step(0.01, BatchReturned(1, (estimate,))))
+    assert result == Tags(TaskType.UNKNOWN, UNKNOWN_SLO, 200.0, 800.0, 0.0, TagSource.PRIOR, "prior-1")
+    assert a.fallbacks == {reason: 1}
+
+
+def test_a_failed_or_miscounted_batch_falls_back_and_the_next_runs() -> None:
+    a = agent(max_batch=2)
+    a.step(0.0, call(1, ITEM, ITEM))
+    a.step(0.0, call(2))
+    effects = a.step(0.01, BatchFailed(1, "out of memory"))
+    assert [type(e) for e in effects] == [AnswerCall, RunBatch]
+    effects = a.step(0.02, BatchReturned(2, (ESTIMATE, ESTIMATE)))
+    assert tags(effects).source is TagSource.PRIOR
+    assert a.fallbacks == {"failed": 2, "invalid": 1}
+
+
+def test_while_a_batch_runs_the_next_fills() -> None:
+    a = agent(max_batch=3)
+    assert a.step(0.0, call(1)) == [RunBatch(1, (PROMPT,))]
+    others = [replace(ITEM, prompt=replace(PROMPT, text=f"{i}")) for i in range(4)]
+    assert a.step(0.001, call(2, *others[:2])) + a.step(0.002, call(3, *others[2:])) == []
+    effects = a.step(0.01, BatchReturned(1, (ESTIMATE,)))
+    assert effects[1:] == [RunBatch(2, tuple(o.prompt for o in others[:3]))]
+    effects = a.step(0.02, BatchReturned(2, (ESTIMATE, None, ESTIMATE)))
+    (answer,) = [e for e in effects if isinstance(e, AnswerCall)]
+    assert (answer.call, [t.source for t in answer.answers]) == (2, [TagSource.MODEL, TagSource.PRIOR])
+    (answer,) = [e for e in a.step(0.03, BatchReturned(3, (ESTIMATE,))) if isinstance(e, AnswerCall)]
+    assert (answer.call, len(answer.answers)) == (3, 2)
+
+
+def test_a_late_backend_never_delays_the_answer() -> None:
+    a = agent()
+    a.step(0.0, call(1))
+    a.step(0.02, call(2))
+    assert a.step(0.049, TimerTicked()) == []
+    assert tags(a.step(0.05, TimerTicked())).source is TagSource.PRIOR
+    assert a.step(0.06, BatchReturned(1, (ESTIMATE,))) == [RunBatch(2, (PROMPT,))]  # its answer comes too late
+    assert tags(a.step(0.069, BatchReturned(2, (ESTIMATE,)))).source is TagSource.MODEL
+    assert a.fallbacks == {"late": 1}
+
+
+def test_a_full_queue_answers_at_once() -> None:
+    a = agent(max_batch=1, max_queued=3)
+    a.step(0.0, call(1, ITEM, ITEM, ITEM))
+    effects = a.step(0.0, call(2, ITEM, ITEM))
+    (answer,) = [e for e in effects if isinstance(e, AnswerCall)]
+    assert (answer.call, len(answer.answers)) == (2, 2)
+    assert a.fallbacks == {"queue_full": 2}
+
+
+def test_expired_calls_leave_the_queue() -> None:
+    a = agent(max_batch=1, max_queued=4)
+    for number in range(1, 4):
+        a.step(0.0, call(number))
+    assert len(a.step(1.0, TimerTicked())) == 3
+    assert a.step(1.0, call(9, ITEM, ITEM, ITEM, ITEM)) == []  # there is room again; the backend still hangs
+    assert a.fallbacks == {"late": 3}
+
+
+def test_an_empty_call() -> None:
+    assert agent().step(0.0, CallReceived(1, (), 0.05)) == [AnswerCall(1, ())]
+
+
+def test_settlements_teach_the_prior() -> None:
+    a = agent()
+    settled = RequestSettled(
+        "r", "a", TaskType.QA, Outcome.FINISHED, UNKNOWN_SLO, 6, 40, 60.0, 1.0, 0.05, 3.45, False, 0.0
+    )
+    a.step(0.0, GatewayReported(GatewayTelemetry("g", "m", (), (settled,) * 20)))
+    a.step(1.0, call(1))
+    result = tags(a.step(1.01, BatchReturned(1, (None,))))
+    assert (result.task, result.source) == (TaskType.UNKNOWN, TagSource.PRIOR)
+    assert result.output_tokens == pytest.approx(40.0, rel=0.3)

@@ -1,0 +1,73 @@
+import numpy as np
+import pytest
+from hmas.contracts.request import TaskType
+from hmas.perception.backends.model import ModelBackend
+from hmas.perception.evaluation import (
+    calibration_error,
+    contested_by_source,
+    evaluate_length,
+    evaluate_task,
+    length_figures,
+    linear_mae,
+    rules_by_source,
+    shares,
+    slo_errors,
+)
+from hmas.perception.training.corpus import Answer, Prompt
+
+
+def prompt(text: str, task: TaskType | None, *tokens: int) -> Prompt:
+    return Prompt(text, text, len(text) // 4, task, "s", tuple(Answer("gpt", n) for n in tokens))
+
+
+def test_calibration_error_of_honest_and_of_boastful_confidence() -> None:
+    right = np.array([True] * 8 + [False] * 2)
+    assert calibration_error(np.full(10, 0.8), right) == pytest.approx(0.0)
+    assert calibration_error(np.full(10, 1.0), right) == pytest.approx(0.2)
+
+
+def test_slo_errors_are_zero_where_the_type_is_right() -> None:
+    assert slo_errors([TaskType.QA], [TaskType.QA], 0) == (0.0, 0.0)
+    ttft, tpot = slo_errors([TaskType.QA] * 2000, [TaskType.MATH_REASONING] * 2000, 0)
+    assert ttft == pytest.approx(6000, rel=0.02)  # the mean factor of Eq. 14 over [0.5, 1] is 1
+    assert tpot == pytest.approx(60, rel=0.02)
+
+
+def test_length_figures_of_known_errors() -> None:
+    truth = np.array([10.0, 20.0, 40.0, 80.0])
+    figures = length_figures(truth + 10, np.array([20.0, 20.0, 20.0, 100.0]), truth)
+    assert (figures.answers, figures.mae, figures.coverage, figures.kendall_tau) == (4, 10.0, 0.75, 1.0)
+    assert figures.mape == pytest.approx((1 + 0.5 + 0.25 + 0.125) / 4)
+    assert figures.pinball_50 == 5.0
+
+
+def test_linear_baseline_is_exact_on_a_line() -> None:
+    rows = [prompt("x" * (4 * n), None, 3 * n + 7) for n in range(1, 30)]
+    assert linear_mae(rows, rows) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_shares_count_hits_per_key() -> None:
+    assert shares(["a", "b", "a"], np.array([True, False, False])) == {"a": (2, 0.5), "b": (1, 0.0)}
+
+
+def test_a_label_is_contested_where_the_prompt_names_another_type() -> None:
+    texts = ("Summarize this text.", "why is the sky blue", "Translate this.")
+    rows = [Prompt(text, text, 5, TaskType.SUMMARIZATION, "s", ()) for text in texts]
+    assert contested_by_source(rows) == {"s": pytest.approx(1 / 3)}
+
+
+def test_rules_are_scored_on_typed_prompts_only() -> None:
+    rows = [prompt("Translate this to French: hello", TaskType.TRANSLATION), prompt("anything", None)]
+    assert rules_by_source(rows) == {"s": (1, 1.0)}
+
+
+def test_the_model_is_scored_and_untyped_data_refused() -> None:
+    backend = ModelBackend()
+    rows = [prompt("Translate this to French: good morning", TaskType.TRANSLATION, 5, 6), prompt("why?", None)]
+    figures = evaluate_task(backend, rows)
+    assert (figures.prompts, figures.accuracy) == (1, 1.0)
+    assert evaluate_length(backend, rows, model_known=True).answers == 2
+    with pytest.raises(ValueError, match="no prompt of these files has a task type"):
+        evaluate_task(backend, rows[1:])
+    with pytest.raises(ValueError, match="no prompt of these files has an answer"):
+        evaluate_length(backend, rows[1:], model_known=False)

@@ -1,0 +1,86 @@
+import pytest
+from hmas.contracts.request import TaskType
+from hmas.perception.agent.backend import PromptView
+from hmas.perception.agent.rules import MATCHES, TASKS, RulesBackend, matches, tag
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@pytest.mark.parametrize(
+    ("text", "task"),
+    [
+        ("Who wrote Middlemarch?", TaskType.QA),
+        ("USER: Hi, I need a table for two.\nASSISTANT: When?\nUSER: Tonight.\nASSISTANT:", TaskType.DIALOGUE),
+        ("You are Ada Lovelace. Describe the Analytical Engine.", TaskType.DIALOGUE),
+        ("Translate the following text from English to German:\n\nGood morning", TaskType.TRANSLATION),
+        ("把下面这段话翻译成英文：你好", TaskType.TRANSLATION),
+        ("Extract all named entities with their types from the following text.\n\nText: ...", TaskType.EXTRACTION),
+        ("Paraphrase the sentence: The sun rose.", TaskType.PARAPHRASING),
+        ("Rewrite this paragraph to sound friendlier: ...", TaskType.PARAPHRASING),
+        ("Write a Python function that reverses a list.", TaskType.CODE_GENERATION),
+        ("def has_close(numbers):\n    '''Check'''", TaskType.CODE_GENERATION),
+        ("Summarize the article below in three sentences.\n\n...", TaskType.SUMMARIZATION),
+        ("Write a 260 tokens long cover letter to the hiring manager.", TaskType.LETTER_DRAFTING),
+        ("A farmer has 17 sheep and buys 5 more. How many sheep does he have?", TaskType.MATH_REASONING),
+        (r"Evaluate $\int_0^1 x^2 dx$", TaskType.MATH_REASONING),
+        ("Write an argumentative essay on school uniforms.", TaskType.ESSAY_GENERATION),
+        ("Tell me a story about a dragon and a lighthouse.", TaskType.LONG_FORM_GENERATION),
+        ("Produce a market analysis report on electric bicycles.", TaskType.RESEARCH_AND_COMMUNICATION),
+        ("Send an email to Raj about the delayed meeting", TaskType.RESEARCH_AND_COMMUNICATION),
+        ("List three pros of working abroad, in all capitals.", TaskType.INSTRUCTION_FOLLOWING),
+        ("Придумай сценарий", TaskType.UNKNOWN),
+    ],
+)
+def test_explicit_patterns(text: str, task: TaskType) -> None:
+    assert tag(text)[0] is task
+
+
+def test_a_document_s_own_words_do_not_count() -> None:
+    document = "The court found that the essay was a translation of a letter. " * 60
+    text = f"Summarize this ruling.\n\n{document}\nBe brief and precise, please, and keep to what the ruling says."
+    assert tag(text)[0] is TaskType.SUMMARIZATION
+
+
+def view(text: str, prompt_tokens: int = 20) -> PromptView:
+    return PromptView(text, prompt_tokens, "m", "t", None)
+
+
+def test_a_stated_length_is_believed() -> None:
+    (estimate,) = RulesBackend().estimate([view("Write a story of 1000 words about rain.")])
+    assert estimate is not None
+    assert estimate.output_tokens == pytest.approx(1350.0)
+    assert estimate.output_tokens_p90 > estimate.output_tokens
+
+
+def test_a_translation_is_as_long_as_its_source() -> None:
+    short, long = RulesBackend().estimate([view("Translate: hello", 10), view("Translate: hello", 1000)])
+    assert short is not None
+    assert long is not None
+    assert short.output_tokens < 20.0
+    assert long.output_tokens == pytest.approx(1005.0)
+
+
+@given(st.text(max_size=2000), st.integers(1, 200_000))
+def test_any_prompt_gets_a_sane_estimate(text: str, prompt_tokens: int) -> None:
+    (estimate,) = RulesBackend().estimate([view(text, prompt_tokens)])
+    assert estimate is not None
+    assert 0.0 < estimate.output_tokens <= estimate.output_tokens_p90
+    assert 0.0 <= estimate.confidence <= 1.0
+
+
+@pytest.mark.parametrize("text", ["user:" * 20_000, "\n" * 100_000, "write " * 50_000, "1 " * 100_000])
+def test_hostile_prompts_are_cut_before_any_pattern_runs(text: str) -> None:
+    assert len(RulesBackend().estimate([view(text)] * 20)) == 20
+
+
+@given(st.text(max_size=2000))
+def test_matches_are_zeros_and_ones_with_one_type(text: str) -> None:
+    found = matches(text)
+    assert len(found) == MATCHES
+    assert set(found) <= {0.0, 1.0}
+    assert sum(found[-len(TASKS) :]) == 1.0
+
+
+def test_matches_name_the_type_the_rules_give() -> None:
+    for text in ("Translate to French: good day", "Summarize the following.\n\nWho knows?", "zzz"):
+        assert TASKS[matches(text)[-len(TASKS) :].index(1.0)] is tag(text)[0]
