@@ -10,9 +10,8 @@ from hmas.contracts.request import TaskType
 from hmas.perception.agent.backend import PromptView
 from hmas.perception.backends.model import ModelBackend
 from hmas.perception.training.corpus import prompt_files, read_prompts
-
-from services.prediction.backend import CostQuery
-from services.prediction.catboost_model import CatBoostCostModel
+from hmas.prediction.agent.backend import CostQuery
+from hmas.prediction.models.catboost_model import CatBoostCostModel
 
 PROMPTS, WARM_UP, BATCH = 1000, 50, 32
 ROUNDS = 3  # the quietest counts: what disturbs a round is not the code's

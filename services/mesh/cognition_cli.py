@@ -2,8 +2,7 @@
 
 import typer
 from hmas.perception import cli as perception
-
-from services.prediction import cli as prediction
+from hmas.prediction import cli as prediction
 
 train = typer.Typer(help="Train perception or prediction from measured data", no_args_is_help=True)
 evaluate = typer.Typer(help="Evaluate perception or prediction on data files", no_args_is_help=True)

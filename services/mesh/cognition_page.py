@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from hmas.perception.evaluation import THIN_TYPES
-
-from services.prediction.training.measurements import LLM_PILOT
+from hmas.prediction.training.measurements import LLM_PILOT
 
 _BAR = 40
 _CONTESTABLE = (

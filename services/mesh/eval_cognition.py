@@ -17,13 +17,13 @@ from hmas.perception import evaluation as perception
 from hmas.perception.backends.model import ARTEFACTS as PERCEPTION
 from hmas.perception.backends.model import ModelBackend
 from hmas.perception.training.corpus import Prompt, checksum, prompt_files, read_prompts, split
+from hmas.prediction import evaluation as prediction
+from hmas.prediction.models.catboost_model import CatBoostCostModel
+from hmas.prediction.training.measurements import LLM_PILOT, perf_files, read
+from hmas.prediction.training.train import Recipe, held_apart
 from rich.console import Console
 
 from services.mesh import cognition_fence, cognition_page, cognition_sim
-from services.prediction import evaluation as prediction
-from services.prediction.catboost_model import CatBoostCostModel
-from services.prediction.training.measurements import LLM_PILOT, perf_files, read
-from services.prediction.training.train import Recipe, held_apart
 
 HELD_OUT_FILE = "held_out.json"
 LENGTHS_FILE = "cognition_lengths.csv"

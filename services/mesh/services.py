@@ -2,12 +2,12 @@
 
 from hmas.meta.settings import MetaSettings
 from hmas.perception.settings import PerceptionSettings
+from hmas.prediction.settings import PredictionSettings
 from hmas.qos.settings import QosSettings
 from hmas.statera.settings import StateraSettings
 from pydantic_settings import BaseSettings
 
 from services.gateway.settings import GatewaySettings
-from services.prediction.settings import PredictionSettings
 from services.worker.settings import WorkerSettings
 
 SERVICE_SETTINGS: dict[str, type[BaseSettings]] = {

@@ -17,10 +17,10 @@ from hmas.contracts.request import Cost, Tags, TagSource, TaskType
 from hmas.laws.slo import default_slo
 from hmas.perception.agent.backend import Backend, Estimate, PromptView
 from hmas.perception.agent.rules import RulesBackend
+from hmas.prediction.agent.backend import CostQuery
+from hmas.prediction.agent.linear import LinearCostModel, profiles_from
 
 from services.engine.profile import EngineProfile
-from services.prediction.backend import CostQuery
-from services.prediction.linear import LinearCostModel, profiles_from
 from services.sim.workload import OfferedRequest
 
 Z90 = 1.2816  # standard normal's 90 % quantile
@@ -133,7 +133,7 @@ class LinearCosts:
     """The linear cost profiles that serve where no model answers: statistics of other models and machines."""
 
     def __init__(self, model: str, hardware: str, running: int) -> None:
-        text = (files("services.prediction") / "profiles.yaml").read_text(encoding="utf-8")
+        text = (files("hmas.prediction") / "profiles.yaml").read_text(encoding="utf-8")
         self._model = LinearCostModel(profiles_from(yaml.safe_load(text)))
         self._place = model, hardware
         self._running = running

@@ -6,9 +6,10 @@ import pytest
 
 pytest.importorskip("catboost")  # evaluation refits cost models
 
+from hmas.prediction.models.catboost_model import CatBoostCostModel
+
 from services.mesh.cognition_page import missed
 from services.mesh.eval_cognition import kept_figures
-from services.prediction.catboost_model import CatBoostCostModel
 
 
 def figures(**changes: Any) -> dict[str, Any]:

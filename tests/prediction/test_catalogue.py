@@ -1,9 +1,8 @@
 import math
 
 from hmas.contracts.request import TaskType
-
-from services.prediction.backend import CostQuery
-from services.prediction.catalogue import NAMES, accelerator, model_facts, row
+from hmas.prediction.agent.backend import CostQuery
+from hmas.prediction.models.catalogue import NAMES, accelerator, model_facts, row
 
 
 def query(model: str, hardware: str) -> CostQuery:

@@ -8,13 +8,11 @@ from pathlib import Path
 import numpy as np
 from catboost import CatBoostRegressor
 from hmas.contracts.request import Cost
-from numpy.typing import NDArray
-
-from services.prediction.catalogue import NAMES
-from services.prediction.catboost_model import ARTEFACTS, LEAST_PREFILL_S, LEAST_TPOT_S, CatBoostCostModel
-from services.prediction.measured_worker import MeasuredWorker
-from services.prediction.training.measurements import Measurements
-from services.prediction.training.train import (
+from hmas.prediction.agent.measured_worker import MeasuredWorker
+from hmas.prediction.models.catalogue import NAMES
+from hmas.prediction.models.catboost_model import ARTEFACTS, LEAST_PREFILL_S, LEAST_TPOT_S, CatBoostCostModel
+from hmas.prediction.training.measurements import Measurements
+from hmas.prediction.training.train import (
     LATENCY_FILE,
     PREFILL,
     THROUGHPUT_FILE,
@@ -24,6 +22,7 @@ from services.prediction.training.train import (
     latency_per_token,
     throughput,
 )
+from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 REFIT_ROWS = 150_000

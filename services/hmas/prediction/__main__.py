@@ -1,17 +1,16 @@
-"""Shell: `python -m services.prediction`."""
+"""Shell: `python -m hmas.prediction`."""
 
 import structlog
 from hmas.contracts.control_agents import WorkerReported
 from hmas.contracts.telemetry import WorkerTelemetry
+from hmas.prediction.agent import PredictionAgent
+from hmas.prediction.settings import PredictionSettings
+from hmas.prediction.shell import SERVICE, WARM_UP, PredictionServer
 from hmas.runtime.bus import Bus
 from hmas.runtime.lifecycle import Stop, run_service
 from hmas.runtime.rpc import RpcServer
 from hmas.wire import subjects
 from hmas.wire.v1 import cognition_pb2_grpc
-
-from services.prediction.agent import PredictionAgent
-from services.prediction.server import SERVICE, WARM_UP, PredictionServer
-from services.prediction.settings import PredictionSettings
 
 log = structlog.get_logger()
 

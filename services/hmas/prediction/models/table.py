@@ -3,15 +3,15 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from services.prediction.backend import CostModel
-from services.prediction.by_catalogue import ByCatalogue
+from hmas.prediction.agent.backend import CostModel
+from hmas.prediction.models.by_catalogue import ByCatalogue
 
 if TYPE_CHECKING:
-    from services.prediction.settings import PredictionSettings
+    from hmas.prediction.settings import PredictionSettings
 
 
 def _catboost(settings: "PredictionSettings") -> CostModel:
-    from services.prediction.catboost_model import CatBoostCostModel  # its arrays load only where it runs
+    from hmas.prediction.models.catboost_model import CatBoostCostModel  # its arrays load only where it runs
 
     return ByCatalogue(CatBoostCostModel(), settings.linear_model())
 

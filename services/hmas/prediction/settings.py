@@ -4,13 +4,12 @@ from importlib.resources import files
 from pathlib import Path
 
 import yaml
+from hmas.prediction.agent import PredictionConfig
+from hmas.prediction.agent.backend import CostModel
+from hmas.prediction.agent.linear import LinearCostModel, profiles_from
+from hmas.prediction.models.table import COST_MODELS
 from hmas.runtime.settings import RuntimeSettings
 from pydantic import Field, field_validator
-
-from services.prediction.agent import PredictionConfig
-from services.prediction.backend import CostModel
-from services.prediction.linear import LinearCostModel, profiles_from
-from services.prediction.table import COST_MODELS
 
 
 class PredictionSettings(RuntimeSettings):
@@ -37,7 +36,7 @@ class PredictionSettings(RuntimeSettings):
 
     def linear_model(self) -> LinearCostModel:
         """Raises OSError, yaml.YAMLError or ValueError for a file that cannot be used."""
-        path = self.cost_profiles_file or files("services.prediction").joinpath("profiles.yaml")
+        path = self.cost_profiles_file or files("hmas.prediction").joinpath("profiles.yaml")
         return LinearCostModel(profiles_from(yaml.safe_load(path.read_text())))
 
     def model(self) -> CostModel:

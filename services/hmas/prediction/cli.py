@@ -27,8 +27,8 @@ def train_prediction(
 ) -> None:
     """Fits the CatBoost cost models and writes them with their metadata."""
     try:
-        from services.prediction.training.train import Recipe
-        from services.prediction.training.train import train as run
+        from hmas.prediction.training.train import Recipe
+        from hmas.prediction.training.train import train as run
     except ModuleNotFoundError as error:
         raise typer.BadParameter(f"{error.name} is missing: pip install 'hmas[train]'") from error
 
@@ -44,13 +44,13 @@ def eval_prediction(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """R2 of the shipped cost models on any file in a format of data/perf."""
-    from services.prediction.catboost_model import CatBoostCostModel
+    from hmas.prediction.models.catboost_model import CatBoostCostModel
 
     try:
-        from services.prediction.evaluation import evaluate as figures_of
-        from services.prediction.evaluation import per_request
-        from services.prediction.training.measurements import LLM_PILOT, read
-        from services.prediction.training.train import Recipe, held_apart
+        from hmas.prediction.evaluation import evaluate as figures_of
+        from hmas.prediction.evaluation import per_request
+        from hmas.prediction.training.measurements import LLM_PILOT, read
+        from hmas.prediction.training.train import Recipe, held_apart
     except ModuleNotFoundError as error:
         raise typer.BadParameter(f"{error.name} is missing: pip install 'hmas[train]'") from error
 

@@ -11,9 +11,8 @@ from hmas.contracts.control_agents import TimerTicked, WorkerReported
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Cost
 from hmas.contracts.telemetry import RequestFinished
-
-from services.prediction.backend import CostModel, CostQuery
-from services.prediction.measured_worker import MeasuredWorker
+from hmas.prediction.agent.backend import CostModel, CostQuery
+from hmas.prediction.agent.measured_worker import MeasuredWorker
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from hmas.contracts.request import TaskType
+from hmas.prediction.agent.backend import CostQuery
+from hmas.prediction.models.catalogue import NAMES, model_facts, row
 from numpy.typing import NDArray
-
-from services.prediction.backend import CostQuery
-from services.prediction.catalogue import NAMES, model_facts, row
 
 LLM_PILOT, SPLITWISE = "llm_pilot_requests.csv.gz", "splitwise_perf_model.csv.gz"
 AICONFIGURATOR, VLLM = "aiconfigurator_silicon.csv.gz", "vllm_measured_requests.csv.gz"

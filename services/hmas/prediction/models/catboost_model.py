@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 from hmas.contracts.request import Cost
+from hmas.prediction.agent.backend import CostQuery
+from hmas.prediction.models.catalogue import NAMES, row
+from hmas.prediction.models.forest import Forest
 from numpy.typing import NDArray
-
-from services.prediction.backend import CostQuery
-from services.prediction.catalogue import NAMES, row
-from services.prediction.forest import Forest
 
 ARTEFACTS = Path(__file__).with_name("artefacts")
 FORESTS_FILE = "forests.npz"  # of expected costs and of their 90 % quantiles

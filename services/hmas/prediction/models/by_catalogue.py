@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from hmas.contracts.request import Cost
-
-from services.prediction.backend import CostModel, CostQuery
-from services.prediction.catalogue import knows
+from hmas.prediction.agent.backend import CostModel, CostQuery
+from hmas.prediction.models.catalogue import knows
 
 
 class ByCatalogue:

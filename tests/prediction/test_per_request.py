@@ -5,8 +5,8 @@ import pytest
 
 pytest.importorskip("catboost")
 
-from services.prediction.evaluation import per_request
-from services.prediction.training.measurements import LLM_PILOT, Measurements
+from hmas.prediction.evaluation import per_request
+from hmas.prediction.training.measurements import LLM_PILOT, Measurements
 
 
 def test_without_its_models_it_says_where_they_are(tmp_path: Path) -> None:

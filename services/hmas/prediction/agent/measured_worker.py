@@ -4,9 +4,8 @@ from dataclasses import dataclass, field
 from math import log
 
 from hmas.contracts.request import Cost
-
-from services.prediction.measured_line import MeasuredLine
-from services.prediction.residual import ResidualScale
+from hmas.prediction.agent.measured_line import MeasuredLine
+from hmas.prediction.agent.residual import ResidualScale
 
 _GAIN = 0.03  # about the last thirty errors
 _MOST = 2.0  # a stalled engine says nothing of either

@@ -8,14 +8,13 @@ from pathlib import Path
 import grpc
 import pytest
 from hmas.contracts.request import Cost
+from hmas.prediction.agent import PredictionAgent
+from hmas.prediction.agent.backend import CostModel, CostQuery
+from hmas.prediction.settings import PredictionSettings
+from hmas.prediction.shell import SERVICE, WARM_UP, PredictionServer
 from hmas.runtime.rpc import RpcServer, open_channel
 from hmas.wire.v1 import cognition_pb2 as pb
 from hmas.wire.v1 import cognition_pb2_grpc
-
-from services.prediction.agent import PredictionAgent
-from services.prediction.backend import CostModel, CostQuery
-from services.prediction.server import SERVICE, WARM_UP, PredictionServer
-from services.prediction.settings import PredictionSettings
 
 REQUEST = pb.PredictRequest(
     request_id="r",

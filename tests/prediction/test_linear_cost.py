@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 import yaml
 from hmas.contracts.request import Cost, TaskType
-
-from services.prediction.backend import CostQuery
-from services.prediction.linear import LinearCostModel, profiles_from
+from hmas.prediction.agent.backend import CostQuery
+from hmas.prediction.agent.linear import LinearCostModel, profiles_from
 
 QUERY = CostQuery(1000, 100.0, "some-model", "A100-40GBx1", 9, 0, 0.1, TaskType.QA)
 ANY = {"model": "", "hardware": "", "prefill_base": 0.01, "prefill_per_token": 1e-4, "decode_base": 0.02,
@@ -15,7 +14,7 @@ ANY = {"model": "", "hardware": "", "prefill_base": 0.01, "prefill_per_token": 1
 
 
 def shipped() -> LinearCostModel:
-    text = files("services.prediction").joinpath("profiles.yaml").read_text()
+    text = files("hmas.prediction").joinpath("profiles.yaml").read_text()
     return LinearCostModel(profiles_from(yaml.safe_load(text)))
 
 

@@ -4,8 +4,7 @@ import random
 
 import pytest
 from hmas.contracts.request import Cost
-
-from services.prediction.measured_worker import MeasuredWorker
+from hmas.prediction.agent.measured_worker import MeasuredWorker
 
 
 def settled(worker: MeasuredWorker, count: int, modelled: object, real: object, seed: int = 1) -> None:

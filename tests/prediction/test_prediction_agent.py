@@ -7,14 +7,13 @@ from hmas.contracts.control_agents import TimerTicked, WorkerReported
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Cost, TaskType
 from hmas.contracts.telemetry import RequestFinished, WorkerTelemetry
-
-from services.prediction.agent import (
+from hmas.prediction.agent.agent import (
     PredictionAgent,
     PredictionConfig,
     PredictItem,
 )
-from services.prediction.backend import CostQuery
-from services.prediction.linear import LinearCostModel, LinearProfile
+from hmas.prediction.agent.backend import CostQuery
+from hmas.prediction.agent.linear import LinearCostModel, LinearProfile
 
 QUERY = CostQuery(1000, 100.0, "m", "A100", 9, 0, 0.1, TaskType.QA)
 LINEAR = LinearCostModel([LinearProfile("", "", 0.1, 0.0, 0.02, 0.0)])

@@ -1,8 +1,7 @@
 import random
 
 import pytest
-
-from services.prediction.residual import ResidualScale
+from hmas.prediction.agent.residual import ResidualScale
 
 
 @pytest.mark.parametrize("truth", [0.1, 0.5, 1.0, 3.0, 20.0])

@@ -4,8 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from catboost import CatBoostRegressor
-
-from services.prediction.forest import DEPTH, forest
+from hmas.prediction.models.forest import DEPTH, forest
 
 
 def trained(folder: Path, rows: np.ndarray, target: np.ndarray, depth: int) -> tuple[CatBoostRegressor, dict]:

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hmas.contracts.request import Cost
-
-from services.prediction.backend import CostQuery
+from hmas.prediction.agent.backend import CostQuery
 
 VERSION = "linear-1"
 _NUMBERS = ("prefill_base", "prefill_per_token", "decode_base", "decode_per_running")

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from services.prediction.backend import CostQuery
+from hmas.prediction.agent.backend import CostQuery
 
 NAN = math.nan
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hmas.contracts.request import TaskType
-
-from services.prediction.backend import CostQuery
-from services.prediction.catboost_model import (
+from hmas.prediction.agent.backend import CostQuery
+from hmas.prediction.models.catboost_model import (
     ARTEFACTS,
     FORESTS_FILE,
     METADATA_FILE,
@@ -72,7 +71,7 @@ def test_missing_or_foreign_artefacts_are_refused(tmp_path: Path) -> None:
 def test_the_service_runs_without_catboost() -> None:
     code = (
         "import sys; sys.modules['catboost'] = None\n"
-        "from services.prediction.catboost_model import CatBoostCostModel\n"
+        "from hmas.prediction.models.catboost_model import CatBoostCostModel\n"
         "print(CatBoostCostModel().version)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
@@ -89,7 +88,7 @@ def test_forests_are_read_as_they_were_written(tmp_path: Path, model: CatBoostCo
 
 
 def test_rows_and_queries_agree(model: CatBoostCostModel) -> None:
-    from services.prediction.catalogue import row
+    from hmas.prediction.models.catalogue import row
 
     rows = np.array([row(query())], np.float32)
     assert model.predict_rows(rows)[0].tolist() == pytest.approx(

@@ -3,11 +3,10 @@ from typing import Any
 
 import pytest
 from hmas.contracts.request import Cost, TaskType
-
-from services.prediction.backend import CostQuery
-from services.prediction.by_catalogue import ByCatalogue
-from services.prediction.catboost_model import CatBoostCostModel
-from services.prediction.linear import LinearCostModel, LinearProfile
+from hmas.prediction.agent.backend import CostQuery
+from hmas.prediction.agent.linear import LinearCostModel, LinearProfile
+from hmas.prediction.models.by_catalogue import ByCatalogue
+from hmas.prediction.models.catboost_model import CatBoostCostModel
 
 KNOWN = CostQuery(1000, 100.0, "llama-13b", "A100x1", 9, 0, 0.1, TaskType.QA)
 UNTRAINED = LinearCostModel([LinearProfile("", "", 0.1, 0.0, 0.02, 0.0)])

@@ -3,11 +3,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-
-from services.prediction.catalogue import NAMES
-from services.prediction.evaluation import cost_figures, learning_curves, r2
-from services.prediction.training.measurements import LLM_PILOT, Measurements, checksum, perf_files, read
-from services.prediction.training.train import Recipe, held_apart
+from hmas.prediction.evaluation import cost_figures, learning_curves, r2
+from hmas.prediction.models.catalogue import NAMES
+from hmas.prediction.training.measurements import LLM_PILOT, Measurements, checksum, perf_files, read
+from hmas.prediction.training.train import Recipe, held_apart
 
 
 def column(measured: Measurements, name: str) -> list[float]:

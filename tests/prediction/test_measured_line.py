@@ -1,8 +1,7 @@
 from random import Random
 
 import pytest
-
-from services.prediction.measured_line import MeasuredLine
+from hmas.prediction.agent.measured_line import MeasuredLine
 
 
 def over_prompts(known_after: int = 8, memory: float = 200.0) -> MeasuredLine:
