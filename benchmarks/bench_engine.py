@@ -5,10 +5,10 @@ from itertools import product
 from statistics import median
 from time import perf_counter
 
-from services.engine.chunking import Pace
-from services.engine.core import EngineCore
-from services.engine.profile import CostModel, EngineLimits, EngineProfile
-from services.engine.sequence import EngineRequest
+from hmas.engine.core import EngineCore
+from hmas.engine.core.chunking import Pace
+from hmas.engine.core.profile import CostModel, EngineLimits, EngineProfile
+from hmas.engine.core.sequence import EngineRequest
 
 GOALS_US = {64: 100.0, 256: 300.0}
 STEPS = 1000

@@ -68,7 +68,7 @@ def _write_trace(path: Path) -> None:
 @contextmanager
 def _engine(profile: str) -> Iterator[str]:
     """URL of an engine that has said where it listens."""
-    command = [sys.executable, "-m", "services.engine", "--profile", profile, "--port", "0"]
+    command = [sys.executable, "-m", "hmas.engine", "--profile", profile, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
             assert process.stdout is not None

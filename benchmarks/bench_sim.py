@@ -7,7 +7,8 @@ import os
 from time import perf_counter
 from typing import Any
 
-from services.engine.profile import builtin_profile
+from hmas.engine.core.profile import builtin_profile
+
 from services.sim.bound import upper_bound
 from services.sim.sources import WorkloadSpec, build
 from services.sim.systems import run_system

@@ -15,9 +15,8 @@ from typing import cast
 import httptools
 import orjson
 import uvloop
-
-from services.engine.answer import AnswerText
-from services.engine.api import Generation, Terms
+from hmas.engine.answer import AnswerText
+from hmas.engine.api import Generation, Terms
 
 DEFAULT_TOKENS = 64
 MODEL = "mock"

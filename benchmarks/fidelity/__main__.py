@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import yaml
+from hmas.engine.core.profile import EngineProfile, parse_profiles
 
 from benchmarks.fidelity.engines import emulated, real
 from benchmarks.fidelity.page import page
@@ -18,7 +19,6 @@ from benchmarks.fidelity.replays import Store, replay
 from benchmarks.fidelity.scenario import LOADS, Scenario, slices
 from benchmarks.fidelity.speed import remainder
 from loadgen.traces.row import Trace
-from services.engine.profile import EngineProfile, parse_profiles
 from services.mesh.calibrate.journal import measurements_in
 from services.mesh.calibrate.outcome import calibrated
 from tests.engines.environment import VERSION, EngineEnvironment, Unavailable, ready

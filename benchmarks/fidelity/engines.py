@@ -36,7 +36,7 @@ def emulated(profile_file: Path, profile: str) -> Iterator[str]:
     """URL of an emulated engine with a calibrated profile."""
     port = free_port()
     command = [
-        sys.executable, "-m", "services.engine", "--profile-file", str(profile_file), "--profile", profile,
+        sys.executable, "-m", "hmas.engine", "--profile-file", str(profile_file), "--profile", profile,
         "--port", str(port), "--served-model-name", MODEL, "--no-enable-prefix-caching",
     ]  # fmt: skip
     process = subprocess.Popen(command)

@@ -4,10 +4,11 @@ import hashlib
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from hmas.engine.core.profile import EngineProfile
+
 from loadgen.traces.reading import read_trace
 from loadgen.traces.row import Trace
 from loadgen.workloads.published import published_trace
-from services.engine.profile import EngineProfile
 
 TRACE = Path("traces") / "azure_2023_conv.csv.gz"
 SPARE_TOKENS = 16  # of the context

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from math import inf
 
+from hmas.engine.core import EngineCore
+from hmas.engine.core.profile import CostModel, EngineProfile
+from hmas.engine.core.sequence import EngineRequest
 from hmas.laws.scoring import quantile
 
 from benchmarks.fidelity.replays import COMPARED, Seen
-from services.engine.core import EngineCore
-from services.engine.profile import CostModel, EngineProfile
-from services.engine.sequence import EngineRequest
 
 FACTORS = tuple(0.5 + 0.02 * n for n in range(126))  # 0.5 to 3
 

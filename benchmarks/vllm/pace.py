@@ -4,7 +4,8 @@ import asyncio
 from math import ceil
 from statistics import median
 
-from services.engine.profile import builtin_profile
+from hmas.engine.core.profile import builtin_profile
+
 from services.mesh.calibrate.client import Endpoint
 from services.mesh.compare.workload import SloFactors
 from tests.engines.vllm_server import MODEL

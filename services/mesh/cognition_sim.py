@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from hmas.contracts.request import Request, TaskType
+from hmas.engine.core.profile import builtin_profile
 from hmas.laws.slo import default_slo
 from hmas.perception.backends.model import ModelBackend
 from hmas.perception.evaluation import view
 from hmas.perception.training.corpus import Prompt
 
-from services.engine.profile import builtin_profile
 from services.sim.capacity import find_capacity
 from services.sim.mesh import MeshSim
 from services.sim.setup import POOL, MeshSetup

@@ -5,7 +5,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from services.engine.profile import builtin_profile
+from hmas.engine.core.profile import builtin_profile
+
 from services.mesh.nats_server import free_port, nats_spec
 from services.mesh.options import MeshOptions
 from services.mesh.process import ProcessSpec

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from math import ceil, inf, nan
 from statistics import median
 
+from hmas.engine.core.profile import EngineProfile, builtin_profile
 from hmas.laws.scoring import is_ok
 
-from services.engine.profile import EngineProfile, builtin_profile
 from services.sim.experiment import chunked
 from services.sim.mesh import MeshSim
 from services.sim.setup import MeshSetup

@@ -33,9 +33,9 @@ from itertools import combinations, product
 from math import floor, inf
 
 import numpy as np
+from hmas.engine.core.profile import EngineProfile
 from numpy.typing import NDArray
 
-from services.engine.profile import EngineProfile
 from services.sim.workload import OfferedRequest, Workload
 
 ENUMERATED = 12

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from services.engine.profile import EngineProfile
+from hmas.engine.core.profile import EngineProfile
+
 from services.sim.baselines.fleet import Fleet
 from services.sim.baselines.systems import BASELINES, FleetSetting
 from services.sim.workload import Workload

@@ -8,7 +8,8 @@ from pathlib import Path
 from time import process_time
 from typing import Any, Literal
 
-from services.engine.profile import builtin_profile
+from hmas.engine.core.profile import builtin_profile
+
 from services.sim.analysis import analyse
 from services.sim.bound import upper_bound
 from services.sim.capacity import find_capacity

@@ -4,9 +4,10 @@ from enum import Enum
 from math import inf
 from typing import Protocol
 
-from services.engine.core import EngineCore
-from services.engine.sequence import AddResult, EngineRequest
-from services.engine.step import StepResult
+from hmas.engine.core import EngineCore
+from hmas.engine.core.sequence import AddResult, EngineRequest
+from hmas.engine.core.step import StepResult
+
 from services.sim.heap import EventHeap
 
 

@@ -14,13 +14,13 @@ from typing import Protocol
 
 import yaml
 from hmas.contracts.request import Cost, Tags, TagSource, TaskType
+from hmas.engine.core.profile import EngineProfile
 from hmas.laws.slo import default_slo
 from hmas.perception.agent.backend import Backend, Estimate, PromptView
 from hmas.perception.agent.rules import RulesBackend
 from hmas.prediction.agent.backend import CostQuery
 from hmas.prediction.agent.linear import LinearCostModel, profiles_from
 
-from services.engine.profile import EngineProfile
 from services.sim.workload import OfferedRequest
 
 Z90 = 1.2816  # standard normal's 90 % quantile

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from hmas.engine.core.profile import EngineProfile, builtin_profile
 
-from services.engine.profile import EngineProfile, builtin_profile
 from services.sim.sources import WorkloadSpec
 from services.sim.systems import system_names
 

@@ -30,12 +30,12 @@ from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
 from hmas.contracts.views import VLong
 from hmas.contracts.worker import TopologyReceived, TupleReceived
+from hmas.engine.core import EngineCore
+from hmas.engine.core.profile import EngineProfile
 from hmas.meta.agent import MetaAgent
 from hmas.qos.agent import QosAgent
 from hmas.statera.agent import StateraAgent
 
-from services.engine.core import EngineCore
-from services.engine.profile import EngineProfile
 from services.gateway.agent import GatewayAgent
 from services.sim import scripted_llm
 from services.sim.cognition import Cognition

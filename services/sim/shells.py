@@ -30,11 +30,11 @@ from hmas.contracts.worker import (
     Submitted,
     TopologySwitched,
 )
+from hmas.engine.core import EngineCore
+from hmas.engine.core.chunking import Pace
+from hmas.engine.core.sequence import AddResult
+from hmas.engine.core.step import EngineStats, StepResult
 
-from services.engine.chunking import Pace
-from services.engine.core import EngineCore
-from services.engine.sequence import AddResult
-from services.engine.step import EngineStats, StepResult
 from services.sim.engine import SimEngine
 from services.sim.result import TopologySpan
 from services.worker.agent import WorkerAgent, WorkerConfig

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 from hmas.contracts.request import Request, TaskType
+from hmas.engine.core.sequence import expand_prefix_hashes
 from hmas.laws.slo import DEFAULT_IMPORTANCE, default_slo
 
 from loadgen.plan import Api
@@ -17,7 +18,6 @@ from loadgen.workloads.lengths import task_lengths
 from loadgen.workloads.published import published_trace
 from loadgen.workloads.scaling import to_rate, window
 from loadgen.workloads.slices import burst_slice, drift_slice, semantic_drift, shift_slice, stress_slice
-from services.engine.sequence import expand_prefix_hashes
 from services.sim.workload import OfferedRequest, Workload
 
 MODEL = "model"

@@ -4,9 +4,9 @@ from dataclasses import replace
 from math import inf
 
 from hmas.contracts.control import Hints, TopologyName
+from hmas.engine.core.profile import EngineProfile
 from hmas.meta.agent.config import MetaConfig, RulesConfig
 
-from services.engine.profile import EngineProfile
 from services.sim.baselines.run import run_baseline
 from services.sim.baselines.systems import BASELINES
 from services.sim.effect_log import EffectLog

@@ -15,9 +15,9 @@ from typing import Any
 import hmas.meta.agent.selectors as selectors
 import numpy as np
 from hmas.contracts.control import TopologyName
+from hmas.engine.core.profile import builtin_profile
 from hmas.meta.agent.selectors.features import FEATURES, features, settled
 
-from services.engine.profile import builtin_profile
 from services.sim.capacity import find_capacity
 from services.sim.mesh import MeshSim
 from services.sim.setup import MeshSetup

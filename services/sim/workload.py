@@ -4,11 +4,10 @@ from dataclasses import dataclass, replace
 
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Request, Slo, TaskType
+from hmas.engine.core.chunking import Pace
+from hmas.engine.core.profile import EngineProfile
+from hmas.engine.core.sequence import EngineRequest
 from hmas.laws.scoring import Settlement
-
-from services.engine.chunking import Pace
-from services.engine.profile import EngineProfile
-from services.engine.sequence import EngineRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ async def test_costs_and_limits_are_found(tmp_path: Path) -> None:
     port, out = free_port(), tmp_path / "calibrated.yaml"
     url = f"http://127.0.0.1:{port}"
     engine = subprocess.Popen(
-        [sys.executable, "-m", "services.engine", "--profile-file", str(tmp_path / "profiles.yaml"),
+        [sys.executable, "-m", "hmas.engine", "--profile-file", str(tmp_path / "profiles.yaml"),
          "--profile", "known", "--port", str(port)],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip

@@ -63,7 +63,7 @@ def calibrate(
         console.print(table(made))
         for remark in remarks:
             console.print(f"note: {remark}", style="yellow")
-        how = f"python -m services.engine --profile-file {out} --profile {made.profile.name}"
+        how = f"python -m hmas.engine --profile-file {out} --profile {made.profile.name}"
         console.print(f"wrote {out}; emulate it with `{how}`", soft_wrap=True)
         return 0
 

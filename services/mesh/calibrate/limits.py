@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from services.engine.profile import EngineLimits
+from hmas.engine.core.profile import EngineLimits
+
 from services.mesh.calibrate.measurement import Measurement
 from services.worker.adapters import scrape
 

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from hmas.engine.fitting import Observation
 
-from services.engine.fitting import Observation
 from services.mesh.calibrate.plan import Point
 
 MIN_STEPS = 8  # in a window where all of a batch decode, for a mean worth having

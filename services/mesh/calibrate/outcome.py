@@ -6,10 +6,10 @@ from typing import Any
 
 import plotext
 import yaml
+from hmas.engine.core.profile import EngineLimits, EngineProfile, parse_profiles
+from hmas.engine.fitting import Fit, fit_cost
 from rich.table import Table
 
-from services.engine.fitting import Fit, fit_cost
-from services.engine.profile import EngineLimits, EngineProfile, parse_profiles
 from services.mesh.calibrate.decay import ThroughputDecay, fit_decay
 from services.mesh.calibrate.measurement import Measurement, observations, overhead_s
 

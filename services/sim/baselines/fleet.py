@@ -7,10 +7,10 @@ the same manner), and what the paper compares with.
 from collections.abc import Sequence as Rows
 
 from hmas.contracts.outcome import Outcome
+from hmas.engine.core import EngineCore
+from hmas.engine.core.sequence import AddResult
+from hmas.engine.core.step import StepResult
 
-from services.engine.core import EngineCore
-from services.engine.sequence import AddResult
-from services.engine.step import StepResult
 from services.sim.baselines.systems import Baseline
 from services.sim.engine import SimEngine
 from services.sim.heap import EventHeap

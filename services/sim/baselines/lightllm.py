@@ -12,10 +12,9 @@ from collections import deque
 from random import Random
 
 import numpy as np
-
-from services.engine.core import EngineCore
-from services.engine.profile import EngineProfile
-from services.engine.sequence import Sequence
+from hmas.engine.core import EngineCore
+from hmas.engine.core.profile import EngineProfile
+from hmas.engine.core.sequence import Sequence
 
 WINDOW = 1000
 MIN_HISTORY = 20

@@ -8,12 +8,12 @@ its last token alone decodes at 0.4 s per token at the slowest.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from hmas.engine.core.chunking import Pace
+from hmas.engine.core.profile import EngineProfile
+from hmas.engine.core.sequence import AddResult, EngineRequest, Sequence
+from hmas.engine.core.step import StepPlan
 from hmas.laws.niyama import LengthHistory, LoadAlpha
 
-from services.engine.chunking import Pace
-from services.engine.profile import EngineProfile
-from services.engine.sequence import AddResult, EngineRequest, Sequence
-from services.engine.step import StepPlan
 from services.sim.baselines.niyama_queue import NiyamaQueue, NiyamaRequest
 from services.sim.baselines.sarathi import SarathiCore
 

@@ -1,6 +1,7 @@
 """What a client tells a Niyama engine of a request (§3.2, §3.6): QoS class, deadlines, application, importance."""
 
-from services.engine.chunking import Pace
+from hmas.engine.core.chunking import Pace
+
 from services.sim.baselines.niyama_queue import NiyamaRequest
 from services.sim.workload import OfferedRequest
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from heapq import heapify, heappop, heappush
 
-from services.engine.sequence import EngineRequest, Sequence
+from hmas.engine.core.sequence import EngineRequest, Sequence
 
 AT_RISK = 0.25  # share of its time that is left when an important request calls on the others to step aside
 

@@ -1,6 +1,7 @@
 """One run of a baseline."""
 
-from services.engine.profile import EngineProfile
+from hmas.engine.core.profile import EngineProfile
+
 from services.sim.baselines.fleet import Fleet
 from services.sim.baselines.systems import BASELINES, FleetSetting
 from services.sim.result import RunResult

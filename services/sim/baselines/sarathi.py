@@ -6,12 +6,12 @@ urgent one has come. What decodes is never touched.
 
 from collections.abc import Callable
 
-from services.engine.core import EngineCore
-from services.engine.kv_cache import PrefixMatch
-from services.engine.profile import EngineProfile
-from services.engine.sequence import Sequence
-from services.engine.step import StepPlan
-from services.engine.waiting import PriorityQueue, WaitingQueue
+from hmas.engine.core import EngineCore
+from hmas.engine.core.kv_cache import PrefixMatch
+from hmas.engine.core.profile import EngineProfile
+from hmas.engine.core.sequence import Sequence
+from hmas.engine.core.step import StepPlan
+from hmas.engine.core.waiting import PriorityQueue, WaitingQueue
 
 Key = Callable[[Sequence], tuple[float, ...]]
 

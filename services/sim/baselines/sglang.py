@@ -7,12 +7,12 @@ taken at the new-token ratio. That ratio starts at 0.7, decays over 600 decode s
 the progress of the batch when memory ran out and a request had to be retracted.
 """
 
-from services.engine.core import EngineCore
-from services.engine.kv_cache import KvCache
-from services.engine.profile import EngineProfile
-from services.engine.sequence import Sequence
-from services.engine.step import FastForward, StepPlan
-from services.engine.waiting import FcfsQueue, WaitingQueue
+from hmas.engine.core import EngineCore
+from hmas.engine.core.kv_cache import KvCache
+from hmas.engine.core.profile import EngineProfile
+from hmas.engine.core.sequence import Sequence
+from hmas.engine.core.step import FastForward, StepPlan
+from hmas.engine.core.waiting import FcfsQueue, WaitingQueue
 
 CLIP_MAX_NEW_TOKENS = 4096
 INIT_RATIO = 0.7

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from services.engine.core import EngineCore
-from services.engine.profile import EngineProfile
-from services.engine.sequence import EngineRequest
+from hmas.engine.core import EngineCore
+from hmas.engine.core.profile import EngineProfile
+from hmas.engine.core.sequence import EngineRequest
+
 from services.sim.baselines.lightllm import LightLlmCore
 from services.sim.baselines.niyama import NiyamaConfig, NiyamaCore
 from services.sim.baselines.niyama_client import paced

@@ -7,9 +7,9 @@ from time import process_time
 from typing import Any
 
 import numpy as np
+from hmas.engine.core.profile import builtin_profile
 from hmas.laws.scoring import Settlement, is_ok
 
-from services.engine.profile import builtin_profile
 from services.sim.baselines.fleet import Fleet
 from services.sim.baselines.systems import FleetSetting
 from services.sim.niyama.systems import PROFILE, SYSTEMS

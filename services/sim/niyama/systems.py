@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
-from services.engine.core import EngineCore
-from services.engine.profile import EngineProfile
+from hmas.engine.core import EngineCore
+from hmas.engine.core.profile import EngineProfile
+
 from services.sim.baselines.niyama import NiyamaConfig, NiyamaCore
 from services.sim.baselines.niyama_client import cumulative, due_s
 from services.sim.baselines.sarathi import Key, SarathiCore, remaining_prompt, request_priority

@@ -3,9 +3,9 @@
 from random import Random
 
 from hmas.contracts.request import Request, Slo, TaskType
+from hmas.engine.core.profile import CostModel, EngineLimits, EngineProfile
 from hmas.laws.slo import default_slo
 
-from services.engine.profile import CostModel, EngineLimits, EngineProfile
 from services.sim.workload import OfferedRequest, Workload
 
 SMALL = EngineProfile(

@@ -3,9 +3,9 @@
 import pytest
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo
+from hmas.engine.core import EngineCore
+from hmas.engine.core.sequence import EngineRequest
 
-from services.engine.core import EngineCore
-from services.engine.sequence import EngineRequest
 from services.sim.baselines.fleet import Fleet
 from services.sim.baselines.lightllm import LightLlmCore
 from services.sim.baselines.sarathi import SarathiCore, remaining_prompt

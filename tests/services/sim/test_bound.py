@@ -7,11 +7,11 @@ from random import Random
 import numpy as np
 import pytest
 from hmas.contracts.request import Slo
+from hmas.engine.core import EngineCore
+from hmas.engine.core.profile import CostModel, EngineLimits, EngineProfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.engine.core import EngineCore
-from services.engine.profile import CostModel, EngineLimits, EngineProfile
 from services.sim import bound as module
 from services.sim.baselines.fleet import Fleet
 from services.sim.baselines.systems import BASELINES, Baseline, FleetSetting

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo, TaskType
+from hmas.engine.core.profile import builtin_profile
 from hmas.laws.scoring import Settlement
 from hmas.perception.agent.backend import Estimate, PromptView
 from typer.testing import CliRunner
 
-from services.engine.profile import builtin_profile
 from services.sim.analysis import esg_parts, workload_mismatch
 from services.sim.capacity import fcfs_goodput_rate, find_capacity
 from services.sim.cells import Cell, CellStore, compute

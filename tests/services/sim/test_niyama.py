@@ -6,12 +6,12 @@ from random import Random
 import pytest
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo
+from hmas.engine.core import EngineCore
+from hmas.engine.core.chunking import Pace
+from hmas.engine.core.sequence import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.engine.chunking import Pace
-from services.engine.core import EngineCore
-from services.engine.sequence import Sequence
 from services.sim.baselines.fleet import Fleet
 from services.sim.baselines.niyama import NiyamaConfig, NiyamaCore
 from services.sim.baselines.niyama_client import cumulative, due_s, paced

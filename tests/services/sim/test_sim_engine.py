@@ -1,10 +1,10 @@
 """Skipping quiet steps changes nothing."""
 
 import pytest
+from hmas.engine.core import EngineCore
+from hmas.engine.core.sequence import EngineRequest
+from hmas.engine.core.step import StepResult
 
-from services.engine.core import EngineCore
-from services.engine.sequence import EngineRequest
-from services.engine.step import StepResult
 from services.sim.baselines.fleet import Fleet
 from services.sim.baselines.systems import BASELINES, FleetSetting
 from services.sim.engine import SimEngine

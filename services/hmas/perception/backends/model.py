@@ -18,7 +18,7 @@ from hmas.perception.backends.grams import grams
 from hmas.perception.backends.inputs import numbers
 from numpy.typing import NDArray
 
-ARTEFACTS = Path(__file__).with_name("artefacts")
+ARTEFACTS = Path(__file__).parents[1] / "artefacts"
 MODEL_FILE = "perception.onnx"
 TOKENIZER_FILE = "tokenizer.json"
 SLOWER_FUSED = ["SkipLayerNormFusion"]  # this kernel takes four times as long as the two that it replaces

@@ -18,7 +18,7 @@ from hmas.prediction.models.catalogue import NAMES, row
 from hmas.prediction.models.forest import Forest
 from numpy.typing import NDArray
 
-ARTEFACTS = Path(__file__).with_name("artefacts")
+ARTEFACTS = Path(__file__).parents[1] / "artefacts"
 FORESTS_FILE = "forests.npz"  # of expected costs and of their 90 % quantiles
 METADATA_FILE = "metadata.json"
 LEAST_PREFILL_S, LEAST_TPOT_S = 1e-3, 1e-4  # regression may fall below what any accelerator does

@@ -5,10 +5,10 @@ from math import log1p
 from pathlib import Path
 
 import pytest
+from hmas.engine.core.profile import CostModel, EngineLimits, parse_profiles
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.engine.profile import CostModel, EngineLimits, parse_profiles
 from services.mesh.calibrate.decay import fit_decay
 from services.mesh.calibrate.journal import Journal
 from services.mesh.calibrate.limits import Stated, limits_of, seen_kv_tokens, seen_max_seqs

@@ -162,7 +162,7 @@ def _profile(name: str, body: Any) -> EngineProfile:
 @cache
 def builtin_profiles() -> dict[str, EngineProfile]:
     """The profiles that come with the package."""
-    folder = files("services.engine")
+    folder = files("hmas.engine.core")
     texts = ((folder / name).read_text(encoding="utf-8") for name in ("profiles.yaml", "profiles_fitted.yaml"))
     return {name: profile for text in texts for name, profile in parse_profiles(text).items()}
 

@@ -4,9 +4,8 @@ from dataclasses import astuple
 
 import numpy as np
 import pytest
-
-from services.engine.fitting import Observation, fit_cost
-from services.engine.profile import CostModel
+from hmas.engine.core.profile import CostModel
+from hmas.engine.fitting import Observation, fit_cost
 
 TRUE = CostModel(c0_s=0.012, c_p_s=5e-5, c_d_s=8e-5, c_k_s=4e-8, c_pp_s=2e-9)
 

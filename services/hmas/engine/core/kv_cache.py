@@ -8,7 +8,7 @@ sequence alone can take up again. A block keeps its content until it is taken fo
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from services.engine.sequence import Sequence
+from hmas.engine.core.sequence import Sequence
 
 
 @dataclass(slots=True, eq=False)

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any, cast
 
-from services.engine.core import EngineCore
-from services.engine.profile import builtin_profile
-from services.engine.sequence import AddResult, EngineRequest
-from services.engine.stepper import SLICE, Stepper
-from services.engine.telemetry import EngineTelemetry
+from hmas.engine.core import EngineCore
+from hmas.engine.core.profile import builtin_profile
+from hmas.engine.core.sequence import AddResult, EngineRequest
+from hmas.engine.metrics import EngineTelemetry
+from hmas.engine.shell import SLICE, Stepper
 
 
 class Turns:

@@ -9,13 +9,13 @@ step also ends before any decode's next token is due (Niyama §3.3).
 from collections.abc import Callable
 from math import inf
 
-from services.engine.chunking import MIN_CHUNK_TOKENS, UNBOUNDED, Allowance
-from services.engine.decode_group import DecodeGroup
-from services.engine.kv_cache import KvCache, PrefixMatch
-from services.engine.profile import EngineProfile
-from services.engine.sequence import AddResult, EngineRequest, Sequence, State
-from services.engine.step import EngineStats, FastForward, StepPlan, StepResult
-from services.engine.waiting import FcfsQueue, PriorityQueue, WaitingQueue
+from hmas.engine.core.chunking import MIN_CHUNK_TOKENS, UNBOUNDED, Allowance
+from hmas.engine.core.decode_group import DecodeGroup
+from hmas.engine.core.kv_cache import KvCache, PrefixMatch
+from hmas.engine.core.profile import EngineProfile
+from hmas.engine.core.sequence import AddResult, EngineRequest, Sequence, State
+from hmas.engine.core.step import EngineStats, FastForward, StepPlan, StepResult
+from hmas.engine.core.waiting import FcfsQueue, PriorityQueue, WaitingQueue
 
 NO_CAP = 1 << 30
 

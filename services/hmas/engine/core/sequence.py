@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
-from services.engine.chunking import Pace
+from hmas.engine.core.chunking import Pace
 
 
 @dataclass(frozen=True, slots=True)

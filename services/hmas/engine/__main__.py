@@ -1,4 +1,4 @@
-"""Shell: `python -m services.engine`, the emulated engine as a process. Flags have vLLM's names."""
+"""Shell: `python -m hmas.engine`, the emulated engine as a process. Flags have vLLM's names."""
 
 import argparse
 import gc
@@ -8,22 +8,21 @@ from pathlib import Path
 from typing import get_args
 
 import uvicorn
-
-from services.engine.output_length import OutputLength
-from services.engine.profile import (
+from hmas.engine.core.output_length import OutputLength
+from hmas.engine.core.profile import (
     EngineProfile,
     SchedulingPolicy,
     builtin_profile,
     builtin_profiles,
     parse_profiles,
 )
-from services.engine.server import EngineServer
+from hmas.engine.server import EngineServer
 
 LIMIT_FLAGS = ("max_num_seqs", "max_num_batched_tokens", "block_size", "max_model_len", "max_num_queued_reqs")
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(prog="python -m services.engine", description="An emulated vLLM server.")
+    p = argparse.ArgumentParser(prog="python -m hmas.engine", description="An emulated vLLM server.")
     p.add_argument("--profile", default="tiny-emulated", help=f"one of {', '.join(sorted(builtin_profiles()))}")
     p.add_argument("--profile-file", type=Path, help="a YAML file of further profiles, e.g. a calibrated one")
     p.add_argument("--host", default="127.0.0.1")

@@ -1,4 +1,4 @@
-"""Shell: `python -m services.engine.fit --data DIR` fits the profiles of real hardware and writes their YAML file."""
+"""Shell: `python -m experiments.fit_profiles --data DIR` fits the profiles of real hardware and writes their YAML file."""
 
 import argparse
 import sys
@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from hmas.engine import core
+from hmas.engine.fitting import Fit, Observation, fit_cost
 
-from services.engine.fitting import Fit, Observation, fit_cost
-from services.engine.measured import aiconfigurator, llm_pilot, sarathi_steps, splitwise, vllm_requests
+from experiments.measured import aiconfigurator, llm_pilot, sarathi_steps, splitwise, vllm_requests
 
-OUT = Path(__file__).with_name("profiles_fitted.yaml")
+OUT = Path(core.__file__).with_name("profiles_fitted.yaml")
 HEADER = """\
-# Written by `python -m services.engine.fit`; do not edit. Costs are least-squares fits (relative error) to published
+# Written by `python -m experiments.fit_profiles`; do not edit. Costs are least-squares fits (relative error) to published
 # measurements; `fit` holds the mean and 90 % relative errors of what was fitted, null where a source has no such
 # figures. Unless the source states it, KV memory is 0.9 of the card less weights and 2 GB a card. Limits are vLLM's
 # defaults.
@@ -142,7 +143,7 @@ def entry(recipe: Recipe, fit: Fit) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m services.engine.fit", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m experiments.fit_profiles", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with the measurement files (*.csv.gz)")
     parser.add_argument("--out", type=Path, default=OUT)
     args = parser.parse_args(argv)

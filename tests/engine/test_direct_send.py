@@ -2,7 +2,7 @@
 
 import asyncio
 
-from services.engine.direct_send import DirectSend, Message
+from hmas.engine.direct_send import DirectSend, Message
 
 
 async def test_sends_at_once_while_the_transport_takes_it() -> None:

@@ -5,9 +5,9 @@ the group's count of begun or ended steps. Which steps need new blocks repeats e
 in which a member finishes is known when it joins.
 """
 
-from services.engine.chunking import Allowance, TokenDeadlines
-from services.engine.profile import CostModel
-from services.engine.sequence import Sequence
+from hmas.engine.core.chunking import Allowance, TokenDeadlines
+from hmas.engine.core.profile import CostModel
+from hmas.engine.core.sequence import Sequence
 
 
 class DecodeGroup:

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from heapq import heappop, heappush
 from typing import Protocol
 
-from services.engine.sequence import Sequence
+from hmas.engine.core.sequence import Sequence
 
 
 class WaitingQueue(Protocol):

@@ -9,7 +9,7 @@ from math import inf
 from pathlib import Path
 from typing import Literal
 
-from services.engine.fitting import Observation
+from hmas.engine.fitting import Observation
 
 
 def rows_of(path: Path) -> Iterator[dict[str, str]]:

@@ -12,19 +12,18 @@ from time import monotonic, time
 from typing import Any
 
 import orjson
+from hmas.engine.answer import AnswerText
+from hmas.engine.api import ApiError, ApiReader, Generation
+from hmas.engine.core import EngineCore
+from hmas.engine.core.output_length import OutputLength
+from hmas.engine.core.profile import EngineProfile
+from hmas.engine.core.sequence import AddResult, EngineRequest
+from hmas.engine.direct_send import Message, Send
+from hmas.engine.metrics import EngineTelemetry
+from hmas.engine.response import RequestStream
+from hmas.engine.shell import Stepper
 from hmas.laws.tokens import estimate_prompt_tokens
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-
-from services.engine.answer import AnswerText
-from services.engine.api import ApiError, ApiReader, Generation
-from services.engine.core import EngineCore
-from services.engine.direct_send import Message, Send
-from services.engine.output_length import OutputLength
-from services.engine.profile import EngineProfile
-from services.engine.response import RequestStream
-from services.engine.sequence import AddResult, EngineRequest
-from services.engine.stepper import Stepper
-from services.engine.telemetry import EngineTelemetry
 
 MAX_BODY_BYTES = 16 << 20
 

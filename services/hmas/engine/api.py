@@ -5,11 +5,10 @@ from math import inf, isfinite
 from typing import Any
 
 import orjson
+from hmas.engine.core.chunking import Pace
+from hmas.engine.core.output_length import OutputLength
+from hmas.engine.core.profile import EngineLimits
 from hmas.laws.tokens import BYTES_PER_TOKEN, estimate_prompt_tokens, flatten_messages
-
-from services.engine.chunking import Pace
-from services.engine.output_length import OutputLength
-from services.engine.profile import EngineLimits
 
 # Integer fields and their least values; priority may be any 64-bit integer.
 _INTEGERS = {"max_tokens": 1, "max_completion_tokens": 1, "min_tokens": 0, "n": 1, "priority": -(2**63)}

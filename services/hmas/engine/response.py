@@ -1,9 +1,9 @@
 """One request's way out: tokens from the step loop become events on the wire, then a record."""
 
-from services.engine.answer import AnswerText, error_event
-from services.engine.api import ApiError, Generation
-from services.engine.direct_send import DirectSend, Send
-from services.engine.telemetry import EngineTelemetry, RequestRecord
+from hmas.engine.answer import AnswerText, error_event
+from hmas.engine.api import ApiError, Generation
+from hmas.engine.direct_send import DirectSend, Send
+from hmas.engine.metrics import EngineTelemetry, RequestRecord
 
 STREAM_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-
-from services.engine.__main__ import chosen_profile, main, parser
+from hmas.engine.__main__ import chosen_profile, main, parser
 
 
 def test_flags_override_the_profile() -> None:

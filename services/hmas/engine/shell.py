@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol
 
-from services.engine.core import EngineCore
-from services.engine.histogram import Window
-from services.engine.sequence import AddResult, EngineRequest
-from services.engine.telemetry import EngineTelemetry
+from hmas.engine.core import EngineCore
+from hmas.engine.core.sequence import AddResult, EngineRequest
+from hmas.engine.histogram import Window
+from hmas.engine.metrics import EngineTelemetry
 
 LAG_WINDOW = 100_000
 SLICE = 4  # tokens written before the loop may look at its sockets: a request is stamped when it comes, not after all
