@@ -22,11 +22,10 @@ from hmas.contracts.worker import (
     TupleReceived,
 )
 from hmas.runtime.lifecycle import calm_collector
-
-from services.worker.agent import WorkerAgent, WorkerConfig
-from services.worker.entry import Entry
-from services.worker.prior import Estimate
-from services.worker.topologies import TOPOLOGIES, Topology
+from hmas.worker.agent.agent import WorkerAgent, WorkerConfig
+from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.prior import Estimate
+from hmas.worker.agent.topologies import TOPOLOGIES, Topology
 
 QUEUED = 100_000
 OPERATIONS = 10_000

@@ -5,10 +5,10 @@ from hmas.perception.settings import PerceptionSettings
 from hmas.prediction.settings import PredictionSettings
 from hmas.qos.settings import QosSettings
 from hmas.statera.settings import StateraSettings
+from hmas.worker.settings import WorkerSettings
 from pydantic_settings import BaseSettings
 
 from services.gateway.settings import GatewaySettings
-from services.worker.settings import WorkerSettings
 
 SERVICE_SETTINGS: dict[str, type[BaseSettings]] = {
     "gateway": GatewaySettings,

@@ -35,6 +35,7 @@ from hmas.engine.core.profile import EngineProfile
 from hmas.meta.agent import MetaAgent
 from hmas.qos.agent import QosAgent
 from hmas.statera.agent import StateraAgent
+from hmas.worker.agent import WorkerAgent
 
 from services.gateway.agent import GatewayAgent
 from services.sim import scripted_llm
@@ -47,7 +48,6 @@ from services.sim.result import RunResult, SystemRun
 from services.sim.setup import PLUGIN_CHUNK_TOKENS, POOL, MeshSetup
 from services.sim.shells import WorkerShell
 from services.sim.workload import Journey, OfferedRequest, Workload
-from services.worker.agent import WorkerAgent
 
 Handlers = Mapping[type, Callable[[Any], None]]
 

@@ -34,10 +34,10 @@ from hmas.engine.core import EngineCore
 from hmas.engine.core.chunking import Pace
 from hmas.engine.core.sequence import AddResult
 from hmas.engine.core.step import EngineStats, StepResult
+from hmas.worker.agent.agent import WorkerAgent, WorkerConfig
 
 from services.sim.engine import SimEngine
 from services.sim.result import TopologySpan
-from services.worker.agent import WorkerAgent, WorkerConfig
 
 if TYPE_CHECKING:
     from services.sim.mesh import MeshSim

@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from services.worker.engines.vllm_scheduler.scheduler import HmasScheduler
+from hmas.plugins.vllm.scheduler import HmasScheduler
 
 
 class RecordingScheduler(HmasScheduler):

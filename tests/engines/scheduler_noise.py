@@ -6,7 +6,7 @@ import struct
 import zlib
 from pathlib import Path
 
-from services.worker.engines.vllm_scheduler.block import ControlBlock
+from hmas.plugins.vllm.block import ControlBlock
 
 NUMBERS = (0, 1, 2, 7, 64, 65, 2**31, 2**32 - 1)
 

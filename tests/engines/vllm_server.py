@@ -10,7 +10,7 @@ import psutil
 from tests.engines.engine_server import MODEL, EngineServer
 from tests.engines.environment import EngineEnvironment
 
-PLUGIN = "services.worker.engines.vllm_scheduler.HmasScheduler"
+PLUGIN = "hmas.plugins.vllm.HmasScheduler"
 RECORDING = "tests.engines.recording_scheduler.RecordingScheduler"
 
 

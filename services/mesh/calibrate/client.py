@@ -8,10 +8,10 @@ from typing import Any
 
 import aiohttp
 import orjson
+from hmas.worker.adapters import scrape
 
 from loadgen.words import WORDS
 from services.mesh.calibrate.measurement import EngineGauges, StreamTimes
-from services.worker.adapters import scrape
 
 CONNECT_TIMEOUT_S = 5.0
 SCRAPE_PERIOD_S = 0.05

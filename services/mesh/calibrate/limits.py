@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hmas.engine.core.profile import EngineLimits
+from hmas.worker.adapters import scrape
 
 from services.mesh.calibrate.measurement import Measurement
-from services.worker.adapters import scrape
 
 TELLING_USAGE = 0.03  # a smaller share of KV use says too little about the whole
 DEFAULT_BLOCK = 16

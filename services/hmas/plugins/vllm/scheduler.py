@@ -1,0 +1,55 @@
+"""The scheduler classes that vLLM loads: its own, with steering around `schedule()`.
+
+vLLM's scheduler interface is not public: `schedule` is passed whatever arguments the version has.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from hmas.plugins.vllm.channel import ControlChannel
+from hmas.plugins.vllm.steering import Steering
+from vllm.logger import init_logger
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
+
+logger = init_logger("vllm.hmas")
+
+
+class _Steered:
+    """Goes before one of vLLM's schedulers in the order of bases. Without steering it is that scheduler."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._steering: Steering | None = None
+        try:
+            path = os.environ.get("HMAS_CONTROL_BLOCK")
+            self._steering = Steering(self, ControlChannel(Path(path) if path else None), _warn)
+            logger.info("H-MAS steers this engine; control block: %s", path or "none (HMAS_CONTROL_BLOCK is not set)")
+        except Exception as error:
+            _warn(f"this vLLM cannot be steered: {type(error).__name__}: {error}")
+
+    def add_request(self, request: Any) -> None:
+        super().add_request(request)
+        if self._steering is not None:
+            self._steering.added()
+
+    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+        if self._steering is None:
+            return super().schedule(*args, **kwargs)
+        self._steering.before()
+        output = super().schedule(*args, **kwargs)
+        self._steering.after(output)
+        return output
+
+
+class HmasScheduler(_Steered, Scheduler):
+    """For synchronous scheduling."""
+
+
+class HmasAsyncScheduler(_Steered, AsyncScheduler):
+    """For async scheduling, vLLM's default on GPUs."""
+
+
+def _warn(message: str) -> None:
+    logger.warning("H-MAS: %s", message)

@@ -1,0 +1,104 @@
+"""Shell: `python -m hmas.worker`."""
+
+import asyncio
+import random
+import socket
+
+from hmas.contracts.control import ControlTuple, TopologyDecision
+from hmas.contracts.worker import TopologyReceived, TupleReceived
+from hmas.runtime.bucket import BucketUnavailable, ControlBucket
+from hmas.runtime.bus import Bus
+from hmas.runtime.ids import incarnation
+from hmas.runtime.lifecycle import Stop, run_service
+from hmas.runtime.local import LocalListener
+from hmas.runtime.ops import ops_server
+from hmas.runtime.rpc import RpcServer
+from hmas.runtime.tracing import open_tracing
+from hmas.wire import subjects
+from hmas.wire.v1 import execution_pb2, execution_pb2_grpc
+from hmas.worker.adapters.openai_http import OpenAiHttpAdapter
+from hmas.worker.agent import WorkerAgent
+from hmas.worker.metrics import WorkerMetrics
+from hmas.worker.settings import WorkerSettings
+from hmas.worker.shell import WorkerService
+from hmas.worker.streams import ExecutionServer, ServerConfig
+
+EXECUTION = execution_pb2.DESCRIPTOR.services_by_name["Execution"].full_name
+
+
+def _advertised(settings: WorkerSettings, port: int) -> str:
+    host = settings.advertise_host or settings.grpc_host
+    if host in ("0.0.0.0", "::", "[::]"):
+        host = socket.gethostname()
+    return f"{host}:{port}"
+
+
+def _follow_controls(bus: Bus, bucket: ControlBucket, service: WorkerService, worker: str, pool: str) -> None:
+    """Controls as they are published, and the last ones kept, at the start and after each reconnection."""
+
+    async def read_kept() -> None:
+        try:
+            topology = await bucket.read(TopologyDecision, subjects.topology_key(pool))
+            control = await bucket.read(ControlTuple, subjects.tuple_key(worker))
+        except BucketUnavailable:
+            return  # what is published arrives all the same
+        if topology is not None:
+            service.post(TopologyReceived(*topology))
+        if control is not None:
+            service.post(TupleReceived(*control))
+
+    bus.subscribe(subjects.control_topology(pool), TopologyDecision, lambda d: service.post(TopologyReceived(d, 0.0)))
+    bus.subscribe(subjects.control_tuple(worker), ControlTuple, lambda c: service.post(TupleReceived(c, 0.0)))
+    bus.on_connected(read_kept)
+
+
+async def serve(settings: WorkerSettings, worker: str, stop: Stop) -> None:
+    """Serves until `stop`, then drains."""
+    started_as = incarnation()
+    bus = Bus(settings, worker)
+    execution = ExecutionServer(ServerConfig(worker, started_as, grace_s=settings.gateway_grace_s))
+    rpc = RpcServer()
+    execution_pb2_grpc.add_ExecutionServicer_to_server(execution, rpc.server)  # type: ignore[no-untyped-call]
+    port = await rpc.start(settings.grpc_host, settings.grpc_port, [EXECUTION])
+    local = LocalListener(execution_pb2.GatewayFrame.FromString, execution.converse_locally)
+    await local.start(started_as)
+    agent = WorkerAgent(
+        settings.worker_config(worker, started_as, _advertised(settings, port)), random.Random(settings.seed)
+    )
+    tracing = open_tracing("worker", worker, settings)
+    service = WorkerService(
+        agent, execution, bus, WorkerMetrics(), max_body_bytes=settings.max_body_bytes, tracing=tracing
+    )
+    engines = {c.facts.name: OpenAiHttpAdapter(c, service.post) for c in settings.engine_configs()}
+    _follow_controls(bus, ControlBucket(bus, worker), service, worker, settings.pool)
+    ops = ops_server(settings.ops_host, settings.ops_port, lambda: any(engine.up for engine in engines.values()))
+    await ops.start()
+    tasks = [asyncio.create_task(service.run(engines)), asyncio.create_task(bus.run())]
+    waiter = asyncio.create_task(stop.wait())
+    try:
+        done, _ = await asyncio.wait([waiter, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()  # neither ends by itself: this raises its error
+        await service.drain(settings.drain_grace_s)
+    finally:
+        for task in (waiter, *tasks):
+            task.cancel()
+        await asyncio.gather(waiter, *tasks, return_exceptions=True)
+        for engine in engines.values():
+            await engine.close()
+        await execution.close()
+        await local.close()
+        await rpc.stop(0.5)
+        await bus.close()
+        await ops.stop()
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
+
+
+def main() -> None:
+    settings = WorkerSettings()  # from the environment
+    run_service("worker", settings, lambda instance, stop: serve(settings, instance, stop))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""Whether an engine lives, what it is, and how it does: probes, discovery and scrapes, over its own HTTP interface."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import structlog
+from hmas.contracts.registry import EngineInfo
+from hmas.worker.adapters import scrape
+from hmas.worker.adapters.http1 import HttpPool
+
+log = structlog.get_logger()
+
+MAX_PAGE_BYTES = 8 * 2**20
+DEFAULT_MAX_MODEL_LEN = 131_072
+DEFAULT_TOKENS_PER_SEQUENCE = 2_048
+EMULATED_METRIC = "hmas_engine_step_lag_seconds_count"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What the operator said of an engine; None and `auto`: ask the engine."""
+
+    name: str
+    kind: str = "auto"
+    hardware: str = "unknown"
+    max_num_seqs: int | None = None
+    max_model_len: int | None = None
+    kv_capacity_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SglangFacts:
+    """What SGLang's `/server_info` says. `max_running`: its own bound on running requests, which no live cap may
+    exceed. `higher_first`: the polarity of its priorities; None: it has none."""
+
+    max_running: int
+    pipeline_stages: int = 1
+    higher_first: bool | None = None
+
+    @staticmethod
+    def of(server: dict[str, Any], max_running: int) -> "SglangFacts":
+        low_first = bool(server.get("schedule_low_priority_values_first"))
+        higher_first = None if not server.get("enable_priority_scheduling") else not low_first
+        return SglangFacts(max_running, _positive(server.get("pp_size")) or 1, higher_first)
+
+
+class Unreachable(Exception):
+    """No usable answer. `certain`: not only late, so that asking again is of no use now."""
+
+    def __init__(self, reason: str, *, certain: bool) -> None:
+        super().__init__(reason)
+        self.certain = certain
+
+
+class _Page:
+    """A small whole answer."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
+        self._status = 0
+        self._bodies: list[bytes] = []
+        self._size = 0
+
+    def on_head(self, status: int) -> None:
+        self._status = status
+
+    def on_body(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._size <= MAX_PAGE_BYTES:
+            self._bodies.append(data)
+
+    def on_complete(self) -> None:
+        if not self.answer.done():
+            self.answer.set_result((self._status, b"".join(self._bodies)))
+
+    def on_failure(self, reason: str) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(Unreachable(reason, certain=True))
+
+
+class EngineMonitor:
+    """Questions to one engine. `head(method, path, length)` builds a request's head."""
+
+    def __init__(self, pool: HttpPool, head: Any, facts: EngineFacts, timeout_s: float) -> None:
+        self._pool, self._head, self._facts, self._timeout_s = pool, head, facts, timeout_s
+        self._dialect: scrape.Dialect | None = None
+        self.sglang: SglangFacts | None = None  # after `discover`, if it is one
+
+    async def get(self, path: str) -> tuple[int, bytes]:
+        """Status and body. Raises Unreachable."""
+        return await self._ask(path, self._head("GET", path, None), b"")
+
+    async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
+        """Status and body of the answer. Raises Unreachable."""
+        return await self._ask(path, self._head("POST", path, len(body)), body)
+
+    async def _ask(self, path: str, head: bytes, body: bytes) -> tuple[int, bytes]:
+        page = _Page()
+        exchange = self._pool.send(head, body, page)
+        try:
+            async with asyncio.timeout(self._timeout_s):  # wait_for may swallow a cancellation
+                return await page.answer
+        except TimeoutError:
+            raise Unreachable(f"no answer to {path} within {self._timeout_s} s", certain=False) from None
+        finally:
+            if not page.answer.done() or page.answer.cancelled():
+                exchange.abort()
+
+    async def probe(self) -> None:
+        """Returns if the engine says that it can serve. Raises Unreachable."""
+        status, _ = await self.get("/health")
+        if status in (404, 405, 501):  # servers without it still list their models
+            status, _ = await self.get("/v1/models")
+        if status >= 400:
+            raise Unreachable(f"health check answered HTTP {status}", certain=True)
+
+    async def discover(self) -> EngineInfo:
+        """What the engine is, from its own pages and the operator's facts, which win. Raises Unreachable."""
+        page, card, server = await self._metrics(), await self._model_card(), {}
+        self._dialect = scrape.dialect_of(page)
+        kind = self._dialect.kind if self._dialect else "openai"
+        if kind == "sglang":
+            server = await self._json("/server_info") or await self._json("/get_server_info")  # its older name
+        if scrape.total(page, EMULATED_METRIC) is not None:
+            kind = "emulated"
+        cache = scrape.labels_of(page, "vllm:cache_config_info")
+        block_size = _positive(cache.get("block_size")) or _positive(server.get("page_size")) or 1
+        blocks = _positive(cache.get("num_gpu_blocks"))
+        told = blocks * block_size if blocks else _positive(server.get("max_total_num_tokens"))
+        facts = self._facts
+        own = _max_running(server)
+        max_num_seqs = min(facts.max_num_seqs, own or facts.max_num_seqs) if facts.max_num_seqs else own or 256
+        self.sglang = SglangFacts.of(server, own or max_num_seqs) if kind == "sglang" else None
+        max_model_len = facts.max_model_len or _positive(card.get("max_model_len")) or DEFAULT_MAX_MODEL_LEN
+        capacity = facts.kv_capacity_tokens or told
+        if not capacity:
+            capacity = max(max_model_len, max_num_seqs * DEFAULT_TOKENS_PER_SEQUENCE)
+            log.warning("engine_kv_capacity_assumed", engine=facts.name, tokens=capacity, hint="set kv_capacity_tokens")
+        return EngineInfo(
+            engine=facts.name,
+            up=True,
+            kind=kind if facts.kind == "auto" else facts.kind,
+            hardware=facts.hardware,
+            max_model_len=max_model_len,
+            kv_capacity_tokens=capacity,
+            block_size=block_size,
+            max_num_seqs=max_num_seqs,
+        )
+
+    async def reading(self) -> scrape.Reading | None:
+        """The engine's own figures; None where it tells none. Raises Unreachable."""
+        if self._dialect is None:
+            return None
+        status, page = await self.get("/metrics")
+        return scrape.read(page, self._dialect) if status == 200 else None
+
+    async def _metrics(self) -> bytes:
+        status, page = await self.get("/metrics")
+        return page if status == 200 else b""
+
+    async def _model_card(self) -> dict[str, Any]:
+        models = (await self._json("/v1/models")).get("data")
+        card = models[0] if isinstance(models, list) and models else {}
+        return card if isinstance(card, dict) else {}
+
+    async def _json(self, path: str) -> dict[str, Any]:
+        status, body = await self.get(path)
+        try:
+            document = orjson.loads(body) if status == 200 else {}
+        except orjson.JSONDecodeError:
+            document = {}
+        return document if isinstance(document, dict) else {}
+
+
+def _max_running(server: dict[str, Any]) -> int | None:
+    """SGLang's bound on running requests: what it was told, or what it settled on."""
+    states = server.get("internal_states")
+    state = states[0] if isinstance(states, list) and states and isinstance(states[0], dict) else {}
+    settled = _positive(state.get("effective_max_running_requests_per_dp"))
+    return settled or _positive(server.get("max_running_requests"))
+
+
+def _positive(value: Any) -> int | None:
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        return None
+    return number if number > 0 else None

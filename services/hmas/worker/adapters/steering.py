@@ -1,0 +1,134 @@
+"""Ways into an engine beside its OpenAI interface: vLLM's control block, SGLang's internal state."""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import orjson
+import structlog
+from hmas.plugins.vllm.block import ControlBlock, StatusBlock
+from hmas.plugins.vllm.block_file import BlockFile, status_path
+from hmas.worker.adapters.base import EngineJob
+from hmas.worker.adapters.monitor import SglangFacts, Unreachable
+
+log = structlog.get_logger()
+
+RENEW_S = 1.0
+VALID_FOR_S = 5.0  # an engine whose worker is gone returns to its own limits after this
+SETTLE_S = 0.25  # caps that follow each other closely are told once
+RETRY_S = 1.0
+
+Post = Callable[[str, bytes], Awaitable[tuple[int, bytes]]]
+
+
+class ControlBlockBridge:
+    """Writes the caps into the control block of a vLLM with our scheduler plug-in, and keeps them from running out."""
+
+    def __init__(self, engine: str, path: Path) -> None:
+        self._engine = engine
+        self._control = BlockFile(path, writable=True)
+        self._status = BlockFile(status_path(path), writable=False)
+        self._caps: tuple[int, int] | None = None
+        self._seq = 0
+        self._written = True  # the last write went well
+        self._faults = 0
+
+    def steer(self, n_run: int, b_token: int) -> None:
+        self._caps = (n_run, b_token)
+        self._write()
+
+    def xargs(self, job: EngineJob) -> dict[str, float]:
+        """What travels with a request."""
+        named = {"hmas_urgency": job.urgency, "hmas_tpot_ms": math.inf if job.tpot_s is None else job.tpot_s * 1000}
+        return {name: value for name, value in named.items() if math.isfinite(value)}
+
+    def status(self) -> StatusBlock | None:
+        """What the plug-in says; None if there is none yet."""
+        try:
+            self._status.reopen()
+            return StatusBlock.unpack(self._status.read())
+        except OSError:
+            return None
+
+    async def run(self) -> None:
+        """Renews until cancelled, then closes the files."""
+        try:
+            while True:
+                self._write()
+                self._watch()
+                await asyncio.sleep(RENEW_S)
+        finally:
+            self._control.close()
+            self._status.close()
+
+    def _write(self) -> None:
+        if self._caps is None:
+            return
+        self._seq += 1
+        try:
+            self._control.write(ControlBlock(self._seq, *self._caps, VALID_FOR_S).pack())
+            self._written = True
+        except OSError as error:
+            self._control.reopen()
+            if self._written:
+                log.warning("control_block_not_written", engine=self._engine, reason=str(error))
+            self._written = False
+
+    def _watch(self) -> None:
+        status = self.status()
+        if status is not None and status.faults > self._faults:
+            log.warning("scheduler_plugin_faults", engine=self._engine, faults=status.faults, refused=status.refused)
+        self._faults = status.faults if status is not None else 0
+
+
+class SglangCap:
+    """Sets SGLang's live cap on running requests. `post(path, body)` gives status and body, or raises Unreachable."""
+
+    PATH = "/set_internal_state"
+
+    def __init__(self, engine: str, post: Post) -> None:
+        self._engine = engine
+        self._post = post
+        self._own = 0
+        self._pipeline = 1
+        self._wanted = self._told = 0  # running requests; 0: never told
+        self._changed = asyncio.Event()
+
+    def discovered(self, facts: SglangFacts) -> None:
+        """The engine (re)started."""
+        self._own, self._pipeline, self._told = facts.max_running, facts.pipeline_stages, 0
+        self._changed.set()
+
+    def steer(self, n_run: int) -> None:
+        self._wanted = max(1, min(n_run, self._own or n_run))
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Tells changes until cancelled, the last one only."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            if self._wanted and self._wanted != (self._told or self._own) and not await self._tell(self._wanted):
+                self._changed.set()
+                await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(SETTLE_S)
+
+    async def restore(self) -> None:
+        """The engine's own bound again."""
+        if self._told and self._told != self._own:
+            await self._tell(self._own)
+
+    async def _tell(self, running: int) -> bool:
+        """Whether the engine answered; what it refused is not told again."""
+        cap = max(1, running // self._pipeline)
+        body = orjson.dumps({"server_args": {"pp_max_micro_batch_size": cap}})
+        try:
+            status, answer = await self._post(self.PATH, body)
+        except Unreachable as error:
+            log.warning("engine_cap_not_told", engine=self._engine, reason=str(error))
+            return False
+        self._told = running
+        if status != 200 or b"false" in answer:
+            log.warning("engine_cap_refused", engine=self._engine, status=status, answer=answer[:200].decode("latin-1"))
+        return True

@@ -1,0 +1,213 @@
+"""One engine as the worker sees it: what runs there, what is reserved, how busy it is."""
+
+from math import inf
+
+from hmas.contracts.registry import EngineInfo
+from hmas.contracts.worker import EngineSampled
+from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.flow import FlowRegulator
+from hmas.worker.agent.memory_peak import MemoryPeak
+from hmas.worker.agent.pace import EnginePace
+from hmas.worker.agent.prefill_backlog import PrefillBacklog
+
+DEFAULT_BLOCK = 16  # tokens a KV block holds, where the engine does not say
+PRESUMED = 3.0  # predicted prefill times after which an unseen first token has come
+SPARED = 0.1  # of what runs: its TPOT SLOs may be tighter than the one utilisation is measured by
+PEAK_FRESH_S = 0.1  # while all grow as they were forecast to
+PLENTY = 2  # times what could be needed at most: no need to forecast
+SAMPLE_FRESH_S = 2.0  # an older sample says nothing about utilisation any more
+
+
+class EngineState:
+    """Owned by the agent. `starts` counts how often the engine came up, so that a restarted engine is another one to
+    retry on. `n_run` and `b_token` are the caps in force, `cap` the least of them: sequences in flight stay below it.
+    """
+
+    __slots__ = (
+        "b_token",
+        "blocks",
+        "budget_blocks",
+        "busy_s",
+        "busy_since_s",
+        "cap",
+        "context_tokens",
+        "decoding",
+        "held_until_s",
+        "info",
+        "n_run",
+        "name",
+        "peak",
+        "peak_changed",
+        "peak_s",
+        "prefill",
+        "prefill_tokens",
+        "regulator",
+        "running",
+        "sample",
+        "sample_unread",
+        "sampled_s",
+        "starts",
+        "tightest_tpot_s",
+        "up",
+    )
+
+    def __init__(self, info: EngineInfo) -> None:
+        self.name = info.engine
+        self.info = info
+        self.up = False
+        self.starts = 0
+        self.running: dict[str, Entry] = {}  # in flight, by request id
+        self.decoding = 0  # of them, with a first token
+        self.prefill = PrefillBacklog()
+        self.prefill_tokens = 0  # prompts of those without a first token
+        self.context_tokens = 0  # prompts and outputs so far
+        self.blocks = 0  # KV blocks that they hold in the end, in all
+        self.peak = MemoryPeak(())  # of them, as forecast at `peak_s`
+        self.peak_s = -inf
+        self.peak_changed = False  # somebody came, outgrew its bound or left since
+        self.budget_blocks = 0  # M_cap (1 - delta_frag) in blocks; 0: capacity unknown, no fence
+        self.held_until_s = -inf  # it had no room: nothing is sent before
+        self.cap = self.n_run = self.b_token = 1
+        self.regulator = FlowRegulator()
+        self.sample: EngineSampled | None = None
+        self.sample_unread = False  # by the inner loop
+        self.sampled_s = -inf
+        self.tightest_tpot_s = inf
+        self.busy_s = 0.0
+        self.busy_since_s = 0.0
+
+    @property
+    def start_id(self) -> str:
+        return f"{self.name}#{self.starts}"
+
+    @property
+    def block_size(self) -> int:
+        return self.info.block_size or DEFAULT_BLOCK
+
+    @property
+    def sequences(self) -> int:
+        """The engine's own bound on running sequences; 0 if it does not say."""
+        return self.info.max_num_seqs
+
+    def occupy(self, now_s: float, entry: Entry, prefill_s: float) -> None:
+        """`prefill_s`: what its prompt adds to the engine's steps, predicted."""
+        if not self.running:
+            self.busy_since_s = now_s
+        self.running[entry.request.id] = entry
+        self.blocks += entry.blocks
+        self.peak_changed = True
+        self.context_tokens += entry.request.prompt_tokens + entry.output_tokens
+        self.prefill.add(now_s, entry, prefill_s)
+        self.prefill_tokens += entry.request.prompt_tokens
+
+    def began(self, now_s: float, entry: Entry) -> None:
+        """The first token of one that runs here."""
+        entry.first_token_s = now_s
+        self.produced(entry, 1)
+        self.decoding += 1
+        self.prefill_tokens -= entry.request.prompt_tokens
+        self.prefill.remove(now_s, entry, computed=True)
+
+    def produced(self, entry: Entry, output_tokens: int) -> None:
+        """One that runs here has that many output tokens, if it did not have more."""
+        more = output_tokens - entry.output_tokens
+        if more > 0:
+            entry.output_tokens = output_tokens
+            self.context_tokens += more
+
+    def release(self, now_s: float, entry: Entry) -> None:
+        del self.running[entry.request.id]
+        self.blocks -= entry.blocks
+        entry.blocks = 0
+        self.peak_changed = True
+        self.context_tokens -= entry.request.prompt_tokens + entry.output_tokens
+        if entry.first_token_s is None:
+            self.prefill_tokens -= entry.request.prompt_tokens
+            self.prefill.remove(now_s, entry, computed=entry.output_tokens > 0)
+        else:
+            self.decoding -= 1
+        if not self.running:
+            self.busy_s += now_s - self.busy_since_s
+
+    def reserve(self, entry: Entry, blocks: int) -> None:
+        """One that runs here may come to hold so many."""
+        self.blocks += blocks - entry.blocks
+        entry.blocks = blocks
+        self.peak_changed = True
+
+    def peak_with(self, now_s: float, entry: Entry, blocks: int) -> float:
+        """The most blocks ever held here if `entry` ran too, and came to hold so many."""
+        if self.peak_changed or now_s - self.peak_s > PEAK_FRESH_S:
+            self._forecast(now_s)
+        size = self.block_size
+        return self.peak.with_another(*_growth(entry, blocks * size, size)) / size
+
+    def _forecast(self, now_s: float) -> None:
+        size = self.block_size
+        self.peak = MemoryPeak([_growth(entry, entry.blocks * size, size) for entry in self.running.values()])
+        self.peak_s, self.peak_changed = now_s, False
+
+    def presume(self, now_s: float) -> None:
+        """Answers that are not streamed do not show their first token: by now it has come."""
+        for entry in self.prefill.entries():
+            since_s = now_s if entry.dispatched_s is None else entry.dispatched_s
+            if not entry.request.stream and now_s - since_s > PRESUMED * (entry.prefill_s + entry.tpot_s):
+                self.prefill.remove(now_s, entry, computed=False)
+
+    def take_busy_s(self, now_s: float) -> float:
+        """Seconds with work since the last call."""
+        busy_s, self.busy_s = self.busy_s, 0.0
+        if self.running:
+            busy_s += now_s - self.busy_since_s
+            self.busy_since_s = now_s
+        return busy_s
+
+    def see(self, now_s: float, sample: EngineSampled) -> None:
+        self.sample = sample
+        self.sampled_s = now_s
+        self.sample_unread = True
+
+    def refresh_tightest(self) -> None:
+        """The TPOT SLO that all but `SPARED` of what runs can do with, of those that the engine could meet at all: a
+        few tight ones, or one below the engine's unloaded decode time, must not throttle everybody else."""
+        met = sorted(e.slo.tpot_s for e in self.running.values() if not e.slo.whole and e.slo.tpot_s >= e.tpot_s)
+        self.tightest_tpot_s = met[int(SPARED * len(met))] if met else inf
+
+    def measured(self, now_s: float) -> bool:
+        """Whether there is a sample to go by."""
+        return now_s - self.sampled_s <= SAMPLE_FRESH_S
+
+    def utilisation(self, now_s: float) -> float:
+        """The binding resource: max(KV use, step time / tightest TPOT SLO) (DESIGN §5.5); 0 if not `measured`."""
+        if self.sample is None or not self.measured(now_s):
+            return 0.0
+        return max(self.sample.kv_usage, self.sample.step_s / self.tightest_tpot_s)
+
+    def pace(self, now_s: float) -> EnginePace:
+        block, sample = self.block_size, self.sample if self.measured(now_s) else None
+        held = self.blocks
+        if held * PLENTY > self.budget_blocks > 0:
+            if now_s - self.peak_s > PEAK_FRESH_S:
+                self._forecast(now_s)
+            held = min(held, int(self.peak.tokens / block))
+        return EnginePace(
+            engine=self.name,
+            cap=self.cap,
+            running=len(self.running),
+            decoding=self.decoding,
+            prefill_tokens=self.prefill_tokens,
+            context_tokens=self.context_tokens,
+            kv_tokens=self.budget_blocks * block,
+            kv_free_tokens=max(0, self.budget_blocks - held) * block,
+            step_s=sample.step_s if sample else 0.0,
+            prefill_tokens_per_s=sample.prefill_tokens_per_s if sample else 0.0,
+            decode_tokens_per_s=sample.decode_tokens_per_s if sample else 0.0,
+            tightest_tpot_s=self.tightest_tpot_s,
+            prefill_pace=self.prefill.pace,
+        )
+
+
+def _growth(entry: Entry, last: int, block: int) -> tuple[int, int]:
+    """(left, held) in tokens of one that holds `last` in the end. Its newest block is taken with its first token."""
+    held = entry.request.prompt_tokens + entry.output_tokens
+    return max(0, last - held), held + block - 1

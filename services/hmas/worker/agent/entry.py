@@ -1,0 +1,168 @@
+"""A request inside the worker: what the queue orders by, what the fence reserves for, how far it got."""
+
+from enum import Enum
+
+from hmas.contracts.request import Annotation, Request, Slo, Tags
+from hmas.laws.slo import tightest_tpot_s
+from hmas.worker.agent.keyed_heap import Place
+from hmas.worker.agent.prior import Estimate
+
+# Service in weighted tokens: those of ESG (H-MAS Eq. 6) and of the virtual token counter (Sheng et al., Fairness in
+# Serving Large Language Models, OSDI 2024).
+INPUT_WEIGHT = 1.0
+OUTPUT_WEIGHT = 2.0
+PRIOR_VERSION = "worker-prior"  # the predictor of unannotated requests
+
+
+class EntryState(Enum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class Entry:
+    """One attempt of one request. Mutable; owned by the pool, changed by the agent's parts only.
+
+    Unannotated it is *unknown* and carries the prior's estimate. `service` is its predicted service tokens, `total_s`
+    its T_tot, `deadline_s` its D_r = a_r + SLO_ttft + SLO_tpot * l_pred (or a_r + its stated TTLT, H-MAS §3.5),
+    `slack_s` D_r - T_tot, which is S_r of H-MAS Eq. 5 without V_sys (common to all, it cancels in any comparison), and
+    `ttft_deadline_s` the instant its first token is due. `claimed` are cognition's tags as they came, before the worker
+    corrected them. `promised`: it was refused before, and comes back when it was told to. `usual_tokens` is the length
+    that its application's answers seldom exceed, as known when it came. `place` belongs to the active topology;
+    `charged` is the service already accounted to its tenant there, under the pool's `generation`.
+    """
+
+    __slots__ = (
+        "annotation",
+        "attempt",
+        "blocks",
+        "bound_tokens",
+        "busy_since_s",
+        "charged",
+        "claimed",
+        "deadline_s",
+        "dispatched_s",
+        "dispatches_before",
+        "engine",
+        "enqueued_s",
+        "first_token_s",
+        "gateway",
+        "generation",
+        "output_tokens",
+        "overtaken",
+        "pending_s",
+        "place",
+        "predicted_p90",
+        "predicted_tokens",
+        "prefill_s",
+        "promised",
+        "queue_length",
+        "relegated",
+        "request",
+        "seq",
+        "service",
+        "slack_s",
+        "slo",
+        "state",
+        "switches_before",
+        "topology",
+        "total_s",
+        "tpot_s",
+        "tried",
+        "ttft_deadline_s",
+        "upper_output_tokens",
+        "urgency",
+        "usual_tokens",
+        "work_tokens",
+    )  # fmt: skip
+
+    def __init__(
+        self, request: Request, attempt: int, gateway: str, seq: int, now_s: float, estimate: Estimate
+    ) -> None:
+        self.request = request
+        self.attempt = attempt
+        self.gateway = gateway
+        self.seq = seq
+        self.enqueued_s = now_s
+        self.annotation: Annotation | None = None
+        self.claimed: Tags | None = None
+        self.state = EntryState.QUEUED
+        self.engine = ""
+        self.topology = ""  # that dispatched it
+        self.dispatched_s: float | None = None
+        self.first_token_s: float | None = None
+        self.output_tokens = 0
+        self.upper_output_tokens = 0.0  # the fence's l_upper at dispatch
+        self.bound_tokens = 0.0  # the bound its reservation stands for now
+        self.pending_s = 0.0  # what its prompt adds to its engine's steps, from dispatch to first token
+        self.blocks = 0  # KV blocks reserved on its engine
+        self.busy_since_s: float | None = None  # an engine had no room for it, for the first time
+        self.tried: tuple[str, ...] = ()  # engine starts it was dispatched to and lost
+        self.urgency = 0.0
+        self.place: Place | None = None
+        self.charged = 0.0
+        self.generation = -1
+        self.relegated = False
+        self.promised = False
+        self.usual_tokens: float | None = None
+        self.queue_length = 0  # at arrival
+        self.dispatches_before = 0
+        self.switches_before = 0
+        self.overtaken = 0
+        self._assess(estimate.output_tokens, estimate.output_tokens_p90, estimate.ttft_s, estimate.tpot_s, request.slo)
+
+    def annotate(self, annotation: Annotation) -> None:
+        """Take cognition's tags and costs in place of the prior's."""
+        tags, cost = annotation.tags, annotation.cost
+        self.annotation = annotation
+        self._assess(tags.output_tokens, tags.output_tokens_p90, cost.ttft_s, cost.tpot_s, tags.slo)
+
+    def _assess(self, tokens: float, p90: float, ttft_s: float, tpot_s: float, slo: Slo) -> None:
+        request = self.request
+        limit = request.max_tokens
+        if limit is not None:  # a client's bound caps a prediction and never is one
+            tokens = min(tokens, limit)
+            p90 = min(p90, limit)
+        decode_s = tpot_s * tokens
+        arrival_s = request.arrival_s
+        self.slo = slo
+        self.predicted_tokens = tokens
+        self.predicted_p90 = p90
+        self.prefill_s = ttft_s
+        self.tpot_s = tpot_s
+        self.total_s = ttft_s + decode_s
+        self.service = INPUT_WEIGHT * request.prompt_tokens + OUTPUT_WEIGHT * tokens
+        self.work_tokens = request.prompt_tokens + int(tokens)
+        ttlt_s = slo.ttlt_s if slo.ttlt_s is not None else slo.ttft_s + slo.tpot_s * tokens
+        self.deadline_s = arrival_s + ttlt_s
+        self.slack_s = self.deadline_s - self.total_s
+        # Judged on its last token alone, the first is due only so early that the rest can still be decoded.
+        self.ttft_deadline_s = self.deadline_s - decode_s if slo.whole else arrival_s + slo.ttft_s
+
+    @property
+    def predictor(self) -> str:
+        """Who predicted its length."""
+        return PRIOR_VERSION if self.annotation is None else self.annotation.tags.version
+
+    @property
+    def pace_s(self) -> float | None:
+        """TPOT that an engine may pace its prefill by: the SLO; of an unknown request the tightest it may turn out to
+        have, since time once lent to others does not come back; None where the last token alone is judged."""
+        if self.slo.whole:
+            return None
+        request = self.request
+        known = request.slo_stated or self.annotation is not None
+        return self.slo.tpot_s if known else min(self.slo.tpot_s, tightest_tpot_s(request.importance))
+
+    @property
+    def remaining_s(self) -> float:
+        """Predicted engine time still to come."""
+        decode_s = self.tpot_s * max(0.0, self.predicted_tokens - self.output_tokens)
+        return decode_s if self.first_token_s is not None else self.prefill_s + decode_s
+
+    @property
+    def received_service(self) -> float:
+        """Service tokens received so far: nothing before the first token."""
+        if self.first_token_s is None and not self.output_tokens:
+            return 0.0
+        return INPUT_WEIGHT * self.request.prompt_tokens + OUTPUT_WEIGHT * self.output_tokens

@@ -1,0 +1,152 @@
+"""What happened since the last report, and the report."""
+
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import TaskType
+from hmas.contracts.telemetry import (
+    EngineSample,
+    FirstTokenSeen,
+    RequestDispatched,
+    RequestFinished,
+    RequestQueued,
+    RequestRunning,
+)
+from hmas.worker.agent.engine_state import EngineState
+from hmas.worker.agent.entry import Entry
+
+
+def task_of(entry: Entry) -> TaskType:
+    return TaskType.UNKNOWN if entry.annotation is None else entry.annotation.tags.task
+
+
+class TelemetryLedger:
+    """Events as (instant, what is needed), turned into records with ages when reported. The owner reports it when
+    `due`, so it holds `max_events` and one step's events at most."""
+
+    def __init__(self, period_s: float, max_events: int, running_period_s: float) -> None:
+        self._period_s = period_s
+        self._max_events = max_events
+        self._running_period_s = running_period_s
+        self._reported_s: float | None = None
+        self._running_reported_s: float | None = None
+        self._count = 0
+        self._queued: list[tuple[float, Entry]] = []
+        self._dispatched: list[tuple[float, Entry, str, float]] = []
+        self._first_tokens: list[tuple[float, Entry, str, float]] = []
+        self._finished: list[tuple[float, Entry, str, Outcome, float, float]] = []
+
+    @property
+    def full(self) -> bool:
+        return self._count >= self._max_events
+
+    def due(self, now_s: float) -> bool:
+        """At a cycle: whether a period has passed (less a little, for timers that fire early)."""
+        return self._reported_s is None or now_s - self._reported_s >= self._period_s * 0.99
+
+    def queued(self, now_s: float, entry: Entry) -> None:
+        self._queued.append((now_s, entry))
+        self._count += 1
+
+    def dispatched(self, now_s: float, entry: Entry) -> None:
+        self._dispatched.append((now_s, entry, entry.engine, now_s - entry.enqueued_s))
+        self._count += 1
+
+    def first_token(self, now_s: float, entry: Entry, prefill_s: float) -> None:
+        self._first_tokens.append((now_s, entry, entry.engine, prefill_s))
+        self._count += 1
+
+    def finished(self, now_s: float, entry: Entry, outcome: Outcome, prefill_s: float, tpot_s: float) -> None:
+        """Latencies are 0 where the request never got there, or nobody looked (no stream)."""
+        self._finished.append((now_s, entry, entry.engine, outcome, prefill_s, tpot_s))
+        self._count += 1
+
+    def close(self, now_s: float) -> None:
+        """The batch was reported."""
+        self._reported_s = now_s
+        self._count = 0
+        self._queued, self._dispatched, self._first_tokens, self._finished = [], [], [], []
+
+    def queued_records(self, now_s: float) -> tuple[RequestQueued, ...]:
+        return tuple(
+            RequestQueued(
+                e.request.id, e.request.tenant, task_of(e), e.request.prompt_tokens, e.predicted_tokens, now_s - at_s
+            )
+            for at_s, e in self._queued
+        )
+
+    def dispatched_records(self, now_s: float) -> tuple[RequestDispatched, ...]:
+        return tuple(
+            RequestDispatched(e.request.id, e.request.tenant, engine, waited_s, now_s - at_s)
+            for at_s, e, engine, waited_s in self._dispatched
+        )
+
+    def first_token_records(self, now_s: float) -> tuple[FirstTokenSeen, ...]:
+        return tuple(
+            FirstTokenSeen(
+                e.request.id, e.request.tenant, task_of(e), engine, at_s - e.request.arrival_s, prefill_s,
+                e.slo.ttft_s, now_s - at_s,
+            )
+            for at_s, e, engine, prefill_s in self._first_tokens
+        )  # fmt: skip
+
+    def finished_records(self, now_s: float) -> tuple[RequestFinished, ...]:
+        return tuple(
+            RequestFinished(
+                request_id=e.request.id,
+                tenant=e.request.tenant,
+                task=task_of(e),
+                engine=engine,
+                outcome=outcome,
+                prompt_tokens=e.request.prompt_tokens,
+                output_tokens=e.output_tokens,
+                predicted_output_tokens=e.predicted_tokens,
+                upper_output_tokens=e.upper_output_tokens,
+                predictor=e.predictor,
+                predicted_ttft_s=e.prefill_s,
+                predicted_tpot_s=e.tpot_s,
+                prefill_s=prefill_s,
+                tpot_s=tpot_s,
+                tpot_slo_s=e.slo.tpot_s,
+                censored=outcome is not Outcome.FINISHED,
+                age_s=now_s - at_s,
+            )
+            for at_s, e, engine, outcome, prefill_s, tpot_s in self._finished
+        )
+
+    def running_records(self, now_s: float, engines: list[EngineState]) -> tuple[RequestRunning, ...]:
+        """Every request in flight, once per `running_period_s`; else nothing."""
+        last_s = self._running_reported_s
+        if last_s is not None and now_s - last_s < self._running_period_s * 0.99:
+            return ()
+        self._running_reported_s = now_s
+        return tuple(
+            RequestRunning(
+                engine.name, e.request.prompt_tokens, e.output_tokens, e.predicted_tokens, e.upper_output_tokens,
+                e.predictor,
+            )
+            for engine in engines
+            for e in engine.running.values()
+        )  # fmt: skip
+
+    def engine_sample(self, now_s: float, engine: EngineState) -> EngineSample:
+        sample = engine.sample
+        in_flight = len(engine.running)
+        elapsed_s = 0.0 if self._reported_s is None else now_s - self._reported_s
+        busy_s = engine.take_busy_s(now_s)
+        return EngineSample(
+            engine=engine.name,
+            up=engine.up,
+            running=sample.running if sample else in_flight,
+            waiting=sample.waiting if sample else 0,
+            kv_usage=sample.kv_usage if sample else 0.0,
+            kv_capacity_tokens=engine.info.kv_capacity_tokens,
+            preemptions_total=sample.preemptions_total if sample else 0,
+            step_s=sample.step_s if sample else 0.0,
+            prefill_tokens_per_s=sample.prefill_tokens_per_s if sample else 0.0,
+            decode_tokens_per_s=sample.decode_tokens_per_s if sample else 0.0,
+            tightest_tpot_slo_s=engine.tightest_tpot_s,
+            n_run=engine.n_run,
+            b_token=engine.b_token,
+            utilisation=engine.utilisation(now_s),
+            busy=min(1.0, busy_s / elapsed_s) if elapsed_s > 0.0 else float(in_flight > 0),
+            b_saturated=engine.regulator.saturated,
+        )

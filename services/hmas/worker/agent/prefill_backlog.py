@@ -1,0 +1,56 @@
+"""Prompts that an engine has still to compute, and how fast it gets through them."""
+
+from hmas.worker.agent.entry import Entry
+
+MEASURE_S = 0.25  # of time with prompts before it, between two measurements of the pace
+SMOOTHING = 0.5  # a new measurement's share
+MOST_PACE = 1000.0
+
+
+class PrefillBacklog:
+    """`seconds`: predicted prefill of the entries before the engine. `pace`: how many predicted seconds it gets
+    through in one, as measured: less than 1 where it decodes besides; more where predictions are too long or prompts
+    are computed side by side, so that the window, then, stands for real time: its fill over its delay, as of any pipe.
+    """
+
+    __slots__ = ("_busy_s", "_done_s", "_entries", "_since_s", "pace", "seconds")
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}  # those whose prefill is still to come, as far as can be told
+        self.seconds = 0.0
+        self.pace = 1.0
+        self._since_s = 0.0
+        self._busy_s = 0.0
+        self._done_s = 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
+    def entries(self) -> list[Entry]:
+        return list(self._entries.values())
+
+    def admits(self, prefill_s: float, window_s: float) -> bool:
+        """Whether so much predicted prefill more leaves at most `window_s` of real time before the engine, or has it
+        alone."""
+        return not self._entries or self.seconds + prefill_s <= window_s * max(1.0, self.pace)
+
+    def add(self, now_s: float, entry: Entry, prefill_s: float) -> None:
+        if not self._entries:
+            self._since_s = now_s
+        self._entries[entry.request.id] = entry
+        entry.pending_s = prefill_s
+        self.seconds += prefill_s
+
+    def remove(self, now_s: float, entry: Entry, *, computed: bool) -> None:
+        """Nothing for one that is not in. `computed`: its prefill was seen to be done, not given up or presumed."""
+        if self._entries.pop(entry.request.id, None) is None:
+            return
+        self.seconds = self.seconds - entry.pending_s if self._entries else 0.0
+        if computed:
+            self._done_s += entry.pending_s
+        self._busy_s += now_s - self._since_s
+        self._since_s = now_s
+        if self._busy_s >= MEASURE_S:
+            measured = min(MOST_PACE, self._done_s / self._busy_s)
+            self.pace += SMOOTHING * (measured - self.pace)
+            self._busy_s = self._done_s = 0.0

@@ -1,0 +1,104 @@
+"""The historical prior: what is assumed of a request that cognition has not (yet) tagged (H-MAS App. C.2)."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from math import exp, log1p, sqrt
+from typing import TypeVar
+
+from hmas.worker.agent.config import PriorConfig
+
+MIN_COUNT = 8  # settled requests before an estimate is trusted
+MEMORY = 64  # effective number of settled requests remembered
+MAX_CELLS = 4096
+Z90 = 1.2816  # standard normal 90 % quantile
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Median and 90 % quantile of the output length; prefill seconds and seconds per decode token."""
+
+    output_tokens: float
+    output_tokens_p90: float
+    ttft_s: float
+    tpot_s: float
+
+
+class LengthCell:
+    """Running log-normal fit of output lengths, exponentially forgetting."""
+
+    __slots__ = ("count", "mean", "variance")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean = 0.0  # of log(1 + n)
+        self.variance = 0.0
+
+    def add(self, log_length: float) -> None:
+        if self.count < MEMORY:
+            self.count += 1
+        share = 1.0 / self.count
+        delta = log_length - self.mean
+        self.mean += share * delta
+        self.variance = (1.0 - share) * (self.variance + share * delta * delta)
+
+    def quantiles(self) -> tuple[float, float]:
+        """Median and 90 % quantile."""
+        return exp(self.mean) - 1.0, exp(self.mean + Z90 * sqrt(self.variance)) - 1.0
+
+
+Name = TypeVar("Name", bound=Hashable)
+
+
+def cell_of(cells: dict[Name, LengthCell], name: Name) -> LengthCell:
+    """The cell of that name, made if there is none. Bounded: the oldest goes first."""
+    cell = cells.get(name)
+    if cell is None:
+        if len(cells) >= MAX_CELLS:
+            del cells[next(iter(cells))]
+        cell = cells[name] = LengthCell()
+    return cell
+
+
+class Prior:
+    """Coarse length estimates per (tenant, power-of-two prompt bucket), pooled per bucket, pooled over all, then the
+    configured default; one prefill rate and one decode time for the worker. Bounded: the oldest cell goes first."""
+
+    def __init__(self, config: PriorConfig) -> None:
+        self._cells: dict[tuple[str, int], LengthCell] = {}
+        self._buckets: dict[int, LengthCell] = {}
+        self._all = LengthCell()
+        self._default = config
+        self._prefill_s_per_token = 1.0 / config.prefill_tokens_per_s
+        self._tpot_s = config.tpot_s
+
+    def estimate(self, tenant: str, prompt_tokens: int) -> Estimate:
+        cell = self._trusted(tenant, prompt_tokens.bit_length())
+        ttft_s = prompt_tokens * self._prefill_s_per_token
+        if cell is None:
+            default = self._default
+            return Estimate(default.output_tokens, default.output_tokens_p90, ttft_s, self._tpot_s)
+        median, p90 = cell.quantiles()
+        return Estimate(median, p90, ttft_s, self._tpot_s)
+
+    def _trusted(self, tenant: str, bucket: int) -> LengthCell | None:
+        cell = self._cells.get((tenant, bucket))
+        if cell is None or cell.count < MIN_COUNT:
+            cell = self._buckets.get(bucket)
+            if cell is None or cell.count < MIN_COUNT:
+                cell = self._all if self._all.count >= MIN_COUNT else None
+        return cell
+
+    def learn_length(self, tenant: str, prompt_tokens: int, output_tokens: int) -> None:
+        """A request ended by itself with this real length."""
+        bucket = prompt_tokens.bit_length()
+        log_length = log1p(output_tokens)
+        cell_of(self._cells, (tenant, bucket)).add(log_length)
+        cell_of(self._buckets, bucket).add(log_length)
+        self._all.add(log_length)
+
+    def learn_prefill(self, prompt_tokens: int, seconds: float) -> None:
+        """Dispatch to first token of one request."""
+        self._prefill_s_per_token += (seconds / max(prompt_tokens, 1) - self._prefill_s_per_token) / MEMORY
+
+    def learn_decode(self, tpot_s: float) -> None:
+        self._tpot_s += (tpot_s - self._tpot_s) / MEMORY

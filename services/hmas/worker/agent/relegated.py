@@ -1,0 +1,70 @@
+"""Relegated requests: what stepped aside for the rest, and its claim on service, which grows with age.
+
+Of all service while others wait, the oldest relegated request gets `SHARE` plus `SHARE_GROWTH_PER_S` of its age, at
+most `SHARE_MAX`, so that none starves under an overload that lasts.
+"""
+
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+
+from hmas.worker.agent.entry import Entry
+
+SHARE, SHARE_GROWTH_PER_S, SHARE_MAX = 0.0025, 0.0025 / 60.0, 0.05
+
+
+class Relegated:
+    """Entries with their work, by arrival. Of `place` it makes no use: they may stand in another heap besides."""
+
+    __slots__ = ("_credit", "_held", "_items")
+
+    def __init__(self) -> None:
+        self._held: dict[int, tuple[Entry, float]] = {}  # by seq
+        self._items: list[tuple[float, int]] = []  # (arrival, seq), some of which left
+        self._credit = 0.0  # work owed to the oldest
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return (entry for entry, _ in self._held.values())
+
+    def add(self, entry: Entry, work: float) -> None:
+        entry.relegated = True
+        if entry.seq not in self._held:
+            heappush(self._items, (entry.request.arrival_s, entry.seq))
+        self._held[entry.seq] = entry, work
+
+    def remove(self, entry: Entry) -> float:
+        """Its work. `entry` must be in."""
+        work = self._held.pop(entry.seq)[1]
+        if len(self._items) > 2 * len(self._held) + 64:
+            self._items = [(entry.request.arrival_s, seq) for seq, (entry, _) in self._held.items()]
+            heapify(self._items)
+        return work
+
+    def work(self, entry: Entry) -> float:
+        return self._held[entry.seq][1]
+
+    def oldest(self) -> Entry | None:
+        """The one that waits longest."""
+        while self._items and self._items[0][1] not in self._held:
+            heappop(self._items)
+        return self._held[self._items[0][1]][0] if self._items else None
+
+    def claimant(self) -> Entry | None:
+        """The oldest, if its turn has come."""
+        oldest = self.oldest()
+        if oldest is None:
+            self._credit = 0.0
+            return None
+        return oldest if 0.0 < self._credit >= self.work(oldest) else None
+
+    def earn(self, now_s: float, work: float) -> None:
+        """So much was served before the oldest."""
+        if (oldest := self.oldest()) is not None:
+            age_s = max(0.0, now_s - oldest.request.arrival_s)
+            self._credit += work * min(SHARE_MAX, SHARE + SHARE_GROWTH_PER_S * age_s)
+
+    def spend(self, work: float) -> None:
+        """So much of the relegated was served."""
+        self._credit = max(0.0, self._credit - work)

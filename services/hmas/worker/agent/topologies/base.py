@@ -1,0 +1,107 @@
+"""What a queue topology is, and the half that the key-ordered ones share."""
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from hmas.contracts.control import TopologyName
+from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.keyed_heap import KeyedHeap
+from hmas.worker.agent.pace import Pace
+
+
+class Topology(Protocol):
+    """An order over queued requests (H-MAS App. C.2). Holds each entry once; sees no clock but that of `observe`.
+
+    `pop` writes the entry's rank into `entry.urgency` (lower first; ranks compare within one topology only).
+    """
+
+    name: TopologyName
+    accounts_service: bool  # whether `on_served` does anything
+    paced: bool  # whether `observe` does anything
+
+    def observe(self, pace: Pace) -> None:
+        """Time and service as they are now, before heads are asked for; what is popped until the next call comes on
+        top. May change the order and mark entries as relegated."""
+        ...
+
+    def push(self, entry: Entry) -> None: ...
+
+    def peek(self) -> Entry | None:
+        """The entry that `pop` would give; stays the same until the topology changes. None: nothing is queued, or
+        nothing of it should start now (asked again after every event, at least at each cycle)."""
+        ...
+
+    def pop(self) -> Entry | None: ...
+
+    def remove(self, entry: Entry) -> None:
+        """Take out `entry`, which must be in."""
+        ...
+
+    def reannotate(self, entry: Entry) -> None:
+        """The estimates of `entry`, which must be in, have changed."""
+        ...
+
+    def rebuild(self, entries: Iterable[Entry]) -> None:
+        """Fill an empty topology with `entries`, given in arrival order; like pushing each, but O(n) where it can."""
+        ...
+
+    def on_served(self, entry: Entry, tokens: float, final: bool) -> None:
+        """An entry popped from here has received `tokens` weighted service tokens in all; no more if `final`."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Entry]:
+        """The queued entries, in no particular order."""
+        ...
+
+
+class KeyOrdered:
+    """A topology whose order is one number per request that time does not change: least `key` first, ties by arrival
+    at the worker. Subclasses name themselves and give the key."""
+
+    name: TopologyName
+    accounts_service = False
+    paced = False
+    __slots__ = ("_heap",)
+
+    def __init__(self) -> None:
+        self._heap: KeyedHeap[Entry] = KeyedHeap()
+
+    def key(self, entry: Entry) -> float:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._heap)
+
+    def observe(self, pace: Pace) -> None:
+        pass
+
+    def push(self, entry: Entry) -> None:
+        self._heap.push(self.key(entry), entry)
+
+    def peek(self) -> Entry | None:
+        return self._heap.peek()
+
+    def pop(self) -> Entry | None:
+        item = self._heap.pop()
+        if item is None:
+            return None
+        key, entry = item
+        entry.urgency = key
+        return entry
+
+    def remove(self, entry: Entry) -> None:
+        self._heap.remove(entry)
+
+    def reannotate(self, entry: Entry) -> None:
+        self._heap.rekey(self.key(entry), entry)
+
+    def rebuild(self, entries: Iterable[Entry]) -> None:
+        self._heap.refill(entries, self.key)
+
+    def on_served(self, entry: Entry, tokens: float, final: bool) -> None:
+        pass

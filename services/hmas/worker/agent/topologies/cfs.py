@@ -1,0 +1,33 @@
+"""Completely fair scheduling of tokens (Linux CFS; the virtual token counter of Sheng et al., OSDI 2024)."""
+
+from hmas.contracts.control import Hints, TopologyName
+from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.shares import Share
+from hmas.worker.agent.topologies.fair_share import FairShare
+
+
+class Cfs(FairShare):
+    """The tenant with the least vruntime = weighted service tokens / weight, counted as they are really served: the
+    prompt at dispatch, each output token once produced. A tenant is not switched away from until it is a quantum
+    ahead of the least (CFS's wake-up granularity), which keeps its prefixes in the engine's cache."""
+
+    name = TopologyName.CFS
+    __slots__ = ("_current",)
+
+    def __init__(self, hints: Hints) -> None:
+        super().__init__(hints)
+        self._current: Share | None = None
+
+    def upfront(self, entry: Entry) -> float:
+        return float(entry.request.prompt_tokens)
+
+    def pop(self) -> Entry | None:
+        self._current = self._pick()
+        return super().pop()
+
+    def _pick(self) -> Share | None:
+        least = super()._pick()
+        current = self._current
+        if least is None or current is None or current.place is None:
+            return least
+        return current if current.tag <= least.tag + self._quantum / current.weight else least

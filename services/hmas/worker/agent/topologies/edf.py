@@ -1,0 +1,15 @@
+"""Earliest deadline first (Liu and Layland 1973; H-MAS §3.5)."""
+
+from hmas.contracts.control import TopologyName
+from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.topologies.base import KeyOrdered
+
+
+class Edf(KeyOrdered):
+    """By the absolute deadline D_r = a_r + SLO_ttft + SLO_tpot * l_pred."""
+
+    name = TopologyName.EDF
+    __slots__ = ()
+
+    def key(self, entry: Entry) -> float:
+        return entry.deadline_s

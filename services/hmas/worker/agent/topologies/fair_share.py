@@ -1,0 +1,168 @@
+"""The common half of the topologies that share service among tenants by a virtual tag (WFQ, Stride, CFS, RR, MLFQ)."""
+
+from collections.abc import Iterable, Iterator
+
+from hmas.contracts.control import Hints, TopologyName
+from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.keyed_heap import KeyedHeap
+from hmas.worker.agent.pace import Pace
+from hmas.worker.agent.shares import Share
+
+MAX_IDLE = 4096  # idle tenants whose debt is remembered
+
+
+class FairShare:
+    """Backlogged tenants in a heap by `key`; the least is served, its flows in turn (`FlowQueue`).
+
+    A tenant is charged at `pop` (`upfront`) and corrected by `on_served`, so that shares follow real service, not
+    predictions. One that comes back from idle starts no earlier than virtual time: idling earns no credit. One that
+    leaves in debt is remembered until virtual time has caught up with it, `MAX_IDLE` of them at most.
+    Subclasses say what is charged when, and what it does to the share.
+    """
+
+    name: TopologyName
+    accounts_service = True
+    paced = False
+    __slots__ = ("_idle", "_length", "_quantum", "_ready", "_shares", "_turns", "_virtual")
+
+    def __init__(self, hints: Hints) -> None:
+        self._quantum = float(max(1, hints.quantum_tokens))
+        self._ready: KeyedHeap[Share] = KeyedHeap()
+        self._shares: dict[str, Share] = {}  # every tenant known, backlogged or idle
+        self._idle: dict[str, Share] = {}  # longest idle first
+        self._virtual = 0.0
+        self._length = 0
+        self._turns = 0
+
+    # what subclasses change
+
+    def upfront(self, entry: Entry) -> float:
+        """Service tokens charged at `pop`: the predicted service."""
+        return entry.service
+
+    def key(self, share: Share) -> float:
+        """The rank of a backlogged tenant."""
+        return share.tag
+
+    def charge(self, share: Share, tokens: float) -> None:
+        """Account `tokens` of service (negative: a refund)."""
+        share.tag += tokens / share.weight
+
+    def join(self, share: Share) -> None:
+        """The tenant was idle and has work."""
+        share.tag = max(share.tag, self._virtual)
+
+    def settled(self, share: Share) -> bool:
+        """Whether an idle tenant may be forgotten: nothing would differ from a new one."""
+        return share.tag <= self._virtual
+
+    # the topology
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Entry]:
+        return (entry for share in self._ready for entry in share.queue)
+
+    def observe(self, pace: Pace) -> None:
+        pass
+
+    def push(self, entry: Entry) -> None:
+        share = self._share(entry)
+        queue = share.queue
+        queue.push(entry)
+        self._length += 1
+        if share.place is None:
+            self._enter(share)
+        elif queue.peek() is entry:
+            self._ready.rekey(self.key(share), share)
+
+    def peek(self) -> Entry | None:
+        share = self._pick()
+        return None if share is None else share.queue.peek()
+
+    def pop(self) -> Entry | None:
+        share = self._pick()
+        if share is None:
+            return None
+        rank = self.key(share)
+        self._virtual = max(self._virtual, rank)
+        entry = share.queue.pop()
+        self._length -= 1
+        entry.urgency = rank
+        entry.charged = self.upfront(entry)
+        self.charge(share, entry.charged)
+        self._refresh(share)
+        return entry
+
+    def remove(self, entry: Entry) -> None:
+        share = self._shares[entry.request.tenant]
+        share.queue.remove(entry)
+        self._length -= 1
+        self._refresh(share)
+
+    def reannotate(self, entry: Entry) -> None:
+        share = self._shares[entry.request.tenant]
+        if share.queue.peek() is entry:
+            self._ready.rekey(self.key(share), share)
+
+    def rebuild(self, entries: Iterable[Entry]) -> None:
+        backlogs: dict[str, list[Entry]] = {}
+        for entry in entries:
+            backlogs.setdefault(entry.request.tenant, []).append(entry)
+        for backlog in backlogs.values():
+            share = self._share(backlog[0])
+            share.queue.refill(backlog)
+            self._length += len(backlog)
+            self._enter(share)
+
+    def on_served(self, entry: Entry, tokens: float, final: bool) -> None:
+        owed = tokens - entry.charged
+        if owed <= 0.0 and not (final and owed < 0.0):
+            return  # predicted service is refunded only at the end
+        entry.charged = tokens
+        share = self._shares.get(entry.request.tenant)
+        if share is not None:
+            self.charge(share, owed)
+            if share.place is not None:
+                self._ready.rekey(self.key(share), share)
+        elif owed > 0.0:
+            share = self._share(entry)
+            self.join(share)
+            self.charge(share, owed)
+            self._rest(share)
+
+    def _pick(self) -> Share | None:
+        return self._ready.peek()
+
+    def _share(self, entry: Entry) -> Share:
+        request = entry.request
+        share = self._shares.get(request.tenant)
+        if share is None:
+            share = self._shares[request.tenant] = Share(request.tenant, request.weight)
+        share.weight = request.weight
+        return share
+
+    def _enter(self, share: Share) -> None:
+        self._idle.pop(share.tenant, None)
+        self._turns += 1
+        share.seq = self._turns
+        self.join(share)
+        self._ready.push(self.key(share), share)
+
+    def _refresh(self, share: Share) -> None:
+        if share.queue:
+            self._ready.rekey(self.key(share), share)
+        else:
+            self._ready.remove(share)
+            self._rest(share)
+
+    def _rest(self, share: Share) -> None:
+        """`share` became idle: keep it only as long as it matters."""
+        if self.settled(share):
+            del self._shares[share.tenant]
+            return
+        self._idle[share.tenant] = share
+        longest = next(iter(self._idle))
+        if len(self._idle) > MAX_IDLE or self.settled(self._idle[longest]):
+            del self._idle[longest], self._shares[longest]

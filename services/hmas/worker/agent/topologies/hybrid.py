@@ -1,0 +1,201 @@
+"""Hybrid: Niyama's prioritisation between EDF and the shortest first, with eager relegation (§3.4).
+
+P = due + alpha * work. Interactive requests are due with their first token and their work is the prefill (Eq. 4); those
+judged on the last token alone are due with it, and their work is prefill and decode at the length their application
+usually has (Eq. 5). alpha follows the load between the hints' bounds: 0 is EDF, much is the shortest work first.
+
+What can no longer be on time is relegated, not refused; and while an important request is at risk, nothing of low
+priority starts. Relegated requests are served when nobody else waits, the oldest first, and get MaxOnTime's growing
+share of the service while others do, so that none starves. Prompts are not cut here: what has not begun waits in the
+worker, so an urgent request overtakes all of it, and what has begun is the engine's (dynamic chunking, §3.3).
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from hmas.contracts.control import Hints, TopologyName
+from hmas.laws.niyama import LoadAlpha
+from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.keyed_heap import KeyedHeap, Place
+from hmas.worker.agent.pace import Pace
+from hmas.worker.agent.relegated import Relegated
+
+AT_RISK = 0.25  # share of its time that is left when an important request calls on the others to step aside
+MOVES = 32  # entries that change their place between two looks at the clock: a third of a millisecond
+
+
+class Lane:
+    """Entries by P. After alpha moved, those with the old P are taken over a few at a time."""
+
+    __slots__ = ("_new", "_old")
+
+    def __init__(self) -> None:
+        self._new: KeyedHeap[Entry] = KeyedHeap()
+        self._old: KeyedHeap[Entry] = KeyedHeap()
+
+    def __len__(self) -> int:
+        return len(self._new) + len(self._old)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return chain(self._new, self._old)
+
+    def __contains__(self, entry: Entry) -> bool:
+        return entry in self._new or entry in self._old
+
+    @property
+    def stale(self) -> int:
+        return len(self._old)
+
+    def push(self, key: float, entry: Entry) -> None:
+        self._new.push(key, entry)
+
+    def peek(self) -> tuple[float, Entry] | None:
+        """The least P, and whose it is."""
+        new, old = self._new.peek(), self._old.peek() if len(self._old) else None
+        head = new if old is None or (new is not None and _place(new) < _place(old)) else old
+        return None if head is None else (_place(head)[0], head)
+
+    def remove(self, entry: Entry) -> None:
+        (self._new if entry in self._new else self._old).remove(entry)
+
+    def age(self) -> None:
+        """All keys are old now. Nothing may be stale."""
+        self._new, self._old = self._old, self._new
+
+    def oldest(self) -> Entry | None:
+        """Takes out one whose key is stale."""
+        item = self._old.pop()
+        return None if item is None else item[1]
+
+
+def _place(entry: Entry) -> Place:
+    """Of an entry that stands in a lane."""
+    assert entry.place is not None
+    return entry.place
+
+
+class Hybrid:
+    """Lanes: important (priority 0 and before), low (after), relegated (by arrival)."""
+
+    name = TopologyName.HYBRID
+    accounts_service = False
+    paced = True
+    __slots__ = ("_alpha", "_important", "_low", "_moves", "_now_s", "_relegated", "_relegations")
+
+    def __init__(self, hints: Hints) -> None:
+        self._alpha = LoadAlpha(hints.alpha_low, max(hints.alpha_low, hints.alpha_high))
+        self._now_s = float("-inf")
+        self._important, self._low = Lane(), Lane()
+        self._relegated = Relegated()
+        self._relegations = 0
+        self._moves = MOVES  # left until the clock is seen again
+
+    def __len__(self) -> int:
+        return len(self._important) + len(self._low) + len(self._relegated)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return chain(self._important, self._low, self._relegated)
+
+    @property
+    def alpha(self) -> float:
+        return self._alpha.value
+
+    def observe(self, pace: Pace) -> None:
+        self._now_s = pace.now_s
+        self._moves = MOVES
+        lanes = (self._important, self._low)
+        if not any(lane.stale for lane in lanes) and self._alpha.step(pace.now_s, self._relegations):
+            for lane in lanes:
+                lane.age()
+        for lane in lanes:
+            while self._moves and (entry := lane.oldest()) is not None:
+                self._moves -= 1
+                lane.push(self._priority(entry), entry)
+
+    def push(self, entry: Entry) -> None:
+        entry.relegated = False
+        self._lane(entry).push(self._priority(entry), entry)
+
+    def peek(self) -> Entry | None:
+        """Where more are late than may be moved at once, a late one goes as it is: no engine idles meanwhile."""
+        while (found := self._head()) is not None:
+            entry = found[1]
+            if entry.relegated or slack_s(entry, self._now_s) >= 0.0:
+                return entry
+            if not self._moves:
+                return entry
+            self._moves -= 1
+            self._relegate(entry)
+        return None
+
+    def pop(self) -> Entry | None:
+        entry = self.peek()
+        if entry is None:
+            return None
+        entry.urgency = self._priority(entry)
+        self.remove(entry)
+        if entry.relegated:
+            self._relegated.spend(work_s(entry))
+        else:
+            self._relegated.earn(self._now_s, work_s(entry))
+        return entry
+
+    def remove(self, entry: Entry) -> None:
+        if entry.relegated:
+            self._relegated.remove(entry)
+        else:
+            self._lane(entry).remove(entry)
+
+    def reannotate(self, entry: Entry) -> None:
+        self.remove(entry)
+        self.push(entry)
+
+    def rebuild(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            self.push(entry)
+
+    def on_served(self, entry: Entry, tokens: float, final: bool) -> None:
+        pass
+
+    def _lane(self, entry: Entry) -> Lane:
+        return self._low if entry.request.priority > 0 else self._important
+
+    def _priority(self, entry: Entry) -> float:
+        return due_s(entry) + self._alpha.value * work_s(entry)
+
+    def _relegate(self, entry: Entry) -> None:
+        self._lane(entry).remove(entry)
+        self._relegations += 1
+        self._relegated.add(entry, work_s(entry))
+
+    def _head(self) -> tuple[float, Entry] | None:
+        important, low = self._important.peek(), self._low.peek()
+        relegated = self._relegated.claimant() if important or low else self._relegated.oldest()
+        if relegated is not None:
+            return 0.0, relegated
+        if important is None or low is None:
+            return important or low
+        if important[0] <= low[0] or self._at_risk(important[1]):
+            return important
+        return low
+
+    def _at_risk(self, entry: Entry) -> bool:
+        return slack_s(entry, self._now_s) < AT_RISK * (due_s(entry) - entry.request.arrival_s)
+
+
+def due_s(entry: Entry) -> float:
+    """When the token is due that the request is judged on: the last of whole answers, else the first."""
+    return entry.deadline_s if entry.slo.whole else entry.ttft_deadline_s
+
+
+def work_s(entry: Entry) -> float:
+    """Predicted engine time up to that token: Prefill_rem, and Decode_rem of whole answers."""
+    if not entry.slo.whole:
+        return entry.prefill_s
+    tokens = entry.usual_tokens if entry.usual_tokens is not None else entry.predicted_p90
+    return entry.prefill_s + entry.tpot_s * tokens
+
+
+def slack_s(entry: Entry, now_s: float) -> float:
+    """Time to spare if it began at `now_s`; negative: it will be late."""
+    return due_s(entry) - now_s - work_s(entry)

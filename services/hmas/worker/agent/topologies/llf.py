@@ -1,0 +1,15 @@
+"""Least laxity first (Mok 1983; H-MAS App. C.2)."""
+
+from hmas.contracts.control import TopologyName
+from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.topologies.base import KeyOrdered
+
+
+class Llf(KeyOrdered):
+    """By laxity D_r - now - T_tot; `now` is common to all, so the key D_r - T_tot gives the same order at any time."""
+
+    name = TopologyName.LLF
+    __slots__ = ()
+
+    def key(self, entry: Entry) -> float:
+        return entry.slack_s

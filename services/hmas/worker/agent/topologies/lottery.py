@@ -1,0 +1,169 @@
+"""Lottery scheduling (Waldspurger and Weihl 1994) with compensation tickets."""
+
+from collections.abc import Iterable, Iterator
+
+from hmas.contracts.control import Hints, TopologyName
+from hmas.worker.agent.config import Draw
+from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.pace import Pace
+from hmas.worker.agent.shares import Share
+
+TICKETS = 1 << 32  # of a tenant of weight 1 whose head asks for one service token
+BIAS_MEMORY = 15.0 / 16.0  # per ended request
+
+
+class TicketTree:
+    """Tickets by slot, with O(log n) change and draw (Fenwick 1994). Integers, so that nothing drifts."""
+
+    __slots__ = ("_sums", "_tickets", "total")
+
+    def __init__(self) -> None:
+        self._tickets: list[int] = [0]
+        self._sums: list[int] = [0, 0]  # 1-based; length a power of two plus one
+        self.total = 0
+
+    def slots(self) -> int:
+        return len(self._tickets)
+
+    def grow(self) -> None:
+        """Twice the slots."""
+        # Every new inner sum covers new, empty slots only, except the last, which covers all.
+        self._sums.extend([0] * len(self._tickets))
+        self._sums[-1] = self.total
+        self._tickets.extend([0] * len(self._tickets))
+
+    def put(self, slot: int, tickets: int) -> None:
+        change = tickets - self._tickets[slot]
+        if not change:
+            return
+        self._tickets[slot] = tickets
+        self.total += change
+        sums, node, size = self._sums, slot + 1, len(self._sums)
+        while node < size:
+            sums[node] += change
+            node += node & -node
+
+    def find(self, ticket: int) -> int:
+        """The slot that holds `ticket`, 0 <= ticket < total."""
+        sums, position, step = self._sums, 0, len(self._tickets)
+        while step:
+            middle = position + step
+            if middle < len(sums) and sums[middle] <= ticket:
+                position = middle
+                ticket -= sums[middle]
+            step >>= 1
+        return position
+
+
+class Lottery:
+    """A drawn ticket names the tenant to serve, its flows taking turns.
+
+    Tickets = weight / predicted service of the tenant's next request: a winner is served for a whole request, and the
+    compensation ticket of a client that uses only a part of its quantum, inflated by the inverse of that part, makes
+    expected service, not the number of wins, proportional to weight. Predictions are corrected by the tenant's running
+    ratio of real to predicted service while it is backlogged. An idle tenant holds no tickets and no state.
+    """
+
+    name = TopologyName.LOTTERY
+    accounts_service = True
+    paced = False
+    __slots__ = ("_by_slot", "_draw", "_free", "_length", "_shares", "_tree", "_winner")
+
+    def __init__(self, hints: Hints, draw: Draw) -> None:
+        self._draw = draw
+        self._tree = TicketTree()
+        self._shares: dict[str, Share] = {}
+        self._by_slot: list[Share | None] = [None]
+        self._free = [0]
+        self._winner: Share | None = None
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Entry]:
+        return (entry for share in self._shares.values() for entry in share.queue)
+
+    def observe(self, pace: Pace) -> None:
+        pass
+
+    def push(self, entry: Entry) -> None:
+        request = entry.request
+        share = self._shares.get(request.tenant)
+        if share is None:
+            share = self._seat(request.tenant, request.weight)
+        share.weight = request.weight
+        share.queue.push(entry)
+        self._length += 1
+        if share.queue.peek() is entry:
+            self._issue(share)
+
+    def peek(self) -> Entry | None:
+        if self._winner is None and self._length:
+            self._winner = self._by_slot[self._tree.find(self._draw.randrange(self._tree.total))]
+        return None if self._winner is None else self._winner.queue.peek()
+
+    def pop(self) -> Entry | None:
+        if self.peek() is None:
+            return None
+        share = self._winner
+        assert share is not None
+        entry = share.queue.pop()
+        self._winner = None
+        self._length -= 1
+        entry.urgency = entry.request.arrival_s  # a draw has no rank: those dispatched are equals
+        entry.charged = entry.service
+        self._issue(share)
+        return entry
+
+    def remove(self, entry: Entry) -> None:
+        share = self._shares[entry.request.tenant]
+        share.queue.remove(entry)
+        self._length -= 1
+        self._issue(share)
+
+    def reannotate(self, entry: Entry) -> None:
+        self._issue(self._shares[entry.request.tenant])
+
+    def rebuild(self, entries: Iterable[Entry]) -> None:
+        backlogs: dict[str, list[Entry]] = {}
+        for entry in entries:
+            backlogs.setdefault(entry.request.tenant, []).append(entry)
+        for tenant, backlog in backlogs.items():
+            share = self._seat(tenant, backlog[0].request.weight)
+            share.queue.refill(backlog)
+            self._length += len(backlog)
+            self._issue(share)
+
+    def on_served(self, entry: Entry, tokens: float, final: bool) -> None:
+        share = self._shares.get(entry.request.tenant)
+        if final and share is not None and entry.charged > 0.0 and tokens > 0.0:
+            share.credit = BIAS_MEMORY * share.credit + tokens
+            share.tag = BIAS_MEMORY * share.tag + entry.charged
+            self._issue(share)
+
+    def _seat(self, tenant: str, weight: float) -> Share:
+        if not self._free:
+            seats = self._tree.slots()
+            self._tree.grow()
+            self._by_slot.extend([None] * seats)
+            self._free.extend(range(2 * seats - 1, seats - 1, -1))
+        share = self._shares[tenant] = Share(tenant, weight)
+        share.credit = share.tag = 1.0  # decayed sums of real and of predicted service
+        share.slot = self._free.pop()
+        self._by_slot[share.slot] = share
+        return share
+
+    def _issue(self, share: Share) -> None:
+        """Give the tenant the tickets its next request is worth; without one, its seat."""
+        head = share.queue.peek()
+        if head is not None:
+            worth = TICKETS * share.weight / max(1.0, head.service * share.credit / share.tag)
+            self._tree.put(share.slot, max(1, int(worth)))
+            return
+        self._tree.put(share.slot, 0)
+        self._by_slot[share.slot] = None
+        self._free.append(share.slot)
+        del self._shares[share.tenant]
+        if self._winner is share:
+            self._winner = None

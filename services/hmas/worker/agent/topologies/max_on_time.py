@@ -1,0 +1,339 @@
+"""MaxOnTime: the order that keeps the most requests on time, by Moore-Hodgson over predicted work and measured service.
+
+The classic case. n jobs of known work p_j, all released, one sequential server of rate 1, due dates d_j; keep as many
+as possible on time (1 || sum U_j). Moore (1968): take the jobs by due date; when the one just taken is late, give up
+the longest taken so far. Proof. A set of jobs can be done in time if and only if it can by due date: exchange two
+neighbours out of order, and the one due first ends sooner, the other when that one did, before its own due date. Let
+S_k be what is kept of the first k jobs, and S(j) the j shortest jobs of a set S. Claim: S_k is in time; no set in time
+of the first k has more jobs; and none of j <= |S_k| jobs has less work than S_k(j). It is trivial for k = 0; let it
+hold for k-1.
+- In time. If k is late after S_{k-1}, only k is. Without the longest, m, those before m end as they did and those after
+  it sooner by p_m >= p_k, so k ends no later than the job before it did, which was in time and is due no later.
+- Work. Let S be in time with j <= |S_k| jobs. Without k in it, S has at least the work of S_{k-1}(j); with k, S - k has
+  at least that of S_{k-1}(j-1), and S that plus p_k. Neither is less than the work of (S_{k-1} + k)(j), and giving up
+  the longest of more than j jobs does not change which j are the shortest: that set is S_k(j).
+- Number. Let S be in time with |S_k| + 1 jobs. If nothing was given up, S without k has more jobs than S_{k-1}. If one
+  was, S has |S_{k-1}| + 1 jobs, so k is one of them, and the others have at least the work of S_{k-1}: k, the last of
+  them due, ends no sooner than after S_{k-1}, late. Neither can be.  QED
+
+Beyond it (weights, arrivals, a batched engine, predictions) this is a heuristic, modelled as follows.
+- Server: all engines together. The work of a request is the engine time it takes up: what its prompt adds to the
+  steps, and for each output token the share of a step that its sequence slot stands for or, where memory is shorter
+  than slots, its part of the KV memory. Engines work at a rate of about 1 each; the rate is measured while requests
+  wait, and a part of it (`HEADROOM`) is left to what is still to come.
+- Due: the latest start that meets the TTFT, plus its own work at that rate. TPOT is kept by the pump's prefill window
+  and by the caps in force.
+- Decoding outlasts the plan: while slots or memory are short, a long answer costs those who come later. So the order
+  is by due date plus `PATIENCE` of the time that the answer takes (more where it takes more of the memory than a slot's
+  share), in proportion to how full the engines are.
+- Utility: given up is what costs most work per unit of value, value = tenant's weight * 2^-priority (H-MAS Eq. 1).
+- With the hint `by_tokens` value is that times what ESG (Eq. 6) loses: of the service tokens, all that is not worth
+  SLO / TTLT when it is served `SET_ASIDE_S` late. ESG counts until the last token, so a start may come later than the
+  TTFT asks, yet by no more than `ESG_SPARE` of that time: a plan of minutes comes to nothing with lengths that are
+  guesses. What is given up has a chance until its last token is due.
+- A tenant that was served more than `TOLERATED` times its weighted share lately (virtual token counter) is given up
+  first: its price is multiplied, so that its flood does not become the others' misses.
+- Who was refused and comes back when it was told to is given up last, for a share of the rate.
+- What is given up is relegated, not refused: it is served when nothing that can be on time waits, the cheapest first,
+  save the share that the oldest may claim.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from math import exp
+
+from hmas.contracts.control import Hints, TopologyName
+from hmas.worker.agent.deadline_order import DeadlineOrder, Job
+from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.keyed_heap import KeyedHeap
+from hmas.worker.agent.pace import Pace
+from hmas.worker.agent.relegated import Relegated
+from hmas.worker.agent.served_shares import ServedShares
+
+HEADROOM = 0.9  # of the measured rate is given to what waits already
+PATIENCE = 0.12  # seconds that a deadline is put back per second of decoding
+FREE_SHARE, FULL_SHARE = 0.5, 0.9  # of slots or memory in use: where decode work begins to matter, and does in full
+RATE_WINDOW_S = 15.0  # time constant of the measured rate
+RATE_SAMPLE_S = 0.5
+COLD_RATE, COLD_S = 0.8, 2.0  # of an engine, until measured; it counts like a measurement of so many seconds
+DEFAULT_SLOTS = 256
+SET_ASIDE_S, ESG_SPARE = 60.0, 0.2
+RESTORE_EVERY_S, RESTORED = 0.25, 8  # relegated requests taken back at once
+FEW, WALKED = 4, 32  # jobs given up one by one; looked at in one walk where they are more
+RETIRED = 64  # most that are found late at once
+RELEGATED_RANK = 1e9  # seconds: behind any deadline
+MAX_STRETCH = 4.0
+PRIORITY_SPAN = 8  # priorities beyond it count as it
+
+TOLERATED, FLOOD_POWER = 2.0, 8  # a tenant served beyond so many times its share gives up first, the more the sooner
+PROMISED_SHARE, PROMISED_AHEAD_S = 0.1, 60.0  # of the rate, kept for who comes back; so much of it at once
+
+
+class ServiceRate:
+    """Engine seconds of work dispatched per second, all engines together, while requests wait. `most`: it can be; an
+    engine that is quicker with prompts than predicted does more than a second in one."""
+
+    __slots__ = ("_begun_s", "_done", "_idle", "_rate", "_seen_s", "engines", "most")
+
+    def __init__(self) -> None:
+        self.engines = 1
+        self.most = 1.0
+        self._rate: float | None = None
+        self._begun_s: float | None = None
+        self._done = 0.0
+        self._seen_s = COLD_S
+        self._idle = True
+
+    @property
+    def value(self) -> float:
+        return COLD_RATE * self.engines if self._rate is None else self._rate
+
+    def add(self, work: float) -> None:
+        self._done += work
+
+    def ran_dry(self) -> None:
+        """Nothing waited for a moment: what was done since is no measure of what could be."""
+        self._idle = True
+
+    def observe(self, now_s: float) -> None:
+        elapsed_s = RATE_SAMPLE_S if self._begun_s is None else now_s - self._begun_s
+        if elapsed_s < RATE_SAMPLE_S:
+            return
+        if not self._idle:
+            sample = self._done / elapsed_s
+            self._seen_s += elapsed_s
+            share = max(1.0 - exp(-elapsed_s / RATE_WINDOW_S), elapsed_s / self._seen_s)
+            self._rate = min(self.most, self.value + share * (sample - self.value))
+        self._begun_s, self._done, self._idle = now_s, 0.0, False
+
+
+class MaxOnTime:
+    """See the module. On time: by deadline; relegated: those that could still make it and those that cannot, each
+    cheapest first."""
+
+    name = TopologyName.MAX_ON_TIME
+    accounts_service = True
+    paced = True
+    __slots__ = (
+        "_by_tokens", "_floods", "_floor_s", "_fullness", "_kv_tokens", "_late", "_memory_lead", "_now_s",
+        "_on_time", "_planned_rate", "_promised_s", "_rate", "_relegated",
+        "_restored_s", "_served", "_slots", "_spare", "_stretch",
+    )  # fmt: skip
+
+    def __init__(self, hints: Hints) -> None:
+        self._by_tokens = hints.by_tokens
+        self._on_time = DeadlineOrder()
+        self._spare: KeyedHeap[Entry] = KeyedHeap()
+        self._late: KeyedHeap[Entry] = KeyedHeap()
+        self._relegated = Relegated()  # all of spare and late
+        self._rate = ServiceRate()
+        self._served = ServedShares()
+        self._floods: dict[str, float] = {}  # by tenant, until more is served
+        self._promised_s = 0.0  # until when its share of the rate is spoken for
+        self._planned_rate = HEADROOM * COLD_RATE
+        self._floor_s = 0.0
+        self._fullness = 0.0
+        self._stretch = 1.0  # of a prefill, by the decodes beside it
+        self._slots = DEFAULT_SLOTS
+        self._kv_tokens = 0
+        self._memory_lead = 0.0  # by how much more of the memory is in use than of the slots
+        self._now_s = 0.0
+        self._restored_s = 0.0
+
+    def __len__(self) -> int:
+        return len(self._on_time) + len(self._relegated)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return chain((job.entry for job in self._on_time), self._relegated)
+
+    # --- the model
+
+    def _job(self, entry: Entry) -> Job:
+        (job,) = self._jobs((entry,))
+        return job
+
+    def _jobs(self, entries: Iterable[Entry]) -> Iterator[Job]:
+        """At a switch of all that waits: what is alike for them is looked up once."""
+        floor_s, rate, floods = self._floor_s, self._planned_rate, self._floods
+        patience, slot = PATIENCE * self._fullness * self._slots, 1.0 / self._slots
+        kv_tokens = self._kv_tokens if self._memory_lead > 0.0 else 0
+        latest_start_s, value_of = self._latest_start_s, self._value
+        for entry in entries:
+            tokens, share = entry.predicted_tokens, slot
+            if kv_tokens:
+                share = min(1.0, max(share, (entry.request.prompt_tokens + tokens / 2.0) / kv_tokens))
+            work = decode = tokens * entry.tpot_s * share
+            if entry.prefill_s > floor_s:
+                work += entry.prefill_s - floor_s
+            tenant = entry.request.tenant
+            flood = floods[tenant] if tenant in floods else self._flood(tenant)
+            start_s = latest_start_s(entry)
+            price = 0.0 if entry.promised else work / value_of(entry) * flood
+            yield Job(entry, start_s + patience * decode, start_s + work / rate, work, price)
+
+    def _latest_start_s(self, entry: Entry) -> float:
+        start_s = entry.ttft_deadline_s - entry.prefill_s * self._stretch
+        return start_s + ESG_SPARE * (entry.slack_s - start_s) if self._by_tokens else start_s
+
+    def _value(self, entry: Entry) -> float:
+        priority = entry.request.priority
+        if not -PRIORITY_SPAN <= priority <= PRIORITY_SPAN:
+            priority = PRIORITY_SPAN if priority > 0 else -PRIORITY_SPAN
+        value = float(entry.request.weight * 2.0**-priority)
+        if not self._by_tokens:
+            return value
+        return value * entry.service * SET_ASIDE_S / (SET_ASIDE_S + entry.deadline_s - entry.request.arrival_s)
+
+    def _flood(self, tenant: str) -> float:
+        """What makes the work of a tenant dearer that was served beyond its share; 1 for the others."""
+        excess = self._served.excess(tenant) / TOLERATED
+        flood = self._floods[tenant] = excess**FLOOD_POWER if excess > 1.0 else 1.0
+        return flood
+
+    def observe(self, pace: Pace) -> None:
+        self._now_s = pace.now_s
+        self._floor_s = pace.prefill_floor_s
+        if pace.engines:
+            self._see(pace)
+        self._rate.observe(pace.now_s)
+        self._relegate()
+        self._retire()
+        if pace.now_s - self._restored_s >= RESTORE_EVERY_S:
+            self._restored_s = pace.now_s
+            self._restore()
+
+    def _retire(self) -> None:
+        """Relegated requests that cannot make it any more."""
+        for _ in range(RETIRED):
+            entry = self._spare.peek()
+            if entry is None:
+                return
+            start_s = entry.slack_s if self._by_tokens else self._latest_start_s(entry)
+            if start_s >= self._now_s:
+                return
+            self._spare.remove(entry)
+            self._late.push(self._relegated.work(entry) / self._value(entry), entry)
+
+    def _see(self, pace: Pace) -> None:
+        engines = pace.engines
+        cap = running = kv_tokens = kv_free = 0
+        for engine in engines:
+            cap += engine.cap
+            running += engine.running
+            kv_tokens += engine.kv_tokens
+            kv_free += engine.kv_free_tokens
+        slots, memory = running / cap, 1.0 - kv_free / kv_tokens if kv_tokens else 0.0
+        self._memory_lead += 0.05 * (memory - slots - self._memory_lead)
+        full = max(slots, memory)
+        full = min(1.0, max(0.0, (full - FREE_SHARE) / (FULL_SHARE - FREE_SHARE)))
+        self._fullness += 0.05 * (full - self._fullness)
+        self._slots = max(1, cap // len(engines))
+        self._kv_tokens = kv_tokens // len(engines)
+        self._rate.engines = len(engines)
+        self._rate.most = sum(max(1.0, engine.prefill_pace) for engine in engines)
+        prefill_pace = sum(engine.prefill_pace for engine in engines) / len(engines)
+        self._stretch = 1.0 / min(1.0, max(1.0 / MAX_STRETCH, prefill_pace))
+
+    def _relegate(self) -> None:
+        """Give up jobs until the rest is on time; of a long queue that is new, as far as one walk gets."""
+        rate = HEADROOM * self._rate.value
+        if abs(rate - self._planned_rate) > 0.05 * self._planned_rate:  # seldom: it makes all summaries anew
+            self._planned_rate = rate
+        for _ in range(FEW):
+            job = self._on_time.sacrifice(self._now_s, self._planned_rate)
+            if job is None:
+                return
+            self._on_time.remove(job.entry)
+            self._set_aside(job)
+        for job in self._on_time.give_up(self._now_s, self._planned_rate, WALKED):
+            self._set_aside(job)
+
+    def _restore(self) -> None:
+        """Take relegated requests back, cheapest first, as long as all stay on time: what was planned before them may
+        have left, or the engines be faster."""
+        for _ in range(RESTORED):
+            if (entry := self._spare.peek()) is None:
+                return
+            self._on_time.add(self._job(entry))
+            if self._on_time.sacrifice(self._now_s, self._planned_rate) is not None:
+                self._on_time.remove(entry)
+                return
+            self._spare.remove(entry)
+            self._relegated.remove(entry)
+            entry.relegated = False
+
+    def _set_aside(self, job: Job) -> None:
+        entry = job.entry
+        self._relegated.add(entry, job.work)
+        self._spare.push(job.price, entry)
+
+    def promise_s(self, entry: Entry) -> float:
+        """How long until the queued `entry`, if it comes again, is given up last: until so much of what waits and is
+        cheaper is done that it fits before it is due, and until `PROMISED_SHARE` of the rate has room for it beside all
+        others with a promise (generic cell rate algorithm)."""
+        job, rate = self._job(entry), self._rate.value
+        before = sum(other.work for other in self._on_time if other.price < job.price)
+        slack_s = self._latest_start_s(entry) - entry.request.arrival_s
+        self._promised_s = max(self._promised_s, self._now_s) + job.work / (PROMISED_SHARE * rate)
+        return max(0.0, before / rate - slack_s, self._promised_s - self._now_s - PROMISED_AHEAD_S)
+
+    # --- the topology
+
+    def push(self, entry: Entry) -> None:
+        entry.relegated = False
+        self._on_time.add(self._job(entry))
+
+    def peek(self) -> Entry | None:
+        return self._relegated.claimant() or self._best()
+
+    def pop(self) -> Entry | None:
+        claimant = self._relegated.claimant()
+        entry = claimant or self._best()
+        if entry is None:
+            return None
+        work, entry.urgency = self._take(entry)
+        entry.charged = 0.0
+        if claimant is not None:
+            self._relegated.spend(work)
+        else:
+            self._relegated.earn(self._now_s, work)
+        self._rate.add(work)
+        self._mark_idle()
+        return entry
+
+    def remove(self, entry: Entry) -> None:
+        self._take(entry)
+        self._mark_idle()
+
+    def reannotate(self, entry: Entry) -> None:
+        self._take(entry)
+        self.push(entry)
+
+    def rebuild(self, entries: Iterable[Entry]) -> None:
+        waiting = list(entries)
+        for entry in waiting:
+            entry.relegated = False
+        self._on_time.refill(self._jobs(waiting))
+
+    def on_served(self, entry: Entry, tokens: float, final: bool) -> None:
+        request = entry.request
+        self._served.add(self._now_s, request.tenant, request.weight, max(0.0, tokens - entry.charged))
+        self._floods.clear()
+        entry.charged = tokens
+
+    def _take(self, entry: Entry) -> tuple[float, float]:
+        """Its work, and its rank: relegated ones behind all others."""
+        if entry in self._on_time:
+            job = self._on_time.remove(entry)
+            return job.work, job.place[0]
+        work = self._relegated.remove(entry)
+        (self._spare if entry in self._spare else self._late).remove(entry)
+        return work, RELEGATED_RANK + entry.request.arrival_s
+
+    def _mark_idle(self) -> None:
+        if not len(self):
+            self._rate.ran_dry()
+
+    def _best(self) -> Entry | None:
+        job = self._on_time.first()
+        return job.entry if job is not None else self._spare.peek() or self._late.peek()

@@ -1,0 +1,15 @@
+"""Shortest job first, the topology the control loop starts with (H-MAS Algorithm 1)."""
+
+from hmas.contracts.control import TopologyName
+from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.topologies.base import KeyOrdered
+
+
+class Sjf(KeyOrdered):
+    """By the predicted service time T_tot."""
+
+    name = TopologyName.SJF
+    __slots__ = ()
+
+    def key(self, entry: Entry) -> float:
+        return entry.total_s

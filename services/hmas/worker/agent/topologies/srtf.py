@@ -1,0 +1,16 @@
+"""Shortest remaining time first (Schrage 1968; H-MAS App. C.2)."""
+
+from hmas.contracts.control import TopologyName
+from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.topologies.base import KeyOrdered
+
+
+class Srtf(KeyOrdered):
+    """By the predicted service time that is left. A request is not preempted once dispatched, and returns to the queue
+    only with nothing produced, so in this queue the order is that of SJF."""
+
+    name = TopologyName.SRTF
+    __slots__ = ()
+
+    def key(self, entry: Entry) -> float:
+        return entry.remaining_s

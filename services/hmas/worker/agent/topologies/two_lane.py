@@ -1,0 +1,104 @@
+"""Two lanes, fast and slow, by predicted service time; least slack first within each (H-MAS §3.5, Eq. 5)."""
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from statistics import median
+
+from hmas.contracts.control import Hints, TopologyName
+from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.keyed_heap import KeyedHeap
+from hmas.worker.agent.pace import Pace
+
+GATE_STEP = 1.02  # factor by which the running median moves per request
+
+Lane = KeyedHeap[Entry]
+
+
+def _slack(entry: Entry) -> float:
+    return entry.slack_s
+
+
+class TwoLane:
+    """Requests with T_tot at most the gate go to the fast lane, the others to the slow one.
+
+    Gate: the hint's, else the median of T_tot, exact at a rebuild and tracked from then on by a stochastic
+    approximation in log scale (Robbins and Monro 1951); a request keeps its lane when the gate moves, and chooses
+    anew when its estimate changes. While both lanes wait, the fast one gets `fast_weight` of the dispatches, spread
+    evenly.
+    """
+
+    name = TopologyName.TWO_LANE
+    accounts_service = False
+    paced = False
+    __slots__ = ("_credit", "_fast", "_fixed_gate", "_gate", "_slow", "_weight")
+
+    def __init__(self, hints: Hints) -> None:
+        self._fast: Lane = KeyedHeap()
+        self._slow: Lane = KeyedHeap()
+        self._fixed_gate = hints.lane_gate_s is not None
+        self._gate = hints.lane_gate_s or 0.0
+        self._weight = min(0.95, max(0.05, hints.fast_weight))  # neither lane starves
+        self._credit = 0.0
+
+    def __len__(self) -> int:
+        return len(self._fast) + len(self._slow)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return chain(self._fast, self._slow)
+
+    def observe(self, pace: Pace) -> None:
+        pass
+
+    def push(self, entry: Entry) -> None:
+        self._choose(entry.total_s).push(entry.slack_s, entry)
+
+    def peek(self) -> Entry | None:
+        return self._next_lane().peek()
+
+    def pop(self) -> Entry | None:
+        lane = self._next_lane()
+        item = lane.pop()
+        if item is None:
+            return None
+        key, entry = item
+        entry.urgency = key
+        if lane is self._fast:
+            if self._slow:
+                self._credit += self._weight - 1.0
+        elif self._fast:
+            self._credit += self._weight
+        return entry
+
+    def remove(self, entry: Entry) -> None:
+        (self._fast if entry in self._fast else self._slow).remove(entry)
+
+    def reannotate(self, entry: Entry) -> None:
+        self.remove(entry)
+        self.push(entry)
+
+    def rebuild(self, entries: Iterable[Entry]) -> None:
+        waiting = list(entries)
+        if waiting and not self._fixed_gate:
+            self._gate = median(entry.total_s for entry in waiting)
+        fast = [entry for entry in waiting if entry.total_s <= self._gate]
+        slow = [entry for entry in waiting if entry.total_s > self._gate]
+        self._fast.refill(fast, _slack)
+        self._slow.refill(slow, _slack)
+
+    def on_served(self, entry: Entry, tokens: float, final: bool) -> None:
+        pass
+
+    def _choose(self, total_s: float) -> Lane:
+        if not self._fixed_gate:
+            if self._gate <= 0.0:
+                self._gate = total_s
+            else:
+                self._gate *= GATE_STEP if total_s > self._gate else 1.0 / GATE_STEP
+        return self._fast if total_s <= self._gate else self._slow
+
+    def _next_lane(self) -> Lane:
+        if not self._slow:
+            return self._fast
+        if not self._fast:
+            return self._slow
+        return self._fast if self._credit + self._weight >= 0.5 else self._slow

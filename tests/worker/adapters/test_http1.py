@@ -1,0 +1,210 @@
+"""The HTTP client against a scripted server."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from hmas.worker.adapters.http1 import Exchange, HttpPool, PoolConfig
+
+from tests.worker.adapters.scripted_engine import Peer, ScriptedEngine
+
+
+class Collected:
+    """A reply that keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.body = b""
+        self.failure = ""
+        self.over = asyncio.Event()
+        self.some = asyncio.Event()
+
+    def on_head(self, status: int) -> None:
+        self.status = status
+
+    def on_body(self, data: bytes) -> None:
+        self.body += data
+        self.some.set()
+
+    def on_complete(self) -> None:
+        assert not self.over.is_set()
+        self.over.set()
+
+    def on_failure(self, reason: str) -> None:
+        assert not self.over.is_set()
+        self.failure = reason
+        self.over.set()
+
+
+Send = Callable[..., tuple[Exchange, Collected]]
+
+
+@pytest.fixture
+async def pool(engine: ScriptedEngine) -> AsyncIterator[HttpPool]:
+    pool = HttpPool("127.0.0.1", engine.port, None, PoolConfig(max_connections=2))
+    yield pool
+    await pool.close()
+
+
+def send(pool: HttpPool, body: bytes = b"") -> tuple[Exchange, Collected]:
+    reply = Collected()
+    head = f"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    return pool.send(head, body, reply), reply
+
+
+async def ended(reply: Collected) -> Collected:
+    await asyncio.wait_for(reply.over.wait(), 5)
+    return reply
+
+
+async def test_a_body_with_a_length_and_the_connection_used_again(engine: ScriptedEngine, pool: HttpPool) -> None:
+    async def echo(peer: Peer) -> None:
+        await peer.reply(peer.body, status=201)
+
+    engine.script["/"] = echo
+    for body in (b"one", b"x" * 300_000):
+        reply = await ended(send(pool, body)[1])
+        assert (reply.status, reply.body, reply.failure) == (201, body, "")
+    assert engine.connections == 1
+
+
+async def test_a_chunked_body_split_anywhere(engine: ScriptedEngine, pool: HttpPool) -> None:
+    async def answer(peer: Peer) -> None:
+        for byte in b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n":
+            await peer.write(bytes([byte]))
+            await asyncio.sleep(0)
+
+    engine.script["/"] = answer
+    for _ in range(2):
+        assert (await ended(send(pool)[1])).body == b"abcde"
+    assert engine.connections == 1
+
+
+async def test_a_body_that_ends_with_its_connection(engine: ScriptedEngine, pool: HttpPool) -> None:
+    async def answer(peer: Peer) -> None:
+        await peer.write(b"HTTP/1.1 200 OK\r\n\r\nall of it")
+        peer.writer.close()
+
+    engine.script["/"] = answer
+    reply = await ended(send(pool)[1])
+    assert (reply.body, reply.failure) == (b"all of it", "")
+
+
+@pytest.mark.parametrize("head", [b"Content-Length: 100", b"Transfer-Encoding: chunked"])
+async def test_a_body_cut_short_is_a_failure(engine: ScriptedEngine, pool: HttpPool, head: bytes) -> None:
+    async def answer(peer: Peer) -> None:
+        await peer.write(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n\r\n5\r\nabc")
+        peer.writer.close()
+
+    engine.script["/"] = answer
+    reply = await ended(send(pool)[1])
+    assert reply.failure == "connection lost: closed by the engine"
+    assert len(engine.requests) == 1
+
+
+async def test_interim_answers_are_skipped(engine: ScriptedEngine, pool: HttpPool) -> None:
+    async def answer(peer: Peer) -> None:
+        await peer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        await peer.reply(b"late")
+
+    engine.script["/"] = answer
+    reply = await ended(send(pool)[1])
+    assert (reply.status, reply.body) == (200, b"late")
+
+
+async def test_a_connection_that_the_server_closes_is_not_used_again(engine: ScriptedEngine, pool: HttpPool) -> None:
+    async def answer(peer: Peer) -> None:
+        await peer.reply(b"bye", extra="Connection: close\r\n")
+
+    engine.script["/"] = answer
+    for _ in range(2):
+        assert (await ended(send(pool)[1])).body == b"bye"
+    assert engine.connections == 2
+
+
+async def test_a_stale_connection_is_replaced_once(engine: ScriptedEngine, pool: HttpPool) -> None:
+    async def answer(peer: Peer) -> None:
+        if len(engine.requests) == 2:
+            peer.writer.transport.abort()  # as a server does whose keep-alive ran out meanwhile
+            raise ConnectionError
+        await peer.reply(b"ok")
+
+    engine.script["/"] = answer
+    await ended(send(pool)[1])
+    reply = await ended(send(pool, b"again")[1])
+    assert (reply.body, reply.failure) == (b"ok", "")
+    assert [peer.connection for peer in engine.requests] == [1, 1, 2]
+    assert engine.requests[2].body == b"again"
+
+
+async def test_a_fresh_connection_that_breaks_is_not_retried(engine: ScriptedEngine, pool: HttpPool) -> None:
+    async def answer(peer: Peer) -> None:
+        raise ConnectionError
+
+    engine.script["/"] = answer
+    assert (await ended(send(pool)[1])).failure.startswith("connection lost")
+    assert len(engine.requests) == 1
+
+
+async def test_a_partly_answered_request_is_not_retried(engine: ScriptedEngine, pool: HttpPool) -> None:
+    async def answer(peer: Peer) -> None:
+        if len(engine.requests) == 2:
+            await peer.write(b"HTTP/1.1 200")
+            raise ConnectionError
+        await peer.reply(b"ok")
+
+    engine.script["/"] = answer
+    await ended(send(pool)[1])
+    assert (await ended(send(pool)[1])).failure.startswith("connection lost")
+    assert len(engine.requests) == 2
+
+
+async def test_aborting_closes_the_connection_and_silences_the_reply(engine: ScriptedEngine, pool: HttpPool) -> None:
+    freed = asyncio.Event()
+
+    async def answer(peer: Peer) -> None:
+        await peer.begin_chunks()
+        await peer.chunk(b"first")
+        await peer.gone()
+        freed.set()
+
+    engine.script["/"] = answer
+    exchange, reply = send(pool)
+    await asyncio.wait_for(reply.some.wait(), 5)
+    exchange.abort()
+    await asyncio.wait_for(freed.wait(), 5)
+    assert not reply.over.is_set()
+
+
+async def test_requests_beyond_the_bound_wait_for_a_connection(engine: ScriptedEngine, pool: HttpPool) -> None:
+    go = asyncio.Event()
+
+    async def answer(peer: Peer) -> None:
+        await go.wait()
+        await peer.reply(peer.body)
+
+    engine.script["/"] = answer
+    sent = [send(pool, str(i).encode()) for i in range(5)]
+    sent[3][0].abort()
+    while len(engine.requests) < 2:
+        await asyncio.sleep(0.001)
+    go.set()
+    bodies = [(await ended(reply)).body for i, (_, reply) in enumerate(sent) if i != 3]
+    assert bodies == [b"0", b"1", b"2", b"4"]
+    assert engine.connections == 2
+
+
+async def test_nobody_listening_fails_every_request(engine: ScriptedEngine, pool: HttpPool) -> None:
+    await engine.stop()
+    replies = [send(pool)[1] for _ in range(5)]
+    for reply in replies:
+        assert "Connect" in (await ended(reply)).failure
+
+
+async def test_what_is_not_http_is_a_failure(engine: ScriptedEngine, pool: HttpPool) -> None:
+    async def answer(peer: Peer) -> None:
+        await peer.write(b"220 smtp.example ESMTP\r\n")
+        await peer.gone()
+
+    engine.script["/"] = answer
+    assert (await ended(send(pool)[1])).failure.startswith("malformed HTTP answer")

@@ -1,0 +1,257 @@
+"""The adapter against a server that behaves as SGLang documents: names, polarity, live cap, error shapes."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.worker import EngineSampled, EngineWentUp
+from hmas.worker.adapters.base import EngineEvent, EngineJob, JobEnd
+from hmas.worker.adapters.breaker import BreakerConfig
+from hmas.worker.adapters.monitor import EngineFacts
+from hmas.worker.adapters.openai_http import OpenAiHttpAdapter, OpenAiHttpConfig
+
+from tests.worker.adapters.scripted_engine import Peer, ScriptedEngine
+
+CHAT = "/v1/chat/completions"
+JOB = EngineJob("r1", CHAT, b'{"model":"m","stream":true}', stream=True, strip_usage=True, prompt_tokens=5, urgency=2.5)
+METRICS = b"""\
+# TYPE sglang:num_running_reqs gauge
+sglang:num_running_reqs{engine_type="unified",model_name="m",tp_rank="0"} 3.0
+sglang:num_queue_reqs{engine_type="unified",model_name="m",tp_rank="0"} 2.0
+sglang:token_usage{engine_type="unified",model_name="m",tp_rank="0"} 0.25
+sglang:num_retracted_requests_total{engine_type="unified",model_name="m",tp_rank="0"} 1.0
+sglang:prompt_tokens_total{model_name="m"} 1000.0
+sglang:generation_tokens_total{model_name="m"} 500.0
+sglang:inter_token_latency_seconds_sum{model_name="m"} 5.0
+sglang:inter_token_latency_seconds_count{model_name="m"} 250.0
+"""
+
+
+class Sglang:
+    """What `/server_info` says, and the caps that were set."""
+
+    def __init__(self, engine: ScriptedEngine) -> None:
+        self.caps: list[int] = []
+        self.refuse = False
+        self.info: dict[str, Any] = {
+            "page_size": 1,
+            "max_total_num_tokens": 20480,
+            "max_running_requests": None,
+            "pp_size": 1,
+            "enable_priority_scheduling": True,
+            "schedule_low_priority_values_first": False,
+            "internal_states": [{"effective_max_running_requests_per_dp": 128}],
+        }
+        engine.script |= {
+            "/health": self._empty,
+            "/metrics": lambda peer: peer.reply(METRICS),
+            "/v1/models": lambda peer: peer.reply(b'{"data":[{"id":"m","max_model_len":8192}]}'),
+            "/server_info": lambda peer: peer.reply(orjson.dumps(self.info)),
+            "/set_internal_state": self._set,
+        }
+
+    async def _empty(self, peer: Peer) -> None:
+        await peer.reply(b"")
+
+    async def _set(self, peer: Peer) -> None:
+        if self.refuse:
+            await peer.reply(b'{"detail":"Unauthorized"}', 401)
+            return
+        self.caps.append(orjson.loads(peer.body)["server_args"]["pp_max_micro_batch_size"])
+        await peer.reply(b"[true]")
+
+    async def cap(self, value: int) -> None:
+        """Waits until a cap was set."""
+        while not self.caps or self.caps[-1] != value:
+            await asyncio.sleep(0.01)
+
+
+class Sink:
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.ended: asyncio.Future[JobEnd] = asyncio.get_running_loop().create_future()
+
+    def on_tokens(self, data: bytes, tokens: int) -> None:
+        self.tokens += tokens
+
+    def on_end(self, end: JobEnd) -> None:
+        self.ended.set_result(end)
+
+
+class Rig:
+    def __init__(self, engine: ScriptedEngine, max_num_seqs: int | None = None) -> None:
+        self.engine, self.sglang = engine, Sglang(engine)
+        self.events: asyncio.Queue[EngineEvent] = asyncio.Queue()
+        config = OpenAiHttpConfig(
+            EngineFacts("e1", max_num_seqs=max_num_seqs), engine.url,
+            probe_period_s=0.05, probe_timeout_s=0.5, scrape_period_s=0.02,
+            breaker=BreakerConfig(cooldown_s=0.02, max_cooldown_s=0.05),
+        )  # fmt: skip
+        self.adapter = OpenAiHttpAdapter(config, self.events.put_nowait)
+        self.task = asyncio.create_task(self.adapter.run())
+
+    async def event(self, kind: type[Any]) -> Any:
+        while True:
+            event = await asyncio.wait_for(self.events.get(), 5)
+            if isinstance(event, kind):
+                return event
+
+    async def answer(self, job: EngineJob = JOB) -> tuple[int, JobEnd]:
+        sink = Sink()
+        self.adapter.start(job, sink)
+        return sink.tokens, await asyncio.wait_for(sink.ended, 5)
+
+    async def close(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+        await self.adapter.close()
+
+
+@pytest.fixture
+async def rig(engine: ScriptedEngine) -> AsyncIterator[Rig]:
+    rig = Rig(engine)
+    yield rig
+    await rig.close()
+
+
+def stream(*events: object) -> Any:
+    async def answer(peer: Peer) -> None:
+        await peer.begin_chunks()
+        for event in events:
+            await peer.chunk(b"data: " + (event if isinstance(event, bytes) else orjson.dumps(event)) + b"\n\n")
+        await peer.end_chunks()
+
+    return answer
+
+
+def chunk(text: str) -> dict[str, Any]:
+    return {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": text}}]}
+
+
+async def test_it_is_discovered_with_its_own_bounds(rig: Rig) -> None:
+    info = (await rig.event(EngineWentUp)).info
+    assert (info.kind, info.max_num_seqs, info.kv_capacity_tokens, info.block_size) == ("sglang", 128, 20480, 1)
+    assert info.max_model_len == 8192
+
+
+async def test_its_metrics_are_read(rig: Rig) -> None:
+    sample = await rig.event(EngineSampled)
+    assert (sample.running, sample.waiting, sample.kv_usage, sample.preemptions_total) == (3, 2, 0.25, 1)
+
+
+@pytest.mark.parametrize(
+    ("enabled", "low_first", "priorities"),
+    [(True, False, [5, 8, 6]), (True, True, [5, 2, 4]), (False, False, [None] * 3)],
+)
+async def test_its_polarity_is_taken_from_what_it_says(
+    rig: Rig, enabled: bool, low_first: bool, priorities: list[int | None]
+) -> None:
+    rig.sglang.info |= {"enable_priority_scheduling": enabled, "schedule_low_priority_values_first": low_first}
+    await rig.event(EngineWentUp)
+    rig.engine.script[CHAT] = lambda peer: peer.gone()
+    sinks = [Sink() for _ in range(3)]
+    for number, (urgency, sink) in enumerate(zip((3.0, 1.0, 2.0), sinks, strict=True)):
+        rig.adapter.start(replace(JOB, request_id=f"r{number}", urgency=urgency), sink)
+        while sum(p.path == CHAT for p in rig.engine.requests) <= number:
+            await asyncio.sleep(0.01)
+    bodies = [orjson.loads(p.body) for p in rig.engine.requests if p.path == CHAT]
+    assert [body.get("priority") for body in bodies] == priorities
+    assert not any("vllm_xargs" in body for body in bodies)
+
+
+async def test_n_run_becomes_its_live_cap_and_is_put_back_at_the_end(rig: Rig) -> None:
+    await rig.event(EngineWentUp)
+    rig.adapter.steer(128, 1024)  # its own bound: nothing to tell
+    rig.adapter.steer(32, 1024)
+    await asyncio.wait_for(rig.sglang.cap(32), 5)
+    for n_run in (31, 20, 4):  # close together: the last one counts
+        rig.adapter.steer(n_run, 1024)
+    await asyncio.wait_for(rig.sglang.cap(4), 5)
+    assert rig.sglang.caps == [32, 4]
+    rig.adapter.steer(1000, 1024)
+    await asyncio.wait_for(rig.sglang.cap(128), 5)
+    rig.adapter.steer(0, 1024)
+    await asyncio.wait_for(rig.sglang.cap(1), 5)
+    await rig.adapter.close()
+    assert rig.sglang.caps == [32, 4, 128, 1, 128]
+
+
+async def test_the_operator_cannot_say_more_than_it_runs(engine: ScriptedEngine) -> None:
+    rig = Rig(engine, max_num_seqs=256)
+    assert (await rig.event(EngineWentUp)).info.max_num_seqs == 128
+    rig.adapter.steer(64, 1024)
+    await asyncio.wait_for(rig.sglang.cap(64), 5)
+    rig.adapter.steer(256, 1024)  # it refuses more than its own bound
+    await asyncio.wait_for(rig.sglang.cap(128), 5)
+    await rig.close()
+
+
+async def test_the_operator_may_say_less_and_its_own_bound_is_put_back(engine: ScriptedEngine) -> None:
+    rig = Rig(engine, max_num_seqs=16)
+    assert (await rig.event(EngineWentUp)).info.max_num_seqs == 16
+    rig.adapter.steer(16, 1024)
+    await asyncio.wait_for(rig.sglang.cap(16), 5)
+    await rig.close()
+    assert rig.sglang.caps == [16, 128]
+
+
+async def test_an_older_one_is_asked_by_the_older_name(engine: ScriptedEngine) -> None:
+    rig = Rig(engine)
+    engine.script["/get_server_info"] = engine.script.pop("/server_info")
+    engine.script["/server_info"] = lambda peer: peer.reply(b'{"detail":"Not Found"}', 404)
+    assert (await rig.event(EngineWentUp)).info.max_num_seqs == 128
+    await rig.close()
+
+
+async def test_pipeline_stages_share_the_cap(engine: ScriptedEngine) -> None:
+    rig = Rig(engine)
+    rig.sglang.info["pp_size"] = 4
+    await rig.event(EngineWentUp)
+    rig.adapter.steer(32, 1024)
+    await asyncio.wait_for(rig.sglang.cap(8), 5)
+    await rig.close()
+
+
+async def test_a_refused_cap_is_not_told_again_and_again(rig: Rig) -> None:
+    rig.sglang.refuse = True
+    await rig.event(EngineWentUp)
+    rig.adapter.steer(32, 1024)
+    while not any(p.path == "/set_internal_state" for p in rig.engine.requests):
+        await asyncio.sleep(0.01)
+    for _ in range(3):
+        await rig.event(EngineSampled)
+    assert sum(p.path == "/set_internal_state" for p in rig.engine.requests) == 1
+
+
+FULL = {"message": "The request queue is full.", "type": "SERVICE_UNAVAILABLE", "param": None, "code": 503}
+
+
+@pytest.mark.parametrize("error", [{"error": FULL}, {"object": "error", **FULL}], ids=["wrapped", "flat"])
+async def test_a_full_queue_told_after_a_200_may_be_retried_elsewhere(rig: Rig, error: dict[str, Any]) -> None:
+    rig.engine.script[CHAT] = stream(error, b"[DONE]")
+    tokens, end = await rig.answer()
+    assert (tokens, end.outcome, end.retryable, end.busy, end.status) == (0, Outcome.ENGINE_ERROR, True, True, 503)
+    assert "The request queue is full." in end.message
+
+
+async def test_an_error_in_mid_stream_ends_it_clearly(rig: Rig) -> None:
+    abort = {"error": {"object": "error", "message": "Aborted by preemption", "type": "abort", "code": 500}}
+    rig.engine.script[CHAT] = stream(chunk("a"), chunk("b"), abort, b"[DONE]")
+    sink = Sink()
+    rig.adapter.start(JOB, sink)
+    end = await asyncio.wait_for(sink.ended, 5)
+    assert (sink.tokens, end.outcome, end.retryable) == (2, Outcome.ENGINE_ERROR, False)
+    assert "Aborted by preemption" in end.message
+
+
+async def test_a_flat_refusal_becomes_openais_object(rig: Rig) -> None:
+    flat = {"object": "error", "message": "too long", "type": "BadRequestError", "param": None, "code": 400}
+    rig.engine.script[CHAT] = lambda peer: peer.reply(orjson.dumps(flat), 400)
+    _, end = await rig.answer()
+    assert (end.outcome, end.status) == (Outcome.ENGINE_REFUSED, 400)
+    error = orjson.loads(end.data)["error"]
+    assert (error["message"], error["code"]) == ("too long", 400)

@@ -1,0 +1,51 @@
+"""Requests, annotations and entries for the worker's tests."""
+
+from dataclasses import replace
+
+from hmas.contracts.registry import EngineInfo
+from hmas.contracts.request import Annotation, Cost, Request, Slo, Tags, TagSource, TaskType
+from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.prior import Estimate
+
+ENGINE = EngineInfo("e1", True, "emulated", "A100", 8192, 100_000, 16, 8)
+
+
+def request(
+    request_id: str = "r1",
+    *,
+    tenant: str = "t1",
+    flow: str = "",
+    prompt_tokens: int = 100,
+    max_tokens: int | None = None,
+    weight: float = 1.0,
+    priority: int = 0,
+    arrival_s: float = 0.0,
+    slo: Slo | None = None,
+) -> Request:
+    return Request(
+        request_id, "m", tenant, flow, prompt_tokens, max_tokens, True, slo or Slo(4.0, 0.1), True, priority, weight,
+        0.75, arrival_s,
+    )  # fmt: skip
+
+
+def annotation(
+    tokens: float = 50.0,
+    *,
+    p90: float | None = None,
+    ttft_s: float = 0.1,
+    tpot_s: float = 0.02,
+    slo: Slo | None = None,
+    version: str = "v1",
+) -> Annotation:
+    upper = tokens * 2 if p90 is None else p90
+    tags = Tags(TaskType.QA, slo or Slo(4.0, 0.1), tokens, upper, 0.9, TagSource.MODEL, version)
+    return Annotation(tags, Cost(ttft_s, tpot_s))
+
+
+def entry(seq: int, req: Request | None = None, *, tokens: float = 50.0, attempt: int = 1) -> Entry:
+    made = request(f"r{seq}", arrival_s=float(seq)) if req is None else req
+    return Entry(made, attempt, "g1", seq, float(seq), Estimate(tokens, 2 * tokens, made.prompt_tokens / 1000, 0.02))
+
+
+def engine(name: str = "e1", **changes: object) -> EngineInfo:
+    return replace(ENGINE, engine=name, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,229 @@
+"""The request pool over every topology: nothing lost, nothing twice, the order right."""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from hmas.contracts.control import Hints, TopologyName
+from hmas.worker.agent.entry import Entry, EntryState
+from hmas.worker.agent.pool import RequestPool
+from hmas.worker.agent.topologies.priority import AGEING_S
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.worker.builders import annotation, entry, request
+
+KEYS: dict[TopologyName, Callable[[Entry], float]] = {
+    TopologyName.FCFS: lambda e: e.request.arrival_s,
+    TopologyName.EDF: lambda e: e.deadline_s,
+    TopologyName.LLF: lambda e: e.deadline_s - e.total_s,
+    TopologyName.SJF: lambda e: e.total_s,
+    TopologyName.SRTF: lambda e: e.prefill_s + e.tpot_s * e.predicted_tokens,
+    TopologyName.PRIORITY: lambda e: e.request.priority * AGEING_S + e.request.arrival_s,
+}
+picks = st.integers(0, 10_000)
+hints = st.builds(
+    Hints,
+    lane_gate_s=st.none() | st.floats(0.1, 5.0),
+    fast_weight=st.floats(0.0, 1.0),
+    quantum_tokens=st.integers(0, 5000),
+)
+
+
+class PoolMachine(RuleBasedStateMachine):
+    """Against a plain dict of what waits and what runs."""
+
+    start: TopologyName | None = None  # None: also switches
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queued: dict[str, Entry] = {}
+        self.running: dict[str, Entry] = {}
+        self.seq = 0
+
+    @initialize(seed=st.integers(0, 100), first=hints)
+    def build(self, seed: int, first: Hints) -> None:
+        self.pool = RequestPool(40, 1_000_000, Random(seed))
+        if self.start is not None:
+            self.pool.switch(self.start, first)
+
+    @rule(
+        tenant=st.sampled_from("abcd"), flow=st.sampled_from("xy"), prompt=st.integers(0, 3000),
+        tokens=st.floats(0, 500), weight=st.sampled_from([0.5, 1.0, 3.0]), priority=st.integers(-3, 3),
+        late=st.floats(0, 5),
+    )  # fmt: skip
+    def submit(
+        self, tenant: str, flow: str, prompt: int, tokens: float, weight: float, priority: int, late: float
+    ) -> None:
+        self.seq += 1
+        made = request(
+            f"r{self.seq}", tenant=tenant, flow=flow, prompt_tokens=prompt, weight=weight, priority=priority,
+            arrival_s=self.seq - late,
+        )  # fmt: skip
+        new = entry(self.seq, made, tokens=tokens)
+        full = len(self.queued) >= 40
+        assert (self.pool.refusal(new) is not None) == full
+        if not full:
+            self.pool.add(new)
+            self.queued[made.id] = new
+
+    def _pick(self, of: dict[str, Entry], pick: int) -> Entry:
+        return of[sorted(of)[pick % len(of)]]
+
+    @precondition(lambda self: self.queued)
+    @rule(count=st.integers(1, 6))
+    def take(self, count: int) -> None:
+        for _ in range(min(count, len(self.queued))):
+            head = self.pool.peek()
+            assert head is not None
+            key = KEYS.get(self.pool.topology)
+            if key is not None:
+                assert head is min(self.queued.values(), key=lambda e: (key(e), e.seq))
+            assert self.pool.take() is head
+            del self.queued[head.request.id]  # KeyError: lost or twice
+            self.running[head.request.id] = head
+
+    @precondition(lambda self: self.queued)
+    @rule(pick=picks)
+    def cancel_queued(self, pick: int) -> None:
+        gone = self._pick(self.queued, pick)
+        self.pool.remove(gone)
+        del self.queued[gone.request.id]
+
+    @precondition(lambda self: self.queued or self.running)
+    @rule(pick=picks, tokens=st.floats(0, 900), ttft=st.floats(0, 5), tpot=st.floats(0, 0.1))
+    def annotate(self, pick: int, tokens: float, ttft: float, tpot: float) -> None:
+        target = self._pick(self.queued | self.running, pick)
+        self.pool.annotate(target, annotation(tokens, ttft_s=ttft, tpot_s=tpot))
+
+    @precondition(lambda self: self.running)
+    @rule(pick=picks, output=st.integers(0, 800))
+    def progress(self, pick: int, output: int) -> None:
+        target = self._pick(self.running, pick)
+        target.output_tokens = max(target.output_tokens, output)
+        self.pool.account(target, target.received_service, final=False)
+
+    @precondition(lambda self: self.running)
+    @rule(pick=picks)
+    def finish(self, pick: int) -> None:
+        target = self._pick(self.running, pick)
+        self.pool.account(target, target.received_service, final=True)
+        self.pool.remove(target)
+        del self.running[target.request.id]
+
+    @precondition(lambda self: self.running)
+    @rule(pick=picks)
+    def lose_engine(self, pick: int) -> None:
+        target = self._pick(self.running, pick)
+        if target.output_tokens:
+            return
+        target.tried += ("e1#1",)
+        self.pool.requeue(target)
+        del self.running[target.request.id]
+        self.queued[target.request.id] = target
+
+    @precondition(lambda self: self.start is None)
+    @rule(name=st.sampled_from(list(TopologyName)), new=hints)
+    def switch(self, name: TopologyName, new: Hints) -> None:
+        before = (self.pool.topology, self.pool.hints)
+        assert self.pool.switch(name, new) == (before != (name, new))
+
+    @invariant()
+    def holds_exactly(self) -> None:
+        if not hasattr(self, "pool"):
+            return
+        assert len(self.pool) == len(self.queued)
+        assert {e.request.id for e in self.pool.queued()} == set(self.queued)
+        assert {e.request.id for e in self.pool.entries()} == set(self.queued) | set(self.running)
+        ordered = [e.request.id for e in self.pool._order]
+        assert sorted(ordered) == sorted(self.queued)
+        assert self.pool.queued_tokens == sum(e.work_tokens for e in self.queued.values())
+        assert self.pool.queued_s == pytest.approx(sum(e.total_s for e in self.queued.values()), abs=1e-6)
+        assert (self.pool.peek() is None) == (not self.queued)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "pool"):
+            return
+        while self.pool.peek() is not None:
+            taken = self.pool.take()
+            assert self.queued.pop(taken.request.id) is taken
+            assert taken.state is EntryState.RUNNING
+        assert not self.queued
+
+
+def _machine(name: TopologyName | None) -> type[PoolMachine]:
+    return type(f"PoolMachine_{name}", (PoolMachine,), {"start": name})
+
+
+@pytest.mark.parametrize("name", [None, *TopologyName], ids=str)
+def test_pool_neither_loses_nor_repeats(name: TopologyName | None) -> None:
+    from hypothesis.stateful import run_state_machine_as_test
+
+    examples = 60 if name is None else 20
+    run_state_machine_as_test(_machine(name), settings=settings(max_examples=examples, stateful_step_count=40))
+
+
+def drain(pool: RequestPool) -> list[str]:
+    ids = []
+    while pool.peek() is not None:
+        ids.append(pool.take().request.id)
+    return ids
+
+
+def filled(seed: int, count: int) -> RequestPool:
+    rng = Random(seed)
+    pool = RequestPool(10_000, 10**9, Random(seed))
+    for seq in range(count):
+        made = request(
+            f"r{seq}", tenant=rng.choice("abcde"), flow=rng.choice("xy"), prompt_tokens=rng.randint(1, 4000),
+            weight=rng.choice([1.0, 2.0]), arrival_s=seq + rng.random(), priority=rng.randint(0, 3),
+        )  # fmt: skip
+        pool.add(entry(seq, made, tokens=rng.uniform(1, 500)))
+    return pool
+
+
+@pytest.mark.parametrize("name", list(TopologyName))
+def test_after_a_switch_the_order_is_as_if_freshly_built(name: TopologyName) -> None:
+    """Whatever was in force before, and although part of the queue was dispatched under it."""
+    switched, plain = filled(5, 300), filled(5, 300)
+    switched.switch(TopologyName.CFS, Hints())
+    switched.switch(TopologyName.SJF, Hints())
+    taken = {switched.take().request.id for _ in range(50)}
+    for each in plain.queued():
+        if each.request.id in taken:
+            plain.remove(each)
+    switched._draw, plain._draw = Random(9), Random(9)
+    switched.switch(name, Hints(quantum_tokens=700))
+    plain.switch(TopologyName.EDF, Hints())
+    plain.switch(name, Hints(quantum_tokens=700))
+    assert drain(switched) == drain(plain)
+
+
+def test_repeating_a_decision_keeps_the_order_and_its_accounts() -> None:
+    pool = filled(5, 50)
+    assert pool.switch(TopologyName.WFQ, Hints())
+    generation = pool.generation
+    assert not pool.switch(TopologyName.WFQ, Hints())
+    assert pool.generation == generation
+
+
+def test_token_bound_refuses_but_an_empty_queue_takes_any_size() -> None:
+    pool = RequestPool(10, 1000, Random(0))
+    large = entry(1, request("large", prompt_tokens=5000))
+    assert pool.refusal(large) is None
+    pool.add(large)
+    refusal = pool.refusal(entry(2, request("small", prompt_tokens=10)))
+    assert refusal is not None
+    assert "1000" in refusal
+
+
+def test_overtaken_counts_later_arrivals_dispatched_earlier() -> None:
+    pool = RequestPool(100, 10**9, Random(0))
+    pool.switch(TopologyName.SJF, Hints())
+    long = entry(0, request("long"), tokens=5000.0)
+    pool.add(long)
+    for seq in range(1, 8):
+        pool.add(entry(seq, request(f"r{seq}")))
+    assert drain(pool)[-1] == "long"
+    assert long.overtaken == 7

@@ -1,0 +1,276 @@
+"""Moore-Hodgson against brute force, and what MaxOnTime adds to it."""
+
+from dataclasses import replace
+from itertools import combinations
+from math import inf
+from random import Random
+
+import pytest
+from hmas.contracts.control import Hints
+from hmas.contracts.request import Slo
+from hmas.worker.agent import deadline_order
+from hmas.worker.agent.deadline_order import DeadlineOrder, Job
+from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.pace import EnginePace, Pace
+from hmas.worker.agent.relegated import SHARE_MAX
+from hmas.worker.agent.topologies.max_on_time import MaxOnTime, ServiceRate
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.worker.builders import annotation, entry, request
+
+jobs = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 30)), min_size=1, max_size=9)
+
+
+def in_time(chosen: list[tuple[int, int]]) -> bool:
+    """(work, due) each, by due date on one server of rate 1."""
+    done = 0
+    for work, due in sorted(chosen, key=lambda job: job[1]):
+        done += work
+        if done > due:
+            return False
+    return True
+
+
+def best(offered: list[tuple[int, int]]) -> tuple[int, int]:
+    """Most jobs in time, and the least work of as many."""
+    for size in range(len(offered), 0, -1):
+        works = [sum(w for w, _ in s) for s in combinations(offered, size) if in_time(list(s))]
+        if works:
+            return size, min(works)
+    return 0, 0
+
+
+@given(jobs)
+def test_it_keeps_as_many_as_any_choice_could(offered: list[tuple[int, int]]) -> None:
+    """Offered all at once; repaired after each in any order, what is kept is in time, if not always the most."""
+    order = DeadlineOrder()
+    order.refill(job_of(seq, row) for seq, row in enumerate(offered))
+    kept = repaired(order, offered)
+    assert in_time(kept)
+    assert (len(kept), sum(work for work, _ in kept)) == best(offered)
+    order = DeadlineOrder()
+    for seq, row in enumerate(offered):
+        order.add(job_of(seq, row))
+        assert in_time(repaired(order, offered))
+
+
+@given(jobs)
+def test_one_walk_gives_up_what_one_by_one_does(offered: list[tuple[int, int]]) -> None:
+    order = DeadlineOrder()
+    order.refill(job_of(seq, row) for seq, row in enumerate(offered))
+    given_up = order.give_up(0.0, 1.0, len(offered))
+    one_by_one = DeadlineOrder()
+    one_by_one.refill(job_of(seq, row) for seq, row in enumerate(offered))
+    repaired(one_by_one, offered)
+    assert {job.entry.seq for job in order} == {job.entry.seq for job in one_by_one}
+    assert sorted([*(j.entry.seq for j in order), *(j.entry.seq for j in given_up)]) == list(range(len(offered)))
+    assert order.sacrifice(0.0, 1.0) is None
+
+
+def job_of(seq: int, row: tuple[int, int]) -> Job:
+    return Job(entry(seq), float(row[1]), float(row[1]), float(row[0]), float(row[0]))
+
+
+def repaired(order: DeadlineOrder, offered: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What is left once nothing is late."""
+    while (job := order.sacrifice(0.0, 1.0)) is not None:
+        order.remove(job.entry)
+    return [offered[job.entry.seq] for job in order]
+
+
+def naive(kept: list[Job], now_s: float, rate: float) -> Job | None:
+    before, dearest = 0.0, None
+    for job in sorted(kept, key=lambda j: j.place):
+        before += job.work
+        if dearest is None or job.price >= dearest.price:
+            dearest = job
+        if before > rate * (job.due_s - now_s) + 1e-9:
+            return job if job.work > rate * (job.due_s - now_s) else dearest
+    return None
+
+
+@given(st.integers(0, 1 << 30))
+def test_blocks_answer_as_one_walk_would(seed: int) -> None:
+    rng = Random(seed)
+    size, deadline_order.BLOCK = deadline_order.BLOCK, 3
+    try:
+        order, kept = DeadlineOrder(), dict[int, Job]()
+        if rng.random() < 0.5:
+            kept = {n: _job(rng, n) for n in range(rng.randrange(40))}
+            order.refill(kept.values())
+        for n in range(100, 160):
+            if kept and rng.random() < 0.4:
+                gone = kept.pop(rng.choice(sorted(kept)))
+                assert order.remove(gone.entry) is gone
+            else:
+                kept[n] = _job(rng, n)
+                order.add(kept[n])
+            now_s, rate = rng.choice([0.0, 3.0]), rng.choice([0.5, 1.0, 4.0])
+            assert order.sacrifice(now_s, rate) is naive(list(kept.values()), now_s, rate)
+            assert order.first() is min(kept.values(), key=lambda j: j.place, default=None)
+            assert len(order) == len(kept)
+    finally:
+        deadline_order.BLOCK = size
+
+
+def _job(rng: Random, seq: int) -> Job:
+    due_s = rng.choice([1.0, 5.0, 20.0, 60.0]) + rng.random()
+    work = rng.randint(1, 8) / 8
+    return Job(entry(seq), due_s + rng.random(), due_s, work, work / rng.choice([1.0, 2.0]))
+
+
+def pace(now_s: float, running: int = 4) -> Pace:
+    engine = EnginePace("e", 8, running, running, 0, 0, 0, 0, 0.02, 0.0, 0.0, inf)
+    return Pace(now_s, 8.0, (engine,))
+
+
+def prefilling(
+    seq: int, work_s: float, *, ttft_s: float = 4.0, arrival_s: float = 0.0, weight: float = 1.0, priority: int = 0
+) -> Entry:
+    """A request that takes `work_s` of the engine for its prompt and nothing else."""
+    made = entry(seq, request(f"r{seq}", arrival_s=arrival_s, weight=weight, priority=priority))
+    made.annotate(annotation(0.0, ttft_s=work_s, tpot_s=0.0, slo=Slo(ttft_s, 0.1)))
+    return made
+
+
+def filled(entries: list[Entry]) -> MaxOnTime:
+    topology = MaxOnTime(Hints())
+    for each in entries:
+        topology.push(each)
+    return topology
+
+
+def drained(topology: MaxOnTime) -> list[int]:
+    order = []
+    while (head := topology.peek()) is not None:
+        assert topology.pop() is head
+        order.append(head.seq)
+    return order
+
+
+def test_the_costliest_steps_aside_and_is_served_last() -> None:
+    entries = [prefilling(1, 0.3, ttft_s=3.0), prefilling(2, 2.0, ttft_s=3.5), prefilling(3, 0.4, ttft_s=3.2)]
+    topology = filled(entries)
+    topology.observe(pace(0.0))
+    assert [e.seq for e in entries if e.relegated] == [2]
+    assert drained(topology) == [1, 3, 2]
+
+
+def test_what_can_all_be_on_time_keeps_deadline_order() -> None:
+    entries = [prefilling(n, 0.1, ttft_s=9.0 - n) for n in range(5)]
+    topology = filled(entries)
+    topology.observe(pace(0.0))
+    assert not any(e.relegated for e in entries)
+    assert drained(topology) == [4, 3, 2, 1, 0]
+
+
+@pytest.mark.parametrize("spare", [{"priority": 2}, {"weight": 0.25}])
+def test_low_priority_and_low_weight_step_aside_first(spare: dict[str, float]) -> None:
+    entries = [prefilling(n, 0.5, ttft_s=2.0) for n in range(1, 4)] + [prefilling(4, 0.4, ttft_s=1.9, **spare)]  # type: ignore[arg-type]
+    topology = filled(entries)
+    topology.observe(pace(0.0))
+    relegated = [e.seq for e in entries if e.relegated]
+    assert 4 in relegated
+    assert len(relegated) < len(entries)
+
+
+def test_a_relegated_request_that_could_still_make_it_goes_before_one_that_cannot() -> None:
+    gone, kept, still = prefilling(1, 0.1, ttft_s=0.3), prefilling(2, 4.0, ttft_s=6.0), prefilling(3, 4.2, ttft_s=6.1)
+    topology = filled([gone, kept, still])
+    topology.observe(pace(0.0))
+    topology.observe(pace(0.4))
+    assert [e.seq for e in (gone, kept, still) if e.relegated] == [1, 3]
+    assert drained(topology) == [2, 3, 1]
+
+
+def test_relegated_work_gets_its_share_under_lasting_overload() -> None:
+    """Cheap requests that fill the engine for ever, and one that was given up: it waits, but not for ever, and all
+    that are given up together get no more than their share."""
+    topology = filled([])
+    old = prefilling(0, 3.0, ttft_s=1.0)
+    topology.push(old)
+    seq, served_s, relegated_s, waited_s = 0, 0.0, 0.0, None
+    for tick in range(6000):
+        now_s = tick * 0.1
+        for _ in range(2):
+            seq += 1
+            topology.push(prefilling(seq, 0.1, arrival_s=now_s, ttft_s=2.0))
+        topology.observe(pace(now_s))
+        head = topology.pop()
+        assert head is not None
+        work = head.prefill_s
+        served_s += work
+        if head.relegated:
+            relegated_s += work
+        if head is old:
+            waited_s = now_s
+    assert waited_s is not None
+    assert waited_s < 400.0
+    assert relegated_s <= 1.1 * SHARE_MAX * served_s + 3.0
+
+
+def test_an_engine_that_decodes_beside_must_begin_a_long_prompt_earlier() -> None:
+    busy = replace(pace(0.0).engines[0], prefill_pace=0.5)
+    for engine, can_wait in ((pace(0.0).engines[0], True), (busy, False)):
+        topology = MaxOnTime(Hints())
+        topology.observe(Pace(0.0, 8.0, (engine,)))
+        long = prefilling(1, 2.0, ttft_s=5.0)
+        topology.push(long)
+        topology.observe(Pace(2.0, 8.0, (engine,)))
+        assert long.relegated is not can_wait
+
+
+@pytest.mark.parametrize("slots", [4, 256])
+def test_a_long_answer_makes_way_on_full_engines_however_many_slots_they_have(slots: int) -> None:
+    """An answer of 20 s begins after a short one that is due a second later, not after one due five seconds later."""
+    topology = MaxOnTime(Hints())
+    full = replace(pace(0.0, running=slots).engines[0], cap=slots)
+    for n in range(200):
+        topology.observe(Pace(n * 0.1, 8.0, (full,)))
+    for seq, ttft_s, tokens in ((1, 40.0, 1000.0), (2, 41.0, 1.0), (3, 45.0, 1.0)):
+        made = entry(seq, request(f"r{seq}", arrival_s=20.0))
+        made.annotate(annotation(tokens, ttft_s=0.1, tpot_s=0.02, slo=Slo(ttft_s, 0.1)))
+        topology.push(made)
+    assert drained(topology) == [2, 1, 3]
+
+
+def test_a_step_by_itself_is_no_work_of_a_prompt() -> None:
+    """Nine prompts that add 0.1 s each to steps of 0.5 s fit a second; nine of 0.6 s would not."""
+    entries = [prefilling(n, 0.6, ttft_s=2.0) for n in range(9)]
+    topology = MaxOnTime(Hints())
+    topology.observe(replace(pace(0.0), prefill_floor_s=0.5))
+    for each in entries:
+        topology.push(each)
+    topology.observe(replace(pace(0.0), prefill_floor_s=0.5))
+    assert not any(e.relegated for e in entries)
+
+
+def test_ranks_put_relegated_requests_behind_all_others() -> None:
+    entries = [prefilling(1, 0.3, ttft_s=3.0), prefilling(2, 9.0, ttft_s=3.5)]
+    topology = filled(entries)
+    topology.observe(pace(0.0))
+    drained(topology)
+    assert entries[0].urgency < entries[1].urgency
+
+
+def test_work_that_comes_in_lumps_is_no_slower_than_work_that_flows() -> None:
+    """A bound on each sample would call an engine idle half of the time for each long prompt."""
+    rate = ServiceRate()
+    for n in range(1, 400):
+        rate.add(1.0 if n % 2 else 0.0)
+        rate.observe(n * 0.5)
+    assert rate.value == pytest.approx(1.0, rel=0.1)
+    for n in range(400, 500):
+        rate.add(5.0)
+        rate.observe(n * 0.5)
+    assert rate.value <= rate.most
+
+
+def test_a_rate_is_measured_only_while_requests_wait() -> None:
+    rate = ServiceRate()
+    before = rate.value
+    for n in range(1, 50):
+        rate.ran_dry()
+        rate.observe(n * 0.5)
+    assert rate.value == before
