@@ -135,7 +135,8 @@ def doctor(
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
     """Check ports, binaries, configuration and reachability, and say what to do."""
-    from services.gateway.tenants import load_tenants
+    from hmas.gateway.tenants.store import load_tenants
+
     from services.mesh import doctor as d
 
     mesh = d.check_mesh(data_dir)
@@ -162,9 +163,10 @@ def doctor(
 
 def main() -> None:
     """Entry point; sub-commands of other parts are mounted here."""
+    from hmas.gateway.tenants.keys_cli import app as keys_app
+
     from loadgen.cli import app as load_app
     from loadgen.traces_cli import app as traces_app
-    from services.gateway.keys_cli import app as keys_app
     from services.mesh import cognition_cli
     from services.mesh.calibrate.cli import calibrate
     from services.mesh.compare.cli import compare, replay

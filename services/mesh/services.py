@@ -1,5 +1,6 @@
 """The services of the mesh and their settings, in the order a request meets them."""
 
+from hmas.gateway.settings import GatewaySettings
 from hmas.meta.settings import MetaSettings
 from hmas.perception.settings import PerceptionSettings
 from hmas.prediction.settings import PredictionSettings
@@ -7,8 +8,6 @@ from hmas.qos.settings import QosSettings
 from hmas.statera.settings import StateraSettings
 from hmas.worker.settings import WorkerSettings
 from pydantic_settings import BaseSettings
-
-from services.gateway.settings import GatewaySettings
 
 SERVICE_SETTINGS: dict[str, type[BaseSettings]] = {
     "gateway": GatewaySettings,

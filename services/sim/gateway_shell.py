@@ -32,9 +32,9 @@ from hmas.contracts.worker import (
     Reject,
     Submitted,
 )
+from hmas.gateway.agent import GatewayAgent
 from hmas.laws.scoring import tpot_s
 
-from services.gateway.agent import GatewayAgent
 from services.sim.workload import OfferedRequest
 
 if TYPE_CHECKING:

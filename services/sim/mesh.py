@@ -32,12 +32,12 @@ from hmas.contracts.views import VLong
 from hmas.contracts.worker import TopologyReceived, TupleReceived
 from hmas.engine.core import EngineCore
 from hmas.engine.core.profile import EngineProfile
+from hmas.gateway.agent import GatewayAgent
 from hmas.meta.agent import MetaAgent
 from hmas.qos.agent import QosAgent
 from hmas.statera.agent import StateraAgent
 from hmas.worker.agent import WorkerAgent
 
-from services.gateway.agent import GatewayAgent
 from services.sim import scripted_llm
 from services.sim.cognition import Cognition
 from services.sim.effect_log import EffectLog

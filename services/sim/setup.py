@@ -3,12 +3,11 @@
 from dataclasses import dataclass, field
 
 from hmas.contracts.control import Hints, TopologyName
+from hmas.gateway.agent.config import GatewayConfig
 from hmas.meta.agent.config import MetaConfig
 from hmas.qos.agent.config import QosConfig
 from hmas.statera.agent.config import StateraConfig
 from hmas.worker.agent.config import WorkerConfig
-
-from services.gateway.config import GatewayConfig
 
 POOL = "model"
 PLUGIN_CHUNK_TOKENS = 2560  # as the simulated Niyama has

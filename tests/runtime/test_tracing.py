@@ -52,7 +52,7 @@ def test_the_client_decides_on_sampling_and_the_ratio_for_the_rest(spans: InMemo
 def test_off_by_default_and_nothing_is_imported() -> None:
     assert open_tracing("gateway", "g", RuntimeSettings()) is None
     code = (
-        "import sys; import hmas.runtime.tracing, services.gateway.relay, hmas.worker.shell\n"
+        "import sys; import hmas.runtime.tracing, hmas.gateway.shell, hmas.worker.shell\n"
         "assert not [m for m in sys.modules if m.startswith('opentelemetry.sdk')]"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0

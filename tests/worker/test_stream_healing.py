@@ -9,14 +9,13 @@ from collections.abc import AsyncIterator
 import grpc.aio
 import pytest
 from hmas.contracts.registry import WorkerHeartbeat
+from hmas.gateway.streams import StreamConfig, WorkerStreams
 from hmas.runtime.framing import FramingConfig
 from hmas.runtime.local import FrameStream, LocalListener
 from hmas.runtime.rpc import RpcServer
 from hmas.wire.v1 import execution_pb2 as pb
 from hmas.wire.v1 import execution_pb2_grpc
 from hmas.worker.streams import ExecutionServer, GatewaySession, ServerConfig
-
-from services.gateway.streams import StreamConfig, WorkerStreams
 
 LONG_S = 60.0
 NOTICED_S = 30.0  # more than gRPC's keep-alive takes to notice a dead connection that nothing else told it of

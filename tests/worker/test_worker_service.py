@@ -12,6 +12,7 @@ from hmas.contracts.control import Hints, TopologyDecision, TopologyName
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.telemetry import WorkerTelemetry
 from hmas.contracts.worker import TopologyReceived
+from hmas.gateway.streams import StreamConfig, WorkerStreams
 from hmas.runtime.rpc import RpcServer
 from hmas.wire.v1 import execution_pb2 as pb
 from hmas.wire.v1 import execution_pb2_grpc, types_pb2
@@ -26,7 +27,6 @@ from hmas.worker.streams import ExecutionServer, ServerConfig
 from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
-from services.gateway.streams import StreamConfig, WorkerStreams
 from tests.worker.adapters.scripted_engine import Peer, ScriptedEngine
 
 CHAT = "/v1/chat/completions"

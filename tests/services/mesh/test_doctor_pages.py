@@ -28,7 +28,7 @@ def test_unreachable_urls_and_unwritable_folders_fail_with_advice(tmp_path: Path
 
 
 def test_a_wrong_tenants_file_is_named(tmp_path: Path) -> None:
-    from services.gateway.tenants import load_tenants
+    from hmas.gateway.tenants.store import load_tenants
 
     path = tmp_path / "tenants.yaml"
     path.write_text("tenants: [1, 2]")

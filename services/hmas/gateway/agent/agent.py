@@ -1,0 +1,334 @@
+"""The gateway agent: takes or refuses, routes, resubmits what was lost, and settles each request exactly once."""
+
+from dataclasses import replace
+from typing import assert_never
+
+from hmas.contracts.gateway import (
+    AttemptConcluded,
+    AttemptHandedBack,
+    ClientLeft,
+    FirstTokenRelayed,
+    GatewayDrainExpired,
+    GatewayDraining,
+    GatewayEffect,
+    GatewayEvent,
+    GatewayTicked,
+    Refuse,
+    RequestAnnotated,
+    RequestReceived,
+    SendAnnotate,
+    SendCancel,
+    SendRecall,
+    SendSubmit,
+    Settle,
+    TenantsChanged,
+    ViewReceived,
+    WorkerHeard,
+    WorkerLoaded,
+    WorkerQueueing,
+    WorkerVanished,
+)
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.request import Request
+from hmas.gateway.agent.batches import Batches, Ending
+from hmas.gateway.agent.config import GatewayConfig
+from hmas.gateway.agent.directory import ModelDirectory
+from hmas.gateway.agent.ledger import Entry, Ledger, RequestState
+from hmas.gateway.agent.limits import TenantGate
+from hmas.gateway.agent.promises import Promises
+from hmas.gateway.agent.rebalancing import Rebalancer
+from hmas.gateway.agent.routing import Router
+from hmas.gateway.agent.waiting import WaitEstimator, retry_after_s
+
+# A worker's answers after which another worker may serve the request. CANCELLED: the worker gave this gateway up.
+LOSSES = frozenset({Outcome.WORKER_LOST, Outcome.ENGINE_ERROR, Outcome.NO_ENGINE, Outcome.DRAINING, Outcome.CANCELLED})
+
+
+class GatewayAgent:
+    """`Agent[GatewayEvent, GatewayEffect]`. Raises ValueError if a live request's id is received again."""
+
+    def __init__(self, config: GatewayConfig) -> None:
+        self._config = config
+        self._ledger = Ledger()
+        self._directory = ModelDirectory()
+        self._router = Router(config)
+        self._tenants = TenantGate()
+        self._waits = WaitEstimator()
+        self._promises = Promises()
+        self._batches = Batches(config)
+        self._rebalancer = Rebalancer(config, self._router, self._ledger)
+        self._draining = False
+
+    @property
+    def live(self) -> int:
+        """Requests accepted and not settled."""
+        return len(self._ledger)
+
+    def step(self, now_s: float, event: GatewayEvent) -> list[GatewayEffect]:
+        effects = self._decide(now_s, event)
+        full = self._batches.full()
+        return [*effects, *full] if full else effects
+
+    def _decide(self, now_s: float, event: GatewayEvent) -> list[GatewayEffect]:
+        match event:
+            case RequestReceived(request, content):
+                return self._receive(now_s, request, content)
+            case RequestAnnotated():
+                return self._annotate(event)
+            case FirstTokenRelayed(request_id, attempt):
+                return self._first_token(now_s, request_id, attempt)
+            case AttemptConcluded():
+                return self._conclude(now_s, event)
+            case AttemptHandedBack(request_id, attempt):
+                return self._handed_back(now_s, request_id, attempt)
+            case ClientLeft(request_id):
+                entry = self._ledger.get(request_id)
+                return [] if entry is None else self._cancel(now_s, entry, Outcome.CANCELLED, "the client went away")
+            case WorkerHeard(heartbeat):
+                return self._hear(now_s, heartbeat)
+            case WorkerLoaded():
+                self._router.load(now_s, event)
+                return []
+            case WorkerQueueing(worker, connected):
+                self._router.connect(worker, connected)
+                return self._release_held(now_s) if connected else []
+            case WorkerVanished(worker, reason):
+                return self._vanish(now_s, worker, reason)
+            case GatewayTicked():
+                return self._tick(now_s)
+            case ViewReceived(view):
+                self._waits.hear(now_s, view)
+                return []
+            case TenantsChanged(limits):
+                self._tenants.change(now_s, limits)
+                return []
+            case GatewayDraining():
+                self._draining = True
+                return []
+            case GatewayDrainExpired():
+                return self._cancel_all(now_s)
+            case _:
+                assert_never(event)
+
+    # --- taking requests ---
+
+    def _receive(self, now_s: float, request: Request, content: str) -> list[GatewayEffect]:
+        if request.id in self._ledger:
+            raise ValueError(f"request {request.id} received twice")
+        pool = self._directory.resolve(request.model)
+        entry = Entry(request, pool or request.model, offered=pool is not None, content=content)
+        if entry.offered:
+            self._batches.offer(now_s, entry)
+        refusal = self._refusal(now_s, entry)
+        if refusal is not None:
+            return [self._refuse(now_s, entry, refusal)]
+        self._tenants.accept(now_s, request.tenant, request.prompt_tokens)
+        entry.promised = bool(content) and self._promises.redeem(now_s, content)
+        self._ledger.open(entry)
+        return self._route(now_s, entry)
+
+    def _refusal(self, now_s: float, entry: Entry) -> Ending | None:
+        """Why not: the process, the model, the tenant's own bounds, then the pool's."""
+        request = entry.request
+        if self._draining:
+            return Ending(Outcome.DRAINING, "this gateway is shutting down", retry_after_s=1.0)
+        if not entry.offered and self._directory:
+            return Ending(Outcome.UNKNOWN_MODEL, f"the model `{request.model}` does not exist")
+        tenant = self._tenants.refusal(now_s, request.tenant, request.prompt_tokens)
+        if tenant is not None:
+            wait_s = tenant.retry_after_s
+            if wait_s is None:
+                wait_s = retry_after_s(self._wait_s(now_s, entry.pool))
+            return Ending(tenant.outcome, tenant.message, retry_after_s=wait_s)
+        usable = self._router.usable(entry.pool)
+        if not usable and self._ledger.held_count >= self._config.max_held:
+            return Ending(Outcome.NO_ENGINE, "no worker serves this model now", retry_after_s=self._config.patience_s)
+        full = usable and not any(worker.has_room(request.prompt_tokens) for worker in usable)
+        if full or len(self._ledger) >= self._config.max_requests:
+            wait_s = retry_after_s(self._wait_s(now_s, entry.pool))
+            return Ending(Outcome.POOL_QUEUE_FULL, "the queue of this model is full", retry_after_s=wait_s)
+        return None
+
+    def _given_up(self, model: str) -> Ending:
+        """For a request that outlasted the patience. One that came before any worker was heard may be for a model
+        that, as is known by now, does not exist."""
+        if self._directory and self._directory.resolve(model) is None:
+            return Ending(Outcome.UNKNOWN_MODEL, f"the model `{model}` does not exist")
+        message = f"no worker served `{model}` for {self._config.patience_s:g} s"
+        return Ending(Outcome.NO_ENGINE, message, retry_after_s=self._config.patience_s)
+
+    def _refuse(self, now_s: float, entry: Entry, refusal: Ending) -> Refuse:
+        if entry.offered:
+            self._batches.settle(now_s, entry, refusal)
+        wait_s = ttft_s = None
+        if refusal.retry_after_s is not None:
+            wait_s = self._wait_s(now_s, entry.pool)
+            ttft_s = wait_s + self._router.prior_ttft_s(entry.request.prompt_tokens)
+        return Refuse(entry.request.id, refusal.outcome, refusal.message, refusal.retry_after_s, ttft_s, wait_s)
+
+    def _wait_s(self, now_s: float, pool: str) -> float:
+        return self._waits.wait_s(now_s, pool, self._router.usable(pool))
+
+    # --- routing ---
+
+    def _route(self, now_s: float, entry: Entry, avoid: str = "") -> list[GatewayEffect]:
+        """The next attempt, at a worker that has not lost it, `avoid` last and those with room first; else held."""
+        usable = self._router.usable(entry.pool)
+        if entry.lost_on or avoid:
+            usable = [w for w in usable if w.name not in entry.lost_on]
+            usable = [w for w in usable if w.name != avoid] or usable
+        roomy = [w for w in usable if w.has_room(entry.request.prompt_tokens)]
+        worker = self._router.choose(now_s, roomy or usable)
+        if worker is None:
+            self._ledger.hold(entry, now_s)
+            return []
+        self._ledger.send(entry, worker.name)
+        self._router.send(now_s, worker, entry.request, entry.annotation)
+        effects: list[GatewayEffect] = [SendSubmit(entry.request.id, worker.name, entry.attempt, entry.promised)]
+        if entry.annotation is not None:
+            effects.append(SendAnnotate(entry.request.id, worker.name, entry.attempt, entry.annotation))
+        return effects
+
+    def _release_held(self, now_s: float) -> list[GatewayEffect]:
+        """Routes what is held; a request that stays held keeps its patience."""
+        effects: list[GatewayEffect] = []
+        for entry in self._ledger.held():
+            held_s, pool = entry.held_s, self._directory.resolve(entry.pool)
+            if pool is None or not self._router.usable(pool):
+                continue
+            entry.pool = pool
+            if not entry.offered:
+                entry.offered = True
+                self._batches.offer(now_s, entry)
+            effects += self._route(now_s, entry)
+            if entry.state is RequestState.HELD:
+                entry.held_s = held_s
+        return effects
+
+    def _lost(self, now_s: float, entry: Entry, ending: Ending) -> list[GatewayEffect]:
+        """Its worker has it no more. Before the first token each other worker of the pool gets one try."""
+        lost_on = (*entry.lost_on, entry.worker)
+        movable = entry.state is RequestState.SENT and entry.attempt < self._config.max_attempts
+        others = any(w.name not in lost_on for w in self._router.usable(entry.pool))
+        if not movable or not (others or self._router.hopeful(now_s, entry.pool, lost_on)):
+            return [self._settle(now_s, entry, ending)]
+        self._router.ended(entry.worker, entry.request.id)
+        entry.lost_on = lost_on
+        return self._route(now_s, entry)
+
+    def _handed_back(self, now_s: float, request_id: str, attempt: int) -> list[GatewayEffect]:
+        entry = self._ledger.current(request_id, attempt)
+        if entry is None or entry.state is not RequestState.SENT:
+            return []
+        if attempt >= self._config.max_attempts:
+            return [self._settle(now_s, entry, Ending(Outcome.NO_ENGINE, "no worker kept this request"))]
+        self._router.ended(entry.worker, request_id)
+        return self._route(now_s, entry, avoid=entry.worker)
+
+    # --- what workers say ---
+
+    def _hear(self, now_s: float, heartbeat: WorkerHeartbeat) -> list[GatewayEffect]:
+        self._directory.hear(heartbeat)
+        self._router.hear(now_s, heartbeat)
+        return self._release_held(now_s)
+
+    def _vanish(self, now_s: float, worker: str, reason: str) -> list[GatewayEffect]:
+        self._router.connect(worker, False)
+        ending = Ending(Outcome.WORKER_LOST, f"the worker that served this request was lost: {reason}")
+        effects: list[GatewayEffect] = []
+        for entry in self._ledger.at(worker):
+            effects += self._lost(now_s, entry, ending)
+        return effects
+
+    def _annotate(self, event: RequestAnnotated) -> list[GatewayEffect]:
+        entry = self._ledger.get(event.request_id)
+        if entry is None:
+            return []
+        entry.annotation = event.annotation
+        if entry.state is RequestState.HELD:
+            return []
+        self._router.recost(entry.worker, entry.request, event.annotation)
+        return [SendAnnotate(event.request_id, entry.worker, entry.attempt, event.annotation)]
+
+    def _first_token(self, now_s: float, request_id: str, attempt: int) -> list[GatewayEffect]:
+        entry = self._ledger.current(request_id, attempt)
+        if entry is not None and entry.state is RequestState.SENT:
+            entry.state, entry.first_token_s = RequestState.STREAMING, now_s
+            self._router.started(entry.worker, request_id)
+            self._tenants.started(entry.request.tenant)
+        return []
+
+    def _conclude(self, now_s: float, event: AttemptConcluded) -> list[GatewayEffect]:
+        entry = self._ledger.current(event.request_id, event.attempt)
+        if entry is None:
+            return []
+        ending = Ending(
+            event.outcome,
+            event.message,
+            event.output_tokens,
+            event.prompt_tokens,
+            event.tpot_s,
+            event.retry_after_s,
+            event.timeline,
+        )
+        if event.outcome is Outcome.SLO_UNREACHABLE and entry.content and event.retry_after_s is not None:
+            wait_s = self._promises.make(now_s, entry.content, event.retry_after_s)
+            ending = replace(ending, retry_after_s=wait_s)
+        if event.outcome not in LOSSES:
+            return [self._settle(now_s, entry, ending)]
+        if event.outcome is Outcome.CANCELLED:
+            ending = replace(ending, outcome=Outcome.WORKER_LOST, message="the worker gave this request up")
+        return self._lost(now_s, entry, ending)
+
+    # --- endings ---
+
+    def _settle(self, now_s: float, entry: Entry, ending: Ending) -> Settle:
+        request = entry.request
+        self._ledger.settle(entry)
+        if entry.worker:
+            self._router.ended(entry.worker, request.id)
+        prompt_tokens = request.prompt_tokens if ending.prompt_tokens is None else ending.prompt_tokens
+        uncharged = ending.output_tokens + prompt_tokens - request.prompt_tokens
+        waiting = entry.state is not RequestState.STREAMING
+        self._tenants.ended(request.tenant, waiting=waiting, tokens=uncharged)
+        if entry.offered:
+            self._batches.settle(now_s, entry, ending)
+        return Settle(request.id, ending.outcome, ending.message, ending.output_tokens, ending.retry_after_s)
+
+    def _cancel(self, now_s: float, entry: Entry, outcome: Outcome, message: str) -> list[GatewayEffect]:
+        effects: list[GatewayEffect] = []
+        if entry.state is not RequestState.HELD:
+            effects.append(SendCancel(entry.request.id, entry.worker, entry.attempt))
+        return [*effects, self._settle(now_s, entry, Ending(outcome, message))]
+
+    def _cancel_all(self, now_s: float) -> list[GatewayEffect]:
+        effects: list[GatewayEffect] = []
+        for entry in list(self._ledger.by_arrival()):
+            effects += self._cancel(now_s, entry, Outcome.DRAINING, "the gateway shut down before the answer ended")
+        return effects + self._batches.flush(now_s)
+
+    # --- time ---
+
+    def _tick(self, now_s: float) -> list[GatewayEffect]:
+        effects: list[GatewayEffect] = []
+        for entry in self._ledger.held():
+            if now_s - entry.held_s >= self._config.patience_s:
+                ending = self._given_up(entry.request.model)
+                effects.append(self._settle(now_s, entry, ending))
+        for entry in self._expired(now_s):
+            message = f"not answered within {self._config.request_timeout_s:g} s"
+            effects += self._cancel(now_s, entry, Outcome.TIMED_OUT, message)
+        for entry in self._rebalancer.recalls(now_s):
+            effects.append(SendRecall(entry.request.id, entry.worker, entry.attempt))
+        self._router.forget_silent(now_s)
+        return effects + self._batches.due(now_s)
+
+    def _expired(self, now_s: float) -> list[Entry]:
+        """Arrivals never run backwards, so the expired ones come first."""
+        expired: list[Entry] = []
+        for entry in self._ledger.by_arrival():
+            if now_s - entry.request.arrival_s < self._config.request_timeout_s:
+                break
+            expired.append(entry)
+        return expired

@@ -1,0 +1,122 @@
+"""Telemetry of the gateway, one batch a pool: what was offered, and how each request ended as its client saw it."""
+
+from dataclasses import dataclass, field, replace
+
+from hmas.contracts.gateway import PublishGatewayTelemetry
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Request, Slo, TaskType
+from hmas.contracts.telemetry import GatewayTelemetry, RequestOffered, RequestSettled
+from hmas.contracts.worker import Timeline
+from hmas.gateway.agent.config import GatewayConfig
+from hmas.gateway.agent.ledger import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What is known of a request's end beside its ledger entry."""
+
+    outcome: Outcome
+    message: str
+    output_tokens: int = 0
+    prompt_tokens: int | None = None
+    tpot_s: float = 0.0
+    retry_after_s: float | None = None
+    timeline: Timeline | None = None
+
+
+def judged_slo(entry: Entry) -> Slo:
+    """The SLO it is scored by: as stated, else the one of its task type; `whole` is the request's own nature."""
+    stated = entry.request.slo
+    if entry.request.slo_stated or entry.annotation is None:
+        return stated
+    return replace(entry.annotation.tags.slo, whole=stated.whole)
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Events become messages when the batch closes; a settled entry changes no more."""
+
+    since_s: float
+    offered: list[Request] = field(default_factory=list)
+    settled: list[tuple[float, Entry, Ending]] = field(default_factory=list)
+
+
+class Batches:
+    """Open batches by pool. A batch is due after `telemetry_s` or with `telemetry_events` events."""
+
+    def __init__(self, config: GatewayConfig) -> None:
+        self._config = config
+        self._open: dict[str, _Batch] = {}
+        self._full: list[PublishGatewayTelemetry] = []
+
+    def offer(self, now_s: float, entry: Entry) -> None:
+        batch = self._batch(now_s, entry.pool)
+        batch.offered.append(entry.request)
+        self._close_if_full(now_s, entry.pool, batch)
+
+    def settle(self, now_s: float, entry: Entry, ending: Ending) -> None:
+        batch = self._batch(now_s, entry.pool)
+        batch.settled.append((now_s, entry, ending))
+        self._close_if_full(now_s, entry.pool, batch)
+
+    def full(self) -> list[PublishGatewayTelemetry]:
+        """Takes the batches that reached their number of events."""
+        if not self._full:
+            return []
+        taken, self._full = self._full, []
+        return taken
+
+    def due(self, now_s: float) -> list[PublishGatewayTelemetry]:
+        """Takes every batch that is full or old enough."""
+        for pool in [p for p, b in self._open.items() if now_s - b.since_s >= self._config.telemetry_s]:
+            self._close(now_s, pool)
+        return self.full()
+
+    def flush(self, now_s: float) -> list[PublishGatewayTelemetry]:
+        """Takes every batch."""
+        for pool in list(self._open):
+            self._close(now_s, pool)
+        return self.full()
+
+    def _batch(self, now_s: float, pool: str) -> _Batch:
+        batch = self._open.get(pool)
+        if batch is None:
+            batch = self._open[pool] = _Batch(now_s)
+        return batch
+
+    def _close_if_full(self, now_s: float, pool: str, batch: _Batch) -> None:
+        if len(batch.offered) + len(batch.settled) >= self._config.telemetry_events:
+            self._close(now_s, pool)
+
+    def _close(self, now_s: float, pool: str) -> None:
+        batch = self._open.pop(pool)
+        offered = tuple(
+            RequestOffered(r.id, r.tenant, r.prompt_tokens, now_s - r.arrival_s, r.weight) for r in batch.offered
+        )
+        prior = self._config.prior_output_tokens
+        settled = tuple(_settled(now_s - at_s, at_s, entry, ending, prior) for at_s, entry, ending in batch.settled)
+        telemetry = GatewayTelemetry(self._config.gateway, pool, offered, settled)
+        self._full.append(PublishGatewayTelemetry(telemetry))
+
+
+def _settled(age_s: float, at_s: float, entry: Entry, ending: Ending, prior_output_tokens: float) -> RequestSettled:
+    request, tags = entry.request, entry.annotation.tags if entry.annotation else None
+    finished = ending.outcome is Outcome.FINISHED
+    first_s = entry.first_token_s
+    if first_s is None and finished and request.stream:
+        first_s = at_s  # the whole answer came with its end
+    return RequestSettled(
+        request_id=request.id,
+        tenant=request.tenant,
+        task=tags.task if tags else TaskType.UNKNOWN,
+        outcome=ending.outcome,
+        slo=judged_slo(entry),
+        prompt_tokens=request.prompt_tokens if ending.prompt_tokens is None else ending.prompt_tokens,
+        output_tokens=ending.output_tokens,
+        predicted_output_tokens=tags.output_tokens if tags else prior_output_tokens,
+        ttft_s=None if first_s is None else first_s - request.arrival_s,
+        tpot_s=ending.tpot_s if finished else None,
+        last_token_s=at_s - request.arrival_s if finished else None,
+        relegated=ending.timeline is not None and ending.timeline.relegated,
+        age_s=age_s,
+    )

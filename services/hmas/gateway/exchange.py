@@ -1,0 +1,122 @@
+"""One request and its answer on their way through this process: what the shell keeps while the agent decides."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Annotation, Request
+from hmas.contracts.worker import Timeline
+from hmas.gateway.openai.body import Call
+from hmas.gateway.openai.errors import ApiError
+from hmas.runtime.tracing import Span
+from hmas.wire.v1 import execution_pb2 as pb
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One sending, for `hmas why`; instants on the local clock."""
+
+    number: int
+    worker: str
+    sent_s: float
+    outcome: str = ""
+    ended_s: float | None = None
+
+
+class Exchange:
+    """The answer's bytes wait here until the client takes them; `wait` wakes the one task that writes to it.
+
+    While that task sleeps and `direct` is set, bytes go to the connection at once, without waking it. The answer is
+    over when `done`; then `error` says whether it ended well.
+    """
+
+    __slots__ = (
+        "annotation", "attempt", "attempts", "body", "call", "chunks", "client_id", "comment_due", "direct", "done",
+        "error", "finished", "first_s", "left", "message", "outcome", "output_tokens", "pool", "recalls", "request",
+        "settled_s", "size", "span", "timeline", "traceparent", "waiter",
+    )  # fmt: skip
+
+    def __init__(self, call: Call, request: Request, client_id: str, traceparent: str, pool: str, body: bytes) -> None:
+        self.call: Call | None = call
+        self.request = request
+        self.client_id = client_id
+        self.traceparent = traceparent
+        self.span: Span | None = None
+        self.pool = pool  # the one `body` names
+        self.body = body  # kept until it cannot be sent again
+        self.attempt = 0
+        self.attempts: list[Attempt] = []
+        self.recalls = 0
+        self.annotation: Annotation | None = None
+        self.timeline: Timeline | None = None
+        self.finished: pb.Finished | None = None
+        self.first_s: float | None = None
+        self.settled_s: float | None = None
+        self.outcome: Outcome | None = None
+        self.message = ""
+        self.output_tokens = 0
+        self.chunks: list[bytes] = []
+        self.size = 0
+        self.direct: Callable[[bytes], bool] | None = None
+        self.done = False
+        self.left = False  # the client went away
+        self.comment_due = False
+        self.error: ApiError | None = None
+        self.waiter: asyncio.Future[None] | None = None
+
+    def push(self, data: bytes) -> None:
+        if not data:
+            return  # an empty chunk would end the answer
+        direct = self.direct
+        if direct is not None:
+            if direct(data):
+                return
+            self.direct = None
+        self.chunks.append(data)
+        self.size += len(data)
+        self.wake()
+
+    def end(self, error: ApiError | None) -> None:
+        self.done, self.error = True, error
+        self.wake()
+
+    def leave(self) -> None:
+        self.left = True
+        self.direct = None
+        self.chunks.clear()
+        self.wake()
+
+    def ring(self) -> None:
+        """It is time for a keep-alive comment."""
+        self.comment_due = True
+        self.wake()
+
+    def wake(self) -> None:
+        waiter = self.waiter
+        if waiter is not None:
+            self.waiter = None
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait(self) -> None:
+        """Until there are bytes, an end, or a comment is due."""
+        while not (self.chunks or self.done or self.left or self.comment_due):
+            await self._woken()
+
+    async def settled(self) -> None:
+        """Until there is an end."""
+        while not (self.done or self.left):
+            await self._woken()
+
+    async def _woken(self) -> None:
+        self.waiter = asyncio.get_running_loop().create_future()
+        await self.waiter
+
+    def take(self) -> bytes:
+        """All bytes that wait, in order."""
+        chunks = self.chunks
+        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        chunks.clear()
+        self.size = 0
+        return data

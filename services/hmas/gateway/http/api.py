@@ -1,0 +1,132 @@
+"""The rest of the API, on FastAPI: models, health, metrics, version, and the OpenAPI page of all of it."""
+
+import time
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.registry import WIRE_VERSION
+from hmas.gateway.agent.directory import ModelCard, ModelDirectory
+from hmas.gateway.decisions import DecisionLog
+from hmas.gateway.openai.errors import ApiError, InvalidRequest
+from hmas.gateway.openai.openapi_page import HOT_ROUTES, SCHEMAS
+from hmas.gateway.tenants.store import TenantStore
+from hmas.gateway.tenants.terms import Tenant, client_request_id, read_headers
+from hmas.runtime import ids
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.exceptions import HTTPException
+
+TITLE = "H-MAS"
+DESCRIPTION = "An OpenAI-compatible API in front of vLLM and SGLang that schedules for TTFT and TPOT promises."
+
+
+def build_api(
+    directory: ModelDirectory, tenants: TenantStore, ready: Callable[[], bool], decisions: DecisionLog
+) -> FastAPI:
+    """`ready`: whether the gateway knows the mesh's models and can reach it."""
+    app = FastAPI(title=TITLE, description=DESCRIPTION, version=package_version(), redoc_url=None)
+    started = int(time.time())
+
+    @app.get("/v1/models", summary="Models and aliases that the mesh serves")
+    async def models(request: Request) -> JSONResponse:
+        tenant = tenants.authenticate(read_headers(request.scope["headers"]))
+        return JSONResponse({"object": "list", "data": [_card(c, started) for c in _visible(directory, tenant)]})
+
+    @app.get("/v1/models/{model:path}", summary="One model or alias")
+    async def model(model: str, request: Request) -> JSONResponse:
+        tenant = tenants.authenticate(read_headers(request.scope["headers"]))
+        for card in _visible(directory, tenant):
+            if card.id == model:
+                return JSONResponse(_card(card, started))
+        raise InvalidRequest(f"the model `{model}` does not exist", "model", Outcome.UNKNOWN_MODEL)
+
+    @app.get("/hmas/timeline", summary="Lately changed topologies and control tuples of one model, or of all")
+    async def timeline(request: Request, model: str | None = None) -> JSONResponse:
+        tenant = tenants.authenticate(read_headers(request.scope["headers"]))
+        pools = frozenset(c.root for c in _visible(directory, tenant) if model is None or c.id == model)
+        return JSONResponse(decisions.told(pools))
+
+    @app.get("/health", summary="The process is alive")
+    async def health() -> Response:
+        return PlainTextResponse("ok")
+
+    @app.get("/ready", summary="A worker was heard of and the mesh can be reached")
+    async def readiness() -> Response:
+        return PlainTextResponse("ready") if ready() else PlainTextResponse("not ready", 503)
+
+    @app.get("/metrics", summary="Prometheus metrics")
+    async def metrics() -> Response:
+        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+    @app.get("/version", summary="Versions of the gateway and of the wire")
+    async def versions() -> JSONResponse:
+        return JSONResponse({"version": package_version(), "wire_version": WIRE_VERSION})
+
+    _answer_errors(app)
+    _describe_hot_routes(app)
+    return app
+
+
+def package_version() -> str:
+    try:
+        return version("hmas")
+    except PackageNotFoundError:
+        return "0+unknown"
+
+
+def _visible(directory: ModelDirectory, tenant: Tenant) -> list[ModelCard]:
+    return [c for c in directory.cards() if tenant.models is None or c.id in tenant.models or c.root in tenant.models]
+
+
+def _card(card: ModelCard, created: int) -> dict[str, Any]:
+    """As vLLM tells it."""
+    return {
+        "id": card.id,
+        "object": "model",
+        "created": created,
+        "owned_by": "hmas",
+        "root": card.root,
+        "parent": None,
+        "max_model_len": card.max_model_len,
+        "permission": [],
+    }
+
+
+def _answer_errors(app: FastAPI) -> None:
+    @app.exception_handler(InvalidRequest)
+    async def invalid(request: Request, error: InvalidRequest) -> Response:
+        return _error_response(request, error.error)
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> Response:
+        message = f"{request.method} {request.url.path}: {error.detail}"
+        base = ApiError.of(Outcome.INVALID_REQUEST, message)
+        code = "not_found" if error.status_code == 404 else base.code
+        return _error_response(
+            request,
+            ApiError(error.status_code, message, base.type, code, base.reason, retry_helps=False),
+        )
+
+
+def _error_response(request: Request, error: ApiError) -> Response:
+    request_id = client_request_id(read_headers(request.scope["headers"])) or ids.request_id()
+    headers = {name.decode(): value.decode() for name, value in error.headers()}
+    return Response(error.body(), error.status, {**headers, "x-request-id": request_id})
+
+
+def _describe_hot_routes(app: FastAPI) -> None:
+    """They stand beside FastAPI; its page shows them all the same."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schema = get_openapi(title=app.title, version=app.version, description=DESCRIPTION, routes=app.routes)
+            schema["paths"] = {**HOT_ROUTES, **schema["paths"]}
+            schema.setdefault("components", {}).update(SCHEMAS)
+            app.openapi_schema = schema
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]

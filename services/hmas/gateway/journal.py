@@ -1,0 +1,84 @@
+"""Recent requests for `hmas why`: a bounded ring, told as JSON."""
+
+from collections import OrderedDict
+from dataclasses import asdict
+from typing import Any
+
+import orjson
+from hmas.gateway.exchange import Exchange
+
+
+class Journal:
+    """The last `capacity` requests that ended, by their own id and by the client's `X-Request-Id`."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._ended: OrderedDict[str, Exchange] = OrderedDict()
+        self._ids: dict[str, str] = {}  # the client's id -> the last request that carried it
+
+    def keep(self, exchange: Exchange) -> None:
+        self._ended[exchange.request.id] = exchange
+        self._ids[exchange.client_id] = exchange.request.id
+        while len(self._ended) > self._capacity:
+            request_id, oldest = self._ended.popitem(last=False)
+            if self._ids.get(oldest.client_id) == request_id:
+                del self._ids[oldest.client_id]
+
+    def find(self, request_id: str) -> Exchange | None:
+        return self._ended.get(request_id) or self._ended.get(self._ids.get(request_id, ""))
+
+
+def timeline_json(exchange: Exchange, gateway: str) -> bytes:
+    """Durations in seconds since the request's arrival at the gateway."""
+    request, annotation = exchange.request, exchange.annotation
+    told: dict[str, Any] = {
+        "request_id": request.id,
+        "client_request_id": exchange.client_id,
+        "gateway": gateway,
+        "model": request.model,
+        "pool": exchange.pool,
+        "tenant": request.tenant,
+        "flow": request.flow,
+        "stream": request.stream,
+        "prompt_tokens": request.prompt_tokens,
+        "max_tokens": request.max_tokens,
+        "priority": request.priority,
+        "importance": request.importance,
+        "outcome": exchange.outcome.value if exchange.outcome else "in flight",
+        "message": exchange.message,
+        "output_tokens": exchange.output_tokens,
+        "recalls": exchange.recalls,
+        "ttft_s": _since(exchange, exchange.first_s),
+        "total_s": _since(exchange, exchange.settled_s),
+        "slo": {**asdict(request.slo), "stated": request.slo_stated},
+    }
+    if annotation is not None:
+        tags = annotation.tags
+        told["tags"] = {
+            "task": tags.task.value,
+            "confidence": tags.confidence,
+            "predicted_output_tokens": tags.output_tokens,
+            "predicted_output_tokens_p90": tags.output_tokens_p90,
+            "ttft_slo_s": tags.slo.ttft_s,
+            "tpot_slo_s": tags.slo.tpot_s,
+            "source": tags.source.value,
+            "predictor": tags.version,
+        }
+        told["predicted_cost"] = {**asdict(annotation.cost), "total_s": annotation.total_s}
+    told["attempts"] = [
+        {
+            "attempt": each.number,
+            "worker": each.worker,
+            "sent_s": _since(exchange, each.sent_s),
+            "ended_s": _since(exchange, each.ended_s),
+            "outcome": each.outcome,
+        }
+        for each in exchange.attempts
+    ]
+    if exchange.timeline is not None:
+        told["worker"] = asdict(exchange.timeline)
+    return orjson.dumps(told)
+
+
+def _since(exchange: Exchange, instant_s: float | None) -> float | None:
+    return None if instant_s is None else round(instant_s - exchange.request.arrival_s, 6)

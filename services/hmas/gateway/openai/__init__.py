@@ -1,0 +1,1 @@
+"""OpenAI's formats: request bodies, error objects, the description of the API."""

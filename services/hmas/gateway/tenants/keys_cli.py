@@ -1,0 +1,64 @@
+"""`hmas keys`: make, list and revoke API keys in the tenants file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from hmas.gateway.tenants.file import TenantFileError
+from hmas.gateway.tenants.keys import list_keys, make_key, revoke_key
+from rich.console import Console
+from rich.table import Table
+
+app = typer.Typer(no_args_is_help=True, add_completion=False)
+console = Console()
+errors = Console(stderr=True)
+
+File = Annotated[Path, typer.Option("--file", envvar="HMAS_TENANTS_FILE", help="the tenants file")]
+DEFAULT_FILE = Path("tenants.yaml")
+
+
+@app.command()
+def make(
+    tenant: Annotated[str, typer.Argument(help="whose key; a tenant that is not in the file yet is added")],
+    name: Annotated[str, typer.Option(help="what the key is for, to know it again")] = "",
+    file: File = DEFAULT_FILE,
+) -> None:
+    """Make a key. It is shown once; the file keeps its hash."""
+    try:
+        made = make_key(file, tenant, name)
+    except (TenantFileError, OSError) as error:
+        raise _failed(error) from None
+    if made.new_tenant:
+        errors.print(f"tenant [bold]{tenant}[/] is new in {file}, without any limits", highlight=False)
+    errors.print(f"key {made.id} of {tenant}; it is not shown again:", highlight=False)
+    print(made.key)
+
+
+@app.command("list")
+def list_(file: File = DEFAULT_FILE) -> None:
+    """List the keys of every tenant, without the keys themselves."""
+    try:
+        keys = list_keys(file)
+    except (TenantFileError, OSError) as error:
+        raise _failed(error) from None
+    table = Table("id", "tenant", "name", "created", box=None)
+    for key in keys:
+        table.add_row(key.id, key.tenant, key.name, key.created)
+    console.print(table)
+
+
+@app.command()
+def revoke(
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="as `hmas keys list` shows it")], file: File = DEFAULT_FILE
+) -> None:
+    """Revoke a key. Running gateways refuse it within two seconds."""
+    try:
+        key = revoke_key(file, key_id)
+    except (TenantFileError, OSError) as error:
+        raise _failed(error) from None
+    console.print(f"key {key.id} of {key.tenant} is revoked", highlight=False)
+
+
+def _failed(error: Exception) -> typer.Exit:
+    errors.print(f"[red]error:[/] {error}", highlight=False)
+    return typer.Exit(1)

@@ -1,0 +1,88 @@
+"""What the mesh decided lately."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+from hmas.contracts.control import ControlTuple, EngineControl, Fence, Hints, TopologyDecision, TopologyName
+from hmas.contracts.registry import WorkerHeartbeat
+from hmas.gateway.decisions import KEPT, DecisionLog
+from hmas.gateway.tenants.keys import make_key
+
+from tests.gateway.gateway_harness import gateway
+from tests.gateway.gateway_script import heartbeat
+
+SJF = TopologyDecision("m", TopologyName.SJF, Hints(), False, 1, 1, 30.0, "start", "rules")
+
+
+def engine(n_run: int) -> EngineControl:
+    return EngineControl("e", n_run, 2 * n_run, 1, 99, 0.1, 0.7, 0.9)
+
+
+def control(*n_run: int, worker: str = "w1") -> ControlTuple:
+    return ControlTuple(worker, tuple(engine(n) for n in n_run), Fence("v"), 1, 1, 30.0)
+
+
+class Ticks:
+    """Each reading of the clock is a second later."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        self.now_s += 1.0
+        return self.now_s
+
+
+def log_with(*workers: WorkerHeartbeat) -> DecisionLog:
+    log = DecisionLog(Ticks())
+    for worker in workers:
+        log.on_heartbeat(worker)
+    return log
+
+
+def test_changes_are_kept_and_repetitions_are_not() -> None:
+    log = log_with(heartbeat("w1"))
+    for decision in (SJF, replace(SJF, seq=2), replace(SJF, bypass=True), SJF):
+        log.on_topology(decision)
+    for tuple_ in (control(4, 6), control(4, 6), control(4, 7)):
+        log.on_tuple(tuple_)
+    assert log.told(frozenset({"m"})) == {
+        "topology": [
+            {"unix_s": 101.0, "pool": "m", "topology": "sjf"},
+            {"unix_s": 102.0, "pool": "m", "topology": "bypass"},
+            {"unix_s": 103.0, "pool": "m", "topology": "sjf"},
+        ],
+        "control": [
+            {"unix_s": 104.0, "worker": "w1", "n_run": 10, "b_token": 20},
+            {"unix_s": 105.0, "worker": "w1", "n_run": 11, "b_token": 22},
+        ],
+    }
+
+
+def test_pools_are_kept_apart_and_the_log_is_bounded() -> None:
+    log = log_with(heartbeat("w1"), replace(heartbeat("w2"), pool="other"))
+    log.on_topology(replace(SJF, pool="other"))
+    for n in range(KEPT + 5):
+        log.on_tuple(control(n))
+    log.on_tuple(control(3, worker="w2"))
+    log.on_tuple(control(3, worker="unheard"))
+    assert [e["topology"] for e in log.told(frozenset({"other"}))["topology"]] == ["sjf"]
+    assert [e["worker"] for e in log.told(frozenset({"other"}))["control"]] == ["w2"]
+    assert log.told(frozenset({"m"}))["topology"] == []
+    assert len(log.told(frozenset({"m", "other"}))["control"]) <= KEPT
+
+
+async def test_the_api_tells_a_tenant_of_its_own_models(tmp_path: Path) -> None:
+    file = tmp_path / "tenants.yaml"
+    file.write_text("tenants:\n  acme:\n    models: [m]\n  other:\n    models: [z]\n")
+    mine, other = ({"authorization": f"Bearer {make_key(file, name).key}"} for name in ("acme", "other"))
+    log = log_with(heartbeat("w1"))
+    log.on_topology(SJF)
+    async with gateway(tenants_file=file, decisions=log) as g, httpx.AsyncClient(base_url=g.url, verify=False) as c:
+        everything = log.told(frozenset({"m"}))
+        assert (await c.get("/hmas/timeline", headers=mine)).json() == everything
+        assert (await c.get("/hmas/timeline?model=alias", headers=mine)).json() == everything
+        for told in (await c.get("/hmas/timeline?model=z", headers=mine), await c.get("/hmas/timeline", headers=other)):
+            assert told.json() == {"topology": [], "control": []}
+        assert (await c.get("/hmas/timeline")).status_code == 401

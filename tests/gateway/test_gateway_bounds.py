@@ -1,0 +1,171 @@
+"""Clients that never read, never end, send too much or are too many."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from hmas.gateway.http.bodies import BodyBounds
+from hmas.gateway.http.connections import ConnectionBounds
+from hmas.gateway.http.server import ServerConfig
+from hmas.gateway.shell import RelayConfig
+from hmas.wire.v1 import execution_pb2 as pb
+
+from tests.gateway.gateway_harness import (
+    CHAT,
+    HEAD,
+    PATH,
+    PLAIN,
+    FakeWorkers,
+    asking,
+    client,
+    error_of,
+    gateway,
+    silence,
+)
+
+
+async def test_a_client_that_never_reads_is_given_up() -> None:
+    config = RelayConfig("g", max_buffered_bytes=2**20)
+    async with gateway(behave=silence, relay=config) as g:
+        reader, writer, worker, submit = await asking(g)
+        for _ in range(2000):
+            g.workers.tokens(worker, submit, b"x" * 65_536)
+            if g.workers.cancels:
+                break
+            await asyncio.sleep(0)
+        assert len(g.workers.cancels) == 1
+        assert g.relay.live == 0
+        writer.close()
+        del reader
+
+
+async def test_a_client_that_leaves_a_full_connection_unread_is_given_up() -> None:
+    config = ServerConfig(stall_s=0.1)
+    async with gateway(behave=silence, server=config) as g:
+        reader, writer, worker, submit = await asking(g)
+        for _ in range(100):
+            g.workers.tokens(worker, submit, b"x" * 65_536)
+            await asyncio.sleep(0)
+        await g.until(lambda: bool(g.workers.cancels))
+        writer.close()
+        del reader
+
+
+async def test_an_answer_that_is_too_large_to_hold() -> None:
+    def behave(workers: FakeWorkers, worker: str, submit: pb.Submit) -> None:
+        workers.tokens(worker, submit, b"x" * 2**20)
+        workers.tokens(worker, submit, b"x")
+
+    async with gateway(behave=behave, relay=RelayConfig("g", max_buffered_bytes=2**20)) as g, client(g) as c:
+        response = await c.post(PATH, json=CHAT)
+        assert response.status_code == 502
+        assert "larger than 1048576 bytes" in error_of(response)["message"]
+
+
+async def test_bodies_of_waiting_requests_are_bounded() -> None:
+    async with gateway(behave=silence, relay=RelayConfig("g", max_held_bytes=500)) as g, client(g) as c:
+        big = asyncio.create_task(c.post(PATH, json={**CHAT, "user": "u" * 300}))
+        await g.until(lambda: bool(g.workers.submits))
+        response = await c.post(PATH, json={**CHAT, "user": "u" * 300})
+        assert (response.status_code, error_of(response)["reason"]) == (429, "pool_queue_full")
+        g.workers.finish(*g.workers.submits[0], PLAIN)
+        assert (await big).content == PLAIN
+        again = asyncio.create_task(c.post(PATH, json={**CHAT, "user": "u" * 300}))
+        await g.until(lambda: len(g.workers.submits) == 2)
+        g.workers.finish(*g.workers.submits[1], PLAIN)
+        assert (await again).content == PLAIN
+
+
+async def raw(port: int, *parts: bytes) -> bytes:
+    """Sends parts and reads until the server closes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for part in parts:
+        writer.write(part)
+        await writer.drain()
+        await asyncio.sleep(0.01)
+    async with asyncio.timeout(5):
+        got = await reader.read()
+    writer.close()
+    return got
+
+
+@pytest.mark.parametrize("start", [b"", b"POST /v1/ch", HEAD + b"x-a: b\r\n"])
+async def test_a_head_that_never_ends(start: bytes) -> None:
+    async with gateway(connections=ConnectionBounds(head_timeout_s=0.1)) as g:
+        got = await raw(g.port, start)
+        assert got.startswith(b"HTTP/1.1 408 ")
+        assert b'"reason":"client_too_slow"' in got
+
+
+async def test_a_head_that_is_too_large() -> None:
+    async with gateway(connections=ConnectionBounds(max_head_bytes=1000)) as g:
+        got = await raw(g.port, HEAD, b"x-a: " + b"b" * 2000)
+        assert got.startswith(b"HTTP/1.1 431 ")
+
+
+WHOLE = b"GET /v1/models HTTP/1.1\r\nhost: h\r\n\r\n"
+
+
+async def test_a_later_head_on_the_same_connection_is_bounded_too() -> None:
+    async with gateway(connections=ConnectionBounds(head_timeout_s=0.1, max_head_bytes=1000)) as g:
+        stalled = await raw(g.port, WHOLE, WHOLE, HEAD)
+        assert stalled.count(b"HTTP/1.1 200 ") == 2
+        assert b"HTTP/1.1 408 " in stalled
+        grown = await raw(g.port, WHOLE, HEAD, b"x-a: " + b"b" * 600, b"b" * 600)
+        assert grown.startswith(b"HTTP/1.1 200 ")
+        assert b"HTTP/1.1 431 " in grown
+
+
+async def test_what_is_not_http() -> None:
+    async with gateway() as g:
+        got = await raw(g.port, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 hello\r\n\r\n")
+        assert got.startswith(b"HTTP/1.1 400 ")
+        assert b'"error":{' in got
+
+
+async def test_a_body_that_never_ends() -> None:
+    config = ServerConfig(body=BodyBounds(timeout_s=0.1))
+    async with gateway(server=config) as g:
+        reader, writer = await asyncio.open_connection("127.0.0.1", g.port)
+        writer.write(HEAD + b'content-length: 100\r\n\r\n{"model"')
+        got = await reader.readuntil(b'"reason":"client_too_slow"}}')
+        assert got.startswith(b"HTTP/1.1 408 ")
+        assert b"connection: close" in got
+        writer.close()
+
+
+async def test_a_body_that_says_it_is_too_large_is_refused_before_it_is_read() -> None:
+    async with gateway() as g:
+        reader, writer = await asyncio.open_connection("127.0.0.1", g.port)
+        writer.write(HEAD + b"content-length: 50000000\r\nexpect: 100-continue\r\n\r\n")
+        got = await reader.readuntil(b'"reason":"body_too_large"}}')
+        assert got.startswith(b"HTTP/1.1 413 ")
+        writer.close()
+
+
+async def test_a_client_that_sends_50_mb_and_then_reads_sees_the_413() -> None:
+    async with gateway() as g, client(g) as c:
+        response = await c.post(PATH, content=b"x" * 50_000_000)
+        assert response.status_code == 413
+
+
+async def test_a_chunked_body_is_bounded_while_it_is_read() -> None:
+    async def chunks() -> Any:
+        for _ in range(100):
+            yield b"x" * 10_000
+
+    async with gateway() as g, client(g) as c:
+        response = await c.post(PATH, content=chunks())
+        assert (response.status_code, error_of(response)["reason"]) == (413, "body_too_large")
+
+
+async def test_connections_are_bounded() -> None:
+    async with gateway(connections=ConnectionBounds(max_connections=2)) as g:
+        held = [await asyncio.open_connection("127.0.0.1", g.port) for _ in range(2)]
+        got = await raw(g.port)
+        assert got.startswith(b"HTTP/1.1 503 ")
+        for _, writer in held:
+            writer.close()
+        await asyncio.sleep(0.05)
+        async with client(g) as c:
+            assert (await c.post(PATH, json=CHAT)).content == PLAIN

@@ -1,0 +1,130 @@
+"""What the gateway says to bad input, wrong paths and keys, and tenants over their bounds."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from hmas.gateway.tenants.keys import make_key
+
+from tests.gateway.gateway_harness import (
+    CHAT,
+    PATH,
+    PLAIN,
+    STREAMED,
+    body,
+    client,
+    error_of,
+    gateway,
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "headers", "status", "param"),
+    [
+        (b"{", {}, 400, None),
+        (b"", {}, 400, None),
+        (b"[]", {}, 400, None),
+        (body(messages=[]), {}, 400, "messages"),
+        (body(n=3), {}, 400, "n"),
+        (body(max_tokens="many"), {}, 400, "max_tokens"),
+        (body(model="nobody"), {}, 404, None),
+        (body(), {"x-slo-ttft-ms": "-5"}, 400, "x-slo-ttft-ms"),
+        (body(), {"x-llm-d-slo-tpot-ms": "nan"}, 400, "x-llm-d-slo-tpot-ms"),
+        (body(hmas_replay={"output_tokens": 3}), {}, 400, "hmas_replay"),
+        (b"x" * 200_000, {}, 413, None),
+        (b'{"a":' * 600 + b"1" + b"}" * 600, {}, 400, "messages"),
+    ],
+)
+async def test_bad_input_gets_an_error_object(content: bytes, headers: dict[str, str], status: int, param: str) -> None:
+    async with gateway() as g, client(g) as c:
+        response = await c.post(PATH, content=content, headers=headers)
+        assert response.status_code == status
+        error = error_of(response)
+        assert error["param"] == param
+        assert response.headers["x-should-retry"] == "false"
+        assert not g.workers.submits
+        assert (await c.post(PATH, json=CHAT)).content == PLAIN
+
+
+async def test_a_body_too_deep_to_write_again() -> None:
+    async with gateway() as g, client(g) as c:
+        deep = b'{"model":"m","messages":[{"role":"user"}],"x":' + b"[" * 500 + b"]" * 500 + b"}"
+        response = await c.post(PATH, content=deep)
+        assert response.status_code == 400
+        error_of(response)
+        assert g.relay.live == 0
+
+
+async def test_other_paths_and_methods() -> None:
+    async with gateway() as g, client(g) as c:
+        assert (await c.get(PATH)).status_code == 405
+        for path in ("/v1/embeddings", "/pause", "/v1/chat/completions/", "/reset_prefix_cache"):
+            response = await c.post(path, json={})
+            assert response.status_code == 404
+            assert error_of(response)["code"] == "not_found"
+        assert (await c.delete("/v1/models")).status_code == 405
+        assert (await c.get("/health")).status_code == 200
+        assert (await c.get("/ready")).status_code == 200
+        g.relay.on_connected("w1", False)
+        assert (await c.get("/ready")).status_code == 503
+        assert (await c.get("/version")).json()["wire_version"] == 1
+        assert "hmas_gateway_requests_total" in (await c.get("/metrics")).text
+        page = (await c.get("/openapi.json")).json()
+        assert "post" in page["paths"][PATH]
+        assert "ChatCompletionRequest" in page["components"]["schemas"]
+
+
+async def test_models() -> None:
+    async with gateway() as g, client(g) as c:
+        cards = (await c.get("/v1/models")).json()["data"]
+        assert [(m["id"], m["root"], m["max_model_len"]) for m in cards] == [("m", "m", 8192), ("alias", "m", 8192)]
+        assert (await c.get("/v1/models/alias")).json()["root"] == "m"
+        response = await c.get("/v1/models/none")
+        assert (response.status_code, error_of(response)["code"]) == (404, "model_not_found")
+
+
+async def test_keys_and_allowed_models(tmp_path: Path) -> None:
+    path = tmp_path / "tenants.yaml"
+    path.write_text("tenants:\n  acme:\n    models: [m]\n    slo: {ttft_ms: 1500}\n  other:\n    models: [z]\n")
+    key, other = make_key(path, "acme").key, make_key(path, "other").key
+    async with gateway(tenants_file=path) as g, client(g) as c:
+        for headers in ({}, {"authorization": "Bearer hmas-wrong"}, {"authorization": f"Basic {key}"}):
+            for response in (
+                await c.post(PATH, json=CHAT, headers=headers),
+                await c.get("/v1/models", headers=headers),
+            ):
+                assert response.status_code == 401
+                assert error_of(response)["code"] == "invalid_api_key"
+        good = {"authorization": f"Bearer {key}"}
+        assert (await c.post(PATH, json={**CHAT, "model": "alias"}, headers=good)).content == PLAIN
+        assert g.workers.submits[0][1].tenant == "acme"
+        assert g.workers.submits[0][1].slo.ttft_s == 1.5
+        refused = await c.post(PATH, json=CHAT, headers={"authorization": f"Bearer {other}"})
+        assert (refused.status_code, error_of(refused)["reason"]) == (403, "forbidden")
+        assert (await c.get("/v1/models", headers={"authorization": f"Bearer {other}"})).json()["data"] == []
+
+
+async def test_over_a_tenants_bound(tmp_path: Path) -> None:
+    path = tmp_path / "tenants.yaml"
+    path.write_text("tenants:\n  acme:\n    requests_per_min: 2\n")
+    headers = {"authorization": f"Bearer {make_key(path, 'acme').key}"}
+    async with gateway(tenants_file=path) as g, client(g) as c:
+        for _ in range(2):
+            assert (await c.post(PATH, json=CHAT, headers=headers)).status_code == 200
+        response = await c.post(PATH, json=STREAMED, headers=headers)
+        assert response.status_code == 429
+        assert 25 <= int(response.headers["retry-after"]) <= 30
+        assert "x-should-retry" not in response.headers
+        assert error_of(response)["reason"] == "tenant_request_rate"
+        assert "estimated_wait_s" in error_of(response)
+
+
+async def test_bad_requests_under_load_leave_the_good_ones_alone() -> None:
+    async with gateway() as g, client(g) as c:
+        bad = [b"{", body(messages=[]), b"x" * 150_000, body(model="none"), body(n=2)]
+        results = await asyncio.gather(
+            *(c.post(PATH, content=bad[i % len(bad)]) for i in range(100)),
+            *(c.post(PATH, json=STREAMED if i % 2 else CHAT) for i in range(100)),
+        )
+        assert all(r.status_code in (400, 404, 413) for r in results[:100])
+        assert all(r.status_code == 200 for r in results[100:])

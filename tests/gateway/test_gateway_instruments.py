@@ -1,0 +1,59 @@
+from dataclasses import replace
+
+import pytest
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Slo, TaskType
+from hmas.contracts.telemetry import GatewayTelemetry, RequestSettled
+from hmas.gateway.metrics import MAX_TENANTS, count_settled
+from prometheus_client import REGISTRY
+
+
+def settled(tenant: str = "acme", outcome: Outcome = Outcome.FINISHED, ttft_s: float | None = 0.5, tpot_s: float = 0.02,
+            *, whole: bool = False, ttlt_s: float | None = None) -> RequestSettled:  # fmt: skip
+    done = outcome is Outcome.FINISHED
+    return RequestSettled(
+        "r", tenant, TaskType.QA, outcome, Slo(1.0, 0.05, ttlt_s, whole=whole), 10, 20 if done else 0, 20.0, ttft_s,
+        tpot_s if done else None, ttft_s + 19 * tpot_s if done and ttft_s is not None else None, False, 0.0,
+    )  # fmt: skip
+
+
+def count(pool: str, tenant: str, verdict: str) -> float:
+    labels = {"pool": pool, "tenant": tenant, "task": TaskType.QA.value, "verdict": verdict}
+    return REGISTRY.get_sample_value("hmas_gateway_settled_total", labels) or 0.0
+
+
+@pytest.mark.parametrize(
+    ("row", "verdict"),
+    [
+        (settled(), "ok"),
+        (settled(ttft_s=1.5), "ttft_missed"),
+        (settled(tpot_s=0.06), "tpot_missed"),
+        (settled(ttft_s=1.5, tpot_s=0.06), "ttft_missed"),
+        (settled(ttlt_s=0.7), "ttlt_missed"),
+        (settled(ttft_s=5.0, whole=True), "ttlt_missed"),
+        (settled(outcome=Outcome.POOL_QUEUE_FULL, ttft_s=None), "failed"),
+        (settled(outcome=Outcome.WORKER_LOST), "failed"),
+        (settled(outcome=Outcome.NEVER_FITS, ttft_s=None), "unjudged"),
+    ],
+)
+def test_each_end_has_one_verdict(row: RequestSettled, verdict: str) -> None:
+    before = {
+        v: count("p1", "acme", v) for v in ("ok", "ttft_missed", "tpot_missed", "ttlt_missed", "failed", "unjudged")
+    }
+    count_settled("p1", GatewayTelemetry("g", "p1", (), (row,)))
+    after = {v: count("p1", "acme", v) - n for v, n in before.items()}
+    assert after == {**dict.fromkeys(before, 0.0), verdict: 1.0}
+
+
+def test_tenants_beyond_the_bound_share_a_series() -> None:
+    rows = tuple(settled(f"tenant-{i}") for i in range(MAX_TENANTS + 50))
+    count_settled("p2", GatewayTelemetry("g", "p2", (), rows))
+    names = {s.labels["tenant"] for m in REGISTRY.collect() if m.name == "hmas_gateway_settled" for s in m.samples}
+    assert len(names) <= MAX_TENANTS + 1
+    assert count("p2", "other", "ok") >= 50
+
+
+def test_relegated_requests_are_counted() -> None:
+    rows = (settled(), replace(settled(), relegated=True))
+    count_settled("p3", GatewayTelemetry("g", "p3", (), rows))
+    assert REGISTRY.get_sample_value("hmas_gateway_relegated_total", {"pool": "p3"}) == 1

@@ -1,0 +1,79 @@
+"""Model directory, journal, settings."""
+
+import pytest
+from hmas.gateway.agent.directory import MAX_POOLS, ModelCard, ModelDirectory
+from hmas.gateway.agent.limits import TokenBucket
+from hmas.gateway.exchange import Exchange
+from hmas.gateway.journal import Journal
+from hmas.gateway.openai.body import Call
+from hmas.gateway.settings import GatewaySettings
+from pydantic import ValidationError
+
+from tests.gateway.gateway_script import heartbeat, request
+
+
+def test_pools_and_aliases() -> None:
+    directory = ModelDirectory()
+    assert not directory
+    directory.hear(heartbeat("w1", pool="b", aliases=("x", "a")))
+    directory.hear(heartbeat("w2", pool="a", aliases=("x",), engines=()))
+    assert directory
+    assert [directory.resolve(name) for name in ("a", "b", "x", "y")] == ["a", "b", "b", None]
+    assert directory.cards() == [ModelCard("a", "a", None), ModelCard("b", "b", 8192), ModelCard("x", "b", 8192)]
+
+
+def test_known_pools_are_bounded_and_the_one_heard_of_last_stays() -> None:
+    directory = ModelDirectory()
+    for i in range(MAX_POOLS):
+        directory.hear(heartbeat("w", pool=f"p{i}", aliases=(f"alias{i}",)))
+    directory.hear(heartbeat("w", pool="p0", aliases=()))
+    directory.hear(heartbeat("w", pool="new", aliases=()))
+    assert [directory.resolve(name) for name in ("p0", "alias0", "p1", "alias1")] == ["p0", "p0", None, None]
+
+
+def exchange(request_id: str, client_id: str) -> Exchange:
+    call = Call("/v1/completions", "m", False, "", 1, None, None, False, None, {})
+    return Exchange(call, request(request_id), client_id, "", "m", b"")
+
+
+def test_the_journal_forgets_the_oldest() -> None:
+    journal = Journal(2)
+    for i in range(3):
+        journal.keep(exchange(f"r{i}", f"c{i}"))
+    assert [journal.find(i) is not None for i in ("r0", "c0", "r1", "c1", "r2")] == [False, False, True, True, True]
+
+
+def test_of_a_client_id_used_twice_the_last_request_is_found() -> None:
+    journal = Journal(2)
+    for i in range(3):
+        journal.keep(exchange(f"r{i}", "same"))
+    found = journal.find("same")
+    assert found is not None
+    assert found.request.id == "r2"
+
+
+def test_a_bucket_of_nothing_never_fills() -> None:
+    assert TokenBucket(0.0, 0.0).wait_s(100.0, 1.0) == float("inf")
+
+
+def test_a_bucket_pays_its_debt_first() -> None:
+    bucket = TokenBucket(60.0, 0.0)
+    assert bucket.wait_s(0.0, 1000.0) == 0.0  # more than a burst passes with a full bucket
+    bucket.take(1000.0)
+    assert bucket.wait_s(0.0, 1.0) == pytest.approx(941.0)
+    bucket.change_rate(120.0, 0.0)
+    assert bucket.wait_s(0.0, 1.0) == pytest.approx(470.5)
+
+
+def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HMAS_PORT", "0")
+    monkeypatch.setenv("HMAS_REPLAY_FIELD", "true")
+    monkeypatch.setenv("HMAS_MAX_BODY_BYTES", "2048")
+    settings = GatewaySettings()
+    assert settings.server_config().replay_field
+    assert settings.server_config().body.max_bytes == 2048
+    assert settings.agent_config("g").gateway == "g"
+    assert all(field.description for field in GatewaySettings.model_fields.values())
+    monkeypatch.setenv("HMAS_PORT", "99999")
+    with pytest.raises(ValidationError):
+        GatewaySettings()

@@ -1,0 +1,94 @@
+import pytest
+from hmas.contracts.request import Slo
+from hmas.gateway.openai.errors import InvalidRequest
+from hmas.gateway.tenants.terms import Tenant, client_request_id, read_headers, terms_of, traceparent
+
+PLAIN = Tenant("acme")
+WITH_SLO = Tenant("acme", ttft_s=1.0, tpot_s=0.05)
+
+
+@pytest.mark.parametrize(
+    ("headers", "tenant", "stream", "slo", "stated"),
+    [
+        ({}, PLAIN, True, Slo(6.0, 0.1), False),  # Table 6, f(0.75) = 1
+        ({}, PLAIN, False, Slo(6.0, 0.1, None, True), False),
+        ({}, Tenant("acme", importance=1.0), True, Slo(4.8, 0.08), False),
+        ({}, WITH_SLO, True, Slo(1.0, 0.05), True),
+        ({}, Tenant("acme", ttlt_s=9.0), True, Slo(6.0, 0.1, 9.0, True), True),
+        ({b"x-slo-ttft-ms": b"500"}, PLAIN, True, Slo(0.5, 0.1), True),
+        ({b"x-slo-ttft-ms": b"500", b"x-llm-d-slo-ttft-ms": b"250.5"}, PLAIN, True, Slo(0.2505, 0.1), True),
+        ({b"x-llm-d-slo-tpot-ms": b"20"}, WITH_SLO, True, Slo(1.0, 0.02), True),
+        ({b"x-slo-ttlt-ms": b"30000"}, WITH_SLO, True, Slo(1.0, 0.05, 30.0, True), True),
+        ({b"x-slo-ttlt-ms": b"3e4", b"x-slo-tpot-ms": b"20"}, PLAIN, True, Slo(6.0, 0.02, 30.0), True),
+        ({b"x-slo-ttft-ms": b"500"}, PLAIN, False, Slo(0.5, 0.1, None, True), True),
+    ],
+)
+def test_slos(headers: dict[bytes, bytes], tenant: Tenant, stream: bool, slo: Slo, stated: bool) -> None:
+    terms = terms_of(headers, tenant, None, stream=stream)
+    assert (terms.slo, terms.slo_stated) == (slo, stated)
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "body", "header", "priority"),
+    [(0, None, None, 0), (0, -5, None, 0), (-2, -5, None, -2), (-2, 7, None, 7), (3, None, None, 3), (0, 1, b"9", 9)],
+)
+def test_priority_is_clamped(ceiling: int, body: int | None, header: bytes | None, priority: int) -> None:
+    headers = {} if header is None else {b"x-priority": header}
+    assert terms_of(headers, Tenant("acme", priority_ceiling=ceiling), body, stream=True).priority == priority
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (b"x-slo-ttft-ms", b"-1"),
+        (b"x-slo-ttft-ms", b"0"),
+        (b"x-slo-ttft-ms", b"nan"),
+        (b"x-slo-ttft-ms", b"inf"),
+        (b"x-slo-ttft-ms", b"1e300"),
+        (b"x-slo-ttft-ms", b""),
+        (b"x-llm-d-slo-tpot-ms", b"fast"),
+        (b"x-slo-ttlt-ms", b"\xff"),
+        (b"x-hmas-importance", b"2"),
+        (b"x-priority", b"1.5"),
+        (b"x-llm-d-priority", b"99999999999"),
+        (b"x-llm-d-inference-fairness-id", b"a b"),
+        (b"x-gateway-inference-fairness-id", b"a" * 200),
+    ],
+)
+def test_a_bad_header_is_named(name: bytes, value: bytes) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        terms_of({name: value}, PLAIN, None, stream=True)
+    assert caught.value.error.status == 400
+    assert caught.value.error.param == name.decode()
+
+
+def test_flow_and_importance() -> None:
+    headers = {b"x-gateway-inference-fairness-id": b"old", b"x-llm-d-inference-fairness-id": b"new"}
+    assert terms_of(headers, PLAIN, None, stream=True).flow == "new"
+    assert terms_of({}, PLAIN, None, stream=True).flow == "default"
+    assert terms_of({b"x-hmas-importance": b"0.5"}, PLAIN, None, stream=True).slo == Slo(7.2, 0.12)
+
+
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [
+        (b"abc-1:2.3_X", "abc-1:2.3_X"),
+        (b"", None),
+        (b"a b", None),
+        (b"a" * 129, None),
+        (b"a\r\nb", None),
+        (b"\xc3", None),
+    ],
+)
+def test_request_ids_of_clients(value: bytes, read: str | None) -> None:
+    assert client_request_id({b"x-request-id": value}) == read
+    assert client_request_id({}) is None
+
+
+def test_headers_are_read_once_and_the_first_counts() -> None:
+    raw = [(b"host", b"h"), (b"x-request-id", b"one"), (b"x-request-id", b"two"), (b"traceparent", b"junk")]
+    headers = read_headers(raw)
+    assert headers == {b"x-request-id": b"one", b"traceparent": b"junk"}
+    assert traceparent(headers) == ""
+    good = b"00-" + b"a" * 32 + b"-" + b"b" * 16 + b"-01"
+    assert traceparent({b"traceparent": good}) == good.decode()

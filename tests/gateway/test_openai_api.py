@@ -1,0 +1,166 @@
+from typing import Any
+
+import orjson
+import pytest
+from hmas.gateway.openai.body import CHAT_PATH, COMPLETIONS_PATH, PERCEIVED_CHARS, Call, parse_call, request_of
+from hmas.gateway.openai.errors import InvalidRequest
+from hmas.gateway.tenants.terms import Tenant
+
+MESSAGES = [{"role": "user", "content": "Hello there"}]
+
+
+def chat(**fields: Any) -> Call:
+    return parse_call(CHAT_PATH, orjson.dumps({"model": "m", "messages": MESSAGES} | fields), replay_enabled=True)
+
+
+def completion(**fields: Any) -> Call:
+    return parse_call(COMPLETIONS_PATH, orjson.dumps({"model": "m", "prompt": "Hello"} | fields), replay_enabled=False)
+
+
+def engine_body(call: Call) -> Any:
+    return orjson.loads(call.engine_body("served"))
+
+
+def test_unknown_fields_pass_through_and_the_model_is_resolved() -> None:
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    call = chat(tools=tools, response_format={"type": "json_object"}, vllm_xargs={"a": 1})
+    assert engine_body(call) == {
+        "model": "served", "messages": MESSAGES, "tools": tools, "response_format": {"type": "json_object"},
+        "vllm_xargs": {"a": 1},
+    }  # fmt: skip
+
+
+def test_the_gateways_own_fields_do_not_reach_the_engine() -> None:
+    call = chat(priority=-3, hmas_replay={"output_tokens": 17}, request_id="x", rid="y")
+    assert engine_body(call) == {"model": "served", "messages": MESSAGES}
+    assert (call.priority, call.replay_output_tokens) == (-3, 17)
+
+
+@pytest.mark.parametrize(
+    ("fields", "strip", "options"),
+    [
+        ({}, False, None),
+        ({"stream": True}, True, {"include_usage": True}),
+        ({"stream": True, "stream_options": None}, True, {"include_usage": True}),
+        ({"stream": True, "stream_options": {"include_usage": True}}, False, {"include_usage": True}),
+        ({"stream": True, "stream_options": {"include_usage": False, "x": 1}}, True, {"include_usage": True, "x": 1}),
+        ({"stream": False, "stream_options": {"x": 1}}, False, {"x": 1}),
+    ],
+)
+def test_usage_is_asked_for_and_stripped_if_the_client_did_not_ask(fields: Any, strip: bool, options: Any) -> None:
+    call = chat(**fields)
+    assert call.strip_usage is strip
+    assert engine_body(call).get("stream_options") == options
+
+
+@pytest.mark.parametrize(
+    ("fields", "bound"),
+    [
+        ({}, None),
+        ({"max_tokens": 5}, 5),
+        ({"max_tokens": 5, "max_completion_tokens": 7}, 7),
+        ({"max_completion_tokens": None, "max_tokens": 5}, 5),
+    ],
+)
+def test_the_clients_bound_on_tokens(fields: Any, bound: int | None) -> None:
+    assert chat(**fields).max_tokens == bound
+
+
+@pytest.mark.parametrize(
+    ("prompt", "tokens"),
+    [("aaa bbb ccc", 3), (["aaa bbb"], 2), ([1, 2, 3, 4], 4), ([[1, 2, 3]], 3)],
+)
+def test_prompts_of_completions(prompt: Any, tokens: int) -> None:
+    call = completion(prompt=prompt)
+    assert call.prompt_tokens == tokens
+    assert engine_body(call)["prompt"] == prompt
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"messages": []}, "messages"),
+        ({"messages": None}, "messages"),
+        ({"messages": "hi"}, "messages"),
+        ({"messages": ["hi"]}, "messages[0]"),
+        ({"messages": [*MESSAGES, {"content": "x"}]}, "messages[1].role"),
+        ({"messages": [{"role": 3, "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
+        ({"model": None}, "model"),
+        ({"model": ""}, "model"),
+        ({"model": "m" * 300}, "model"),
+        ({"n": 2}, "n"),
+        ({"n": 0}, "n"),
+        ({"n": "1"}, "n"),
+        ({"n": True}, "n"),
+        ({"best_of": 3}, "best_of"),
+        ({"max_tokens": "5"}, "max_tokens"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": 1.5}, "max_tokens"),
+        ({"max_completion_tokens": -1}, "max_completion_tokens"),
+        ({"max_tokens": 2**40}, "max_tokens"),
+        ({"stream": "yes"}, "stream"),
+        ({"stream": 1}, "stream"),
+        ({"stream_options": []}, "stream_options"),
+        ({"stream_options": {"include_usage": "x"}}, "include_usage"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"top_p": []}, "top_p"),
+        ({"priority": 1.5}, "priority"),
+        ({"priority": 2**40}, "priority"),
+        ({"hmas_replay": 3}, "hmas_replay"),
+        ({"hmas_replay": {"output_tokens": 0}}, "hmas_replay"),
+    ],
+)
+def test_wrong_chat_fields_name_the_field(fields: Any, param: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        chat(**fields)
+    assert caught.value.error.param == param
+    assert caught.value.error.status == 400
+
+
+@pytest.mark.parametrize("prompt", [None, [], {}, 3, ["a", "b"], [[1], [2]], ["a", 1], [1, "a"], [[]], [[True]]])
+def test_wrong_prompts(prompt: Any) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        completion(prompt=prompt)
+    assert caught.value.error.param == "prompt"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"[]", b"null", b'"x"', b'{"model": NaN}', b"\xff\xfe", b'{"model":"\\ud800"}', b"[" * 100_000],
+)
+def test_bodies_that_are_not_a_json_object(data: bytes) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        parse_call(CHAT_PATH, data, replay_enabled=False)
+    assert caught.value.error.status == 400
+
+
+def test_replay_is_refused_unless_enabled() -> None:
+    with pytest.raises(InvalidRequest, match="HMAS_REPLAY_FIELD"):
+        completion(hmas_replay={"output_tokens": 3})
+
+
+def test_a_field_given_twice_reaches_the_engine_once() -> None:
+    call = parse_call(CHAT_PATH, b'{"model":"m","n":4,"messages":[{"role":"user"}],"n":1}', replay_enabled=False)
+    assert call.engine_body("m").count(b'"n"') == 1
+
+
+def test_perception_sees_head_and_tail() -> None:
+    short = chat(messages=[{"role": "system", "content": "Be kind"}, {"role": "user", "content": [{"text": "Hi"}]}])
+    assert short.perceived_text() == "Be kind\nHi"
+    messages = [{"role": "user", "content": "a" * 9000}, {"role": "tool"}, {"role": "user", "content": "z" * 100}]
+    text = chat(messages=messages).perceived_text()
+    assert text.startswith("aaaa")
+    assert text.endswith("a\n\n" + "z" * 100)
+    assert len(text) <= PERCEIVED_CHARS + 1
+    assert len(completion(prompt="x" * 10**6).perceived_text()) <= PERCEIVED_CHARS + 1
+    assert completion(prompt=[1, 2]).perceived_text() == ""
+
+
+def test_the_request_carries_tenant_terms_and_no_true_length() -> None:
+    tenant = Tenant("acme", weight=2.0, priority_ceiling=-1, relegate=False)
+    with_replay = request_of(chat(priority=-5, hmas_replay={"output_tokens": 9}), "r1", tenant, {}, 4.0)
+    without = request_of(chat(priority=-5), "r1", tenant, {}, 4.0)
+    assert with_replay == without
+    assert (without.tenant, without.weight, without.priority, without.relegate) == ("acme", 2.0, -1, False)
+    assert (without.arrival_s, without.slo.whole, without.slo_stated) == (4.0, True, False)

@@ -1,0 +1,133 @@
+"""A refused request that comes back when it was told to finds a place."""
+
+import asyncio
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hmas.contracts.gateway import (
+    GatewayEffect,
+    RequestReceived,
+    SendSubmit,
+    Settle,
+    TenantLimits,
+    TenantsChanged,
+    WorkerHeard,
+    WorkerQueueing,
+)
+from hmas.contracts.outcome import Outcome
+from hmas.gateway.agent import GatewayAgent
+from hmas.gateway.agent.config import GatewayConfig
+from hmas.gateway.agent.promises import KEPT_S, MAX_PROMISES, Promises
+from hmas.gateway.tenants.keys import make_key
+from hmas.wire.v1 import execution_pb2 as pb
+
+from tests.gateway.gateway_harness import PATH, FakeWorkers, body, client, gateway
+from tests.gateway.gateway_script import concluded, heartbeat, request
+
+
+def test_a_promise_holds_from_its_time_on_for_a_while_and_once() -> None:
+    promises = Promises()
+    assert promises.make(10.0, "a", 5.0) == 5.0
+    assert not promises.redeem(14.9, "a")  # too early, and no reason to break it
+    assert promises.redeem(15.0, "a")
+    assert not promises.redeem(15.0, "a")
+    promises.make(20.0, "a", 5.0)
+    assert not promises.redeem(25.1 + KEPT_S, "a")
+    assert not promises.redeem(25.0, "b")
+
+
+def test_who_comes_too_early_and_is_refused_again_keeps_the_earlier_time() -> None:
+    promises = Promises()
+    promises.make(0.0, "a", 10.0)
+    assert promises.make(4.0, "a", 20.0) == 6.0
+    assert promises.make(5.0, "a", 2.0) == 2.0
+    assert promises.make(60.0, "a", 3.0) == 3.0  # the old one is over
+
+
+def test_as_many_promises_are_kept_as_there_is_room_for() -> None:
+    promises = Promises()
+    for number in range(MAX_PROMISES + 1):
+        promises.make(0.0, f"{number}", 1.0)
+    assert len(promises) == MAX_PROMISES
+    assert not promises.redeem(1.0, "0")
+    assert promises.redeem(1.0, "1")
+
+
+@dataclass
+class Asked:
+    """An agent that one client asks the same again and again."""
+
+    agent: GatewayAgent
+    number: int = 0
+
+    def ask(self, now_s: float, content: str) -> list[GatewayEffect]:
+        self.number += 1
+        made = replace(request(f"r{self.number}", arrival_s=now_s), relegate=not content)
+        return self.agent.step(now_s, RequestReceived(made, content))
+
+    def refuse(self, now_s: float, wait_s: float) -> float | None:
+        event = concluded(f"r{self.number}", outcome=Outcome.SLO_UNREACHABLE, retry_after_s=wait_s)
+        settles = [e for e in self.agent.step(now_s, event) if isinstance(e, Settle)]
+        return settles[0].retry_after_s
+
+
+def asked(**limits: int) -> Asked:
+    agent = GatewayAgent(GatewayConfig("g"))
+    agent.step(0.0, WorkerHeard(heartbeat("w1")))
+    agent.step(0.0, WorkerQueueing("w1", True))
+    agent.step(0.0, TenantsChanged((TenantLimits("acme", **limits),)))
+    return Asked(agent)
+
+
+def test_the_worker_is_told_who_was_promised_a_place() -> None:
+    client = asked()
+    assert client.ask(0.0, "x") == [SendSubmit("r1", "w1", 1, promised=False)]
+    assert client.refuse(1.0, 4.0) == 4.0
+    assert client.ask(3.0, "x") == [SendSubmit("r2", "w1", 1, promised=False)]
+    assert client.refuse(3.0, 30.0) == 2.0
+    assert client.ask(5.0, "y") == [SendSubmit("r3", "w1", 1, promised=False)]
+    assert client.ask(5.0, "x") == [SendSubmit("r4", "w1", 1, promised=True)]
+
+
+def test_a_bound_of_the_tenant_leaves_the_promise_as_it_is() -> None:
+    client = asked(max_in_flight=1)
+    client.ask(0.0, "x")
+    client.refuse(0.0, 1.0)
+    client.ask(1.0, "y")
+    (refused,) = client.ask(1.0, "x")
+    assert not isinstance(refused, SendSubmit)
+    client.number = 2
+    client.refuse(1.5, 1.0)
+    client.number = 3
+    assert client.ask(2.0, "x") == [SendSubmit("r4", "w1", 1, promised=True)]
+
+
+RETRY_S = 0.01
+
+
+def refuse(workers: FakeWorkers, worker: str, submit: pb.Submit) -> None:
+    workers.finish(worker, submit, outcome=Outcome.SLO_UNREACHABLE, retry_after_s=RETRY_S)
+
+
+async def test_the_same_body_of_the_same_tenant_is_the_same_request(tmp_path: Path) -> None:
+    file = tmp_path / "tenants.yaml"
+    refusing = "".join(f"  {name}:\n    on_miss: refuse\n" for name in ("one", "two"))
+    file.write_text(f"tenants:\n{refusing}  patient:\n    weight: 1\n", encoding="utf-8")
+    keys = {name: make_key(file, name).key for name in ("one", "two", "patient")}
+    async with gateway(behave=refuse, tenants_file=file) as g, client(g) as http:
+
+        async def ask(tenant: str, **fields: object) -> bool:
+            headers = {"authorization": f"Bearer {keys[tenant]}"}
+            response = await http.post(PATH, content=body(**fields), headers=headers)
+            assert response.status_code == 429
+            assert response.headers["retry-after"] == "1"
+            return g.workers.submits[-1][1].promised
+
+        assert not await ask("one")
+        assert not await ask("two")
+        assert not await ask("one", temperature=0.5)
+        assert not await ask("patient")
+        assert not await ask("patient")  # does not mind a late answer
+        await asyncio.sleep(RETRY_S)
+        assert await ask("one")
+        assert await ask("two")

@@ -1,0 +1,200 @@
+import os
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from hmas.contracts.gateway import TenantLimits
+from hmas.gateway.openai.errors import InvalidRequest
+from hmas.gateway.tenants.file import TenantFileError, parse_tenants
+from hmas.gateway.tenants.keys import list_keys, make_key, revoke_key
+from hmas.gateway.tenants.store import KEYLESS, TenantStore
+
+DIGEST = sha256(b"hmas-one").hexdigest()
+FULL = f"""\
+# our tenants
+tenants:
+  acme:                 # the good one
+    weight: 2
+    priority_ceiling: -10
+    slo: {{ttft_ms: 2000, tpot_ms: 60, ttlt_ms: 60000}}
+    importance: 0.9
+    requests_per_min: 600
+    tokens_per_min: 1.0e+6
+    max_in_flight: 64
+    max_queued: 32
+    on_miss: refuse
+    models: [llama]
+    keys:
+      - {{id: k1, name: laptop, sha256: "{DIGEST}", created: 2026-11-20}}
+      # kept comment
+  # before zeta
+  zeta:
+"""
+
+
+def test_a_full_file() -> None:
+    table = parse_tenants(FULL)
+    acme = table.tenants["acme"]
+    assert (acme.weight, acme.priority_ceiling, acme.importance, acme.relegate) == (2, -10, 0.9, False)
+    assert (acme.ttft_s, acme.tpot_s, acme.ttlt_s, acme.models) == (2.0, 0.06, 60.0, frozenset({"llama"}))
+    assert table.limits() == (TenantLimits("acme", 600, 1e6, 64, 32), TenantLimits("zeta"))
+    assert table.tenant_of(b"hmas-one") is acme
+    assert table.tenant_of(b"hmas-two") is None
+
+
+@pytest.mark.parametrize("text", ["", "tenants:\n", "tenants: {}\n", "# nothing\n"])
+def test_an_empty_file_knows_nobody(text: str) -> None:
+    assert parse_tenants(text).tenants == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("tenants: [", "not valid YAML"),
+        ("[]", "line 1, top level: must be a mapping"),
+        ("tenant: {}", "line 1, tenant: unknown field; known are tenants"),
+        ("tenants:\n  a:\n    wieght: 1", "line 3, tenants.a.wieght: unknown field"),
+        ("tenants:\n  a:\n    weight: 0", "line 3, tenants.a.weight: must be a number from 0.001"),
+        ("tenants:\n  a:\n    slo: {ttft_ms: -1}", "line 3, tenants.a.slo.ttft_ms: must be a number"),
+        ("tenants:\n  a:\n    slo: {tfft_ms: 1}", "tenants.a.slo.tfft_ms: unknown field"),
+        ("tenants:\n  a:\n    weight: .nan", "tenants.a.weight: must be a number"),
+        ("tenants:\n  a:\n    weight: yes", "tenants.a.weight: must be a number"),
+        ("tenants:\n  a:\n    max_queued: 1.5", "tenants.a.max_queued: must be a whole number"),
+        ("tenants:\n  a:\n    on_miss: drop", "must be one of relegate, refuse"),
+        ("tenants:\n  a:\n    models: llama", "must be a list of model names"),
+        ("tenants:\n  a:\n    importance: 2", "from 0.5 to 1"),
+        ("tenants:\n  a:\n  a:\n", "line 3, tenants.a: stands here twice"),
+        ("tenants:\n  7: {}\n", "line 2, tenants.7: a name must be a text"),
+        ("tenants:\n  a: 5\n", "line 2, tenants.a: must be a mapping"),
+        ("tenants:\n  a:\n    keys: secret\n", "must be a list of keys"),
+        ("tenants:\n  a:\n    keys:\n      - {id: k1}\n", "line 4, tenants.a.keys: a key needs"),
+        ("tenants:\n  a:\n    keys:\n      - {id: k1, sha256: abc}\n", "must be the SHA-256 of a key"),
+        (f"tenants:\n  a:\n    keys:\n      - {{id: k, sha256: {DIGEST}}}\n      - {{id: k, sha256: {DIGEST}}}\n",
+         "line 5, tenants.a.keys: key `k` stands here twice"),
+        ("tenants:\n  a:\n    max_queued: 1e6", "must be a whole number from 0 to 1e+09, not '1e6'"),
+    ],
+)  # fmt: skip
+def test_faults_name_line_and_field(text: str, problem: str) -> None:
+    with pytest.raises(TenantFileError) as caught:
+        parse_tenants(text)
+    assert problem in str(caught.value)
+
+
+def bearer(key: str) -> dict[bytes, bytes]:
+    return {b"authorization": f"Bearer {key}".encode()}
+
+
+def test_authentication(tmp_path: Path) -> None:
+    path = tmp_path / "tenants.yaml"
+    path.write_text(FULL)
+    store = TenantStore(path)
+    assert store.authenticate(bearer("hmas-one")).name == "acme"
+    assert store.authenticate({b"authorization": b"bearer  hmas-one"}).name == "acme"
+    for headers in ({}, bearer("hmas-two"), {b"authorization": b"hmas-one"}, bearer("x" * 10_000), bearer("")):
+        with pytest.raises(InvalidRequest) as caught:
+            store.authenticate(headers)
+        assert caught.value.error.status == 401
+        assert "hmas-two" not in str(caught.value)
+
+
+def test_without_a_file_everyone_is_the_default_tenant() -> None:
+    store = TenantStore(None)
+    assert store.authenticate({}) is KEYLESS
+    assert not store.poll()
+
+
+def test_the_file_is_read_again_and_a_bad_one_ignored(tmp_path: Path) -> None:
+    path = tmp_path / "tenants.yaml"
+    path.write_text(FULL)
+    store = TenantStore(path)
+    assert not store.poll()
+    path.write_text("tenants: {}")
+    assert store.poll()
+    with pytest.raises(InvalidRequest):
+        store.authenticate(bearer("hmas-one"))
+    path.write_text("tenants: [oops")
+    assert not store.poll()
+    assert not store.poll()  # reported once
+    path.write_text(FULL)
+    assert store.poll()
+    path.unlink()
+    assert not store.poll()
+    assert store.authenticate(bearer("hmas-one")).name == "acme"
+
+
+def test_a_bad_file_at_start_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "tenants.yaml"
+    with pytest.raises(OSError, match="tenants"):
+        TenantStore(path)
+    path.write_bytes(b"\xff\xff")
+    with pytest.raises(TenantFileError, match=r"tenants\.yaml"):
+        TenantStore(path)
+
+
+LAYOUTS = [
+    "",
+    "# comment\n",
+    "tenants:\n",
+    "tenants: {}\n",
+    "tenants: {}",
+    "tenants:\n  acme:\n",
+    "tenants:\n  acme:",
+    "tenants:\n  acme: {}\n  zeta:\n    weight: 1\n",
+    "tenants:\n  acme: {weight: 2}\n",
+    "tenants:\n  acme:\n    weight: 2 # heavy\n# end\n",
+    "tenants:\n  acme:\n    keys:\n    weight: 2\n",
+    "tenants:\n  acme:\n    keys: []\n    weight: 2",
+    "tenants:\n  acme:\n    keys: [] # none yet\n",
+    "tenants:\n  zeta:\n    models:\n      - a\n\n# last\n",
+    f"tenants:\n  acme:\n    keys: [{{id: k1, sha256: '{DIGEST}'}}]\n",
+    f"tenants:\n  acme:\n    keys:\n    - id: k1\n      sha256: '{DIGEST}'\n    weight: 3\n",
+    FULL,
+]
+
+
+@pytest.mark.parametrize("text", LAYOUTS)
+def test_keys_are_made_and_revoked_in_any_layout(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "tenants.yaml"
+    if text:
+        path.write_text(text)
+    before = parse_tenants(text)
+    first = make_key(path, "acme", "ci: main")
+    second = make_key(path, "acme")
+    assert first.new_tenant is ("acme" not in before.tenants)
+    assert not second.new_tenant
+    store = TenantStore(path)
+    assert store.authenticate(bearer(first.key)).name == "acme"
+    assert first.key not in path.read_text()
+    assert [k.id for k in list_keys(path)][-2:] == [first.id, second.id]
+    assert list_keys(path)[-2].name == "ci: main"
+    for comment in ("# comment", "# heavy", "# end", "# none yet", "# last", "# kept comment", "# before zeta"):
+        assert (comment in path.read_text()) is (comment in text)
+    revoke_key(path, first.id)
+    assert store.poll()
+    with pytest.raises(InvalidRequest):
+        store.authenticate(bearer(first.key))
+    assert store.authenticate(bearer(second.key)).name == "acme"
+    revoke_key(path, second.id)
+    after = parse_tenants(path.read_text())
+    assert after.keys == before.keys
+    assert {n: t for n, t in after.tenants.items() if n in before.tenants} == before.tenants
+    with pytest.raises(TenantFileError, match="no key"):
+        revoke_key(path, first.id)
+
+
+def test_the_first_of_several_keys_is_revoked(tmp_path: Path) -> None:
+    path = tmp_path / "tenants.yaml"
+    other = sha256(b"hmas-two").hexdigest()
+    path.write_text(f"tenants:\n  a:\n    keys: [{{id: k1, sha256: '{DIGEST}'}}, {{id: k2, sha256: '{other}'}}]\n")
+    assert revoke_key(path, "k1").tenant == "a"
+    assert [k.id for k in list_keys(path)] == ["k2"]
+
+
+def test_a_new_file_is_the_owners_alone_and_an_old_mode_stays(tmp_path: Path) -> None:
+    path = tmp_path / "tenants.yaml"
+    make_key(path, "acme")
+    assert path.stat().st_mode & 0o777 == 0o600
+    os.chmod(path, 0o640)
+    make_key(path, "acme")
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert [p.name for p in tmp_path.iterdir()] == ["tenants.yaml"]
