@@ -109,10 +109,10 @@ protos-check: $(STAMP)
 	{ echo "generated code is stale: run 'make protos'"; exit 1; }
 
 docs: $(STAMP) ## write the generated pages: settings, subjects
-	$(BIN)/python -m services.mesh.pages
+	$(BIN)/python -m docs.build
 
 docs-check: $(STAMP)
-	$(BIN)/python -m services.mesh.pages --check
+	$(BIN)/python -m docs.build --check
 
 bench: $(STAMP) ## hot paths, each as a ratio to a baseline of the same run
 	HMAS_DATA=$(DATA) $(BIN)/python -m benchmarks.run --json out/bench.json
@@ -121,7 +121,7 @@ bench-smoke: $(STAMP)
 	$(BIN)/python -m benchmarks.run --smoke
 
 eval-cognition: $(STAMP) ## quality and latency of perception and prediction (DATA=folder): docs/results/cognition.md
-	$(BIN)/python -m services.mesh.eval_cognition --data $(or $(DATA),data)
+	$(BIN)/python -m experiments.cognition --data $(or $(DATA),data)
 
 bench-hop: $(STAMP) ## the price of the hop, beside other relays (PEERS=1: also LiteLLM and sglang-router; PAGE=1: docs/results/hop.md)
 	$(BIN)/python -m benchmarks.hop --json out/bench-hop.json $(if $(PEERS),--peers) $(if $(PAGE),--page docs/results/hop.md)

@@ -4,13 +4,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import mean
 
+from hmas.mesh.compare.commands import LIGHT, OVERLOAD
+from hmas.mesh.compare.runs import Replay
+from hmas.mesh.compare.table import comparison_rows
+from hmas.mesh.compare.workload import SloFactors
+
 from benchmarks.vllm import systems
 from benchmarks.vllm.processors import Busy
 from loadgen.search import GOODPUT_RATE, Point, RateSearch
-from services.mesh.compare.commands import LIGHT, OVERLOAD
-from services.mesh.compare.runs import Replay
-from services.mesh.compare.table import comparison_rows
-from services.mesh.compare.workload import SloFactors
 from tests.engines.environment import VERSION
 
 GOALS = {OVERLOAD: 1.5, LIGHT: 0.98}  # goodput rate over that of plain vLLM

@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from services.mesh.options import MeshOptions
-from services.mesh.state import MeshState
-from services.mesh.supervisor import Mesh
+from hmas.mesh.options import MeshOptions
+from hmas.mesh.state import MeshState
+from hmas.mesh.supervisor import Mesh
+
 from tests.engines.environment import EngineEnvironment
 from tests.engines.vllm_server import MODEL, PLUGIN, VllmServer
 

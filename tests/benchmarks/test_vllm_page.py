@@ -3,6 +3,8 @@
 import pytest
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo, TaskType
+from hmas.mesh.compare.runs import Replay
+from hmas.mesh.compare.workload import SloFactors
 
 from benchmarks.vllm import systems
 from benchmarks.vllm.page import Measured, Results, page
@@ -10,8 +12,6 @@ from benchmarks.vllm.processors import Busy
 from loadgen.record import RequestRecord
 from loadgen.result import RunResult
 from loadgen.search import Point, RateSearch
-from services.mesh.compare.runs import Replay
-from services.mesh.compare.workload import SloFactors
 
 
 def run(ok: int, ttft_s: float = 0.2, *reasons: str) -> Measured:

@@ -1,0 +1,97 @@
+"""`hmas calibrate`."""
+
+import platform
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+from hmas.mesh.calibrate.client import Endpoint, EndpointFailed
+from hmas.mesh.calibrate.journal import Journal
+from hmas.mesh.calibrate.limits import Stated, limits_of
+from hmas.mesh.calibrate.measure import measure
+from hmas.mesh.calibrate.measurement import Measurement
+from hmas.mesh.calibrate.outcome import Calibration, calibrated, plots, table
+from hmas.mesh.calibrate.plan import DECODE_TOKENS, Point, make_plan, requests_of
+from hmas.mesh.command import run_command
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+console = Console()
+errors = Console(stderr=True)
+PROBES = 3  # requests that find out how many tokens a word has
+DEFAULT_MODEL_LEN = 4096
+
+
+def calibrate(
+    url: Annotated[str, typer.Argument(help="any OpenAI endpoint, e.g. http://127.0.0.1:8000")],
+    out: Annotated[Path, typer.Option(help="profile file to write")] = Path("out/calibrated.yaml"),
+    name: Annotated[str, typer.Option(help="name of the profile; default: the model's and this host's")] = "",
+    model: Annotated[str, typer.Option(help="model to ask; default: the first it lists")] = "",
+    api_key_file: Annotated[Path | None, typer.Option(help="file with the endpoint's API key")] = None,
+    max_requests: Annotated[int, typer.Option(min=40, help="budget of requests")] = 400,
+    max_batch: Annotated[int, typer.Option(min=1, help="most requests at once")] = 64,
+    max_prompt: Annotated[
+        int | None, typer.Option(min=64, help="longest prompt; default: what the model takes")
+    ] = None,
+    max_num_seqs: Annotated[int | None, typer.Option(min=1, help="the engine's flag, if known")] = None,
+    max_num_batched_tokens: Annotated[int, typer.Option(min=1, help="the engine's flag")] = 2048,
+    kv_tokens: Annotated[int | None, typer.Option(min=1, help="size of the KV cache, if known")] = None,
+    request_timeout: Annotated[float, typer.Option(min=1, help="seconds one request may take")] = 120.0,
+    fresh: Annotated[bool, typer.Option(help="forget what an interrupted run has measured")] = False,
+) -> None:
+    """Measure a live endpoint, fit the emulator's cost model to it, write a profile."""
+    stated = Stated(max_num_seqs, max_num_batched_tokens, kv_tokens)
+    journal = out.with_suffix(".points.jsonl")
+
+    async def main() -> int:
+        if fresh:
+            journal.unlink(missing_ok=True)
+        key = api_key_file.read_text().strip() if api_key_file else ""
+        try:
+            async with Endpoint(url, key, model, request_timeout) as endpoint:
+                made, remarks = await _calibrate(
+                    endpoint, url, name, max_requests, max_batch, max_prompt, stated, journal
+                )
+        except EndpointFailed as error:
+            errors.print(f"calibrate: {error}", soft_wrap=True, markup=False)
+            return 1
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(made.yaml(), encoding="utf-8")
+        console.print(plots(made), markup=False, highlight=False)
+        console.print(table(made))
+        for remark in remarks:
+            console.print(f"note: {remark}", style="yellow")
+        how = f"python -m hmas.engine --profile-file {out} --profile {made.profile.name}"
+        console.print(f"wrote {out}; emulate it with `{how}`", soft_wrap=True)
+        return 0
+
+    run_command(main)
+
+
+async def _calibrate(
+    endpoint: Endpoint, url: str, name: str, budget: int, max_batch: int, max_prompt: int | None, stated: Stated,
+    journal_path: Path,
+) -> tuple[Calibration, list[str]]:  # fmt: skip
+    card = await endpoint.card()
+    model_len = int(card.get("max_model_len") or DEFAULT_MODEL_LEN)
+    longest = min(max_prompt or model_len, model_len) - DECODE_TOKENS
+    points = make_plan(longest, max_batch, budget - PROBES)
+    subject = {"url": url, "model": endpoint.model, "longest": longest, "max_batch": max_batch, "budget": budget}
+    measurements = await _measured(endpoint, points, Journal(journal_path, subject))
+    limits, remarks = limits_of(await endpoint.metrics(), model_len, measurements, stated)
+    short = endpoint.model.rpartition("/")[2]
+    source = f"measured by `hmas calibrate` at {urlsplit(url).netloc}: {endpoint.model}, {requests_of(points)} requests"
+    return calibrated(name or f"{short}-{platform.node()}", source, measurements, limits), remarks
+
+
+async def _measured(endpoint: Endpoint, points: tuple[Point, ...], journal: Journal) -> list[Measurement]:
+    """With a bar, in requests; those of an interrupted run count at once."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("requests", total=requests_of(points))
+
+        def show(measurement: Measurement) -> None:
+            progress.update(task, advance=measurement.batch, description=measurement.id)
+
+        return await measure(endpoint, points, journal, show)

@@ -1,0 +1,49 @@
+"""Measurements on disk, one JSON line each, so that a calibration can go on where it stopped."""
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+from hmas.mesh.calibrate.measurement import Measurement
+
+
+class Journal:
+    """The first line says what is measured; a file about something else is not continued. Raises ValueError."""
+
+    def __init__(self, path: Path, subject: dict[str, Any]) -> None:
+        self._path = path
+        self.done: dict[str, Measurement] = {}
+        if path.exists():
+            self._load(subject)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._append(subject)
+
+    def add(self, measurement: Measurement) -> None:
+        self.done[measurement.id] = measurement
+        self._append(measurement.row())
+
+    def _load(self, subject: dict[str, Any]) -> None:
+        rows = _rows(self._path)
+        if not rows or rows[0] != subject:
+            raise ValueError(f"{self._path} holds measurements of something else: use --fresh to begin again")
+        self.done = {row["id"]: Measurement(**row) for row in rows[1:]}
+
+    def _append(self, row: dict[str, Any]) -> None:
+        with self._path.open("ab") as file:
+            file.write(orjson.dumps(row) + b"\n")
+
+
+def measurements_in(path: Path) -> list[Measurement]:
+    """What a calibration has written down, whatever its subject."""
+    return [Measurement(**row) for row in _rows(path)[1:]]
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    rows = []
+    for line in path.read_bytes().splitlines():
+        try:
+            rows.append(orjson.loads(line))
+        except orjson.JSONDecodeError:
+            continue  # cut off when it was interrupted
+    return rows

@@ -1,0 +1,186 @@
+"""The `hmas` command."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from hmas.contracts.control import TopologyName
+from hmas.mesh.client import open_bus
+from hmas.mesh.command import run_command
+from hmas.mesh.options import MeshOptions
+from hmas.mesh.state import DEFAULT_DATA_DIR, read_state
+from rich.console import Console
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="H-MAS: a mesh of scheduling agents in front of vLLM and SGLang.",
+)
+console = Console() if Console().is_terminal else Console(width=160)  # piped output is not cut to 80 columns
+errors = Console(stderr=True)
+
+DataDir = Annotated[Path, typer.Option(envvar="HMAS_DATA_DIR", help="where the embedded mesh keeps its state and logs")]
+NatsUrl = Annotated[str | None, typer.Option(help="NATS of the mesh; default: the embedded mesh under --data-dir")]
+Pool = Annotated[str | None, typer.Option(help="model pool; default: the embedded mesh's")]
+
+
+@app.command()
+def up(
+    host: Annotated[str, typer.Option(help="address of the API")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="port of the API; 0 picks a free one")] = 8000,
+    engine: Annotated[list[str] | None, typer.Option(help="URL of a vLLM or SGLang; repeat it for several")] = None,
+    model: Annotated[str, typer.Option(help="model the engines serve; asked of the first engine if not given")] = "",
+    alias: Annotated[list[str] | None, typer.Option(help="another name clients may use for the model")] = None,
+    engine_api_key_file: Annotated[Path | None, typer.Option(help="file with the engines' API key")] = None,
+    max_num_seqs: Annotated[
+        int | None, typer.Option(min=1, help="the engines' --max-num-seqs (vLLM does not tell)")
+    ] = None,
+    hardware: Annotated[str, typer.Option(help="the engines' hardware, for the cost model, e.g. h100")] = "",
+    profile: Annotated[str, typer.Option(help="cost profile of the emulated engines")] = "tiny-emulated",
+    emulated: Annotated[int, typer.Option(min=1, max=64, help="how many emulated engines, without --engine")] = 2,
+    workers: Annotated[int, typer.Option(min=0, max=64, help="workers that share the engines; 0: one each")] = 0,
+    tenants: Annotated[Path | None, typer.Option(help="tenants and keys; without it everyone is `default`")] = None,
+    nats_url: Annotated[str | None, typer.Option(help="an external NATS with JetStream instead of our own")] = None,
+    nats_port: Annotated[int, typer.Option(help="port of our own NATS; 0 picks a free one")] = 0,
+    llm_url: Annotated[str | None, typer.Option(help="OpenAI endpoint of the meta controller's LLM")] = None,
+    llm_model: Annotated[str, typer.Option(help="its model")] = "",
+    llm_api_key_file: Annotated[Path | None, typer.Option(help="file with its API key")] = None,
+    replay: Annotated[bool, typer.Option(help="accept the load generator's hmas_replay field")] = False,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error")] = "info",
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Start the whole mesh on this machine and serve until Ctrl-C."""
+    options = MeshOptions(
+        host=host, port=port, model=model, aliases=tuple(alias or ()), engine_urls=tuple(engine or ()),
+        engine_api_key_file=engine_api_key_file, max_num_seqs=max_num_seqs, hardware=hardware, profile=profile,
+        emulated=emulated, workers=workers, nats_url=nats_url, nats_port=nats_port, tenants=tenants, llm_url=llm_url,
+        llm_model=llm_model, llm_api_key_file=llm_api_key_file, data_dir=data_dir, log_level=log_level, replay=replay,
+    )  # fmt: skip
+    from hmas.mesh.up import serve
+
+    run_command(lambda: serve(options, console))
+
+
+@app.command()
+def top(
+    nats_url: NatsUrl = None,
+    once: Annotated[float | None, typer.Option(help="listen this many seconds, print one picture, end")] = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Watch the mesh: workers, topology, control tuple, attainment."""
+    from hmas.mesh.top.shell import run_top
+
+    async def main() -> int:
+        await run_top(open_bus(nats_url, data_dir), console, once_after_s=once)
+        return 0
+
+    run_command(main)
+
+
+@app.command()
+def pin(
+    topology: Annotated[str, typer.Argument(help=f"{', '.join(TopologyName)}, or `off` to lift the pin")],
+    pool: Pool = None,
+    nats_url: NatsUrl = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Pin the topology; outranks every selector until lifted."""
+    from hmas.mesh.pin import set_pin
+
+    async def main() -> int:
+        if topology != "off" and topology not in set(TopologyName):
+            raise ValueError(f"{topology!r} is no topology: use one of {', '.join(TopologyName)}, or off")
+        chosen = None if topology == "off" else TopologyName(topology)
+        name = pool or read_state(data_dir).pool
+        await set_pin(open_bus(nats_url, data_dir), name, chosen)
+        console.print(f"{name}: pin lifted" if chosen is None else f"{name}: pinned to {chosen}")
+        return 0
+
+    run_command(main)
+
+
+@app.command()
+def why(
+    request_id: Annotated[str, typer.Argument(help="the X-Request-Id of a recent request")],
+    as_json: Annotated[bool, typer.Option("--json", help="print the raw timeline")] = False,
+    nats_url: NatsUrl = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Show a recent request's timeline: tags, predictions, waits, topology, engine, outcome."""
+    from hmas.mesh.why import ask_why, render_why
+
+    async def main() -> int:
+        timeline = await ask_why(open_bus(nats_url, data_dir), request_id)
+        if timeline is None:
+            errors.print(f"no gateway remembers {request_id}: it is too old, or it was never here")
+            return 1
+        if as_json:
+            console.print_json(data=timeline)
+        else:
+            console.print(render_why(timeline))
+        return 0
+
+    run_command(main)
+
+
+@app.command()
+def doctor(
+    port: Annotated[int, typer.Option(help="port the API shall use")] = 8000,
+    nats_port: Annotated[int | None, typer.Option(help="port NATS shall use, if it must be a certain one")] = None,
+    engine: Annotated[list[str] | None, typer.Option(help="URL of an engine to reach")] = None,
+    llm_url: Annotated[str | None, typer.Option(help="OpenAI endpoint of the meta controller's LLM")] = None,
+    tenants: Annotated[Path | None, typer.Option(help="tenants file to check")] = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Check ports, binaries, configuration and reachability, and say what to do."""
+    from hmas.gateway.tenants.store import load_tenants
+    from hmas.mesh import doctor as d
+
+    mesh = d.check_mesh(data_dir)
+    runs = len(mesh) > 1
+    findings = [
+        d.check_python(),
+        d.check_nats_binary(),
+        d.check_data_dir(data_dir),
+        d.check_port("API", port, mesh_runs=runs),
+        *([d.check_port("NATS", nats_port, mesh_runs=runs)] if nats_port else []),
+        *mesh,
+    ]
+    findings += [
+        d.check_http(f"engine {u}", u, "/health", "start the engine, or correct its URL") for u in engine or ()
+    ]
+    if llm_url:
+        advice = "start the LLM server or correct its URL; without it the rules decide"
+        findings.append(d.check_http("LLM of the meta controller", llm_url, "/models", advice))
+    if tenants is not None:
+        findings.append(d.check_tenants(tenants, load_tenants))
+    console.print(d.findings_table(findings))
+    raise typer.Exit(1 if any(f.verdict == "fail" for f in findings) else 0)
+
+
+def main() -> None:
+    """Entry point; sub-commands of other parts are mounted here."""
+    from hmas.gateway.tenants.keys_cli import app as keys_app
+    from hmas.mesh import cognition_cli
+    from hmas.mesh.calibrate.cli import calibrate
+    from hmas.mesh.compare.cli import compare, replay
+
+    from loadgen.cli import app as load_app
+    from loadgen.traces_cli import app as traces_app
+    from services.sim.cli import app as sim_app
+
+    app.add_typer(keys_app, name="keys", help="Make, list and revoke API keys.")
+    app.add_typer(load_app, name="load", help="Load generator: replay traces against any OpenAI endpoint.")
+    app.add_typer(traces_app, name="traces", help="Fetch, list and describe traces.")
+    app.add_typer(sim_app, name="sim", help="The mesh in virtual time: baselines, limits, the paper's experiments.")
+    app.add_typer(cognition_cli.train, name="train")
+    app.add_typer(cognition_cli.evaluate, name="eval")
+    app.command()(replay)
+    app.command()(compare)
+    app.command()(calibrate)
+    app()
+
+
+if __name__ == "__main__":
+    main()

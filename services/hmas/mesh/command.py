@@ -1,0 +1,32 @@
+"""How each `hmas` command runs: what a user can mend becomes one line and exit code 1, never a traceback."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import typer
+from hmas.mesh.client import MeshUnreachable
+from hmas.mesh.nats_server import NatsBinaryMissing
+from hmas.mesh.state import NoMesh
+from hmas.mesh.supervisor import MeshFailed
+from hmas.runtime.bucket import BucketUnavailable
+from hmas.runtime.logs import configure_logs
+from rich.console import Console
+
+errors = Console(stderr=True)
+
+
+def run_command(main: Callable[[], Awaitable[int]]) -> None:
+    """Runs a command and turns what a user can mend into one line and exit code 1."""
+
+    async def body() -> int:
+        configure_logs("hmas", "cli", "error", "console")  # the command's own output says what matters
+        return await main()
+
+    try:
+        code = asyncio.run(body())
+    except (NoMesh, MeshUnreachable, MeshFailed, NatsBinaryMissing, BucketUnavailable, ValueError, OSError) as error:
+        errors.print(f"[red]hmas:[/red] {error}", highlight=False)
+        code = 1
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        code = 130
+    raise typer.Exit(code)

@@ -1,0 +1,117 @@
+"""What `hmas compare` does: one pair of replays, or the search of the capacity and pairs at multiples of it."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hmas.mesh.compare.runs import Replay, direct_target, mesh_target, replay
+from hmas.mesh.compare.table import comparison_table, scores_json
+from hmas.mesh.compare.workload import Workload
+from hmas.mesh.state import MeshState
+from rich.console import Console
+
+from loadgen.search import RateSearch, find_rate
+
+OVERLOAD, LIGHT = 1.4, 0.5
+SEARCH_FROM_RPS = 5.0
+
+
+@dataclass(slots=True)
+class Comparison:
+    """Replays a workload through the mesh and straight at its engines."""
+
+    state: MeshState
+    workload: Workload
+    console: Console
+    window_s: float
+
+    async def direct(self, rate_rps: float, seed: int, name: str = "direct") -> Replay:
+        return await self._run(name, rate_rps, seed, mesh=False)
+
+    async def mesh(self, rate_rps: float, seed: int) -> Replay:
+        return await self._run("mesh", rate_rps, seed, mesh=True)
+
+    async def _run(self, name: str, rate_rps: float, seed: int, *, mesh: bool) -> Replay:
+        trace = self.workload.at(rate_rps, self.window_s, seed)
+        target = mesh_target(self.state) if mesh else direct_target(self.state)
+        return await replay(name, trace, target, self.state, self.console, seed=seed, window_s=self.window_s)
+
+    async def pair(self, rate_rps: float, seed: int) -> tuple[Replay, Replay]:
+        return await self.direct(rate_rps, seed), await self.mesh(rate_rps, seed)
+
+    async def capacity(self, seed: int, start_rps: float = SEARCH_FROM_RPS) -> RateSearch:
+        """lambda*: the highest rate at which the direct replay still has a goodput rate of 0.95."""
+
+        async def measure(rate_rps: float) -> float:
+            run = await self.direct(rate_rps, seed, f"direct at {rate_rps:.2f} req/s")
+            rate = run.score.goodput_rate
+            self.console.print(f"  direct at {rate_rps:.2f} req/s: goodput rate {rate:.1%}", style="dim")
+            return rate
+
+        return await find_rate(measure, start_rps, tolerance=0.1, max_runs=7, step=1.3)
+
+
+async def once(comparison: Comparison, rate_rps: float, seed: int, json_path: Path | None) -> bool:
+    """One pair and its table; true if both runs are valid."""
+    direct, mesh = await comparison.pair(rate_rps, seed)
+    title = f"{comparison.workload.name}, {rate_rps:g} req/s for {comparison.window_s:g} s"
+    comparison.console.print(comparison_table(title, {"direct": [direct], "mesh": [mesh]}))
+    report_problems(comparison.console, {"direct": [direct], "mesh": [mesh]})
+    if json_path is not None:
+        write(json_path, {"rate_rps": rate_rps, "direct": scores_json([direct]), "mesh": scores_json([mesh])})
+    return not direct.reasons and not mesh.reasons
+
+
+async def at_capacity(comparison: Comparison, seeds: tuple[int, ...], json_path: Path | None) -> bool:
+    """lambda*, then pairs at 1.4 and 0.5 times it for each seed; true if the goals hold and all runs are valid."""
+    search = await comparison.capacity(seeds[0])
+    console = comparison.console
+    console.print(f"capacity of the direct engines: {search.rate_rps:.2f} req/s (fails at {search.failing_rps})")
+    page: dict[str, Any] = {
+        "capacity_rps": search.rate_rps,
+        "search": [{"rate_rps": p.rate_rps, "goodput_rate": p.goodput_rate} for p in search.points],
+        "seeds": list(seeds),
+        "window_s": comparison.window_s,
+    }
+    met = True
+    for name, load, goal in (("overload", OVERLOAD, 1.5), ("light", LIGHT, 0.98)):
+        rate_rps = search.rate_rps * load
+        pairs = [await comparison.pair(rate_rps, seed) for seed in seeds]
+        runs = {"direct": [d for d, _ in pairs], "mesh": [m for _, m in pairs]}
+        console.print(comparison_table(f"{name}: {load} times the capacity, {rate_rps:.2f} req/s", runs))
+        report_problems(console, runs)
+        ratios = [m.score.goodput_rate / max(d.score.goodput_rate, 1e-9) for d, m in pairs]
+        direct, mesh = scores_json(runs["direct"]), scores_json(runs["mesh"])
+        ratio = mesh["goodput_rate"] / max(direct["goodput_rate"], 1e-9)
+        holds = ratio >= goal
+        spread = f"{min(ratios):.2f}-{max(ratios):.2f}"
+        console.print(f"goodput rate, mesh / direct: {ratio:.2f} ({spread}); goal at least {goal}: {holds}\n")
+        met = met and holds and direct["valid"] and mesh["valid"]
+        page[name] = {
+            "rate_rps": rate_rps,
+            "direct": direct,
+            "mesh": mesh,
+            "ratio": ratio,
+            "ratios": ratios,
+            "goal": goal,
+        }
+        if json_path is not None:
+            write(json_path, page)
+    return met
+
+
+def report_problems(console: Console, runs: dict[str, list[Replay]]) -> None:
+    for name, replays in runs.items():
+        for run in replays:
+            for reason in run.reasons:
+                console.print(f"[yellow]{name} is invalid:[/yellow] {reason}")
+            for error, count in run.result.errors().items():
+                example = run.result.example(error)
+                said = f": {example}" if example else ""
+                console.print(f"{name}: {count} × {error}{said}", style="dim", markup=False, soft_wrap=True)
+
+
+def write(path: Path, page: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(page, indent=2) + "\n")

@@ -1,0 +1,65 @@
+"""The topologies beside one another on a live mesh: each pinned in turn, the same trace, the same rate."""
+
+import asyncio
+import re
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hmas.contracts.control import TopologyName
+from hmas.mesh.client import open_bus
+from hmas.mesh.compare.commands import Comparison, report_problems, write
+from hmas.mesh.compare.runs import Replay
+from hmas.mesh.compare.table import comparison_table, scores_json
+from hmas.mesh.pin import set_pin
+from hmas.mesh.state import DEFAULT_DATA_DIR, MeshState
+
+IN_FORCE_S = 30.0  # a second where nothing is wrong
+POLL_S = 0.1
+
+
+class NotInForce(Exception):
+    """A worker did not take the pinned topology up."""
+
+
+async def ranked(
+    comparison: Comparison, topologies: Sequence[TopologyName], rate_rps: float, seeds: Sequence[int],
+    json_path: Path | None,
+) -> bool:  # fmt: skip
+    """Replays straight at the engines, then through the mesh pinned to each topology; true if all runs are valid.
+
+    Raises NotInForce."""
+    runs: dict[str, list[Replay]] = {"direct": [await comparison.direct(rate_rps, seed) for seed in seeds]}
+    for topology in topologies:
+        await pinned(comparison.state, topology)
+        runs[str(topology)] = [await comparison.mesh(rate_rps, seed) for seed in seeds]
+    title = f"{comparison.workload.name}, {rate_rps:.3g} req/s for {comparison.window_s:g} s"
+    comparison.console.print(comparison_table(title, runs))
+    report_problems(comparison.console, runs)
+    if json_path is not None:
+        page: dict[str, Any] = {name: scores_json(of) for name, of in runs.items()}
+        write(json_path, {"rate_rps": rate_rps, "seeds": list(seeds), "topologies": page})
+    return not any(run.reasons for of in runs.values() for run in of)
+
+
+async def pinned(state: MeshState, topology: TopologyName) -> None:
+    """Pins it, and waits until every worker of the mesh says that it is in force. Raises NotInForce."""
+    await set_pin(open_bus(state.nats_url, DEFAULT_DATA_DIR), state.pool, topology)
+    urls = [url for name, url in state.ops_urls.items() if name.startswith("worker")]
+    try:
+        async with asyncio.timeout(IN_FORCE_S):
+            while True:
+                if {await asyncio.to_thread(_topology, url) for url in urls} == {topology.value}:
+                    return
+                await asyncio.sleep(POLL_S)
+    except TimeoutError:
+        raise NotInForce(f"not every worker orders by {topology} after {IN_FORCE_S:g} s") from None
+
+
+def _topology(ops_url: str) -> str:
+    """The active one, by the worker's own metrics."""
+    with urllib.request.urlopen(f"{ops_url}/metrics", timeout=5) as reply:
+        text = reply.read().decode()
+    found = re.search(r'^hmas_worker_topology\{topology="(\w+)"\} 1(\.0)?$', text, re.MULTILINE)
+    return found[1] if found else ""

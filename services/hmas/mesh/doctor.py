@@ -1,0 +1,107 @@
+"""`hmas doctor`: checks what a mesh needs and says what to do."""
+
+import platform
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+from hmas.mesh.nats_server import NatsBinaryMissing, find_nats_server, is_free
+from hmas.mesh.state import NoMesh, read_state
+from rich.table import Table
+from rich.text import Text
+
+Verdict = Literal["ok", "warn", "fail"]
+STYLES: dict[Verdict, str] = {"ok": "green", "warn": "yellow", "fail": "red"}
+TIMEOUT_S = 3.0
+MIN_FREE_BYTES = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check's result. `advice` says what to do where the verdict is not ok."""
+
+    check: str
+    verdict: Verdict
+    detail: str
+    advice: str = ""
+
+
+def check_python() -> Finding:
+    return Finding("Python", "ok", platform.python_version())
+
+
+def check_nats_binary() -> Finding:
+    try:
+        return Finding("nats-server", "ok", str(find_nats_server()))
+    except NatsBinaryMissing as error:
+        return Finding("nats-server", "fail", "not found", str(error))
+
+
+def check_port(name: str, port: int, *, mesh_runs: bool) -> Finding:
+    if is_free(port):
+        return Finding(f"port {port} ({name})", "ok", "free")
+    if mesh_runs:
+        return Finding(f"port {port} ({name})", "ok", "in use by the running mesh")
+    return Finding(
+        f"port {port} ({name})", "fail", "in use", f"stop what listens there, or give `hmas up` another {name} port"
+    )
+
+
+def check_data_dir(data_dir: Path) -> Finding:
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        probe = data_dir / ".probe"
+        probe.write_text("")
+        probe.unlink()
+    except OSError as error:
+        return Finding("data directory", "fail", str(error), f"make {data_dir} writable, or give --data-dir")
+    free = shutil.disk_usage(data_dir).free
+    if free < MIN_FREE_BYTES:
+        return Finding(
+            "data directory", "warn", f"{free / 2**20:.0f} MiB free", "free some disk: JetStream writes there"
+        )
+    return Finding("data directory", "ok", f"{data_dir}, {free / 2**30:.0f} GiB free")
+
+
+def check_http(name: str, url: str, path: str, advice: str) -> Finding:
+    """Reachable means any HTTP answer below 500."""
+    try:
+        with urlopen(Request(url.rstrip("/") + path), timeout=TIMEOUT_S) as reply:
+            return Finding(name, "ok", f"{url} answers {reply.status}")
+    except HTTPError as error:
+        verdict: Verdict = "warn" if error.code < 500 else "fail"
+        return Finding(name, verdict, f"{url}{path} answers {error.code}", advice)
+    except (URLError, OSError, ValueError) as error:
+        return Finding(name, "fail", f"{url}: {getattr(error, 'reason', error)}", advice)
+
+
+def check_tenants(path: Path, load: Callable[[Path], object]) -> Finding:
+    """`load` parses the file and raises ValueError or OSError with a reason."""
+    try:
+        load(path)
+    except (ValueError, OSError) as error:
+        return Finding("tenants file", "fail", str(error), f"correct {path}; keys are made by `hmas keys make`")
+    return Finding("tenants file", "ok", str(path))
+
+
+def check_mesh(data_dir: Path) -> list[Finding]:
+    """Reachability of the running mesh, if there is one."""
+    try:
+        state = read_state(data_dir)
+    except NoMesh:
+        return [Finding("mesh", "ok", "none runs here; start one with `hmas up`")]
+    advice = "see the logs under the data directory, or start again with `hmas up`"
+    findings = [check_http("gateway", state.gateway_url, "/ready", advice)]
+    findings += [check_http(f"service {n}", url, "/ready", advice) for n, url in sorted(state.ops_urls.items())]
+    return findings
+
+
+def findings_table(findings: Iterable[Finding]) -> Table:
+    table = Table("check", "", "found", "what to do", box=None, pad_edge=False, header_style="dim")
+    for f in findings:
+        table.add_row(f.check, Text(f.verdict, style=STYLES[f.verdict]), f.detail, f.advice)
+    return table

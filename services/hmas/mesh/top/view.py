@@ -1,0 +1,124 @@
+"""Draws a `TopModel` with rich."""
+
+from collections.abc import Iterable
+
+from hmas.contracts.telemetry import EngineSample
+from hmas.contracts.views import ShareView, VLong, VShort
+from hmas.mesh.top.model import TopModel, WorkerRow
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+
+def render_top(model: TopModel, now_s: float) -> RenderableType:
+    if not model.workers:
+        return Text("waiting for the first heartbeat of a worker ...", style="dim")
+    parts: list[RenderableType] = [_pools(model), _workers(model, now_s)]
+    for view in model.long.values():
+        parts.append(_attainment(f"{view.pool}: attainment by task type", view.tasks))
+        parts.append(_attainment(f"{view.pool}: attainment by tenant", view.tenants))
+    parts.append(_changes(model, now_s))
+    return Group(*parts)
+
+
+def _table(title: str, columns: Iterable[str]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
+    return table
+
+
+def _pools(model: TopModel) -> Table:
+    columns = ("pool", "topology", "req/s", "goodput/s", "queued", "running", "oldest", "TTFT p50/p95", "TPOT p50/p95",
+               "missed", "mismatch")  # fmt: skip
+    table = _table("pools", columns)
+    for pool in sorted({*model.short, *model.decisions}):
+        short = model.short.get(pool)
+        reported = [r.telemetry for r in model.workers.values() if r.telemetry and r.telemetry.pool == pool]
+        topology = "/".join(sorted({f"{t.topology}{' BYPASS' if t.bypass else ''}" for t in reported})) or "-"
+        table.add_row(pool, topology, *_pool_cells(short, model.long.get(pool)))
+    return table
+
+
+def _pool_cells(short: VShort | None, long: VLong | None) -> list[str]:
+    if short is None:
+        return ["-"] * 9
+    return [
+        f"{short.arrival_rps:.1f}",
+        f"{long.goodput:.1f}" if long else "-",
+        str(short.queued),
+        str(short.running),
+        f"{short.oldest_wait_s:.1f} s",
+        f"{short.ttft.p50_s:.2f}/{short.ttft.p95_s:.2f} s",
+        f"{short.tpot.p50_s * 1e3:.0f}/{short.tpot.p95_s * 1e3:.0f} ms",
+        f"{short.violation_rate:.0%}",
+        f"{short.mismatch:.2f}",
+    ]
+
+
+def _workers(model: TopModel, now_s: float) -> Table:
+    columns = ("worker / engine", "queue", "running", "topology", "N_run", "B_token", "KV", "util", "step", "preempt",
+               "state")  # fmt: skip
+    table = _table("workers", columns)
+    for name in sorted(model.workers):
+        row = model.workers[name]
+        telemetry = row.telemetry
+        queue = str(telemetry.queued_count) if telemetry else "-"
+        topology = telemetry.topology if telemetry else "-"
+        running = str(sum(e.running for e in telemetry.engines)) if telemetry else "-"
+        table.add_row(name, queue, running, topology, "", "", "", "", "", "", _worker_state(row, now_s))
+        for engine in telemetry.engines if telemetry else ():
+            table.add_row(f"  {engine.engine}", *_engine_cells(engine))
+    return table
+
+
+def _worker_state(row: WorkerRow, now_s: float) -> Text:
+    if row.lost(now_s):
+        return Text(f"silent {now_s - row.heard_s:.0f} s", style="red")
+    if row.heartbeat is not None and row.heartbeat.draining:
+        return Text("draining", style="yellow")
+    if row.telemetry is not None and row.telemetry.bypass:
+        return Text("bypass", style="yellow")
+    if row.telemetry is not None and row.telemetry.control_expired:
+        return Text("safe default", style="yellow")
+    return Text("ok", style="green")
+
+
+def _engine_cells(engine: EngineSample) -> list[str | Text]:
+    return [
+        str(engine.waiting),
+        str(engine.running),
+        "",
+        str(engine.n_run),
+        str(engine.b_token),
+        f"{engine.kv_usage:.0%}",
+        f"{engine.utilisation:.2f}",
+        f"{engine.step_s * 1e3:.0f} ms",
+        str(engine.preemptions_total),
+        Text("up", style="green") if engine.up else Text("down", style="red"),
+    ]
+
+
+def _attainment(title: str, shares: tuple[ShareView, ...]) -> Table:
+    table = _table(title, ("", "offered", "settled", "OK", "TTFT ok", "TPOT ok", "tokens"))
+    for share in sorted(shares, key=lambda s: (-s.offered, s.name))[:14]:
+        of = max(share.settled, 1)
+        table.add_row(
+            share.name,
+            str(share.offered),
+            str(share.settled),
+            f"{share.ok / of:.0%}",
+            f"{share.ttft_ok / of:.0%}",
+            f"{share.tpot_ok / of:.0%}",
+            str(share.tokens_served),
+        )
+    return table
+
+
+def _changes(model: TopModel, now_s: float) -> Table:
+    table = _table("changes", ("ago", "where", "what"))
+    table.columns[2].justify = "left"
+    table.columns[2].no_wrap = False
+    for at_s, where, what in reversed(model.changes):
+        table.add_row(f"{now_s - at_s:.0f} s", where, what)
+    return table

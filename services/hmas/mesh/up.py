@@ -1,0 +1,84 @@
+"""`hmas up`: the embedded mesh in the foreground."""
+
+import asyncio
+import json
+import signal
+import urllib.error
+import urllib.request
+from dataclasses import replace
+
+from hmas.mesh.options import MeshOptions
+from hmas.mesh.state import sole_owner
+from hmas.mesh.supervisor import Mesh
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+
+def _picture(mesh: Mesh) -> Table:
+    table = Table(show_header=False, box=None, pad_edge=False)
+    state = mesh.plan.state({})
+    table.add_row("API", f"{state.gateway_url}/v1", f"model {state.pool}")
+    for url in state.engine_urls:
+        table.add_row("engine", url)
+    table.add_row("NATS", state.nats_url)
+    for name, url in sorted(state.ops_urls.items()):
+        table.add_row("metrics", f"{url}/metrics", name)
+    table.add_row("logs", str(mesh.options.data_dir / "logs"))
+    return table
+
+
+def model_of(engine_url: str, api_key: str) -> str:
+    """The first model an engine lists. Raises ValueError that says what to do."""
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    request = urllib.request.Request(f"{engine_url.rstrip('/')}/v1/models", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=5) as reply:
+            return str(json.load(reply)["data"][0]["id"])
+    except (urllib.error.URLError, OSError, ValueError, LookupError, TypeError) as error:
+        reason = getattr(error, "reason", error)
+        raise ValueError(f"{engine_url} does not tell its model ({reason}): start it first, or give --model") from None
+
+
+def with_model(options: MeshOptions) -> MeshOptions:
+    """Asks the first given engine for its model where none was named."""
+    if options.model or not options.engine_urls:
+        return options
+    key = options.engine_api_key_file.read_text().strip() if options.engine_api_key_file else ""
+    return replace(options, model=model_of(options.engine_urls[0], key))
+
+
+async def serve(options: MeshOptions, console: Console) -> int:
+    """Serves until SIGINT or SIGTERM; 0 after a clean stop. Raises MeshFailed, NatsBinaryMissing, ValueError."""
+    with sole_owner(options.data_dir):
+        return await _serve(with_model(options), console)
+
+
+async def _serve(options: MeshOptions, console: Console) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+
+    def alarm(name: str, line: str) -> None:
+        console.print(Text.assemble((f"{name:<14}", "dim"), line.strip()), soft_wrap=True)
+
+    with console.status("starting the mesh ..."):
+        mesh = Mesh(options, alarm)
+        starting = asyncio.ensure_future(mesh.__aenter__())
+        interrupted = asyncio.ensure_future(stop.wait())
+        await asyncio.wait([starting, interrupted], return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            return 130
+        interrupted.cancel()
+        starting.result()
+    console.print(_picture(mesh))
+    console.print("watch it with `hmas top`; Ctrl-C stops it", style="dim")
+    try:
+        await stop.wait()
+    finally:
+        with console.status("stopping ..."):
+            await mesh.stop()
+    return 0

@@ -1,0 +1,22 @@
+import random
+
+from hmas.perception.backends.model import ModelBackend
+from hmas.perception.training.corpus import Answer, Prompt
+
+from experiments.cognition.fence import PHASES, REQUESTS, WARM_UP, drifting
+
+
+def test_the_fence_holds_its_level_on_a_drifting_stream() -> None:
+    """Sources whose answers are four times as long as one another's: a fixed quantile would miss by far."""
+    rng = random.Random(0)
+    texts = [f"Tell me about subject {n} of {n % 7}." for n in range(120)]
+    prompts = [
+        Prompt(str(n), text, 8 + (n % 3) * 200, None, f"s{n % PHASES}",
+               tuple(Answer("m", max(1, int(rng.lognormvariate(4 + (n % PHASES) / 2, 0.5)))) for _ in range(3)))
+        for n, text in enumerate(texts)
+    ]  # fmt: skip
+    figures = drifting(ModelBackend(), prompts)
+    assert figures.requests == REQUESTS - WARM_UP
+    assert abs(figures.missed - figures.epsilon) < 0.02
+    assert sum(b.requests for b in figures.buckets) == figures.requests
+    assert all(b.low <= b.missed <= b.high for b in figures.buckets)

@@ -1,0 +1,44 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("catboost")  # evaluation refits cost models
+
+from hmas.prediction.models.catboost_model import CatBoostCostModel
+
+from experiments.cognition.__main__ import kept_figures
+from experiments.cognition.page import missed
+
+
+def figures(**changes: Any) -> dict[str, Any]:
+    latency = {"mean_ms": 1.0, "p80_ms": 1.5, "p98_ms": 3.0, "rate": 700.0} | changes.pop("latency", {})
+    perception = {"task": {"ttft_mae_ms": 10.0}, "length_model_known": {"mape": 0.1}}
+    gains = {"loso_gain_over_rules": 0.2, "length_mae_gain_over_mlp_neither_named": 0.3}
+    return {"perception": perception, "latency": latency, **gains, **changes}
+
+
+def test_the_page_names_each_goal_that_is_missed_and_no_other() -> None:
+    assert missed(figures()) == "Nothing that was asked for."
+    page = missed(figures(loso_gain_over_rules=0.1, latency={"rate": 250.0}))
+    assert "| Sources left out, accuracy above the rules | 15.0 % | 10.0 % |" in page
+    assert "| Batched, requests/s | 600 | 250 |" in page
+    assert "Latency, mean" not in page
+    assert "MAPE" not in page
+
+
+def test_what_was_not_measured_is_not_called_missed() -> None:
+    assert missed(figures(loso_gain_over_rules=None)) == "Nothing that was asked for."
+
+
+def test_figures_are_kept_only_of_the_same_artefacts(tmp_path: Path) -> None:
+    path = tmp_path / "cognition.json"
+    with pytest.raises(SystemExit, match="no latency figures of these artefacts"):
+        kept_figures(path, ["latency"])
+    path.write_text(
+        json.dumps({"prediction": {"version": CatBoostCostModel().version}, "perception": {"version": "x"}})
+    )
+    assert kept_figures(path, ["prediction"])["perception"] == {"version": "x"}
+    with pytest.raises(SystemExit, match="no perception figures of these artefacts: measure them too"):
+        kept_figures(path, ["prediction", "perception"])

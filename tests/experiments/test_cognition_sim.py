@@ -1,0 +1,31 @@
+from hmas.contracts.request import TagSource, TaskType
+from hmas.perception.backends.model import ModelBackend
+from hmas.perception.training.corpus import Answer, Prompt
+
+from experiments.cognition.simulated import DURATION_S, MAX_TOKENS, with_tags, workload
+from services.sim.estimators import Recorded
+
+PROMPTS = [
+    Prompt("a", "Translate to German: the cat sleeps.", 8, TaskType.TRANSLATION, "s", (Answer("gpt", 7),)),
+    Prompt("b", "Write a long story about a dragon.", 8, TaskType.LONG_FORM_GENERATION, "s", (Answer("gpt", 1500),)),
+    Prompt("c", "who wrote hamlet", 4, TaskType.QA, "s", ()),  # no answer of a language model: nothing to decode
+]
+
+
+def test_every_request_is_a_prompt_with_its_own_answer_s_length() -> None:
+    asked = workload(PROMPTS, rate_rps=3.0, seed=1)
+    assert asked == workload(PROMPTS, rate_rps=3.0, seed=1)
+    assert 200 < len(asked.requests) < 400
+    lengths = {(r.prompt, r.task, r.output_tokens) for r in asked.requests}
+    assert lengths == {(p.text, p.task, p.answers[0].tokens) for p in PROMPTS[:2]}
+    arrivals = [r.request.arrival_s for r in asked.requests]
+    assert arrivals == sorted(arrivals)
+    assert arrivals[-1] < DURATION_S
+    assert {(r.request.max_tokens, r.request.slo_stated) for r in asked.requests} == {(MAX_TOKENS, False)}
+
+
+def test_the_model_s_tags_travel_beside_the_requests() -> None:
+    asked = with_tags(ModelBackend(), workload(PROMPTS, rate_rps=0.1, seed=1))
+    tags = [Recorded().tags(r) for r in asked.requests]
+    assert all(t is not None and t.source is TagSource.MODEL and t.output_tokens > 0 for t in tags)
+    assert {t.task for t in tags if t} == {TaskType.TRANSLATION, TaskType.LONG_FORM_GENERATION}
