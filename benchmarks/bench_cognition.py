@@ -6,6 +6,7 @@ from pathlib import Path
 from time import perf_counter
 
 import numpy as np
+
 from hmas.contracts.request import TaskType
 from hmas.perception.agent.backend import PromptView
 from hmas.perception.backends.model import ModelBackend

@@ -8,10 +8,9 @@ from time import perf_counter
 from typing import Any
 
 from hmas.engine.core.profile import builtin_profile
-
-from services.sim.bound import upper_bound
-from services.sim.sources import WorkloadSpec, build
-from services.sim.systems import run_system
+from hmas.sim.bound import upper_bound
+from hmas.sim.sources import WorkloadSpec, build
+from hmas.sim.systems import run_system
 
 PROFILE = "qwen3-32b-h100x2"
 RATE_RPS, ENGINES = 50.0, 8

@@ -15,6 +15,7 @@ from typing import cast
 import httptools
 import orjson
 import uvloop
+
 from hmas.engine.answer import AnswerText
 from hmas.engine.api import Generation, Terms
 

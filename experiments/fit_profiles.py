@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hmas.engine import core
-from hmas.engine.fitting import Fit, Observation, fit_cost
 
 from experiments.measured import aiconfigurator, llm_pilot, sarathi_steps, splitwise, vllm_requests
+from hmas.engine import core
+from hmas.engine.fitting import Fit, Observation, fit_cost
 
 OUT = Path(core.__file__).with_name("profiles_fitted.yaml")
 HEADER = """\

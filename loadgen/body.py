@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import assert_never
 
 import orjson
-from hmas.contracts.request import Slo
 
+from hmas.contracts.request import Slo
 from loadgen.plan import Api, Lengths, LoadPlan
 from loadgen.traces.row import TraceRow
 

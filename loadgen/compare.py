@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from hmas.laws.scoring import Score
 from rich.table import Table
 
+from hmas.laws.scoring import Score
 from loadgen.result import RunResult
 
 METRICS = (

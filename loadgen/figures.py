@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import matplotlib
 import numpy as np
-from hmas.contracts.outcome import Outcome
-from hmas.laws.scoring import Score
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from hmas.contracts.outcome import Outcome
+from hmas.laws.scoring import Score
 from loadgen.result import RunResult
 from loadgen.timeline import Timeline, during
 

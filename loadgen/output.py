@@ -16,9 +16,9 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
+
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo, TaskType
-
 from loadgen.plan import LoadPlan
 from loadgen.record import CUT_OFF, RequestRecord
 from loadgen.result import INTERRUPTED, RunResult

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import orjson
+
 from hmas.contracts.request import TaskType
 from hmas.laws.tokens import BYTES_PER_TOKEN, MESSAGE_OVERHEAD
-
 from loadgen.plan import Api
 from loadgen.traces.row import TraceRow
 from loadgen.words import WORDS

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import yaml
-from hmas.laws.scoring import Score
 
+from hmas.laws.scoring import Score
 from loadgen import figures
 from loadgen.compare import METRICS, score_cells
 from loadgen.result import RunResult

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hmas.laws.scoring import Score, Settlement, Stability, Window, score, stability, windows
-
 from loadgen.record import RequestRecord
 from loadgen.scoring import errors, scores_by, settlements
 

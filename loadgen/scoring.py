@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from hmas.contracts.outcome import Outcome
 from hmas.laws.scoring import Score, Settlement, quantile, score, tpot_s
-
 from loadgen.record import RequestRecord
 
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from hmas.contracts.request import TaskType
-from hmas.laws.slo import default_slo
 from numpy.typing import NDArray
 
+from hmas.contracts.request import TaskType
+from hmas.laws.slo import default_slo
 from loadgen.traces.row import Trace, TraceRow
 
 TASKS: tuple[TaskType, ...] = tuple(task for task in TaskType if task is not TaskType.UNKNOWN)

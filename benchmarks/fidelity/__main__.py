@@ -11,15 +11,15 @@ from dataclasses import asdict
 from pathlib import Path
 
 import yaml
-from hmas.engine.core.profile import EngineProfile, parse_profiles
-from hmas.mesh.calibrate.journal import measurements_in
-from hmas.mesh.calibrate.outcome import calibrated
 
 from benchmarks.fidelity.engines import emulated, real
 from benchmarks.fidelity.page import page
 from benchmarks.fidelity.replays import Store, replay
 from benchmarks.fidelity.scenario import LOADS, Scenario, slices
 from benchmarks.fidelity.speed import remainder
+from hmas.engine.core.profile import EngineProfile, parse_profiles
+from hmas.mesh.calibrate.journal import measurements_in
+from hmas.mesh.calibrate.outcome import calibrated
 from loadgen.traces.row import Trace
 from tests.engines.environment import VERSION, EngineEnvironment, Unavailable, ready
 from tests.engines.vllm_server import MODEL

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-from hmas.mesh.nats_server import free_port
 
 from benchmarks.fidelity.scenario import Scenario
+from hmas.mesh.nats_server import free_port
 from tests.engines.environment import EngineEnvironment
 from tests.engines.vllm_server import MODEL, VllmServer
 

@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from hmas.engine.core.profile import EngineProfile
-
 from benchmarks.fidelity.replays import COMPARED, Figures
 from benchmarks.fidelity.scenario import LOADS, Scenario
 from benchmarks.fidelity.speed import Remainder
+from hmas.engine.core.profile import EngineProfile
 
 BOUNDS = dict(zip(COMPARED, (0.05, 0.10, 0.20, 0.10, 0.20), strict=True))
 RESTLESS = 0.25  # spread beyond which the page warns of the machine

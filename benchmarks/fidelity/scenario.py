@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from hmas.engine.core.profile import EngineProfile
-
 from loadgen.traces.reading import read_trace
 from loadgen.traces.row import Trace
 from loadgen.workloads.published import published_trace

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from math import inf
 
+from benchmarks.fidelity.replays import COMPARED, Seen
 from hmas.engine.core import EngineCore
 from hmas.engine.core.profile import CostModel, EngineProfile
 from hmas.engine.core.sequence import EngineRequest
 from hmas.laws.scoring import quantile
-
-from benchmarks.fidelity.replays import COMPARED, Seen
 
 FACTORS = tuple(0.5 + 0.02 * n for n in range(126))  # 0.5 to 3
 

@@ -13,8 +13,6 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from hmas.laws.scoring import quantile
-from hmas.mesh.nats_server import free_port
 from rich.console import Console
 from rich.table import Table
 
@@ -22,6 +20,8 @@ from benchmarks.hop import systems
 from benchmarks.hop.page import BARE, COLUMNS, DIRECT, MESH, SINGLE, cells, goals, page
 from benchmarks.hop.systems import Running
 from benchmarks.run import table_of, write_json
+from hmas.laws.scoring import quantile
+from hmas.mesh.nats_server import free_port
 
 RELAY_CPUS, OTHER_CPUS = {0}, {1}
 RATE, TOKENS, GAP_MS = 50, 64, 20

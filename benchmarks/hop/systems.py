@@ -14,9 +14,9 @@ from tempfile import TemporaryFile
 from typing import IO
 
 import psutil
-from hmas.mesh.nats_server import free_port
 
 from benchmarks.hop.page import BARE, MESH
+from hmas.mesh.nats_server import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS_VENV = ROOT / ".hmas" / "peers"

@@ -11,6 +11,12 @@ from collections import defaultdict
 from dataclasses import asdict
 from pathlib import Path
 
+from rich.console import Console
+
+from benchmarks.vllm import systems
+from benchmarks.vllm.pace import slo_factors
+from benchmarks.vllm.page import Measured, Results, page
+from benchmarks.vllm.processors import Processors
 from hmas.contracts.control import TopologyName
 from hmas.mesh.compare.cli import interruptible
 from hmas.mesh.compare.commands import LIGHT, OVERLOAD, Comparison, report_problems, write
@@ -18,12 +24,6 @@ from hmas.mesh.compare.ranking import pinned
 from hmas.mesh.compare.table import comparison_table, scores_json
 from hmas.mesh.compare.workload import SloFactors, Workload
 from hmas.mesh.state import MeshState
-from rich.console import Console
-
-from benchmarks.vllm import systems
-from benchmarks.vllm.pace import slo_factors
-from benchmarks.vllm.page import Measured, Results, page
-from benchmarks.vllm.processors import Processors
 from loadgen.search import RateSearch
 from tests.engines.environment import Unavailable, ready
 from tests.engines.vllm_server import VllmServer

@@ -4,13 +4,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import mean
 
+from benchmarks.vllm import systems
+from benchmarks.vllm.processors import Busy
 from hmas.mesh.compare.commands import LIGHT, OVERLOAD
 from hmas.mesh.compare.runs import Replay
 from hmas.mesh.compare.table import comparison_rows
 from hmas.mesh.compare.workload import SloFactors
-
-from benchmarks.vllm import systems
-from benchmarks.vllm.processors import Busy
 from loadgen.search import GOODPUT_RATE, Point, RateSearch
 from tests.engines.environment import VERSION
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from hmas.mesh.options import MeshOptions
 from hmas.mesh.state import MeshState
 from hmas.mesh.supervisor import Mesh
-
 from tests.engines.environment import EngineEnvironment
 from tests.engines.vllm_server import MODEL, PLUGIN, VllmServer
 

@@ -13,6 +13,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
+from experiments.cognition import fence as cognition_fence
+from experiments.cognition import page as cognition_page
+from experiments.cognition import simulated as cognition_sim
 from hmas.perception import evaluation as perception
 from hmas.perception.backends.model import ARTEFACTS as PERCEPTION
 from hmas.perception.backends.model import ModelBackend
@@ -21,11 +26,6 @@ from hmas.prediction import evaluation as prediction
 from hmas.prediction.models.catboost_model import CatBoostCostModel
 from hmas.prediction.training.measurements import LLM_PILOT, perf_files, read
 from hmas.prediction.training.train import Recipe, held_apart
-from rich.console import Console
-
-from experiments.cognition import fence as cognition_fence
-from experiments.cognition import page as cognition_page
-from experiments.cognition import simulated as cognition_sim
 
 HELD_OUT_FILE = "held_out.json"
 LENGTHS_FILE = "cognition_lengths.csv"

@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from scipy.stats import binomtest
+
 from hmas.contracts.control import Fence
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import TaskType
@@ -14,7 +16,6 @@ from hmas.perception.evaluation import answers_of, view
 from hmas.perception.training.corpus import Prompt
 from hmas.statera.agent.config import FenceConfig
 from hmas.statera.agent.fence import FenceCalibration
-from scipy.stats import binomtest
 
 REQUESTS = 12_000
 WARM_UP = 500  # settled before the count starts

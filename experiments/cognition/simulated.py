@@ -15,11 +15,10 @@ from hmas.laws.slo import default_slo
 from hmas.perception.backends.model import ModelBackend
 from hmas.perception.evaluation import view
 from hmas.perception.training.corpus import Prompt
-
-from services.sim.capacity import find_capacity
-from services.sim.mesh import MeshSim
-from services.sim.setup import POOL, MeshSetup
-from services.sim.workload import OfferedRequest, Workload
+from hmas.sim.capacity import find_capacity
+from hmas.sim.mesh import MeshSim
+from hmas.sim.setup import POOL, MeshSetup
+from hmas.sim.workload import OfferedRequest, Workload
 
 PROFILE, ENGINES, DURATION_S = "qwen3-32b-h100x2", 1, 100.0
 BURST_CV = 2.0  # of the gaps between arrivals

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo, TaskType
 from hmas.laws.slo import DEFAULT_IMPORTANCE, default_slo
-
 from loadgen.body import RequestBuilder
 from loadgen.plan import LoadPlan
 from loadgen.prompts import PromptBuilder

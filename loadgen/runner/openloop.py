@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from hmas.contracts.outcome import Outcome
-
 from loadgen.plan import LoadPlan
 from loadgen.record import RequestRecord
 from loadgen.runner.client import LoadClient, unsent

@@ -1,6 +1,7 @@
 """From an HTTP answer that is no success to the shared `Outcome` and to a group name for the table of errors."""
 
 import orjson
+
 from hmas.contracts.outcome import Outcome
 
 MAX_ERROR_BYTES = 65_536

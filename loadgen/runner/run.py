@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from hmas.contracts.outcome import Outcome
-
 from loadgen.plan import LoadPlan
 from loadgen.prompts import Corpus, PromptBuilder
 from loadgen.record import Progress, RequestRecord

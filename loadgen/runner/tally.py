@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from hmas.contracts.outcome import Outcome
 from hmas.laws.scoring import is_ok
-
 from loadgen.plan import LoadPlan
 from loadgen.record import Progress, RequestRecord
 from loadgen.result import INTERRUPTED

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from hmas.contracts.request import Slo, TaskType
 
+from hmas.contracts.request import Slo, TaskType
 from loadgen.traces.lines import Record, csv_records, hash_ids
 from loadgen.traces.row import Trace, TraceError, TraceRow, from_zero
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 import numpy as np
-from hmas.contracts.request import TaskType
 from numpy.typing import NDArray
 
+from hmas.contracts.request import TaskType
 from loadgen.slo import TASK_LENGTHS
 
 Tokens = NDArray[np.int64]

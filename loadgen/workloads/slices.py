@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from hmas.contracts.request import TaskType
 from numpy.typing import NDArray
 
+from hmas.contracts.request import TaskType
 from loadgen.slo import TASKS
 from loadgen.traces.row import Trace, TraceRow
 from loadgen.workloads.arrivals import STRESS_DURATION_S, inhomogeneous, poisson, stress_test

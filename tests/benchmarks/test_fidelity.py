@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from hmas.engine.core.profile import CostModel, EngineLimits, EngineProfile
 
 from benchmarks.fidelity.page import page, verdicts
 from benchmarks.fidelity.replays import COMPARED, Figures, Seen, Store
 from benchmarks.fidelity.scenario import LOADS, Scenario, full_rate_rps, slices
 from benchmarks.fidelity.speed import Remainder, remainder, scaled, virtually
+from hmas.engine.core.profile import CostModel, EngineLimits, EngineProfile
 
 SCENARIO = Scenario()
 PROFILE = EngineProfile(

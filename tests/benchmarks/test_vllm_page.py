@@ -1,14 +1,14 @@
 """The verdict and the page of the benchmark on real vLLM, from made runs."""
 
 import pytest
-from hmas.contracts.outcome import Outcome
-from hmas.contracts.request import Slo, TaskType
-from hmas.mesh.compare.runs import Replay
-from hmas.mesh.compare.workload import SloFactors
 
 from benchmarks.vllm import systems
 from benchmarks.vllm.page import Measured, Results, page
 from benchmarks.vllm.processors import Busy
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Slo, TaskType
+from hmas.mesh.compare.runs import Replay
+from hmas.mesh.compare.workload import SloFactors
 from loadgen.record import RequestRecord
 from loadgen.result import RunResult
 from loadgen.search import Point, RateSearch

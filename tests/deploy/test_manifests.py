@@ -10,9 +10,10 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from hmas.mesh.services import SERVICE_SETTINGS
 from yamllint import linter
 from yamllint.config import YamlLintConfig
+
+from hmas.mesh.services import SERVICE_SETTINGS
 
 pytestmark = pytest.mark.deploy
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
-from hmas.mesh.nats_server import free_port
 
+from hmas.mesh.nats_server import free_port
 from tests.conftest import HMAS, eventually
 
 pytestmark = pytest.mark.e2e

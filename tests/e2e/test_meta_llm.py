@@ -11,6 +11,7 @@ from typing import Any
 import nats
 import openai
 import pytest
+
 from hmas.contracts.control import AuditRecord, TopologyDecision
 from hmas.wire.codec import decode
 from hmas.wire.subjects import ALL_TOPOLOGIES, AUDIT

@@ -4,14 +4,15 @@ from math import inf
 
 import orjson
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from hmas.engine.api import ApiReader, Generation, Terms
 from hmas.engine.core import EngineCore
 from hmas.engine.core.chunking import MIN_CHUNK_TOKENS, Allowance, Pace, TokenDeadlines
 from hmas.engine.core.output_length import OutputLength
 from hmas.engine.core.profile import CostModel, EngineLimits, EngineProfile, builtin_profile
 from hmas.engine.core.sequence import EngineRequest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 COST = CostModel(c0_s=0.010, c_p_s=0.0001, c_d_s=0.0002, c_k_s=1e-7, c_pp_s=2e-9)
 BARE_S, LEAST_S = 0.010, 0.020

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from hmas.engine.__main__ import chosen_profile, main, parser
 
 

@@ -1,6 +1,7 @@
 """Event scripts against the engine core: exact steps."""
 
 import pytest
+
 from hmas.engine.core import EngineCore
 from hmas.engine.core.profile import CostModel, EngineLimits, EngineProfile
 from hmas.engine.core.sequence import AddResult, EngineRequest, Sequence

@@ -4,12 +4,13 @@ from collections import deque
 from dataclasses import dataclass
 
 import hypothesis.strategies as st
+from hypothesis import given, settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
 from hmas.engine.core import EngineCore
 from hmas.engine.core.chunking import Pace
 from hmas.engine.core.profile import CostModel, EngineLimits, EngineProfile
 from hmas.engine.core.sequence import AddResult, EngineRequest
-from hypothesis import given, settings
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 COST = CostModel(c0_s=0.0113, c_p_s=0.00017, c_d_s=0.00021, c_k_s=0.0000013, c_pp_s=0.00000007)
 

@@ -4,6 +4,7 @@ from dataclasses import astuple
 
 import numpy as np
 import pytest
+
 from hmas.engine.core.profile import CostModel
 from hmas.engine.fitting import Observation, fit_cost
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
+
+from experiments.measured import aiconfigurator, llm_pilot, splitwise, vllm_requests
 from hmas.engine.core import EngineCore
 from hmas.engine.core.output_length import OutputLength
 from hmas.engine.core.profile import EngineLimits, builtin_profile, builtin_profiles, parse_profiles
 from hmas.engine.core.sequence import EngineRequest, expand_prefix_hashes
-
-from experiments.measured import aiconfigurator, llm_pilot, splitwise, vllm_requests
 
 
 def test_every_builtin_profile_says_where_it_comes_from() -> None:

@@ -9,10 +9,11 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
+from prometheus_client.parser import text_string_to_metric_families
+
 from hmas.engine.core.output_length import OutputLength
 from hmas.engine.core.profile import CostModel, EngineLimits, EngineProfile
 from hmas.engine.server import MAX_BODY_BYTES, EngineServer
-from prometheus_client.parser import text_string_to_metric_families
 
 FAST = EngineProfile(
     "fast",

@@ -15,10 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hmas.plugins.vllm import HmasAsyncScheduler, HmasScheduler
-from hmas.plugins.vllm.block import ControlBlock, StatusBlock
-from hmas.plugins.vllm.block_file import status_path
-from hmas.plugins.vllm.chunking import MIN_CHUNK_TOKENS, StepCost
 from vllm.engine.arg_utils import EngineArgs
 from vllm.sampling_params import SamplingParams
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
@@ -27,6 +23,10 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
+from hmas.plugins.vllm import HmasAsyncScheduler, HmasScheduler
+from hmas.plugins.vllm.block import ControlBlock, StatusBlock
+from hmas.plugins.vllm.block_file import status_path
+from hmas.plugins.vllm.chunking import MIN_CHUNK_TOKENS, StepCost
 from tests.engines.scheduler_noise import hostile_write
 
 BLOCK_TOKENS = 16

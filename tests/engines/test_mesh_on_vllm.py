@@ -6,9 +6,9 @@ from typing import Any
 
 import openai
 import pytest
+
 from hmas.plugins.vllm.block import StatusBlock
 from hmas.plugins.vllm.block_file import status_path
-
 from tests.engines.engine_server import MODEL
 from tests.engines.environment import EngineEnvironment
 from tests.engines.through_the_mesh import PATIENCE_S, dies_and_returns, reached, stream, worker_metric

@@ -9,12 +9,12 @@ from typing import Any
 import httpx
 import orjson
 import pytest
+
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.worker import EngineSampled, EngineWentUp
 from hmas.worker.adapters.base import EngineEvent, EngineJob, JobEnd
 from hmas.worker.adapters.monitor import EngineFacts
 from hmas.worker.adapters.openai_http import OpenAiHttpAdapter, OpenAiHttpConfig
-
 from tests.engines.engine_server import MODEL
 from tests.engines.sglang_server import QUEUED, SLOTS, SglangServer
 

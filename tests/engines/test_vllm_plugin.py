@@ -8,10 +8,10 @@ from typing import Any
 
 import httpx
 import pytest
+
 from hmas.plugins.vllm.block import ControlBlock, StatusBlock
 from hmas.plugins.vllm.block_file import status_path
 from hmas.worker.adapters.steering import ControlBlockBridge
-
 from tests.conftest import eventually
 from tests.engines.engine_server import MODEL
 from tests.engines.scheduler_noise import hostile_write

@@ -1,9 +1,8 @@
 import random
 
+from experiments.cognition.fence import PHASES, REQUESTS, WARM_UP, drifting
 from hmas.perception.backends.model import ModelBackend
 from hmas.perception.training.corpus import Answer, Prompt
-
-from experiments.cognition.fence import PHASES, REQUESTS, WARM_UP, drifting
 
 
 def test_the_fence_holds_its_level_on_a_drifting_stream() -> None:

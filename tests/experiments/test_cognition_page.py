@@ -6,10 +6,9 @@ import pytest
 
 pytest.importorskip("catboost")  # evaluation refits cost models
 
-from hmas.prediction.models.catboost_model import CatBoostCostModel
-
 from experiments.cognition.__main__ import kept_figures
 from experiments.cognition.page import missed
+from hmas.prediction.models.catboost_model import CatBoostCostModel
 
 
 def figures(**changes: Any) -> dict[str, Any]:

@@ -1,9 +1,8 @@
+from experiments.cognition.simulated import DURATION_S, MAX_TOKENS, with_tags, workload
 from hmas.contracts.request import TagSource, TaskType
 from hmas.perception.backends.model import ModelBackend
 from hmas.perception.training.corpus import Answer, Prompt
-
-from experiments.cognition.simulated import DURATION_S, MAX_TOKENS, with_tags, workload
-from services.sim.estimators import Recorded
+from hmas.sim.estimators import Recorded
 
 PROMPTS = [
     Prompt("a", "Translate to German: the cat sleeps.", 8, TaskType.TRANSLATION, "s", (Answer("gpt", 7),)),

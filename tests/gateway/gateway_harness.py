@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import orjson
 import uvicorn
+
 from hmas.contracts.gateway import GatewayEffect, GatewayEvent, GatewayTicked, TenantsChanged
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import WorkerHeartbeat
@@ -28,7 +29,6 @@ from hmas.gateway.tenants.store import TenantStore
 from hmas.runtime.host import AgentHost
 from hmas.runtime.ops import HttpServer
 from hmas.wire.v1 import execution_pb2 as pb
-
 from tests.gateway.gateway_script import heartbeat
 
 PATH = "/v1/chat/completions"

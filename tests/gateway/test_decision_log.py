@@ -4,11 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import httpx
+
 from hmas.contracts.control import ControlTuple, EngineControl, Fence, Hints, TopologyDecision, TopologyName
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.gateway.decisions import KEPT, DecisionLog
 from hmas.gateway.tenants.keys import make_key
-
 from tests.gateway.gateway_harness import gateway
 from tests.gateway.gateway_script import heartbeat
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+
 from hmas.contracts.gateway import (
     AttemptHandedBack,
     ClientLeft,
@@ -34,7 +35,6 @@ from hmas.contracts.request import Slo, TaskType
 from hmas.contracts.telemetry import RequestSettled
 from hmas.gateway.agent import GatewayAgent
 from hmas.gateway.agent.config import GatewayConfig
-
 from tests.gateway.gateway_script import annotation, concluded, heartbeat, request, view
 
 

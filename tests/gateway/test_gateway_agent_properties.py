@@ -2,6 +2,10 @@
 
 from typing import Any
 
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
 from hmas.contracts.gateway import (
     AttemptHandedBack,
     ClientLeft,
@@ -30,10 +34,6 @@ from hmas.contracts.gateway import (
 from hmas.contracts.outcome import Outcome
 from hmas.gateway.agent import GatewayAgent
 from hmas.gateway.agent.config import GatewayConfig
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-
 from tests.gateway.gateway_script import annotation, concluded, heartbeat, request, view
 
 WORKERS = st.sampled_from(["w1", "w2", "w3"])

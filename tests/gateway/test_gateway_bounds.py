@@ -4,12 +4,12 @@ import asyncio
 from typing import Any
 
 import pytest
+
 from hmas.gateway.http.bodies import BodyBounds
 from hmas.gateway.http.connections import ConnectionBounds
 from hmas.gateway.http.server import ServerConfig
 from hmas.gateway.shell import RelayConfig
 from hmas.wire.v1 import execution_pb2 as pb
-
 from tests.gateway.gateway_harness import (
     CHAT,
     HEAD,

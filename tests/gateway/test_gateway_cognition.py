@@ -8,14 +8,14 @@ from typing import Any
 
 import grpc
 import pytest
+from prometheus_client import REGISTRY
+
 from hmas.contracts.request import Annotation, Cost, Slo, Tags, TagSource, TaskType
 from hmas.gateway.cognition import Cognition, CognitionConfig, Question, WorkerFacts
 from hmas.runtime.rpc import RpcServer
 from hmas.wire.codec import to_message
 from hmas.wire.v1 import cognition_pb2 as pb
 from hmas.wire.v1 import cognition_pb2_grpc
-from prometheus_client import REGISTRY
-
 from tests.gateway.gateway_script import heartbeat, request, view
 
 TAGS = Tags(TaskType.QA, Slo(4.0, 0.07), 50.0, 90.0, 0.8, TagSource.MODEL, "v7")

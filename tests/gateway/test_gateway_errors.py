@@ -2,6 +2,7 @@ from typing import Any
 
 import orjson
 import pytest
+
 from hmas.contracts.outcome import OUTCOME_TABLE, Outcome
 from hmas.gateway.openai.errors import ApiError, engine_error
 

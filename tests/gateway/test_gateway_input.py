@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from hmas.gateway.tenants.keys import make_key
 
+from hmas.gateway.tenants.keys import make_key
 from tests.gateway.gateway_harness import (
     CHAT,
     PATH,

@@ -1,11 +1,12 @@
 from dataclasses import replace
 
 import pytest
+from prometheus_client import REGISTRY
+
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo, TaskType
 from hmas.contracts.telemetry import GatewayTelemetry, RequestSettled
 from hmas.gateway.metrics import MAX_TENANTS, count_settled
-from prometheus_client import REGISTRY
 
 
 def settled(tenant: str = "acme", outcome: Outcome = Outcome.FINISHED, ttft_s: float | None = 0.5, tpot_s: float = 0.02,

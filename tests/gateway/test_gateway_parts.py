@@ -1,14 +1,14 @@
 """Model directory, journal, settings."""
 
 import pytest
+from pydantic import ValidationError
+
 from hmas.gateway.agent.directory import MAX_POOLS, ModelCard, ModelDirectory
 from hmas.gateway.agent.limits import TokenBucket
 from hmas.gateway.exchange import Exchange
 from hmas.gateway.journal import Journal
 from hmas.gateway.openai.body import Call
 from hmas.gateway.settings import GatewaySettings
-from pydantic import ValidationError
-
 from tests.gateway.gateway_script import heartbeat, request
 
 

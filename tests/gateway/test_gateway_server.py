@@ -5,12 +5,12 @@ from typing import Any
 
 import orjson
 import pytest
+
 from hmas.contracts.gateway import GatewayDraining
 from hmas.contracts.outcome import Outcome
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.http.server import ServerConfig
 from hmas.wire.v1 import execution_pb2 as pb
-
 from tests.gateway.gateway_harness import (
     CHAT,
     DONE,

@@ -2,7 +2,6 @@
 
 from hmas.gateway.service import GatewayService
 from hmas.gateway.settings import GatewaySettings
-
 from tests.gateway.gateway_script import heartbeat
 
 

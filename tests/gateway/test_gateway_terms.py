@@ -1,4 +1,5 @@
 import pytest
+
 from hmas.contracts.request import Slo
 from hmas.gateway.openai.errors import InvalidRequest
 from hmas.gateway.tenants.terms import Tenant, client_request_id, read_headers, terms_of, traceparent

@@ -2,6 +2,7 @@ from typing import Any
 
 import orjson
 import pytest
+
 from hmas.gateway.openai.body import CHAT_PATH, COMPLETIONS_PATH, PERCEIVED_CHARS, Call, parse_call, request_of
 from hmas.gateway.openai.errors import InvalidRequest
 from hmas.gateway.tenants.terms import Tenant

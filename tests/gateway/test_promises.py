@@ -20,7 +20,6 @@ from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.agent.promises import KEPT_S, MAX_PROMISES, Promises
 from hmas.gateway.tenants.keys import make_key
 from hmas.wire.v1 import execution_pb2 as pb
-
 from tests.gateway.gateway_harness import PATH, FakeWorkers, body, client, gateway
 from tests.gateway.gateway_script import concluded, heartbeat, request
 

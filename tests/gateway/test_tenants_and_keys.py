@@ -3,6 +3,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+
 from hmas.contracts.gateway import TenantLimits
 from hmas.gateway.openai.errors import InvalidRequest
 from hmas.gateway.tenants.file import TenantFileError, parse_tenants

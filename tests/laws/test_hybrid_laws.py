@@ -1,9 +1,10 @@
 """alpha by load and output lengths by application."""
 
 import pytest
-from hmas.laws.niyama import CALM_S, LengthHistory, LoadAlpha
 from hypothesis import given
 from hypothesis import strategies as st
+
+from hmas.laws.niyama import CALM_S, LengthHistory, LoadAlpha
 
 
 def test_alpha_follows_the_load_within_its_range() -> None:

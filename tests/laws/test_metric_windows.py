@@ -4,6 +4,7 @@ from dataclasses import replace
 from math import isnan
 
 import pytest
+
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo, TaskType
 from hmas.laws.scoring import Settlement, score, service_by_tenant, service_gain, stability, variation, windows

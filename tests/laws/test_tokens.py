@@ -1,6 +1,7 @@
 """The shared prompt-token estimate."""
 
 import pytest
+
 from hmas.laws.tokens import MESSAGE_OVERHEAD, estimate_prompt_tokens, flatten_messages, text_tokens
 
 

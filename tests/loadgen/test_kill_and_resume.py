@@ -8,8 +8,8 @@ from asyncio.subprocess import PIPE, STDOUT, Process
 from pathlib import Path
 
 import pytest
-from hmas.contracts.outcome import Outcome
 
+from hmas.contracts.outcome import Outcome
 from loadgen.output import PARTIAL, SUMMARY, load_run
 from tests.loadgen.runner.openai_server import FakeEngine, fake_engine
 

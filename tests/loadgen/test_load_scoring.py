@@ -1,10 +1,10 @@
 """Records → settlements → scores."""
 
 import pytest
+
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo, TaskType
 from hmas.laws.scoring import is_ok, score
-
 from loadgen.record import RequestRecord
 from loadgen.scoring import errors, lag_quantiles, scores_by, settlement, settlements
 

@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
-from hmas.contracts.request import TaskType
-from hmas.laws.tokens import MESSAGE_OVERHEAD, estimate_prompt_tokens
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hmas.contracts.request import TaskType
+from hmas.laws.tokens import MESSAGE_OVERHEAD, estimate_prompt_tokens
 from loadgen.plan import Api
 from loadgen.prompts import PromptBuilder, load_corpus
 from loadgen.traces.row import TraceRow

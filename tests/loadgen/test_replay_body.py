@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import orjson
 import pytest
-from hmas.contracts.request import Slo
 
+from hmas.contracts.request import Slo
 from loadgen.body import RequestBuilder
 from loadgen.plan import Api, Lengths, LoadPlan, Target
 from loadgen.prompts import PromptBuilder

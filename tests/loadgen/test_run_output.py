@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import yaml
+
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo, TaskType
-
 from loadgen import report
 from loadgen.compare import METRICS, compare_table, error_table
 from loadgen.output import CONFIG, PARTIAL, REQUESTS, SUMMARY, FolderInUse, RunFolder, load_run, summary

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+
 from hmas.contracts.request import Slo, TaskType
 from hmas.laws.slo import SLO_BASE_MS, default_slo
-
 from loadgen.slo import TASK_LENGTHS, TASKS, annotate, assign_tasks, assign_tenants, task_odds
 from loadgen.traces.row import Trace, TraceRow
 

@@ -3,10 +3,9 @@
 import socket
 from pathlib import Path
 
+from docs import build as pages
 from hmas.mesh import doctor
 from hmas.mesh.services import SERVICE_SETTINGS
-
-from docs import build as pages
 
 
 def test_a_taken_port_says_what_to_do() -> None:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from hmas.mesh.options import MeshOptions
 from hmas.mesh.plan import make_plan
 from hmas.mesh.state import MeshState, NoMesh, forget_state, read_state, sole_owner

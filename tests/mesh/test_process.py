@@ -10,7 +10,6 @@ from pathlib import Path
 
 from hmas.mesh.process import ProcessSpec, SupervisedProcess
 from hmas.mesh.supervisor import ProcessLogs
-
 from tests.conftest import eventually
 
 

@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 
+from rich.console import Console
+
 from hmas.contracts.control import AuditRecord, ControlTuple, EngineControl, Fence, Hints, TopologyDecision
 from hmas.contracts.control import TopologyName as T
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.telemetry import EngineSample, WorkerTelemetry
 from hmas.mesh.top.model import CHANGES_KEPT, MAX_WORKERS, TopModel
 from hmas.mesh.top.view import render_top
-from rich.console import Console
 
 HEARTBEAT = WorkerHeartbeat("w1", "i", "h:1", 1, "m", (), (), 3, 900, 2, 100, 1000, 1.5, False)
 SAMPLE = EngineSample("e1", True, 2, 1, 0.42, 1000, 5, 0.02, 1e3, 1e2, 0.1, 16, 64, 0.6, 0.9, 0)

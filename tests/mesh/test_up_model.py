@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+
 from hmas.mesh.options import MeshOptions
 from hmas.mesh.up import with_model
 

@@ -2,6 +2,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from hmas.contracts.views import EngineView, Tail, VShort
 from hmas.meta.agent.config import BypassConfig, RollbackConfig
 from hmas.meta.agent.guards import BypassGuard, RollbackGuard

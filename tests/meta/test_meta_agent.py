@@ -3,6 +3,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from hmas.contracts.control import AuditRecord, Hints, Pin, TopologyDecision, TopologyName
 from hmas.contracts.control_agents import (
     AskSelector,

@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
+
 from hmas.contracts.request import TaskType
 from hmas.perception.training.corpus import Passage, checksum, part_of, prompt_files, read_prompts, split
 from hmas.perception.training.phrases import PhraseBook

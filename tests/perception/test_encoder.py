@@ -1,9 +1,10 @@
 import pytest
-from hmas.perception.backends.encoder import PromptEncoder, padded
-from hmas.perception.backends.model import ARTEFACTS, TOKENIZER_FILE
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
+
+from hmas.perception.backends.encoder import PromptEncoder, padded
+from hmas.perception.backends.model import ARTEFACTS, TOKENIZER_FILE
 
 
 @pytest.fixture(scope="module")

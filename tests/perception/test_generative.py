@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from hmas.contracts.request import TagSource, TaskType
 from hmas.perception.agent.backend import PromptView
 from hmas.perception.backends.generative import SCHEMA, EndpointCompletion, GenerativeBackend, parse, tagging_prompt

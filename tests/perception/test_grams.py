@@ -1,6 +1,7 @@
-from hmas.perception.backends.grams import GRAMS, grams, words
 from hypothesis import given
 from hypothesis import strategies as st
+
+from hmas.perception.backends.grams import GRAMS, grams, words
 
 
 def test_words_numbers_and_signs_of_the_instruction_in_lower_case() -> None:

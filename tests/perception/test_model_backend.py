@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from hmas.contracts.request import TaskType
 from hmas.perception.agent.backend import PromptView
 from hmas.perception.backends.encoder import CLS, SEP

@@ -1,8 +1,9 @@
 import pytest
-from hmas.perception.agent import rules
-from hmas.perception.agent.pattern import Pattern, needed
 from hypothesis import given
 from hypothesis import strategies as st
+
+from hmas.perception.agent import rules
+from hmas.perception.agent.pattern import Pattern, needed
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from hmas.contracts.cognition import AnswerCall, BatchFailed, BatchReturned, CallReceived, RunBatch
 from hmas.contracts.control_agents import GatewayReported, TimerTicked
 from hmas.contracts.outcome import Outcome

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from hmas.contracts.request import TaskType
 from hmas.perception.backends.model import ModelBackend
 from hmas.perception.evaluation import (

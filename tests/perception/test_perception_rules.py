@@ -1,9 +1,10 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from hmas.contracts.request import TaskType
 from hmas.perception.agent.backend import PromptView
 from hmas.perception.agent.rules import MATCHES, TASKS, RulesBackend, matches, tag
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 @pytest.mark.parametrize(

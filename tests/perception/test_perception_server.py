@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import grpc
 import pytest
+
 from hmas.contracts.request import TagSource
 from hmas.perception.agent import PerceptionAgent
 from hmas.perception.agent.backend import Backend, Estimate, PromptView

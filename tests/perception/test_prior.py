@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import pytest
+
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo, TaskType
 from hmas.contracts.telemetry import RequestSettled

@@ -1,6 +1,7 @@
-from hmas.perception.agent.features import FEATURES, HEAD_CHARS, TAIL_CHARS, features, stated_length, window
 from hypothesis import given
 from hypothesis import strategies as st
+
+from hmas.perception.agent.features import FEATURES, HEAD_CHARS, TAIL_CHARS, features, stated_length, window
 
 
 def test_stated_length_reads_units_ranges_and_scripts() -> None:

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from hmas.perception.backends.encoder import padded
 from hmas.perception.backends.grams import grams
 from hmas.perception.backends.inputs import NUMBERS

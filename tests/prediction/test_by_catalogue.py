@@ -2,6 +2,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from hmas.contracts.request import Cost, TaskType
 from hmas.prediction.agent.backend import CostQuery
 from hmas.prediction.agent.linear import LinearCostModel, LinearProfile

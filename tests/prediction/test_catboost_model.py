@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from hmas.contracts.request import TaskType
 from hmas.prediction.agent.backend import CostQuery
 from hmas.prediction.models.catboost_model import (

@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from catboost import CatBoostRegressor
+
 from hmas.prediction.models.forest import DEPTH, forest
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from hmas.contracts.request import Cost, TaskType
 from hmas.prediction.agent.backend import CostQuery
 from hmas.prediction.agent.linear import LinearCostModel, profiles_from

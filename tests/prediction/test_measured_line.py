@@ -1,6 +1,7 @@
 from random import Random
 
 import pytest
+
 from hmas.prediction.agent.measured_line import MeasuredLine
 
 

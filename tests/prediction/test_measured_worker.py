@@ -3,6 +3,7 @@
 import random
 
 import pytest
+
 from hmas.contracts.request import Cost
 from hmas.prediction.agent.measured_worker import MeasuredWorker
 

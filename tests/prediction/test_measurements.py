@@ -3,6 +3,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+
 from hmas.prediction.evaluation import cost_figures, learning_curves, r2
 from hmas.prediction.models.catalogue import NAMES
 from hmas.prediction.training.measurements import LLM_PILOT, Measurements, checksum, perf_files, read

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+
 from hmas.contracts.request import Cost
 from hmas.prediction.agent import PredictionAgent
 from hmas.prediction.agent.backend import CostModel, CostQuery

@@ -1,6 +1,7 @@
 import random
 
 import pytest
+
 from hmas.prediction.agent.residual import ResidualScale
 
 

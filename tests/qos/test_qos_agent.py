@@ -3,6 +3,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import pytest
+
 from hmas.contracts.control_agents import (
     EpochGranted,
     EpochLost,

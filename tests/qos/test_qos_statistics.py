@@ -3,6 +3,9 @@ from math import isclose
 from statistics import fmean, pstdev
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from hmas.laws.scoring import jain_index
 from hmas.qos.agent.arrivals import ArrivalProcess
 from hmas.qos.agent.ring import Ring
@@ -16,8 +19,6 @@ from hmas.qos.agent.statistics import (
     merged_sketch,
     relative_slope,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 @given(st.lists(st.floats(0.1, 1e5), min_size=2, max_size=60), st.integers(1, 5))

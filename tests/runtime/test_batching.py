@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import pytest
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
 from hmas.contracts.cognition import AnswerCall, BatchFailed, BatchReturned, CallReceived, RunBatch
 from hmas.contracts.control_agents import TimerTicked
 from hmas.runtime.batching import REPLY_MARGIN_S, BatchingShell
-from prometheus_client import CollectorRegistry, Counter, Histogram
 
 Event = CallReceived[int] | BatchReturned[int] | BatchFailed | TimerTicked
 Effect = RunBatch[int] | AnswerCall[int]

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+
 from hmas.runtime.framing import OP_OVERHEAD_BYTES, FrameWriter, FramingConfig
 from hmas.wire.link import Link, SessionLost
 from hmas.wire.v1 import execution_pb2 as pb

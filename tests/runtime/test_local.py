@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import grpc.aio
 import pytest
+
 from hmas.runtime import local
 from hmas.runtime.local import FrameStream, LocalListener, connect_local
 from hmas.wire.v1 import execution_pb2 as pb

@@ -2,10 +2,11 @@ import subprocess
 import sys
 
 import pytest
-from hmas.runtime.settings import RuntimeSettings
-from hmas.runtime.tracing import Tracing, TracingUnavailable, open_tracing
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from hmas.runtime.settings import RuntimeSettings
+from hmas.runtime.tracing import Tracing, TracingUnavailable, open_tracing
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 UNSAMPLED = PARENT[:-2] + "00"

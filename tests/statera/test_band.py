@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
+
 from hmas.contracts.telemetry import EngineSample
 from hmas.statera.agent.band import Band, BandController
 from hmas.statera.agent.config import BandConfig

@@ -2,6 +2,9 @@ import random
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from hmas.statera.agent.conformal import (
     AdaptiveLevel,
     ErrorBuffer,
@@ -9,8 +12,6 @@ from hmas.statera.agent.conformal import (
     conformal_rank,
     survival_quantile,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 EPSILON = 0.1
 

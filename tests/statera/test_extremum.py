@@ -1,6 +1,7 @@
 import random
 
 import pytest
+
 from hmas.statera.agent.config import SeekerConfig
 from hmas.statera.agent.extremum import ExtremumSeeker
 

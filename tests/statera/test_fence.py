@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import pytest
+
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import TaskType
 from hmas.contracts.telemetry import RequestFinished, RequestRunning

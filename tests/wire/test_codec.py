@@ -6,11 +6,12 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from hmas.contracts.control import Pin, TopologyDecision
 from hmas.wire import codec, subjects
 from hmas.wire.v1 import control_pb2
-from hypothesis import given
-from hypothesis import strategies as st
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 

@@ -4,10 +4,11 @@ from collections import deque
 from dataclasses import dataclass, replace
 
 import pytest
-from hmas.wire.link import ACK_BYTES, ACK_EVERY, Link, SessionLost
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from hmas.wire.link import ACK_BYTES, ACK_EVERY, Link, SessionLost
 
 
 @dataclass

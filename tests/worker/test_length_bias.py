@@ -2,10 +2,10 @@ from math import exp
 from random import Random
 
 import pytest
+
 from hmas.contracts.request import Request, Tags, TaskType
 from hmas.worker.agent.length_bias import LengthBias
 from hmas.worker.agent.prior import MAX_CELLS
-
 from tests.worker.builders import annotation, request
 
 

@@ -1,8 +1,9 @@
 """The forecast against stepping through the future token by token."""
 
-from hmas.worker.agent.memory_peak import MemoryPeak
 from hypothesis import given
 from hypothesis import strategies as st
+
+from hmas.worker.agent.memory_peak import MemoryPeak
 
 SEQUENCES = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 500)), max_size=12)
 

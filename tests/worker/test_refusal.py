@@ -4,6 +4,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+
 from hmas.contracts.control import Hints, TopologyDecision, TopologyName
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo
@@ -20,7 +21,6 @@ from hmas.contracts.worker import (
     WorkerEffect,
 )
 from hmas.worker.agent.agent import WorkerAgent, WorkerConfig
-
 from tests.worker.builders import annotation, engine, request
 
 SLO = Slo(2.0, 0.1)

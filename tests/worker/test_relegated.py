@@ -1,7 +1,6 @@
 """The claim of relegated work on service."""
 
 from hmas.worker.agent.relegated import SHARE, SHARE_MAX, Relegated
-
 from tests.worker.builders import entry, request
 
 

@@ -4,14 +4,14 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from hmas.contracts.control import Hints, TopologyName
-from hmas.worker.agent.entry import Entry, EntryState
-from hmas.worker.agent.pool import RequestPool
-from hmas.worker.agent.topologies.priority import AGEING_S
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from hmas.contracts.control import Hints, TopologyName
+from hmas.worker.agent.entry import Entry, EntryState
+from hmas.worker.agent.pool import RequestPool
+from hmas.worker.agent.topologies.priority import AGEING_S
 from tests.worker.builders import annotation, entry, request
 
 KEYS: dict[TopologyName, Callable[[Entry], float]] = {

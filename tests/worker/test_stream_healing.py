@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import grpc.aio
 import pytest
+
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.gateway.streams import StreamConfig, WorkerStreams
 from hmas.runtime.framing import FramingConfig

@@ -1,13 +1,13 @@
 """A tenant that floods pays first, and what a refused request is told."""
 
 import pytest
+
 from hmas.contracts.control import Hints
 from hmas.contracts.request import Slo
 from hmas.worker.agent.entry import Entry
 from hmas.worker.agent.pace import EnginePace, Pace
 from hmas.worker.agent.served_shares import MAX_TENANTS, SILENT_S, WINDOW_S, ServedShares
 from hmas.worker.agent.topologies.max_on_time import PROMISED_AHEAD_S, PROMISED_SHARE, MaxOnTime
-
 from tests.worker.builders import annotation, entry, request
 
 SLO = Slo(10.0, 0.1)

@@ -49,7 +49,6 @@ from hmas.contracts.worker import (
 )
 from hmas.laws.slo import tightest_tpot_s
 from hmas.worker.agent.agent import WorkerAgent, WorkerConfig
-
 from tests.worker.builders import ENGINE, annotation, engine, request
 
 CONFIG = WorkerConfig("w1", "i1", "host:1", "m", static_n_run=2)

@@ -4,6 +4,10 @@ from collections import Counter
 from math import ceil
 from random import Random
 
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
 from hmas.contracts.control import (
     ControlTuple,
     EngineControl,
@@ -44,10 +48,6 @@ from hmas.contracts.worker import (
     WorkerEvent,
 )
 from hmas.worker.agent.agent import WorkerAgent, WorkerConfig
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-
 from tests.worker.builders import annotation, engine, request
 
 CONFIG = WorkerConfig(

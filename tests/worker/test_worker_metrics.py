@@ -1,10 +1,11 @@
 from dataclasses import replace
 
+from prometheus_client import CollectorRegistry
+
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import TaskType
 from hmas.contracts.telemetry import RequestFinished, WorkerTelemetry
 from hmas.worker.metrics import WorkerMetrics
-from prometheus_client import CollectorRegistry
 
 FINISHED = RequestFinished(
     "r", "acme", TaskType.QA, "e1", Outcome.FINISHED, 10, 100, 80.0, 120.0, "v", 0.1, 0.02, 0.1, 0.02, 0.05, False, 0.0

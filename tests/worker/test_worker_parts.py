@@ -3,6 +3,9 @@
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from hmas.contracts.control import EngineControl, Fence, FenceBucket, Hints, TopologyDecision, TopologyName
 from hmas.contracts.request import Slo
 from hmas.worker.agent.admission import AdmissionGate
@@ -16,9 +19,6 @@ from hmas.worker.agent.keyed_heap import KeyedHeap
 from hmas.worker.agent.meter import ServiceMeter
 from hmas.worker.agent.prior import MAX_CELLS, Estimate, Prior
 from hmas.worker.agent.topologies.lottery import TicketTree
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.worker.builders import annotation, engine, entry, request
 
 

@@ -8,6 +8,9 @@ from typing import Any
 
 import orjson
 import pytest
+from prometheus_client import CollectorRegistry
+from pydantic import ValidationError
+
 from hmas.contracts.control import Hints, TopologyDecision, TopologyName
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.telemetry import WorkerTelemetry
@@ -24,9 +27,6 @@ from hmas.worker.metrics import WorkerMetrics
 from hmas.worker.settings import WorkerSettings
 from hmas.worker.shell import WorkerService
 from hmas.worker.streams import ExecutionServer, ServerConfig
-from prometheus_client import CollectorRegistry
-from pydantic import ValidationError
-
 from tests.worker.adapters.scripted_engine import Peer, ScriptedEngine
 
 CHAT = "/v1/chat/completions"

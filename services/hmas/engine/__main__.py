@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 import uvicorn
+
 from hmas.engine.core.output_length import OutputLength
 from hmas.engine.core.profile import (
     EngineProfile,

@@ -1,6 +1,7 @@
 """vLLM's response bodies: server-sent events from templates made once per request, and whole JSON answers."""
 
 import orjson
+
 from hmas.engine.api import ApiError, Generation
 
 # One token each under any production tokenizer; what they say does not matter.

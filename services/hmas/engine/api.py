@@ -5,6 +5,7 @@ from math import inf, isfinite
 from typing import Any
 
 import orjson
+
 from hmas.engine.core.chunking import Pace
 from hmas.engine.core.output_length import OutputLength
 from hmas.engine.core.profile import EngineLimits

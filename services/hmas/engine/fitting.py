@@ -6,8 +6,9 @@ from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
-from hmas.engine.core.profile import CostModel, FitError
 from numpy.typing import NDArray
+
+from hmas.engine.core.profile import CostModel, FitError
 
 Vector = NDArray[np.float64]
 COEFFICIENTS = 5

@@ -4,8 +4,6 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hmas.engine.core import EngineCore
-from hmas.engine.histogram import Histogram
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -13,6 +11,9 @@ from prometheus_client.core import (
     Metric,
 )
 from prometheus_client.registry import Collector
+
+from hmas.engine.core import EngineCore
+from hmas.engine.histogram import Histogram
 
 RECORDS = 20_000
 

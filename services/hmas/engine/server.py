@@ -12,6 +12,8 @@ from time import monotonic, time
 from typing import Any
 
 import orjson
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
 from hmas.engine.answer import AnswerText
 from hmas.engine.api import ApiError, ApiReader, Generation
 from hmas.engine.core import EngineCore
@@ -23,7 +25,6 @@ from hmas.engine.metrics import EngineTelemetry
 from hmas.engine.response import RequestStream
 from hmas.engine.shell import Stepper
 from hmas.laws.tokens import estimate_prompt_tokens
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 MAX_BODY_BYTES = 16 << 20
 

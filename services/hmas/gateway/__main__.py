@@ -2,12 +2,13 @@
 
 import sys
 
+from pydantic import ValidationError
+
 from hmas.gateway.service import GatewayService
 from hmas.gateway.settings import GatewaySettings
 from hmas.gateway.tenants.file import TenantFileError
 from hmas.runtime.lifecycle import Stop, run_service
 from hmas.runtime.tracing import TracingUnavailable
-from pydantic import ValidationError
 
 
 async def _main(instance: str, stop: Stop, settings: GatewaySettings) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import grpc
 import structlog
+
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.request import Annotation, Cost, Request, Tags
 from hmas.contracts.views import VShort

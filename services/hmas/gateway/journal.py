@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 import orjson
+
 from hmas.gateway.exchange import Exchange
 
 

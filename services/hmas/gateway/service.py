@@ -7,6 +7,7 @@ import time
 import structlog
 import uvicorn
 from google.protobuf.message import DecodeError
+
 from hmas.contracts.control import ControlTuple, TopologyDecision
 from hmas.contracts.gateway import (
     GatewayDrainExpired,

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from pydantic import Field
+
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.cognition import CognitionConfig
 from hmas.gateway.http.bodies import BodyBounds
@@ -10,7 +12,6 @@ from hmas.gateway.http.server import ServerConfig
 from hmas.gateway.shell import RelayConfig
 from hmas.gateway.streams import StreamConfig
 from hmas.runtime.settings import RuntimeSettings
-from pydantic import Field
 
 
 class GatewaySettings(RuntimeSettings):

@@ -10,6 +10,7 @@ from hashlib import blake2b
 from typing import Protocol, assert_never
 
 import structlog
+
 from hmas.contracts.gateway import (
     AttemptConcluded,
     AttemptHandedBack,

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import grpc.aio
 import structlog
+
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.runtime.framing import FrameWriter, FramingConfig, converse
 from hmas.runtime.local import FrameStream, connect_local

@@ -4,12 +4,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+
 from hmas.contracts.control import TopologyName
 from hmas.mesh.client import open_bus
 from hmas.mesh.command import run_command
 from hmas.mesh.options import MeshOptions
 from hmas.mesh.state import DEFAULT_DATA_DIR, read_state
-from rich.console import Console
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -165,10 +166,9 @@ def main() -> None:
     from hmas.mesh import cognition_cli
     from hmas.mesh.calibrate.cli import calibrate
     from hmas.mesh.compare.cli import compare, replay
-
+    from hmas.sim.cli import app as sim_app
     from loadgen.cli import app as load_app
     from loadgen.traces_cli import app as traces_app
-    from services.sim.cli import app as sim_app
 
     app.add_typer(keys_app, name="keys", help="Make, list and revoke API keys.")
     app.add_typer(load_app, name="load", help="Load generator: replay traces against any OpenAI endpoint.")

@@ -1,6 +1,7 @@
 """`hmas train` and `hmas eval`: the commands of perception and prediction under one name each."""
 
 import typer
+
 from hmas.perception import cli as perception
 from hmas.prediction import cli as prediction
 

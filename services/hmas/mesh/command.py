@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import typer
+from rich.console import Console
+
 from hmas.mesh.client import MeshUnreachable
 from hmas.mesh.nats_server import NatsBinaryMissing
 from hmas.mesh.state import NoMesh
 from hmas.mesh.supervisor import MeshFailed
 from hmas.runtime.bucket import BucketUnavailable
 from hmas.runtime.logs import configure_logs
-from rich.console import Console
 
 errors = Console(stderr=True)
 

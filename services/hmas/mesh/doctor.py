@@ -9,10 +9,11 @@ from typing import Literal
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from hmas.mesh.nats_server import NatsBinaryMissing, find_nats_server, is_free
-from hmas.mesh.state import NoMesh, read_state
 from rich.table import Table
 from rich.text import Text
+
+from hmas.mesh.nats_server import NatsBinaryMissing, find_nats_server, is_free
+from hmas.mesh.state import NoMesh, read_state
 
 Verdict = Literal["ok", "warn", "fail"]
 STYLES: dict[Verdict, str] = {"ok": "green", "warn": "yellow", "fail": "red"}

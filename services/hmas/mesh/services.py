@@ -1,5 +1,7 @@
 """The services of the mesh and their settings, in the order a request meets them."""
 
+from pydantic_settings import BaseSettings
+
 from hmas.gateway.settings import GatewaySettings
 from hmas.meta.settings import MetaSettings
 from hmas.perception.settings import PerceptionSettings
@@ -7,7 +9,6 @@ from hmas.prediction.settings import PredictionSettings
 from hmas.qos.settings import QosSettings
 from hmas.statera.settings import StateraSettings
 from hmas.worker.settings import WorkerSettings
-from pydantic_settings import BaseSettings
 
 SERVICE_SETTINGS: dict[str, type[BaseSettings]] = {
     "gateway": GatewaySettings,

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Self
 
 import structlog
+
 from hmas.mesh.options import MeshOptions
 from hmas.mesh.plan import MeshPlan, make_plan
 from hmas.mesh.process import SupervisedProcess

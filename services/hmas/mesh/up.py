@@ -7,12 +7,13 @@ import urllib.error
 import urllib.request
 from dataclasses import replace
 
-from hmas.mesh.options import MeshOptions
-from hmas.mesh.state import sole_owner
-from hmas.mesh.supervisor import Mesh
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from hmas.mesh.options import MeshOptions
+from hmas.mesh.state import sole_owner
+from hmas.mesh.supervisor import Mesh
 
 
 def _picture(mesh: Mesh) -> Table:

@@ -3,13 +3,14 @@
 import json
 from typing import Any
 
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
 from hmas.mesh.client import connected
 from hmas.runtime.bus import Bus
 from hmas.wire.subjects import QUERY_WHY
 from hmas.wire.v1 import observe_pb2
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 TIMEOUT_S = 2.0
 

@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Literal
 
+from pydantic import Field, model_validator
+
 from hmas.contracts.control import Hints
 from hmas.meta.agent.config import MetaConfig, RulesConfig
 from hmas.runtime.settings import RuntimeSettings
-from pydantic import Field, model_validator
 
 
 class MetaSettings(RuntimeSettings):

@@ -7,6 +7,8 @@ from typing import Any
 
 import openai
 import structlog
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
+
 from hmas.contracts.control import AuditRecord, Pin, TopologyDecision, TopologyName
 from hmas.contracts.control_agents import AskSelector, LastDecisionRead, PinChanged, SelectorAnswered, WorkerSeen
 from hmas.contracts.registry import WorkerHeartbeat
@@ -17,7 +19,6 @@ from hmas.wire import subjects
 from hmas.wire.codec import to_message
 from hmas.wire.v1 import observe_pb2 as pb
 from hmas.wire.v1 import observe_pb2_grpc
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 
 log = structlog.get_logger()
 SERVICE = pb.DESCRIPTOR.services_by_name["Meta"].full_name

@@ -1,6 +1,7 @@
 """Shell: `python -m hmas.perception`."""
 
 import structlog
+
 from hmas.contracts.control_agents import GatewayReported
 from hmas.contracts.telemetry import GatewayTelemetry
 from hmas.perception.agent import PerceptionAgent

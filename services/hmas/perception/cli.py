@@ -32,6 +32,7 @@ def train_perception(
     """Trains the tagger and writes perception.onnx and tokenizer.json. Needs the extra `train`."""
     try:
         import torch
+
         from hmas.perception.training.held_out import measure
         from hmas.perception.training.loop import Recipe
         from hmas.perception.training.train import train as run

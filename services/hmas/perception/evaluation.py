@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import kendalltau
+
 from hmas.contracts.request import TaskType
 from hmas.laws.slo import default_slo
 from hmas.perception.agent.backend import PromptView
@@ -17,8 +20,6 @@ from hmas.perception.backends.model import ModelBackend
 from hmas.perception.training.corpus import Answer, Prompt
 from hmas.perception.training.decision_list import DecisionList
 from hmas.perception.training.examples import capped, source_groups
-from numpy.typing import NDArray
-from scipy.stats import kendalltau
 
 THIN_TYPES = (TaskType.LETTER_DRAFTING, TaskType.ESSAY_GENERATION, TaskType.TRANSLATION)
 _BINS = 15

@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+from pydantic import Field, field_validator, model_validator
+
 from hmas.contracts.request import TagSource
 from hmas.perception.agent import PerceptionConfig
 from hmas.perception.agent.backend import Backend
 from hmas.perception.agent.prior import PriorConfig
 from hmas.perception.backends.table import BACKENDS
 from hmas.runtime.settings import RuntimeSettings
-from pydantic import Field, field_validator, model_validator
 
 
 class PerceptionSettings(RuntimeSettings):

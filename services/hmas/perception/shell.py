@@ -3,6 +3,8 @@
 from typing import Any
 
 import grpc
+from prometheus_client import Counter, Histogram
+
 from hmas.contracts.request import Slo, Tags
 from hmas.perception.agent.agent import PerceiveItem, PerceptionAgent
 from hmas.perception.agent.backend import Backend, Estimate, PromptView
@@ -10,7 +12,6 @@ from hmas.runtime.batching import SECONDS_BUCKETS, BatchingShell
 from hmas.wire.codec import WireError, from_message, to_message
 from hmas.wire.v1 import cognition_pb2 as pb
 from hmas.wire.v1 import cognition_pb2_grpc
-from prometheus_client import Counter, Histogram
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Perception"].full_name
 WARM_UP = PromptView("Summarize this text in one sentence.", 8, "", "", None)

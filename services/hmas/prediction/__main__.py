@@ -1,6 +1,7 @@
 """Shell: `python -m hmas.prediction`."""
 
 import structlog
+
 from hmas.contracts.control_agents import WorkerReported
 from hmas.contracts.telemetry import WorkerTelemetry
 from hmas.prediction.agent import PredictionAgent

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 from catboost import CatBoostRegressor
+from numpy.typing import NDArray
+
 from hmas.contracts.request import Cost
 from hmas.prediction.agent.measured_worker import MeasuredWorker
 from hmas.prediction.models.catalogue import NAMES
@@ -22,7 +24,6 @@ from hmas.prediction.training.train import (
     latency_per_token,
     throughput,
 )
-from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 REFIT_ROWS = 150_000

@@ -4,12 +4,13 @@ from importlib.resources import files
 from pathlib import Path
 
 import yaml
+from pydantic import Field, field_validator
+
 from hmas.prediction.agent import PredictionConfig
 from hmas.prediction.agent.backend import CostModel
 from hmas.prediction.agent.linear import LinearCostModel, profiles_from
 from hmas.prediction.models.table import COST_MODELS
 from hmas.runtime.settings import RuntimeSettings
-from pydantic import Field, field_validator
 
 
 class PredictionSettings(RuntimeSettings):

@@ -3,6 +3,8 @@
 from typing import Any
 
 import grpc
+from prometheus_client import Counter, Gauge, Histogram
+
 from hmas.contracts.request import Cost, TaskType
 from hmas.prediction.agent.agent import PredictionAgent, PredictItem
 from hmas.prediction.agent.backend import CostModel, CostQuery
@@ -10,7 +12,6 @@ from hmas.runtime.batching import SECONDS_BUCKETS, BatchingShell
 from hmas.wire.codec import to_message
 from hmas.wire.v1 import cognition_pb2 as pb
 from hmas.wire.v1 import cognition_pb2_grpc
-from prometheus_client import Counter, Gauge, Histogram
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Prediction"].full_name
 WARM_UP = CostQuery(

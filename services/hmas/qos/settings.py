@@ -1,8 +1,9 @@
 """Settings of the QoS agent, read once at its start."""
 
+from pydantic import Field
+
 from hmas.qos.agent.config import QosConfig
 from hmas.runtime.settings import RuntimeSettings
-from pydantic import Field
 
 
 class QosSettings(RuntimeSettings):

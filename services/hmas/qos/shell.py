@@ -2,12 +2,13 @@
 
 from typing import Any
 
+from prometheus_client import REGISTRY, CollectorRegistry, Gauge
+
 from hmas.contracts.views import VShort
 from hmas.qos.agent import QosAgent
 from hmas.wire.codec import to_message
 from hmas.wire.v1 import observe_pb2 as pb
 from hmas.wire.v1 import observe_pb2_grpc
-from prometheus_client import REGISTRY, CollectorRegistry, Gauge
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Qos"].full_name
 _GAUGES = {

@@ -7,6 +7,8 @@ from itertools import count
 from typing import Generic, Protocol, TypeVar, assert_never
 
 import structlog
+from prometheus_client import Counter, Histogram
+
 from hmas.contracts.agent import Agent
 from hmas.contracts.cognition import AnswerCall, BatchFailed, BatchReturned, CallReceived, RunBatch
 from hmas.contracts.control_agents import TimerTicked
@@ -17,7 +19,6 @@ from hmas.runtime.lifecycle import Stop
 from hmas.runtime.ops import ops_server
 from hmas.runtime.rpc import RpcServer
 from hmas.runtime.settings import RuntimeSettings
-from prometheus_client import Counter, Histogram
 
 log = structlog.get_logger()
 REPLY_MARGIN_S = 0.005  # of the caller's deadline, for the way back

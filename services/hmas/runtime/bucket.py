@@ -6,11 +6,12 @@ from typing import Any, TypeVar
 import nats.errors
 import nats.js.errors
 import structlog
+from nats.js.api import KeyValueConfig, StorageType, StreamConfig
+from nats.js.kv import KeyValue
+
 from hmas.runtime.bus import Bus
 from hmas.wire.codec import WireError, decode, encode
 from hmas.wire.subjects import AUDIT, AUDIT_STREAM, CONTROL_BUCKET
-from nats.js.api import KeyValueConfig, StorageType, StreamConfig
-from nats.js.kv import KeyValue
 
 T = TypeVar("T")
 log = structlog.get_logger()

@@ -6,11 +6,12 @@ from typing import Any, TypeVar
 
 import nats
 import structlog
-from hmas.runtime.settings import RuntimeSettings
-from hmas.wire.codec import WireError, decode, encode
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from prometheus_client import Counter, Gauge
+
+from hmas.runtime.settings import RuntimeSettings
+from hmas.wire.codec import WireError, decode, encode
 
 T = TypeVar("T")
 log = structlog.get_logger()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import grpc.aio
+
 from hmas.wire.link import Frame, Link, SessionLost
 
 

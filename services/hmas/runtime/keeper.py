@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import structlog
+
 from hmas.runtime.bucket import BucketUnavailable, ControlBucket
 
 log = structlog.get_logger()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 import structlog
+
 from hmas.runtime.bucket import BucketUnavailable, ControlBucket
 from hmas.wire.subjects import lease_key
 from hmas.wire.v1 import observe_pb2

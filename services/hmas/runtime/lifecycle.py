@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 import uvloop
+
 from hmas.runtime.ids import instance_name
 from hmas.runtime.logs import configure_logs
 from hmas.runtime.settings import RuntimeSettings

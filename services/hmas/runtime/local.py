@@ -17,6 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 import grpc.aio
 import structlog
 from google.protobuf.message import DecodeError
+
 from hmas.runtime.rpc import MAX_MESSAGE_BYTES
 
 log = structlog.get_logger()

@@ -3,6 +3,7 @@
 from typing import assert_never
 
 import structlog
+
 from hmas.contracts.control import TopologyDecision
 from hmas.contracts.control_agents import (
     DecisionSeen,

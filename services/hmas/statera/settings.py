@@ -1,8 +1,9 @@
 """Settings of Statera, read once at its start."""
 
+from pydantic import Field
+
 from hmas.runtime.settings import RuntimeSettings
 from hmas.statera.agent.config import BandConfig, FenceConfig, SeekerConfig, StateraConfig
-from pydantic import Field
 
 _SEEKER = SeekerConfig()
 

@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import Callable
 
 import structlog
+from prometheus_client import REGISTRY, CollectorRegistry, Gauge
+
 from hmas.contracts.control import ControlTuple
 from hmas.contracts.control_agents import LastTupleRead, WorkerSeen
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.runtime.bucket import BucketUnavailable, ControlBucket
 from hmas.wire import subjects
-from prometheus_client import REGISTRY, CollectorRegistry, Gauge
 
 log = structlog.get_logger()
 LAST_TUPLE_MAX_AGE_S = 600.0  # an older set-point is of another load

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from google.protobuf.message import DecodeError, Message
+
 from hmas.contracts import control, registry, request, telemetry, views, worker
 from hmas.wire.v1 import control_pb2, execution_pb2, registry_pb2, telemetry_pb2, types_pb2, views_pb2
 

@@ -1,10 +1,11 @@
 """A worker's Prometheus metrics, from what its agent reports."""
 
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+
 from hmas.contracts.control import TopologyName
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.telemetry import EngineSample, WorkerTelemetry
 from hmas.contracts.worker import ControlExpired, TopologySwitched
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 _TPOT_SECONDS = (0.005, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.25, 0.5, 1.0)

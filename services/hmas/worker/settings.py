@@ -4,12 +4,13 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic_settings import NoDecode
+
 from hmas.runtime.settings import RuntimeSettings
 from hmas.worker.adapters.monitor import EngineFacts
 from hmas.worker.adapters.openai_http import OpenAiHttpConfig, Priority
 from hmas.worker.agent.config import WorkerConfig
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
-from pydantic_settings import NoDecode
 
 
 class EngineSettings(BaseModel):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, assert_never
 
 import structlog
+
 from hmas.contracts.agent import Agent
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import HEARTBEAT_S, WorkerHeartbeat

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 import structlog
+
 from hmas.contracts.outcome import Outcome
 from hmas.runtime.framing import FrameWriter, FramingConfig, converse
 from hmas.runtime.local import FrameStream

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo
-
 from loadgen.plan import Api, Lengths, LoadPlan, Target
 from loadgen.record import Progress, RequestRecord
 from loadgen.result import INTERRUPTED

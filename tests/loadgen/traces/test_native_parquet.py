@@ -5,8 +5,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hmas.contracts.request import Slo, TaskType
 
+from hmas.contracts.request import Slo, TaskType
 from loadgen.traces.native import write_parquet
 from loadgen.traces.reading import read_trace
 from loadgen.traces.row import Trace, TraceError, TraceRow

@@ -5,6 +5,9 @@ from math import log1p
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from hmas.engine.core.profile import CostModel, EngineLimits, parse_profiles
 from hmas.mesh.calibrate.decay import fit_decay
 from hmas.mesh.calibrate.journal import Journal
@@ -12,8 +15,6 @@ from hmas.mesh.calibrate.limits import Stated, limits_of, seen_kv_tokens, seen_m
 from hmas.mesh.calibrate.measurement import EngineGauges, Measurement, StreamTimes, measured, overhead_s
 from hmas.mesh.calibrate.outcome import calibrated, plots, table
 from hmas.mesh.calibrate.plan import DECODE_TOKENS, ROUNDS, Point, make_plan, requests_of
-from hypothesis import given
-from hypothesis import strategies as st
 
 COST = CostModel(0.004, 2e-5, 2e-4, 1e-7)
 OVERHEAD_S = 0.003

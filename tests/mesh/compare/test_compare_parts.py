@@ -5,6 +5,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 
 import pytest
+
 from hmas.mesh.compare.engines import read_lag, reset_lag
 from hmas.mesh.compare.workload import SloFactors, Workload
 

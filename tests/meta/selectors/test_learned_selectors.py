@@ -6,6 +6,7 @@ from importlib.resources import files
 from typing import Any
 
 import pytest
+
 from hmas.contracts.control import Hints, TopologyName
 from hmas.contracts.views import ShareView, VLong
 from hmas.meta.agent.config import MetaConfig, RulesConfig
@@ -16,7 +17,6 @@ from hmas.meta.agent.selectors.features import FEATURES, features
 from hmas.meta.agent.selectors.learned import Leaf, Learned, Regime, Split, learned, parse_learned
 from hmas.meta.agent.selectors.selector import Choice
 from hmas.meta.agent.selectors.table import SELECTORS
-
 from tests.meta.selectors.test_rules_selector import CALM
 
 SJF, EDF, LANES = TopologyName.SJF, TopologyName.EDF, TopologyName.TWO_LANE

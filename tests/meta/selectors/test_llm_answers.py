@@ -2,6 +2,9 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from hmas.contracts.control import Hints, TopologyName
 from hmas.contracts.views import ShareView, Tail, VLong
 from hmas.meta.agent.selectors.llm import (
@@ -12,8 +15,6 @@ from hmas.meta.agent.selectors.llm import (
     parse_answer,
 )
 from hmas.meta.agent.selectors.selector import Choice
-from hypothesis import given
-from hypothesis import strategies as st
 
 GOOD: dict[str, Any] = {
     "topology": "edf",

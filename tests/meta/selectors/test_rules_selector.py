@@ -2,6 +2,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from hmas.contracts.control import Hints, TopologyName
 from hmas.contracts.views import ShareView, Tail, VLong
 from hmas.meta.agent.config import RulesConfig

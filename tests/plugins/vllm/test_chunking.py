@@ -3,9 +3,10 @@
 from math import inf, nan
 
 import pytest
-from hmas.plugins.vllm.chunking import MIN_CHUNK_TOKENS, SLACK_SHARE, Pace, StepCost
 from hypothesis import given
 from hypothesis import strategies as st
+
+from hmas.plugins.vllm.chunking import MIN_CHUNK_TOKENS, SLACK_SHARE, Pace, StepCost
 
 DECODE_S, TOKEN_S = 0.010, 0.0001
 

@@ -5,11 +5,12 @@ import random
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from hmas.plugins.vllm.block import BLOCK_BYTES, MAX_VALID_FOR_S, ControlBlock, StatusBlock
 from hmas.plugins.vllm.block_file import BlockFile, status_path
 from hmas.plugins.vllm.channel import ControlChannel
-from hypothesis import given
-from hypothesis import strategies as st
 
 U32 = st.integers(0, 2**32 - 1)
 U64 = st.integers(0, 2**64 - 1)

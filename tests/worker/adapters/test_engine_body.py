@@ -5,9 +5,10 @@ from itertools import pairwise
 
 import orjson
 import pytest
-from hmas.worker.adapters.body import replay_fields, sglang_level, vllm_priority, with_fields
 from hypothesis import given
 from hypothesis import strategies as st
+
+from hmas.worker.adapters.body import replay_fields, sglang_level, vllm_priority, with_fields
 
 
 def test_a_body_without_additions_is_untouched() -> None:

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from hmas.worker.adapters.http1 import Exchange, HttpPool, PoolConfig
 
+from hmas.worker.adapters.http1 import Exchange, HttpPool, PoolConfig
 from tests.worker.adapters.scripted_engine import Peer, ScriptedEngine
 
 

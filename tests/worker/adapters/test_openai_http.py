@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import orjson
 import pytest
+
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import EngineInfo
 from hmas.contracts.worker import EngineSampled, EngineWentDown, EngineWentUp
@@ -13,7 +14,6 @@ from hmas.worker.adapters.base import EngineEvent, EngineJob, JobEnd
 from hmas.worker.adapters.breaker import BreakerConfig
 from hmas.worker.adapters.monitor import EngineFacts
 from hmas.worker.adapters.openai_http import OpenAiHttpAdapter, OpenAiHttpConfig
-
 from tests.worker.adapters.scripted_engine import Handler, Peer, ScriptedEngine
 
 CHAT = "/v1/chat/completions"

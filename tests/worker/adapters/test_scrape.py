@@ -1,6 +1,7 @@
 """Figures out of engines' Prometheus pages."""
 
 import pytest
+
 from hmas.worker.adapters import scrape
 
 VLLM_PAGE = b"""# HELP vllm:num_requests_running Number of requests

@@ -7,13 +7,13 @@ from typing import Any
 
 import orjson
 import pytest
+
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.worker import EngineSampled, EngineWentUp
 from hmas.worker.adapters.base import EngineEvent, EngineJob, JobEnd
 from hmas.worker.adapters.breaker import BreakerConfig
 from hmas.worker.adapters.monitor import EngineFacts
 from hmas.worker.adapters.openai_http import OpenAiHttpAdapter, OpenAiHttpConfig
-
 from tests.worker.adapters.scripted_engine import Peer, ScriptedEngine
 
 CHAT = "/v1/chat/completions"

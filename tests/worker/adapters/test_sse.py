@@ -4,10 +4,11 @@ from itertools import pairwise
 
 import orjson
 import pytest
-from hmas.worker.adapters import sse
-from hmas.worker.adapters.sse import SseDecoder, Usage
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from hmas.worker.adapters import sse
+from hmas.worker.adapters.sse import SseDecoder, Usage
 
 
 def event(document: object, end: bytes = b"\n\n") -> bytes:

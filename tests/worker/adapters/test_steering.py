@@ -7,6 +7,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+
 from hmas.plugins.vllm.block import ControlBlock, StatusBlock
 from hmas.plugins.vllm.block_file import status_path
 from hmas.plugins.vllm.channel import ControlChannel

@@ -3,6 +3,9 @@
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from hmas.contracts.control import Hints, TopologyName
 from hmas.contracts.request import Slo
 from hmas.worker.agent.applications import MAX_APPLICATIONS, MIN_COUNT, Applications
@@ -10,9 +13,6 @@ from hmas.worker.agent.entry import Entry
 from hmas.worker.agent.pace import Pace
 from hmas.worker.agent.topologies import TOPOLOGIES
 from hmas.worker.agent.topologies.hybrid import MOVES, Hybrid, due_s, slack_s, work_s
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.worker.builders import annotation, entry, request
 
 EDF = Hints(alpha_low=0.0, alpha_high=0.0)

@@ -6,6 +6,9 @@ from math import inf
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from hmas.contracts.control import Hints
 from hmas.contracts.request import Slo
 from hmas.worker.agent import deadline_order
@@ -14,9 +17,6 @@ from hmas.worker.agent.entry import Entry
 from hmas.worker.agent.pace import EnginePace, Pace
 from hmas.worker.agent.relegated import SHARE_MAX
 from hmas.worker.agent.topologies.max_on_time import MaxOnTime, ServiceRate
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.worker.builders import annotation, entry, request
 
 jobs = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 30)), min_size=1, max_size=9)

@@ -5,13 +5,13 @@ from itertools import pairwise
 from random import Random
 
 import pytest
+
 from hmas.contracts.control import Hints, TopologyName
 from hmas.contracts.request import Slo
 from hmas.worker.agent.entry import Entry
 from hmas.worker.agent.topologies import TOPOLOGIES, Topology
 from hmas.worker.agent.topologies.mlfq import LEVEL_RANK
 from hmas.worker.agent.topologies.priority import AGEING_S
-
 from tests.worker.builders import annotation, entry, request
 
 FAIR = [TopologyName.WFQ, TopologyName.STRIDE, TopologyName.CFS, TopologyName.RR, TopologyName.LOTTERY]

@@ -8,6 +8,9 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.exceptions import HTTPException
+
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import WIRE_VERSION
 from hmas.gateway.agent.directory import ModelCard, ModelDirectory
@@ -17,8 +20,6 @@ from hmas.gateway.openai.openapi_page import HOT_ROUTES, SCHEMAS
 from hmas.gateway.tenants.store import TenantStore
 from hmas.gateway.tenants.terms import Tenant, client_request_id, read_headers
 from hmas.runtime import ids
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from starlette.exceptions import HTTPException
 
 TITLE = "H-MAS"
 DESCRIPTION = "An OpenAI-compatible API in front of vLLM and SGLang that schedules for TTFT and TPOT promises."

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
 from hmas.contracts.outcome import Outcome
 from hmas.gateway.metrics import CONNECTIONS_REFUSED
 from hmas.gateway.openai.errors import ApiError
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 SCOPE_KEY = "hmas.connection"
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
+
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Request
 from hmas.gateway.agent.directory import ModelDirectory

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
+
 from hmas.contracts.request import Request
 from hmas.gateway.openai.errors import InvalidRequest
 from hmas.gateway.tenants.terms import PRIORITY_LIMIT, Tenant, terms_of

@@ -9,6 +9,7 @@ from math import ceil, isfinite
 from typing import Any
 
 import orjson
+
 from hmas.contracts.outcome import OUTCOME_TABLE, Outcome
 
 MAX_MESSAGE_CHARS = 4096

@@ -25,6 +25,7 @@ from hashlib import sha256
 from typing import Any
 
 import yaml
+
 from hmas.contracts.gateway import TenantLimits
 from hmas.gateway.tenants.terms import MAX_IMPORTANCE, MAX_SLO_MS, MAX_TTLT_MS, MIN_IMPORTANCE, PRIORITY_LIMIT, Tenant
 

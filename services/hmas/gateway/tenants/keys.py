@@ -12,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import yaml
+
 from hmas.gateway.tenants.file import KEY_PREFIX, TenantFileError, TenantKey, TenantTable, parse_tenants
 
 

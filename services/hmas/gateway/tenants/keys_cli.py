@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from hmas.gateway.tenants.file import TenantFileError
-from hmas.gateway.tenants.keys import list_keys, make_key, revoke_key
 from rich.console import Console
 from rich.table import Table
+
+from hmas.gateway.tenants.file import TenantFileError
+from hmas.gateway.tenants.keys import list_keys, make_key, revoke_key
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 console = Console()

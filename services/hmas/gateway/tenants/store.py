@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import structlog
+
 from hmas.contracts.gateway import TenantLimits
 from hmas.contracts.outcome import Outcome
 from hmas.gateway.openai.errors import InvalidRequest

@@ -6,6 +6,9 @@ from typing import Annotated
 from urllib.parse import urlsplit
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
 from hmas.mesh.calibrate.client import Endpoint, EndpointFailed
 from hmas.mesh.calibrate.journal import Journal
 from hmas.mesh.calibrate.limits import Stated, limits_of
@@ -14,8 +17,6 @@ from hmas.mesh.calibrate.measurement import Measurement
 from hmas.mesh.calibrate.outcome import Calibration, calibrated, plots, table
 from hmas.mesh.calibrate.plan import DECODE_TOKENS, Point, make_plan, requests_of
 from hmas.mesh.command import run_command
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 console = Console()
 errors = Console(stderr=True)

@@ -8,9 +8,9 @@ from typing import Any
 
 import aiohttp
 import orjson
+
 from hmas.mesh.calibrate.measurement import EngineGauges, StreamTimes
 from hmas.worker.adapters import scrape
-
 from loadgen.words import WORDS
 
 CONNECT_TIMEOUT_S = 5.0

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+
 from hmas.mesh.calibrate.measurement import Measurement
 
 

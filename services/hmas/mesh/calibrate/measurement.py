@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+
 from hmas.engine.fitting import Observation
 from hmas.mesh.calibrate.plan import Point
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import plotext
 import yaml
+from rich.table import Table
+
 from hmas.engine.core.profile import EngineLimits, EngineProfile, parse_profiles
 from hmas.engine.fitting import Fit, fit_cost
 from hmas.mesh.calibrate.decay import ThroughputDecay, fit_decay
 from hmas.mesh.calibrate.measurement import Measurement, observations, overhead_s
-from rich.table import Table
 
 NAMES = {
     "c0_s": "an empty step",

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+
 from hmas.contracts.control import TopologyName
 from hmas.mesh.command import run_command
 from hmas.mesh.compare.commands import Comparison, at_capacity, once, report_problems
@@ -20,7 +22,6 @@ from hmas.mesh.compare.workload import Workload
 from hmas.mesh.options import MeshOptions
 from hmas.mesh.state import DEFAULT_DATA_DIR, MeshState, read_state
 from hmas.mesh.supervisor import Mesh
-from rich.console import Console
 
 console = Console() if Console().is_terminal else Console(width=120)
 DEFAULT_RATE_RPS = 7.0

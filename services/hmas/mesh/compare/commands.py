@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from hmas.mesh.compare.runs import Replay, direct_target, mesh_target, replay
 from hmas.mesh.compare.table import comparison_table, scores_json
 from hmas.mesh.compare.workload import Workload
 from hmas.mesh.state import MeshState
-from rich.console import Console
-
 from loadgen.search import RateSearch, find_rate
 
 OVERLOAD, LIGHT = 1.4, 0.5

@@ -3,13 +3,13 @@
 import asyncio
 from dataclasses import dataclass
 
-from hmas.laws.scoring import Score
-from hmas.mesh.compare.engines import EngineLag, read_lag, reset_lag
-from hmas.mesh.state import MeshState
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
+from hmas.laws.scoring import Score
+from hmas.mesh.compare.engines import EngineLag, read_lag, reset_lag
+from hmas.mesh.state import MeshState
 from loadgen.plan import Lengths, LoadPlan, Target
 from loadgen.record import Progress
 from loadgen.result import RunResult

@@ -6,9 +6,10 @@ from dataclasses import asdict
 from statistics import mean
 from typing import Any
 
+from rich.table import Table
+
 from hmas.laws.scoring import Score
 from hmas.mesh.compare.runs import Replay
-from rich.table import Table
 
 ROWS: tuple[tuple[str, str, float, str], ...] = (
     ("offered", "offered", 1, "{:.0f}"),

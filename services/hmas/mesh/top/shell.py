@@ -3,6 +3,9 @@
 import asyncio
 import time
 
+from rich.console import Console
+from rich.live import Live
+
 from hmas.contracts.control import AuditRecord, ControlTuple, TopologyDecision
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.telemetry import WorkerTelemetry
@@ -12,8 +15,6 @@ from hmas.mesh.top.model import TopModel
 from hmas.mesh.top.view import render_top
 from hmas.runtime.bus import Bus
 from hmas.wire import subjects
-from rich.console import Console
-from rich.live import Live
 
 REDRAW_S = 0.5
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable
 
-from hmas.contracts.telemetry import EngineSample
-from hmas.contracts.views import ShareView, VLong, VShort
-from hmas.mesh.top.model import TopModel, WorkerRow
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
+
+from hmas.contracts.telemetry import EngineSample
+from hmas.contracts.views import ShareView, VLong, VShort
+from hmas.mesh.top.model import TopModel, WorkerRow
 
 
 def render_top(model: TopModel, now_s: float) -> RenderableType:

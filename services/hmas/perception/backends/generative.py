@@ -10,10 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from openai import OpenAI, OpenAIError
+
 from hmas.contracts.request import TaskType
 from hmas.perception.agent.backend import Estimate, PromptView
 from hmas.perception.agent.features import window
-from openai import OpenAI, OpenAIError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
+from numpy.typing import NDArray
+
 from hmas.contracts.request import TaskType
 from hmas.perception.agent.backend import Estimate, PromptView
 from hmas.perception.backends.encoder import PromptEncoder, padded
 from hmas.perception.backends.grams import grams
 from hmas.perception.backends.inputs import numbers
-from numpy.typing import NDArray
 
 ARTEFACTS = Path(__file__).parents[1] / "artefacts"
 MODEL_FILE = "perception.onnx"

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
+
 from hmas.contracts.request import TaskType
 from hmas.perception.training.corpus import Passage, Prompt
-from numpy.typing import NDArray
 
 TASK_ORDER = tuple(task for task in TaskType if task is not TaskType.UNKNOWN)
 _PASSAGE_CHARS = 120

@@ -10,13 +10,14 @@ import numpy as np
 import onnx
 import onnxruntime
 import torch
-from hmas.perception.backends.encoder import padded
-from hmas.perception.backends.inputs import NUMBERS
-from hmas.perception.training.network import Encoder, Heads
 from numpy.typing import NDArray
 from onnx.compose import merge_models
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from torch import nn
+
+from hmas.perception.backends.encoder import padded
+from hmas.perception.backends.inputs import NUMBERS
+from hmas.perception.training.network import Encoder, Heads
 
 OPSET = 17
 _BATCH = 64

@@ -12,6 +12,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import nn
+from transformers import AutoModel
+
 from hmas.perception.backends.encoder import PAD, PromptEncoder, padded
 from hmas.perception.training.corpus import Prompt, checksum, prompt_files, read_prompts, split
 from hmas.perception.training.examples import (
@@ -27,9 +31,6 @@ from hmas.perception.training.loop import Recipe, train_task
 from hmas.perception.training.phrases import FILE as PHRASES_FILE
 from hmas.perception.training.phrases import PhraseBook
 from hmas.perception.training.train import TOKENIZER_FILE, Reader, backbone
-from numpy.typing import NDArray
-from torch import nn
-from transformers import AutoModel
 
 HELD_OUT_FILE = "held_out.json"
 EMBEDDED_TOKENS = (80, 44)  # head and tail of what the baseline's full encoder reads

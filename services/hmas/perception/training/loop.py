@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from hmas.perception.backends.grams import GRAMS
-from hmas.perception.training.examples import LengthRows
-from hmas.perception.training.network import LengthHead, TaskHead, pinball
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import SGDClassifier
 from torch import Tensor, nn
+
+from hmas.perception.backends.grams import GRAMS
+from hmas.perception.training.examples import LengthRows
+from hmas.perception.training.network import LengthHead, TaskHead, pinball
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]

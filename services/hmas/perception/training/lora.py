@@ -9,13 +9,14 @@ from statistics import median
 from typing import Any
 
 import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
 from hmas.contracts.request import TaskType
 from hmas.laws.slo import default_slo
 from hmas.perception.backends.generative import tagging_prompt
 from hmas.perception.training.corpus import Prompt, checksum, prompt_files, read_prompts, split
-from peft import LoraConfig, PeftModel, get_peft_model
-from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 CHECKPOINT, STATE_FILE, METADATA_FILE = "adapter", "state.pt", "metadata.json"
 _IGNORED = -100  # label of a token that carries no loss

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from torch import Tensor, nn
+from transformers import AutoModel
+
 from hmas.perception.agent.features import FEATURES, IS_STATED, STATED, STATED_SCALE
 from hmas.perception.backends.encoder import PAD
 from hmas.perception.backends.grams import GRAMS
 from hmas.perception.backends.inputs import NUMBERS
-from torch import Tensor, nn
-from transformers import AutoModel
 
 TASKS = 13
 HIDDEN = 384

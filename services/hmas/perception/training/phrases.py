@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
+
 from hmas.contracts.request import TaskType
 from hmas.perception.agent.features import stated_length
 from hmas.perception.training.corpus import Answer, Passage, Prompt

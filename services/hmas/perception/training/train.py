@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
+
 from hmas.perception.backends.encoder import PromptEncoder, padded
 from hmas.perception.backends.grams import grams
 from hmas.perception.backends.inputs import numbers
@@ -27,7 +29,6 @@ from hmas.perception.training.loop import (
 from hmas.perception.training.network import Heads
 from hmas.perception.training.phrases import FILE as PHRASES_FILE
 from hmas.perception.training.phrases import PhraseBook
-from numpy.typing import NDArray
 
 MODEL_FILE = "perception.onnx"
 TOKENIZER_FILE = "tokenizer.json"

@@ -7,11 +7,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from hmas.plugins.vllm.channel import ControlChannel
-from hmas.plugins.vllm.steering import Steering
 from vllm.logger import init_logger
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
+
+from hmas.plugins.vllm.channel import ControlChannel
+from hmas.plugins.vllm.steering import Steering
 
 logger = init_logger("vllm.hmas")
 

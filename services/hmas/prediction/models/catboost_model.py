@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
 from hmas.contracts.request import Cost
 from hmas.prediction.agent.backend import CostQuery
 from hmas.prediction.models.catalogue import NAMES, row
 from hmas.prediction.models.forest import Forest
-from numpy.typing import NDArray
 
 ARTEFACTS = Path(__file__).parents[1] / "artefacts"
 FORESTS_FILE = "forests.npz"  # of expected costs and of their 90 % quantiles

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
+
 from hmas.contracts.request import TaskType
 from hmas.prediction.agent.backend import CostQuery
 from hmas.prediction.models.catalogue import NAMES, model_facts, row
-from numpy.typing import NDArray
 
 LLM_PILOT, SPLITWISE = "llm_pilot_requests.csv.gz", "splitwise_perf_model.csv.gz"
 AICONFIGURATOR, VLLM = "aiconfigurator_silicon.csv.gz", "vllm_measured_requests.csv.gz"

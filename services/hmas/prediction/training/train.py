@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 from catboost import CatBoostRegressor
+from numpy.typing import NDArray
+
 from hmas.prediction.models.catalogue import NAMES
 from hmas.prediction.models.catboost_model import FORESTS_FILE, METADATA_FILE, write_forests
 from hmas.prediction.models.forest import Forest, forest
 from hmas.prediction.training.measurements import LLM_PILOT, Measurements, checksum, perf_files, read
-from numpy.typing import NDArray
 
 PREFILL, TPOT = "prefill", "tpot"
 PREFILL_UPPER, TPOT_UPPER = "prefill_p90", "tpot_p90"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import sqrt
 
 from ddsketch import LogCollapsingLowestDenseDDSketch
+
 from hmas.contracts.views import Tail
 
 HISTOGRAM_FROM = 64  # tokens; the first bucket holds everything up to here

@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 import structlog
+
 from hmas.contracts.registry import EngineInfo
 from hmas.worker.adapters import scrape
 from hmas.worker.adapters.http1 import HttpPool

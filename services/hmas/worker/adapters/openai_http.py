@@ -11,6 +11,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 import structlog
+
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.worker import EngineSampled, EngineWentDown, EngineWentUp
 from hmas.worker.adapters import scrape

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import orjson
+
 from hmas.contracts.outcome import Outcome
 from hmas.worker.adapters.base import JobEnd, JobSink
 from hmas.worker.adapters.sse import SseDecoder, Usage, usage_of

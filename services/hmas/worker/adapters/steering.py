@@ -7,6 +7,7 @@ from pathlib import Path
 
 import orjson
 import structlog
+
 from hmas.plugins.vllm.block import ControlBlock, StatusBlock
 from hmas.plugins.vllm.block_file import BlockFile, status_path
 from hmas.worker.adapters.base import EngineJob

@@ -4,13 +4,14 @@ The reward of a choice is the goodput rate of the decision period it was in forc
 tells it. Bypass, rollback and dwell are the agent's and bound what exploration may cost.
 """
 
+from river.bandit import LinUCBDisjoint
+
 from hmas.contracts.control import Hints, TopologyName
 from hmas.contracts.views import VLong
 from hmas.meta.agent.config import RulesConfig
 from hmas.meta.agent.selectors.features import FEATURES, features, settled
 from hmas.meta.agent.selectors.learned import Learned
 from hmas.meta.agent.selectors.selector import Choice
-from river.bandit import LinUCBDisjoint
 
 ARMS = (TopologyName.MAX_ON_TIME, TopologyName.SJF, TopologyName.EDF, TopologyName.TWO_LANE, TopologyName.FCFS)
 SEED = 1

@@ -1,13 +1,14 @@
 """Change-point detection and a look-up table (H-MAS App. C.2): a new regime is detected by Page and Hinkley's test on
 the scaled features of the workload, and served by what served the nearest known regime best."""
 
+from river.drift import PageHinkley
+
 from hmas.contracts.control import Hints
 from hmas.contracts.views import VLong
 from hmas.meta.agent.config import RulesConfig
 from hmas.meta.agent.selectors.features import FEATURES, features, settled
 from hmas.meta.agent.selectors.learned import Learned
 from hmas.meta.agent.selectors.selector import Choice
-from river.drift import PageHinkley
 
 WATCHED = tuple(
     FEATURES.index(name) for name in ("log_prompt_mean", "log_output_mean", "mismatch_mean", "log_backlog_s")

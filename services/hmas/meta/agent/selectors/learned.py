@@ -1,4 +1,4 @@
-"""What was learned offline from simulated runs, in `learned.json` (written by `hmas sim train-selectors`)."""
+"""What was learned offline from simulated runs, in `learned.json` (written by `python -m experiments train-selectors`)."""
 
 import json
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ class Learned:
 def parse_learned(document: dict[str, Any]) -> Learned:
     """ValueError if it was made for other features."""
     if tuple(document["features"]) != FEATURES:
-        raise ValueError("learned.json was made for other features: run `hmas sim train-selectors` again")
+        raise ValueError("learned.json was made for other features: run `python -m experiments train-selectors` again")
     nodes = tuple(
         Leaf(TopologyName(n["topology"]), n["share"]) if "topology" in n else Split(**n) for n in document["nodes"]
     )

@@ -1,0 +1,214 @@
+"""How right `Retry-After` is: refused requests sent again when they were told to, and after every wait there is to
+compare.
+
+In one run all of them follow the advice, again where they are refused again. In others, one for each wait of `WAITS_S`,
+copies of a sample of what the plain run refuses come that long after the refusal, and everything else is the same.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil, inf, nan
+from statistics import median
+
+from hmas.engine.core.profile import EngineProfile, builtin_profile
+from hmas.laws.scoring import is_ok
+from hmas.sim.experiment import chunked
+from hmas.sim.mesh import MeshSim
+from hmas.sim.setup import MeshSetup
+from hmas.sim.sources import WorkloadSpec, build
+from hmas.sim.workload import OfferedRequest, Workload
+
+WAITS_S = (1, 2, 3, 4, 6, 8, 12, 20, 30, 45)
+ROUNDS = 5  # times that advice is followed
+TENANT = "alpha"  # prefers a refusal; 4 of 10 requests are its
+PROFILE, CHUNK_TOKENS = "qwen3-32b-h100x2", 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """`load` in lambda* over `duration_s`; with `burst`, so many requests besides within `BURST_S` from `BURST_AT_S`.
+    Refusals between `since_s` and `until_s` are looked at."""
+
+    name: str
+    load: float
+    duration_s: float
+    since_s: float
+    until_s: float
+    burst: int = 0
+
+
+BURST_AT_S, BURST_S = 30.0, 2.0
+SCENARIOS = (
+    Scenario("steady overload at 1.3 λ*", 1.3, 240.0, 40.0, 120.0),
+    Scenario("a burst of 500 requests in 2 s over 0.7 λ*", 0.7, 150.0, BURST_AT_S, 45.0, burst=500),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """`advised_s`: the header, whole seconds. `needed_s`: the least of `WAITS_S` after which a copy met its SLOs; None:
+    none did."""
+
+    advised_s: int
+    needed_s: int | None
+
+    @property
+    def error(self) -> float:
+        """|advised - needed| / needed. Where no wait would have done, any advice beyond all of them is right."""
+        needed_s = WAITS_S[-1] if self.needed_s is None else self.needed_s
+        if self.needed_s is None and self.advised_s >= needed_s:
+            return 0.0
+        return abs(self.advised_s - needed_s) / needed_s
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """`advised_s`: the first header, whole seconds. `took_s`: from the first refusal to the arrival of the copy that
+    met its SLOs; None: a copy was served late, or refused `ROUNDS` times."""
+
+    advised_s: int
+    took_s: float | None
+
+    @property
+    def met(self) -> bool:
+        """The first copy met its SLOs."""
+        return self.took_s == self.advised_s
+
+    @property
+    def error(self) -> float:
+        """|advised - took| / took; infinite where following led nowhere."""
+        return inf if self.took_s is None else abs(self.advised_s - self.took_s) / self.took_s
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One scenario, all seeds. `refused` of `offered` requests of the tenant in the plain runs, `sample` of them; those
+    who followed. `others`: goodput rate of the other tenants where nobody comes back, and where all do."""
+
+    scenario: Scenario
+    offered: int
+    refused: int
+    sample: tuple[Refused, ...]
+    followed: tuple[Followed, ...]
+    others: tuple[float, float]
+
+    @property
+    def median_error(self) -> float:
+        return median(r.error for r in self.sample) if self.sample else nan
+
+    @property
+    def median_followed_error(self) -> float:
+        return median(f.error for f in self.followed) if self.followed else nan
+
+
+@dataclass(slots=True)
+class Run:
+    """`advice`: when a request was refused, and the header. `met`: whether each met its SLOs."""
+
+    advice: dict[str, tuple[float, int]] = field(default_factory=dict)
+    met: dict[str, bool] = field(default_factory=dict)
+
+
+def engine() -> EngineProfile:
+    return chunked(builtin_profile(PROFILE), CHUNK_TOKENS)
+
+
+def measure(
+    scenario: Scenario, capacity_rps: float, seeds: Sequence[int], most: int, progress: Callable[[str], None]
+) -> Advice:
+    """At most `most` refusals a seed in the sample, evenly over its time."""
+    offered = refused = others = 0
+    kept = [0, 0]
+    sample: list[Refused] = []
+    followed: list[Followed] = []
+    for seed in seeds:
+        requests = _requests(scenario, capacity_rps, seed)
+        plain, again = _run(scenario, requests, seed), _run(scenario, requests, seed, follow=True)
+        found = sorted((at_s, i) for i, (at_s, _) in plain.advice.items() if _counts(scenario, at_s))
+        sample += _sample(scenario, requests, plain, [i for _, i in found[:: max(1, ceil(len(found) / most))]], seed)
+        followed += _followed(scenario, again)
+        offered += sum(not r.request.relegate for r in requests)
+        refused += len(plain.advice)
+        willing = [r.id for r in requests if r.request.relegate]
+        others += len(willing)
+        kept = [n + sum(run.met[i] for i in willing) for n, run in zip(kept, (plain, again), strict=True)]
+        progress(f"{scenario.name}, seed {seed}: {len(plain.advice)} refused")
+    rates = (kept[0] / others, kept[1] / others)
+    return Advice(scenario, offered, refused, tuple(sample), tuple(followed), rates)
+
+
+def _counts(scenario: Scenario, at_s: float) -> bool:
+    return scenario.since_s <= at_s <= scenario.until_s
+
+
+def _followed(scenario: Scenario, run: Run) -> list[Followed]:
+    """Who was refused first in the time looked at; not those whose next attempt would come after the run."""
+    found = []
+    for first, (at_s, advised_s) in run.advice.items():
+        if "~" in first or not _counts(scenario, at_s):
+            continue
+        last = next(i for n in range(ROUNDS, -1, -1) if (i := _copy_id(first, n)) in run.met)
+        if run.met[last]:
+            sent_s, header_s = run.advice[_copy_id(first, int(last.partition("~")[2]) - 1)]
+            found.append(Followed(advised_s, round(sent_s + header_s - at_s, 6)))
+        elif last not in run.advice or last == _copy_id(first, ROUNDS):
+            found.append(Followed(advised_s, None))
+    return found
+
+
+def _sample(
+    scenario: Scenario, requests: Sequence[OfferedRequest], plain: Run, refused: Sequence[str], seed: int
+) -> list[Refused]:
+    by_id = {r.id: r for r in requests}
+    needed_s: dict[str, int] = {}
+    for wait_s in WAITS_S:
+        copies = [_copy(by_id[i], 1, plain.advice[i][0] + wait_s) for i in refused]
+        run = _run(scenario, [*requests, *(c for c in copies if c.request.arrival_s < scenario.duration_s)], seed)
+        for first in refused:
+            if run.met.get(_copy_id(first, 1), False):
+                needed_s.setdefault(first, wait_s)
+    return [Refused(plain.advice[i][1], needed_s.get(i)) for i in refused]
+
+
+def _copy_id(first: str, number: int) -> str:
+    return f"{first}~{number}" if number else first
+
+
+def _copy(first: OfferedRequest, number: int, at_s: float) -> OfferedRequest:
+    return replace(first, request=replace(first.request, id=_copy_id(first.content, number), arrival_s=at_s))
+
+
+def _requests(scenario: Scenario, capacity_rps: float, seed: int) -> list[OfferedRequest]:
+    rows = _offered(capacity_rps * scenario.load, scenario.duration_s, seed)
+    if scenario.burst:
+        burst = _offered(scenario.burst / BURST_S, BURST_S, seed + 1000)
+        rows += [
+            replace(r, request=replace(r.request, id=f"burst-{r.id}", arrival_s=r.request.arrival_s + BURST_AT_S))
+            for r in burst
+        ]
+    return [r if r.request.tenant != TENANT else _prefers_refusal(r) for r in rows]
+
+
+def _prefers_refusal(offered: OfferedRequest) -> OfferedRequest:
+    return replace(offered, request=replace(offered.request, relegate=False), content=offered.id)
+
+
+def _offered(rate_rps: float, duration_s: float, seed: int) -> list[OfferedRequest]:
+    return list(build(WorkloadSpec("poisson", duration_s, stated=True), rate_rps, seed).fitting(engine()).requests)
+
+
+def _run(scenario: Scenario, requests: Sequence[OfferedRequest], seed: int, *, follow: bool = False) -> Run:
+    ordered = tuple(sorted(requests, key=lambda r: r.request.arrival_s))
+    mesh = MeshSim(MeshSetup(), engine(), 1, Workload("admission", ordered, scenario.duration_s), seed)
+    run = Run()
+
+    def advised(request_id: str, retry_after_s: float) -> None:
+        header_s = ceil(retry_after_s)
+        run.advice[request_id] = mesh.heap.now_s, header_s
+        number, at_s = int(request_id.partition("~")[2] or 0) + 1, mesh.heap.now_s + header_s
+        if follow and number <= ROUNDS and at_s < scenario.duration_s:
+            mesh.offer(_copy(mesh.journeys[request_id].offered, number, at_s))
+
+    mesh.gateway.on_advice = advised
+    run.met = {s.request_id: is_ok(s) for s in mesh.run().settlements}
+    return run

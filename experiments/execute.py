@@ -1,0 +1,84 @@
+"""Runs the cells of experiments: what exists is taken, what is missing is computed, several processes wide."""
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import replace
+from multiprocessing import get_context
+from typing import Any
+
+from hmas.sim.cells import Cell, CellStore, compute
+from hmas.sim.experiment import Experiment
+from hmas.sim.systems import needs_prompts
+
+Progress = Callable[[int, int, str], None]
+OutOfReach = dict[Cell, str]
+
+
+def cells_of(experiment: Experiment) -> list[Cell]:
+    """Bounds and runs."""
+    cells: dict[Cell, None] = {}
+    loads = (experiment.rate_rps,) if experiment.rate_rps is not None else experiment.loads
+    for workload in experiment.workloads:
+        for load in loads:
+            for seed in experiment.seeds:
+                for system in experiment.systems:
+                    if needs_prompts(system) and not workload.prompts:
+                        continue
+                    spec = workload if needs_prompts(system) else replace(workload, prompts="")
+                    cell = Cell(
+                        "run", experiment.profile, experiment.engines, spec, load,
+                        experiment.rate_rps is not None, seed, system, experiment.workers, experiment.chunk_tokens,
+                    )  # fmt: skip
+                    cells[cell.bound] = cells[cell] = None
+    return list(cells)
+
+
+def label(cell: Cell) -> str:
+    return f"{cell.kind} {cell.workload.name} {cell.load:g} {cell.system} seed {cell.seed}"
+
+
+def execute(experiments: Sequence[Experiment], store: CellStore, processes: int, progress: Progress) -> None:
+    """Computes every missing cell, each lambda* before what is measured in it, and one seed of everything before the
+    next, so that what was stopped early has something of all. The first failure ends the rest."""
+    wanted = sorted(
+        dict.fromkeys(cell for experiment in experiments for cell in cells_of(experiment)), key=lambda c: c.seed
+    )
+    capacities = list(dict.fromkeys(cell.capacity for cell in wanted if not cell.absolute))
+    total = len(wanted) + len(capacities)
+    rates = {cell: found["rate_rps"] for cell, found in _all(capacities, {}, store, processes, progress, 0, total)}
+    offered = {cell: cell.load * (1.0 if cell.absolute else rates[cell.capacity]) for cell in wanted}
+    for _ in _all(wanted, offered, store, processes, progress, len(capacities), total):
+        pass
+
+
+def _all(
+    cells: Sequence[Cell], rates: dict[Cell, float], store: CellStore, processes: int, progress: Progress,
+    before: int, total: int,
+) -> Iterable[tuple[Cell, dict[str, Any]]]:  # fmt: skip
+    done = before
+    missing: list[Cell] = []
+    for cell in cells:
+        if (found := store.get(cell)) is None:
+            missing.append(cell)
+            continue
+        done += 1
+        yield cell, found
+    progress(done, total, "taken from earlier runs")
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        open_futures: dict[Future[dict[str, Any]], Cell] = {}
+        try:
+            while missing or open_futures:
+                while missing and len(open_futures) < 2 * processes:
+                    cell = missing.pop(0)
+                    open_futures[pool.submit(compute, cell, rates.get(cell, 0.0))] = cell
+                ready, _ = wait(open_futures, return_when=FIRST_COMPLETED)
+                for future in ready:
+                    cell = open_futures.pop(future)
+                    result = future.result()
+                    store.put(cell, result)
+                    done += 1
+                    progress(done, total, label(cell))
+                    yield cell, result
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise

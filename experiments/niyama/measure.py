@@ -1,0 +1,86 @@
+"""One run of Niyama's evaluation: which deadlines were missed."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import numpy as np
+
+from experiments.niyama.systems import PROFILE, SYSTEMS
+from experiments.niyama.workload import CLASSES, LOW_PRIORITY, QosLoad, build
+from hmas.engine.core.profile import builtin_profile
+from hmas.laws.scoring import Settlement, is_ok
+from hmas.sim.baselines.fleet import Fleet
+from hmas.sim.baselines.systems import FleetSetting
+from hmas.sim.result import RunResult
+from hmas.sim.stored import cell_key
+
+ALLOWED = 0.01  # of all requests may violate (§4.1)
+NETWORK_S = 0.001  # of the client's view, which the engine's deadlines do not hold
+TTLT_S = max(slo.ttft_s for _, slo in CLASSES)
+
+
+@dataclass(frozen=True, slots=True)
+class QosRun:
+    """`hopeless`: give up once more than the allowed share is late; a search asks for no more."""
+
+    system: str
+    load: QosLoad
+    hopeless: bool = False
+
+    def key(self) -> str:
+        return cell_key(self)
+
+
+def violated(settlement: Settlement) -> bool:
+    """A deadline of Niyama Eq. 1 to 3 was missed: the first or the last token's of an interactive request, the last
+    token's of the others."""
+    slo = settlement.slo
+    if slo.whole:
+        return not is_ok(settlement)
+    first_s, last_s = settlement.ttft_s, settlement.last_token_s
+    if first_s is None or last_s is None or first_s > slo.ttft_s:
+        return True
+    return last_s > slo.ttft_s + (settlement.output_tokens - 1) * slo.tpot_s + NETWORK_S
+
+
+def measure(run: QosRun, data: Path | None) -> dict[str, Any]:
+    """Violations as shares, over all requests, by class, by priority and by length (long: a prompt not below the 90th
+    percentile, §4.2)."""
+    started = process_time()
+    baseline, profile = SYSTEMS[run.system], builtin_profile(PROFILE)
+    workload = build(run.load, data)
+    fleet = Fleet(
+        baseline,
+        [baseline.core(profile, FleetSetting(1, run.load.seed))],
+        workload,
+        cutoff_s=TTLT_S,  # then every deadline is past
+        late_share=ALLOWED if run.hopeless else 1.0,
+    )
+    result = fleet.run()
+    low = {r.id for r in workload.requests if r.request.priority >= LOW_PRIORITY}
+    return _figures(result, low) | {"cpu_s": process_time() - started}
+
+
+def _figures(result: RunResult, low: set[str]) -> dict[str, Any]:
+    rows = result.settlements
+    long = float(np.quantile([s.prompt_tokens for s in rows], 0.9))
+    return {
+        "requests": len(rows),
+        "all": _share(rows),
+        "classes": {name: _share(s for s in rows if s.tenant == name) for name, _ in CLASSES},
+        "important": _share(s for s in rows if s.request_id not in low),
+        "low": _share(s for s in rows if s.request_id in low),
+        "long": _share(s for s in rows if s.prompt_tokens >= long),
+        "short": _share(s for s in rows if s.prompt_tokens < long),
+        "busy_s": result.run.busy_s,
+        "steps": result.run.engine_steps,
+    }
+
+
+def _share(rows: Iterable[Settlement]) -> float:
+    """Violated of these; 0 of none."""
+    found = [violated(s) for s in rows]
+    return sum(found) / len(found) if found else 0.0

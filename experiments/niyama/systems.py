@@ -1,0 +1,47 @@
+"""The systems of Niyama §4: Sarathi's shared-cluster baselines, chunks of 256, and Niyama mechanism by mechanism."""
+
+from collections.abc import Callable
+
+from hmas.engine.core import EngineCore
+from hmas.engine.core.profile import EngineProfile
+from hmas.sim.baselines.niyama import NiyamaConfig, NiyamaCore
+from hmas.sim.baselines.niyama_client import cumulative, due_s
+from hmas.sim.baselines.sarathi import Key, SarathiCore, remaining_prompt, request_priority
+from hmas.sim.baselines.systems import Baseline, FleetSetting
+from hmas.sim.workload import OfferedRequest
+
+PROFILE = "llama3-8b-a100x1"
+SHARED_CHUNK = 256  # meets the 50 ms of the strictest class
+
+
+def _sarathi(key: Key | None) -> Callable[[EngineProfile, FleetSetting], EngineCore]:
+    def core(profile: EngineProfile, _: FleetSetting) -> EngineCore:
+        chunked = profile.with_limits(max_num_batched_tokens=SHARED_CHUNK)
+        return EngineCore(chunked) if key is None else SarathiCore(chunked, key)
+
+    return core
+
+
+def _niyama(config: NiyamaConfig) -> Callable[[EngineProfile, FleetSetting], EngineCore]:
+    return lambda profile, _: NiyamaCore(profile, config)
+
+
+def _prompt(offered: OfferedRequest) -> float:
+    return float(offered.request.prompt_tokens)
+
+
+EDF = (0.0, 0.0)  # alpha: no weight of the work
+FIXED = (68.0, 68.0)  # the public code's 0.008 s per token of prompt at its 8500 tokens/s
+SYSTEMS: dict[str, Baseline] = {
+    b.name: b
+    for b in (
+        Baseline("sarathi-fcfs", "Sarathi-FCFS", _sarathi(None)),
+        Baseline("sarathi-edf", "Sarathi-EDF", _sarathi(request_priority), due_s),
+        Baseline("sarathi-srpf", "Sarathi-SRPF", _sarathi(remaining_prompt), _prompt),
+        Baseline("dc", "Niyama (DC)", _niyama(NiyamaConfig(relegation=False, alpha=EDF)), request=cumulative),
+        Baseline("dc+er", "Niyama (DC+ER)", _niyama(NiyamaConfig(alpha=EDF)), request=cumulative),
+        Baseline("niyama", "Niyama (DC+ER+HP)", _niyama(NiyamaConfig()), request=cumulative),
+        Baseline("fixed-alpha", "alpha fixed at 68", _niyama(NiyamaConfig(alpha=FIXED)), request=cumulative),
+        Baseline("steep-alpha", "alpha up to 512", _niyama(NiyamaConfig(alpha=(0.0, 512.0))), request=cumulative),
+    )
+}

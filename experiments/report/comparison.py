@@ -1,0 +1,150 @@
+"""Pages that compare systems over loads: plain loads, and real traces."""
+
+from math import nan
+from pathlib import Path
+from typing import Any
+
+from experiments.report.figures import lines
+from experiments.report.markdown import incomplete, name_of, setting, table, verdict
+from experiments.report.results import Results
+from hmas.sim.sources import WorkloadSpec
+
+HEADER = (
+    "system",
+    "goodput rate",
+    "share of bound",
+    "TTFT compliance",
+    "TPOT compliance",
+    "ok/s",
+    "ESG/s",
+    "TTFT p95 s",
+)
+OURS = ("hmas", "hmas-plugin")
+LIGHT_LOADS = (0.5, 0.8)
+
+
+def rows_of(results: Results, spec: WorkloadSpec, load: float) -> list[tuple[str, ...]]:
+    """A row a system, best goodput first."""
+    found = []
+    for system in results.experiment.systems:
+        score = results.get(spec, load, system, "score", "goodput_rate")
+        columns = [
+            results.get(spec, load, system, "score", c).text(d)
+            for c, d in (
+                ("ttft_compliance", 3),
+                ("tpot_compliance", 3),
+                ("goodput", 2),
+                ("esg_rate", 0),
+                ("ttft_p95_s", 1),
+            )
+        ]
+        share = results.share_of_bound(spec, load, system).text()
+        found.append((score.mean, (name_of(system), score.text(), share, *columns)))
+    return [row for _, row in sorted(found, key=lambda item: -item[0] if item[0] == item[0] else 1.0)]
+
+
+def sections(results: Results) -> str:
+    parts = []
+    for spec, load in results.settings():
+        limit = results.bound(spec, load)
+        rate = load * results.capacity_rps(spec)
+        parts.append(
+            f"### {spec.name} at {load:g} λ* ({rate:.1f} requests/s)\n\n"
+            f"No scheduler can pass a goodput rate of {limit.text()}.\n\n" + table(HEADER, rows_of(results, spec, load))
+        )
+    return "\n".join(parts)
+
+
+def ratios(results: Results) -> dict[float, float]:
+    """load -> goodput of ours over plain vLLM, mean over seeds, in the first workload."""
+    spec = results.experiment.workloads[0]
+    found = {load: results.ratio(spec, load, "hmas", "vllm", "score", "goodput") for load in results.experiment.loads}
+    return {load: v.mean for load, v in found.items() if v.count}
+
+
+def loads_page(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
+    """Ours against every baseline at the paper's operating points."""
+    spec = results.experiment.workloads[0]
+    found = ratios(results)
+    loads = sorted(found)
+    systems = results.experiment.systems
+    series = {
+        name_of(s): (loads, [results.get(spec, load, s, "score", "goodput_rate").mean for load in loads])
+        for s in systems
+    }
+    series["upper bound"] = (loads, [results.bound(spec, load).mean for load in loads])
+    picture = lines(out / "figures" / "loads.svg", {"goodput rate": series}, "load (λ*)", columns=1)
+    overloaded = [load for load in loads if load > 1.0]
+    light = [found[load] for load in loads if load in LIGHT_LOADS]
+    paper = table(
+        ("load", "paper: goodput over vLLM", "ours", "ours / top of the paper's range"),
+        [
+            (
+                f"{load:g} λ*",
+                "1.2-3.0×" if load > 1.0 else "not worse",
+                f"{found[load]:.2f}×",
+                f"{found[load] / 3.0:.2f}" if load > 1.0 else "-",
+            )
+            for load in loads
+        ],
+    )
+    summary = {"goodput_ratio_vs_vllm": extremes(results.experiment.loads, found)}
+    text = (
+        "# Goodput against load\n\n"
+        + setting(results)
+        + incomplete(results)
+        + f"\n![goodput](figures/{picture})\n\n"
+        + paper
+        + verdict("Never worse at light load", min(light) >= 0.98 if light else None, _show(light))
+        + verdict(
+            "More goodput in overload",
+            all(found[x] > 1.2 for x in overloaded) if overloaded else None,
+            _show([found[x] for x in overloaded]),
+        )
+        + "\n"
+        + sections(results)
+    )
+    return text, summary
+
+
+def extremes(loads: tuple[float, ...], found: dict[float, float]) -> dict[str, float]:
+    """Of all loads of the experiment; nan as long as one that could decide it is missing."""
+
+    def least(chosen: list[float]) -> float:
+        return min((round(found[x], 4) for x in chosen), default=nan) if set(chosen) <= set(found) else nan
+
+    overloaded = [x for x in loads if x > 1.0]
+    return {
+        "highest_load": least([x for x in overloaded if x == max(overloaded)]),
+        "lowest_overloaded": least([x for x in overloaded if x == min(overloaded)]),
+        "lightest": least([x for x in loads if x in LIGHT_LOADS]),
+    }
+
+
+def _show(numbers: list[float]) -> str:
+    return ", ".join(f"{x:.2f}×" for x in numbers) or "no runs"
+
+
+def traces_page(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
+    """Every system on recorded traffic."""
+    best: dict[str, Any] = {}
+    shares: dict[str, float] = {}
+    for spec, load in results.settings():
+        shares = {s: results.share_of_bound(spec, load, s).mean for s in results.experiment.systems}
+        if all(share == share for share in shares.values()):
+            rival = max(shares.keys() - set(OURS), key=lambda s: shares[s])
+            rounded = {s: round(shares[s], 4) for s in (rival, *OURS) if s in shares}
+            best[f"{spec.name} {load:g}"] = {"best_other": rival} | rounded
+    wins = {s: sum(row[s] >= row[row["best_other"]] for row in best.values()) for s in OURS if s in shares}
+    text = (
+        "# Real traces\n\nArrivals, lengths and shared prefixes as recorded, scaled to the load by thinning or by "
+        "laying shifted copies over one another (ServeGen: by its clients' rates); task types by output length. The "
+        "paper prints no values for these traces.\n\n"
+        + setting(results)
+        + incomplete(results)
+        + f"\nOf the {len(best)} settings that every system was run in, no other one has a higher goodput rate than "
+        + " or than ".join(f"{name_of(s)} in {count}" for s, count in wins.items())
+        + ".\n\n"
+        + sections(results)
+    )
+    return text, {"traces": best}

@@ -1,0 +1,93 @@
+"""Which page shows which experiment, the index, and `summary.json`."""
+
+import json
+from collections.abc import Callable, Collection, Sequence
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from experiments.report import comparison, overload, paper_figures, paper_tables
+from experiments.report.results import Results
+from experiments.report.statistics import statistics_page
+from experiments.report.topologies import topologies
+from hmas.sim.cells import CellStore
+from hmas.sim.experiment import Experiment
+
+Page = Callable[[Results, Path], tuple[str, dict[str, Any]]]
+PAGES: dict[str, Page] = {
+    "loads": comparison.loads_page,
+    "traces": comparison.traces_page,
+    "table1": paper_tables.table1,
+    "table2": paper_tables.table2,
+    "table4": paper_tables.table4,
+    "figure5": paper_figures.figure5,
+    "figure6": paper_figures.figure6,
+    "figure7": paper_figures.figure7,
+    "figure8": paper_figures.figure8,
+    "figure9": paper_figures.figure9,
+    "figure10": paper_figures.figure10,
+    "topologies": topologies,
+    "overload": overload.overload,
+    "robustness": overload.robustness,
+}
+TITLES = {"figure5": "# Figure 5: scaling with the load\n\n"}
+GENERATED = "\n<!-- Written by `python -m experiments run`; do not edit. -->\n"
+
+
+def write_pages(
+    experiments: Sequence[Experiment], store: CellStore, out: Path, *, whole: Collection[str], data: Path | None
+) -> list[Path]:
+    """Writes a page per experiment (those of one page one after another), index and summary. `whole`: the names of
+    those that are not of the quick set. Returns the paths. ValueError for an unknown page."""
+    out.mkdir(parents=True, exist_ok=True)
+    texts: dict[str, str] = {}
+    summary: dict[str, Any] = {"quick": sorted(e.name for e in experiments if e.name not in whole)}
+    index: list[str] = []
+    cpu_s: dict[str, float] = {}
+    missing: set[str] = set()
+    for experiment in experiments:
+        if experiment.page not in PAGES:
+            raise ValueError(f"{experiment.name}: no page {experiment.page!r}; there are: {', '.join(PAGES)}")
+        results = Results(experiment, store)
+        text, facts = PAGES[experiment.page](results, out)
+        texts[experiment.page] = texts.get(experiment.page, TITLES.get(experiment.page, "")) + text + "\n"
+        summary |= facts
+        cpu_s |= results.cpu_s
+        missing |= {cell.key() for cell in results.missing}
+        seeds = "" if experiment.name not in whole else f": {len(experiment.seeds)} seeds, whole"
+        index.append(f"- [{experiment.title}]({experiment.page}.md){seeds}\n")
+    texts["statistics"] = statistics_page(data)
+    index.append("- [Trace statistics of §2](statistics.md)\n")
+    texts["simulator"] = _index(index, bool(summary["quick"]), sum(cpu_s.values()), len(missing))
+    summary |= {"cpu_seconds": round(sum(cpu_s.values()), 1), "cells": len(cpu_s), "missing_cells": len(missing)}
+    written = []
+    for name, text in sorted(texts.items()):
+        path = out / f"{name}.md"
+        path.write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")
+        written.append(path)
+    path = out / "summary.json"
+    path.write_text(json.dumps(_plain(summary), indent=2, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8")
+    return [*written, path]
+
+
+def _plain(value: Any) -> Any:
+    """What was not measured is null."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
+def _index(entries: list[str], quick: bool, seconds: float, missing: int) -> str:
+    kind = "the full set: five seeds"
+    if quick:
+        kind = "the quick set, one seed and slices of at most 300 s, save where it says otherwise"
+    whole = f" {missing} of its runs are not there yet and count as not measured." if missing else ""
+    return (
+        "# Results in virtual time\n\nThe agents of the mesh and the emulated engine's core, driven from one event "
+        f"heap, beside baselines and an upper bound. This is {kind}; its runs took {seconds / 60:.0f} minutes of "
+        f"processor time.{whole} `python -m experiments run` writes every number here.\n\n"
+        + "".join(dict.fromkeys(entries))
+        + "\nShare of bound: goodput rate over the largest that any scheduler could reach, even one that knows every "
+        "length and arrival. Loads are in λ*, the highest rate at which plain FCFS on the same engines keeps a goodput "
+        "rate of 0.95. Shed, failed and unfinished requests count as offered and not ok.\n"
+    )

@@ -1,0 +1,256 @@
+"""Figures 5 to 10 of H-MAS. The paper prints no values there, so the direction of each claim stands beside ours."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments.report.figures import bars, lines
+from experiments.report.markdown import exceeds, incomplete, name_of, setting, table, verdict
+from experiments.report.results import Results
+from hmas.sim.analysis import SERIES_S
+from hmas.sim.sources import WorkloadSpec
+
+Series = dict[str, tuple[Sequence[float], Sequence[float]]]
+METRICS = (
+    ("goodput /s", "goodput"),
+    ("ESG /s", "esg_rate"),
+    ("TTFT compliance", "ttft_compliance"),
+    ("TPOT compliance", "tpot_compliance"),
+)
+NONE_WAITS = 0.99  # TTFT compliance at which a queue is no matter
+
+
+def _curves(results: Results, spec: WorkloadSpec, column: str) -> Series:
+    loads = results.experiment.loads
+    return {
+        name_of(s): (loads, [results.get(spec, load, s, "score", column).mean for load in loads])
+        for s in results.experiment.systems
+    }
+
+
+def _series(results: Results, spec: WorkloadSpec, load: float, system: str, column: str) -> list[float]:
+    """A time series, averaged over seeds."""
+    rows = [row["series"][column] for row in results.runs(spec, load, system)]
+    return [sum(step) / len(step) for step in zip(*rows, strict=False)]
+
+
+def _over_time(results: Results, spec: WorkloadSpec, load: float, column: str) -> Series:
+    found: Series = {}
+    for system in results.experiment.systems:
+        values = _series(results, spec, load, system, column)
+        found[name_of(system)] = ([SERIES_S * (i + 0.5) for i in range(len(values))], values)
+    return found
+
+
+def _ours_is_best(results: Results, spec: WorkloadSpec, load: float, column: str, claim: str) -> str:
+    """One verdict; nothing is said before every system was measured."""
+    found = {s: results.get(spec, load, s, "score", column) for s in results.experiment.systems}
+    if not all(v.count for v in found.values()):
+        return verdict(claim, None, "runs are missing")
+    best = max(found, key=lambda s: found[s].mean)
+    ttft = results.get(spec, load, best, "score", "ttft_compliance").mean
+    why = (
+        f"There {ttft:.1%} of its requests meet their TTFT: the engines are short of TPOT alone, which no order of the "
+        "queue mends. H-MAS lets requests wait to keep TPOT, which here costs as much as it gains."
+        if ttft >= NONE_WAITS
+        else ""
+    )
+    return verdict(claim, best == "hmas", f"highest: {name_of(best)}", why)
+
+
+def figure5(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
+    """Scaling with the offered load."""
+    spec = results.experiment.workloads[0]
+    file = f"figure5-{results.experiment.profile}.svg"
+    picture = lines(out / "figures" / file, {title: _curves(results, spec, c) for title, c in METRICS}, "load (λ*)")
+    rows = [
+        (
+            f"{load:g}",
+            name_of(s),
+            *(results.get(spec, load, s, "score", c).text(3 if "compl" in c else 1) for _, c in METRICS),
+        )
+        for load in results.experiment.loads
+        for s in results.experiment.systems
+    ]
+    top = max(results.experiment.loads)
+    claims = ""
+    for other, paper in (("sglang", 1.82), ("vllm", 2.13)):
+        ours = results.ratio(spec, top, "hmas", other, "score", "esg_rate")
+        why = "Work that misses its SLO still counts towards ESG in proportion, so ESG moves less than goodput."
+        claims += verdict(
+            f"ESG over {name_of(other)} at the highest load (paper {paper:.2f}×)",
+            ours.mean >= paper if ours.count else None,
+            f"ours {ours.text(2)}×, {ours.mean / paper:.2f} of the paper's",
+            why,
+        )
+    for title, column in METRICS[:2]:
+        claims += _ours_is_best(results, spec, top, column, f"H-MAS has the highest {title} at {top:g} λ*")
+    text = (
+        f"## `{results.experiment.profile}`\n\n"
+        + setting(results)
+        + incomplete(results)
+        + f"\n![scaling](figures/{picture})\n\n"
+        + claims
+        + "\n"
+        + table(("load (λ*)", "system", *(title for title, _ in METRICS)), rows)
+    )
+    return text, {}
+
+
+def figure6(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
+    """Run durations of 300, 600 and 1200 s."""
+    load = results.experiment.loads[0]
+    rows, claims = [], ""
+    groups: dict[str, dict[str, float]] = {}
+    for spec in results.experiment.workloads:
+        for s in results.experiment.systems:
+            ok, rate = (results.get(spec, load, s, "score", c) for c in ("goodput", "goodput_rate"))
+            rows.append((f"{spec.duration_s:g}", name_of(s), rate.text(), ok.text(2)))
+            groups.setdefault(f"{spec.duration_s:g} s", {})[name_of(s)] = ok.mean
+        claim = f"{spec.duration_s:g} s: H-MAS has the highest effective goodput"
+        claims += _ours_is_best(results, spec, load, "goodput", claim)
+    specs = results.experiment.workloads
+    if len(specs) > 1:
+        for system, falls in (("vllm", True), ("hmas", False)):
+            a, b = (results.get(x, load, system, "score", "goodput").mean for x in (specs[0], specs[-1]))
+            change = b / a - 1.0 if a else float("nan")
+            holds = exceeds(-0.1, change) if falls else exceeds(change, -0.1)
+            claim = "vLLM degrades as the run extends (paper: by 15-25 %)" if falls else "H-MAS stays stable"
+            claims += verdict(claim, holds, f"{change:+.1%} from {specs[0].duration_s:g} to {specs[-1].duration_s:g} s")
+    picture = bars(out / "figures" / "figure6.svg", groups, "ok requests/s")
+    text = (
+        f"# Figure 6: run duration at {load:g} λ*\n\n"
+        + setting(results)
+        + incomplete(results)
+        + f"\n![durations](figures/{picture})\n\n"
+        + claims
+        + "\n"
+        + table(("seconds", "system", "goodput rate", "effective goodput /s"), rows)
+    )
+    return text, {}
+
+
+def figure7(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
+    """ESG over time and the trade-offs at two loads."""
+    spec = results.experiment.workloads[0]
+    panels = {
+        f"ESG rate at {load:g} λ*": _over_time(results, spec, load, "esg_rate") for load in results.experiment.loads
+    }
+    picture = lines(out / "figures" / "figure7.svg", panels, "seconds")
+    rows, claims = [], ""
+    for load in results.experiment.loads:
+        for s in results.experiment.systems:
+            done = results.get(spec, load, s, "run", "ended_s")
+            columns = [results.get(spec, load, s, "score", c).text(3) for _, c in METRICS]
+            throughput = _series(results, spec, load, s, "throughput")
+            mean = sum(throughput) / len(throughput) if throughput else float("nan")
+            rows.append((f"{load:g}", name_of(s), f"{mean:.2f}", *columns, done.text(0)))
+        claims += _ours_is_best(results, spec, load, "esg_rate", f"H-MAS has the highest mean ESG at {load:g} λ*")
+    text = (
+        "# Figure 7: ESG over time and trade-offs\n\n"
+        + setting(results)
+        + incomplete(results)
+        + f"\n![ESG](figures/{picture})\n\n"
+        + claims
+        + "\n"
+        + table(("load (λ*)", "system", "throughput /s", *(t for t, _ in METRICS), "all done after s"), rows)
+    )
+    return text, {}
+
+
+def figure8(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
+    """TTFT and goodput through the staged drifts."""
+    load = results.experiment.loads[0]
+    panels, claims = {}, ""
+    for spec in results.experiment.workloads:
+        title = "arrival-rate drift" if spec.kind == "stress" else "task drift"
+        panels[f"{title}: goodput /s"] = _over_time(results, spec, load, "goodput")
+        panels[f"{title}: mean TTFT (s)"] = _over_time(results, spec, load, "ttft_s")
+        worst = {s: max(_series(results, spec, load, s, "ttft_s"), default=float("nan")) for s in ("vllm", "hmas")}
+        numbers = f"highest 10 s mean {worst['hmas']:.1f} s against {worst['vllm']:.1f} s"
+        why = "What the shortest-first order leaves behind is served late, and its wait enters the mean."
+        claims += verdict(
+            f"{title}: H-MAS keeps TTFT lower than vLLM", exceeds(worst["vllm"], worst["hmas"]), numbers, why
+        )
+        last = {s: _series(results, spec, load, s, "goodput") for s in ("vllm", "hmas")}
+        third = {s: sum(x[2 * len(x) // 3 :]) if x else float("nan") for s, x in last.items()}
+        claims += verdict(
+            f"{title}: more goodput in the last phase",
+            exceeds(third["hmas"], third["vllm"]),
+            f"{third['hmas'] * SERIES_S:.0f} against {third['vllm'] * SERIES_S:.0f} requests",
+        )
+    picture = lines(out / "figures" / "figure8.svg", panels, "seconds")
+    text = (
+        f"# Figure 8: behaviour under staged drift at {load:g} λ*\n\n"
+        + setting(results)
+        + incomplete(results)
+        + f"\n![drift](figures/{picture})\n\n"
+        + claims
+    )
+    return text, {}
+
+
+def figure9(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
+    """ESG by component, in the most congested minute and over the run."""
+    spec, load = results.experiment.workloads[0], results.experiment.loads[-1]
+    rows: list[tuple[str, ...]] = []
+    groups: dict[str, dict[str, float]] = {}
+    for where, key in (("peak minute", "esg_peak"), ("run", "esg")):
+        for s in results.experiment.systems:
+            parts = [results.get(spec, load, s, key, c) for c in ("ttft", "tpot", "throughput", "total")]
+            rows.append((where, name_of(s), *(p.text(0) for p in parts)))
+            groups.setdefault(f"{where}", {})[name_of(s)] = parts[3].mean
+    share = {}
+    for s in ("vllm", "hmas"):
+        ttft, total = (results.get(spec, load, s, "esg", c).mean for c in ("ttft", "total"))
+        share[s] = ttft / total if total else float("nan")
+    picture = bars(out / "figures" / "figure9.svg", groups, "ESG/s")
+    claims = verdict(
+        "vLLM's ESG has a limited TTFT part, H-MAS's a substantial one",
+        exceeds(share["hmas"], share["vllm"]),
+        f"{share['hmas']:.0%} against {share['vllm']:.0%} of ESG from requests that met TTFT",
+    )
+    drop = {}
+    for s in ("vllm", "hmas"):
+        peak, run = (results.get(spec, load, s, k, "total").mean for k in ("esg_peak", "esg"))
+        drop[s] = run / peak if peak else float("nan")
+    claims += verdict(
+        "H-MAS keeps more of its peak-minute ESG over the run",
+        exceeds(drop["hmas"], drop["vllm"]),
+        f"run over peak {drop['hmas']:.2f} against {drop['vllm']:.2f}",
+    )
+    text = (
+        f"# Figure 9: ESG by component at {load:g} λ*\n\nESG/s of the requests that met TTFT, that met TPOT, the base "
+        "value of all that finished (throughput), and the total.\n\n"
+        + setting(results)
+        + incomplete(results)
+        + f"\n![ESG](figures/{picture})\n\n"
+        + claims
+        + "\n"
+        + table(("window", "system", "TTFT part", "TPOT part", "throughput part", "ESG"), rows)
+    )
+    return text, {}
+
+
+def figure10(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
+    """ESG rate for windows of 300, 600 and 1200 s."""
+    load = results.experiment.loads[0]
+    panels = {f"{s.duration_s:g} s": _over_time(results, s, load, "esg_rate") for s in results.experiment.workloads}
+    rows, claims = [], ""
+    for spec in results.experiment.workloads:
+        for s in results.experiment.systems:
+            columns = [results.get(spec, load, s, "score", c).text(3) for _, c in METRICS]
+            rows.append((f"{spec.duration_s:g}", name_of(s), *columns))
+        claim = f"{spec.duration_s:g} s: H-MAS runs at the highest ESG rate"
+        claims += _ours_is_best(results, spec, load, "esg_rate", claim)
+    picture = lines(out / "figures" / "figure10.svg", panels, "seconds")
+    text = (
+        f"# Figure 10: ESG rate by evaluation window at {load:g} λ*\n\n"
+        + setting(results)
+        + incomplete(results)
+        + f"\n![windows](figures/{picture})\n\n"
+        + claims
+        + "\n"
+        + table(("seconds", "system", *(title for title, _ in METRICS)), rows)
+    )
+    return text, {}

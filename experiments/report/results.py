@@ -1,0 +1,113 @@
+"""Cells of an experiment by what varies in it, averaged over seeds."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from experiments.execute import cells_of
+from hmas.sim.cells import Cell, CellStore
+from hmas.sim.experiment import Experiment
+from hmas.sim.sources import WorkloadSpec
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """Mean and spread (standard deviation) over `count` seeds; nan without any."""
+
+    mean: float
+    spread: float
+    count: int
+
+    def text(self, digits: int = 3, scale: float = 1.0) -> str:
+        if self.count == 0 or self.mean != self.mean:
+            return "not measured" if self.count == 0 else "undefined"
+        shown = f"{self.mean * scale:.{digits}f}"
+        return shown if self.count == 1 else f"{shown} ± {self.spread * scale:.{digits}f}"
+
+
+def value(numbers: list[float]) -> Value:
+    clean = [x for x in numbers if x == x]
+    if not clean:
+        return Value(float("nan"), 0.0, len(numbers))
+    return Value(fmean(clean), stdev(clean) if len(clean) > 1 else 0.0, len(clean))
+
+
+class Results:
+    """What is there of one experiment."""
+
+    def __init__(self, experiment: Experiment, store: CellStore) -> None:
+        self.experiment = experiment
+        self._runs: dict[tuple[str, float, float, str], list[Row]] = {}
+        self._capacities: dict[tuple[str, float], Row] = {}
+        self.cpu_s: dict[str, float] = {}  # of every cell, by its key; cells are shared between experiments
+        self.missing: list[Cell] = []
+        for cell in cells_of(experiment):
+            found = store.get(cell)
+            if found is None:
+                self.missing.append(cell)
+                continue
+            self.cpu_s[cell.key()] = found["cpu_s"]
+            spec = cell.workload
+            self._runs.setdefault((spec.name, spec.duration_s, cell.load, cell.system), []).append(found)
+            capacity = None if cell.absolute else store.get(cell.capacity)
+            if capacity is not None:
+                self._capacities[(spec.name, spec.duration_s)] = capacity
+                self.cpu_s[cell.capacity.key()] = capacity["cpu_s"]
+
+    @property
+    def seeds(self) -> int:
+        return len(self.experiment.seeds)
+
+    def settings(self) -> Iterator[tuple[WorkloadSpec, float]]:
+        """Every workload at every load."""
+        for spec in self.experiment.workloads:
+            for load in self.experiment.loads:
+                yield spec, load
+
+    def runs(self, spec: WorkloadSpec, load: float, system: str) -> list[Row]:
+        """A row a seed; empty where nothing was run."""
+        return self._runs.get((spec.name, spec.duration_s, load, system), [])
+
+    def get(self, spec: WorkloadSpec, load: float, system: str, *path: str) -> Value:
+        """A figure by its place in the cell, e.g. `score`, `goodput_rate`."""
+        return value([_at(row, path) for row in self.runs(spec, load, system)])
+
+    def bound(self, spec: WorkloadSpec, load: float) -> Value:
+        """Goodput rate that no scheduler can pass."""
+        return self.get(spec, load, "", "goodput_rate")
+
+    def share_of_bound(self, spec: WorkloadSpec, load: float, system: str) -> Value:
+        pairs = self._pairs(spec, load, system, "")
+        return value([_quotient(row["score"]["goodput_rate"], limit["goodput_rate"]) for row, limit in pairs])
+
+    def ratio(self, spec: WorkloadSpec, load: float, system: str, over: str, *path: str) -> Value:
+        """Seed by seed; infinite where only the denominator is 0."""
+        pairs = self._pairs(spec, load, system, over)
+        return value([_quotient(_at(a, path), _at(b, path)) for a, b in pairs])
+
+    def _pairs(self, spec: WorkloadSpec, load: float, system: str, other: str) -> list[tuple[Row, Row]]:
+        """Of one seed each; seeds that only one of them has are left out."""
+        theirs = {row["cell"]["seed"]: row for row in self.runs(spec, load, other)}
+        ours = self.runs(spec, load, system)
+        return [(row, theirs[row["cell"]["seed"]]) for row in ours if row["cell"]["seed"] in theirs]
+
+    def capacity_rps(self, spec: WorkloadSpec) -> float:
+        """lambda* in requests per second; nan if unknown."""
+        found = self._capacities.get((spec.name, spec.duration_s))
+        return float(found["rate_rps"]) if found else float("nan")
+
+
+def _at(row: dict[str, Any], path: tuple[str, ...]) -> float:
+    found: Any = row
+    for name in path:
+        found = found[name]
+    return float("nan") if found is None else float(found)
+
+
+def _quotient(a: float, b: float) -> float:
+    if b == 0.0:
+        return 1.0 if a == 0.0 else float("inf")
+    return a / b

@@ -1,0 +1,89 @@
+"""Engines without a mesh: the client itself routes to the engine with the fewest outstanding requests.
+
+This is the common way to run several engines (vLLM's data-parallel front end and SGLang's router count requests in
+the same manner), and what the paper compares with.
+"""
+
+from collections.abc import Sequence as Rows
+
+from hmas.contracts.outcome import Outcome
+from hmas.engine.core import EngineCore
+from hmas.engine.core.sequence import AddResult
+from hmas.engine.core.step import StepResult
+from hmas.sim.baselines.systems import Baseline
+from hmas.sim.engine import SimEngine
+from hmas.sim.heap import EventHeap
+from hmas.sim.result import RunResult, SystemRun
+from hmas.sim.workload import Journey, OfferedRequest, Workload
+
+
+class Fleet:
+    """One run of a baseline. `network_s` is the one-way delay between client and engine; `cutoff_s` after the offered
+    window whatever has not ended is given up, and so is the whole run once more than `late_share` of the requests
+    have missed their TTFT: who only asks whether a load can be kept knows enough then."""
+
+    def __init__(
+        self,
+        baseline: Baseline,
+        cores: Rows[EngineCore],
+        workload: Workload,
+        *,
+        network_s: float = 0.0005,
+        cutoff_s: float = 600.0,
+        late_share: float = 1.0,
+        skip: bool = True,
+    ) -> None:
+        self._heap = EventHeap()
+        self._baseline = baseline
+        self._workload = workload
+        self._network_s = network_s
+        self._until_s = workload.duration_s + cutoff_s
+        self._engines = [SimEngine(self._heap, core, f"e{i}", self._stepped, skip) for i, core in enumerate(cores)]
+        self._outstanding = {engine.name: 0 for engine in self._engines}
+        self._journeys = {r.id: Journey(r) for r in workload.requests}
+        self._open = len(workload.requests)
+        self._patience = late_share * self._open
+        self._late = 0
+
+    def run(self) -> RunResult:
+        for offered in self._workload.requests:
+            self._heap.at(offered.request.arrival_s, self._arrive, offered)
+        self._heap.run(self._until_s, lambda: self._open == 0 or self._late > self._patience)
+        run = SystemRun(
+            preemptions=sum(engine.core.stats().num_preemptions for engine in self._engines),
+            engine_steps=sum(engine.steps for engine in self._engines),
+            busy_s=sum(engine.busy_s for engine in self._engines),
+            ended_s=self._heap.now_s,
+        )
+        return RunResult(
+            self._baseline.name, [j.settlement() for j in self._journeys.values()], self._workload.duration_s, run
+        )
+
+    def _arrive(self, offered: OfferedRequest) -> None:
+        engine = min(self._engines, key=lambda e: self._outstanding[e.name])
+        self._outstanding[engine.name] += 1
+        self._heap.after(self._network_s, self._deliver, engine, offered)
+
+    def _deliver(self, engine: SimEngine, offered: OfferedRequest) -> None:
+        request = self._baseline.request(offered, self._baseline.priority(offered))
+        if engine.add(request) is not AddResult.ACCEPTED:
+            self._journeys[offered.id].outcome = Outcome.ENGINE_REFUSED
+            self._ended(engine)
+
+    def _stepped(self, engine: SimEngine, result: StepResult) -> None:
+        seen_s = self._heap.now_s + self._network_s
+        for request_id in result.first:
+            journey = self._journeys[request_id]
+            if journey.first_token_s is None:
+                journey.first_token_s = seen_s
+                self._late += seen_s - journey.offered.request.arrival_s > journey.offered.slo.ttft_s
+        for request_id in result.finished:
+            journey = self._journeys[request_id]
+            journey.last_token_s = seen_s
+            journey.output_tokens = journey.offered.output_tokens
+            journey.outcome = Outcome.FINISHED
+            self._ended(engine)
+
+    def _ended(self, engine: SimEngine) -> None:
+        self._outstanding[engine.name] -= 1
+        self._open -= 1

@@ -1,0 +1,116 @@
+"""The table of baselines."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hmas.engine.core import EngineCore
+from hmas.engine.core.profile import EngineProfile
+from hmas.engine.core.sequence import EngineRequest
+from hmas.sim.baselines.lightllm import LightLlmCore
+from hmas.sim.baselines.niyama import NiyamaConfig, NiyamaCore
+from hmas.sim.baselines.niyama_client import paced
+from hmas.sim.baselines.sarathi import SarathiCore, remaining_prompt, request_priority
+from hmas.sim.baselines.sglang import LpmQueue, SglangCore
+from hmas.sim.workload import OfferedRequest
+
+SARATHI_CHUNK = 512
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSetting:
+    """What a core may know beside its profile: the one generous `max_tokens` of all requests, and a seed."""
+
+    max_tokens: int
+    seed: int
+
+
+def _arrival(_: OfferedRequest) -> float:
+    return 0.0
+
+
+def _class_priority(offered: OfferedRequest) -> float:
+    return offered.slo.ttft_s
+
+
+def _first_token_deadline(offered: OfferedRequest) -> float:
+    return offered.request.arrival_s + offered.slo.ttft_s
+
+
+def _prompt(offered: OfferedRequest) -> float:
+    return float(offered.request.prompt_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """`priority` is what the client puts into the request; lower first, read by engines that reorder. `request` makes
+    the engine's request of it, where an engine wants to know more."""
+
+    name: str
+    source: str
+    core: Callable[[EngineProfile, FleetSetting], EngineCore]
+    priority: Callable[[OfferedRequest], float] = _arrival
+    request: Callable[[OfferedRequest, float], EngineRequest] = OfferedRequest.engine_request
+
+
+def _vllm(profile: EngineProfile, _: FleetSetting) -> EngineCore:
+    return EngineCore(profile.with_limits(scheduling_policy="fcfs"))
+
+
+def _vllm_priority(profile: EngineProfile, _: FleetSetting) -> EngineCore:
+    return EngineCore(profile.with_limits(scheduling_policy="priority"))
+
+
+def _sglang(profile: EngineProfile, setting: FleetSetting) -> EngineCore:
+    return SglangCore(profile, setting.max_tokens)
+
+
+def _sglang_lpm(profile: EngineProfile, setting: FleetSetting) -> EngineCore:
+    queue = LpmQueue()
+    core = SglangCore(profile, setting.max_tokens, waiting=queue)
+    queue.cache = core.kv
+    return core
+
+
+def _lightllm(profile: EngineProfile, setting: FleetSetting) -> EngineCore:
+    return LightLlmCore(profile, setting.max_tokens, setting.seed)
+
+
+def _chunked(profile: EngineProfile) -> EngineProfile:
+    return profile.with_limits(max_num_batched_tokens=max(SARATHI_CHUNK, profile.limits.max_num_seqs))
+
+
+def _sarathi(profile: EngineProfile, _: FleetSetting) -> EngineCore:
+    return EngineCore(_chunked(profile))
+
+
+def _sarathi_edf(profile: EngineProfile, _: FleetSetting) -> EngineCore:
+    return SarathiCore(_chunked(profile), request_priority)
+
+
+def _sarathi_srpf(profile: EngineProfile, _: FleetSetting) -> EngineCore:
+    return SarathiCore(_chunked(profile), remaining_prompt)
+
+
+def _niyama(profile: EngineProfile, _: FleetSetting) -> EngineCore:
+    return NiyamaCore(profile, NiyamaConfig())
+
+
+BASELINES: dict[str, Baseline] = {
+    b.name: b
+    for b in (
+        Baseline("vllm", "vLLM V1: FCFS, chunked prefill, preemption by recompute (Kwon et al., SOSP 2023)", _vllm),
+        Baseline(
+            "vllm-priority",
+            "vLLM --scheduling-policy priority; clients state their TTFT SLO as the priority, tightest first",
+            _vllm_priority,
+            _class_priority,
+        ),
+        Baseline("sglang", "SGLang: FCFS, prefill first, new-token-ratio admission (Zheng et al., 2024)", _sglang),
+        Baseline("sglang-lpm", "SGLang: longest prefix match, else as sglang", _sglang_lpm),
+        Baseline("lightllm", "LightLLM: past-future admission (Gong et al., ASPLOS 2025)", _lightllm),
+        Baseline("sarathi-fcfs", "Sarathi-Serve (OSDI 2024): FCFS, chunks of 512", _sarathi),
+        Baseline("sarathi-edf", "Sarathi by first-token deadline (Niyama §4)", _sarathi_edf, _first_token_deadline),
+        Baseline("sarathi-srpf", "Sarathi by shortest remaining prompt (Niyama §4)", _sarathi_srpf, _prompt),
+        Baseline("niyama", "Niyama: all its mechanisms, tokens paced from the first on", _niyama, request=paced),
+    )
+}

@@ -1,0 +1,105 @@
+"""The smallest pieces of the experiments, each computed once: a lambda*, a bound, a run; stored by what they need."""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from time import process_time
+from typing import Any, Literal
+
+from hmas.engine.core.profile import builtin_profile
+from hmas.sim.analysis import analyse
+from hmas.sim.bound import upper_bound
+from hmas.sim.capacity import find_capacity
+from hmas.sim.effect_log import EffectLog
+from hmas.sim.experiment import chunked
+from hmas.sim.provenance import ENGINES_ONLY, WITH_MESH, source_digest
+from hmas.sim.sources import WorkloadSpec, build
+from hmas.sim.stored import Stored, cell_key
+from hmas.sim.systems import MESHES, needs_prompts, run_system
+
+Kind = Literal["capacity", "bound", "run"]
+GUESS_RPS = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """`load` in lambda*, or requests per second where `absolute`; `seed` and `system` are empty where they play no
+    part."""
+
+    kind: Kind
+    profile: str
+    engines: int
+    workload: WorkloadSpec
+    load: float = 0.0
+    absolute: bool = False
+    seed: int = 0
+    system: str = ""
+    workers: int = 1
+    chunk_tokens: int | None = None
+
+    @property
+    def capacity(self) -> "Cell":
+        """The lambda* it is measured in."""
+        spec = replace(self.workload, prompts="")
+        return Cell("capacity", self.profile, self.engines, spec, chunk_tokens=self.chunk_tokens)
+
+    @property
+    def bound(self) -> "Cell":
+        """The limit of the same workload."""
+        spec = replace(self.workload, prompts="")
+        return replace(self, kind="bound", workload=spec, system="", workers=1)
+
+    def key(self) -> str:
+        return cell_key(self)
+
+
+def code_of(cell: Cell) -> str:
+    """Digest of the code that the cell's figures depend on."""
+    return source_digest(WITH_MESH if cell.system in MESHES else ENGINES_ONLY)
+
+
+class CellStore:
+    """One JSON file a cell under `folder/<digest of its code>`, so that results of other code are never mixed in;
+    written whole or not at all."""
+
+    def __init__(self, folder: Path, digest: Callable[[Any], str] = code_of) -> None:
+        self._folder = folder
+        self._digest = digest
+
+    def _path(self, cell: Stored) -> Path:
+        return self._folder / self._digest(cell) / f"{cell.key()}.json"
+
+    def get(self, cell: Stored) -> dict[str, Any] | None:
+        path = self._path(cell)
+        if not path.exists():
+            return None
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return found
+
+    def put(self, cell: Stored, result: dict[str, Any]) -> None:
+        path = self._path(cell)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}.part")
+        part.write_text(json.dumps({"cell": asdict(cell), **result}), encoding="utf-8")
+        part.replace(path)
+
+
+def compute(cell: Cell, rate_rps: float = 0.0, *, hashed: bool = False) -> dict[str, Any]:
+    """The cell's figures as plain data; `rate_rps` is the offered rate of a bound or a run."""
+    started = process_time()
+    profile = chunked(builtin_profile(cell.profile), cell.chunk_tokens)
+    if cell.kind == "capacity":
+        found = find_capacity(lambda r, s: build(cell.workload, r, s), profile, cell.engines, GUESS_RPS)
+        return asdict(found) | {"cpu_s": process_time() - started}
+    spec = cell.workload if needs_prompts(cell.system) else replace(cell.workload, prompts="")
+    workload = build(spec, rate_rps, cell.seed).fitting(profile)
+    if cell.kind == "bound":
+        limit = upper_bound(workload, profile, cell.engines)
+        result = {"requests": limit.requests, "offered": limit.offered, "goodput_rate": limit.goodput_rate}
+        return result | {"note": workload.note, "cpu_s": process_time() - started}
+    log = EffectLog() if hashed else None
+    run = run_system(cell.system, workload, profile, cell.engines, cell.seed, log, cell.workers)
+    extra = {"rate_rps": rate_rps, "hash": log.digest() if log else ""}
+    return analyse(workload, run) | extra | {"cpu_s": process_time() - started}

@@ -1,0 +1,125 @@
+"""`hmas sim`: one run, lambda*."""
+
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from hmas.sim.bound import upper_bound
+from hmas.sim.capacity import find_capacity
+from hmas.sim.cells import GUESS_RPS, Cell, compute
+from hmas.sim.effect_log import EffectLog
+from hmas.sim.experiment import Experiment, ExperimentError, load_experiment
+from hmas.sim.recording import attach
+from hmas.sim.result import RunResult
+from hmas.sim.sources import WorkloadSpec, build
+from hmas.sim.systems import needs_prompts, run_system
+from hmas.sim.workload import Workload
+
+app = typer.Typer(help="The mesh in virtual time: baselines, limits, the paper's experiments.", no_args_is_help=True)
+console = Console()
+
+Data = Annotated[
+    Path | None,
+    typer.Option(help="Folder with traces/ and prompts/; ./data if there is one.", envvar="HMAS_DATA", file_okay=False),
+]
+COLUMNS = (
+    *("system", "ok/offered", "of bound", "TTFT ok", "TPOT ok", "goodput/s", "ESG/s", "TTFT p95 s", "preempted"),
+    "Jain index of service",
+)
+
+
+def data_folder(data: Path | None) -> Path | None:
+    """`./data` if there is one and nothing was said."""
+    here = Path("data")
+    return here if data is None and here.is_dir() else data
+
+
+def load(path: Path) -> Experiment:
+    """Raises BadParameter for a file that is no experiment."""
+    try:
+        return load_experiment(path)
+    except ExperimentError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+@app.command()
+def run(
+    file: Annotated[Path, typer.Argument(help="An experiment file.", exists=True, dir_okay=False)],
+    seed: Annotated[int, typer.Option(help="Of workload, predictions and policies.")] = 1,
+    print_hash: Annotated[bool, typer.Option("--print-hash", help="End with the SHA-256 of all effects.")] = False,
+    trace: Annotated[Path | None, typer.Option(help="Offer this trace instead of the file's workloads.")] = None,
+    recorded: Annotated[
+        Path | None, typer.Option(help="Outputs of `python -m experiments record`, for system hmas-recorded.")
+    ] = None,
+    data: Data = None,
+) -> None:
+    """Runs an experiment's systems for one seed and prints their scores."""
+    experiment = load(file)
+    if trace is not None:
+        duration_s = experiment.workloads[0].duration_s
+        spec = WorkloadSpec("trace", duration_s, str(trace), tenants=experiment.workloads[0].tenants)
+        experiment = replace(experiment, workloads=(spec,))
+    experiment = experiment.within(data_folder(data)) if trace is None else experiment
+    hashes = sha256()
+    for spec in experiment.workloads:
+        for rate, title in _rates(experiment, spec):
+            workload = build(spec, rate, seed).fitting(experiment.engine)
+            workload = workload if recorded is None else attach(workload, recorded)
+            for digest in _run_all(experiment, workload, title, seed, print_hash):
+                hashes.update(digest.encode())
+    if print_hash:
+        typer.echo(hashes.hexdigest())
+
+
+def _rates(experiment: Experiment, spec: WorkloadSpec) -> list[tuple[float, str]]:
+    if experiment.rate_rps is not None:
+        return [(experiment.rate_rps, f"{experiment.rate_rps:g} requests/s")]
+    plain = replace(spec, prompts="")
+    cell = Cell("capacity", experiment.profile, experiment.engines, plain, chunk_tokens=experiment.chunk_tokens)
+    capacity = compute(cell)["rate_rps"]
+    return [(load * capacity, f"{load:g} λ* = {load * capacity:.2f} requests/s") for load in experiment.loads]
+
+
+def _run_all(experiment: Experiment, workload: Workload, title: str, seed: int, hashed: bool) -> list[str]:
+    """Prints a table with a row a system; returns the hashes of their effects."""
+    profile, engines = experiment.engine, experiment.engines
+    limit = upper_bound(workload, profile, engines)
+    table = Table(*COLUMNS, title=f"{workload.name}, {title}, {len(workload.requests)} requests, seed {seed}")
+    digests = []
+    for system in experiment.systems:
+        if needs_prompts(system) and not any(r.prompt for r in workload.requests):
+            continue
+        log = EffectLog() if hashed else None
+        result = run_system(system, workload, profile, engines, seed, log, experiment.workers)
+        table.add_row(*_row(result, limit.goodput_rate))
+        if log is not None:
+            digests.append(log.digest())
+    console.print(table)
+    return digests
+
+
+def _row(result: RunResult, limit: float) -> list[str]:
+    s = result.score
+    share = s.goodput_rate / limit if limit else 0.0
+    return [
+        result.system, f"{s.goodput_rate:.3f}", f"{share:.3f}", f"{s.ttft_compliance:.3f}", f"{s.tpot_compliance:.3f}",
+        f"{s.goodput:.2f}", f"{s.esg_rate:.0f}", f"{s.ttft_p95_s:.2f}", str(result.run.preemptions),
+        f"{s.jain_index:.3f}",
+    ]  # fmt: skip
+
+
+@app.command()
+def capacity(
+    file: Annotated[Path, typer.Argument(help="An experiment file.", exists=True, dir_okay=False)],
+    data: Data = None,
+) -> None:
+    """Prints λ* of every workload of a file."""
+    experiment = load(file).within(data_folder(data))
+    for spec in experiment.workloads:
+        found = find_capacity(lambda r, s, w=spec: build(w, r, s), experiment.engine, experiment.engines, GUESS_RPS)  # type: ignore[misc]
+        typer.echo(f"{spec.name}: λ* = {found.rate_rps:.2f} requests/s (FCFS keeps {found.goodput_rate:.3f})")

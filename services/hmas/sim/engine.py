@@ -1,0 +1,114 @@
+"""One engine core on the heap."""
+
+from enum import Enum
+from math import inf
+from typing import Protocol
+
+from hmas.engine.core import EngineCore
+from hmas.engine.core.sequence import AddResult, EngineRequest
+from hmas.engine.core.step import StepResult
+from hmas.sim.heap import EventHeap
+
+
+class Mode(Enum):
+    IDLE = 0
+    STEPPING = 1  # a step is in flight
+    COASTING = 2  # nothing but decoding happens until a wake-up; the core lags behind and is brought up on demand
+
+
+class StepListener(Protocol):
+    """Hears of the steps that gave a first or a last token."""
+
+    def __call__(self, engine: "SimEngine", result: StepResult) -> None: ...
+
+
+class SimEngine:
+    """Drives an `EngineCore`, skipping quiet steps.
+
+    Equal to stepping: what arrives while the core coasts falls into the step that would have been in flight, which is
+    begun, as of its own start, before the arrival is taken. With `skip` false every step is taken (the proof's other
+    half). Every call must come from an event of the heap.
+    """
+
+    def __init__(self, heap: EventHeap, core: EngineCore, name: str, listener: StepListener, skip: bool = True) -> None:
+        self.core = core
+        self.name = name
+        self.steps = 0
+        self.busy_s = 0.0
+        self._heap = heap
+        self._listener = listener
+        self._skip = skip
+        self._mode = Mode.IDLE
+        self._core_s = 0.0  # the instant the core's state belongs to: the end of its last step
+        self._wakes = 0  # only the latest wake-up counts
+
+    def add(self, request: EngineRequest) -> AddResult:
+        self._interrupt()
+        answer = self.core.add(request)
+        self._start()
+        return answer
+
+    def abort(self, request_id: str) -> bool:
+        self._interrupt()
+        found = self.core.abort(request_id)
+        self._start()
+        return found
+
+    def set_limits(self, n_run: int | None, b_token: int | None) -> None:
+        self._interrupt()
+        self.core.set_limits(n_run, b_token)
+        self._start()
+
+    def catch_up(self) -> None:
+        """Brings the core's counters to the present; call it before reading them."""
+        if self._mode is Mode.COASTING:
+            self._forward(self._heap.now_s)
+
+    def _forward(self, until_s: float) -> None:
+        jump = self.core.fast_forward(self._core_s, until_s)
+        self.steps += jump.steps
+        self.busy_s += jump.end_s - self._core_s
+        self._core_s = jump.end_s
+
+    def _interrupt(self) -> None:
+        """Something is about to change the core: the step now in flight began without it."""
+        if self._mode is Mode.COASTING:
+            self._forward(self._heap.now_s)
+            self._step()
+
+    def _start(self) -> None:
+        if self._mode is Mode.IDLE:
+            self._core_s = self._heap.now_s
+            self._go()
+
+    def _go(self) -> None:
+        """The core is at the present and no step is in flight."""
+        quiet_s = self.core.quiet_until(self._core_s) if self._skip else self._core_s
+        if quiet_s > self._core_s:
+            self._mode = Mode.COASTING
+            self._wakes += 1
+            self._heap.at(quiet_s, self._wake, self._wakes)
+        else:
+            self._step()
+
+    def _wake(self, wake: int) -> None:
+        if self._mode is Mode.COASTING and wake == self._wakes:
+            self._forward(inf)
+            self._step()
+
+    def _step(self) -> None:
+        plan = self.core.step_begin(self._core_s)
+        if plan is None:
+            self._mode = Mode.IDLE
+            return
+        self._mode = Mode.STEPPING
+        self.steps += 1
+        self.busy_s += plan.duration_s
+        self._heap.at(self._core_s + plan.duration_s, self._step_ended)
+
+    def _step_ended(self) -> None:
+        self._core_s = self._heap.now_s
+        result = self.core.step_end()
+        if result.first or result.finished:
+            self._listener(self, result)
+        self._go()

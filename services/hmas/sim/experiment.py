@@ -1,0 +1,111 @@
+"""An experiment file: what is run on what, at which loads, and which page shows it."""
+
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hmas.engine.core.profile import EngineProfile, builtin_profile
+from hmas.sim.sources import WorkloadSpec
+from hmas.sim.systems import system_names
+
+QUICK_S = 300.0
+FULL_SEEDS = (1, 2, 3, 4, 5)
+
+
+class ExperimentError(ValueError):
+    """A file that cannot be run. The message names the file and what to correct."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """`loads` are in units of lambda*; `rate_rps`, if given, replaces them by one rate in requests per second.
+    `chunk_tokens`: the engines' token budget per step (max_num_batched_tokens) in place of their profile's. `file` and
+    `prompts` of workloads are relative to the data folder."""
+
+    name: str
+    title: str
+    page: str
+    profile: str
+    engines: int
+    workloads: tuple[WorkloadSpec, ...]
+    systems: tuple[str, ...]
+    loads: tuple[float, ...] = ()
+    rate_rps: float | None = None
+    seeds: tuple[int, ...] = FULL_SEEDS
+    workers: int = 1
+    chunk_tokens: int | None = None
+
+    @property
+    def engine(self) -> EngineProfile:
+        """The engines' profile with this experiment's flags."""
+        return chunked(builtin_profile(self.profile), self.chunk_tokens)
+
+    def quick(self) -> "Experiment":
+        """One seed, slices of 300 s at most."""
+        short = tuple(replace(w, duration_s=min(w.duration_s, QUICK_S)) for w in self.workloads)
+        return replace(self, workloads=tuple(dict.fromkeys(short)), seeds=self.seeds[:1])
+
+    def within(self, data: Path | None) -> "Experiment":
+        """With paths under the data folder; without a folder, without what needs one."""
+        if data is None:
+            kept = tuple(w for w in self.workloads if not w.file)
+            return replace(self, workloads=tuple(replace(w, prompts="") for w in kept))
+        found = tuple(
+            replace(
+                w,
+                file=str(data / w.file) if w.file else "",
+                prompts=str(data / w.prompts) if w.prompts else "",
+            )
+            for w in self.workloads
+        )
+        return replace(self, workloads=found)
+
+
+def chunked(profile: EngineProfile, chunk_tokens: int | None) -> EngineProfile:
+    """The profile with another token budget per step, or as it is. ValueError below its `max_num_seqs`."""
+    return profile if chunk_tokens is None else profile.with_limits(max_num_batched_tokens=chunk_tokens)
+
+
+def load_experiment(path: Path) -> Experiment:
+    """Reads and checks a file."""
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise ExperimentError(f"{path}: cannot be read: {error}") from error
+    if not isinstance(document, dict):
+        raise ExperimentError(f"{path}: must be a mapping with name, profile, engines, workloads, systems")
+    try:
+        return _experiment({"name": path.stem, "title": path.stem, "page": path.stem} | document)
+    except (TypeError, ValueError, KeyError) as error:
+        raise ExperimentError(f"{path}: {error}") from error
+
+
+def _experiment(body: dict[str, Any]) -> Experiment:
+    _known(body, Experiment)
+    workloads = tuple(_workload(w) for w in body.pop("workloads"))
+    for key, kind in (("systems", str), ("loads", float), ("seeds", int)):
+        if key in body:
+            body[key] = tuple(kind(item) for item in body[key])
+    experiment = Experiment(workloads=workloads, **body)
+    _ = experiment.engine
+    if unknown := [s for s in experiment.systems if s not in system_names()]:
+        raise ValueError(f"unknown systems {', '.join(unknown)}; there are: {', '.join(system_names())}")
+    if not experiment.loads and experiment.rate_rps is None:
+        raise ValueError("give loads (in lambda*) or rate_rps")
+    return experiment
+
+
+def _workload(body: dict[str, Any]) -> WorkloadSpec:
+    _known(body, WorkloadSpec)
+    if "tenants" in body:
+        body = body | {"tenants": tuple((str(name), float(share)) for name, share in body["tenants"].items())}
+    body |= {name: float(body[name]) for name in ("duration_s", "start_s", "cv") if name in body}
+    return WorkloadSpec(**body)
+
+
+def _known(body: dict[str, Any], kind: type) -> None:
+    names = {f.name for f in fields(kind)}
+    if unknown := set(body) - names:
+        raise ValueError(f"unknown keys {', '.join(sorted(unknown))}; there are: {', '.join(sorted(names))}")

@@ -1,0 +1,126 @@
+"""What stands in for the gateway's shell: clients on one side, the workers' streams on the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from hmas.contracts.gateway import (
+    AttemptConcluded,
+    AttemptHandedBack,
+    FirstTokenRelayed,
+    GatewayTicked,
+    PublishGatewayTelemetry,
+    Refuse,
+    RequestAnnotated,
+    RequestReceived,
+    SendAnnotate,
+    SendCancel,
+    SendRecall,
+    SendSubmit,
+    Settle,
+    WorkerQueueing,
+)
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Annotation
+from hmas.contracts.worker import (
+    Annotated,
+    CancelRequested,
+    Conclude,
+    Handback,
+    RecallRequested,
+    Reject,
+    Submitted,
+)
+from hmas.gateway.agent import GatewayAgent
+from hmas.laws.scoring import tpot_s
+from hmas.sim.workload import OfferedRequest
+
+if TYPE_CHECKING:
+    from hmas.sim.mesh import MeshSim
+
+
+class GatewayShell:
+    def __init__(self, mesh: MeshSim, agent: GatewayAgent) -> None:
+        self.name = mesh.setup.gateway_config.gateway
+        self.agent = agent
+        self._mesh = mesh
+        self._heap = mesh.heap
+        self.on_advice: Callable[[str, float], None] = _ignore  # refused as late: which, and when to come back
+        self._attempts: dict[str, int] = {}  # the latest; one that was dispatched never moves
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            SendSubmit: self._submit,
+            SendAnnotate: lambda e: self._send(e.worker, Annotated(e.request_id, e.attempt, e.annotation)),
+            SendCancel: lambda e: self._send(e.worker, CancelRequested(e.request_id, e.attempt)),
+            SendRecall: lambda e: self._send(e.worker, RecallRequested(e.request_id, e.attempt)),
+            Refuse: lambda e: mesh.settle(e.request_id, e.outcome),
+            Settle: self._settle,
+            PublishGatewayTelemetry: lambda e: mesh.publish_gateway(e.telemetry),
+        }
+
+    def start(self) -> None:
+        for worker in self._mesh.workers.values():
+            self.step(WorkerQueueing(worker.name, True))
+        self._mesh.every(self._mesh.setup.cadences.gateway_tick_s, self._tick)
+
+    def step(self, event: Any) -> None:
+        self._mesh.carry_out(self.name, self.agent.step(self._heap.now_s, event), self._handlers)
+
+    def _tick(self) -> None:
+        self.step(GatewayTicked())
+
+    def arrive(self, offered: OfferedRequest) -> None:
+        """The request goes to a worker and into cognition at once."""
+        self.step(RequestReceived(offered.request, offered.content))
+        self._mesh.cognition.ask(offered)
+
+    def annotated(self, offered: OfferedRequest, annotation: Annotation) -> None:
+        self.step(RequestAnnotated(offered.id, annotation))
+
+    def first_token(self, request_id: str) -> None:
+        journey = self._mesh.journeys[request_id]
+        if journey.first_token_s is None:
+            journey.first_token_s = self._heap.now_s
+        self.step(FirstTokenRelayed(request_id, self._attempts[request_id]))
+
+    def concluded(self, effect: Conclude) -> None:
+        """Token gaps are taken where the worker received the tokens, whose delay is the same for all of them."""
+        journey = self._mesh.journeys[effect.request_id]
+        gap_s = 0.0
+        if journey.engine_first_s is not None and journey.engine_last_s is not None:
+            gap_s = tpot_s(journey.engine_first_s, journey.engine_last_s, effect.output_tokens)
+            journey.last_token_s = self._heap.now_s
+        self.step(
+            AttemptConcluded(
+                effect.request_id, effect.attempt, effect.outcome, effect.message, effect.output_tokens, None, gap_s,
+                None, effect.timeline,
+            )
+        )  # fmt: skip
+
+    def rejected(self, effect: Reject) -> None:
+        self.step(
+            AttemptConcluded(
+                effect.request_id, effect.attempt, effect.outcome, effect.message, 0, None, 0.0, effect.retry_after_s,
+                None,
+            )
+        )  # fmt: skip
+
+    def handed_back(self, effect: Handback) -> None:
+        self.step(AttemptHandedBack(effect.request_id, effect.attempt))
+
+    def _settle(self, effect: Settle) -> None:
+        if effect.outcome is Outcome.SLO_UNREACHABLE and effect.retry_after_s is not None:
+            self.on_advice(effect.request_id, effect.retry_after_s)
+        self._mesh.settle(effect.request_id, effect.outcome)
+
+    def _submit(self, effect: SendSubmit) -> None:
+        self._attempts[effect.request_id] = effect.attempt
+        request = self._mesh.journeys[effect.request_id].offered.request
+        self._send(effect.worker, Submitted(request, effect.attempt, self.name, effect.promised))
+
+    def _send(self, worker: str, event: Submitted | Annotated | CancelRequested | RecallRequested) -> None:
+        self._mesh.workers[worker].submit(event)
+
+
+def _ignore(request_id: str, retry_after_s: float) -> None:
+    pass

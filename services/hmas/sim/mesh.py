@@ -1,0 +1,249 @@
+"""The whole mesh on one event heap."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from hmas.contracts.control import Pin
+from hmas.contracts.control_agents import (
+    AskSelector,
+    DecisionSeen,
+    EpochGranted,
+    GatewayReported,
+    LongViewReceived,
+    PinChanged,
+    PublishAudit,
+    PublishLong,
+    PublishShort,
+    PublishTopology,
+    PublishTuple,
+    SelectorAnswered,
+    ShortViewReceived,
+    TimerTicked,
+    WorkerReported,
+    WorkerSeen,
+)
+from hmas.contracts.gateway import ViewReceived, WorkerHeard
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
+from hmas.contracts.views import VLong
+from hmas.contracts.worker import TopologyReceived, TupleReceived
+from hmas.engine.core import EngineCore
+from hmas.engine.core.profile import EngineProfile
+from hmas.gateway.agent import GatewayAgent
+from hmas.meta.agent import MetaAgent
+from hmas.qos.agent import QosAgent
+from hmas.sim import scripted_llm
+from hmas.sim.cognition import Cognition
+from hmas.sim.effect_log import EffectLog
+from hmas.sim.estimators import Costs, LinearCosts, ProfileCosts, estimator
+from hmas.sim.gateway_shell import GatewayShell
+from hmas.sim.heap import EventHeap
+from hmas.sim.result import RunResult, SystemRun
+from hmas.sim.setup import PLUGIN_CHUNK_TOKENS, POOL, MeshSetup
+from hmas.sim.shells import WorkerShell
+from hmas.sim.workload import Journey, OfferedRequest, Workload
+from hmas.statera.agent import StateraAgent
+from hmas.worker.agent import WorkerAgent
+
+Handlers = Mapping[type, Callable[[Any], None]]
+
+
+class MeshSim:
+    """One run. `log` takes every effect of every agent; without it nothing is hashed."""
+
+    def __init__(
+        self,
+        setup: MeshSetup,
+        profile: EngineProfile,
+        engines: int,
+        workload: Workload,
+        seed: int,
+        *,
+        cutoff_s: float = 600.0,
+        log: EffectLog | None = None,
+    ) -> None:
+        self.setup = setup
+        self.heap = EventHeap()
+        self.journeys = {r.id: Journey(r) for r in workload.requests}
+        self.log = log
+        self.views: list[VLong] = []
+        self._workload = workload
+        self._until_s = workload.duration_s + cutoff_s
+        self._open = len(self.journeys)
+        self._fence_checked = self._fence_misses = 0
+        self.gateway = GatewayShell(self, GatewayAgent(setup.gateway_config))
+        self.workers = {w.name: w for w in _workers(self, profile, engines, seed)}
+        batch = profile.limits.max_num_seqs // 2
+        costs: Costs = ProfileCosts(profile, batch, 0.0, seed)
+        if setup.estimator == "rules":
+            costs = LinearCosts(POOL, profile.name, batch)
+        tags = estimator(setup.estimator, setup.sigma, setup.accuracy, seed)
+        self.cognition = Cognition(self.heap, setup.cognition, tags, costs, self.gateway.annotated)
+        self._qos = QosAgent(setup.qos_config)
+        self._meta = MetaAgent(setup.meta_config)
+        self._statera = StateraAgent(setup.statera_config)
+        self._handlers: dict[str, Handlers] = {
+            "qos": {
+                PublishShort: self._short,
+                PublishLong: self._long,
+            },
+            "meta": {PublishTopology: self._topology, PublishAudit: _ignore, AskSelector: self._ask},
+            "statera": {PublishTuple: self._tuple, PublishAudit: _ignore},
+        }
+
+    def run(self) -> RunResult:
+        self._start()
+        for offered in self._workload.requests:
+            self.heap.at(offered.request.arrival_s, self.gateway.arrive, offered)
+        self.heap.run(self._until_s, lambda: self._open == 0)
+        return RunResult(
+            self.setup.name,
+            [j.settlement() for j in self.journeys.values()],
+            self._workload.duration_s,
+            self._summary(),
+        )
+
+    def _summary(self) -> SystemRun:
+        engines = [engine for worker in self.workers.values() for engine in worker.engines.values()]
+        return SystemRun(
+            preemptions=sum(engine.core.stats().num_preemptions for engine in engines),
+            engine_steps=sum(engine.steps for engine in engines),
+            busy_s=sum(engine.busy_s for engine in engines),
+            ended_s=self.heap.now_s,
+            fence_checked=self._fence_checked,
+            fence_misses=self._fence_misses,
+            effects=self.log.count if self.log else 0,
+            effect_hash=self.log.digest() if self.log else "",
+            topologies=tuple(next(iter(self.workers.values())).spans),
+        )
+
+    # --- what the shells share
+
+    def every(self, period_s: float, call: Callable[[], None]) -> None:
+        """A timer, from now on."""
+
+        def tick() -> None:
+            call()
+            self.heap.after(period_s, tick)
+
+        self.heap.after(period_s, tick)
+
+    def carry_out(self, agent: str, effects: Iterable[object], handlers: Handlers) -> None:
+        """Effects in order; what has no handler is for logs and metrics only."""
+        for effect in effects:
+            if self.log is not None:
+                self.log.add(self.heap.now_s, agent, effect)
+            handler = handlers.get(type(effect))
+            if handler is not None:
+                handler(effect)
+
+    def offer(self, offered: OfferedRequest) -> None:
+        """One more request, while the run goes."""
+        self.journeys[offered.id] = Journey(offered)
+        self._open += 1
+        self.heap.at(offered.request.arrival_s, self.gateway.arrive, offered)
+
+    def settle(self, request_id: str, outcome: Outcome) -> None:
+        journey = self.journeys[request_id]
+        if journey.outcome is not None:
+            raise RuntimeError(f"request {request_id} is settled twice")
+        journey.outcome = outcome
+        self._open -= 1
+
+    # --- the bus
+
+    def _bus(self, deliver: Callable[[Any], None], event: object) -> None:
+        self.heap.after(self.setup.delays.bus_s, deliver, event)
+
+    def publish_worker(self, telemetry: WorkerTelemetry) -> None:
+        ended = [f for f in telemetry.finished if not f.censored]
+        self._fence_checked += len(ended)
+        self._fence_misses += sum(f.output_tokens > f.upper_output_tokens for f in ended)
+        event = WorkerReported(telemetry)
+        self._bus(self._to_qos, event)
+        if self.setup.statera:
+            self._bus(self._to_statera, event)
+
+    def publish_gateway(self, telemetry: GatewayTelemetry) -> None:
+        self._bus(self._to_qos, GatewayReported(telemetry))
+
+    def publish_heartbeat(self, heartbeat: WorkerHeartbeat) -> None:
+        self._bus(self.gateway.step, WorkerHeard(heartbeat))
+        seen = WorkerSeen(heartbeat)
+        self._bus(self._to_qos, seen)
+        self._bus(self._to_meta, seen)
+        if self.setup.statera:
+            self._bus(self._to_statera, seen)
+
+    def _short(self, effect: PublishShort) -> None:
+        event = ShortViewReceived(effect.view)
+        self._bus(self._to_meta, event)
+        if self.setup.statera:
+            self._bus(self._to_statera, event)
+        self._bus(self.gateway.step, ViewReceived(effect.view))
+
+    def _long(self, effect: PublishLong) -> None:
+        self.views.append(effect.view)
+        self._bus(self._to_meta, LongViewReceived(effect.view))
+
+    def _topology(self, effect: PublishTopology) -> None:
+        for worker in self.workers.values():
+            self._bus(worker.step, TopologyReceived(effect.decision, 0.0))
+        if self.setup.statera:
+            self._bus(self._to_statera, DecisionSeen(effect.decision))
+
+    def _tuple(self, effect: PublishTuple) -> None:
+        self._bus(self.workers[effect.control.worker].step, TupleReceived(effect.control, 0.0))
+
+    def _ask(self, effect: AskSelector) -> None:
+        event = SelectorAnswered(effect.ask, effect.view.pool, scripted_llm.answer(effect), "")
+        self.heap.after(scripted_llm.ANSWER_S, self._to_meta, event)
+
+    # --- the control agents
+
+    def _start(self) -> None:
+        for step in (self._to_qos, self._to_meta, self._to_statera):
+            step(EpochGranted(1))
+        if self.setup.pin is not None:
+            self._to_meta(PinChanged(Pin(POOL, self.setup.pin, self.setup.hints, "experiment")))
+        for worker in self.workers.values():
+            worker.start()
+        self.gateway.start()
+        self.every(self.setup.cadences.control_tick_s, self._tick)
+
+    def _tick(self) -> None:
+        self._to_qos(TimerTicked())
+        self._to_meta(TimerTicked())
+        if self.setup.statera:
+            self._to_statera(TimerTicked())
+
+    def _to_qos(self, event: Any) -> None:
+        self.carry_out("qos", self._qos.step(self.heap.now_s, event), self._handlers["qos"])
+
+    def _to_meta(self, event: Any) -> None:
+        self.carry_out("meta", self._meta.step(self.heap.now_s, event), self._handlers["meta"])
+
+    def _to_statera(self, event: Any) -> None:
+        self.carry_out("statera", self._statera.step(self.heap.now_s, event), self._handlers["statera"])
+
+
+def _ignore(_: object) -> None:
+    pass
+
+
+def _workers(mesh: MeshSim, profile: EngineProfile, engines: int, seed: int) -> list[WorkerShell]:
+    """The engines dealt out evenly, each engine a core of its own."""
+    setup, found = mesh.setup, []
+    if setup.plugin:
+        profile = profile.with_limits(
+            scheduling_policy="urgency", dynamic_chunking=True, max_num_batched_tokens=PLUGIN_CHUNK_TOKENS
+        )
+    for i in range(setup.workers):
+        names = [f"e{j}" for j in range(i, engines, setup.workers)]
+        config = replace(setup.worker_config, worker=f"w{i}", pool=POOL)
+        agent = WorkerAgent(config, Random(f"{seed} worker {i}"))
+        found.append(WorkerShell(mesh, config, agent, {name: EngineCore(profile) for name in names}))
+    return found

@@ -1,0 +1,61 @@
+"""A trained model's outputs beside a workload: computed once, because floating point of learned models varies by CPU.
+
+`id,task,output_tokens,output_tokens_p90` in CSV after a line with the workload's fingerprint.
+"""
+
+import csv
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+from hmas.contracts.request import TaskType
+from hmas.perception.agent.backend import Backend, PromptView
+from hmas.sim.workload import OfferedRequest, Workload
+
+BATCH = 32
+HEADER = ("id", "task", "output_tokens", "output_tokens_p90")
+
+
+def fingerprint(workload: Workload) -> str:
+    """Of what a model may see: ids, sizes and tenants."""
+    digest = sha256()
+    for r in workload.requests:
+        digest.update(f"{r.id} {r.request.prompt_tokens} {r.request.tenant}\n".encode())
+    return digest.hexdigest()[:32]
+
+
+def record(workload: Workload, backend: Backend, path: Path) -> int:
+    """Asks the backend for every request and writes what it answered; how many it knew something of."""
+    rows = []
+    for start in range(0, len(workload.requests), BATCH):
+        batch = workload.requests[start : start + BATCH]
+        for offered, estimate in zip(batch, backend.estimate([_view(r) for r in batch]), strict=True):
+            if estimate is not None:
+                median, p90 = round(estimate.output_tokens, 2), round(estimate.output_tokens_p90, 2)
+                rows.append((offered.id, estimate.task.value, median, p90))
+    with path.open("w", newline="", encoding="utf-8") as file:
+        file.write(f"# {fingerprint(workload)} {backend.version}\n")
+        writer = csv.writer(file)
+        writer.writerow(HEADER)
+        writer.writerows(rows)
+    return len(rows)
+
+
+def _view(offered: OfferedRequest) -> PromptView:
+    request = offered.request
+    return PromptView(offered.prompt, request.prompt_tokens, request.model, request.tenant, request.max_tokens)
+
+
+def attach(workload: Workload, path: Path) -> Workload:
+    """The workload with what was recorded for it. ValueError if it was recorded for another one."""
+    with path.open(newline="", encoding="utf-8") as file:
+        marked = file.readline().split()
+        if len(marked) < 2 or marked[1] != fingerprint(workload):
+            raise ValueError(
+                f"{path} was recorded for another workload: record it again with `python -m experiments record`"
+            )
+        found = {
+            row["id"]: (TaskType(row["task"]), float(row["output_tokens"]), float(row["output_tokens_p90"]))
+            for row in csv.DictReader(file)
+        }
+    return replace(workload, requests=tuple(replace(r, recorded=found.get(r.id)) for r in workload.requests))

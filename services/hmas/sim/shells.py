@@ -1,0 +1,189 @@
+"""What stands in for the live shells: each turns its agent's effects into later events of the others."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.registry import EngineInfo
+from hmas.contracts.worker import (
+    Abort,
+    Annotated,
+    CancelRequested,
+    Conclude,
+    CycleTicked,
+    Dispatch,
+    EngineFailed,
+    EngineFinished,
+    EngineSampled,
+    EngineWentUp,
+    FirstTokenReceived,
+    Handback,
+    HeartbeatDue,
+    ProgressSampled,
+    PublishHeartbeat,
+    PublishTelemetry,
+    RecallRequested,
+    Reject,
+    Submitted,
+    TopologySwitched,
+)
+from hmas.engine.core import EngineCore
+from hmas.engine.core.chunking import Pace
+from hmas.engine.core.sequence import AddResult
+from hmas.engine.core.step import EngineStats, StepResult
+from hmas.sim.engine import SimEngine
+from hmas.sim.result import TopologySpan
+from hmas.worker.agent.agent import WorkerAgent, WorkerConfig
+
+if TYPE_CHECKING:
+    from hmas.sim.mesh import MeshSim
+
+Handler = Callable[[Any], None]
+
+
+class WorkerShell:
+    """A worker with its engines. Requests are known by id; what the engine needs of them stands in the mesh."""
+
+    def __init__(self, mesh: MeshSim, config: WorkerConfig, agent: WorkerAgent, cores: dict[str, EngineCore]) -> None:
+        self.name = config.worker
+        self.agent = agent
+        self.engines = {name: SimEngine(mesh.heap, core, name, self._stepped) for name, core in cores.items()}
+        self.spans: list[TopologySpan] = []
+        self._mesh = mesh
+        self._heap = mesh.heap
+        self._delays = mesh.setup.delays
+        self._placed: dict[str, str] = {}  # request id: engine, from the dispatch to the engine's last word
+        self._last_stats: dict[str, EngineStats] = {}
+        window = max(1, round(mesh.setup.cadences.step_window_s / mesh.setup.cadences.scrape_s))
+        self._step_marks = {name: deque([(0, 0.0)], maxlen=window + 1) for name in cores}
+        self._handlers: dict[type, Handler] = {
+            Dispatch: self._dispatch,
+            Abort: self._abort,
+            Conclude: self._conclude,
+            Reject: self._reject,
+            Handback: self._hand_back,
+            PublishTelemetry: lambda e: mesh.publish_worker(e.telemetry),
+            PublishHeartbeat: lambda e: mesh.publish_heartbeat(e.heartbeat),
+            TopologySwitched: self._switched,
+        }
+
+    def start(self) -> None:
+        for name, engine in self.engines.items():
+            limits = engine.core.profile.limits
+            capacity = limits.num_gpu_blocks * limits.block_size
+            info = EngineInfo(
+                name, True, "emulated", engine.core.profile.name, limits.max_model_len, capacity, limits.block_size,
+                limits.max_num_seqs,
+            )  # fmt: skip
+            self.step(EngineWentUp(info))
+        cadences = self._mesh.setup.cadences
+        self.step(HeartbeatDue())
+        self._mesh.every(cadences.progress_s, self._progress)
+        self._mesh.every(cadences.worker_cycle_s, self._cycle)
+        self._mesh.every(cadences.heartbeat_s, self._heartbeat)
+        self._mesh.every(cadences.scrape_s, self._scrape)
+
+    def step(self, event: Any) -> None:
+        self._mesh.carry_out(self.name, self.agent.step(self._heap.now_s, event), self._handlers)
+
+    # --- timers
+
+    def _cycle(self) -> None:
+        self.step(CycleTicked())
+
+    def _progress(self) -> None:
+        placed, progress = self._placed, []
+        for engine in self.engines.values():
+            engine.catch_up()
+            progress += [item for item in engine.core.progress() if item[0] in placed]
+        if progress:
+            self.step(ProgressSampled(tuple(progress)))
+
+    def _heartbeat(self) -> None:
+        self.step(HeartbeatDue())
+
+    def _scrape(self) -> None:
+        """As over HTTP: gauges of the moment, rates since the last scrape, mean step over the last few."""
+        for name, engine in self.engines.items():
+            engine.catch_up()
+            now, before = engine.core.stats(), self._last_stats.get(name)
+            self._last_stats[name] = now
+            marks = self._step_marks[name]
+            steps, busy_s = marks[0]
+            marks.append((engine.steps, engine.busy_s))
+            new_steps = engine.steps - steps
+            step_s = (engine.busy_s - busy_s) / new_steps if new_steps else 0.0
+            period_s = self._mesh.setup.cadences.scrape_s
+            prompt = now.prompt_tokens - (before.prompt_tokens if before else 0)
+            decode = now.generation_tokens - (before.generation_tokens if before else 0)
+            self.step(
+                EngineSampled(
+                    name, now.num_requests_running, now.num_requests_waiting, now.kv_cache_usage,
+                    now.num_preemptions, step_s, prompt / period_s, decode / period_s,
+                )
+            )  # fmt: skip
+
+    # --- the engine's side
+
+    def _dispatch(self, effect: Dispatch) -> None:
+        self._placed[effect.request_id] = effect.engine
+        self._heap.after(self._delays.engine_s, self._add, effect)
+
+    def _add(self, effect: Dispatch) -> None:
+        if self._placed.get(effect.request_id) != effect.engine:
+            return  # aborted on its way
+        pace = None if effect.tpot_s is None else Pace(effect.tpot_s)
+        request = self._mesh.journeys[effect.request_id].offered.engine_request(effect.urgency, pace)
+        answer = self.engines[effect.engine].add(request)
+        if answer is not AddResult.ACCEPTED:
+            del self._placed[effect.request_id]
+            busy = answer is AddResult.QUEUE_FULL
+            outcome = Outcome.ENGINE_ERROR if busy else Outcome.ENGINE_REFUSED
+            self._later(EngineFailed(effect.request_id, outcome, answer.value, 0, busy, busy))
+
+    def _abort(self, effect: Abort) -> None:
+        if self._placed.pop(effect.request_id, None) is not None:
+            self._heap.after(self._delays.engine_s, self.engines[effect.engine].abort, effect.request_id)
+
+    def _stepped(self, engine: SimEngine, result: StepResult) -> None:
+        heap, mesh, delays = self._heap, self._mesh, self._delays
+        now_s = heap.now_s
+        for request_id in result.first:
+            journey = mesh.journeys[request_id]
+            if request_id in self._placed and journey.engine_first_s is None:
+                journey.engine_first_s = now_s
+                heap.after(delays.engine_s, self._first_token, request_id)
+        for request_id in result.finished:
+            if self._placed.pop(request_id, None) is not None:
+                journey = mesh.journeys[request_id]
+                journey.engine_last_s = now_s
+                journey.output_tokens = journey.offered.output_tokens
+                heap.after(delays.engine_s, self.step, EngineFinished(request_id, journey.output_tokens, None))
+
+    def _first_token(self, request_id: str) -> None:
+        self.step(FirstTokenReceived(request_id))
+        self._heap.after(self._delays.relay_s, self._mesh.gateway.first_token, request_id)
+
+    def _later(self, event: Any) -> None:
+        self._heap.after(self._delays.engine_s, self.step, event)
+
+    # --- the gateway's side
+
+    def _conclude(self, effect: Conclude) -> None:
+        self._heap.after(self._delays.relay_s, self._mesh.gateway.concluded, effect)
+
+    def _reject(self, effect: Reject) -> None:
+        self._heap.after(self._delays.relay_s, self._mesh.gateway.rejected, effect)
+
+    def _hand_back(self, effect: Handback) -> None:
+        self._heap.after(self._delays.relay_s, self._mesh.gateway.handed_back, effect)
+
+    def submit(self, event: Submitted | Annotated | CancelRequested | RecallRequested) -> None:
+        """From the gateway, over the stream."""
+        self._heap.after(self._delays.relay_s, self.step, event)
+
+    def _switched(self, effect: TopologySwitched) -> None:
+        self.spans.append(TopologySpan(self._heap.now_s, effect.after.value, effect.reason))

@@ -1,0 +1,169 @@
+"""Workloads by name: arrivals and lengths from `loadgen`, tasks and SLOs of H-MAS App. E.5, tenants."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from hmas.contracts.request import Request, TaskType
+from hmas.engine.core.sequence import expand_prefix_hashes
+from hmas.laws.slo import DEFAULT_IMPORTANCE, default_slo
+from hmas.sim.workload import OfferedRequest, Workload
+from loadgen.plan import Api
+from loadgen.prompts import PromptBuilder, load_corpus
+from loadgen.slo import TASKS, annotate, assign_tenants
+from loadgen.traces.reading import read_trace
+from loadgen.traces.row import Trace, TraceRow, from_zero
+from loadgen.workloads.arrivals import gamma
+from loadgen.workloads.lengths import task_lengths
+from loadgen.workloads.published import published_trace
+from loadgen.workloads.scaling import to_rate, window
+from loadgen.workloads.slices import burst_slice, drift_slice, semantic_drift, shift_slice, stress_slice
+
+MODEL = "model"
+MAX_TOKENS_STEP = 1024
+PREFIX_BLOCK_TOKENS = 16
+TENANTS = (("alpha", 4.0), ("beta", 3.0), ("gamma", 2.0), ("delta", 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadSpec:
+    """`kind`: mix (Azure-like bursty arrivals, 13 task types with their own lengths), poisson and gamma (the same mix,
+    smooth or with `cv`), burst, drift, shift, stress (H-MAS §4.2, Eq. 13), semantic (App. D.2), azure-like (arrivals
+    and lengths of §2), or trace (`file`, scaled to the rate by superposing or thinning; by time where `by_time`).
+
+    `prompts`: folder of labelled prompts, for estimators that read text. `stated`: SLOs come as headers; otherwise
+    only importance is known at the edge and perception's task type gives the SLO.
+    """
+
+    kind: str
+    duration_s: float = 600.0
+    file: str = ""
+    start_s: float = 0.0
+    cv: float = 1.0
+    by_time: bool = False
+    stated: bool = False
+    prompts: str = ""
+    tenants: tuple[tuple[str, float], ...] = TENANTS  # name and share of the requests; empty keeps the trace's own
+
+    @property
+    def name(self) -> str:
+        return Path(self.file).name.split(".")[0] if self.kind == "trace" else self.kind
+
+
+def build(spec: WorkloadSpec, rate_rps: float, seed: int) -> Workload:
+    """The workload at a mean rate. ValueError for an unknown kind; TraceError for a bad file."""
+    trace = annotate(_trace(spec, rate_rps, seed), seed)
+    if spec.tenants:
+        trace = assign_tenants(trace, dict(spec.tenants), seed)
+    longest = max((row.output_tokens for row in trace.rows), default=1)
+    max_tokens = -(-longest // MAX_TOKENS_STEP) * MAX_TOKENS_STEP
+    builder = None
+    if spec.prompts:
+        builder = PromptBuilder(seed, Api.COMPLETIONS, trace.block_tokens, load_corpus(Path(spec.prompts)))
+    requests = tuple(
+        _offered(row, i, trace.block_tokens, max_tokens, spec.stated, builder.text(i, row) if builder else "")
+        for i, row in enumerate(trace.rows)
+    )
+    return Workload(spec.name, requests, spec.duration_s, trace.note)
+
+
+def _trace(spec: WorkloadSpec, rate_rps: float, seed: int) -> Trace:
+    match spec.kind:
+        case "mix":
+            return _mixed(published_trace(rate_rps, spec.duration_s, seed), seed)
+        case "poisson" | "gamma":
+            arrivals = gamma(rate_rps, spec.cv, spec.duration_s, np.random.default_rng([seed, 0x67616D]))
+            rows = [TraceRow(float(t), 1, 1) for t in arrivals]
+            return _mixed(Trace(spec.kind, from_zero(rows), note=f"{spec.kind} at {rate_rps:g}/s, seed {seed}"), seed)
+        case "azure-like":
+            return published_trace(rate_rps, spec.duration_s, seed)
+        case "burst":
+            return burst_slice(rate_rps, spec.duration_s, seed)
+        case "drift":
+            return drift_slice(rate_rps, spec.duration_s, seed)
+        case "shift":
+            return shift_slice(rate_rps, spec.duration_s, seed)
+        case "stress":
+            return _stretched(stress_slice(rate_rps, seed), spec.duration_s)
+        case "semantic":
+            return _semantic(spec, rate_rps, seed)
+        case "trace":
+            return _recorded(spec, rate_rps, seed)
+    raise ValueError(f"unknown workload kind {spec.kind!r}")
+
+
+def _mixed(trace: Trace, seed: int) -> Trace:
+    """Task types drawn evenly, lengths from each type's own distribution."""
+    rng = np.random.default_rng([seed, 0x6D6978])
+    tasks = [TASKS[int(i)] for i in rng.integers(0, len(TASKS), len(trace.rows))]
+    inputs, outputs = task_lengths(tasks, rng)
+    columns = zip(trace.rows, tasks, inputs.tolist(), outputs.tolist(), strict=True)
+    rows = (replace(row, task=task, input_tokens=i, output_tokens=o) for row, task, i, o in columns)
+    return trace.derived(rows, "13 task types evenly, each with its own lengths")
+
+
+STRESS_S = 600.0
+
+
+def _stretched(trace: Trace, duration_s: float) -> Trace:
+    """Eq. 13 takes 600 s; a shorter one keeps the rates and every part of its three phases in proportion."""
+    if duration_s >= STRESS_S:
+        return trace
+    share = duration_s / STRESS_S
+    kept = [r for r in trace.rows if (r.arrival_s % 200.0) < 200.0 * share]
+    rows = [replace(r, arrival_s=r.arrival_s // 200.0 * 200.0 * share + r.arrival_s % 200.0) for r in kept]
+    return trace.derived(from_zero(rows), f"each phase cut to its first {share:.0%}")
+
+
+def _semantic(spec: WorkloadSpec, rate_rps: float, seed: int) -> Trace:
+    """The regimes of App. D.2 on Azure-like arrivals; a shorter run shortens each regime alike."""
+    stretch = STRESS_S / spec.duration_s
+    arrivals = published_trace(rate_rps, spec.duration_s, seed)
+    slow = arrivals.derived([replace(r, arrival_s=r.arrival_s * stretch) for r in arrivals.rows], "")
+    drift = semantic_drift(slow, seed)
+    return drift.derived([replace(r, arrival_s=r.arrival_s / stretch) for r in drift.rows], "")
+
+
+def _recorded(spec: WorkloadSpec, rate_rps: float, seed: int) -> Trace:
+    trace = read_trace(spec.file, seed=seed, duration_s=spec.duration_s, rate_rps=rate_rps)
+    if "client_rates" in spec.file:
+        return trace
+    if not spec.by_time:
+        trace = to_rate(trace, rate_rps, seed)
+        start = min(spec.start_s, max(0.0, trace.duration_s - spec.duration_s))
+        return _cut(trace, start, spec.duration_s)
+    return _cut(to_rate(trace, rate_rps, seed, by_time=True), spec.start_s, spec.duration_s)
+
+
+def _cut(trace: Trace, start_s: float, duration_s: float) -> Trace:
+    part = window(trace, start_s, duration_s)
+    return part.derived(from_zero(list(part.rows)), "")
+
+
+def _offered(
+    row: TraceRow, index: int, block_tokens: int, max_tokens: int, stated: bool, prompt: str
+) -> OfferedRequest:
+    task = row.task or TaskType.UNKNOWN
+    importance = row.importance if row.importance is not None else DEFAULT_IMPORTANCE
+    slo = row.slo or default_slo(task, importance)
+    request = Request(
+        id=f"r{index:06d}",
+        model=MODEL,
+        tenant=row.tenant or "default",
+        flow="",
+        prompt_tokens=row.input_tokens,
+        max_tokens=max_tokens,
+        stream=True,
+        slo=slo if stated else default_slo(TaskType.UNKNOWN, importance),
+        slo_stated=stated,
+        priority=0,
+        weight=1.0,
+        importance=importance,
+        arrival_s=row.arrival_s,
+    )
+    hashes: tuple[int, ...] = ()
+    if row.hash_ids:
+        whole = row.hash_ids[: row.input_tokens // block_tokens]
+        hashes = expand_prefix_hashes(whole, block_tokens, PREFIX_BLOCK_TOKENS)
+    return OfferedRequest(request, row.output_tokens, slo, task, prompt, hashes)

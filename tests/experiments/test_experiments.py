@@ -1,0 +1,295 @@
+"""Files, cells, resuming, pages, analysis, sources."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from math import isnan
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from experiments.execute import cells_of, execute
+from experiments.report.comparison import extremes
+from experiments.report.pages import PAGES, write_pages
+from experiments.report.results import Results
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Slo, TaskType
+from hmas.engine.core.profile import builtin_profile
+from hmas.laws.scoring import Settlement
+from hmas.perception.agent.backend import Estimate, PromptView
+from hmas.sim.analysis import esg_parts, workload_mismatch
+from hmas.sim.capacity import fcfs_goodput_rate, find_capacity
+from hmas.sim.cells import Cell, CellStore, compute
+from hmas.sim.cli import app
+from hmas.sim.experiment import Experiment, ExperimentError, load_experiment
+from hmas.sim.recording import attach, record
+from hmas.sim.sources import WorkloadSpec, build
+from hmas.sim.workload import Workload
+from tests.sim.sim_cases import offered
+
+FOLDER = Path(__file__).parents[3] / "experiments"
+TINY = """
+title: Tiny
+profile: tiny-emulated
+engines: 1
+workloads: [{kind: poisson, duration_s: 12}]
+loads: [0.8, 1.1, 1.4]
+seeds: [1, 2]
+systems: [vllm, sglang, lightllm, hmas]
+"""
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda p: p.stem)
+def test_the_files_at_hand_can_be_run(path: Path) -> None:
+    experiment = load_experiment(path)
+    assert path.stem == "smoke" or experiment.page in PAGES
+    assert path.stem == "smoke" or len(experiment.seeds) == 5
+    quick = experiment.quick()
+    assert len(quick.seeds) == 1
+    assert all(w.duration_s <= 300.0 for w in quick.workloads)
+    assert cells_of(experiment.within(Path("/data")))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "must be a mapping"),
+        (TINY + "colour: red\n", "unknown keys colour"),
+        (TINY.replace("vllm,", "vlm,"), "unknown systems vlm"),
+        (TINY.replace("tiny-emulated", "none"), "no engine profile 'none'"),
+        (TINY.replace("loads: [0.8, 1.1, 1.4]", ""), "give loads"),
+        (TINY.replace("kind: poisson", "kin: poisson"), "unknown keys kin"),
+        ("a: [", "cannot be read"),
+    ],
+)
+def test_a_bad_file_says_what_to_correct(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    with pytest.raises(ExperimentError, match=message):
+        load_experiment(path)
+
+
+def test_cells_are_computed_once_and_pages_follow(tmp_path: Path) -> None:
+    (tmp_path / "loads.yaml").write_text(TINY)
+    experiment = load_experiment(tmp_path / "loads.yaml")
+    store = CellStore(tmp_path / "cells")
+    first: list[tuple[int, int, str]] = []
+    execute([experiment], store, 1, lambda *step: first.append(step))
+    total = 1 + 3 * 2 * 5  # lambda*, then bound and four systems for three loads and two seeds
+    assert first[-1][:2] == (total, total)
+    seeds = [int(text.rsplit("seed ", 1)[1]) for _, _, text in first if "seed " in text]
+    assert seeds == sorted(seeds)
+    again: list[tuple[int, int, str]] = []
+    execute([experiment], store, 1, lambda *step: again.append(step))
+    assert [text for _, _, text in again] == ["taken from earlier runs"] * 2
+    results = Results(experiment, store)
+    assert not results.missing
+    spec = experiment.workloads[0]
+    assert results.get(spec, 1.4, "vllm", "score", "goodput_rate").count == 2
+    assert results.ratio(spec, 1.4, "hmas", "hmas", "score", "goodput").mean == 1.0
+    assert 0.0 < results.share_of_bound(spec, 1.4, "hmas").mean <= 1.0
+    written = write_pages([experiment], store, tmp_path / "out", whole=(), data=None)
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert {p.name for p in written} == {"simulator.md", "loads.md", "statistics.md", "summary.json"}
+    assert (tmp_path / "out" / "figures" / "loads.svg").stat().st_size > 1000
+    told = summary["goodput_ratio_vs_vllm"]
+    for name, load in (("highest_load", 1.4), ("lowest_overloaded", 1.1), ("lightest", 0.8)):
+        assert told[name] == round(results.ratio(spec, load, "hmas", "vllm", "score", "goodput").mean, 4)
+    assert "±" in (tmp_path / "out" / "loads.md").read_text()
+
+
+def test_the_best_fixed_topology_stands_beside_every_selector(tmp_path: Path) -> None:
+    systems = "[fixed-fcfs, fixed-sjf, hmas, meta-scripted-llm, meta-classifier]"
+    text = TINY.replace("[vllm, sglang, lightllm, hmas]", systems).replace("[0.8, 1.1, 1.4]", "[1.4]")
+    (tmp_path / "topologies.yaml").write_text(text.replace("duration_s: 12", "duration_s: 40"))
+    experiment = load_experiment(tmp_path / "topologies.yaml")
+    store = CellStore(tmp_path / "cells")
+    execute([experiment], store, 1, lambda *_: None)
+    write_pages([experiment], store, tmp_path / "out", whole=(), data=None)
+    page = (tmp_path / "out" / "topologies.md").read_text()
+    facts = json.loads((tmp_path / "out" / "summary.json").read_text())["topologies"]["poisson 1.4"]
+    rates = {s: Results(experiment, store).get(experiment.workloads[0], 1.4, s, "score", "goodput_rate").mean
+             for s in ("fixed-fcfs", "fixed-sjf", "hmas")}  # fmt: skip
+    best = max(("fixed-fcfs", "fixed-sjf"), key=lambda s: rates[s])
+    assert (facts["best_fixed"], facts["hmas"]) == (best.removeprefix("fixed-"), round(rates["hmas"], 4))
+    assert f"mean difference is {rates['hmas'] - rates[best]:+.3f}" in page
+    assert "| classifier | " in page
+    assert "| contextual bandit | not measured | not measured |" in page
+
+
+def test_what_was_not_run_says_so(tmp_path: Path) -> None:
+    (tmp_path / "figure7.yaml").write_text(TINY)
+    experiment = load_experiment(tmp_path / "figure7.yaml")
+    write_pages([experiment], CellStore(tmp_path / "cells"), tmp_path / "out", whole=[experiment.name], data=None)
+    text = (tmp_path / "out" / "figure7.md").read_text()
+    assert "not measured" in text
+    assert "runs are not there yet" in text
+    assert "**does not hold**" not in text
+    assert ": holds" not in text
+    assert "](figure7.md): 2 seeds, whole\n" in (tmp_path / "out" / "simulator.md").read_text()
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert (summary["cells"], summary["missing_cells"], summary["quick"]) == (0, 3 * 2 * 5, [])
+
+
+@pytest.mark.parametrize("page", sorted(PAGES))
+def test_no_page_says_anything_of_runs_that_are_missing(tmp_path: Path, page: str) -> None:
+    found = load_experiment(FOLDER / f"{'figure5-qwen3' if page == 'figure5' else page}.yaml")
+    write_pages([found], CellStore(tmp_path / "cells"), tmp_path / "out", whole=[found.name], data=None)
+    text = (tmp_path / "out" / f"{page}.md").read_text()
+    assert "runs are not there yet" in text
+    assert "**does not hold**" not in text
+    assert ": holds" not in text
+    json.loads((tmp_path / "out" / "summary.json").read_text(), parse_constant=lambda name: pytest.fail(name))
+
+
+def test_ratios_pair_the_seeds_that_both_have(tmp_path: Path) -> None:
+    (tmp_path / "loads.yaml").write_text(TINY)
+    experiment, store = load_experiment(tmp_path / "loads.yaml"), CellStore(tmp_path / "cells")
+    goodput = {("vllm", 1): 2.0, ("vllm", 2): 4.0, ("hmas", 2): 6.0}
+    for cell in cells_of(experiment):
+        if (found := goodput.get((cell.system, cell.seed))) and cell.load == 1.4:
+            store.put(cell, {"score": {"goodput": found}, "cpu_s": 1.0})
+    ratio = Results(experiment, store).ratio(experiment.workloads[0], 1.4, "hmas", "vllm", "score", "goodput")
+    assert (ratio.mean, ratio.count) == (1.5, 1)
+
+
+def test_the_summary_names_no_load_that_was_not_run() -> None:
+    loads = (0.5, 0.8, 1.1, 1.4)
+    assert extremes(loads, {0.5: 1.0, 0.8: 0.99, 1.1: 2.0, 1.4: 4.0}) == {
+        "highest_load": 4.0, "lowest_overloaded": 2.0, "lightest": 0.99
+    }  # fmt: skip
+    partial = extremes(loads, {0.5: 1.0, 1.1: 2.0})
+    assert partial["lowest_overloaded"] == 2.0
+    assert isnan(partial["highest_load"])
+    assert isnan(partial["lightest"])
+
+
+def test_other_code_takes_no_old_figures(tmp_path: Path) -> None:
+    cell = Cell("bound", "tiny-emulated", 1, WorkloadSpec("poisson", 5.0), 3.0, True, 1)
+    CellStore(tmp_path, lambda _: "old").put(cell, {"requests": 1})
+    assert CellStore(tmp_path, lambda _: "old").get(cell) is not None
+    assert CellStore(tmp_path, lambda _: "new").get(cell) is None
+
+
+def test_a_bound_cell_knows_its_workload() -> None:
+    cell = Cell("bound", "tiny-emulated", 1, WorkloadSpec("poisson", 5.0), 3.0, True, 1)
+    found = compute(cell, 3.0)
+    assert found["offered"] == len(build(WorkloadSpec("poisson", 5.0), 3.0, 1).requests)
+
+
+def test_lambda_star_is_where_fcfs_stops_keeping_up() -> None:
+    profile, spec = builtin_profile("tiny-emulated"), WorkloadSpec("poisson", 40.0)
+
+    def source(rate: float, seed: int) -> Workload:
+        return build(spec, rate, seed)
+
+    found = find_capacity(source, profile, 1, 1.0)
+    assert found.goodput_rate >= 0.95
+    assert fcfs_goodput_rate(source, profile, 1, found.rate_rps * 1.5) < 0.95
+    with pytest.raises(ValueError, match="cannot be met"):
+        find_capacity(lambda r, s: _hopeless(source(r, s)), profile, 1, 1.0)
+
+
+def _hopeless(workload: Workload) -> Workload:
+    return replace(workload, requests=tuple(replace(r, slo=Slo(0.001, 0.001)) for r in workload.requests))
+
+
+def test_the_command_line_runs_a_file_and_a_trace(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text(TINY.replace("loads: [0.8, 1.1, 1.4]", "rate_rps: 2"))
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival_s,input_tokens,output_tokens\n" + "".join(f"{i * 0.4},100,20\n" for i in range(50)))
+    done = CliRunner().invoke(app, ["run", str(tmp_path / "one.yaml"), "--trace", str(trace), "--print-hash"])
+    assert done.exit_code == 0, done.output
+    assert "trace, 2 requests/s" in done.output
+    assert len(done.output.strip().splitlines()[-1]) == 64
+    for bad in (["run", str(trace)], ["experiments", "--quick", "--full", "nobody"]):
+        assert CliRunner().invoke(app, bad).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "kind", ["mix", "poisson", "gamma", "azure-like", "burst", "drift", "shift", "stress", "semantic"]
+)
+def test_every_kind_of_workload_has_the_rate_it_was_asked_for(kind: str) -> None:
+    spec = WorkloadSpec(kind, 300.0, cv=2.0)
+    workload = build(spec, 8.0, 1)
+    assert workload.rate_rps == pytest.approx(8.0, rel=0.3 if kind == "stress" else 0.15)
+    arrivals = [r.request.arrival_s for r in workload.requests]
+    assert arrivals == sorted(arrivals)
+    assert arrivals[-1] <= 300.0
+    assert {r.request.tenant for r in workload.requests} == {"alpha", "beta", "gamma", "delta"}
+    assert build(spec, 8.0, 1) == workload
+    assert len({r.request.max_tokens for r in workload.requests}) == 1
+    assert not any(r.request.slo_stated for r in workload.requests)
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown workload kind 'mixed'"):
+        build(WorkloadSpec("mixed"), 1.0, 1)
+
+
+def _settled(offered_s: float, ttft_s: float, last_s: float, slo: Slo) -> Settlement:
+    return Settlement("r", "t", TaskType.QA, "m", Outcome.FINISHED, slo, 100, 50, ttft_s, 0.01, last_s, offered_s)
+
+
+def test_mismatch_is_demand_over_service() -> None:
+    """100 requests of 150 tokens in each of 20 s; half of them are served in the very second, half never."""
+    slo = Slo(1.0, 1.0)
+    rows = tuple(replace(offered(i, i / 10, 100, 50), slo=slo) for i in range(200))
+    settlements = [_settled(r.request.arrival_s, 0.0, 0.0, slo) for r in rows[::2]]
+    found = workload_mismatch(Workload("w", rows, 20.0), settlements)
+    assert found.mean == pytest.approx(1.0, abs=0.01)
+    assert found.p95 == pytest.approx(1.0, abs=0.01)
+
+
+def test_esg_parts_count_what_met_each_slo() -> None:
+    met, late = _settled(0.0, 0.5, 1.0, Slo(1.0, 0.1)), _settled(1.0, 2.0, 12.0, Slo(1.0, 0.1))
+    parts = esg_parts([met, late], 10.0)
+    assert parts.throughput == pytest.approx(2 * 200 / 10)
+    assert parts.ttft == pytest.approx(200 / 10)
+    assert parts.total == pytest.approx((200 + 200 * 6.0 / 12.0) / 10)
+
+
+class _Longest:
+    """A backend that knows requests of even size only."""
+
+    version = "longest-1"
+
+    def estimate(self, prompts: Sequence[PromptView]) -> list[Estimate | None]:
+        return [Estimate(TaskType.QA, 0.9, 33.333, 77.0) if p.prompt_tokens % 2 == 0 else None for p in prompts]
+
+
+def test_model_outputs_are_recorded_beside_the_workload(tmp_path: Path) -> None:
+    workload = build(WorkloadSpec("poisson", 20.0), 3.0, 1)
+    known = record(workload, _Longest(), tmp_path / "outputs.csv")
+    assert known == sum(r.request.prompt_tokens % 2 == 0 for r in workload.requests)
+    attached = attach(workload, tmp_path / "outputs.csv")
+    for offered_, original in zip(attached.requests, workload.requests, strict=True):
+        even = original.request.prompt_tokens % 2 == 0
+        assert offered_ == replace(original, recorded=(TaskType.QA, 33.33, 77.0) if even else None)
+    with pytest.raises(ValueError, match="recorded for another workload"):
+        attach(build(WorkloadSpec("poisson", 20.0), 3.0, 2), tmp_path / "outputs.csv")
+
+
+def test_the_overload_page_counts_the_settings_and_says_who_misses(tmp_path: Path) -> None:
+    spec = WorkloadSpec("mix", 8.0, stated=True)
+    experiment = Experiment(
+        "overload", "Overload", "overload", "tiny-emulated", 1, (spec,), ("vllm", "hmas", "hmas-esg"),
+        loads=(3.0,), seeds=(1,),
+    )  # fmt: skip
+    store = CellStore(tmp_path / "cells")
+    cells = cells_of(experiment)
+    for cell in cells:
+        store.put(cell, compute(cell, 9.0))
+    store.put(cells[0].capacity, {"rate_rps": 3.0, "goodput_rate": 0.95, "cpu_s": 0.0})
+    write_pages([experiment], store, tmp_path / "pages", whole=[experiment.name], data=None)
+    (row,) = json.loads((tmp_path / "pages" / "overload.json").read_text())
+    assert (row["workload"], row["load"], row["seeds"], row["default"]) == ("mix", 3.0, 1, "hmas")
+    assert set(row["systems"]) == {"vllm", "hmas", "hmas-esg"}
+    assert row["best"] == max(row["systems"], key=lambda s: row["systems"][s]["goodput"])
+    assert 0.0 < row["share_of_bound"] <= 1.0
+    page = (tmp_path / "pages" / "overload.md").read_text()
+    assert "Violations by decile of the output length" in page
+    most_esg = max(row["systems"], key=lambda s: row["systems"][s]["esg"])
+    assert ("Where another is ahead" in page) == (row["best"] != "hmas" or most_esg != "hmas-esg")
+    assert "Jain index of attainment" in page
