@@ -30,7 +30,7 @@ def _rows(profile: str) -> list[dict[str, object]]:
         folder = Path(name)
         _write_trace(folder / "poisson.csv")
         command = [
-            sys.executable, "-m", "loadgen", "run", str(folder / "poisson.csv"), "--url", url, "--direct",
+            sys.executable, "-m", "hmas_loadgen", "run", str(folder / "poisson.csv"), "--url", url, "--direct",
             "--warmup", f"{WARMUP_S}", "--out", str(folder / "run"),
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"COLUMNS": "160"}, check=False)

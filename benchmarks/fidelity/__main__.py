@@ -20,7 +20,7 @@ from benchmarks.fidelity.speed import remainder
 from hmas.engine.core.profile import EngineProfile, parse_profiles
 from hmas.mesh.calibrate.journal import measurements_in
 from hmas.mesh.calibrate.outcome import calibrated
-from loadgen.traces.row import Trace
+from hmas_loadgen.traces.row import Trace
 from tests.engines.environment import VERSION, EngineEnvironment, Unavailable, ready
 from tests.engines.vllm_server import MODEL
 

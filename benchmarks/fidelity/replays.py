@@ -7,10 +7,10 @@ from typing import Any
 
 import httpx
 
-from loadgen.plan import Api, Lengths, LoadPlan, Target
-from loadgen.result import RunResult
-from loadgen.runner.run import run_load
-from loadgen.traces.row import Trace
+from hmas_loadgen.plan import Api, Lengths, LoadPlan, Target
+from hmas_loadgen.result import RunResult
+from hmas_loadgen.runner.run import run_load
+from hmas_loadgen.traces.row import Trace
 
 DRAIN_S = 90.0
 SEED = 5

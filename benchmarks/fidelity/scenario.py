@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from hmas.engine.core.profile import EngineProfile
-from loadgen.traces.reading import read_trace
-from loadgen.traces.row import Trace
-from loadgen.workloads.published import published_trace
+from hmas_loadgen.traces.reading import read_trace
+from hmas_loadgen.traces.row import Trace
+from hmas_loadgen.workloads.published import published_trace
 
 TRACE = Path("traces") / "azure_2023_conv.csv.gz"
 SPARE_TOKENS = 16  # of the context

@@ -24,7 +24,7 @@ from hmas.mesh.compare.ranking import pinned
 from hmas.mesh.compare.table import comparison_table, scores_json
 from hmas.mesh.compare.workload import SloFactors, Workload
 from hmas.mesh.state import MeshState
-from loadgen.search import RateSearch
+from hmas_loadgen.search import RateSearch
 from tests.engines.environment import Unavailable, ready
 from tests.engines.vllm_server import VllmServer
 

@@ -10,7 +10,7 @@ from hmas.mesh.compare.commands import LIGHT, OVERLOAD
 from hmas.mesh.compare.runs import Replay
 from hmas.mesh.compare.table import comparison_rows
 from hmas.mesh.compare.workload import SloFactors
-from loadgen.search import GOODPUT_RATE, Point, RateSearch
+from hmas_loadgen.search import GOODPUT_RATE, Point, RateSearch
 from tests.engines.environment import VERSION
 
 GOALS = {OVERLOAD: 1.5, LIGHT: 0.98}  # goodput rate over that of plain vLLM

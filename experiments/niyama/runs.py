@@ -7,7 +7,7 @@ from typing import Any
 from experiments.niyama.measure import ALLOWED, QosRun, measure
 from experiments.niyama.workload import QosLoad
 from hmas.sim.cells import CellStore
-from loadgen.search import Point, bracket
+from hmas_loadgen.search import Point, bracket
 
 TOLERANCE = 0.02  # of a goodput
 STEP = 1.15

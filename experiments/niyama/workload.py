@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from hmas.contracts.request import Request, Slo, TaskType
 from hmas.sim.workload import OfferedRequest, Workload
-from loadgen.traces.reading import read_trace
-from loadgen.workloads.arrivals import Instants, inhomogeneous, poisson
+from hmas_loadgen.traces.reading import read_trace
+from hmas_loadgen.workloads.arrivals import Instants, inhomogeneous, poisson
 
 Source = Literal["synthetic", "azure-2023-code"]
 Tokens = NDArray[np.int64]

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from experiments.report.markdown import table
-from loadgen.traces.reading import read_trace
-from loadgen.traces.statistics import TraceStatistics, statistics
-from loadgen.workloads.published import published_trace
+from hmas_loadgen.traces.reading import read_trace
+from hmas_loadgen.traces.statistics import TraceStatistics, statistics
+from hmas_loadgen.workloads.published import published_trace
 
 TRACES = (
     "traces/azure_2023_code.csv.gz",

@@ -9,9 +9,9 @@ from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo, TaskType
 from hmas.mesh.compare.runs import Replay
 from hmas.mesh.compare.workload import SloFactors
-from loadgen.record import RequestRecord
-from loadgen.result import RunResult
-from loadgen.search import Point, RateSearch
+from hmas_loadgen.record import RequestRecord
+from hmas_loadgen.result import RunResult
+from hmas_loadgen.search import Point, RateSearch
 
 
 def run(ok: int, ttft_s: float = 0.2, *reasons: str) -> Measured:

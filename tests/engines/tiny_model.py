@@ -12,7 +12,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from loadgen.words import WORDS
+from hmas_loadgen.words import WORDS
 
 HIDDEN, LAYERS, HEADS, HEAD_SIZE, CONTEXT = 128, 2, 4, 64, 16_384
 VOCABULARY = 2048

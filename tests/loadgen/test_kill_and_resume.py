@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hmas.contracts.outcome import Outcome
-from loadgen.output import PARTIAL, SUMMARY, load_run
+from hmas_loadgen.output import PARTIAL, SUMMARY, load_run
 from tests.loadgen.runner.openai_server import FakeEngine, fake_engine
 
 pytestmark = pytest.mark.e2e
@@ -24,7 +24,7 @@ async def start(engine: FakeEngine, folder: Path, *more: str) -> Process:
     args = ("run", str(trace), "--url", engine.url, "--model", "m", "--out", str(folder / "run"), *more)
     environment = os.environ | {"COLUMNS": "160"}
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "loadgen", *args, stdout=PIPE, stderr=STDOUT, env=environment
+        sys.executable, "-m", "hmas_loadgen", *args, stdout=PIPE, stderr=STDOUT, env=environment
     )
 
 

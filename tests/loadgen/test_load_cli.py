@@ -10,12 +10,12 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from loadgen.cli import app
-from loadgen.execute import Runs, execute
-from loadgen.options import RunOptions, build_plans, build_target, read_tenants
-from loadgen.output import REPORT, SUMMARY
-from loadgen.plan import Lengths
-from loadgen.source import WORKLOADS, Source
+from hmas_loadgen.cli import app
+from hmas_loadgen.execute import Runs, execute
+from hmas_loadgen.options import RunOptions, build_plans, build_target, read_tenants
+from hmas_loadgen.output import REPORT, SUMMARY
+from hmas_loadgen.plan import Lengths
+from hmas_loadgen.source import WORKLOADS, Source
 from tests.loadgen.runner.openai_server import fake_engine
 
 RUNNER = CliRunner()
@@ -138,7 +138,7 @@ async def test_a_series_runs_resumes_and_compares(trace: Path, tmp_path: Path) -
     assert page.read_text().count("<svg") == 5
 
 
-@pytest.mark.parametrize("module", ["loadgen", "loadgen.cli"])
+@pytest.mark.parametrize("module", ["hmas_loadgen", "hmas_loadgen.cli"])
 def test_heavy_imports_wait(module: str) -> None:
     heavy = "{'numpy', 'matplotlib', 'pyarrow'}"
     code = f"import sys, {module}; sys.exit(bool({heavy} & set(sys.modules)))"

@@ -5,8 +5,8 @@ import pytest
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo, TaskType
 from hmas.laws.scoring import is_ok, score
-from loadgen.record import RequestRecord
-from loadgen.scoring import errors, lag_quantiles, scores_by, settlement, settlements
+from hmas_loadgen.record import RequestRecord
+from hmas_loadgen.scoring import errors, lag_quantiles, scores_by, settlement, settlements
 
 
 def record(index: int = 0, **fields: object) -> RequestRecord:

@@ -7,7 +7,7 @@ from threading import Thread
 import orjson
 import pytest
 
-from loadgen.timeline import during, fetch_timeline
+from hmas_loadgen.timeline import during, fetch_timeline
 
 TOLD = {"topology": [{"unix_s": 5.0, "pool": "m", "topology": "sjf"}], "control": []}
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from hmas.contracts.request import TaskType
 from hmas.laws.tokens import MESSAGE_OVERHEAD, estimate_prompt_tokens
-from loadgen.plan import Api
-from loadgen.prompts import PromptBuilder, load_corpus
-from loadgen.traces.row import TraceRow
-from loadgen.words import WORDS
+from hmas_loadgen.plan import Api
+from hmas_loadgen.prompts import PromptBuilder, load_corpus
+from hmas_loadgen.traces.row import TraceRow
+from hmas_loadgen.words import WORDS
 
 CORPUS = {
     TaskType.QA: ("Why?", "Como está? " * 40, "为什么天空是蓝色的？" * 30, "One\n\ntwo"),

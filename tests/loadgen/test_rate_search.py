@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadgen.search import GOODPUT_RATE, find_rate
+from hmas_loadgen.search import GOODPUT_RATE, find_rate
 
 
 async def test_the_bracket_closes_around_the_knee() -> None:

@@ -6,10 +6,10 @@ import orjson
 import pytest
 
 from hmas.contracts.request import Slo
-from loadgen.body import RequestBuilder
-from loadgen.plan import Api, Lengths, LoadPlan, Target
-from loadgen.prompts import PromptBuilder
-from loadgen.traces.row import Trace, TraceRow
+from hmas_loadgen.body import RequestBuilder
+from hmas_loadgen.plan import Api, Lengths, LoadPlan, Target
+from hmas_loadgen.prompts import PromptBuilder
+from hmas_loadgen.traces.row import Trace, TraceRow
 
 ROWS = tuple(TraceRow(float(i), 40, n, slo=Slo(4.0, 0.07)) for i, n in enumerate((1, 17, 700, 1500)))
 

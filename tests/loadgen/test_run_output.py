@@ -10,13 +10,13 @@ import yaml
 
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo, TaskType
-from loadgen import report
-from loadgen.compare import METRICS, compare_table, error_table
-from loadgen.output import CONFIG, PARTIAL, REQUESTS, SUMMARY, FolderInUse, RunFolder, load_run, summary
-from loadgen.plan import LoadPlan, Target
-from loadgen.record import CUT_OFF, RequestRecord
-from loadgen.result import INTERRUPTED, RunResult
-from loadgen.traces.row import Trace, TraceRow
+from hmas_loadgen import report
+from hmas_loadgen.compare import METRICS, compare_table, error_table
+from hmas_loadgen.output import CONFIG, PARTIAL, REQUESTS, SUMMARY, FolderInUse, RunFolder, load_run, summary
+from hmas_loadgen.plan import LoadPlan, Target
+from hmas_loadgen.record import CUT_OFF, RequestRecord
+from hmas_loadgen.result import INTERRUPTED, RunResult
+from hmas_loadgen.traces.row import Trace, TraceRow
 
 PLAN = LoadPlan(
     name="p<1>",

@@ -5,8 +5,8 @@ import pytest
 
 from hmas.contracts.request import Slo, TaskType
 from hmas.laws.slo import SLO_BASE_MS, default_slo
-from loadgen.slo import TASK_LENGTHS, TASKS, annotate, assign_tasks, assign_tenants, task_odds
-from loadgen.traces.row import Trace, TraceRow
+from hmas_loadgen.slo import TASK_LENGTHS, TASKS, annotate, assign_tasks, assign_tenants, task_odds
+from hmas_loadgen.traces.row import Trace, TraceRow
 
 PLAIN = Trace("t", tuple(TraceRow(float(i), 100, 1 + i % 900) for i in range(3000)))
 

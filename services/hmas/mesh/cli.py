@@ -167,8 +167,8 @@ def main() -> None:
     from hmas.mesh.calibrate.cli import calibrate
     from hmas.mesh.compare.cli import compare, replay
     from hmas.sim.cli import app as sim_app
-    from loadgen.cli import app as load_app
-    from loadgen.traces_cli import app as traces_app
+    from hmas_loadgen.cli import app as load_app
+    from hmas_loadgen.traces_cli import app as traces_app
 
     app.add_typer(keys_app, name="keys", help="Make, list and revoke API keys.")
     app.add_typer(load_app, name="load", help="Load generator: replay traces against any OpenAI endpoint.")

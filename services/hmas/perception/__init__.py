@@ -7,7 +7,3 @@ Invariants
 - Training needs the extra `train`; serving needs ONNX Runtime and `tokenizers` alone.
 - Nothing is told to anybody: ONNX Runtime's own telemetry stays off unless `ORT_DISABLE_TELEMETRY` says otherwise.
 """
-
-import os
-
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # heeded once, when onnxruntime starts

@@ -10,10 +10,10 @@ from hashlib import sha256
 from pathlib import Path
 
 import hmas
-import loadgen
+import hmas_loadgen
 
 # The folders that hold our packages.
-SOURCES = (Path(hmas.__file__).parents[1], Path(loadgen.__file__).parents[1])
+SOURCES = (Path(hmas.__file__).parents[1], Path(hmas_loadgen.__file__).parents[1])
 ENGINES_ONLY = tuple(f"hmas.sim.{name}" for name in ("analysis", "baselines.run", "bound", "capacity", "sources"))
 WITH_MESH = (*ENGINES_ONLY, "hmas.sim.systems")
 DATA = (".json", ".yaml")

@@ -9,16 +9,16 @@ from hmas.contracts.request import Request, TaskType
 from hmas.engine.core.sequence import expand_prefix_hashes
 from hmas.laws.slo import DEFAULT_IMPORTANCE, default_slo
 from hmas.sim.workload import OfferedRequest, Workload
-from loadgen.plan import Api
-from loadgen.prompts import PromptBuilder, load_corpus
-from loadgen.slo import TASKS, annotate, assign_tenants
-from loadgen.traces.reading import read_trace
-from loadgen.traces.row import Trace, TraceRow, from_zero
-from loadgen.workloads.arrivals import gamma
-from loadgen.workloads.lengths import task_lengths
-from loadgen.workloads.published import published_trace
-from loadgen.workloads.scaling import to_rate, window
-from loadgen.workloads.slices import burst_slice, drift_slice, semantic_drift, shift_slice, stress_slice
+from hmas_loadgen.plan import Api
+from hmas_loadgen.prompts import PromptBuilder, load_corpus
+from hmas_loadgen.slo import TASKS, annotate, assign_tenants
+from hmas_loadgen.traces.reading import read_trace
+from hmas_loadgen.traces.row import Trace, TraceRow, from_zero
+from hmas_loadgen.workloads.arrivals import gamma
+from hmas_loadgen.workloads.lengths import task_lengths
+from hmas_loadgen.workloads.published import published_trace
+from hmas_loadgen.workloads.scaling import to_rate, window
+from hmas_loadgen.workloads.slices import burst_slice, drift_slice, semantic_drift, shift_slice, stress_slice
 
 MODEL = "model"
 MAX_TOKENS_STEP = 1024

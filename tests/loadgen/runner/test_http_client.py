@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from loadgen.runner.http import ConnectionFailed, HttpClient, Origin
+from hmas_loadgen.runner.http import ConnectionFailed, HttpClient, Origin
 
 
 class Sink:

@@ -9,11 +9,11 @@ import pytest
 
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo
-from loadgen.plan import Api, Lengths, LoadPlan, Target
-from loadgen.record import Progress, RequestRecord
-from loadgen.result import INTERRUPTED
-from loadgen.runner.run import run_load
-from loadgen.traces.row import Trace, TraceRow
+from hmas_loadgen.plan import Api, Lengths, LoadPlan, Target
+from hmas_loadgen.record import Progress, RequestRecord
+from hmas_loadgen.result import INTERRUPTED
+from hmas_loadgen.runner.run import run_load
+from hmas_loadgen.traces.row import Trace, TraceRow
 from tests.loadgen.runner.openai_server import FakeEngine, fake_engine
 
 SLO = Slo(4.0, 0.07)

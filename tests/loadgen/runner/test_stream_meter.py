@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadgen.runner.meter import StreamEnd, StreamMeter
+from hmas_loadgen.runner.meter import StreamEnd, StreamMeter
 
 
 def chat(text: str | None, finish: str | None = None, role: str | None = None) -> str:

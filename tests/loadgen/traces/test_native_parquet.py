@@ -7,9 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from hmas.contracts.request import Slo, TaskType
-from loadgen.traces.native import write_parquet
-from loadgen.traces.reading import read_trace
-from loadgen.traces.row import Trace, TraceError, TraceRow
+from hmas_loadgen.traces.native import write_parquet
+from hmas_loadgen.traces.reading import read_trace
+from hmas_loadgen.traces.row import Trace, TraceError, TraceRow
 
 ROWS = (
     TraceRow(0.0, 12, 3, (1, 2**40), "Say hello", TaskType.DIALOGUE, Slo(3.2, 0.056), "acme", 0.9),

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loadgen.traces.reading import read_trace
-from loadgen.traces.row import TraceError
-from loadgen.traces.servegen import read
+from hmas_loadgen.traces.reading import read_trace
+from hmas_loadgen.traces.row import TraceError
+from hmas_loadgen.traces.servegen import read
 
 HEADER = "client,window_start_s,rate_rps,cv,iat_dist,dist_p1,dist_p2\n"
 RATES = HEADER + "a,0,2.0,1.0,Gamma,1.0,0.5\na,600,6.0,2.0,Gamma,0.25,0.66\nb,600,4.0,1.5,Weibull,0.7,0.2\n"

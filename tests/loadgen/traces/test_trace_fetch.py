@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from loadgen.traces.fetch import FetchError, checksum, fetch
-from loadgen.traces.registry import PUBLIC_TRACES, PublicTrace
+from hmas_loadgen.traces.fetch import FetchError, checksum, fetch
+from hmas_loadgen.traces.registry import PUBLIC_TRACES, PublicTrace
 
 CONTENT = bytes(range(256)) * 1000
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from loadgen.traces.reading import read_trace
-from loadgen.traces.row import TraceError, TraceRow
+from hmas_loadgen.traces.reading import read_trace
+from hmas_loadgen.traces.row import TraceError, TraceRow
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:17:03.9799600,4808,10\r\n"
 MOONCAKE = '{"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47]}\n'

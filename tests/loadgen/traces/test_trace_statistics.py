@@ -2,8 +2,8 @@
 
 import pytest
 
-from loadgen.traces.row import Trace, TraceRow
-from loadgen.traces.statistics import statistics
+from hmas_loadgen.traces.row import Trace, TraceRow
+from hmas_loadgen.traces.statistics import statistics
 
 
 def test_rates_lengths_and_sharing() -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from loadgen.workloads.arrivals import gamma, inhomogeneous, poisson, stress_rate, stress_test
+from hmas_loadgen.workloads.arrivals import gamma, inhomogeneous, poisson, stress_rate, stress_test
 
 
 def rng(seed: int = 1) -> np.random.Generator:

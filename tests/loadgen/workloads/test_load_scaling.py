@@ -2,8 +2,8 @@
 
 import pytest
 
-from loadgen.traces.row import Trace, TraceRow
-from loadgen.workloads.scaling import compress, multiply, to_rate, window
+from hmas_loadgen.traces.row import Trace, TraceRow
+from hmas_loadgen.workloads.scaling import compress, multiply, to_rate, window
 
 TRACE = Trace("t", tuple(TraceRow(i / 10, i + 1, 1) for i in range(1000)), span_s=100.0)
 

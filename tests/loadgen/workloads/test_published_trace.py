@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from loadgen.traces.statistics import statistics
-from loadgen.workloads.published import MEAN_RPS, PEAK_RPS, burst_intensity, published_trace
+from hmas_loadgen.traces.statistics import statistics
+from hmas_loadgen.workloads.published import MEAN_RPS, PEAK_RPS, burst_intensity, published_trace
 
 
 def test_at_the_published_rate_it_has_the_published_statistics() -> None:

@@ -5,10 +5,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from loadgen.slo import TASKS
-from loadgen.traces.row import Trace
-from loadgen.workloads.published import published_trace
-from loadgen.workloads.slices import (
+from hmas_loadgen.slo import TASKS
+from hmas_loadgen.traces.row import Trace
+from hmas_loadgen.workloads.published import published_trace
+from hmas_loadgen.workloads.slices import (
     LONG_TASKS,
     SHORT_TASKS,
     burst_slice,

@@ -11,7 +11,7 @@ import orjson
 
 from hmas.mesh.calibrate.measurement import EngineGauges, StreamTimes
 from hmas.worker.adapters import scrape
-from loadgen.words import WORDS
+from hmas_loadgen.words import WORDS
 
 CONNECT_TIMEOUT_S = 5.0
 SCRAPE_PERIOD_S = 0.05

@@ -11,7 +11,7 @@ from hmas.mesh.compare.runs import Replay, direct_target, mesh_target, replay
 from hmas.mesh.compare.table import comparison_table, scores_json
 from hmas.mesh.compare.workload import Workload
 from hmas.mesh.state import MeshState
-from loadgen.search import RateSearch, find_rate
+from hmas_loadgen.search import RateSearch, find_rate
 
 OVERLOAD, LIGHT = 1.4, 0.5
 SEARCH_FROM_RPS = 5.0

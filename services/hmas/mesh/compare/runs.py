@@ -10,11 +10,11 @@ from rich.progress import Progress as Bar
 from hmas.laws.scoring import Score
 from hmas.mesh.compare.engines import EngineLag, read_lag, reset_lag
 from hmas.mesh.state import MeshState
-from loadgen.plan import Lengths, LoadPlan, Target
-from loadgen.record import Progress
-from loadgen.result import RunResult
-from loadgen.runner.run import run_load
-from loadgen.traces.row import Trace
+from hmas_loadgen.plan import Lengths, LoadPlan, Target
+from hmas_loadgen.record import Progress
+from hmas_loadgen.result import RunResult
+from hmas_loadgen.runner.run import run_load
+from hmas_loadgen.traces.row import Trace
 
 DRAIN_S = 20.0
 

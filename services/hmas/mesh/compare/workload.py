@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from loadgen.slo import annotate
-from loadgen.traces.reading import read_trace
-from loadgen.traces.row import Trace
-from loadgen.workloads.published import published_trace
-from loadgen.workloads.scaling import to_rate, window
+from hmas_loadgen.slo import annotate
+from hmas_loadgen.traces.reading import read_trace
+from hmas_loadgen.traces.row import Trace
+from hmas_loadgen.workloads.published import published_trace
+from hmas_loadgen.workloads.scaling import to_rate, window
 
 DENSER = 4.0  # the rates between two powers of it are samples of one trace
 SPARE_TOKENS = 512  # of the context window, for the chat template and the count's rounding

@@ -1,0 +1,67 @@
+"""Runs side by side: one table, and the shares they differ by."""
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from hmas.laws.scoring import Score
+from hmas_loadgen.result import RunResult
+
+METRICS = (
+    "offered",
+    "completed",
+    "TTFT met",
+    "TPOT met",
+    "goodput, ok/s",
+    "goodput rate",
+    "ESG/s",
+    "TTFT p50 ms",
+    "TTFT p95 ms",
+    "TTFT p99 ms",
+    "TPOT p50 ms",
+    "TPOT p95 ms",
+    "TPOT p99 ms",
+    "Jain index of service",
+)
+
+
+def compare_table(results: Sequence[RunResult], title: str = "") -> Table:
+    """One column a run, the fields of `Score` as rows. Invalid runs are marked, their reasons stand in the caption."""
+    table = Table("", title=title or None)
+    for result in results:
+        table.add_column(result.name if result.valid else f"{result.name}\n[red]invalid[/red]", justify="right")
+    cells = [score_cells(result.score()) for result in results]
+    for row, metric in enumerate(METRICS):
+        table.add_row(metric, *(column[row] for column in cells))
+    table.add_row("lag p50 / p99 ms", *(f"{r.lag_p50_s * 1000:.1f} / {r.lag_p99_s * 1000:.1f}" for r in results))
+    invalid = [f"{result.name}: {reason}" for result in results for reason in result.reasons]
+    if invalid:
+        table.caption = "invalid: " + "; ".join(invalid)
+    return table
+
+
+def score_cells(score: Score) -> list[str]:
+    """The score as text, in the order of `METRICS`."""
+    return [
+        str(score.offered),
+        str(score.completed),
+        f"{score.ttft_compliance:.1%}",
+        f"{score.tpot_compliance:.1%}",
+        f"{score.goodput:.2f}",
+        f"{score.goodput_rate:.1%}",
+        f"{score.esg_rate:.0f}",
+        *(f"{value * 1000:.0f}" for value in (score.ttft_p50_s, score.ttft_p95_s, score.ttft_p99_s)),
+        *(f"{value * 1000:.1f}" for value in (score.tpot_p50_s, score.tpot_p95_s, score.tpot_p99_s)),
+        f"{score.jain_index:.3f}",
+    ]
+
+
+def error_table(result: RunResult) -> Table | None:
+    """Errors by group with one message each; None if there were none."""
+    counts = result.errors()
+    if not counts:
+        return None
+    table = Table("error", "requests", "for example", title=f"errors of {result.name}")
+    for error, count in counts.items():
+        table.add_row(error, str(count), result.example(error)[:80])
+    return table

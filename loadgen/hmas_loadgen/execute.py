@@ -1,0 +1,67 @@
+"""Runs one plan, or several one after another, with progress, a folder each, and a clean end on Ctrl-C."""
+
+import asyncio
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from hmas_loadgen import report
+from hmas_loadgen.output import REPORT, SUMMARY, FolderInUse, RunFolder, load_run
+from hmas_loadgen.plan import LoadPlan
+from hmas_loadgen.progress import LiveProgress
+from hmas_loadgen.prompts import Corpus
+from hmas_loadgen.result import RunResult
+from hmas_loadgen.runner.run import run_load
+from hmas_loadgen.timeline import fetch_timeline
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Plans with a folder each. With `resume`, finished ones are read back and an unfinished one goes on."""
+
+    plans: Sequence[tuple[LoadPlan, Path]]
+    corpus: Corpus | None = None
+    resume: bool = False
+
+
+async def execute(runs: Runs, console: Console) -> tuple[list[RunResult], bool]:
+    """All results, and whether the user stopped it (the results so far are whole, the last one maybe partial)."""
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
+    results: list[RunResult] = []
+    try:
+        for plan, folder in runs.plans:
+            if runs.resume and (folder / SUMMARY).exists():
+                results.append(_finished(plan, folder))
+                continue
+            results.append(await _one(plan, folder, runs, stop, console))
+            if stop.is_set():
+                break
+    finally:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+    return results, stop.is_set()
+
+
+def _finished(plan: LoadPlan, folder: Path) -> RunResult:
+    result = load_run(folder)
+    if result.config.get("fingerprint") != plan.fingerprint():
+        raise FolderInUse(f"{folder} holds a run with another configuration; choose another --out")
+    return result
+
+
+async def _one(plan: LoadPlan, folder: Path, runs: Runs, stop: asyncio.Event, console: Console) -> RunResult:
+    with RunFolder(folder, plan, resume=runs.resume) as output, LiveProgress(console, plan.name) as progress:
+        if output.earlier:
+            console.print(f"{plan.name}: {len(output.earlier)} of {len(plan.trace.rows)} requests are done; going on")
+        result = await run_load(
+            plan, progress, on_record=output.add, corpus=runs.corpus, stop=stop, earlier=output.earlier
+        )
+        output.finish(result)
+    target = plan.target
+    key = target.api_key or next(iter(target.tenant_keys.values()), None)
+    timeline = await asyncio.to_thread(fetch_timeline, target.base_urls[0], result.model, key)
+    report.write(folder / REPORT, [result], plan.name, timeline)
+    return result

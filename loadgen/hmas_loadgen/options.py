@@ -1,0 +1,180 @@
+"""From what the command line says to plans with a folder each. Errors are ValueErrors that say what to do."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+import orjson
+import yaml
+
+from hmas_loadgen.plan import Api, Lengths, LoadPlan, Target
+from hmas_loadgen.prompts import Corpus, load_corpus
+from hmas_loadgen.source import Source
+
+MODELS_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """`hmas load run`'s options as they come in. Several rates or seeds make a series of runs."""
+
+    trace: str
+    url: Sequence[str] | None = None
+    model: str = ""
+    api: str = "chat"
+    replay_field: bool = False
+    natural: bool = False
+    send_slo: bool = False
+    api_key: str | None = None
+    tenants: Path | None = None
+    header: Sequence[str] | None = None
+    body: Sequence[str] | None = None
+    start: float = 0.0
+    duration: float | None = None
+    rate: Sequence[float] | None = None
+    factor: float | None = None
+    by_time: bool = False
+    speed: float = 1.0
+    seed: Sequence[int] | None = None
+    warmup: float = 0.0
+    timeout: float = 600.0
+    drain: float = 60.0
+    max_tokens: int | None = None
+    processes: int = 1
+    prompts: Path | None = None
+    out: Path | None = None
+    resume: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """One entry of the tenants file."""
+
+    share: float
+    key: str | None
+
+
+def read_tenants(path: Path | None) -> dict[str, Tenant]:
+    """`name: {share: 1, key: ...}`; both fields may be left out."""
+    if path is None:
+        return {}
+    try:
+        content = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not YAML: {error}") from None
+    if not isinstance(content, dict) or not content:
+        raise ValueError(f"{path} must map tenant names to {{share, key}}")
+    found: dict[str, Tenant] = {}
+    for name, fields in content.items():
+        fields = fields or {}
+        if not isinstance(fields, dict) or set(fields) - {"share", "key"}:
+            raise ValueError(f"{path}: tenant {name!r} may have the fields share and key only")
+        found[str(name)] = Tenant(float(fields.get("share", 1.0)), fields.get("key"))
+    return found
+
+
+def _pairs(items: Sequence[str] | None, option: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for item in items or ():
+        name, sign, value = item.partition("=")
+        if not sign or not name:
+            raise ValueError(f"{option} {item!r} must have the form NAME=VALUE")
+        pairs[name] = value
+    return pairs
+
+
+def _json_pairs(items: Sequence[str] | None) -> dict[str, object]:
+    fields: dict[str, object] = {}
+    for name, value in _pairs(items, "--body").items():
+        try:
+            fields[name] = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            raise ValueError(f"--body {name}: {value!r} is not JSON (quote a text: {name}='\"text\"')") from None
+    return fields
+
+
+def _lengths(options: RunOptions) -> Lengths:
+    if options.natural:
+        return Lengths.NATURAL
+    return Lengths.REPLAY_FIELD if options.replay_field else Lengths.DIRECT
+
+
+def first_model(base_url: str, key: str | None) -> str:
+    """The first model that the target lists."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    address = f"{base_url.rstrip('/')}/v1/models"
+    try:
+        with urlopen(Request(address, headers=headers), timeout=MODELS_TIMEOUT_S) as response:
+            return str(orjson.loads(response.read(1 << 20))["data"][0]["id"])
+    except (URLError, OSError, orjson.JSONDecodeError, LookupError, TypeError) as error:
+        raise ValueError(f"{address} names no model ({error}); start the target or give --model") from None
+
+
+def build_target(options: RunOptions, tenants: Mapping[str, Tenant]) -> Target:
+    """The endpoint of all runs of the series."""
+    if not options.url:
+        raise ValueError("no target: give --url http://HOST:PORT (several for balancing)")
+    if options.api not in set(Api):
+        raise ValueError(f"--api {options.api!r}: use {' or '.join(Api)}")
+    keys = {name: tenant.key for name, tenant in tenants.items() if tenant.key}
+    model = options.model or first_model(options.url[0], options.api_key or next(iter(keys.values()), None))
+    return Target(
+        base_urls=tuple(options.url),
+        model=model,
+        api=Api(options.api),
+        lengths=_lengths(options),
+        api_key=options.api_key,
+        tenant_keys=keys,
+        headers=_pairs(options.header, "--header"),
+        body=_json_pairs(options.body),
+        send_slo=options.send_slo,
+    )
+
+
+def build_plans(options: RunOptions) -> list[tuple[LoadPlan, Path]]:
+    """One plan per rate and seed. A single run's folder is --out itself, a series has one below it for each."""
+    tenants = read_tenants(options.tenants)
+    target = build_target(options, tenants)
+    name = Path(options.trace).name.split(".")[0]
+    root = options.out or Path("out") / "load" / name
+    variants = [(rate, seed) for rate in options.rate or (None,) for seed in options.seed or (0,)]
+    plans: list[tuple[LoadPlan, Path]] = []
+    for rate, seed in variants:
+        label = "-".join([name, *([f"r{rate:g}"] if rate is not None else []), f"s{seed}"])
+        source = Source(
+            trace=options.trace,
+            start_s=options.start,
+            duration_s=options.duration,
+            rate_rps=rate,
+            factor=options.factor,
+            by_time=options.by_time,
+            speed=options.speed,
+            seed=seed,
+            tenants={tenant: fields.share for tenant, fields in tenants.items()},
+        )
+        plan = _plan(options, label, source, target)
+        plans.append((plan, root if len(variants) == 1 else root / label))
+    return plans
+
+
+def _plan(options: RunOptions, name: str, source: Source, target: Target) -> LoadPlan:
+    settings: dict[str, Any] = {
+        "warmup_s": options.warmup,
+        "timeout_s": options.timeout,
+        "drain_s": options.drain,
+        "max_tokens": options.max_tokens,
+        "processes": options.processes,
+    }
+    return LoadPlan(name=name, trace=source.load(), target=target, seed=source.seed, **settings)
+
+
+def load_prompts(folder: Path | None, data: Path | None) -> Corpus | None:
+    """The prompts of --prompts, else those of $HMAS_DATA, else None: synthetic text."""
+    if folder is not None:
+        return load_corpus(folder)
+    if data is not None and (data / "prompts").is_dir():
+        return load_corpus(data / "prompts")
+    return None

@@ -1,0 +1,200 @@
+"""A run's folder: `config.yaml`, `requests.parquet`, `summary.json`, `report.html`.
+
+While the run lasts, each record is appended to `requests.partial.jsonl`: a killed run leaves what it had, and the same
+plan with `resume` goes on with what is missing. The file goes when the Parquet file stands.
+"""
+
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Slo, TaskType
+from hmas_loadgen.plan import LoadPlan
+from hmas_loadgen.record import CUT_OFF, RequestRecord
+from hmas_loadgen.result import INTERRUPTED, RunResult
+
+CONFIG, PARTIAL, REQUESTS, SUMMARY, REPORT = (
+    "config.yaml",
+    "requests.partial.jsonl",
+    "requests.parquet",
+    "summary.json",
+    "report.html",
+)
+FLUSH_S = 1.0
+
+_SLO = pa.struct([("ttft_s", pa.float64()), ("tpot_s", pa.float64()), ("ttlt_s", pa.float64()), ("whole", pa.bool_())])
+_FIELDS: list[tuple[str, pa.DataType]] = [
+    ("index", pa.int32()),
+    ("request_id", pa.string()),
+    ("tenant", pa.string()),
+    ("task", pa.string()),
+    ("slo", _SLO),
+    ("prompt_tokens", pa.int32()),
+    ("expected_output_tokens", pa.int32()),
+    ("scheduled_s", pa.float64()),
+    ("sent_s", pa.float64()),
+    ("end_s", pa.float64()),
+    ("outcome", pa.string()),
+    ("status", pa.int16()),
+    ("error", pa.string()),
+    ("message", pa.string()),
+    ("base_url", pa.string()),
+    ("output_tokens", pa.int32()),
+    ("first_token_s", pa.float64()),
+    ("last_token_s", pa.float64()),
+    ("token_times_s", pa.list_(pa.float64())),
+]
+SCHEMA = pa.schema(_FIELDS)
+
+
+class FolderInUse(ValueError):
+    """The folder holds another run. The message says what to do."""
+
+
+class RunFolder:
+    """One run's files. Use as a context manager around `run_load`, with `add` as its `on_record`."""
+
+    def __init__(self, path: Path, plan: LoadPlan, *, resume: bool = False) -> None:
+        """Makes the folder. Raises FolderInUse if another run lies there, or this one and `resume` is off."""
+        self.path = path
+        self._fingerprint = plan.fingerprint()
+        self.earlier: tuple[RequestRecord, ...] = ()
+        path.mkdir(parents=True, exist_ok=True)
+        if (path / CONFIG).exists():
+            self._check(resume)
+            # What a stop cut off is sent again: only the server's own ends count.
+            self.earlier = tuple(r for r in _partial_records(path / PARTIAL) if r.error != CUT_OFF)
+        config = plan.config() | {"fingerprint": self._fingerprint}
+        (path / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
+        self._file = (path / PARTIAL).open("ab")
+        if self._file.tell():
+            self._file.write(b"\n")  # ends a line that a kill may have cut off
+        self._flushed_s = 0.0
+
+    def _check(self, resume: bool) -> None:
+        config = yaml.safe_load((self.path / CONFIG).read_text())
+        if config.get("fingerprint") != self._fingerprint:
+            raise FolderInUse(f"{self.path} holds a run with another configuration; choose another --out")
+        if (self.path / SUMMARY).exists():
+            raise FolderInUse(f"{self.path} holds this run, finished; choose another --out to run it again")
+        if not resume:
+            raise FolderInUse(f"{self.path} holds this run, unfinished; add --resume to go on, or choose another --out")
+
+    def __enter__(self) -> "RunFolder":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._file.close()
+
+    def add(self, record: RequestRecord) -> None:
+        """Appends one record; on disk within a second."""
+        self._file.write(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
+        now_s = time.monotonic()
+        if now_s - self._flushed_s >= FLUSH_S:
+            self._flushed_s = now_s
+            self._file.flush()
+
+    def finish(self, result: RunResult) -> None:
+        """Writes Parquet and summary. An interrupted run keeps its partial file, so that it can be resumed."""
+        self._file.flush()
+        pq.write_table(_table(result.records), self.path / REQUESTS, compression="zstd")
+        whole = len(result.records) == _planned(result) and INTERRUPTED not in result.reasons
+        name = SUMMARY if whole else f"partial-{SUMMARY}"
+        _replace(self.path / name, orjson.dumps(summary(result), option=orjson.OPT_INDENT_2))
+        if whole:
+            (self.path / PARTIAL).unlink()
+            (self.path / f"partial-{SUMMARY}").unlink(missing_ok=True)
+
+
+def _planned(result: RunResult) -> int:
+    trace = result.config["trace"]
+    assert isinstance(trace, dict)
+    return int(trace["requests"])
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """All or nothing: a reader never sees half a file."""
+    beside = path.with_name(path.name + ".new")
+    beside.write_bytes(content)
+    os.replace(beside, path)
+
+
+def summary(result: RunResult) -> dict[str, Any]:
+    """`summary.json`; numbers that do not exist (a quantile of nothing) are null."""
+    return {
+        "name": result.name,
+        "valid": result.valid,
+        "reasons": list(result.reasons),
+        "started_unix_s": result.started_unix_s,
+        "offered_s": result.offered_s,
+        "warmup_s": result.warmup_s,
+        "lag_p50_ms": result.lag_p50_s * 1000,
+        "lag_p99_ms": result.lag_p99_s * 1000,
+        "score": asdict(result.score()),
+        "stability": asdict(result.stability()),
+        "errors": result.errors(),
+        "by_tenant": {name: asdict(score) for name, score in result.by_tenant().items()},
+        "by_task": {name: asdict(score) for name, score in result.by_task().items()},
+        "windows": [asdict(window) for window in result.windows()],
+    }
+
+
+def _table(records: Iterable[RequestRecord]) -> pa.Table:
+    return pa.Table.from_pylist([asdict(record) for record in records], schema=SCHEMA)
+
+
+def _partial_records(path: Path) -> Iterable[RequestRecord]:
+    """Whole lines only: the last one may have been cut off with the process."""
+    if not path.exists():
+        return
+    for line in path.read_bytes().split(b"\n")[:-1]:
+        try:
+            yield _record(orjson.loads(line))
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            continue
+
+
+def _record(fields: dict[str, Any]) -> RequestRecord:
+    fields["slo"] = Slo(**fields["slo"])
+    fields["task"] = TaskType(fields["task"])
+    fields["outcome"] = Outcome(fields["outcome"])
+    fields["token_times_s"] = tuple(fields["token_times_s"])
+    return RequestRecord(**fields)
+
+
+def load_run(path: Path) -> RunResult:
+    """Reads a run's folder, also an unfinished one. Raises ValueError if it holds no run."""
+    if not (path / CONFIG).exists():
+        raise ValueError(f"{path} holds no run ({CONFIG} is missing); give it a folder written by 'hmas load run'")
+    config = yaml.safe_load((path / CONFIG).read_text())
+    if (path / REQUESTS).exists():
+        records = tuple(map(_record, pq.read_table(path / REQUESTS).to_pylist()))
+    else:
+        records = tuple(sorted(_partial_records(path / PARTIAL), key=lambda record: record.index))
+    told: dict[str, Any] = {}
+    for name in (SUMMARY, f"partial-{SUMMARY}"):
+        if (path / name).exists():
+            told = orjson.loads((path / name).read_bytes())
+            break
+    return RunResult(
+        name=config["name"],
+        model=config["target"]["model"],
+        offered_s=config["window_s"],
+        warmup_s=config["warmup_s"],
+        config=config,
+        started_unix_s=told.get("started_unix_s", 0.0),
+        records=records,
+        lag_p50_s=told.get("lag_p50_ms", 0.0) / 1000,
+        lag_p99_s=told.get("lag_p99_ms", 0.0) / 1000,
+        reasons=tuple(told.get("reasons", ("killed before its end",))),
+    )

@@ -1,0 +1,108 @@
+"""Prompts of an exact token count under the mesh's estimate (`hmas.laws.tokens`): four bytes a token.
+
+Synthetic text is made of three-letter words. Where a trace has hash ids, each id stands for one block of words that
+depends on nothing but the id and the seed, so prefixes are shared exactly where the ids are. Where it has none, the
+first words are the request's own number, so that nothing is shared by accident.
+"""
+
+import gzip
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import orjson
+
+from hmas.contracts.request import TaskType
+from hmas.laws.tokens import BYTES_PER_TOKEN, MESSAGE_OVERHEAD
+from hmas_loadgen.plan import Api
+from hmas_loadgen.traces.row import TraceRow
+from hmas_loadgen.words import WORDS
+
+FILLER_WORDS = 1 << 16
+ID_WORDS = 4  # of 256 words each: 2**32 distinct openings
+MAX_CORPUS_PROMPTS = 20_000
+_UNTIL_BLOCKS = 1 << 31  # request numbers below, hash ids above: the openings never collide
+
+Corpus = Mapping[TaskType, tuple[str, ...]]
+
+
+def load_corpus(folder: Path) -> Corpus:
+    """Prompts by task type from `<TaskType>.jsonl.gz` files with a field `prompt`, duplicates removed."""
+    corpus: dict[TaskType, tuple[str, ...]] = {}
+    for task in TaskType:
+        path = folder / f"{task}.jsonl.gz"
+        if not path.exists():
+            continue
+        with gzip.open(path, "rb") as file:
+            texts = (orjson.loads(line)["prompt"] for line in file)
+            corpus[task] = tuple(dict.fromkeys(text for text in texts if text))[:MAX_CORPUS_PROMPTS]
+    if not corpus:
+        raise ValueError(f"no <TaskType>.jsonl.gz in {folder}; point --prompts at a folder of labelled prompts")
+    return corpus
+
+
+def text_budget(api: Api, input_tokens: int) -> int:
+    """Tokens left for the text itself; a chat message has an overhead, hence at least 1 + overhead in all."""
+    return max(1, input_tokens - MESSAGE_OVERHEAD) if api is Api.CHAT else max(1, input_tokens)
+
+
+class PromptBuilder:
+    """Deterministic by (seed, index, row). Building costs one copy of the text, so it can happen at send time."""
+
+    def __init__(self, seed: int, api: Api, block_tokens: int, corpus: Corpus | None = None) -> None:
+        rng = np.random.default_rng([seed, 0x70726F6D])
+        self._seed = seed
+        self._api = api
+        self._block_tokens = block_tokens
+        self._corpus = corpus
+        picks = rng.integers(0, len(WORDS), FILLER_WORDS)
+        self._filler = " ".join(WORDS[i] for i in picks) + " "
+
+    def text(self, index: int, row: TraceRow) -> str:
+        """The prompt of request `index`. A prompt that the trace itself has is used as it is."""
+        if row.prompt is not None:
+            return row.prompt
+        tokens = text_budget(self._api, row.input_tokens)
+        if row.hash_ids:
+            return self._blocks(index, row.hash_ids, tokens)
+        samples = self._corpus.get(row.task) if self._corpus and row.task else None
+        if samples:
+            return self._sampled(index, samples, tokens)
+        return self._words(index, tokens)[:-1]
+
+    def _words(self, identity: int, tokens: int) -> str:
+        """Exactly `tokens` words, each with the space after it."""
+        opening = "".join(f"{WORDS[(identity >> shift) & 255]} " for shift in (0, 8, 16, 24))
+        start = (identity * 2_654_435_761 + self._seed) % FILLER_WORDS * BYTES_PER_TOKEN
+        need = tokens * BYTES_PER_TOKEN - len(opening)
+        body = self._filler[start : start + need] if need > 0 else ""
+        while len(body) < need:
+            body += self._filler[: need - len(body)]
+        return (opening + body)[: tokens * BYTES_PER_TOKEN]
+
+    def _blocks(self, index: int, hash_ids: tuple[int, ...], tokens: int) -> str:
+        parts: list[str] = []
+        left = tokens
+        for block in hash_ids:
+            parts.append(self._words(_UNTIL_BLOCKS + block % _UNTIL_BLOCKS, min(self._block_tokens, left)))
+            left -= self._block_tokens
+            if left <= 0:
+                break
+        if left > 0:
+            parts.append(self._words(index, left))
+        return "".join(parts)[:-1]
+
+    def _sampled(self, index: int, samples: tuple[str, ...], tokens: int) -> str:
+        """A labelled prompt, cut or padded to length; its first line is the request's number, so that a prompt drawn
+        twice does not hit the engine's prefix cache."""
+        pick = np.random.default_rng([self._seed, index]).integers(0, len(samples))
+        size = tokens * BYTES_PER_TOKEN
+        raw = f"[{index:06x}]\n{samples[pick]}".encode()
+        if len(raw) > size:
+            text = raw[:size].decode("utf-8", "ignore")
+            return text + "." * (size - len(text.encode()))  # a cut character leaves up to 3 bytes
+        context = b"\n\nContext: "
+        if size - len(raw) > len(context):
+            raw += context
+        filler = self._words(index, -(-(size - len(raw)) // BYTES_PER_TOKEN) + 1)
+        return raw.decode() + filler[: size - len(raw)]

@@ -1,0 +1,23 @@
+"""BurstGPT (HPMLL/BurstGPT, CC-BY-4.0): `Timestamp` (s), `Request tokens`, `Response tokens`, two header variants."""
+
+from pathlib import Path
+
+from hmas_loadgen.traces.lines import csv_records
+from hmas_loadgen.traces.row import Trace, TraceRow, from_zero
+
+COLUMNS = frozenset({"Timestamp", "Model", "Request tokens", "Response tokens", "Total tokens", "Log Type"})
+
+
+def read(path: Path) -> Trace:
+    """Reads a file with or without failures. A failure has 0 response tokens: its length is unknown, so it is left
+    out, and the trace's note counts how many."""
+    rows: list[TraceRow] = []
+    failures = 0
+    for record in csv_records(path):
+        tokens_out = record.tokens("Response tokens")
+        if tokens_out == 0:
+            failures += 1
+            continue
+        rows.append(TraceRow(record.number("Timestamp"), max(1, record.tokens("Request tokens")), tokens_out))
+    note = f"{failures} failed requests of unknown length left out" if failures else ""
+    return Trace(path.name, from_zero(rows), note=note)

@@ -1,0 +1,141 @@
+"""ServeGen client rates (alibaba/ServeGen, Apache-2.0): no requests but, per client and 600 s window, arrival rate,
+CV and the fitted inter-arrival distribution; arrivals are drawn from them, lengths from a histogram beside them.
+
+`client,window_start_s,rate_rps,cv,iat_dist,dist_p1,dist_p2` and `kind,tokens,prob` (NAME_client_rates.csv,
+NAME_length_hist.csv). `dist_p1` is the shape of a Gamma or Weibull; the scale follows from the window's rate, because
+the published scale is a fit to gaps that windows cut off, and does not reproduce the published rate.
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hmas_loadgen.traces.lines import Record, csv_records
+from hmas_loadgen.traces.row import Trace, TraceError, TraceRow
+
+WINDOW_S = 600.0
+MAX_ROWS = 5_000_000
+COLUMNS = ("client", "window_start_s", "rate_rps", "cv", "iat_dist", "dist_p1", "dist_p2")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientWindow:
+    """One client's arrivals in one window. `shape` is the Gamma's or Weibull's; CV falls as it rises."""
+
+    client: str
+    start_s: float
+    rate_rps: float
+    distribution: str
+    shape: float
+
+    def gaps(self, rate_rps: float, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """`count` inter-arrival times of mean 1 / `rate_rps`."""
+        if self.distribution == "Weibull":
+            return rng.weibull(self.shape, count) / (math.gamma(1 + 1 / self.shape) * rate_rps)
+        return rng.gamma(self.shape, 1 / (self.shape * rate_rps), count)
+
+
+@dataclass(frozen=True, slots=True)
+class ServeGenRates:
+    """A file of client rates with its length histogram."""
+
+    name: str
+    windows: tuple[ClientWindow, ...]
+    input_hist: tuple[NDArray[np.float64], NDArray[np.float64]]  # tokens, probabilities
+    output_hist: tuple[NDArray[np.float64], NDArray[np.float64]]
+
+    def busiest_start_s(self) -> float:
+        """Start of the window with the highest total rate."""
+        totals: dict[float, float] = {}
+        for window in self.windows:
+            totals[window.start_s] = totals.get(window.start_s, 0.0) + window.rate_rps
+        return max(totals, key=lambda start: (totals[start], -start))
+
+    def generate(self, start_s: float, duration_s: float, rate_rps: float | None, seed: int) -> Trace:
+        """Requests of [start_s, start_s + duration_s). With `rate_rps` every client's rate is scaled alike, so that
+        the mean over the span is `rate_rps`; each client keeps its own burstiness."""
+        rng = np.random.default_rng(seed)
+        end_s = start_s + duration_s
+        chosen = [w for w in self.windows if w.start_s < end_s and w.start_s + WINDOW_S > start_s]
+        expected = sum(w.rate_rps * _overlap_s(w, start_s, end_s) for w in chosen)
+        if expected == 0:
+            raise TraceError(self.name, None, f"no client is active in [{start_s:g}, {end_s:g}) s", "Move --start")
+        scale = 1.0 if rate_rps is None else rate_rps * duration_s / expected
+        if expected * scale > MAX_ROWS:
+            raise TraceError(self.name, None, f"{expected * scale:.0f} requests are too many", "Give --rate")
+        rows = [row for window in chosen for row in self._rows(window, scale, start_s, end_s, rng)]
+        note = f"ServeGen arrivals from {start_s:g} s for {duration_s:g} s, rates x {scale:.4g}, seed {seed}"
+        return Trace(
+            self.name, tuple(sorted(rows, key=lambda row: row.arrival_s)), note=note, span_s=duration_s, drawn=True
+        )
+
+    def _rows(
+        self, window: ClientWindow, scale: float, start_s: float, end_s: float, rng: np.random.Generator
+    ) -> list[TraceRow]:
+        low, high = max(window.start_s, start_s), min(window.start_s + WINDOW_S, end_s)
+        rate = window.rate_rps * scale
+        arrivals: list[float] = []
+        # A renewal process seen from a random moment: one mean gap of it is thrown away at the front.
+        at = low - float(rng.random()) / rate
+        while at < high:
+            block = at + np.cumsum(window.gaps(rate, max(16, int(rate * (high - low) * 1.2)), rng))
+            arrivals += [float(t) for t in block if low <= t < high]
+            at = float(block[-1])
+        tokens_in = _draw(self.input_hist, len(arrivals), rng)
+        tokens_out = _draw(self.output_hist, len(arrivals), rng)
+        tenant = f"client-{window.client}"
+        return [
+            TraceRow(t - start_s, int(a), int(b), tenant=tenant)
+            for t, a, b in zip(arrivals, tokens_in, tokens_out, strict=True)
+        ]
+
+
+def _overlap_s(window: ClientWindow, start_s: float, end_s: float) -> float:
+    return min(window.start_s + WINDOW_S, end_s) - max(window.start_s, start_s)
+
+
+def _draw(
+    hist: tuple[NDArray[np.float64], NDArray[np.float64]], count: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    tokens, probabilities = hist
+    drawn = rng.choice(tokens, size=count, p=probabilities)
+    whole: NDArray[np.int64] = np.maximum(1, np.rint(drawn)).astype(np.int64)
+    return whole
+
+
+def _window(record: Record) -> ClientWindow | None:
+    rate, cv = record.number("rate_rps"), record.number("cv")
+    if rate == 0:
+        return None
+    distribution = record.text("iat_dist")
+    if distribution not in ("Gamma", "Weibull"):
+        raise record.error(f"iat_dist must be Gamma or Weibull, not {distribution!r}")
+    shape = record.number("dist_p1") or (1 / cv**2 if cv else 1.0)
+    # Below 0.02 a Weibull's mean overflows; such a client sends one burst a window either way.
+    return ClientWindow(record.text("client"), record.number("window_start_s"), rate, distribution, max(shape, 0.02))
+
+
+def histogram_path(path: Path) -> Path:
+    """Where the length histogram of a client-rate file lies."""
+    return path.with_name(path.name.replace("client_rates", "length_hist"))
+
+
+def _histogram(path: Path, kind: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    records = [record for record in csv_records(path) if record.text("kind") == kind]
+    if not records:
+        raise TraceError(path, None, f"no rows of kind '{kind}'", "Fetch the file again")
+    probabilities = np.array([record.number("prob") for record in records])
+    return np.array([record.number("tokens") for record in records]), probabilities / probabilities.sum()
+
+
+def read(path: Path) -> ServeGenRates:
+    """Reads NAME_client_rates.csv(.gz) and the NAME_length_hist file beside it."""
+    lengths = histogram_path(path)
+    if lengths == path or not lengths.exists():
+        remedy = "Name the files NAME_client_rates.csv and NAME_length_hist.csv and put both in one folder"
+        raise TraceError(path, None, "the length histogram is not beside it", remedy)
+    windows = tuple(window for record in csv_records(path) if (window := _window(record)) is not None)
+    return ServeGenRates(path.name, windows, _histogram(lengths, "input"), _histogram(lengths, "output"))

@@ -1,0 +1,81 @@
+"""`hmas load traces …`."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+app = typer.Typer(no_args_is_help=True, add_completion=False)
+console = Console()
+errors = Console(stderr=True)
+
+
+@app.command("list")
+def list_traces() -> None:
+    """The public traces that can be fetched."""
+    from hmas_loadgen.traces.registry import PUBLIC_TRACES
+
+    table = Table("name", "licence", "what it is")
+    for trace in PUBLIC_TRACES.values():
+        table.add_row(trace.name, trace.licence, trace.about)
+    console.print(table)
+
+
+@app.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help="a name of `traces list`")],
+    folder: Annotated[Path, typer.Option("--to", help="folder to put it in")] = Path("data/traces"),
+    url: Annotated[str | None, typer.Option(help="a mirror to fetch it from; the checksum stays")] = None,
+) -> None:
+    """Download a public trace; goes on where a broken download stopped, and checks the hash."""
+    from dataclasses import replace
+
+    from rich.progress import Progress
+
+    from hmas_loadgen.traces.fetch import FetchError
+    from hmas_loadgen.traces.fetch import fetch as download
+    from hmas_loadgen.traces.registry import PUBLIC_TRACES
+
+    trace = PUBLIC_TRACES.get(name)
+    if trace is None:
+        errors.print(f"[red]hmas load:[/red] no public trace {name!r}; one of: {', '.join(PUBLIC_TRACES)}")
+        raise typer.Exit(2)
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task(name, total=None)
+        try:
+            path = download(
+                replace(trace, url=url) if url else trace,
+                folder,
+                lambda done, total: progress.update(task, completed=done, total=total),
+            )
+        except FetchError as error:
+            errors.print(f"[red]hmas load:[/red] {error}", highlight=False, soft_wrap=True)
+            raise typer.Exit(1) from None
+    console.print(f"{path} ({path.stat().st_size:,} bytes, {trace.licence})", highlight=False)
+
+
+@app.command()
+def stats(
+    trace: Annotated[list[Path], typer.Argument(help="trace files")],
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object per trace")] = False,
+) -> None:
+    """A trace in numbers: rates, bursts, lengths, drift."""
+    from hmas_loadgen.traces.reading import read_trace
+    from hmas_loadgen.traces.row import TraceError
+    from hmas_loadgen.traces.statistics import statistics
+
+    try:
+        found = {path.name: asdict(statistics(read_trace(path))) for path in trace}
+    except (TraceError, OSError) as error:
+        errors.print(f"[red]hmas load:[/red] {error}", highlight=False, soft_wrap=True)
+        raise typer.Exit(2) from None
+    if as_json:
+        console.print_json(data=found)
+        return
+    table = Table("", *found)
+    for key in next(iter(found.values())):
+        table.add_row(key, *(f"{values[key]:,.4g}" for values in found.values()))
+    console.print(table)

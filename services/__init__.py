@@ -1,1 +1,0 @@
-"""The services of the H-MAS mesh, one package a room."""
