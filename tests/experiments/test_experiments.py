@@ -28,7 +28,7 @@ from hmas.sim.sources import WorkloadSpec, build
 from hmas.sim.workload import Workload
 from tests.sim.sim_cases import offered
 
-FOLDER = Path(__file__).parents[3] / "experiments"
+FOLDER = Path(__file__).parents[2] / "experiments"
 TINY = """
 title: Tiny
 profile: tiny-emulated

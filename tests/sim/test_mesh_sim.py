@@ -44,7 +44,7 @@ def test_same_seed_same_effects_another_seed_others() -> None:
 
 def test_the_hash_is_the_same_in_every_process() -> None:
     command = [sys.executable, "-c", "from hmas.sim.cli import app; app()", "run", "experiments/smoke.yaml"]
-    root = Path(__file__).parents[3]
+    root = Path(__file__).parents[2]
     hashes = set()
     for hash_seed in ("1", "2"):
         done = subprocess.run(
