@@ -6,8 +6,8 @@ from statistics import median
 from time import perf_counter
 
 from hmas.engine.core import EngineCore
-from hmas.engine.core.chunking import Pace
-from hmas.engine.core.profile import CostModel, EngineLimits, EngineProfile
+from hmas.engine.core.chunking import TokenDeadline
+from hmas.engine.core.profile import EngineLimits, EngineProfile, StepCostModel
 from hmas.engine.core.sequence import EngineRequest
 
 GOALS_US = {64: 100.0, 256: 300.0}
@@ -21,9 +21,9 @@ def loaded_core(running: int, dynamic: bool) -> EngineCore:
     limits = EngineLimits(
         running + 1, 2048, 16, num_gpu_blocks=1 << 20, max_model_len=1 << 22, dynamic_chunking=dynamic
     )
-    core = EngineCore(EngineProfile("bench", CostModel(0.02, 1e-4, 1e-4, 1e-7), limits))
+    core = EngineCore(EngineProfile("bench", StepCostModel(0.02, 1e-4, 1e-4, 1e-7), limits))
     for i in range(running):
-        core.add(EngineRequest(f"decode-{i}", 500 + 7 * i, 1 << 20, pace=Pace(0.1 + 0.01 * (i % 13))))
+        core.add(EngineRequest(f"decode-{i}", 500 + 7 * i, 1 << 20, pace=TokenDeadline(0.1 + 0.01 * (i % 13))))
     while core.generated(f"decode-{running - 1}") == 0:
         core.step_begin()
         core.step_end()

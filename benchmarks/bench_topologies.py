@@ -7,7 +7,16 @@ from random import Random
 from statistics import median
 from time import perf_counter, process_time
 
-from hmas.contracts.control import ControlTuple, EngineControl, Fence, Hints, TopologyDecision, TopologyName
+from hmas.contracts.control import (
+    ControlTuple,
+    EngineControl,
+    Fence,
+    Hints,
+    TopologyDecision,
+    TopologyName,
+    TopologyReceived,
+    TupleReceived,
+)
 from hmas.contracts.registry import EngineInfo
 from hmas.contracts.request import Annotation, Cost, Request, Slo, Tags, TagSource, TaskType
 from hmas.contracts.worker import (
@@ -18,13 +27,11 @@ from hmas.contracts.worker import (
     EngineWentUp,
     FirstTokenReceived,
     Submitted,
-    TopologyReceived,
-    TupleReceived,
 )
 from hmas.runtime.lifecycle import calm_collector
 from hmas.worker.agent.agent import WorkerAgent, WorkerConfig
-from hmas.worker.agent.entry import Entry
-from hmas.worker.agent.prior import Estimate
+from hmas.worker.agent.entry import QueueEntry
+from hmas.worker.agent.prior import Assumption
 from hmas.worker.agent.topologies import TOPOLOGIES, Topology
 
 QUEUED = 100_000
@@ -53,15 +60,15 @@ def request(rng: Random, number: int) -> Request:
     )  # fmt: skip
 
 
-def entries(count: int) -> list[Entry]:
+def entries(count: int) -> list[QueueEntry]:
     rng = Random(1)
     return [
-        Entry(request(rng, n), 1, "g", n, n * 0.001, Estimate(rng.uniform(1, 500), 900.0, rng.random(), 0.02))
+        QueueEntry(request(rng, n), 1, "g", n, n * 0.001, Assumption(rng.uniform(1, 500), 900.0, rng.random(), 0.02))
         for n in range(count)
     ]
 
 
-def time_heap(heap: list[tuple[float, int, Entry]], coming: list[Entry]) -> float:
+def time_heap(heap: list[tuple[float, int, QueueEntry]], coming: list[QueueEntry]) -> float:
     begun = perf_counter()
     for e in coming:
         heappush(heap, (e.total_s, e.seq, e))
@@ -69,7 +76,7 @@ def time_heap(heap: list[tuple[float, int, Entry]], coming: list[Entry]) -> floa
     return perf_counter() - begun
 
 
-def time_topology(topology: Topology, coming: list[Entry]) -> float:
+def time_topology(topology: Topology, coming: list[QueueEntry]) -> float:
     begun = perf_counter()
     for e in coming:
         topology.push(e)

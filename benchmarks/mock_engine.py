@@ -17,7 +17,7 @@ import orjson
 import uvloop
 
 from hmas.engine.answer import AnswerText
-from hmas.engine.api import Generation, Terms
+from hmas.engine.api import Generation, UrgencyTerms
 
 DEFAULT_TOKENS = 64
 MODEL = "mock"
@@ -106,7 +106,7 @@ class MockConnection(asyncio.Protocol):
             stops=False,
             priority=0,
             prefix_hashes=(),
-            terms=Terms(),
+            terms=UrgencyTerms(),
         )
         text = AnswerText(generation, f"mock-{next(_IDS)}", str(body.get("model", MODEL)), int(time()))
         if not generation.stream:

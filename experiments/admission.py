@@ -25,7 +25,7 @@ PROFILE, CHUNK_TOKENS = "qwen3-32b-h100x2", 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Scenario:
+class RefusalScenario:
     """`load` in lambda* over `duration_s`; with `burst`, so many requests besides within `BURST_S` from `BURST_AT_S`.
     Refusals between `since_s` and `until_s` are looked at."""
 
@@ -39,8 +39,8 @@ class Scenario:
 
 BURST_AT_S, BURST_S = 30.0, 2.0
 SCENARIOS = (
-    Scenario("steady overload at 1.3 λ*", 1.3, 240.0, 40.0, 120.0),
-    Scenario("a burst of 500 requests in 2 s over 0.7 λ*", 0.7, 150.0, BURST_AT_S, 45.0, burst=500),
+    RefusalScenario("steady overload at 1.3 λ*", 1.3, 240.0, 40.0, 120.0),
+    RefusalScenario("a burst of 500 requests in 2 s over 0.7 λ*", 0.7, 150.0, BURST_AT_S, 45.0, burst=500),
 )
 
 
@@ -85,7 +85,7 @@ class Advice:
     """One scenario, all seeds. `refused` of `offered` requests of the tenant in the plain runs, `sample` of them; those
     who followed. `others`: goodput rate of the other tenants where nobody comes back, and where all do."""
 
-    scenario: Scenario
+    scenario: RefusalScenario
     offered: int
     refused: int
     sample: tuple[Refused, ...]
@@ -114,7 +114,7 @@ def engine() -> EngineProfile:
 
 
 def measure(
-    scenario: Scenario, capacity_rps: float, seeds: Sequence[int], most: int, progress: Callable[[str], None]
+    scenario: RefusalScenario, capacity_rps: float, seeds: Sequence[int], most: int, progress: Callable[[str], None]
 ) -> Advice:
     """At most `most` refusals a seed in the sample, evenly over its time."""
     offered = refused = others = 0
@@ -137,11 +137,11 @@ def measure(
     return Advice(scenario, offered, refused, tuple(sample), tuple(followed), rates)
 
 
-def _counts(scenario: Scenario, at_s: float) -> bool:
+def _counts(scenario: RefusalScenario, at_s: float) -> bool:
     return scenario.since_s <= at_s <= scenario.until_s
 
 
-def _followed(scenario: Scenario, run: Run) -> list[Followed]:
+def _followed(scenario: RefusalScenario, run: Run) -> list[Followed]:
     """Who was refused first in the time looked at; not those whose next attempt would come after the run."""
     found = []
     for first, (at_s, advised_s) in run.advice.items():
@@ -157,7 +157,7 @@ def _followed(scenario: Scenario, run: Run) -> list[Followed]:
 
 
 def _sample(
-    scenario: Scenario, requests: Sequence[OfferedRequest], plain: Run, refused: Sequence[str], seed: int
+    scenario: RefusalScenario, requests: Sequence[OfferedRequest], plain: Run, refused: Sequence[str], seed: int
 ) -> list[Refused]:
     by_id = {r.id: r for r in requests}
     needed_s: dict[str, int] = {}
@@ -178,7 +178,7 @@ def _copy(first: OfferedRequest, number: int, at_s: float) -> OfferedRequest:
     return replace(first, request=replace(first.request, id=_copy_id(first.content, number), arrival_s=at_s))
 
 
-def _requests(scenario: Scenario, capacity_rps: float, seed: int) -> list[OfferedRequest]:
+def _requests(scenario: RefusalScenario, capacity_rps: float, seed: int) -> list[OfferedRequest]:
     rows = _offered(capacity_rps * scenario.load, scenario.duration_s, seed)
     if scenario.burst:
         burst = _offered(scenario.burst / BURST_S, BURST_S, seed + 1000)
@@ -197,7 +197,7 @@ def _offered(rate_rps: float, duration_s: float, seed: int) -> list[OfferedReque
     return list(build(WorkloadSpec("poisson", duration_s, stated=True), rate_rps, seed).fitting(engine()).requests)
 
 
-def _run(scenario: Scenario, requests: Sequence[OfferedRequest], seed: int, *, follow: bool = False) -> Run:
+def _run(scenario: RefusalScenario, requests: Sequence[OfferedRequest], seed: int, *, follow: bool = False) -> Run:
     ordered = tuple(sorted(requests, key=lambda r: r.request.arrival_s))
     mesh = MeshSim(MeshSetup(), engine(), 1, Workload("admission", ordered, scenario.duration_s), seed)
     run = Run()

@@ -1,4 +1,4 @@
-"""Shell: `python -m experiments.fit_profiles --data DIR` fits the profiles of real hardware and writes their YAML file."""
+"""`python -m experiments.fit_profiles --data DIR` fits the profiles of real hardware and writes their YAML file."""
 
 import argparse
 import sys
@@ -15,10 +15,10 @@ from hmas.engine.fitting import Fit, Observation, fit_cost
 
 OUT = Path(core.__file__).with_name("profiles_fitted.yaml")
 HEADER = """\
-# Written by `python -m experiments.fit_profiles`; do not edit. Costs are least-squares fits (relative error) to published
-# measurements; `fit` holds the mean and 90 % relative errors of what was fitted, null where a source has no such
-# figures. Unless the source states it, KV memory is 0.9 of the card less weights and 2 GB a card. Limits are vLLM's
-# defaults.
+# Written by `python -m experiments.fit_profiles`; do not edit. Costs are least-squares fits (relative error) to
+# published measurements; `fit` holds the mean and 90 % relative errors of what was fitted, null where a source has no
+# such figures. Unless the source states it, KV memory is 0.9 of the card less weights and 2 GB a card. Limits are
+# vLLM's defaults.
 """
 BLOCK_SIZE = 16
 OVERHEAD_GB = 2.0
@@ -43,7 +43,7 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class ProfileRecipe:
     """How one profile is made."""
 
     card: Card
@@ -60,8 +60,8 @@ LLAMA_8B_KV = 2 * 32 * 8 * 128 * 2
 LLAMA_13B_KV = 2 * 40 * 40 * 128 * 2
 
 
-def _splitwise(hardware: str, cards: int, budget: int) -> Recipe:
-    return Recipe(
+def _splitwise(hardware: str, cards: int, budget: int) -> ProfileRecipe:
+    return ProfileRecipe(
         Card(cards, 80, 138, LLAMA_70B_KV),
         f"Splitwise performance model (Mutinifni/splitwise-sim): Llama-2-70B, {hardware} x {cards}, static batches",
         lambda directory, _: splitwise(directory, "llama2-70b", hardware, cards),
@@ -72,8 +72,8 @@ def _splitwise(hardware: str, cards: int, budget: int) -> Recipe:
 
 def _aiconfigurator(
     card: Card, model: str, system: str, backend: str, precision: str, *, quadratic: bool = True
-) -> Recipe:
-    return Recipe(
+) -> ProfileRecipe:
+    return ProfileRecipe(
         card,
         f"aiconfigurator silicon samples (ai-dynamo/aiconfigurator): {model}, {system} x {card.cards}, {backend}, "
         f"{precision or 'bf16'}, closed loops",
@@ -83,8 +83,8 @@ def _aiconfigurator(
     )
 
 
-def _llm_pilot(gpu: str, memory_gb: float) -> Recipe:
-    return Recipe(
+def _llm_pilot(gpu: str, memory_gb: float) -> ProfileRecipe:
+    return ProfileRecipe(
         Card(1, memory_gb, 26, LLAMA_13B_KV),
         f"LLM-Pilot measurements (IBM/LLM-performance-prediction): llama-13b, {gpu} x 1, closed loops, short outputs",
         lambda directory, _: llm_pilot(directory, "llama-13b", gpu, 1),
@@ -93,9 +93,9 @@ def _llm_pilot(gpu: str, memory_gb: float) -> Recipe:
     )
 
 
-def _vllm(card: Card, gpu: str) -> Recipe:
+def _vllm(card: Card, gpu: str) -> ProfileRecipe:
     model = "meta-llama/Llama-3.1-8B"
-    return Recipe(
+    return ProfileRecipe(
         card,
         f"requests timed by vLLM 0.19 (casys-kaist/LLMServingSim): {model}, {gpu} x 1, open loop, ShareGPT lengths",
         lambda directory, _: vllm_requests(directory, model, gpu),
@@ -103,7 +103,7 @@ def _vllm(card: Card, gpu: str) -> Recipe:
     )
 
 
-RECIPES: dict[str, Recipe] = {
+RECIPES: dict[str, ProfileRecipe] = {
     "llama2-70b-a100x4": _splitwise("a100-80gb", 4, 2048),
     "llama2-70b-h100x4": _splitwise("h100-80gb", 4, 8192),
     "llama2-70b-h100x8": _splitwise("h100-80gb", 8, 8192),
@@ -119,7 +119,7 @@ RECIPES: dict[str, Recipe] = {
     ),
     "llama3.1-8b-rtxpro6000x1": _vllm(Card(1, 96, 16, LLAMA_8B_KV), "RTXPRO6000"),
     "llama3.1-8b-rtx4090x1": _vllm(Card(1, 24, 16, LLAMA_8B_KV, 41408), "NVIDIA GeForce RTX 4090"),
-    "llama3-8b-a100x1": Recipe(
+    "llama3-8b-a100x1": ProfileRecipe(
         Card(1, 80, 16, LLAMA_8B_KV),
         "step-time regressions of Niyama's scheduler (microsoft/sarathi-serve): Llama-3-8B, A100-80GB x 1",
         lambda *_: sarathi_steps(),
@@ -130,7 +130,7 @@ RECIPES: dict[str, Recipe] = {
 }
 
 
-def entry(recipe: Recipe, fit: Fit) -> dict[str, Any]:
+def entry(recipe: ProfileRecipe, fit: Fit) -> dict[str, Any]:
     """A profile as `parse_profiles` reads it."""
     limits = {
         "max_num_seqs": 256,

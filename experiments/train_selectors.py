@@ -1,4 +1,4 @@
-"""Trains what `services/hmas/meta/agent/selectors/learned.json` holds: which topology served which V_long best, in simulated runs.
+"""Trains what `learned.json` of the selectors holds: which topology served which V_long best, in simulated runs.
 
 Each setting (workload, load) is run under every candidate topology; all views of those runs, whoever ordered them, are
 labelled with the topology of the best goodput rate there, weighted by what the best gains over the worst. Seeds and

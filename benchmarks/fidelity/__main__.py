@@ -15,7 +15,7 @@ import yaml
 from benchmarks.fidelity.engines import emulated, real
 from benchmarks.fidelity.page import page
 from benchmarks.fidelity.replays import Store, replay
-from benchmarks.fidelity.scenario import LOADS, Scenario, slices
+from benchmarks.fidelity.scenario import LOADS, ReplayScenario, slices
 from benchmarks.fidelity.speed import remainder
 from hmas.engine.core.profile import EngineProfile, parse_profiles
 from hmas.mesh.calibrate.journal import measurements_in
@@ -55,7 +55,7 @@ class Study:
     """
 
     def __init__(self, args: argparse.Namespace, environment: EngineEnvironment) -> None:
-        self.scenario = Scenario()
+        self.scenario = ReplayScenario()
         self._args = args
         self._environment = environment
         self._folder: Path = args.work / self.scenario.digest()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 
-from benchmarks.fidelity.scenario import Scenario
+from benchmarks.fidelity.scenario import ReplayScenario
 from hmas.mesh.nats_server import free_port
 from tests.engines.environment import EngineEnvironment
 from tests.engines.vllm_server import MODEL, VllmServer
@@ -19,7 +19,7 @@ START_S = 60.0
 
 
 @contextmanager
-def real(environment: EngineEnvironment, scenario: Scenario) -> Iterator[str]:
+def real(environment: EngineEnvironment, scenario: ReplayScenario) -> Iterator[str]:
     """URL of a vLLM with its own scheduler."""
     model = environment.sized_model(scenario.hidden, scenario.layers)
     with tempfile.TemporaryDirectory(prefix="hmas-fidelity-") as folder:

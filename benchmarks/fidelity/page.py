@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from benchmarks.fidelity.replays import COMPARED, Figures
-from benchmarks.fidelity.scenario import LOADS, Scenario
+from benchmarks.fidelity.scenario import LOADS, ReplayScenario
 from benchmarks.fidelity.speed import Remainder
 from hmas.engine.core.profile import EngineProfile
 
@@ -22,7 +22,7 @@ LABELS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class FidelityVerdict:
     """One figure at one load. `real`: median of the runs. `spread`: (largest - smallest) / median. Errors are shares
     of the real figure."""
 
@@ -50,18 +50,18 @@ class Verdict:
         return abs(self.error) <= BOUNDS[self.name]
 
 
-def verdicts(load: str, real: Sequence[Figures], emulated: Figures) -> list[Verdict]:
+def verdicts(load: str, real: Sequence[Figures], emulated: Figures) -> list[FidelityVerdict]:
     result = []
     for name in COMPARED:
         values = [getattr(run, name) for run in real]
         middle = median(values)
         spread = (max(values) - min(values)) / middle
-        result.append(Verdict(load, name, middle, getattr(emulated, name), spread))
+        result.append(FidelityVerdict(load, name, middle, getattr(emulated, name), spread))
     return result
 
 
 def page(
-    scenario: Scenario, profile: EngineProfile, version: str, trace: str, real: Mapping[str, Sequence[Figures]],
+    scenario: ReplayScenario, profile: EngineProfile, version: str, trace: str, real: Mapping[str, Sequence[Figures]],
     emulated: Mapping[str, Figures], remainders: Mapping[str, Sequence[Remainder]],
 ) -> str:  # fmt: skip
     found = {load.name: verdicts(load.name, real[load.name], emulated[load.name]) for load in LOADS}
@@ -100,7 +100,7 @@ def page(
 
 
 def _table(
-    name: str, share: float, found: Sequence[Verdict], real: Sequence[Figures], emulated: Figures
+    name: str, share: float, found: Sequence[FidelityVerdict], real: Sequence[Figures], emulated: Figures
 ) -> list[str]:  # fmt: skip
     preempted = [run.preemptions for run in real]
     lines = [

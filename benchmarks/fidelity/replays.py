@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from hmas_loadgen.plan import Api, Lengths, LoadPlan, Target
-from hmas_loadgen.result import RunResult
+from hmas_loadgen.result import LoadResult
 from hmas_loadgen.runner.run import run_load
 from hmas_loadgen.traces.row import Trace
 
@@ -56,7 +56,7 @@ async def replay(name: str, url: str, model: str, trace: Trace) -> tuple[Figures
     return figures(result, preemptions(url) - before), requests(result)
 
 
-def figures(result: RunResult, preempted: int) -> Figures:
+def figures(result: LoadResult, preempted: int) -> Figures:
     score = result.score()
     done = [r for r in result.records if r.last_token_s is not None]
     span_s = max(r.last_token_s or 0.0 for r in done) - min(r.sent_s for r in done)
@@ -67,7 +67,7 @@ def figures(result: RunResult, preempted: int) -> Figures:
     )  # fmt: skip
 
 
-def requests(result: RunResult) -> list[Seen]:
+def requests(result: LoadResult) -> list[Seen]:
     return [
         Seen(r.prompt_tokens, r.output_tokens, r.sent_s, r.first_token_s or 0.0, r.last_token_s or 0.0)
         for r in result.records

@@ -15,7 +15,7 @@ SEARCH_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Scenario:
+class ReplayScenario:
     """Flags of the engine, and how long a replay is. `hidden`, `layers`: the random model, large enough that its steps
     and not the server around them are what takes time. The KV cache holds less than `max_num_seqs` sequences of the
     trace need, so that the highest load preempts."""
@@ -64,7 +64,7 @@ def full_rate_rps(profile: EngineProfile, trace: Trace) -> float:
     return len(trace.rows) / seconds
 
 
-def slices(scenario: Scenario, profile: EngineProfile, data: Path | None) -> dict[str, Trace]:
+def slices(scenario: ReplayScenario, profile: EngineProfile, data: Path | None) -> dict[str, Trace]:
     """A different stretch of the trace for each load, compressed in time to its rate."""
     whole = read_trace(data / TRACE) if data else published_trace(1.0, SEARCH_S, seed=7)
     fitting = [

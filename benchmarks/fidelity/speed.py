@@ -11,7 +11,7 @@ from math import inf
 
 from benchmarks.fidelity.replays import COMPARED, Seen
 from hmas.engine.core import EngineCore
-from hmas.engine.core.profile import CostModel, EngineProfile
+from hmas.engine.core.profile import EngineProfile, StepCostModel
 from hmas.engine.core.sequence import EngineRequest
 from hmas.laws.scoring import quantile
 
@@ -38,7 +38,7 @@ def remainder(profile: EngineProfile, real: Sequence[Seen]) -> Remainder:
 
 
 def scaled(profile: EngineProfile, factor: float) -> EngineProfile:
-    cost = CostModel(**{name: factor * value for name, value in asdict(profile.cost).items()})
+    cost = StepCostModel(**{name: factor * value for name, value in asdict(profile.cost).items()})
     return replace(profile, cost=cost, request_overhead_s=factor * profile.request_overhead_s)
 
 

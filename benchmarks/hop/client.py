@@ -29,7 +29,7 @@ def request_bytes(host: str, model: str, key: str, tokens: int, stream: bool) ->
     return head.encode() + body
 
 
-class Exchange(asyncio.Protocol):
+class RawExchange(asyncio.Protocol):
     """One keep-alive connection; one request at a time."""
 
     received = 0  # token events of all connections
@@ -86,7 +86,7 @@ class Exchange(asyncio.Protocol):
             if not self.first_s and b'"content":"' in data.replace(b'"content":""', b""):
                 self.first_s = time.monotonic()
             self.tokens += count
-            Exchange.received += count
+            RawExchange.received += count
         joined = self._tail + data[-8:]
         if joined.endswith(END) or data.startswith(b"0\r\n\r\n"):
             self._finish(True)
@@ -106,7 +106,7 @@ class Client:
         parts = urlparse(url)
         self.host, self.port = parts.hostname or "", parts.port or 80
         self.data = data
-        self.idle: list[Exchange] = []
+        self.idle: list[RawExchange] = []
         self.ttft_s: list[float] = []
         self.sent = self.finished = self.errors = self.tokens = 0
 
@@ -115,7 +115,7 @@ class Client:
         while exchange is not None and exchange.transport is None:
             exchange = self.idle.pop() if self.idle else None
         if exchange is None:
-            _, exchange = await asyncio.get_running_loop().create_connection(Exchange, self.host, self.port)
+            _, exchange = await asyncio.get_running_loop().create_connection(RawExchange, self.host, self.port)
         started_s = time.monotonic()
         self.sent += 1
         ok = await exchange.send(self.data)
@@ -161,9 +161,9 @@ async def closed_loop(client: Client, width: int, seconds: float) -> tuple[int, 
 
     lanes = [asyncio.create_task(lane(i)) for i in range(width)]
     await asyncio.sleep(ramp_s)
-    before, before_s = Exchange.received, time.monotonic()
+    before, before_s = RawExchange.received, time.monotonic()
     await asyncio.sleep(max(0.0, end_s - before_s))
-    tokens, window_s = Exchange.received - before, time.monotonic() - before_s
+    tokens, window_s = RawExchange.received - before, time.monotonic() - before_s
     await end(client, lanes)
     return tokens, window_s
 
@@ -175,7 +175,7 @@ async def run(args: argparse.Namespace) -> None:
     started_s = time.monotonic()
     if args.mode == "rate":
         await open_loop(client, args.n, args.seconds)
-        tokens, window_s = Exchange.received, time.monotonic() - started_s
+        tokens, window_s = RawExchange.received, time.monotonic() - started_s
     else:
         tokens, window_s = await closed_loop(client, int(args.n), args.seconds)
     print(

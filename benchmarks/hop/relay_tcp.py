@@ -32,7 +32,7 @@ class End(asyncio.Protocol):
             self.other.transport.close()
 
 
-class Entry(End):
+class ClientSide(End):
     """The client's side; opens the other."""
 
     def __init__(self, upstream_port: int) -> None:
@@ -50,7 +50,7 @@ class Entry(End):
 
 
 async def main(port: int, upstream_port: int) -> None:
-    server = await asyncio.get_running_loop().create_server(lambda: Entry(upstream_port), "127.0.0.1", port)
+    server = await asyncio.get_running_loop().create_server(lambda: ClientSide(upstream_port), "127.0.0.1", port)
     await server.serve_forever()
 
 

@@ -15,14 +15,14 @@ from rich.console import Console
 
 from benchmarks.vllm import systems
 from benchmarks.vllm.pace import slo_factors
-from benchmarks.vllm.page import Measured, Results, page
+from benchmarks.vllm.page import Measured, VllmResults, page
 from benchmarks.vllm.processors import Processors
 from hmas.contracts.control import TopologyName
 from hmas.mesh.compare.cli import interruptible
 from hmas.mesh.compare.commands import LIGHT, OVERLOAD, Comparison, report_problems, write
 from hmas.mesh.compare.ranking import pinned
 from hmas.mesh.compare.table import comparison_table, scores_json
-from hmas.mesh.compare.workload import SloFactors, Workload
+from hmas.mesh.compare.workload import ReplayWorkload, SloFactors
 from hmas.mesh.state import MeshState
 from hmas_loadgen.search import RateSearch
 from tests.engines.environment import Unavailable, ready
@@ -56,8 +56,8 @@ class Bench:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
-        self.results = Results(
-            workload=Workload(args.trace, systems.CONTEXT).name,
+        self.results = VllmResults(
+            workload=ReplayWorkload(args.trace, systems.CONTEXT).name,
             seconds=args.seconds,
             seeds=tuple(range(args.seed, args.seed + args.seeds)),
             slo_factors=SloFactors(*args.slo_factors) if args.slo_factors else None,
@@ -95,7 +95,7 @@ class Bench:
             console.print(f"capacity of plain vLLM: {results.rate_rps:.2f} req/s ({_limit(results.search)})")
 
     def _comparison(self, state: MeshState, window_s: float = 0.0) -> Comparison:
-        workload = Workload(self._args.trace, systems.CONTEXT, self.results.factors)
+        workload = ReplayWorkload(self._args.trace, systems.CONTEXT, self.results.factors)
         return Comparison(state, workload, console, window_s or self._args.seconds)
 
     async def _measure(self, system: str, engine: VllmServer, state: MeshState) -> None:

@@ -10,7 +10,7 @@ from hmas.mesh.compare.commands import LIGHT, OVERLOAD
 from hmas.mesh.compare.runs import Replay
 from hmas.mesh.compare.table import comparison_rows
 from hmas.mesh.compare.workload import SloFactors
-from hmas_loadgen.search import GOODPUT_RATE, Point, RateSearch
+from hmas_loadgen.search import GOODPUT_RATE, ProbedRate, RateSearch
 from tests.engines.environment import VERSION
 
 GOALS = {OVERLOAD: 1.5, LIGHT: 0.98}  # goodput rate over that of plain vLLM
@@ -25,7 +25,7 @@ class Measured:
 
 
 @dataclass(slots=True)
-class Results:
+class VllmResults:
     """`loads`: runs by load (in lambda*) and system. `paces`: the engine's pace after each system, measured as
     `slo_factors` were before them all: the machine's own speed."""
 
@@ -82,7 +82,7 @@ class Results:
         return float(mean(getattr(m.replay.score, name) for m in self.loads[load][system]))
 
 
-def page(results: Results, *, ranking: bool) -> str:
+def page(results: VllmResults, *, ranking: bool) -> str:
     title = "Topologies on a real vLLM" if ranking else "The mesh in front of a real vLLM"
     arguments = "--page FILE" + (" --topologies ..." if ranking else "")
     lines = [
@@ -120,11 +120,11 @@ def _search(search: RateSearch | None) -> str:
     return f" (tried, req/s and goodput rate: {tried})"
 
 
-def _rate(point: Point) -> float:
+def _rate(point: ProbedRate) -> float:
     return point.rate_rps
 
 
-def _paces(results: Results) -> str:
+def _paces(results: VllmResults) -> str:
     before = results.factors
     return ", ".join(
         f"{system} {pace.tpot / before.tpot:.2f} and {pace.ttft / before.ttft:.2f}"

@@ -1,1 +1,1 @@
-"""Quality and worth of perception and prediction: `python -m experiments.cognition` writes docs/results/cognition.md."""
+"""Worth of perception and prediction: `python -m experiments.cognition` writes docs/results/cognition.md."""

@@ -25,7 +25,7 @@ from hmas.perception.training.corpus import Prompt, checksum, prompt_files, read
 from hmas.prediction import evaluation as prediction
 from hmas.prediction.models.catboost_model import CatBoostCostModel
 from hmas.prediction.training.measurements import LLM_PILOT, perf_files, read
-from hmas.prediction.training.train import Recipe, held_apart
+from hmas.prediction.training.train import ForestRecipe, held_apart
 
 HELD_OUT_FILE = "held_out.json"
 LENGTHS_FILE = "cognition_lengths.csv"
@@ -106,7 +106,7 @@ def _held_out(backend: ModelBackend, prompts: list[Prompt], known: float, unknow
 
 def prediction_figures(data: Path, report: Report) -> dict[str, Any]:
     model = CatBoostCostModel()
-    recipe = Recipe(**model.metadata["recipe"])
+    recipe = ForestRecipe(**model.metadata["recipe"])
     figures: dict[str, Any] = {"version": model.version, "metadata": model.metadata, "files": {}}
     for file in perf_files(data):
         rows = read(file)

@@ -29,7 +29,7 @@ ESTIMATORS = {"perfect knowledge": "perfect", "trained": "recorded", "rules": "r
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class SimulatedWorth:
     """Means over the seeds: requests inside both SLOs, of the offered and per second; ESG (Eq. 6) per second."""
 
     estimator: str
@@ -40,7 +40,7 @@ class Served:
     esg: float
 
 
-def served(backend: ModelBackend, prompts: Sequence[Prompt], loads: Sequence[float]) -> list[Served]:
+def served(backend: ModelBackend, prompts: Sequence[Prompt], loads: Sequence[float]) -> list[SimulatedWorth]:
     """Each estimator on the same arrivals, at each load. Only importance is known at the edge: the type found gives
     the SLO that the mesh works for, the true type the one it is scored by."""
     profile = builtin_profile(PROFILE)
@@ -55,7 +55,7 @@ def served(backend: ModelBackend, prompts: Sequence[Prompt], loads: Sequence[flo
                 MeshSim(setup, profile, ENGINES, w, seed).run().score for w, seed in zip(asked, SEEDS, strict=True)
             ]
             runs.append(
-                Served(
+                SimulatedWorth(
                     name,
                     load,
                     sum(score.offered for score in scores),

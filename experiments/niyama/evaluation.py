@@ -9,7 +9,7 @@ from typing import Any
 
 import experiments
 from experiments.niyama.measure import QosRun
-from experiments.niyama.runs import Runs
+from experiments.niyama.runs import NiyamaRuns
 from experiments.niyama.workload import QosLoad, Source
 from hmas.sim.cells import CellStore
 from hmas.sim.provenance import SOURCES, source_digest
@@ -49,7 +49,7 @@ class Evaluation:
         return asdict(self)
 
 
-def evaluate(runs: Runs, source: Source, duration_s: float) -> Evaluation:
+def evaluate(runs: NiyamaRuns, source: Source, duration_s: float) -> Evaluation:
     """All of it; what the store has is taken from there."""
     load = QosLoad(source, 1.0, duration_s, SEED)
     goodput = {s: runs.goodput(s, load.at(GUESSES_RPS[s])) for s in dict.fromkeys((*ABLATION, "sarathi-fcfs"))}
@@ -76,13 +76,13 @@ def evaluate_all(
     if processes > 1:  # they fill the store, then everything is there
         with ProcessPoolExecutor(min(processes, len(jobs)), mp_context=get_context("spawn")) as pool:
             list(pool.map(_fill, jobs))
-    runs = Runs(_store(cells), data, progress)
+    runs = NiyamaRuns(_store(cells), data, progress)
     return [evaluate(runs, source, duration_s) for source in sources], runs.seconds
 
 
 def _fill(job: tuple[Path, Path | None, Source, float]) -> None:
     cells, data, source, duration_s = job
-    evaluate(Runs(_store(cells), data, lambda _: None), source, duration_s)
+    evaluate(NiyamaRuns(_store(cells), data, lambda _: None), source, duration_s)
 
 
 def _store(cells: Path) -> CellStore:

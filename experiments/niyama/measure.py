@@ -12,9 +12,9 @@ from experiments.niyama.systems import PROFILE, SYSTEMS
 from experiments.niyama.workload import CLASSES, LOW_PRIORITY, QosLoad, build
 from hmas.engine.core.profile import builtin_profile
 from hmas.laws.scoring import Settlement, is_ok
-from hmas.sim.baselines.fleet import Fleet
+from hmas.sim.baselines.fleet import EngineFleet
 from hmas.sim.baselines.systems import FleetSetting
-from hmas.sim.result import RunResult
+from hmas.sim.result import SimResult
 from hmas.sim.stored import cell_key
 
 ALLOWED = 0.01  # of all requests may violate (§4.1)
@@ -52,7 +52,7 @@ def measure(run: QosRun, data: Path | None) -> dict[str, Any]:
     started = process_time()
     baseline, profile = SYSTEMS[run.system], builtin_profile(PROFILE)
     workload = build(run.load, data)
-    fleet = Fleet(
+    fleet = EngineFleet(
         baseline,
         [baseline.core(profile, FleetSetting(1, run.load.seed))],
         workload,
@@ -64,7 +64,7 @@ def measure(run: QosRun, data: Path | None) -> dict[str, Any]:
     return _figures(result, low) | {"cpu_s": process_time() - started}
 
 
-def _figures(result: RunResult, low: set[str]) -> dict[str, Any]:
+def _figures(result: SimResult, low: set[str]) -> dict[str, Any]:
     rows = result.settlements
     long = float(np.quantile([s.prompt_tokens for s in rows], 0.9))
     return {

@@ -7,14 +7,14 @@ from typing import Any
 from experiments.niyama.measure import ALLOWED, QosRun, measure
 from experiments.niyama.workload import QosLoad
 from hmas.sim.cells import CellStore
-from hmas_loadgen.search import Point, bracket
+from hmas_loadgen.search import ProbedRate, bracket
 
 TOLERANCE = 0.02  # of a goodput
 STEP = 1.15
 MAX_RUNS = 16
 
 
-class Runs:
+class NiyamaRuns:
     """Figures by run, from the store or measured now."""
 
     def __init__(self, store: CellStore, data: Path | None, progress: Callable[[str], None]) -> None:
@@ -44,10 +44,10 @@ class Runs:
 
 def highest_rate(kept: Callable[[float], float], start_rps: float) -> float:
     """The highest rate found, to `TOLERANCE`, that keeps 1 - `ALLOWED`. ValueError after `MAX_RUNS` rates."""
-    points: list[Point] = []
+    points: list[ProbedRate] = []
     rate = start_rps
     while len(points) < MAX_RUNS:
-        points.append(Point(rate, kept(rate)))
+        points.append(ProbedRate(rate, kept(rate)))
         low, high = bracket(points, 1.0 - ALLOWED)
         if low is None:
             rate = min(point.rate_rps for point in points) / STEP

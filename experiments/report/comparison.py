@@ -6,7 +6,7 @@ from typing import Any
 
 from experiments.report.figures import lines
 from experiments.report.markdown import incomplete, name_of, setting, table, verdict
-from experiments.report.results import Results
+from experiments.report.results import CellResults
 from hmas.sim.sources import WorkloadSpec
 
 HEADER = (
@@ -23,7 +23,7 @@ OURS = ("hmas", "hmas-plugin")
 LIGHT_LOADS = (0.5, 0.8)
 
 
-def rows_of(results: Results, spec: WorkloadSpec, load: float) -> list[tuple[str, ...]]:
+def rows_of(results: CellResults, spec: WorkloadSpec, load: float) -> list[tuple[str, ...]]:
     """A row a system, best goodput first."""
     found = []
     for system in results.experiment.systems:
@@ -43,7 +43,7 @@ def rows_of(results: Results, spec: WorkloadSpec, load: float) -> list[tuple[str
     return [row for _, row in sorted(found, key=lambda item: -item[0] if item[0] == item[0] else 1.0)]
 
 
-def sections(results: Results) -> str:
+def sections(results: CellResults) -> str:
     parts = []
     for spec, load in results.settings():
         limit = results.bound(spec, load)
@@ -55,14 +55,14 @@ def sections(results: Results) -> str:
     return "\n".join(parts)
 
 
-def ratios(results: Results) -> dict[float, float]:
+def ratios(results: CellResults) -> dict[float, float]:
     """load -> goodput of ours over plain vLLM, mean over seeds, in the first workload."""
     spec = results.experiment.workloads[0]
     found = {load: results.ratio(spec, load, "hmas", "vllm", "score", "goodput") for load in results.experiment.loads}
     return {load: v.mean for load, v in found.items() if v.count}
 
 
-def loads_page(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
+def loads_page(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
     """Ours against every baseline at the paper's operating points."""
     spec = results.experiment.workloads[0]
     found = ratios(results)
@@ -125,7 +125,7 @@ def _show(numbers: list[float]) -> str:
     return ", ".join(f"{x:.2f}×" for x in numbers) or "no runs"
 
 
-def traces_page(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
+def traces_page(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
     """Every system on recorded traffic."""
     best: dict[str, Any] = {}
     shares: dict[str, float] = {}

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from experiments.report.results import Results
+from experiments.report.results import CellResults
 from hmas.sim.baselines.systems import SARATHI_CHUNK
 from hmas.sim.experiment import Experiment
 
@@ -48,7 +48,7 @@ def exceeds(a: float, b: float) -> bool | None:
     return None if a != a or b != b else a > b
 
 
-def setting(results: Results) -> str:
+def setting(results: CellResults) -> str:
     """Under which conditions the page's figures were taken."""
     experiment: Experiment = results.experiment
     stars = ", ".join(
@@ -63,7 +63,7 @@ def setting(results: Results) -> str:
     )
 
 
-def incomplete(results: Results) -> str:
+def incomplete(results: CellResults) -> str:
     if not results.missing:
         return ""
     return f"\n> {len(results.missing)} of this page's runs are not there yet; their entries say 'not measured'.\n"

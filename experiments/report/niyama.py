@@ -70,8 +70,8 @@ def _introduction(found: Sequence[Evaluation], seconds: float, duration_s: float
         "lengths are log-normal with the published percentiles (p50/p90 of prompts 1930/6251, of outputs 8/43), cut at "
         f"Llama 3's context of 8192. {scaled or 'The Azure 2023 code trace: not measured. '}One seed; runs of "
         f"{duration_s / 3600:g} h (the paper: 4 h), Fig. 10 of 4 h.\n\n"
-        f"`python -m experiments niyama --data DATA` writes this page; the runs behind it took {seconds / 60:.0f} minutes of one "
-        "core. Factors: *within 30 %* means that ours over the paper's lies in 0.7 to 1.3.\n"
+        f"`python -m experiments niyama --data DATA` writes this page; the runs behind it took {seconds / 60:.0f} "
+        "minutes of one core. Factors: *within 30 %* means that ours over the paper's lies in 0.7 to 1.3.\n"
     )
 
 

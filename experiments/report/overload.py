@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.report.comparison import HEADER, rows_of
 from experiments.report.markdown import VARIANTS, incomplete, name_of, setting, table
-from experiments.report.results import Results, Value
+from experiments.report.results import CellResults, Value
 from hmas.laws.scoring import jain_index
 from hmas.sim.sources import WorkloadSpec
 from hmas.sim.systems import HMAS
@@ -18,7 +18,7 @@ NOTHING = Value(float("nan"), 0.0, 0)
 ESG, PLUGIN = "hmas-esg", "hmas-plugin"
 
 
-def overload(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
+def overload(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
     rows = [_row(results, spec, load) for spec, load in results.settings()]
     document = json.dumps([_plain(row) for row in rows], indent=2, allow_nan=False)
     (out / "overload.json").write_text(document + "\n", encoding="utf-8")
@@ -57,7 +57,7 @@ def overload(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
     return text, {"overload": {"settings": len(measured), "best": best, "near_bound": near, "esg_best": gain}}
 
 
-def robustness(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
+def robustness(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
     """Goodput against the error of the predicted length."""
     parts, summary = [], {}
     for spec, load in results.settings():
@@ -74,7 +74,7 @@ def robustness(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
     return text, {"robustness": summary}
 
 
-def _row(results: Results, spec: WorkloadSpec, load: float) -> dict[str, Any]:
+def _row(results: CellResults, spec: WorkloadSpec, load: float) -> dict[str, Any]:
     """What `overload.json` holds of a setting. `goodput` and `esg` are those of the default, `best` is the best of it
     and the other systems, its own variants left out, `systems` holds all."""
     systems = {
@@ -100,7 +100,7 @@ def _row(results: Results, spec: WorkloadSpec, load: float) -> dict[str, Any]:
     }
 
 
-def _shortfall(results: Results) -> str:
+def _shortfall(results: CellResults) -> str:
     """Where the default stays below the goal, and whose requests it gave up there."""
     rows = []
     for spec, load in results.settings():
@@ -127,7 +127,7 @@ def _shortfall(results: Results) -> str:
     )
 
 
-def _behind(results: Results, rows: Sequence[dict[str, Any]]) -> str:
+def _behind(results: CellResults, rows: Sequence[dict[str, Any]]) -> str:
     """Where another system has more goodput than the default, or more ESG than the ESG profile, and why."""
     found = []
     for (spec, load), row in zip(results.settings(), rows, strict=True):
@@ -154,7 +154,7 @@ def _best(systems: dict[str, dict[str, float]], figure: str, but: Collection[str
     return max(ranked, key=lambda s: systems[s][figure], default="")
 
 
-def _overview(results: Results, row: dict[str, Any]) -> tuple[str, ...]:
+def _overview(results: CellResults, row: dict[str, Any]) -> tuple[str, ...]:
     spec = next(s for s in results.experiment.workloads if s.name == row["workload"])
     load, systems = row["load"], row["systems"]
 
@@ -168,7 +168,7 @@ def _overview(results: Results, row: dict[str, Any]) -> tuple[str, ...]:
     return (name, share, rate(HMAS), rate(PLUGIN), name_of(other), rate(other), name_of(_best(systems, "esg")))
 
 
-def _section(results: Results, spec: WorkloadSpec, load: float) -> str:
+def _section(results: CellResults, spec: WorkloadSpec, load: float) -> str:
     limit = results.bound(spec, load).text()
     text = f"## {spec.name} at {load:g} λ*\n\nBound on the goodput rate: {limit}.\n\n"
     text += table(HEADER, rows_of(results, spec, load))
@@ -180,7 +180,7 @@ def _section(results: Results, spec: WorkloadSpec, load: float) -> str:
 GROUPS = {"tasks": "task type", "deciles": "decile of the output length", "tenants": "tenant"}
 
 
-def _shares(results: Results, spec: WorkloadSpec, load: float, group: str) -> str:
+def _shares(results: CellResults, spec: WorkloadSpec, load: float, group: str) -> str:
     """Share of requests that missed an SLO, by group, all seeds together."""
     systems: Sequence[str] = [s for s in results.experiment.systems if results.runs(spec, load, s)]
     counts: dict[str, dict[str, list[int]]] = {}

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from experiments.report import comparison, overload, paper_figures, paper_tables
-from experiments.report.results import Results
+from experiments.report.results import CellResults
 from experiments.report.statistics import statistics_page
 from experiments.report.topologies import topologies
 from hmas.sim.cells import CellStore
 from hmas.sim.experiment import Experiment
 
-Page = Callable[[Results, Path], tuple[str, dict[str, Any]]]
+Page = Callable[[CellResults, Path], tuple[str, dict[str, Any]]]
 PAGES: dict[str, Page] = {
     "loads": comparison.loads_page,
     "traces": comparison.traces_page,
@@ -48,7 +48,7 @@ def write_pages(
     for experiment in experiments:
         if experiment.page not in PAGES:
             raise ValueError(f"{experiment.name}: no page {experiment.page!r}; there are: {', '.join(PAGES)}")
-        results = Results(experiment, store)
+        results = CellResults(experiment, store)
         text, facts = PAGES[experiment.page](results, out)
         texts[experiment.page] = texts.get(experiment.page, TITLES.get(experiment.page, "")) + text + "\n"
         summary |= facts

@@ -6,7 +6,7 @@ from typing import Any
 
 from experiments.report.figures import bars, lines
 from experiments.report.markdown import exceeds, incomplete, name_of, setting, table, verdict
-from experiments.report.results import Results
+from experiments.report.results import CellResults
 from hmas.sim.analysis import SERIES_S
 from hmas.sim.sources import WorkloadSpec
 
@@ -20,7 +20,7 @@ METRICS = (
 NONE_WAITS = 0.99  # TTFT compliance at which a queue is no matter
 
 
-def _curves(results: Results, spec: WorkloadSpec, column: str) -> Series:
+def _curves(results: CellResults, spec: WorkloadSpec, column: str) -> Series:
     loads = results.experiment.loads
     return {
         name_of(s): (loads, [results.get(spec, load, s, "score", column).mean for load in loads])
@@ -28,13 +28,13 @@ def _curves(results: Results, spec: WorkloadSpec, column: str) -> Series:
     }
 
 
-def _series(results: Results, spec: WorkloadSpec, load: float, system: str, column: str) -> list[float]:
+def _series(results: CellResults, spec: WorkloadSpec, load: float, system: str, column: str) -> list[float]:
     """A time series, averaged over seeds."""
     rows = [row["series"][column] for row in results.runs(spec, load, system)]
     return [sum(step) / len(step) for step in zip(*rows, strict=False)]
 
 
-def _over_time(results: Results, spec: WorkloadSpec, load: float, column: str) -> Series:
+def _over_time(results: CellResults, spec: WorkloadSpec, load: float, column: str) -> Series:
     found: Series = {}
     for system in results.experiment.systems:
         values = _series(results, spec, load, system, column)
@@ -42,7 +42,7 @@ def _over_time(results: Results, spec: WorkloadSpec, load: float, column: str) -
     return found
 
 
-def _ours_is_best(results: Results, spec: WorkloadSpec, load: float, column: str, claim: str) -> str:
+def _ours_is_best(results: CellResults, spec: WorkloadSpec, load: float, column: str, claim: str) -> str:
     """One verdict; nothing is said before every system was measured."""
     found = {s: results.get(spec, load, s, "score", column) for s in results.experiment.systems}
     if not all(v.count for v in found.values()):
@@ -58,7 +58,7 @@ def _ours_is_best(results: Results, spec: WorkloadSpec, load: float, column: str
     return verdict(claim, best == "hmas", f"highest: {name_of(best)}", why)
 
 
-def figure5(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
+def figure5(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
     """Scaling with the offered load."""
     spec = results.experiment.workloads[0]
     file = f"figure5-{results.experiment.profile}.svg"
@@ -97,7 +97,7 @@ def figure5(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
     return text, {}
 
 
-def figure6(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
+def figure6(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
     """Run durations of 300, 600 and 1200 s."""
     load = results.experiment.loads[0]
     rows, claims = [], ""
@@ -130,7 +130,7 @@ def figure6(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
     return text, {}
 
 
-def figure7(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
+def figure7(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
     """ESG over time and the trade-offs at two loads."""
     spec = results.experiment.workloads[0]
     panels = {
@@ -158,7 +158,7 @@ def figure7(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
     return text, {}
 
 
-def figure8(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
+def figure8(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
     """TTFT and goodput through the staged drifts."""
     load = results.experiment.loads[0]
     panels, claims = {}, ""
@@ -190,7 +190,7 @@ def figure8(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
     return text, {}
 
 
-def figure9(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
+def figure9(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
     """ESG by component, in the most congested minute and over the run."""
     spec, load = results.experiment.workloads[0], results.experiment.loads[-1]
     rows: list[tuple[str, ...]] = []
@@ -232,7 +232,7 @@ def figure9(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
     return text, {}
 
 
-def figure10(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
+def figure10(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
     """ESG rate for windows of 300, 600 and 1200 s."""
     load = results.experiment.loads[0]
     panels = {f"{s.duration_s:g} s": _over_time(results, s, load, "esg_rate") for s in results.experiment.workloads}

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.report.markdown import exceeds, incomplete, name_of, setting, table, verdict
-from experiments.report.results import Results, Value
+from experiments.report.results import CellResults, Value
 from hmas.sim.systems import PAPER
 
 TABLE_1 = {  # scenario -> system -> (mismatch mean, p95, TTFT compliance, normalised goodput)
@@ -39,7 +39,7 @@ def _ratio(paper: float, ours: float) -> str:
     return f"{ours / paper:.2f}" if paper and ours == ours else "-"
 
 
-def table1(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
+def table1(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
     """Mismatch, TTFT compliance and goodput in the three slices, at each load."""
     parts, summary = "", {}
     for load in results.experiment.loads:
@@ -62,7 +62,7 @@ METRICS_1 = (
 )
 
 
-def _slices(results: Results, load: float) -> tuple[str, dict[str, Any]]:
+def _slices(results: CellResults, load: float) -> tuple[str, dict[str, Any]]:
     rows, claims, facts = [], "", {}
     for spec in results.experiment.workloads:
         for system in results.experiment.systems:
@@ -87,7 +87,7 @@ def _slices(results: Results, load: float) -> tuple[str, dict[str, Any]]:
     return f"\n## {load:g} λ*\n\n{claims}\n{table(columns, rows)}", facts
 
 
-def table2(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
+def table2(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
     """The ablation, normalised to the full system."""
     spec, load = results.experiment.workloads[0], results.experiment.loads[0]
     paths = (("score", "esg_rate"), ("score", "ttft_p95_s"), ("score", "tpot_p95_s"), ("score", "goodput"))
@@ -143,7 +143,7 @@ def _ablation_claims(ours: dict[str, list[Value]]) -> str:
     return text
 
 
-def table4(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
+def table4(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
     """Robustness under arrival-rate and task drift."""
     load = results.experiment.loads[0]
     rows, claims, summary = [], "", {}

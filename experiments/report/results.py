@@ -35,7 +35,7 @@ def value(numbers: list[float]) -> Value:
     return Value(fmean(clean), stdev(clean) if len(clean) > 1 else 0.0, len(clean))
 
 
-class Results:
+class CellResults:
     """What is there of one experiment."""
 
     def __init__(self, experiment: Experiment, store: CellStore) -> None:

@@ -5,7 +5,7 @@ from statistics import fmean
 from typing import Any
 
 from experiments.report.markdown import incomplete, setting, table
-from experiments.report.results import Results, Value
+from experiments.report.results import CellResults, Value
 from hmas.sim.sources import WorkloadSpec
 from hmas.sim.systems import FIXED_PREFIX, HMAS, PAPER
 
@@ -22,7 +22,7 @@ Scores = dict[str, Value]
 Setting = tuple[WorkloadSpec, float]
 
 
-def topologies(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
+def topologies(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
     """Every workload's ranking, then what each way of choosing loses against knowing the best fixed one beforehand."""
     measured = {s: found for s in results.settings() if _comparable(found := _scores(results, *s))}
     text = (
@@ -42,7 +42,7 @@ def topologies(results: Results, out: Path) -> tuple[str, dict[str, Any]]:
     return text, {"topologies": {_name(s): _facts(scores) for s, scores in measured.items()}}
 
 
-def _scores(results: Results, spec: WorkloadSpec, load: float) -> Scores:
+def _scores(results: CellResults, spec: WorkloadSpec, load: float) -> Scores:
     found = {s: results.get(spec, load, s, "score", "goodput_rate") for s in results.experiment.systems}
     return {s: v for s, v in found.items() if v.count}
 
@@ -83,7 +83,7 @@ def _verdict(measured: dict[Setting, Scores]) -> str:
     )
 
 
-def _overview(results: Results, measured: dict[Setting, Scores]) -> str:
+def _overview(results: CellResults, measured: dict[Setting, Scores]) -> str:
     rows = []
     for (spec, load), scores in measured.items():
         best, gain = _best_fixed(scores), _gain(scores, HMAS)
@@ -112,7 +112,7 @@ def _selectors(measured: dict[Setting, Scores]) -> str:
     return table(("Π_meta", *(_name(s) for s in measured), "mean"), rows)
 
 
-def _ranking(results: Results, where: Setting, scores: Scores) -> str:
+def _ranking(results: CellResults, where: Setting, scores: Scores) -> str:
     rows = [
         (
             _short(s),

@@ -121,14 +121,14 @@ def _run(options: dict[str, Any]) -> int:
     import uvloop
 
     from hmas_loadgen.compare import compare_table, error_table
-    from hmas_loadgen.execute import Runs, execute
+    from hmas_loadgen.execute import PlannedRuns, execute
     from hmas_loadgen.options import RunOptions, build_plans, load_prompts
 
     try:
         chosen = RunOptions(**options)
         plans = build_plans(chosen)
         corpus = load_prompts(chosen.prompts, data_folder())
-        results, stopped = uvloop.run(execute(Runs(plans, corpus, chosen.resume), console))
+        results, stopped = uvloop.run(execute(PlannedRuns(plans, corpus, chosen.resume), console))
     except (ValueError, OSError) as error:
         raise fail(error) from None
     console.print(compare_table(results))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from hmas.laws.scoring import Score
-from hmas_loadgen.result import RunResult
+from hmas_loadgen.result import LoadResult
 
 METRICS = (
     "offered",
@@ -25,7 +25,7 @@ METRICS = (
 )
 
 
-def compare_table(results: Sequence[RunResult], title: str = "") -> Table:
+def compare_table(results: Sequence[LoadResult], title: str = "") -> Table:
     """One column a run, the fields of `Score` as rows. Invalid runs are marked, their reasons stand in the caption."""
     table = Table("", title=title or None)
     for result in results:
@@ -56,7 +56,7 @@ def score_cells(score: Score) -> list[str]:
     ]
 
 
-def error_table(result: RunResult) -> Table | None:
+def error_table(result: LoadResult) -> Table | None:
     """Errors by group with one message each; None if there were none."""
     counts = result.errors()
     if not counts:

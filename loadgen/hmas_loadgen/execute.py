@@ -13,13 +13,13 @@ from hmas_loadgen.output import REPORT, SUMMARY, FolderInUse, RunFolder, load_ru
 from hmas_loadgen.plan import LoadPlan
 from hmas_loadgen.progress import LiveProgress
 from hmas_loadgen.prompts import Corpus
-from hmas_loadgen.result import RunResult
+from hmas_loadgen.result import LoadResult
 from hmas_loadgen.runner.run import run_load
 from hmas_loadgen.timeline import fetch_timeline
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
+class PlannedRuns:
     """Plans with a folder each. With `resume`, finished ones are read back and an unfinished one goes on."""
 
     plans: Sequence[tuple[LoadPlan, Path]]
@@ -27,11 +27,11 @@ class Runs:
     resume: bool = False
 
 
-async def execute(runs: Runs, console: Console) -> tuple[list[RunResult], bool]:
+async def execute(runs: PlannedRuns, console: Console) -> tuple[list[LoadResult], bool]:
     """All results, and whether the user stopped it (the results so far are whole, the last one maybe partial)."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
-    results: list[RunResult] = []
+    results: list[LoadResult] = []
     try:
         for plan, folder in runs.plans:
             if runs.resume and (folder / SUMMARY).exists():
@@ -45,14 +45,14 @@ async def execute(runs: Runs, console: Console) -> tuple[list[RunResult], bool]:
     return results, stop.is_set()
 
 
-def _finished(plan: LoadPlan, folder: Path) -> RunResult:
+def _finished(plan: LoadPlan, folder: Path) -> LoadResult:
     result = load_run(folder)
     if result.config.get("fingerprint") != plan.fingerprint():
         raise FolderInUse(f"{folder} holds a run with another configuration; choose another --out")
     return result
 
 
-async def _one(plan: LoadPlan, folder: Path, runs: Runs, stop: asyncio.Event, console: Console) -> RunResult:
+async def _one(plan: LoadPlan, folder: Path, runs: PlannedRuns, stop: asyncio.Event, console: Console) -> LoadResult:
     with RunFolder(folder, plan, resume=runs.resume) as output, LiveProgress(console, plan.name) as progress:
         if output.earlier:
             console.print(f"{plan.name}: {len(output.earlier)} of {len(plan.trace.rows)} requests are done; going on")

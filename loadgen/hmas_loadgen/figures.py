@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from hmas.contracts.outcome import Outcome
 from hmas.laws.scoring import Score
-from hmas_loadgen.result import RunResult
+from hmas_loadgen.result import LoadResult
 from hmas_loadgen.timeline import Timeline, during
 
 SIZE_INCHES = (6.4, 3.0)
@@ -34,7 +34,7 @@ def draw(title: str, x_label: str, y_label: str, plot: Callable[[Axes], None]) -
     return text[text.index("<svg") :]
 
 
-def cdf(results: Sequence[RunResult], metric: str) -> str:
+def cdf(results: Sequence[LoadResult], metric: str) -> str:
     """Distribution of `ttft_s` or `tpot_s` over the finished requests of each run."""
 
     def plot(axes: Axes) -> None:
@@ -50,7 +50,7 @@ def cdf(results: Sequence[RunResult], metric: str) -> str:
     return draw(f"{name} of finished requests", f"{name}, ms", "share of requests", plot)
 
 
-def over_time(results: Sequence[RunResult], metric: str, title: str, y_label: str) -> str:
+def over_time(results: Sequence[LoadResult], metric: str, title: str, y_label: str) -> str:
     """One of `Window`'s numbers over the run, 10 s windows."""
 
     def plot(axes: Axes) -> None:

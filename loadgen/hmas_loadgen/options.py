@@ -50,14 +50,14 @@ class RunOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
+class TenantMix:
     """One entry of the tenants file."""
 
     share: float
     key: str | None
 
 
-def read_tenants(path: Path | None) -> dict[str, Tenant]:
+def read_tenants(path: Path | None) -> dict[str, TenantMix]:
     """`name: {share: 1, key: ...}`; both fields may be left out."""
     if path is None:
         return {}
@@ -67,12 +67,12 @@ def read_tenants(path: Path | None) -> dict[str, Tenant]:
         raise ValueError(f"{path} is not YAML: {error}") from None
     if not isinstance(content, dict) or not content:
         raise ValueError(f"{path} must map tenant names to {{share, key}}")
-    found: dict[str, Tenant] = {}
+    found: dict[str, TenantMix] = {}
     for name, fields in content.items():
         fields = fields or {}
         if not isinstance(fields, dict) or set(fields) - {"share", "key"}:
             raise ValueError(f"{path}: tenant {name!r} may have the fields share and key only")
-        found[str(name)] = Tenant(float(fields.get("share", 1.0)), fields.get("key"))
+        found[str(name)] = TenantMix(float(fields.get("share", 1.0)), fields.get("key"))
     return found
 
 
@@ -113,7 +113,7 @@ def first_model(base_url: str, key: str | None) -> str:
         raise ValueError(f"{address} names no model ({error}); start the target or give --model") from None
 
 
-def build_target(options: RunOptions, tenants: Mapping[str, Tenant]) -> Target:
+def build_target(options: RunOptions, tenants: Mapping[str, TenantMix]) -> Target:
     """The endpoint of all runs of the series."""
     if not options.url:
         raise ValueError("no target: give --url http://HOST:PORT (several for balancing)")

@@ -21,7 +21,7 @@ from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo, TaskType
 from hmas_loadgen.plan import LoadPlan
 from hmas_loadgen.record import CUT_OFF, RequestRecord
-from hmas_loadgen.result import INTERRUPTED, RunResult
+from hmas_loadgen.result import INTERRUPTED, LoadResult
 
 CONFIG, PARTIAL, REQUESTS, SUMMARY, REPORT = (
     "config.yaml",
@@ -104,7 +104,7 @@ class RunFolder:
             self._flushed_s = now_s
             self._file.flush()
 
-    def finish(self, result: RunResult) -> None:
+    def finish(self, result: LoadResult) -> None:
         """Writes Parquet and summary. An interrupted run keeps its partial file, so that it can be resumed."""
         self._file.flush()
         pq.write_table(_table(result.records), self.path / REQUESTS, compression="zstd")
@@ -116,7 +116,7 @@ class RunFolder:
             (self.path / f"partial-{SUMMARY}").unlink(missing_ok=True)
 
 
-def _planned(result: RunResult) -> int:
+def _planned(result: LoadResult) -> int:
     trace = result.config["trace"]
     assert isinstance(trace, dict)
     return int(trace["requests"])
@@ -129,7 +129,7 @@ def _replace(path: Path, content: bytes) -> None:
     os.replace(beside, path)
 
 
-def summary(result: RunResult) -> dict[str, Any]:
+def summary(result: LoadResult) -> dict[str, Any]:
     """`summary.json`; numbers that do not exist (a quantile of nothing) are null."""
     return {
         "name": result.name,
@@ -172,7 +172,7 @@ def _record(fields: dict[str, Any]) -> RequestRecord:
     return RequestRecord(**fields)
 
 
-def load_run(path: Path) -> RunResult:
+def load_run(path: Path) -> LoadResult:
     """Reads a run's folder, also an unfinished one. Raises ValueError if it holds no run."""
     if not (path / CONFIG).exists():
         raise ValueError(f"{path} holds no run ({CONFIG} is missing); give it a folder written by 'hmas load run'")
@@ -186,7 +186,7 @@ def load_run(path: Path) -> RunResult:
         if (path / name).exists():
             told = orjson.loads((path / name).read_bytes())
             break
-    return RunResult(
+    return LoadResult(
         name=config["name"],
         model=config["target"]["model"],
         offered_s=config["window_s"],

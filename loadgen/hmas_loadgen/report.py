@@ -9,7 +9,7 @@ import yaml
 from hmas.laws.scoring import Score
 from hmas_loadgen import figures
 from hmas_loadgen.compare import METRICS, score_cells
-from hmas_loadgen.result import RunResult
+from hmas_loadgen.result import LoadResult
 from hmas_loadgen.timeline import Timeline
 
 _HEAD = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>
@@ -25,7 +25,7 @@ figure {{ display: inline-block; margin: .3rem }} svg {{ max-width: 37rem; heigh
 """
 
 
-def render(results: Sequence[RunResult], title: str, timeline: Timeline | None = None) -> str:
+def render(results: Sequence[LoadResult], title: str, timeline: Timeline | None = None) -> str:
     """The page. `timeline`: the mesh's decisions during the (single) run, if the target could tell."""
     parts = [_HEAD.format(title=html.escape(title))]
     parts += [_verdict(result) for result in results]
@@ -38,11 +38,11 @@ def render(results: Sequence[RunResult], title: str, timeline: Timeline | None =
     return "\n".join(parts)
 
 
-def write(path: Path, results: Sequence[RunResult], title: str, timeline: Timeline | None = None) -> None:
+def write(path: Path, results: Sequence[LoadResult], title: str, timeline: Timeline | None = None) -> None:
     path.write_text(render(results, title, timeline), encoding="utf-8")
 
 
-def _verdict(result: RunResult) -> str:
+def _verdict(result: LoadResult) -> str:
     lag = f"lag of the generator: median {result.lag_p50_s * 1000:.2f} ms, p99 {result.lag_p99_s * 1000:.2f} ms"
     name = html.escape(result.name)
     if result.valid:
@@ -50,7 +50,7 @@ def _verdict(result: RunResult) -> str:
     return f'<p class="invalid"><b>{name}</b>: INVALID: {html.escape("; ".join(result.reasons))}; {lag}</p>'
 
 
-def _figures(results: Sequence[RunResult]) -> Iterable[str]:
+def _figures(results: Sequence[LoadResult]) -> Iterable[str]:
     yield figures.cdf(results, "ttft_s")
     yield figures.cdf(results, "tpot_s")
     yield figures.over_time(results, "goodput", "Goodput by time of arrival", "ok requests / s")
@@ -61,7 +61,7 @@ def _figures(results: Sequence[RunResult]) -> Iterable[str]:
         yield figures.bars("Goodput rate by tenant", tenants)
 
 
-def _details(result: RunResult) -> Iterable[str]:
+def _details(result: LoadResult) -> Iterable[str]:
     yield f"<h2>{html.escape(result.name)}</h2>"
     for label, scores in (("task type", result.by_task()), ("tenant", result.by_tenant())):
         yield _table((label, *METRICS), _score_rows(scores))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hmas.laws.scoring import Score, Settlement, Stability, Window, score, stability, windows
+from hmas.laws.scoring import Score, ScoreWindow, Settlement, Stability, score, stability, windows
 from hmas_loadgen.record import RequestRecord
 from hmas_loadgen.scoring import errors, scores_by, settlements
 
@@ -11,7 +11,7 @@ INTERRUPTED = "interrupted before the end of the schedule"
 
 
 @dataclass(frozen=True, slots=True)
-class RunResult:
+class LoadResult:
     """Records in order of their schedule, and the scores made of them. `reasons` say why a run is invalid: it
     measured the generator rather than the server, or it was not whole. `config` is the plan as plain data."""
 
@@ -47,7 +47,7 @@ class RunResult:
     def by_task(self) -> dict[str, Score]:
         return scores_by(self.settlements(), lambda s: str(s.task), self.scored_s)
 
-    def windows(self) -> list[Window]:
+    def windows(self) -> list[ScoreWindow]:
         return windows(self.settlements(), self.scored_s, start_s=self.warmup_s)
 
     def stability(self) -> Stability:

@@ -13,7 +13,7 @@ Measure = Callable[[float], Awaitable[float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class ProbedRate:
     """One run: offered rate and the goodput rate it gave."""
 
     rate_rps: float
@@ -26,7 +26,7 @@ class RateSearch:
 
     rate_rps: float
     failing_rps: float | None
-    points: tuple[Point, ...]
+    points: tuple[ProbedRate, ...]
 
 
 async def find_rate(
@@ -44,10 +44,10 @@ async def find_rate(
     """
     if start_rps <= 0 or step <= 1 or tolerance <= 0 or max_runs < 2:
         raise ValueError("start_rps and tolerance must be positive, step above 1, max_runs at least 2")
-    points: list[Point] = []
+    points: list[ProbedRate] = []
     rate = start_rps
     while len(points) < max_runs:
-        points.append(Point(rate, await measure(rate)))
+        points.append(ProbedRate(rate, await measure(rate)))
         low, high = bracket(points, threshold)
         if low is None:
             rate = min(point.rate_rps for point in points) / step
@@ -67,7 +67,7 @@ async def find_rate(
     return RateSearch(low, high, tuple(points))
 
 
-def bracket(points: list[Point], threshold: float) -> tuple[float | None, float | None]:
+def bracket(points: list[ProbedRate], threshold: float) -> tuple[float | None, float | None]:
     """Highest passing rate below every failing one, and the lowest failing rate."""
     failing = min((p.rate_rps for p in points if p.goodput_rate < threshold), default=None)
     passing = [p.rate_rps for p in points if p.goodput_rate >= threshold and (failing is None or p.rate_rps < failing)]

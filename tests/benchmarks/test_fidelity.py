@@ -6,14 +6,14 @@ import pytest
 
 from benchmarks.fidelity.page import page, verdicts
 from benchmarks.fidelity.replays import COMPARED, Figures, Seen, Store
-from benchmarks.fidelity.scenario import LOADS, Scenario, full_rate_rps, slices
+from benchmarks.fidelity.scenario import LOADS, ReplayScenario, full_rate_rps, slices
 from benchmarks.fidelity.speed import Remainder, remainder, scaled, virtually
-from hmas.engine.core.profile import CostModel, EngineLimits, EngineProfile
+from hmas.engine.core.profile import EngineLimits, EngineProfile, StepCostModel
 
-SCENARIO = Scenario()
+SCENARIO = ReplayScenario()
 PROFILE = EngineProfile(
     "p",
-    CostModel(2e-3, 5e-5, 2e-4, 5e-8),
+    StepCostModel(2e-3, 5e-5, 2e-4, 5e-8),
     EngineLimits(max_num_seqs=8, max_num_batched_tokens=512, num_gpu_blocks=256, max_model_len=4096),
 )
 NONE_LEFT = {load.name: [Remainder(1.0, dict.fromkeys(COMPARED, 0.0))] for load in LOADS}
@@ -38,7 +38,7 @@ def test_loads_get_different_stretches_of_the_trace_at_their_rates() -> None:
 def test_a_full_engine_of_twice_the_speed_takes_twice_the_rate() -> None:
     trace = slices(SCENARIO, PROFILE, None)[LOADS[0].name]
     cost = PROFILE.cost
-    fast = replace(PROFILE, cost=CostModel(cost.c0_s / 2, cost.c_p_s / 2, cost.c_d_s / 2, cost.c_k_s / 2))
+    fast = replace(PROFILE, cost=StepCostModel(cost.c0_s / 2, cost.c_p_s / 2, cost.c_d_s / 2, cost.c_k_s / 2))
     assert full_rate_rps(fast, trace) == pytest.approx(2 * full_rate_rps(PROFILE, trace))
 
 

@@ -3,15 +3,15 @@
 import pytest
 
 from benchmarks.vllm import systems
-from benchmarks.vllm.page import Measured, Results, page
+from benchmarks.vllm.page import Measured, VllmResults, page
 from benchmarks.vllm.processors import Busy
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo, TaskType
 from hmas.mesh.compare.runs import Replay
 from hmas.mesh.compare.workload import SloFactors
 from hmas_loadgen.record import RequestRecord
-from hmas_loadgen.result import RunResult
-from hmas_loadgen.search import Point, RateSearch
+from hmas_loadgen.result import LoadResult
+from hmas_loadgen.search import ProbedRate, RateSearch
 
 
 def run(ok: int, ttft_s: float = 0.2, *reasons: str) -> Measured:
@@ -26,16 +26,16 @@ def run(ok: int, ttft_s: float = 0.2, *reasons: str) -> Measured:
             )
         )  # fmt: skip
     return Measured(
-        Replay(RunResult("x", "m", 100.0, 0.0, {}, 0.0, tuple(records), 0.0, 0.0, reasons), None), Busy(0.98, 0.4)
+        Replay(LoadResult("x", "m", 100.0, 0.0, {}, 0.0, tuple(records), 0.0, 0.0, reasons), None), Busy(0.98, 0.4)
     )
 
 
-def results(plain: int, mesh: int, plugin: int, rate_rps: float = 2.0) -> Results:
+def results(plain: int, mesh: int, plugin: int, rate_rps: float = 2.0) -> VllmResults:
     overload = dict(zip(systems.SYSTEMS, ([run(plain)], [run(mesh)], [run(plugin)]), strict=True))
     light = dict(zip(systems.SYSTEMS, ([run(100)], [run(99, 0.21)], [run(100, 0.22)]), strict=True))
-    search = RateSearch(rate_rps, 2.2, (Point(2.2, 0.9), Point(2.0, 0.97)))
+    search = RateSearch(rate_rps, 2.2, (ProbedRate(2.2, 0.9), ProbedRate(2.0, 0.97)))
     paces = {name: SloFactors(1.1, 0.5) for name in systems.SYSTEMS}
-    return Results(
+    return VllmResults(
         "a trace", 60.0, (1,), SloFactors(1.1, 0.5), rate_rps, {1.4: overload, 0.5: light}, search, paces
     )  # fmt: skip
 
@@ -48,7 +48,7 @@ def results(plain: int, mesh: int, plugin: int, rate_rps: float = 2.0) -> Result
         (results(50, 80, 90, rate_rps=11.0), False),  # the engine is too fast to be the bottleneck for certain
     ],
 )
-def test_goals(found: Results, good: bool) -> None:
+def test_goals(found: VllmResults, good: bool) -> None:
     assert found.good(ranking=False) is good
 
 

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hmas.engine.api import ApiReader, Generation, Terms
+from hmas.engine.api import ApiReader, Generation, UrgencyTerms
 from hmas.engine.core import EngineCore
-from hmas.engine.core.chunking import MIN_CHUNK_TOKENS, Allowance, Pace, TokenDeadlines
+from hmas.engine.core.chunking import MIN_CHUNK_TOKENS, Allowance, TokenDeadline, TokenDeadlines
 from hmas.engine.core.output_length import OutputLength
-from hmas.engine.core.profile import CostModel, EngineLimits, EngineProfile, builtin_profile
+from hmas.engine.core.profile import EngineLimits, EngineProfile, StepCostModel, builtin_profile
 from hmas.engine.core.sequence import EngineRequest
 
-COST = CostModel(c0_s=0.010, c_p_s=0.0001, c_d_s=0.0002, c_k_s=1e-7, c_pp_s=2e-9)
+COST = StepCostModel(c0_s=0.010, c_p_s=0.0001, c_d_s=0.0002, c_k_s=1e-7, c_pp_s=2e-9)
 BARE_S, LEAST_S = 0.010, 0.020
 
 
@@ -23,7 +23,7 @@ def core(budget: int = 2048) -> EngineCore:
     return EngineCore(EngineProfile("p", COST, limits).with_limits(dynamic_chunking=True))
 
 
-def decoding(pace: Pace | None, budget: int = 2048) -> EngineCore:
+def decoding(pace: TokenDeadline | None, budget: int = 2048) -> EngineCore:
     """An engine in which one request with this pace has its first token, beside a prompt of 20,000 tokens."""
     engine = core(budget)
     engine.add(EngineRequest("d", 10, 5000, pace=pace))
@@ -41,7 +41,7 @@ def step_s(engine: EngineCore, now_s: float) -> tuple[float, int]:
 
 
 def test_the_step_lasts_until_the_next_token_is_due() -> None:
-    seconds, tokens = step_s(decoding(Pace(0.050, first_due_s=0.5)), now_s=0.450)  # token 2 is due at 0.55
+    seconds, tokens = step_s(decoding(TokenDeadline(0.050, first_due_s=0.5)), now_s=0.450)  # token 2 is due at 0.55
     assert seconds == pytest.approx(0.1, abs=COST.c_p_s)
     assert seconds <= 0.1
     assert tokens == pytest.approx((0.1 - 0.0102) / COST.c_p_s, rel=0.02)
@@ -49,13 +49,13 @@ def test_the_step_lasts_until_the_next_token_is_due() -> None:
 
 def test_what_a_request_is_ahead_of_its_pace_is_lent_to_prefill() -> None:
     """Deadlines are cumulative: D_n = arrival + SLO_TTFT + (n - 1) SLO_TBT (Niyama Eq. 2)."""
-    engine = decoding(Pace(0.050, first_due_s=6.0))
+    engine = decoding(TokenDeadline(0.050, first_due_s=6.0))
     assert step_s(engine, 0.02)[1] == 2048 - 1  # the first token came six seconds early: the whole budget
     assert step_s(engine, 6.05)[0] == pytest.approx(0.05, abs=COST.c_p_s)  # token 3 is due at 6.1
 
 
 def test_without_a_stated_first_deadline_the_pace_starts_at_the_first_token() -> None:
-    assert step_s(decoding(Pace(0.050)), 1.0)[0] == pytest.approx(0.05, abs=COST.c_p_s)
+    assert step_s(decoding(TokenDeadline(0.050)), 1.0)[0] == pytest.approx(0.05, abs=COST.c_p_s)
 
 
 def test_without_paces_the_budget_decides() -> None:
@@ -63,11 +63,11 @@ def test_without_paces_the_budget_decides() -> None:
 
 
 def test_a_late_decode_leaves_the_minimum_chunk() -> None:
-    assert step_s(decoding(Pace(0.050, first_due_s=0.0)), 9.0)[1] == MIN_CHUNK_TOKENS
+    assert step_s(decoding(TokenDeadline(0.050, first_due_s=0.0)), 9.0)[1] == MIN_CHUNK_TOKENS
 
 
 def test_the_chunk_is_no_longer_than_a_prompt() -> None:
-    engine = decoding(Pace(0.050, first_due_s=100.0), budget=8192)
+    engine = decoding(TokenDeadline(0.050, first_due_s=100.0), budget=8192)
     engine.add(EngineRequest("q", 30, 5))
     taken = [step_s(engine, 0.1)[1] for _ in range(3)]
     assert sum(taken) == 20_030
@@ -75,7 +75,7 @@ def test_the_chunk_is_no_longer_than_a_prompt() -> None:
 
 def test_a_pace_needs_a_tpot() -> None:
     with pytest.raises(ValueError, match="tpot_s"):
-        Pace(0.0)
+        TokenDeadline(0.0)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_allowance(slacks: list[tuple[float, float]], seconds: float, tokens: fl
 
 @given(st.floats(0.0, 10.0), st.integers(0, 50_000), st.sampled_from([0.0, 1e-4]), st.sampled_from([0.0, 2e-9]))
 def test_prefill_within_is_the_inverse_of_the_cost(seconds: float, context: int, c_p_s: float, c_pp_s: float) -> None:
-    cost = CostModel(0.01, c_p_s, 0.0, 0.0, c_pp_s)
+    cost = StepCostModel(0.01, c_p_s, 0.0, 0.0, c_pp_s)
     tokens = cost.prefill_within(seconds, context)
     if tokens < inf:
         spent_s = cost.c_p_s * tokens + cost.c_pp_s * tokens * (context + tokens / 2)
@@ -132,7 +132,7 @@ def test_no_decode_that_could_be_in_time_is_made_late(
     for i, (gap_s, prompt, output, tpot_s, ttft_s) in enumerate(script):
         arrival_s += gap_s
         due_s = None if ttft_s is None else arrival_s + ttft_s
-        pending.append((arrival_s, EngineRequest(f"r{i}", prompt, output, pace=Pace(tpot_s, due_s))))
+        pending.append((arrival_s, EngineRequest(f"r{i}", prompt, output, pace=TokenDeadline(tpot_s, due_s))))
     first_s: dict[str, float] = {}
     paces = {r.id: r.pace for _, r in pending}
     finished = 0
@@ -163,16 +163,16 @@ def test_terms_are_read_from_vllm_xargs_and_nonsense_is_not() -> None:
     profile = builtin_profile("tiny-emulated")
     reader = ApiReader("m", profile.limits, OutputLength(10.0, 1.0, 0))
 
-    def terms(**xargs: object) -> Terms:
+    def terms(**xargs: object) -> UrgencyTerms:
         generation = reader.read(orjson.dumps({"prompt": "a", "max_tokens": 1, "vllm_xargs": xargs}), chat=False)
         assert isinstance(generation, Generation), generation
         return generation.terms
 
     said = terms(hmas_urgency=3.5, hmas_tpot_ms=50, hmas_ttft_ms=-20)
-    assert said == Terms(3.5, 0.05, -0.02)
-    assert said.pace(10.0) == Pace(0.05, 9.98)
-    assert terms(hmas_tpot_ms=50).pace(10.0) == Pace(0.05)
-    assert terms(hmas_urgency="1", hmas_tpot_ms=0, hmas_ttft_ms=[], other=1) == Terms()
+    assert said == UrgencyTerms(3.5, 0.05, -0.02)
+    assert said.pace(10.0) == TokenDeadline(0.05, 9.98)
+    assert terms(hmas_tpot_ms=50).pace(10.0) == TokenDeadline(0.05)
+    assert terms(hmas_urgency="1", hmas_tpot_ms=0, hmas_ttft_ms=[], other=1) == UrgencyTerms()
     assert terms(hmas_tpot_ms=True).pace(10.0) is None
 
 

@@ -3,10 +3,10 @@
 import pytest
 
 from hmas.engine.core import EngineCore
-from hmas.engine.core.profile import CostModel, EngineLimits, EngineProfile
+from hmas.engine.core.profile import EngineLimits, EngineProfile, StepCostModel
 from hmas.engine.core.sequence import AddResult, EngineRequest, Sequence
 
-COST = CostModel(c0_s=0.010, c_p_s=0.001, c_d_s=0.002, c_k_s=0.0001, c_pp_s=0.00001)
+COST = StepCostModel(c0_s=0.010, c_p_s=0.001, c_d_s=0.002, c_k_s=0.0001, c_pp_s=0.00001)
 
 
 def profile(**limits: object) -> EngineProfile:

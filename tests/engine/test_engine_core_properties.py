@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from hmas.engine.core import EngineCore
-from hmas.engine.core.chunking import Pace
-from hmas.engine.core.profile import CostModel, EngineLimits, EngineProfile
+from hmas.engine.core.chunking import TokenDeadline
+from hmas.engine.core.profile import EngineLimits, EngineProfile, StepCostModel
 from hmas.engine.core.sequence import AddResult, EngineRequest
 
-COST = CostModel(c0_s=0.0113, c_p_s=0.00017, c_d_s=0.00021, c_k_s=0.0000013, c_pp_s=0.00000007)
+COST = StepCostModel(c0_s=0.0113, c_p_s=0.00017, c_d_s=0.00021, c_k_s=0.0000013, c_pp_s=0.00000007)
 
 limits = st.builds(
     lambda seqs, extra, size, blocks, caching, policy, watermark, dynamic: EngineLimits(
@@ -36,7 +36,7 @@ limits = st.builds(
     st.booleans(),
 )
 paces = st.none() | st.builds(
-    Pace, st.sampled_from([0.012, 0.02, 0.05, 1.0]), st.none() | st.sampled_from([0.05, 0.3, 2.0])
+    TokenDeadline, st.sampled_from([0.012, 0.02, 0.05, 1.0]), st.none() | st.sampled_from([0.05, 0.3, 2.0])
 )
 
 
@@ -146,7 +146,7 @@ def test_every_step_is_the_step_of_the_plain_loop(limits: EngineLimits, script: 
 
 
 arrival = st.tuples(st.floats(0.0, 0.3), st.integers(1, 20), st.integers(1, 40), st.integers(0, 3), paces)
-Arrival = tuple[float, int, int, int, Pace | None]
+Arrival = tuple[float, int, int, int, TokenDeadline | None]
 
 
 def drive(core: EngineCore, script: list[Arrival], *, skip: bool) -> list[object]:

@@ -5,13 +5,13 @@ from dataclasses import astuple
 import numpy as np
 import pytest
 
-from hmas.engine.core.profile import CostModel
+from hmas.engine.core.profile import StepCostModel
 from hmas.engine.fitting import Observation, fit_cost
 
-TRUE = CostModel(c0_s=0.012, c_p_s=5e-5, c_d_s=8e-5, c_k_s=4e-8, c_pp_s=2e-9)
+TRUE = StepCostModel(c0_s=0.012, c_p_s=5e-5, c_d_s=8e-5, c_k_s=4e-8, c_pp_s=2e-9)
 
 
-def observations(cost: CostModel, noise: float) -> list[Observation]:
+def observations(cost: StepCostModel, noise: float) -> list[Observation]:
     rng = np.random.default_rng(3)
     result = []
     for tokens in (64, 256, 1024, 2048, 4096, 8192):

@@ -12,12 +12,12 @@ import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 
 from hmas.engine.core.output_length import OutputLength
-from hmas.engine.core.profile import CostModel, EngineLimits, EngineProfile
+from hmas.engine.core.profile import EngineLimits, EngineProfile, StepCostModel
 from hmas.engine.server import MAX_BODY_BYTES, EngineServer
 
 FAST = EngineProfile(
     "fast",
-    CostModel(c0_s=0.002, c_p_s=0.0, c_d_s=0.0, c_k_s=0.0),
+    StepCostModel(c0_s=0.002, c_p_s=0.0, c_d_s=0.0, c_k_s=0.0),
     EngineLimits(max_num_seqs=4, max_num_batched_tokens=512, num_gpu_blocks=256, max_model_len=2048),
 )
 CHAT = "/v1/chat/completions"

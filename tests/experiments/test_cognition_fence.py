@@ -2,7 +2,7 @@ import random
 
 from experiments.cognition.fence import PHASES, REQUESTS, WARM_UP, drifting
 from hmas.perception.backends.model import ModelBackend
-from hmas.perception.training.corpus import Answer, Prompt
+from hmas.perception.training.corpus import CorpusAnswer, Prompt
 
 
 def test_the_fence_holds_its_level_on_a_drifting_stream() -> None:
@@ -11,7 +11,7 @@ def test_the_fence_holds_its_level_on_a_drifting_stream() -> None:
     texts = [f"Tell me about subject {n} of {n % 7}." for n in range(120)]
     prompts = [
         Prompt(str(n), text, 8 + (n % 3) * 200, None, f"s{n % PHASES}",
-               tuple(Answer("m", max(1, int(rng.lognormvariate(4 + (n % PHASES) / 2, 0.5)))) for _ in range(3)))
+               tuple(CorpusAnswer("m", max(1, int(rng.lognormvariate(4 + (n % PHASES) / 2, 0.5)))) for _ in range(3)))
         for n, text in enumerate(texts)
     ]  # fmt: skip
     figures = drifting(ModelBackend(), prompts)

@@ -1,12 +1,14 @@
 from experiments.cognition.simulated import DURATION_S, MAX_TOKENS, with_tags, workload
 from hmas.contracts.request import TagSource, TaskType
 from hmas.perception.backends.model import ModelBackend
-from hmas.perception.training.corpus import Answer, Prompt
+from hmas.perception.training.corpus import CorpusAnswer, Prompt
 from hmas.sim.estimators import Recorded
 
 PROMPTS = [
-    Prompt("a", "Translate to German: the cat sleeps.", 8, TaskType.TRANSLATION, "s", (Answer("gpt", 7),)),
-    Prompt("b", "Write a long story about a dragon.", 8, TaskType.LONG_FORM_GENERATION, "s", (Answer("gpt", 1500),)),
+    Prompt("a", "Translate to German: the cat sleeps.", 8, TaskType.TRANSLATION, "s", (CorpusAnswer("gpt", 7),)),
+    Prompt(
+        "b", "Write a long story about a dragon.", 8, TaskType.LONG_FORM_GENERATION, "s", (CorpusAnswer("gpt", 1500),)
+    ),
     Prompt("c", "who wrote hamlet", 4, TaskType.QA, "s", ()),  # no answer of a language model: nothing to decode
 ]
 

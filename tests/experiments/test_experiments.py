@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from experiments.execute import cells_of, execute
 from experiments.report.comparison import extremes
 from experiments.report.pages import PAGES, write_pages
-from experiments.report.results import Results
+from experiments.report.results import CellResults
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo, TaskType
 from hmas.engine.core.profile import builtin_profile
@@ -83,7 +83,7 @@ def test_cells_are_computed_once_and_pages_follow(tmp_path: Path) -> None:
     again: list[tuple[int, int, str]] = []
     execute([experiment], store, 1, lambda *step: again.append(step))
     assert [text for _, _, text in again] == ["taken from earlier runs"] * 2
-    results = Results(experiment, store)
+    results = CellResults(experiment, store)
     assert not results.missing
     spec = experiment.workloads[0]
     assert results.get(spec, 1.4, "vllm", "score", "goodput_rate").count == 2
@@ -109,7 +109,7 @@ def test_the_best_fixed_topology_stands_beside_every_selector(tmp_path: Path) ->
     write_pages([experiment], store, tmp_path / "out", whole=(), data=None)
     page = (tmp_path / "out" / "topologies.md").read_text()
     facts = json.loads((tmp_path / "out" / "summary.json").read_text())["topologies"]["poisson 1.4"]
-    rates = {s: Results(experiment, store).get(experiment.workloads[0], 1.4, s, "score", "goodput_rate").mean
+    rates = {s: CellResults(experiment, store).get(experiment.workloads[0], 1.4, s, "score", "goodput_rate").mean
              for s in ("fixed-fcfs", "fixed-sjf", "hmas")}  # fmt: skip
     best = max(("fixed-fcfs", "fixed-sjf"), key=lambda s: rates[s])
     assert (facts["best_fixed"], facts["hmas"]) == (best.removeprefix("fixed-"), round(rates["hmas"], 4))
@@ -150,7 +150,7 @@ def test_ratios_pair_the_seeds_that_both_have(tmp_path: Path) -> None:
     for cell in cells_of(experiment):
         if (found := goodput.get((cell.system, cell.seed))) and cell.load == 1.4:
             store.put(cell, {"score": {"goodput": found}, "cpu_s": 1.0})
-    ratio = Results(experiment, store).ratio(experiment.workloads[0], 1.4, "hmas", "vllm", "score", "goodput")
+    ratio = CellResults(experiment, store).ratio(experiment.workloads[0], 1.4, "hmas", "vllm", "score", "goodput")
     assert (ratio.mean, ratio.count) == (1.5, 1)
 
 

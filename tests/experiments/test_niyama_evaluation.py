@@ -9,7 +9,7 @@ import pytest
 from experiments.niyama import evaluation
 from experiments.niyama.evaluation import evaluate_all
 from experiments.niyama.measure import ALLOWED, QosRun, measure, violated
-from experiments.niyama.runs import TOLERANCE, Runs, highest_rate
+from experiments.niyama.runs import TOLERANCE, NiyamaRuns, highest_rate
 from experiments.niyama.systems import SYSTEMS
 from experiments.niyama.workload import CLASSES, INTERACTIVE, QosLoad, build
 from experiments.report.niyama import write_page
@@ -99,7 +99,7 @@ def test_a_hopeless_run_is_given_up_early() -> None:
 def test_finished_runs_are_not_made_again(tmp_path: Path) -> None:
     told: list[str] = []
     for _ in range(2):
-        runs = Runs(CellStore(tmp_path, lambda _: "code"), None, told.append)
+        runs = NiyamaRuns(CellStore(tmp_path, lambda _: "code"), None, told.append)
         runs(QosRun("niyama", QosLoad("synthetic", 2.0, 20.0, 1)))
     assert len(told) == 1
 

@@ -8,7 +8,7 @@ from hmas.contracts.control import TopologyName
 from hmas.contracts.outcome import Outcome
 from hmas.laws.scoring import Settlement, is_ok
 from hmas.sim.mesh import MeshSim
-from hmas.sim.result import RunResult
+from hmas.sim.result import SimResult
 from hmas.sim.setup import MeshSetup
 from hmas.sim.workload import OfferedRequest, Workload
 from tests.sim.sim_cases import SMALL, random_workload
@@ -18,7 +18,7 @@ FLOOD_SEEDS = range(3, 33, 3)  # one run has some thirty requests of the others:
 CAPACITY_RPS = 12.0  # of one SMALL engine with `random_workload`: at it all are on time, at 13 a third is not
 
 
-def run(topology: TopologyName, workload: Workload) -> RunResult:
+def run(topology: TopologyName, workload: Workload) -> SimResult:
     return MeshSim(MeshSetup(pin=topology), SMALL, 1, workload, 1).run()
 
 

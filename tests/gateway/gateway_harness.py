@@ -23,7 +23,7 @@ from hmas.gateway.decisions import DecisionLog
 from hmas.gateway.http.api import build_api
 from hmas.gateway.http.bodies import BodyBounds
 from hmas.gateway.http.connections import ConnectionBounds, guarded
-from hmas.gateway.http.server import GatewayServer, ServerConfig
+from hmas.gateway.http.server import GatewayServer, HttpServerConfig
 from hmas.gateway.shell import Relay, RelayConfig
 from hmas.gateway.tenants.store import TenantStore
 from hmas.runtime.host import AgentHost
@@ -181,7 +181,7 @@ async def gateway(
     workers: tuple[str, ...] = ("w1",),
     behave: Callable[[FakeWorkers, str, pb.Submit], None] | None = answer,
     agent: GatewayConfig | None = None,
-    server: ServerConfig | None = None,
+    server: HttpServerConfig | None = None,
     relay: RelayConfig | None = None,
     connections: ConnectionBounds | None = None,
     tenants_file: Path | None = None,
@@ -196,7 +196,7 @@ async def gateway(
     the_relay.connect(host.post, fake, questions)
     tenants = TenantStore(tenants_file)
     rest = build_api(directory, tenants, lambda: the_relay.workers_connected > 0, decisions or DecisionLog(lambda: 0.0))
-    config = server or ServerConfig(body=BodyBounds(max_bytes=100_000))
+    config = server or HttpServerConfig(body=BodyBounds(max_bytes=100_000))
     app = GatewayServer(config, the_relay, tenants, directory, rest)
     http = HttpServer(
         uvicorn.Config(

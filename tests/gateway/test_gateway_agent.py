@@ -13,6 +13,7 @@ from hmas.contracts.gateway import (
     GatewayEffect,
     GatewayEvent,
     GatewayTicked,
+    LoadReported,
     PublishGatewayTelemetry,
     Refuse,
     RequestAnnotated,
@@ -22,15 +23,14 @@ from hmas.contracts.gateway import (
     SendRecall,
     SendSubmit,
     Settle,
+    StreamChanged,
     TenantLimits,
     TenantsChanged,
     ViewReceived,
-    WorkerHeard,
-    WorkerLoaded,
-    WorkerQueueing,
     WorkerVanished,
 )
 from hmas.contracts.outcome import Outcome
+from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.request import Slo, TaskType
 from hmas.contracts.telemetry import RequestSettled
 from hmas.gateway.agent import GatewayAgent
@@ -45,7 +45,7 @@ class Mesh:
         self.agent = GatewayAgent(config or GatewayConfig("g"))
         self.now_s = 0.0
         for worker in workers:
-            self.play(WorkerHeard(heartbeat(worker)), WorkerQueueing(worker, True))
+            self.play(HeartbeatReceived(heartbeat(worker)), StreamChanged(worker, True))
 
     def play(self, *events: GatewayEvent) -> list[GatewayEffect]:
         return [effect for event in events for effect in self.agent.step(self.now_s, event)]
@@ -91,7 +91,7 @@ def test_the_least_predicted_backlog_counts_what_was_sent_since() -> None:
     mesh = Mesh("w1", "w2", "w3")
     workers = [e.worker for i in range(6) for e in mesh.receive(f"r{i}") if isinstance(e, SendSubmit)]
     assert workers == ["w1", "w2", "w3"] * 2
-    mesh.play(WorkerLoaded("w1", 0, 0, 1, 50.0, False), WorkerHeard(heartbeat("w2", backlog_s=40.0)))
+    mesh.play(LoadReported("w1", 0, 0, 1, 50.0, False), HeartbeatReceived(heartbeat("w2", backlog_s=40.0)))
     assert mesh.receive("r6") == [SendSubmit("r6", "w3", 1)]
 
 
@@ -105,16 +105,16 @@ def test_an_annotation_changes_the_backlog() -> None:
 
 def test_workers_without_engines_come_last() -> None:
     mesh = Mesh()
-    mesh.play(WorkerHeard(heartbeat("w1", up=False)), WorkerQueueing("w1", True))
-    mesh.play(WorkerHeard(heartbeat("w2", backlog_s=30.0)), WorkerQueueing("w2", True))
+    mesh.play(HeartbeatReceived(heartbeat("w1", up=False)), StreamChanged("w1", True))
+    mesh.play(HeartbeatReceived(heartbeat("w2", backlog_s=30.0)), StreamChanged("w2", True))
     assert mesh.receive() == [SendSubmit("r1", "w2", 1)]
-    mesh.play(WorkerQueueing("w2", False))
+    mesh.play(StreamChanged("w2", False))
     assert mesh.receive("r2") == [SendSubmit("r2", "w1", 1)]
 
 
 def test_a_worker_of_another_wire_version_gets_nothing() -> None:
     mesh = Mesh()
-    mesh.play(WorkerHeard(heartbeat("w1", wire_version=99)), WorkerQueueing("w1", True))
+    mesh.play(HeartbeatReceived(heartbeat("w1", wire_version=99)), StreamChanged("w1", True))
     assert mesh.receive() == []
 
 
@@ -145,7 +145,7 @@ def test_a_vanished_worker_loses_all_it_had_and_may_come_back() -> None:
     for i in range(4):
         mesh.receive(f"r{i}")
     assert mesh.play(WorkerVanished("w1", "gone")) == [SendSubmit("r0", "w2", 2), SendSubmit("r2", "w2", 2)]
-    mesh.play(WorkerQueueing("w1", True), WorkerHeard(heartbeat("w1", incarnation="i2")))
+    mesh.play(StreamChanged("w1", True), HeartbeatReceived(heartbeat("w1", incarnation="i2")))
     assert mesh.receive("r5") == [SendSubmit("r5", "w1", 1)]
 
 
@@ -160,15 +160,15 @@ def test_the_only_worker_lost_settles_with_its_error() -> None:
 def test_a_lost_request_waits_for_a_worker_whose_stream_is_broken_for_now() -> None:
     mesh = Mesh("w1", "w2")
     mesh.receive()
-    mesh.play(WorkerQueueing("w2", False))
+    mesh.play(StreamChanged("w2", False))
     assert mesh.play(WorkerVanished("w1", "gone")) == []
-    assert mesh.play(WorkerQueueing("w2", True)) == [SendSubmit("r1", "w2", 2)]
+    assert mesh.play(StreamChanged("w2", True)) == [SendSubmit("r1", "w2", 2)]
 
 
 def test_a_broken_stream_gets_no_new_work_but_keeps_its_requests() -> None:
     mesh = Mesh("w1", "w2")
     mesh.receive()
-    assert mesh.play(WorkerQueueing("w1", False)) == []
+    assert mesh.play(StreamChanged("w1", False)) == []
     assert [mesh.receive(f"s{i}") for i in range(3)] == [[SendSubmit(f"s{i}", "w2", 1)] for i in range(3)]
     assert mesh.play(concluded()) == [Settle("r1", Outcome.FINISHED, "finished", 10)]
 
@@ -184,7 +184,7 @@ def test_a_worker_that_gave_the_request_up_counts_as_lost() -> None:
 def test_a_handback_goes_elsewhere_as_a_new_attempt() -> None:
     mesh = Mesh("w1", "w2")
     mesh.receive()
-    mesh.play(WorkerLoaded("w2", 5, 5, 5, 90.0, False))
+    mesh.play(LoadReported("w2", 5, 5, 5, 90.0, False))
     assert mesh.play(AttemptHandedBack("r1", 1)) == [SendSubmit("r1", "w2", 2)]
     assert mesh.play(AttemptHandedBack("r1", 1)) == []
 
@@ -204,14 +204,14 @@ def test_a_handback_of_the_only_worker_goes_back_a_bounded_number_of_times() -> 
 def test_a_draining_worker_gets_nothing_and_its_handback_is_held() -> None:
     mesh = Mesh("w1")
     mesh.receive()
-    mesh.play(WorkerLoaded("w1", 1, 1, 0, 1.0, True))
+    mesh.play(LoadReported("w1", 1, 1, 0, 1.0, True))
     assert mesh.play(AttemptHandedBack("r1", 1)) == []
-    assert mesh.play(WorkerHeard(heartbeat("w2")), WorkerQueueing("w2", True)) == [SendSubmit("r1", "w2", 2)]
+    assert mesh.play(HeartbeatReceived(heartbeat("w2")), StreamChanged("w2", True)) == [SendSubmit("r1", "w2", 2)]
 
 
 def test_without_a_worker_a_request_is_held_for_the_patience() -> None:
     mesh = Mesh()
-    mesh.play(WorkerHeard(heartbeat("w1")))
+    mesh.play(HeartbeatReceived(heartbeat("w1")))
     assert mesh.receive() == []
     mesh.now_s = 4.9
     assert not any(isinstance(e, Settle) for e in mesh.play(GatewayTicked()))
@@ -223,8 +223,8 @@ def test_without_a_worker_a_request_is_held_for_the_patience() -> None:
 def test_a_held_request_is_offered_under_the_pool_its_alias_turns_out_to_be() -> None:
     mesh = Mesh()
     assert mesh.receive(model="alias") == []
-    mesh.play(WorkerHeard(heartbeat("w1")))
-    assert mesh.play(WorkerQueueing("w1", True)) == [SendSubmit("r1", "w1", 1)]
+    mesh.play(HeartbeatReceived(heartbeat("w1")))
+    assert mesh.play(StreamChanged("w1", True)) == [SendSubmit("r1", "w1", 1)]
     mesh.play(concluded())
     assert [s.request_id for s in mesh.settled()] == ["r1"]
 
@@ -247,7 +247,7 @@ def test_held_requests_are_bounded() -> None:
 def test_the_pools_bounds_refuse_with_a_computed_retry_and_settle_in_telemetry() -> None:
     mesh = Mesh()
     full = heartbeat("w1", queued=98, max_queued=100, backlog_s=3.0)
-    mesh.play(WorkerHeard(full), WorkerQueueing("w1", True))
+    mesh.play(HeartbeatReceived(full), StreamChanged("w1", True))
     mesh.receive("r1")
     mesh.receive("r2")
     mesh.play(ViewReceived(view(settled_rps=4.0)))
@@ -258,7 +258,7 @@ def test_the_pools_bounds_refuse_with_a_computed_retry_and_settle_in_telemetry()
 
 def test_without_a_fresh_view_the_backlog_tells_the_wait() -> None:
     mesh = Mesh()
-    mesh.play(WorkerHeard(heartbeat("w1", queued_tokens=999_500, backlog_s=9.0)), WorkerQueueing("w1", True))
+    mesh.play(HeartbeatReceived(heartbeat("w1", queued_tokens=999_500, backlog_s=9.0)), StreamChanged("w1", True))
     mesh.play(ViewReceived(view(settled_rps=0.0)))
     (refuse,) = mesh.receive()
     assert isinstance(refuse, Refuse)
@@ -267,7 +267,7 @@ def test_without_a_fresh_view_the_backlog_tells_the_wait() -> None:
 
 def test_started_requests_leave_the_count_of_the_queue() -> None:
     mesh = Mesh()
-    mesh.play(WorkerHeard(heartbeat("w1", max_queued=1)), WorkerQueueing("w1", True))
+    mesh.play(HeartbeatReceived(heartbeat("w1", max_queued=1)), StreamChanged("w1", True))
     mesh.receive("r1")
     mesh.play(FirstTokenRelayed("r1", 1))
     assert mesh.receive("r2") == [SendSubmit("r2", "w1", 1)]
@@ -392,12 +392,12 @@ def imbalanced(config: GatewayConfig, **overloaded: object) -> Mesh:
     mesh = Mesh("w1", config=config)
     for i in range(4):
         mesh.receive(f"r{i}")
-    mesh.play(WorkerQueueing("w2", True))
+    mesh.play(StreamChanged("w2", True))
     for _ in range(3):
         mesh.now_s += 0.5
         mesh.play(
-            WorkerHeard(heartbeat("w1", queued=4, backlog_s=40.0, **overloaded)),
-            WorkerHeard(heartbeat("w2")),
+            HeartbeatReceived(heartbeat("w1", queued=4, backlog_s=40.0, **overloaded)),
+            HeartbeatReceived(heartbeat("w2")),
         )
         assert not any(isinstance(e, SendRecall) for e in mesh.play(GatewayTicked()))
     mesh.now_s += 0.5
@@ -433,7 +433,7 @@ def test_started_requests_are_not_recalled() -> None:
 
 def test_balanced_workers_are_left_alone() -> None:
     mesh = imbalanced(GatewayConfig("g"))
-    mesh.play(WorkerHeard(heartbeat("w2", backlog_s=30.0)))
+    mesh.play(HeartbeatReceived(heartbeat("w2", backlog_s=30.0)))
     assert recalls(mesh) == []
 
 
@@ -443,6 +443,6 @@ def test_a_request_moved_to_and_fro_keeps_attempts_for_workers_that_go() -> None
     mesh.play(AttemptHandedBack("r3", 1))
     for _ in range(4):
         mesh.now_s += 0.5
-        mesh.play(WorkerHeard(heartbeat("w2", queued=4, backlog_s=40.0)), WorkerHeard(heartbeat("w1")))
+        mesh.play(HeartbeatReceived(heartbeat("w2", queued=4, backlog_s=40.0)), HeartbeatReceived(heartbeat("w1")))
         assert recalls(mesh) == []
     assert mesh.play(AttemptHandedBack("r3", 2)) == [SendSubmit("r3", "w1", 3)]

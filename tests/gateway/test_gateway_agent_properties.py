@@ -14,6 +14,7 @@ from hmas.contracts.gateway import (
     GatewayDraining,
     GatewayEvent,
     GatewayTicked,
+    LoadReported,
     PublishGatewayTelemetry,
     Refuse,
     RequestAnnotated,
@@ -23,15 +24,14 @@ from hmas.contracts.gateway import (
     SendRecall,
     SendSubmit,
     Settle,
+    StreamChanged,
     TenantLimits,
     TenantsChanged,
     ViewReceived,
-    WorkerHeard,
-    WorkerLoaded,
-    WorkerQueueing,
     WorkerVanished,
 )
 from hmas.contracts.outcome import Outcome
+from hmas.contracts.registry import HeartbeatReceived
 from hmas.gateway.agent import GatewayAgent
 from hmas.gateway.agent.config import GatewayConfig
 from tests.gateway.gateway_script import annotation, concluded, heartbeat, request, view
@@ -95,8 +95,8 @@ class GatewayMachine(RuleBasedStateMachine):
     @initialize(workers=st.lists(WORKERS, unique=True))
     def start(self, workers: list[str]) -> None:
         for worker in workers:
-            self.play(WorkerHeard(heartbeat(worker)))
-            self.play(WorkerQueueing(worker, True))
+            self.play(HeartbeatReceived(heartbeat(worker)))
+            self.play(StreamChanged(worker, True))
 
     @rule(model=st.sampled_from(["m", "alias", "m", "n"]), tenant=st.sampled_from(["a", "b"]), stream=st.booleans())
     def receive(self, model: str, tenant: str, stream: bool) -> None:
@@ -138,15 +138,15 @@ class GatewayMachine(RuleBasedStateMachine):
     )
     def hear(self, worker: str, up: bool, queued: int, draining: bool, other: bool) -> None:
         pool = "n" if other and worker == "w3" else "m"
-        self.play(WorkerHeard(heartbeat(worker, up=up, queued=queued, draining=draining, pool=pool)))
+        self.play(HeartbeatReceived(heartbeat(worker, up=up, queued=queued, draining=draining, pool=pool)))
 
     @rule(worker=WORKERS, backlog_s=st.floats(0, 100), queued=st.integers(0, 99))
     def load(self, worker: str, backlog_s: float, queued: int) -> None:
-        self.play(WorkerLoaded(worker, queued, 10 * queued, 1, backlog_s, False))
+        self.play(LoadReported(worker, queued, 10 * queued, 1, backlog_s, False))
 
     @rule(worker=WORKERS, connected=st.booleans())
     def connect(self, worker: str, connected: bool) -> None:
-        self.play(WorkerQueueing(worker, connected))
+        self.play(StreamChanged(worker, connected))
 
     @rule(worker=WORKERS)
     def vanish(self, worker: str) -> None:

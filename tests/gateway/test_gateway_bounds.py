@@ -7,7 +7,7 @@ import pytest
 
 from hmas.gateway.http.bodies import BodyBounds
 from hmas.gateway.http.connections import ConnectionBounds
-from hmas.gateway.http.server import ServerConfig
+from hmas.gateway.http.server import HttpServerConfig
 from hmas.gateway.shell import RelayConfig
 from hmas.wire.v1 import execution_pb2 as pb
 from tests.gateway.gateway_harness import (
@@ -40,7 +40,7 @@ async def test_a_client_that_never_reads_is_given_up() -> None:
 
 
 async def test_a_client_that_leaves_a_full_connection_unread_is_given_up() -> None:
-    config = ServerConfig(stall_s=0.1)
+    config = HttpServerConfig(stall_s=0.1)
     async with gateway(behave=silence, server=config) as g:
         reader, writer, worker, submit = await asking(g)
         for _ in range(100):
@@ -124,7 +124,7 @@ async def test_what_is_not_http() -> None:
 
 
 async def test_a_body_that_never_ends() -> None:
-    config = ServerConfig(body=BodyBounds(timeout_s=0.1))
+    config = HttpServerConfig(body=BodyBounds(timeout_s=0.1))
     async with gateway(server=config) as g:
         reader, writer = await asyncio.open_connection("127.0.0.1", g.port)
         writer.write(HEAD + b'content-length: 100\r\n\r\n{"model"')

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from hmas.gateway.agent.directory import MAX_POOLS, ModelCard, ModelDirectory
 from hmas.gateway.agent.limits import TokenBucket
 from hmas.gateway.exchange import Exchange
-from hmas.gateway.journal import Journal
+from hmas.gateway.journal import RequestJournal
 from hmas.gateway.openai.body import Call
 from hmas.gateway.settings import GatewaySettings
 from tests.gateway.gateway_script import heartbeat, request
@@ -37,14 +37,14 @@ def exchange(request_id: str, client_id: str) -> Exchange:
 
 
 def test_the_journal_forgets_the_oldest() -> None:
-    journal = Journal(2)
+    journal = RequestJournal(2)
     for i in range(3):
         journal.keep(exchange(f"r{i}", f"c{i}"))
     assert [journal.find(i) is not None for i in ("r0", "c0", "r1", "c1", "r2")] == [False, False, True, True, True]
 
 
 def test_of_a_client_id_used_twice_the_last_request_is_found() -> None:
-    journal = Journal(2)
+    journal = RequestJournal(2)
     for i in range(3):
         journal.keep(exchange(f"r{i}", "same"))
     found = journal.find("same")

@@ -9,7 +9,7 @@ import pytest
 from hmas.contracts.gateway import GatewayDraining
 from hmas.contracts.outcome import Outcome
 from hmas.gateway.agent.config import GatewayConfig
-from hmas.gateway.http.server import ServerConfig
+from hmas.gateway.http.server import HttpServerConfig
 from hmas.wire.v1 import execution_pb2 as pb
 from tests.gateway.gateway_harness import (
     CHAT,
@@ -155,7 +155,7 @@ async def test_no_worker_answers_503_after_the_patience() -> None:
 
 
 async def test_a_queueing_stream_gets_comments_and_then_errors_as_events() -> None:
-    config = ServerConfig(comment_after_s=0.02, comment_every_s=0.02)
+    config = HttpServerConfig(comment_after_s=0.02, comment_every_s=0.02)
     async with gateway(behave=silence, server=config) as g, client(g) as c:
         async with c.stream("POST", PATH, json=STREAMED) as response:
             assert response.status_code == 200
@@ -170,7 +170,7 @@ async def test_a_queueing_stream_gets_comments_and_then_errors_as_events() -> No
 
 
 async def test_comments_end_with_the_first_token() -> None:
-    config = ServerConfig(comment_after_s=0.02, comment_every_s=0.02)
+    config = HttpServerConfig(comment_after_s=0.02, comment_every_s=0.02)
     async with gateway(behave=silence, server=config) as g, client(g) as c, c.stream("POST", PATH, json=STREAMED) as r:
         chunks = r.aiter_raw()
         await anext(chunks)

@@ -9,12 +9,12 @@ from hmas.contracts.gateway import (
     RequestReceived,
     SendSubmit,
     Settle,
+    StreamChanged,
     TenantLimits,
     TenantsChanged,
-    WorkerHeard,
-    WorkerQueueing,
 )
 from hmas.contracts.outcome import Outcome
+from hmas.contracts.registry import HeartbeatReceived
 from hmas.gateway.agent import GatewayAgent
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.agent.promises import KEPT_S, MAX_PROMISES, Promises
@@ -72,8 +72,8 @@ class Asked:
 
 def asked(**limits: int) -> Asked:
     agent = GatewayAgent(GatewayConfig("g"))
-    agent.step(0.0, WorkerHeard(heartbeat("w1")))
-    agent.step(0.0, WorkerQueueing("w1", True))
+    agent.step(0.0, HeartbeatReceived(heartbeat("w1")))
+    agent.step(0.0, StreamChanged("w1", True))
     agent.step(0.0, TenantsChanged((TenantLimits("acme", **limits),)))
     return Asked(agent)
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from hmas_loadgen.cli import app
-from hmas_loadgen.execute import Runs, execute
+from hmas_loadgen.execute import PlannedRuns, execute
 from hmas_loadgen.options import RunOptions, build_plans, build_target, read_tenants
 from hmas_loadgen.output import REPORT, SUMMARY
 from hmas_loadgen.plan import Lengths
@@ -123,8 +123,8 @@ async def test_a_series_runs_resumes_and_compares(trace: Path, tmp_path: Path) -
             trace=str(trace), url=[engine.url], model="m", rate=[100.0, 200.0], by_time=True, out=tmp_path / "o"
         )
         plans = build_plans(options)
-        first, stopped = await execute(Runs(plans[:1]), console)
-        both, _ = await execute(Runs(plans, resume=True), console)
+        first, stopped = await execute(PlannedRuns(plans[:1]), console)
+        both, _ = await execute(PlannedRuns(plans, resume=True), console)
     console.file.close()
     assert not stopped
     assert both[0].score() == first[0].score()

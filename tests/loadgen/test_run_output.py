@@ -15,7 +15,7 @@ from hmas_loadgen.compare import METRICS, compare_table, error_table
 from hmas_loadgen.output import CONFIG, PARTIAL, REQUESTS, SUMMARY, FolderInUse, RunFolder, load_run, summary
 from hmas_loadgen.plan import LoadPlan, Target
 from hmas_loadgen.record import CUT_OFF, RequestRecord
-from hmas_loadgen.result import INTERRUPTED, RunResult
+from hmas_loadgen.result import INTERRUPTED, LoadResult
 from hmas_loadgen.traces.row import Trace, TraceRow
 
 PLAN = LoadPlan(
@@ -55,8 +55,8 @@ def record(index: int, outcome: Outcome = Outcome.FINISHED, error: str = "") -> 
 RECORDS = tuple(record(i) if i % 5 else record(i, Outcome.POOL_QUEUE_FULL, "429 pool_queue_full") for i in range(20))
 
 
-def result(records: tuple[RequestRecord, ...] = RECORDS, reasons: tuple[str, ...] = ()) -> RunResult:
-    return RunResult(PLAN.name, "m", 20.0, 0.0, PLAN.config(), 1e9, records, 0.001, 0.002, reasons)
+def result(records: tuple[RequestRecord, ...] = RECORDS, reasons: tuple[str, ...] = ()) -> LoadResult:
+    return LoadResult(PLAN.name, "m", 20.0, 0.0, PLAN.config(), 1e9, records, 0.001, 0.002, reasons)
 
 
 def test_a_finished_run_is_read_back_as_it_was(tmp_path: Path) -> None:

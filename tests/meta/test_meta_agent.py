@@ -9,7 +9,6 @@ from hmas.contracts.control_agents import (
     AskSelector,
     EpochGranted,
     EpochLost,
-    LastDecisionRead,
     LongViewReceived,
     MetaEffect,
     PinChanged,
@@ -18,9 +17,9 @@ from hmas.contracts.control_agents import (
     SelectorAnswered,
     ShortViewReceived,
     TimerTicked,
-    WorkerSeen,
+    TopologyRestored,
 )
-from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
 from hmas.contracts.views import EngineView, ShareView, Tail, VLong, VShort
 from hmas.meta.agent import MetaAgent
 from hmas.meta.agent.config import MetaConfig, RulesConfig
@@ -70,7 +69,7 @@ class Drive:
 
 def started(**config: Any) -> Drive:
     drive = Drive(**config)
-    drive.at(0.0, WorkerSeen(HEARTBEAT), EpochGranted(3), TimerTicked())
+    drive.at(0.0, HeartbeatReceived(HEARTBEAT), EpochGranted(3), TimerTicked())
     return drive
 
 
@@ -89,7 +88,7 @@ def kinds(effects: list[MetaEffect]) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("rules", "first"), [(RulesConfig(), TopologyName.MAX_ON_TIME), (RulesConfig(usual=SJF), SJF)])
 def test_it_starts_with_the_usual_topology(rules: RulesConfig, first: TopologyName) -> None:
     drive = Drive(rules=rules)
-    drive.at(0.0, WorkerSeen(HEARTBEAT), EpochGranted(3))
+    drive.at(0.0, HeartbeatReceived(HEARTBEAT), EpochGranted(3))
     (effect,) = drive.at(0.1, TimerTicked())
     assert effect == PublishTopology(
         TopologyDecision("m", first, Hints(), False, 3, 1, 15.0, "initial topology", "initial")
@@ -183,7 +182,7 @@ def test_a_pin_is_repeated_without_views() -> None:
 def test_pools_are_decided_apart() -> None:
     drive = started()
     other = replace(HEARTBEAT, worker="x", pool="n")
-    drive.at(0.5, WorkerSeen(other), TimerTicked())
+    drive.at(0.5, HeartbeatReceived(other), TimerTicked())
     drive.at(20.0, *(ShortViewReceived(replace(SHORT, pool=p)) for p in ("m", "n")))
     effects = drive.at(20.0, LongViewReceived(replace(MISSES, pool="n")), LongViewReceived(CALM))
     assert [(r.pool, r.decision) for r in records(effects)] == [("n", "edf"), ("m", "sjf")]
@@ -194,9 +193,9 @@ def test_pools_are_decided_apart() -> None:
 
 def test_a_standby_is_silent_and_goes_on_from_the_last_decision() -> None:
     drive = Drive()
-    drive.at(0.0, WorkerSeen(HEARTBEAT))
+    drive.at(0.0, HeartbeatReceived(HEARTBEAT))
     last = TopologyDecision("m", LANES, Hints(2.0), False, 3, 77, 15.0, "long work", "llm")
-    drive.at(0.1, LastDecisionRead(last))
+    drive.at(0.1, TopologyRestored(last))
     assert drive.run(0.25, 20.0) + drive.at(20.0, LongViewReceived(MISSES)) == []
     drive.at(21.0, EpochGranted(4))
     (effect,) = drive.at(21.25, TimerTicked())
@@ -207,16 +206,16 @@ def test_a_standby_is_silent_and_goes_on_from_the_last_decision() -> None:
 def test_a_last_decision_read_late_counts_until_something_was_decided() -> None:
     last = TopologyDecision("m", LANES, Hints(), False, 2, 77, 15.0, "long work", "rules")
     drive = started()
-    assert topologies(drive.at(0.5, LastDecisionRead(last), TimerTicked())) == [(LANES, False)]
+    assert topologies(drive.at(0.5, TopologyRestored(last), TimerTicked())) == [(LANES, False)]
     drive = started()
     drive.at(20.0, ShortViewReceived(SHORT), LongViewReceived(MISSES))
-    assert topologies(drive.at(20.5, LastDecisionRead(last), TimerTicked())) == []
+    assert topologies(drive.at(20.5, TopologyRestored(last), TimerTicked())) == []
 
 
 def test_a_bypass_in_force_is_taken_over() -> None:
     drive = Drive()
     last = TopologyDecision("m", FCFS, Hints(), True, 3, 77, 15.0, "collapse", "bypass")
-    drive.at(0.0, WorkerSeen(HEARTBEAT), LastDecisionRead(last), EpochGranted(4))
+    drive.at(0.0, HeartbeatReceived(HEARTBEAT), TopologyRestored(last), EpochGranted(4))
     assert topologies(drive.at(0.25, TimerTicked())) == [(FCFS, True)]
 
 
@@ -333,5 +332,5 @@ def test_a_predecessor_s_pin_is_not_taken_for_its_choice() -> None:
     drive = Drive()
     choice = TopologyDecision("m", LANES, Hints(), False, 3, 76, 15.0, "long work", "rules")
     pinned = replace(choice, topology=EDF, seq=77, selector="pin")
-    drive.at(0.0, WorkerSeen(HEARTBEAT), LastDecisionRead(choice), LastDecisionRead(pinned), EpochGranted(4))
+    drive.at(0.0, HeartbeatReceived(HEARTBEAT), TopologyRestored(choice), TopologyRestored(pinned), EpochGranted(4))
     assert topologies(drive.at(0.25, TimerTicked())) == [(LANES, False)]

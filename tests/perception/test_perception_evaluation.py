@@ -14,11 +14,11 @@ from hmas.perception.evaluation import (
     shares,
     slo_errors,
 )
-from hmas.perception.training.corpus import Answer, Prompt
+from hmas.perception.training.corpus import CorpusAnswer, Prompt
 
 
 def prompt(text: str, task: TaskType | None, *tokens: int) -> Prompt:
-    return Prompt(text, text, len(text) // 4, task, "s", tuple(Answer("gpt", n) for n in tokens))
+    return Prompt(text, text, len(text) // 4, task, "s", tuple(CorpusAnswer("gpt", n) for n in tokens))
 
 
 def test_calibration_error_of_honest_and_of_boastful_confidence() -> None:

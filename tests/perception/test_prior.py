@@ -5,7 +5,7 @@ import pytest
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo, TaskType
 from hmas.contracts.telemetry import RequestSettled
-from hmas.perception.agent.prior import HistoricalPrior, PriorConfig, PriorEstimate
+from hmas.perception.agent.prior import HistoricalPrior, HistoricalPriorConfig, PriorEstimate
 
 SETTLED = RequestSettled(
     "r", "a", TaskType.QA, Outcome.FINISHED, Slo(4.0, 0.07), 100, 100, 60.0, 1.0, 0.05, 3.45, False, 0.0
@@ -18,11 +18,13 @@ def learn(prior: HistoricalPrior, count: int, now_s: float = 0.0, **changes: obj
 
 
 def test_before_anything_settled_it_is_a_constant() -> None:
-    assert HistoricalPrior(PriorConfig()).estimate(0.0, "a", 100) == PriorEstimate(TaskType.UNKNOWN, 200.0, 800.0)
+    assert HistoricalPrior(HistoricalPriorConfig()).estimate(0.0, "a", 100) == PriorEstimate(
+        TaskType.UNKNOWN, 200.0, 800.0
+    )
 
 
 def test_the_most_frequent_bucket_and_its_profile() -> None:
-    prior = HistoricalPrior(PriorConfig())
+    prior = HistoricalPrior(HistoricalPriorConfig())
     learn(prior, 20, output_tokens=100)
     learn(prior, 60, task=TaskType.ESSAY_GENERATION, output_tokens=700)
     learn(prior, 20, task=TaskType.ESSAY_GENERATION, output_tokens=1400)
@@ -33,7 +35,7 @@ def test_the_most_frequent_bucket_and_its_profile() -> None:
 
 
 def test_tenants_and_prompt_lengths_are_apart_and_fall_back_to_all() -> None:
-    prior = HistoricalPrior(PriorConfig())
+    prior = HistoricalPrior(HistoricalPriorConfig())
     learn(prior, 30, tenant="a", prompt_tokens=100, output_tokens=50)
     learn(prior, 30, tenant="b", prompt_tokens=100, output_tokens=2000)
     learn(prior, 30, tenant="b", prompt_tokens=5000, output_tokens=9)
@@ -45,7 +47,7 @@ def test_tenants_and_prompt_lengths_are_apart_and_fall_back_to_all() -> None:
 
 
 def test_the_recent_past_outweighs_the_distant_one() -> None:
-    prior = HistoricalPrior(PriorConfig(half_life_s=60.0))
+    prior = HistoricalPrior(HistoricalPriorConfig(half_life_s=60.0))
     learn(prior, 100, now_s=0.0, output_tokens=2000)
     learn(prior, 30, now_s=300.0, output_tokens=50)
     assert prior.estimate(300.0, "a", 100).output_tokens == pytest.approx(50, rel=0.3)
@@ -54,13 +56,13 @@ def test_the_recent_past_outweighs_the_distant_one() -> None:
 
 @pytest.mark.parametrize("outcome", [Outcome.CANCELLED, Outcome.ENGINE_ERROR, Outcome.POOL_QUEUE_FULL])
 def test_a_length_that_is_only_a_lower_bound_teaches_nothing(outcome: Outcome) -> None:
-    prior = HistoricalPrior(PriorConfig())
+    prior = HistoricalPrior(HistoricalPriorConfig())
     learn(prior, 50, outcome=outcome)
     assert prior.estimate(0.0, "a", 100).output_tokens == 200.0
 
 
 def test_untagged_history_is_used_only_where_there_is_no_other() -> None:
-    prior = HistoricalPrior(PriorConfig())
+    prior = HistoricalPrior(HistoricalPriorConfig())
     learn(prior, 50, task=TaskType.UNKNOWN, output_tokens=50)
     assert prior.estimate(0.0, "a", 100).output_tokens == pytest.approx(50, rel=0.3)
     learn(prior, 10, task=TaskType.QA, output_tokens=500)
@@ -68,7 +70,7 @@ def test_untagged_history_is_used_only_where_there_is_no_other() -> None:
 
 
 def test_cells_are_bounded() -> None:
-    prior = HistoricalPrior(PriorConfig(max_cells=50))
+    prior = HistoricalPrior(HistoricalPriorConfig(max_cells=50))
     for i in range(1000):
         learn(prior, 1, tenant=f"t{i}")
     assert len(prior._cells) == 50

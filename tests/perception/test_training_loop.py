@@ -7,10 +7,10 @@ from hmas.perception.backends.inputs import NUMBERS
 
 pytest.importorskip("torch", reason="needs the extra `train`")
 
-from hmas.perception.training.loop import Arrays, Recipe, train_task
+from hmas.perception.training.loop import Arrays, TrainingRecipe, train_task
 from hmas.perception.training.network import HIDDEN, NEVER_SEEN, TASKS
 
-FEW = Recipe(task_epochs=1, shares=(1.0, 1.0, 1.0))
+FEW = TrainingRecipe(task_epochs=1, shares=(1.0, 1.0, 1.0))
 
 
 def prompts(texts: list[str]) -> Arrays:

@@ -7,7 +7,7 @@ import pytest
 from hmas.prediction.evaluation import cost_figures, learning_curves, r2
 from hmas.prediction.models.catalogue import NAMES
 from hmas.prediction.training.measurements import LLM_PILOT, Measurements, checksum, perf_files, read
-from hmas.prediction.training.train import Recipe, held_apart
+from hmas.prediction.training.train import ForestRecipe, held_apart
 
 
 def column(measured: Measurements, name: str) -> list[float]:
@@ -60,9 +60,9 @@ def test_an_unknown_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_split_is_the_same_every_time_and_a_fifth() -> None:
-    rows = held_apart(50_000, Recipe())
+    rows = held_apart(50_000, ForestRecipe())
     assert abs(rows.mean() - 0.2) < 0.01
-    assert (rows == held_apart(50_000, Recipe())).all()
+    assert (rows == held_apart(50_000, ForestRecipe())).all()
 
 
 def test_r2_of_truth_mean_and_weights() -> None:
@@ -92,7 +92,7 @@ def test_online_correction_makes_up_for_hardware_never_seen() -> None:
         *(np.concatenate([getattr(seen, name), getattr(new, name)]) for name in (
             "inputs", "prefill_s", "tpot_s", "output_tokens", "configuration", "model")), LLM_PILOT,
     )  # fmt: skip
-    (curve,) = learning_curves(both, ["T4"], Recipe(trees=60))
+    (curve,) = learning_curves(both, ["T4"], ForestRecipe(trees=60))
     at = dict(zip(curve.requests, curve.tpot, strict=True))
     assert curve.uncorrected_tpot > 1.2
     assert at[200] < 0.1

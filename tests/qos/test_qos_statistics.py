@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hmas.laws.scoring import jain_index
 from hmas.qos.agent.arrivals import ArrivalProcess
 from hmas.qos.agent.ring import Ring
-from hmas.qos.agent.shares import OTHER, Share, Shares, merged_shares, share_views
+from hmas.qos.agent.shares import OTHER, ShareCounts, Shares, merged_shares, share_views
 from hmas.qos.agent.statistics import (
     HISTOGRAM_BUCKETS,
     LatencySketch,
@@ -116,4 +116,4 @@ def test_shares_name_the_busiest_and_count_the_rest_together() -> None:
     assert [r.name for r in rows] == ["t0", "t1", OTHER]
     assert sum(r.offered for r in rows) == 3 * (39 + 10)
     assert len(totals) <= 3 * 8 + 1
-    assert share_views({"a": Share(offered=1)}, 2)[-1].name == "a"
+    assert share_views({"a": ShareCounts(offered=1)}, 2)[-1].name == "a"

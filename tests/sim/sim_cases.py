@@ -3,13 +3,13 @@
 from random import Random
 
 from hmas.contracts.request import Request, Slo, TaskType
-from hmas.engine.core.profile import CostModel, EngineLimits, EngineProfile
+from hmas.engine.core.profile import EngineLimits, EngineProfile, StepCostModel
 from hmas.laws.slo import default_slo
 from hmas.sim.workload import OfferedRequest, Workload
 
 SMALL = EngineProfile(
     "small",
-    CostModel(0.01, 5e-5, 2e-4, 1e-7, 1e-9),
+    StepCostModel(0.01, 5e-5, 2e-4, 1e-7, 1e-9),
     EngineLimits(max_num_seqs=16, max_num_batched_tokens=256, num_gpu_blocks=512, max_model_len=4096),
 )
 

@@ -6,7 +6,7 @@ from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo
 from hmas.engine.core import EngineCore
 from hmas.engine.core.sequence import EngineRequest
-from hmas.sim.baselines.fleet import Fleet
+from hmas.sim.baselines.fleet import EngineFleet
 from hmas.sim.baselines.lightllm import LightLlmCore
 from hmas.sim.baselines.sarathi import SarathiCore, remaining_prompt
 from hmas.sim.baselines.sglang import INIT_RATIO, LpmQueue, SglangCore
@@ -19,7 +19,7 @@ def run(name: str, requests: list[OfferedRequest], engines: int = 1) -> dict[str
     """First token of each request."""
     baseline = BASELINES[name]
     cores = [baseline.core(SMALL, FleetSetting(2048, 1)) for _ in range(engines)]
-    result = Fleet(baseline, cores, Workload("w", tuple(requests), 10.0)).run()
+    result = EngineFleet(baseline, cores, Workload("w", tuple(requests), 10.0)).run()
     return {s.request_id: s.ttft_s or -1.0 for s in result.settlements}
 
 
@@ -27,7 +27,7 @@ def run(name: str, requests: list[OfferedRequest], engines: int = 1) -> dict[str
 def test_every_request_settles_once_with_its_own_length(name: str) -> None:
     baseline, workload = BASELINES[name], random_workload(7, 10.0, 20.0)
     cores = [baseline.core(SMALL, FleetSetting(2048, 1)) for _ in range(2)]
-    result = Fleet(baseline, cores, workload).run()
+    result = EngineFleet(baseline, cores, workload).run()
     assert [s.request_id for s in result.settlements] == [r.id for r in workload.requests]
     assert all(s.outcome is Outcome.FINISHED for s in result.settlements)
     assert [s.output_tokens for s in result.settlements] == [r.output_tokens for r in workload.requests]
@@ -107,7 +107,7 @@ def test_lightllm_avoids_the_preemptions_of_vllm() -> None:
     counts = {}
     for name, core in (("vllm", EngineCore(SMALL)), ("lightllm", LightLlmCore(SMALL, 1000, 1))):
         workload = Workload("w", tuple(past + crowd), 100.0)
-        counts[name] = Fleet(BASELINES[name], [core], workload).run().run.preemptions
+        counts[name] = EngineFleet(BASELINES[name], [core], workload).run().run.preemptions
     assert counts["vllm"] > 0
     assert counts["lightllm"] < counts["vllm"]
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from hmas.contracts.request import Slo
 from hmas.engine.core import EngineCore
-from hmas.engine.core.profile import CostModel, EngineLimits, EngineProfile
+from hmas.engine.core.profile import EngineLimits, EngineProfile, StepCostModel
 from hmas.sim import bound as module
-from hmas.sim.baselines.fleet import Fleet
+from hmas.sim.baselines.fleet import EngineFleet
 from hmas.sim.baselines.systems import BASELINES, Baseline, FleetSetting
 from hmas.sim.bound import upper_bound
 from hmas.sim.systems import run_system
@@ -21,7 +21,7 @@ from hmas.sim.workload import OfferedRequest, Workload
 from tests.sim.sim_cases import SMALL, offered, random_workload
 
 LIMITS = EngineLimits(max_num_seqs=1, max_num_batched_tokens=512, num_gpu_blocks=256, max_model_len=2048)
-SERIAL = EngineProfile("serial", CostModel(0.01, 1e-3, 1e-3, 1e-7), LIMITS)
+SERIAL = EngineProfile("serial", StepCostModel(0.01, 1e-3, 1e-3, 1e-7), LIMITS)
 
 
 @settings(max_examples=25)
@@ -33,7 +33,7 @@ def test_no_baseline_passes_it(seed: int, rate: float, name: str) -> None:
     workload = Workload("w", tuple(offered(i, r.request.arrival_s, r.request.prompt_tokens, r.output_tokens, slo)
                                    for i, r in enumerate(base.requests)), 6.0)  # fmt: skip
     baseline = BASELINES[name]
-    result = Fleet(baseline, [baseline.core(SMALL, FleetSetting(2048, i)) for i in range(2)], workload).run()
+    result = EngineFleet(baseline, [baseline.core(SMALL, FleetSetting(2048, i)) for i in range(2)], workload).run()
     ok = round(result.score.goodput_rate * len(workload.requests))
     assert ok <= upper_bound(workload, SMALL, 2).requests
 
@@ -55,7 +55,7 @@ def _brute_force(requests: list[OfferedRequest], profile: EngineProfile) -> int:
         baseline = Baseline("given", "", lambda p, s: EngineCore(p), lambda r, rank=rank: rank[r.id])
         core = EngineCore(profile.with_limits(scheduling_policy="priority"))
         ordered = tuple(requests[r] for r in order)  # an idle engine starts with what comes first
-        result = Fleet(baseline, [core], Workload("w", ordered, 5.0), network_s=0.0).run()
+        result = EngineFleet(baseline, [core], Workload("w", ordered, 5.0), network_s=0.0).run()
         best = max(best, round(result.score.goodput_rate * len(requests)))
         if best == len(requests):
             break

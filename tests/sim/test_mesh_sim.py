@@ -17,7 +17,7 @@ from hmas.meta.agent.selectors.selector import Choice
 from hmas.runtime.host import AgentHost
 from hmas.sim import scripted_llm
 from hmas.sim.baselines.run import run_baseline
-from hmas.sim.cognition import Cognition
+from hmas.sim.cognition import SimCognition
 from hmas.sim.effect_log import EffectLog
 from hmas.sim.estimators import CLAIMANT, CLAIMED, NoisyOracle, ProfileCosts, estimator
 from hmas.sim.mesh import MeshSim
@@ -193,7 +193,7 @@ def test_cognition_answers_in_batches_on_one_server() -> None:
     mesh = MeshSim(MeshSetup(), SMALL, 1, random_workload(1, 1.0, 1.0), 1)
     answers: list[tuple[float, str]] = []
     config = replace(mesh.setup.cognition, fixed_s=0.1, per_request_s=0.01, max_batch=2, network_s=0.0)
-    cognition = Cognition(
+    cognition = SimCognition(
         mesh.heap,
         config,
         NoisyOracle(0.0, 1.0, 1),

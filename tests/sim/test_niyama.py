@@ -11,9 +11,9 @@ from experiments.niyama.systems import SYSTEMS
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo
 from hmas.engine.core import EngineCore
-from hmas.engine.core.chunking import Pace
+from hmas.engine.core.chunking import TokenDeadline
 from hmas.engine.core.sequence import Sequence
-from hmas.sim.baselines.fleet import Fleet
+from hmas.sim.baselines.fleet import EngineFleet
 from hmas.sim.baselines.niyama import NiyamaConfig, NiyamaCore
 from hmas.sim.baselines.niyama_client import cumulative, due_s, paced
 from hmas.sim.baselines.niyama_queue import NiyamaQueue, NiyamaRequest
@@ -147,7 +147,7 @@ BATCH = Slo(600.0, 600.0, 600.0, whole=True)
 
 
 def first_tokens(core: EngineCore, requests: list[OfferedRequest], config: str = "niyama") -> dict[str, float]:
-    result = Fleet(SYSTEMS[config], [core], Workload("w", tuple(requests), 10.0)).run()
+    result = EngineFleet(SYSTEMS[config], [core], Workload("w", tuple(requests), 10.0)).run()
     assert all(s.outcome is Outcome.FINISHED for s in result.settlements)
     return {s.request_id: s.ttft_s or inf for s in result.settlements}
 
@@ -177,7 +177,7 @@ def test_chunks_grow_with_slack_and_tokens_stay_in_time() -> None:
     by_chunk = {}
     for name, dynamic in (("dc", True), ("edf", False)):
         core = NiyamaCore(profile, NiyamaConfig(dynamic_chunking=dynamic))
-        result = Fleet(SYSTEMS["niyama"], [core], Workload("w", tuple(requests), 10.0)).run()
+        result = EngineFleet(SYSTEMS["niyama"], [core], Workload("w", tuple(requests), 10.0)).run()
         by_chunk[name] = result.run.engine_steps
         last_s = next(s.last_token_s for s in result.settlements if s.request_id == "r0")
         assert last_s is not None
@@ -195,8 +195,8 @@ def test_output_lengths_are_remembered_by_application() -> None:
 def test_what_the_client_says() -> None:
     chat, batch = offered(3, 2.0, 50, 9, TIGHT), offered(4, 2.0, 50, 9, BATCH)
     assert (due_s(chat), due_s(batch)) == (8.0, 602.0)
-    assert cumulative(chat).pace == Pace(0.05, 8.0)  # Niyama Eq. 2
-    assert paced(chat).pace == Pace(0.05)
+    assert cumulative(chat).pace == TokenDeadline(0.05, 8.0)  # Niyama Eq. 2
+    assert paced(chat).pace == TokenDeadline(0.05)
     assert paced(batch).pace is None
     assert (cumulative(batch).whole, cumulative(batch).application) == (True, "t")
 
@@ -214,7 +214,7 @@ def test_every_request_finishes_whatever_the_load(seed: int, rate: float, name: 
     slos = [Slo(1.0, 0.05), TIGHT, BATCH]
     requests = tuple(OfferedRequest(r.request, r.output_tokens, draw.choice(slos), r.task) for r in workload.requests)
     core = SYSTEMS[name].core(SMALL, FleetSetting(1, seed))
-    result = Fleet(SYSTEMS[name], [core], Workload("w", requests, 8.0)).run()
+    result = EngineFleet(SYSTEMS[name], [core], Workload("w", requests, 8.0)).run()
     assert all(s.outcome is Outcome.FINISHED for s in result.settlements)
     assert core.kv.free == SMALL.limits.num_gpu_blocks
     assert len(core.waiting) == 0

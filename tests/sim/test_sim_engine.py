@@ -5,7 +5,7 @@ import pytest
 from hmas.engine.core import EngineCore
 from hmas.engine.core.sequence import EngineRequest
 from hmas.engine.core.step import StepResult
-from hmas.sim.baselines.fleet import Fleet
+from hmas.sim.baselines.fleet import EngineFleet
 from hmas.sim.baselines.systems import BASELINES, FleetSetting
 from hmas.sim.engine import SimEngine
 from hmas.sim.heap import EventHeap
@@ -19,7 +19,7 @@ def test_skipping_equals_stepping(name: str, rate: float) -> None:
     runs = []
     for skip in (True, False):
         cores = [baseline.core(SMALL, FleetSetting(2048, 5 + i)) for i in range(2)]
-        runs.append(Fleet(baseline, cores, workload, skip=skip).run())
+        runs.append(EngineFleet(baseline, cores, workload, skip=skip).run())
     assert runs[0].settlements == runs[1].settlements
     assert runs[0].run.engine_steps == runs[1].run.engine_steps
     assert runs[0].run.busy_s == pytest.approx(runs[1].run.busy_s)

@@ -5,23 +5,29 @@ from typing import Any
 
 import pytest
 
-from hmas.contracts.control import ControlTuple, EngineControl, Fence, Hints, TopologyDecision, TopologyName
+from hmas.contracts.control import (
+    ControlTuple,
+    EngineControl,
+    Fence,
+    Hints,
+    TopologyDecision,
+    TopologyName,
+    TopologyReceived,
+)
 from hmas.contracts.control_agents import (
-    DecisionSeen,
     EpochGranted,
     EpochLost,
-    LastTupleRead,
     PublishAudit,
     PublishTuple,
     ShortViewReceived,
     StateraEffect,
     StateraEvent,
     TimerTicked,
+    TupleRestored,
     WorkerReported,
-    WorkerSeen,
 )
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.registry import EngineInfo, WorkerHeartbeat
+from hmas.contracts.registry import EngineInfo, HeartbeatReceived, WorkerHeartbeat
 from hmas.contracts.request import TaskType
 from hmas.contracts.telemetry import EngineSample, RequestFinished, WorkerTelemetry
 from hmas.contracts.views import EngineView, Tail, VShort
@@ -46,8 +52,8 @@ def telemetry(sample: EngineSample = SAMPLE, **changes: Any) -> WorkerReported:
     return WorkerReported(replace(base, **changes))
 
 
-def decision(topology: TopologyName, *, bypass: bool = False, epoch: int = 1) -> DecisionSeen:
-    return DecisionSeen(TopologyDecision("m", topology, Hints(), bypass, epoch, 1, 15.0, "", "rules"))
+def decision(topology: TopologyName, *, bypass: bool = False, epoch: int = 1) -> TopologyReceived:
+    return TopologyReceived(TopologyDecision("m", topology, Hints(), bypass, epoch, 1, 15.0, "", "rules"), 0.0)
 
 
 def tuples(effects: list[StateraEffect]) -> list[ControlTuple]:
@@ -60,7 +66,7 @@ def audits(effects: list[StateraEffect]) -> list[str]:
 
 def started(config: StateraConfig | None = None) -> StateraAgent:
     agent = StateraAgent(config or StateraConfig())
-    agent.step(0.0, WorkerSeen(HEARTBEAT))
+    agent.step(0.0, HeartbeatReceived(HEARTBEAT))
     agent.step(0.0, telemetry())
     agent.step(0.0, EpochGranted(5))
     return agent
@@ -71,7 +77,7 @@ def overload(agent: StateraAgent, start_s: float, seconds: float) -> list[Stater
     for i in range(int(seconds * 10)):
         now_s = start_s + i * 0.1
         if i % 10 == 0:
-            effects += agent.step(now_s, WorkerSeen(HEARTBEAT))
+            effects += agent.step(now_s, HeartbeatReceived(HEARTBEAT))
         effects += agent.step(now_s, telemetry(HOT, queued_count=50))
         if i % 3 == 0:
             effects += agent.step(now_s, ShortViewReceived(replace(VIEW, queued=50, utilisation=1.5)))
@@ -81,7 +87,7 @@ def overload(agent: StateraAgent, start_s: float, seconds: float) -> list[Stater
 
 def test_the_first_tuple_throttles_nothing() -> None:
     agent = StateraAgent(StateraConfig())
-    assert agent.step(0.0, WorkerSeen(HEARTBEAT)) == []
+    assert agent.step(0.0, HeartbeatReceived(HEARTBEAT)) == []
     agent.step(0.0, telemetry())
     (control,) = tuples(agent.step(0.1, EpochGranted(5)))
     assert control == ControlTuple(
@@ -103,7 +109,7 @@ def test_an_unchanged_tuple_is_repeated_every_third_of_its_validity() -> None:
     times = []
     for i in range(1, 200):
         now_s = i * 0.05
-        agent.step(now_s, WorkerSeen(HEARTBEAT))
+        agent.step(now_s, HeartbeatReceived(HEARTBEAT))
         effects = agent.step(now_s, ShortViewReceived(VIEW)) if i % 5 == 0 else agent.step(now_s, TimerTicked())
         times += [now_s] * len(tuples(effects))
     gaps = [b - a for a, b in itertools.pairwise(times)]
@@ -159,7 +165,7 @@ def test_without_views_the_tuple_runs_out() -> None:
     agent.step(1.0, ShortViewReceived(VIEW))
     sent = []
     for i in range(10, 200):
-        agent.step(i * 0.1, WorkerSeen(HEARTBEAT))
+        agent.step(i * 0.1, HeartbeatReceived(HEARTBEAT))
         sent += [i * 0.1] * len(tuples(agent.step(i * 0.1, TimerTicked())))
     assert max(sent) <= 6.0 + 1e-9
 
@@ -175,7 +181,7 @@ def test_a_lost_worker_gets_no_more_tuples() -> None:
 
 def test_a_standby_is_silent_follows_the_set_point_in_force_and_goes_on_from_it() -> None:
     agent = StateraAgent(StateraConfig())
-    agent.step(0.0, WorkerSeen(HEARTBEAT))
+    agent.step(0.0, HeartbeatReceived(HEARTBEAT))
     for i in range(20):
         assert agent.step(i * 0.1, telemetry(replace(HOT, n_run=23))) == []
         assert agent.step(i * 0.1, ShortViewReceived(VIEW)) == []
@@ -189,7 +195,7 @@ def test_a_standby_is_silent_follows_the_set_point_in_force_and_goes_on_from_it(
 def test_a_new_writer_goes_on_from_the_last_tuple(known_first: bool) -> None:
     agent = StateraAgent(StateraConfig())
     last = ControlTuple("w", (EngineControl("e", 17, 20, 1, 65, 1.0, 0.8, 0.9),), Fence(""), 4, 812, 5.0)
-    events: list[StateraEvent] = [WorkerSeen(HEARTBEAT), LastTupleRead(last)]
+    events: list[StateraEvent] = [HeartbeatReceived(HEARTBEAT), TupleRestored(last)]
     for event in events if known_first else reversed(events):
         agent.step(0.0, event)
     agent.step(0.1, EpochGranted(5))
@@ -217,7 +223,7 @@ def test_the_band_is_sought_only_with_a_backlog_and_not_after_a_switch() -> None
         seen = set()
         for i in range(16):
             now_s = start_s + i * 0.25
-            agent.step(now_s, WorkerSeen(HEARTBEAT))
+            agent.step(now_s, HeartbeatReceived(HEARTBEAT))
             agent.step(now_s, telemetry())
             sent = tuples(agent.step(now_s, ShortViewReceived(replace(VIEW, queued=queued))))
             seen |= {round(c.engines[0].u_high, 3) for c in sent}

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from hmas.contracts.registry import EngineInfo
 from hmas.contracts.request import Annotation, Cost, Request, Slo, Tags, TagSource, TaskType
-from hmas.worker.agent.entry import Entry
-from hmas.worker.agent.prior import Estimate
+from hmas.worker.agent.entry import QueueEntry
+from hmas.worker.agent.prior import Assumption
 
 ENGINE = EngineInfo("e1", True, "emulated", "A100", 8192, 100_000, 16, 8)
 
@@ -42,9 +42,11 @@ def annotation(
     return Annotation(tags, Cost(ttft_s, tpot_s))
 
 
-def entry(seq: int, req: Request | None = None, *, tokens: float = 50.0, attempt: int = 1) -> Entry:
+def entry(seq: int, req: Request | None = None, *, tokens: float = 50.0, attempt: int = 1) -> QueueEntry:
     made = request(f"r{seq}", arrival_s=float(seq)) if req is None else req
-    return Entry(made, attempt, "g1", seq, float(seq), Estimate(tokens, 2 * tokens, made.prompt_tokens / 1000, 0.02))
+    return QueueEntry(
+        made, attempt, "g1", seq, float(seq), Assumption(tokens, 2 * tokens, made.prompt_tokens / 1000, 0.02)
+    )
 
 
 def engine(name: str = "e1", **changes: object) -> EngineInfo:

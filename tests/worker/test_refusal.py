@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from hmas.contracts.control import Hints, TopologyDecision, TopologyName
+from hmas.contracts.control import Hints, TopologyDecision, TopologyName, TopologyReceived
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo
 from hmas.contracts.worker import (
@@ -17,7 +17,6 @@ from hmas.contracts.worker import (
     FirstTokenReceived,
     Reject,
     Submitted,
-    TopologyReceived,
     WorkerEffect,
 )
 from hmas.worker.agent.agent import WorkerAgent, WorkerConfig

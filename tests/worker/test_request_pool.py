@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from hmas.contracts.control import Hints, TopologyName
-from hmas.worker.agent.entry import Entry, EntryState
-from hmas.worker.agent.pool import RequestPool
+from hmas.worker.agent.entry import EntryState, QueueEntry
+from hmas.worker.agent.queue import RequestQueue
 from hmas.worker.agent.topologies.priority import AGEING_S
 from tests.worker.builders import annotation, entry, request
 
-KEYS: dict[TopologyName, Callable[[Entry], float]] = {
+KEYS: dict[TopologyName, Callable[[QueueEntry], float]] = {
     TopologyName.FCFS: lambda e: e.request.arrival_s,
     TopologyName.EDF: lambda e: e.deadline_s,
     TopologyName.LLF: lambda e: e.deadline_s - e.total_s,
@@ -38,13 +38,13 @@ class PoolMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.queued: dict[str, Entry] = {}
-        self.running: dict[str, Entry] = {}
+        self.queued: dict[str, QueueEntry] = {}
+        self.running: dict[str, QueueEntry] = {}
         self.seq = 0
 
     @initialize(seed=st.integers(0, 100), first=hints)
     def build(self, seed: int, first: Hints) -> None:
-        self.pool = RequestPool(40, 1_000_000, Random(seed))
+        self.pool = RequestQueue(40, 1_000_000, Random(seed))
         if self.start is not None:
             self.pool.switch(self.start, first)
 
@@ -68,7 +68,7 @@ class PoolMachine(RuleBasedStateMachine):
             self.pool.add(new)
             self.queued[made.id] = new
 
-    def _pick(self, of: dict[str, Entry], pick: int) -> Entry:
+    def _pick(self, of: dict[str, QueueEntry], pick: int) -> QueueEntry:
         return of[sorted(of)[pick % len(of)]]
 
     @precondition(lambda self: self.queued)
@@ -164,16 +164,16 @@ def test_pool_neither_loses_nor_repeats(name: TopologyName | None) -> None:
     run_state_machine_as_test(_machine(name), settings=settings(max_examples=examples, stateful_step_count=40))
 
 
-def drain(pool: RequestPool) -> list[str]:
+def drain(pool: RequestQueue) -> list[str]:
     ids = []
     while pool.peek() is not None:
         ids.append(pool.take().request.id)
     return ids
 
 
-def filled(seed: int, count: int) -> RequestPool:
+def filled(seed: int, count: int) -> RequestQueue:
     rng = Random(seed)
-    pool = RequestPool(10_000, 10**9, Random(seed))
+    pool = RequestQueue(10_000, 10**9, Random(seed))
     for seq in range(count):
         made = request(
             f"r{seq}", tenant=rng.choice("abcde"), flow=rng.choice("xy"), prompt_tokens=rng.randint(1, 4000),
@@ -209,7 +209,7 @@ def test_repeating_a_decision_keeps_the_order_and_its_accounts() -> None:
 
 
 def test_token_bound_refuses_but_an_empty_queue_takes_any_size() -> None:
-    pool = RequestPool(10, 1000, Random(0))
+    pool = RequestQueue(10, 1000, Random(0))
     large = entry(1, request("large", prompt_tokens=5000))
     assert pool.refusal(large) is None
     pool.add(large)
@@ -219,7 +219,7 @@ def test_token_bound_refuses_but_an_empty_queue_takes_any_size() -> None:
 
 
 def test_overtaken_counts_later_arrivals_dispatched_earlier() -> None:
-    pool = RequestPool(100, 10**9, Random(0))
+    pool = RequestQueue(100, 10**9, Random(0))
     pool.switch(TopologyName.SJF, Hints())
     long = entry(0, request("long"), tokens=5000.0)
     pool.add(long)

@@ -16,7 +16,7 @@ from hmas.runtime.local import FrameStream, LocalListener
 from hmas.runtime.rpc import RpcServer
 from hmas.wire.v1 import execution_pb2 as pb
 from hmas.wire.v1 import execution_pb2_grpc
-from hmas.worker.streams import ExecutionServer, GatewaySession, ServerConfig
+from hmas.worker.streams import ExecutionServer, GatewaySession, StreamServerConfig
 
 LONG_S = 60.0
 NOTICED_S = 30.0  # more than gRPC's keep-alive takes to notice a dead connection that nothing else told it of
@@ -175,7 +175,7 @@ class Pair:
 
     async def start_worker(self, incarnation: str, port: int) -> int:
         incarnation = f"{self._run}-{incarnation}"
-        self.server = server = ExecutionServer(ServerConfig("w", incarnation, grace_s=self.worker_grace_s))
+        self.server = server = ExecutionServer(StreamServerConfig("w", incarnation, grace_s=self.worker_grace_s))
         self.server.open(self.worker)
         if self.local:
             self.listener = LocalListener(pb.GatewayFrame.FromString, lambda stream: self.wire.locally(server, stream))

@@ -4,8 +4,8 @@ import pytest
 
 from hmas.contracts.control import Hints
 from hmas.contracts.request import Slo
-from hmas.worker.agent.entry import Entry
-from hmas.worker.agent.pace import EnginePace, Pace
+from hmas.worker.agent.entry import QueueEntry
+from hmas.worker.agent.pace import EnginePace, ServiceView
 from hmas.worker.agent.served_shares import MAX_TENANTS, SILENT_S, WINDOW_S, ServedShares
 from hmas.worker.agent.topologies.max_on_time import PROMISED_AHEAD_S, PROMISED_SHARE, MaxOnTime
 from tests.worker.builders import annotation, entry, request
@@ -13,15 +13,15 @@ from tests.worker.builders import annotation, entry, request
 SLO = Slo(10.0, 0.1)
 
 
-def asking(seq: int, tenant: str = "t", prefill_s: float = 1.0, arrival_s: float = 0.0) -> Entry:
+def asking(seq: int, tenant: str = "t", prefill_s: float = 1.0, arrival_s: float = 0.0) -> QueueEntry:
     made = entry(seq, request(f"r{seq}", tenant=tenant, arrival_s=arrival_s, slo=SLO))
     made.annotate(annotation(1.0, ttft_s=prefill_s, tpot_s=0.0, slo=SLO))
     return made
 
 
-def pace(now_s: float) -> Pace:
+def pace(now_s: float) -> ServiceView:
     engine = EnginePace("e", 8, 4, 4, 0, 0, 0, 0, 0.01, 0.0, 0.0, 1.0)
-    return Pace(now_s, 1.0, (engine,))
+    return ServiceView(now_s, 1.0, (engine,))
 
 
 def test_shares_are_of_service_over_weight_and_are_forgotten() -> None:

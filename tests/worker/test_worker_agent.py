@@ -11,6 +11,8 @@ from hmas.contracts.control import (
     Hints,
     TopologyDecision,
     TopologyName,
+    TopologyReceived,
+    TupleReceived,
 )
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Request, Slo, TaskType
@@ -41,9 +43,7 @@ from hmas.contracts.worker import (
     SteerEngine,
     Submitted,
     Timeline,
-    TopologyReceived,
     TopologySwitched,
-    TupleReceived,
     WorkerEffect,
     WorkerEvent,
 )

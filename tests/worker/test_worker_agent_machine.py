@@ -16,6 +16,8 @@ from hmas.contracts.control import (
     Hints,
     TopologyDecision,
     TopologyName,
+    TopologyReceived,
+    TupleReceived,
 )
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.worker import (
@@ -41,9 +43,7 @@ from hmas.contracts.worker import (
     Reject,
     SteerEngine,
     Submitted,
-    TopologyReceived,
     TopologySwitched,
-    TupleReceived,
     WorkerEffect,
     WorkerEvent,
 )

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from hmas.contracts.control import EngineControl, Fence, FenceBucket, Hints, TopologyDecision, TopologyName
 from hmas.contracts.request import Slo
 from hmas.worker.agent.admission import AdmissionGate
-from hmas.worker.agent.config import PriorConfig, WorkerConfig
+from hmas.worker.agent.config import WorkerConfig, WorkerPriorConfig
 from hmas.worker.agent.controls import ControlState
 from hmas.worker.agent.core import WorkerCore
 from hmas.worker.agent.engine_state import EngineState
-from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.flow import FlowRegulator
 from hmas.worker.agent.keyed_heap import KeyedHeap
 from hmas.worker.agent.meter import ServiceMeter
-from hmas.worker.agent.prior import MAX_CELLS, Estimate, Prior
+from hmas.worker.agent.prior import MAX_CELLS, Assumption, Prior
 from hmas.worker.agent.topologies.lottery import TicketTree
 from tests.worker.builders import annotation, engine, entry, request
 
@@ -35,7 +35,7 @@ def test_entry_derives_its_deadlines() -> None:
 
 
 def test_heap_sheds_what_was_removed_or_moved() -> None:
-    heap: KeyedHeap[Entry] = KeyedHeap()
+    heap: KeyedHeap[QueueEntry] = KeyedHeap()
     kept, *others = [entry(i) for i in range(1, 500)]
     for each in (kept, *others):
         heap.push(float(each.seq), each)
@@ -65,7 +65,9 @@ def test_ticket_tree_finds_the_holder(changes: list[tuple[int, int]], growths: i
 
 
 def test_prior_narrows_from_default_to_pool_to_tenant() -> None:
-    prior = Prior(PriorConfig(output_tokens=200.0, output_tokens_p90=500.0, prefill_tokens_per_s=1000.0, tpot_s=0.05))
+    prior = Prior(
+        WorkerPriorConfig(output_tokens=200.0, output_tokens_p90=500.0, prefill_tokens_per_s=1000.0, tpot_s=0.05)
+    )
     cold = prior.estimate("a", 100)
     assert (cold.output_tokens, cold.output_tokens_p90, cold.ttft_s, cold.tpot_s) == (200.0, 500.0, 0.1, 0.05)
     for _ in range(20):
@@ -79,7 +81,7 @@ def test_prior_narrows_from_default_to_pool_to_tenant() -> None:
 
 
 def test_prior_quantile_covers_nine_in_ten() -> None:
-    rng, prior = Random(4), Prior(PriorConfig())
+    rng, prior = Random(4), Prior(WorkerPriorConfig())
     lengths = [int(rng.lognormvariate(5.0, 0.7)) for _ in range(2000)]
     covered = 0
     for length in lengths:
@@ -89,7 +91,7 @@ def test_prior_quantile_covers_nine_in_ten() -> None:
 
 
 def test_prior_is_bounded_and_follows_measured_speed() -> None:
-    prior = Prior(PriorConfig(prefill_tokens_per_s=1000.0, tpot_s=0.05))
+    prior = Prior(WorkerPriorConfig(prefill_tokens_per_s=1000.0, tpot_s=0.05))
     for tenant in range(MAX_CELLS + 100):
         prior.learn_length(f"t{tenant}", 100, 10)
     assert len(prior._cells) == MAX_CELLS
@@ -215,7 +217,7 @@ def test_what_every_first_token_waits_for_is_no_work_of_a_prompt_whoever_predict
     for model_s, prior_s in ((0.01, 0.05), (0.03, 0.07)):
         core.see_prefill(model_s)
         core.see_prior(prior_s)
-    untagged = Entry(request(), 1, "g", 1, 0.0, Estimate(50.0, 100.0, 0.07, 0.02))
+    untagged = QueueEntry(request(), 1, "g", 1, 0.0, Assumption(50.0, 100.0, 0.07, 0.02))
     assert core.prefill_s(untagged) == pytest.approx(0.02, rel=0.02)
     untagged.annotate(annotation(50.0, ttft_s=0.03))
     assert core.prefill_s(untagged) == pytest.approx(0.02, rel=0.02)

@@ -11,10 +11,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
-from hmas.contracts.control import Hints, TopologyDecision, TopologyName
+from hmas.contracts.control import Hints, TopologyDecision, TopologyName, TopologyReceived
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.telemetry import WorkerTelemetry
-from hmas.contracts.worker import TopologyReceived
 from hmas.gateway.streams import StreamConfig, WorkerStreams
 from hmas.runtime.rpc import RpcServer
 from hmas.wire.v1 import execution_pb2 as pb
@@ -26,7 +25,7 @@ from hmas.worker.agent.config import WorkerConfig
 from hmas.worker.metrics import WorkerMetrics
 from hmas.worker.settings import WorkerSettings
 from hmas.worker.shell import WorkerService
-from hmas.worker.streams import ExecutionServer, ServerConfig
+from hmas.worker.streams import ExecutionServer, StreamServerConfig
 from tests.worker.adapters.scripted_engine import Peer, ScriptedEngine
 
 CHAT = "/v1/chat/completions"
@@ -118,7 +117,7 @@ class Rig:
     async def start(self, *, max_body_bytes: int = 10_000) -> None:
         for path, body in (("/health", b""), ("/v1/models", b"{}"), ("/metrics", b"")):
             self._page(path, body)
-        self.server = ExecutionServer(ServerConfig("w", "w-1", grace_s=0.05))
+        self.server = ExecutionServer(StreamServerConfig("w", "w-1", grace_s=0.05))
         self.rpc = RpcServer()
         execution_pb2_grpc.add_ExecutionServicer_to_server(self.server, self.rpc.server)
         port = await self.rpc.start("127.0.0.1", 0, [])

@@ -18,7 +18,7 @@ from hmas_loadgen.runner.outcomes import MAX_ERROR_BYTES, outcome_of, refusal
 from hmas_loadgen.traces.row import TraceRow
 
 
-class Answer:
+class StreamedAnswer:
     """One answer as it arrives: counts a stream's tokens, keeps the start of an error's body."""
 
     __slots__ = ("error", "message", "meter", "outcome", "reason", "refusal", "start_s", "status", "tokens")
@@ -86,7 +86,7 @@ class LoadClient:
         body = self._requests.body(row, self._prompts.text(index, row))
         headers = self._requests.headers(row, request_id)
         target = self._balance.take()
-        answer = Answer(self._start_s, self._count)
+        answer = StreamedAnswer(self._start_s, self._count)
         sent_s = self.now_s()
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -113,7 +113,7 @@ class LoadClient:
         request_id: str,
         sent_s: float,
         base_url: str,
-        answer: Answer,
+        answer: StreamedAnswer,
     ) -> RequestRecord:
         end = answer.meter.end()
         return RequestRecord(

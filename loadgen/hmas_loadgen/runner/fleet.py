@@ -51,7 +51,7 @@ class Shard:
         self.done.set()
 
 
-class Fleet:
+class SenderFleet:
     """Runs a plan over `plan.processes` processes. Each balances over the base URLs by its own outstanding requests."""
 
     def __init__(

@@ -12,9 +12,9 @@ from hmas.contracts.outcome import Outcome
 from hmas_loadgen.plan import LoadPlan
 from hmas_loadgen.prompts import Corpus, PromptBuilder
 from hmas_loadgen.record import Progress, RequestRecord
-from hmas_loadgen.result import RunResult
+from hmas_loadgen.result import LoadResult
 from hmas_loadgen.runner.client import LoadClient, unsent
-from hmas_loadgen.runner.fleet import Fleet
+from hmas_loadgen.runner.fleet import SenderFleet
 from hmas_loadgen.runner.openloop import OpenLoop, Scheduled
 from hmas_loadgen.runner.shard import start_instant_s
 from hmas_loadgen.runner.tally import LOST_ERROR, Tally, invalid_reasons
@@ -35,7 +35,7 @@ async def run_load(
     corpus: Corpus | None = None,
     stop: asyncio.Event | None = None,
     earlier: Iterable[RequestRecord] = (),
-) -> RunResult:
+) -> LoadResult:
     """Runs `plan` to its end, or until `stop` is set (what was in flight is then cut off, the rest is not offered).
 
     `on_progress` is called twice a second, `on_record` once per request as it ends. `corpus` supplies labelled
@@ -133,7 +133,7 @@ class _Run:
             client.close()
 
     async def spread(self, schedule: list[Scheduled], settle: OnRecord, corpus: Corpus | None) -> None:
-        fleet = Fleet(self._plan, corpus, self._run_id, settle)
+        fleet = SenderFleet(self._plan, corpus, self._run_id, settle)
         try:
             start_s = await fleet.start(schedule)
             async with asyncio.TaskGroup() as group:
@@ -145,7 +145,7 @@ class _Run:
         finally:
             fleet.close()
 
-    async def _watch(self, driver: OpenLoop | Fleet, tokens: Callable[[], int], start_s: float) -> None:
+    async def _watch(self, driver: OpenLoop | SenderFleet, tokens: Callable[[], int], start_s: float) -> None:
         """Reports progress, and passes a stop on."""
         while not self.stop.is_set():
             try:
@@ -156,7 +156,7 @@ class _Run:
             self._report(driver, tokens(), start_s)
         driver.stop()
 
-    def _report(self, driver: OpenLoop | Fleet, tokens: int, start_s: float) -> None:
+    def _report(self, driver: OpenLoop | SenderFleet, tokens: int, start_s: float) -> None:
         if self._on_progress is not None:
             elapsed_s = time.monotonic() - start_s + self._shift_s
             self._on_progress(self._tally.snapshot(elapsed_s, driver.sent + self._sent_before, tokens))
@@ -164,13 +164,13 @@ class _Run:
 
 def _result(
     plan: LoadPlan, started_unix_s: float, records: dict[int, RequestRecord], *, interrupted: bool, died: bool
-) -> RunResult:
+) -> LoadResult:
     if died:
         for index, row in enumerate(plan.trace.rows):
             records.setdefault(index, unsent(index, row, Outcome.INTERNAL, LOST_ERROR, row.arrival_s))
     ordered = tuple(records[index] for index in sorted(records))
     p50_s, p99_s = lag_quantiles(ordered)
-    return RunResult(
+    return LoadResult(
         name=plan.name,
         model=plan.target.model,
         offered_s=plan.offered_s,

@@ -137,3 +137,20 @@ class AuditRecord:
     view_json: str
     epoch: int
     seq: int
+
+
+# --- events: it arrived ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyReceived:
+    """`aged_s`: how long ago it was sent (0 when it came from the publisher, the server's age from the bucket)."""
+
+    decision: TopologyDecision
+    aged_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TupleReceived:
+    control: ControlTuple
+    aged_s: float

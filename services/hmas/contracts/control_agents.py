@@ -2,8 +2,16 @@
 
 from dataclasses import dataclass
 
-from hmas.contracts.control import AuditRecord, ControlTuple, Hints, Pin, TopologyDecision, TopologyName
-from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.control import (
+    AuditRecord,
+    ControlTuple,
+    Hints,
+    Pin,
+    TopologyDecision,
+    TopologyName,
+    TopologyReceived,
+)
+from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
 from hmas.contracts.views import VLong, VShort
 
@@ -19,11 +27,6 @@ class GatewayReported:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerSeen:
-    heartbeat: WorkerHeartbeat
-
-
-@dataclass(frozen=True, slots=True)
 class ShortViewReceived:
     view: VShort
 
@@ -31,13 +34,6 @@ class ShortViewReceived:
 @dataclass(frozen=True, slots=True)
 class LongViewReceived:
     view: VLong
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionSeen:
-    """Statera hears the meta controller's decisions: a switch or a bypass freezes its slow loops."""
-
-    decision: TopologyDecision
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,25 +69,25 @@ class TimerTicked:
 
 
 @dataclass(frozen=True, slots=True)
-class LastDecisionRead:
+class TopologyRestored:
     """The last topology of a pool, read from the bucket at start, so that a new writer goes on from it."""
 
     decision: TopologyDecision
 
 
 @dataclass(frozen=True, slots=True)
-class LastTupleRead:
+class TupleRestored:
     control: ControlTuple
 
 
-QosEvent = WorkerReported | GatewayReported | WorkerSeen | EpochGranted | EpochLost | TimerTicked
+QosEvent = WorkerReported | GatewayReported | HeartbeatReceived | EpochGranted | EpochLost | TimerTicked
 MetaEvent = (
     ShortViewReceived
     | LongViewReceived
     | SelectorAnswered
     | PinChanged
-    | WorkerSeen
-    | LastDecisionRead
+    | HeartbeatReceived
+    | TopologyRestored
     | EpochGranted
     | EpochLost
     | TimerTicked
@@ -99,9 +95,9 @@ MetaEvent = (
 StateraEvent = (
     ShortViewReceived
     | WorkerReported
-    | WorkerSeen
-    | DecisionSeen
-    | LastTupleRead
+    | HeartbeatReceived
+    | TopologyReceived
+    | TupleRestored
     | EpochGranted
     | EpochLost
     | TimerTicked

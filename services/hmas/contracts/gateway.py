@@ -6,7 +6,7 @@ The shell parses HTTP, keeps bodies and sockets by request id, and relays token 
 from dataclasses import dataclass
 
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.request import Annotation, Request
 from hmas.contracts.telemetry import GatewayTelemetry
 from hmas.contracts.views import VShort
@@ -53,11 +53,6 @@ class ClientLeft:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerHeard:
-    heartbeat: WorkerHeartbeat
-
-
-@dataclass(frozen=True, slots=True)
 class WorkerVanished:
     """Its stream stayed broken past the grace time, its heartbeats stopped, or it came back as another process."""
 
@@ -66,7 +61,7 @@ class WorkerVanished:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerQueueing:
+class StreamChanged:
     """The worker is connected (true) or its stream is broken for now (false: no new work, requests are kept)."""
 
     worker: str
@@ -74,7 +69,7 @@ class WorkerQueueing:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerLoaded:
+class LoadReported:
     """A worker told its load on the stream, between heartbeats. Fields as in `WorkerHeartbeat`."""
 
     worker: str
@@ -139,10 +134,10 @@ GatewayEvent = (
     | RequestReceived
     | RequestAnnotated
     | ClientLeft
-    | WorkerHeard
+    | HeartbeatReceived
     | WorkerVanished
-    | WorkerQueueing
-    | WorkerLoaded
+    | StreamChanged
+    | LoadReported
     | FirstTokenRelayed
     | AttemptConcluded
     | AttemptHandedBack

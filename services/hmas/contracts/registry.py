@@ -40,3 +40,10 @@ class WorkerHeartbeat:
     max_queued_tokens: int
     backlog_s: float
     draining: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatReceived:
+    """A worker told who it is and how much it holds."""
+
+    heartbeat: WorkerHeartbeat

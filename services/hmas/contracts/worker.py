@@ -6,11 +6,11 @@ decision: the shell keeps them by request id.
 
 from dataclasses import dataclass
 
-from hmas.contracts.control import ControlTuple, TopologyDecision, TopologyName
+from hmas.contracts.control import TopologyName, TopologyReceived, TupleReceived
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import EngineInfo, WorkerHeartbeat
 from hmas.contracts.request import Annotation, Request
-from hmas.contracts.telemetry import EngineSample, WorkerTelemetry
+from hmas.contracts.telemetry import WorkerTelemetry
 
 # --- events: what happened (past tense) -------------------------------------------------------------------------
 
@@ -111,20 +111,6 @@ class EngineWentUp:
 class EngineWentDown:
     engine: str
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class TopologyReceived:
-    """`aged_s`: how long ago it was sent (0 when it came from the publisher, the server's age from the bucket)."""
-
-    decision: TopologyDecision
-    aged_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class TupleReceived:
-    control: ControlTuple
-    aged_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,11 +265,3 @@ WorkerEffect = (
     | TopologySwitched
     | ControlExpired
 )
-
-__all__ = [
-    "Abort", "Annotated", "CancelRequested", "Conclude", "ControlExpired", "CycleTicked", "Dispatch",
-    "DrainStarted", "EngineFailed", "EngineFinished", "EngineSample", "EngineSampled", "EngineWentDown",
-    "EngineWentUp", "FirstTokenReceived", "GatewayLost", "Handback", "HeartbeatDue", "ProgressSampled",
-    "PublishHeartbeat", "PublishTelemetry", "RecallRequested", "Reject", "SteerEngine", "Submitted", "Timeline",
-    "TopologyReceived", "TopologySwitched", "TupleReceived", "WorkerEffect", "WorkerEvent",
-]  # fmt: skip

@@ -2,7 +2,7 @@
 
 import orjson
 
-from hmas.engine.api import ApiError, Generation
+from hmas.engine.api import BadRequest, Generation
 
 # One token each under any production tokenizer; what they say does not matter.
 _WORDS = (
@@ -19,7 +19,7 @@ def word(index: int) -> bytes:
     return WORDS[index * 7 % len(WORDS)]
 
 
-def error_event(error: ApiError) -> bytes:
+def error_event(error: BadRequest) -> bytes:
     """An error once a stream has begun."""
     return b"data: " + error.json() + b"\n\n" + DONE
 

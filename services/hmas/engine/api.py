@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from hmas.engine.core.chunking import Pace
+from hmas.engine.core.chunking import TokenDeadline
 from hmas.engine.core.output_length import OutputLength
 from hmas.engine.core.profile import EngineLimits
 from hmas.laws.tokens import BYTES_PER_TOKEN, estimate_prompt_tokens, flatten_messages
@@ -16,7 +16,7 @@ _INTEGERS = {"max_tokens": 1, "max_completion_tokens": 1, "min_tokens": 0, "n": 
 
 
 @dataclass(frozen=True, slots=True)
-class ApiError:
+class BadRequest:
     """vLLM's `{"error": {"message", "type", "param", "code"}}`; `status` is also the code."""
 
     status: int
@@ -31,7 +31,7 @@ class ApiError:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class UrgencyTerms:
     """What `vllm_xargs` says of a request's deadlines, as our scheduler plug-in reads it: `hmas_urgency` (lower first),
     `hmas_tpot_ms`, and `hmas_ttft_ms`, the time left to the first token's deadline. What is no finite number counts as
     not said."""
@@ -40,11 +40,11 @@ class Terms:
     tpot_s: float | None = None
     ttft_s: float | None = None
 
-    def pace(self, now_s: float) -> Pace | None:
+    def pace(self, now_s: float) -> TokenDeadline | None:
         """Of a request that came at `now_s`; None without a TPOT."""
         if self.tpot_s is None:
             return None
-        return Pace(self.tpot_s, None if self.ttft_s is None else now_s + self.ttft_s)
+        return TokenDeadline(self.tpot_s, None if self.ttft_s is None else now_s + self.ttft_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Generation:
     stops: bool
     priority: int
     prefix_hashes: tuple[int, ...]
-    terms: Terms
+    terms: UrgencyTerms
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,9 @@ class ApiReader:
     limits: EngineLimits
     length: OutputLength
 
-    def read(self, raw: bytes, *, chat: bool) -> Generation | ApiError:
+    def read(self, raw: bytes, *, chat: bool) -> Generation | BadRequest:
         body = self.object_of(raw)
-        if isinstance(body, ApiError):
+        if isinstance(body, BadRequest):
             return body
         prompt = body.get("messages" if chat else "prompt")
         error = self._prompt_error(prompt, chat) or self._field_error(body)
@@ -102,54 +102,54 @@ class ApiReader:
             terms=_terms(body.get("vllm_xargs")),
         )
 
-    def object_of(self, raw: bytes) -> dict[str, Any] | ApiError:
+    def object_of(self, raw: bytes) -> dict[str, Any] | BadRequest:
         """The body as an object that names this engine's model or none."""
         try:
             body = orjson.loads(raw)
         except orjson.JSONDecodeError as error:
-            return ApiError(400, f"the body is not valid JSON: {error}")
+            return BadRequest(400, f"the body is not valid JSON: {error}")
         if not isinstance(body, dict):
-            return ApiError(400, "the body must be a JSON object")
+            return BadRequest(400, "the body must be a JSON object")
         model = body.get("model")
         if model is not None and model != self.model:
-            return ApiError(404, f"The model `{model}` does not exist.", "model")
+            return BadRequest(404, f"The model `{model}` does not exist.", "model")
         return body
 
-    def _prompt_error(self, prompt: object, chat: bool) -> ApiError | None:
+    def _prompt_error(self, prompt: object, chat: bool) -> BadRequest | None:
         if chat:
             if not isinstance(prompt, list) or not prompt or not all(isinstance(m, dict) for m in prompt):
-                return ApiError(400, "messages must be a non-empty list of objects", "messages")
+                return BadRequest(400, "messages must be a non-empty list of objects", "messages")
         elif not _is_one_prompt(prompt):
-            return ApiError(400, "prompt must be one non-empty string or list of token ids", "prompt")
+            return BadRequest(400, "prompt must be one non-empty string or list of token ids", "prompt")
         return None
 
-    def _field_error(self, body: dict[str, Any]) -> ApiError | None:
+    def _field_error(self, body: dict[str, Any]) -> BadRequest | None:
         for name, least in _INTEGERS.items():
             value = body.get(name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-                return ApiError(400, f"{name} must be an integer", name)
+                return BadRequest(400, f"{name} must be an integer", name)
             if value is not None and value < least:
-                return ApiError(400, f"{name} must be at least {least}, got {value}.", name)
+                return BadRequest(400, f"{name} must be at least {least}, got {value}.", name)
         if body.get("n", 1) not in (1, None):
-            return ApiError(400, "the emulated engine generates one choice: n must be 1", "n")
+            return BadRequest(400, "the emulated engine generates one choice: n must be 1", "n")
         if not isinstance(body.get("stream_options") or {}, dict):
-            return ApiError(400, "stream_options must be an object", "stream_options")
+            return BadRequest(400, "stream_options must be an object", "stream_options")
         if body.get("stream_options") and not body.get("stream"):
-            return ApiError(400, "Stream options can only be defined when `stream=True`.", "stream_options")
+            return BadRequest(400, "Stream options can only be defined when `stream=True`.", "stream_options")
         if body.get("priority") and self.limits.scheduling_policy != "priority":
-            return ApiError(400, f"Got priority {body['priority']} but Priority scheduling is not enabled.")
+            return BadRequest(400, f"Got priority {body['priority']} but Priority scheduling is not enabled.")
         return None
 
-    def _too_long(self, tokens: int, asked: int | None) -> ApiError:
+    def _too_long(self, tokens: int, asked: int | None) -> BadRequest:
         longest = self.limits.max_model_len
         if tokens >= longest:
-            return ApiError(
+            return BadRequest(
                 400,
                 f"This model's maximum context length is {longest} tokens. However, your request has {tokens} input "
                 "tokens. Please reduce the length of the input messages.",
                 "input_tokens",
             )
-        return ApiError(
+        return BadRequest(
             400,
             f"'max_tokens' or 'max_completion_tokens' is too large: {asked}. This model's maximum context length is "
             f"{longest} tokens and your request has {tokens} input tokens ({asked} > {longest} - {tokens}).",
@@ -168,11 +168,11 @@ class ApiReader:
         return tuple(hashes)
 
 
-def _terms(xargs: object) -> Terms:
+def _terms(xargs: object) -> UrgencyTerms:
     if not isinstance(xargs, dict):
-        return Terms()
+        return UrgencyTerms()
     urgency, tpot_ms, ttft_ms = (_finite(xargs.get(f"hmas_{name}")) for name in ("urgency", "tpot_ms", "ttft_ms"))
-    return Terms(
+    return UrgencyTerms(
         inf if urgency is None else urgency,
         tpot_ms / 1000 if tpot_ms is not None and tpot_ms > 0 else None,
         ttft_ms / 1000 if ttft_ms is not None else None,

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hmas.engine.core.profile import CostModel, FitError
+from hmas.engine.core.profile import FitError, StepCostModel
 
 Vector = NDArray[np.float64]
 COEFFICIENTS = 5
@@ -16,7 +16,7 @@ COEFFICIENTS = 5
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One measured time and the work in it, in the terms of `CostModel`; counts may be means over steps."""
+    """One measured time and the work in it, in the terms of `StepCostModel`; counts may be means over steps."""
 
     kind: Literal["prefill", "decode"]
     seconds: float
@@ -36,7 +36,7 @@ class Fit:
     0 for those at their bound of 0.
     """
 
-    cost: CostModel
+    cost: StepCostModel
     error: FitError
     half_width_95: tuple[float, ...]
 
@@ -89,9 +89,9 @@ def _half_widths(design: Vector, target: Vector, solution: Vector, used: list[in
     return tuple(float(w) for w in widths)
 
 
-def _cost(solution: Vector) -> CostModel:
+def _cost(solution: Vector) -> StepCostModel:
     c0, c_p, c_d, c_k, c_pp = (float(f"{value:.4g}") for value in solution)
-    return CostModel(c0, c_p, c_d, c_k, c_pp)
+    return StepCostModel(c0, c_p, c_d, c_k, c_pp)
 
 
 def _error(relative: Vector, kinds: NDArray[Any]) -> FitError:

@@ -26,7 +26,7 @@ class Histogram:
         return list(zip(names, map(float, accumulate(self._counts)), strict=True))
 
 
-class Window:
+class RecentValues:
     """The last `size` values, and how many and how large there were since the last reset."""
 
     def __init__(self, size: int) -> None:

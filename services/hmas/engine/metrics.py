@@ -32,7 +32,7 @@ _LAG = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
-class RequestRecord:
+class ServedRequest:
     """One finished request as the engine saw it, seconds from its arrival here; TPOT 0 for a single token."""
 
     id: str
@@ -51,7 +51,7 @@ class EngineTelemetry(Collector):
     def __init__(self, core: EngineCore, model: str) -> None:
         self._core = core
         self._labels = {"model_name": model, "engine": "0"}
-        self.records: deque[RequestRecord] = deque(maxlen=RECORDS)
+        self.records: deque[ServedRequest] = deque(maxlen=RECORDS)
         self._success = {"stop": 0, "length": 0, "abort": 0}
         self._refused = 0
         self._histograms = {
@@ -93,7 +93,7 @@ class EngineTelemetry(Collector):
     def aborted(self) -> None:
         self._success["abort"] += 1
 
-    def finished(self, record: RequestRecord, reason: str) -> None:
+    def finished(self, record: ServedRequest, reason: str) -> None:
         self.records.append(record)
         self._success[reason] += 1
         self._ttft.observe(record.ttft_s)

@@ -1,9 +1,9 @@
 """One request's way out: tokens from the step loop become events on the wire, then a record."""
 
 from hmas.engine.answer import AnswerText, error_event
-from hmas.engine.api import ApiError, Generation
+from hmas.engine.api import BadRequest, Generation
 from hmas.engine.direct_send import DirectSend, Send
-from hmas.engine.metrics import EngineTelemetry, RequestRecord
+from hmas.engine.metrics import EngineTelemetry, ServedRequest
 
 STREAM_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 
@@ -57,7 +57,7 @@ class RequestStream:
         if last:
             self._settle(now_s)
 
-    def fail(self, error: ApiError) -> None:
+    def fail(self, error: BadRequest) -> None:
         """Ends a response that cannot be completed."""
         if self.finished:
             return
@@ -81,7 +81,7 @@ class RequestStream:
         self.finished = True
         scheduled_s = self._arrival_s if self._scheduled_s is None else self._scheduled_s
         gaps = self._count - 1
-        record = RequestRecord(
+        record = ServedRequest(
             id=self._id,
             prompt_tokens=self._generation.prompt_tokens,
             output_tokens=self._count,

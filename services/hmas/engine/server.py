@@ -15,7 +15,7 @@ import orjson
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from hmas.engine.answer import AnswerText
-from hmas.engine.api import ApiError, ApiReader, Generation
+from hmas.engine.api import ApiReader, BadRequest, Generation
 from hmas.engine.core import EngineCore
 from hmas.engine.core.output_length import OutputLength
 from hmas.engine.core.profile import EngineProfile
@@ -96,10 +96,10 @@ class EngineServer:
         arrival_s = monotonic()
         raw = await _read_body(receive)
         if raw is None:
-            await _reply(send, 413, ApiError(413, f"the body exceeds {MAX_BODY_BYTES} bytes").json())
+            await _reply(send, 413, BadRequest(413, f"the body exceeds {MAX_BODY_BYTES} bytes").json())
             return
         generation = self._reader.read(raw, chat=chat)
-        if isinstance(generation, ApiError):
+        if isinstance(generation, BadRequest):
             await _reply(send, generation.status, generation.json())
             return
         request_id = f"{next(self._ids):x}"
@@ -111,7 +111,7 @@ class EngineServer:
         result = self.stepper.submit(self._engine_request(request_id, generation, arrival_s), stream)
         if result is not AddResult.ACCEPTED:
             self.telemetry.refused()
-            error = ApiError(503, f"the engine refused the request: {result.value}")
+            error = BadRequest(503, f"the engine refused the request: {result.value}")
             await _reply(send, error.status, error.json())
             return
         await self._follow(request_id, stream, receive)
@@ -123,7 +123,7 @@ class EngineServer:
             while (await receive())["type"] != "http.disconnect":
                 pass
         except CancelledError:
-            stream.fail(ApiError(503, "the engine is shutting down"))
+            stream.fail(BadRequest(503, "the engine is shutting down"))
             raise
         finally:
             if not stream.finished:
@@ -171,11 +171,11 @@ class EngineServer:
 
     def _tokenize(self, raw: bytes) -> tuple[int, bytes, tuple[bytes, bytes]]:
         body = self._reader.object_of(raw)
-        if isinstance(body, ApiError):
+        if isinstance(body, BadRequest):
             return body.status, body.json(), JSON
         prompt = body.get("messages", body.get("prompt"))
         if not isinstance(prompt, str | list):
-            return 400, ApiError(400, "give a prompt or messages", "prompt").json(), JSON
+            return 400, BadRequest(400, "give a prompt or messages", "prompt").json(), JSON
         tokens = estimate_prompt_tokens(prompt)
         limit = self.core.profile.limits.max_model_len
         answer = {"count": tokens, "max_model_len": limit, "tokens": list(range(tokens)), "token_strs": None}

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from hmas.engine.core import EngineCore
 from hmas.engine.core.sequence import AddResult, EngineRequest
-from hmas.engine.histogram import Window
+from hmas.engine.histogram import RecentValues
 from hmas.engine.metrics import EngineTelemetry
 
 LAG_WINDOW = 100_000
@@ -43,7 +43,7 @@ class Stepper:
 
     def __init__(self, core: EngineCore, loop: AbstractEventLoop, telemetry: EngineTelemetry) -> None:
         self.core = core
-        self.lag = Window(LAG_WINDOW)
+        self.lag = RecentValues(LAG_WINDOW)
         self._loop = loop
         self._telemetry = telemetry
         self._sinks: dict[str, TokenSink] = {}

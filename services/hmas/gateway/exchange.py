@@ -14,7 +14,7 @@ from hmas.wire.v1 import execution_pb2 as pb
 
 
 @dataclass(slots=True)
-class Attempt:
+class AttemptTrace:
     """One sending, for `hmas why`; instants on the local clock."""
 
     number: int
@@ -46,7 +46,7 @@ class Exchange:
         self.pool = pool  # the one `body` names
         self.body = body  # kept until it cannot be sent again
         self.attempt = 0
-        self.attempts: list[Attempt] = []
+        self.attempts: list[AttemptTrace] = []
         self.recalls = 0
         self.annotation: Annotation | None = None
         self.timeline: Timeline | None = None

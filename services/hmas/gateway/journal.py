@@ -9,7 +9,7 @@ import orjson
 from hmas.gateway.exchange import Exchange
 
 
-class Journal:
+class RequestJournal:
     """The last `capacity` requests that ended, by their own id and by the client's `X-Request-Id`."""
 
     def __init__(self, capacity: int) -> None:

@@ -8,7 +8,7 @@ from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.cognition import CognitionConfig
 from hmas.gateway.http.bodies import BodyBounds
 from hmas.gateway.http.connections import ConnectionBounds
-from hmas.gateway.http.server import ServerConfig
+from hmas.gateway.http.server import HttpServerConfig
 from hmas.gateway.shell import RelayConfig
 from hmas.gateway.streams import StreamConfig
 from hmas.runtime.settings import RuntimeSettings
@@ -60,9 +60,9 @@ class GatewaySettings(RuntimeSettings):
     def relay_config(self, gateway: str) -> RelayConfig:
         return RelayConfig(gateway, self.max_buffered_bytes, self.max_held_bytes, self.journal)
 
-    def server_config(self) -> ServerConfig:
+    def server_config(self) -> HttpServerConfig:
         body = BodyBounds(self.max_body_bytes, self.body_timeout_s)
-        return ServerConfig(self.replay_field, self.comment_after_s, self.comment_every_s, self.stall_s, body)
+        return HttpServerConfig(self.replay_field, self.comment_after_s, self.comment_every_s, self.stall_s, body)
 
     def connection_bounds(self) -> ConnectionBounds:
         return ConnectionBounds(self.max_connections, self.head_timeout_s)

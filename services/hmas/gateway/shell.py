@@ -18,6 +18,7 @@ from hmas.contracts.gateway import (
     FirstTokenRelayed,
     GatewayEffect,
     GatewayEvent,
+    LoadReported,
     PublishGatewayTelemetry,
     Refuse,
     RequestAnnotated,
@@ -27,21 +28,19 @@ from hmas.contracts.gateway import (
     SendRecall,
     SendSubmit,
     Settle,
+    StreamChanged,
     ViewReceived,
-    WorkerHeard,
-    WorkerLoaded,
-    WorkerQueueing,
     WorkerVanished,
 )
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
 from hmas.contracts.request import Annotation, Request
 from hmas.contracts.telemetry import GatewayTelemetry
 from hmas.contracts.views import VShort
 from hmas.gateway.agent.directory import ModelDirectory
 from hmas.gateway.cognition import Question, WorkerFacts
-from hmas.gateway.exchange import Attempt, Exchange
-from hmas.gateway.journal import Journal, timeline_json
+from hmas.gateway.exchange import AttemptTrace, Exchange
+from hmas.gateway.journal import RequestJournal, timeline_json
 from hmas.gateway.metrics import INVALID, LIVE, RECALLS, SLOW_CLIENTS, WORKERS, count_settled, pool_instruments
 from hmas.gateway.openai.body import Call
 from hmas.gateway.openai.errors import ApiError, InvalidRequest, engine_error
@@ -105,7 +104,7 @@ class Relay:
             config, directory, facts, publish, clock,
         )  # fmt: skip
         self._exchanges: dict[str, Exchange] = {}
-        self._journal = Journal(config.journal)
+        self._journal = RequestJournal(config.journal)
         self._held_bytes = 0
         self._connected: set[str] = set()
         LIVE.set_function(lambda: len(self._exchanges))
@@ -210,7 +209,7 @@ class Relay:
     def on_load(self, worker: str, message: pb.Load) -> None:
         self._facts.load(worker, message.running, message.queued)
         self._post(
-            WorkerLoaded(
+            LoadReported(
                 worker, message.queued, message.queued_tokens, message.running, message.backlog_s, message.draining
             )
         )
@@ -222,7 +221,7 @@ class Relay:
             self._connected.discard(worker)
         WORKERS.set(len(self._connected))
         log.info("worker_connected" if connected else "worker_disconnected", worker=worker)
-        self._post(WorkerQueueing(worker, connected))
+        self._post(StreamChanged(worker, connected))
 
     def on_vanished(self, worker: str, reason: str) -> None:
         self._connected.discard(worker)
@@ -236,7 +235,7 @@ class Relay:
         self._directory.hear(heartbeat)
         self._facts.hear(heartbeat)
         self._streams.ensure(heartbeat)
-        self._post(WorkerHeard(heartbeat))
+        self._post(HeartbeatReceived(heartbeat))
 
     def on_view(self, view: VShort) -> None:
         self._facts.see(view)
@@ -287,7 +286,7 @@ class Relay:
         exchange.attempt, exchange.finished = attempt, None
         exchange.chunks.clear()
         exchange.size = 0
-        exchange.attempts.append(Attempt(attempt, worker, now_s))
+        exchange.attempts.append(AttemptTrace(attempt, worker, now_s))
         call, pool = exchange.call, self._directory.resolve(exchange.request.model)
         assert call is not None, "a request moves only before its first token"
         if pool is not None and pool != exchange.pool:  # the model's pool became known while the request was held

@@ -166,7 +166,7 @@ WINDOW_S = 10.0  # H-MAS Table 4
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ScoreWindow:
     """One stretch of a run. `ok` and `offered` count the requests offered in it, `esg_rate` the service gain per
     second of the requests that finished in it."""
 
@@ -184,7 +184,7 @@ class Window:
 
 def windows(
     settlements: Iterable[Settlement], duration_s: float, width_s: float = WINDOW_S, start_s: float = 0.0
-) -> list[Window]:
+) -> list[ScoreWindow]:
     """Cuts [start_s, start_s + duration_s) into windows of `width_s`; a rest counts by its own length. What was
     offered or finished outside is left out."""
     count = max(1, ceil(duration_s / width_s - 1e-9))
@@ -201,7 +201,7 @@ def windows(
     found = []
     for i in range(count):
         span = min(width_s, duration_s - i * width_s)
-        found.append(Window(start_s + i * width_s, offered[i], ok[i], ok[i] / span, gain[i] / span))
+        found.append(ScoreWindow(start_s + i * width_s, offered[i], ok[i], ok[i] / span, gain[i] / span))
     return found
 
 

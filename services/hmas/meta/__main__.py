@@ -7,7 +7,6 @@ import structlog
 from hmas.contracts.control import Pin, TopologyDecision
 from hmas.contracts.control_agents import (
     AskSelector,
-    LastDecisionRead,
     LongViewReceived,
     MetaEffect,
     MetaEvent,
@@ -15,6 +14,7 @@ from hmas.contracts.control_agents import (
     PublishAudit,
     PublishTopology,
     ShortViewReceived,
+    TopologyRestored,
 )
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.views import VLong, VShort
@@ -37,7 +37,7 @@ def _subscribe(service: AgentService[MetaEvent, MetaEffect]) -> None:
     bus.subscribe(subjects.ALL_LONG, VLong, lambda v: post(LongViewReceived(v)))
     bus.subscribe(subjects.ALL_PINS, Pin, lambda p: post(PinChanged(p)))
     # A copy that stands by follows what the writer decides.
-    bus.subscribe(subjects.ALL_TOPOLOGIES, TopologyDecision, lambda d: post(LastDecisionRead(d)))
+    bus.subscribe(subjects.ALL_TOPOLOGIES, TopologyDecision, lambda d: post(TopologyRestored(d)))
     bus.subscribe(subjects.ALL_WORKERS, WorkerHeartbeat, introduction.hear)
     bus.on_connected(introduction.connected)
 

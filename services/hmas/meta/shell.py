@@ -10,8 +10,8 @@ import structlog
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 
 from hmas.contracts.control import AuditRecord, Pin, TopologyDecision, TopologyName
-from hmas.contracts.control_agents import AskSelector, LastDecisionRead, PinChanged, SelectorAnswered, WorkerSeen
-from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.control_agents import AskSelector, PinChanged, SelectorAnswered, TopologyRestored
+from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
 from hmas.meta.agent import MetaAgent
 from hmas.meta.agent.selectors.llm import RESPONSE_SCHEMA, build_messages
 from hmas.runtime.bucket import BucketUnavailable, ControlBucket
@@ -88,7 +88,7 @@ class PoolIntroduction:
 
     def hear(self, heartbeat: WorkerHeartbeat) -> None:
         if heartbeat.pool in self._known:
-            self._post(WorkerSeen(heartbeat))
+            self._post(HeartbeatReceived(heartbeat))
         elif heartbeat.pool not in self._reading:
             self._reading[heartbeat.pool] = asyncio.create_task(self._introduce(heartbeat))
 
@@ -103,7 +103,7 @@ class PoolIntroduction:
     async def _introduce(self, heartbeat: WorkerHeartbeat) -> None:
         await self._read(heartbeat.pool, last_decision=True)
         self._known.add(heartbeat.pool)
-        self._post(WorkerSeen(heartbeat))
+        self._post(HeartbeatReceived(heartbeat))
         del self._reading[heartbeat.pool]
 
     async def _read(self, pool: str, *, last_decision: bool) -> None:
@@ -114,7 +114,7 @@ class PoolIntroduction:
             log.warning("last_decision_unread", pool=pool, error=str(error))
             return
         if last is not None:
-            self._post(LastDecisionRead(last[0]))
+            self._post(TopologyRestored(last[0]))
         if pin is not None:
             self._post(PinChanged(pin[0]))
 

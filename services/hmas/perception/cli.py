@@ -34,12 +34,12 @@ def train_perception(
         import torch
 
         from hmas.perception.training.held_out import measure
-        from hmas.perception.training.loop import Recipe
+        from hmas.perception.training.loop import TrainingRecipe
         from hmas.perception.training.train import train as run
     except ModuleNotFoundError as error:
         raise typer.BadParameter(f"{error.name} is missing: pip install 'hmas[train]'") from error
     torch.set_num_threads(threads)
-    recipe = replace(Recipe(), seed=seed)
+    recipe = replace(TrainingRecipe(), seed=seed)
     run(data, out, recipe, f"hmas train perception --data {data.name} --seed {seed}", console.print, threads)
     if held_out:
         measure(data, out, recipe, console.print, threads)

@@ -17,7 +17,7 @@ from hmas.laws.slo import default_slo
 from hmas.perception.agent.backend import PromptView
 from hmas.perception.agent.rules import named, tag
 from hmas.perception.backends.model import ModelBackend
-from hmas.perception.training.corpus import Answer, Prompt
+from hmas.perception.training.corpus import CorpusAnswer, Prompt
 from hmas.perception.training.decision_list import DecisionList
 from hmas.perception.training.examples import capped, source_groups
 
@@ -160,7 +160,7 @@ def learnt_rules_by_source(prompts: Sequence[Prompt], seed: int) -> dict[str, fl
     return accuracy
 
 
-def answers_of(prompts: Sequence[Prompt]) -> list[tuple[Prompt, Answer]]:
+def answers_of(prompts: Sequence[Prompt]) -> list[tuple[Prompt, CorpusAnswer]]:
     return [(prompt, answer) for prompt in prompts for answer in prompt.answers]
 
 

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from hmas.contracts.request import TagSource
 from hmas.perception.agent import PerceptionConfig
 from hmas.perception.agent.backend import Backend
-from hmas.perception.agent.prior import PriorConfig
+from hmas.perception.agent.prior import HistoricalPriorConfig
 from hmas.perception.backends.table import BACKENDS
 from hmas.runtime.settings import RuntimeSettings
 
@@ -62,5 +62,5 @@ class PerceptionSettings(RuntimeSettings):
             source=source,
             max_batch=self.perception_max_batch,
             max_queued=self.perception_max_queued,
-            prior=PriorConfig(half_life_s=self.prior_half_life_s),
+            prior=HistoricalPriorConfig(half_life_s=self.prior_half_life_s),
         )

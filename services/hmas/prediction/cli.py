@@ -27,13 +27,13 @@ def train_prediction(
 ) -> None:
     """Fits the CatBoost cost models and writes them with their metadata."""
     try:
-        from hmas.prediction.training.train import Recipe
+        from hmas.prediction.training.train import ForestRecipe
         from hmas.prediction.training.train import train as run
     except ModuleNotFoundError as error:
         raise typer.BadParameter(f"{error.name} is missing: pip install 'hmas[train]'") from error
 
     command = f"hmas train prediction --data {data.name} --seed {seed}"
-    run(data, out, replace(Recipe(), seed=seed), command, console.print, threads)
+    run(data, out, replace(ForestRecipe(), seed=seed), command, console.print, threads)
 
 
 @evaluate.command("prediction")
@@ -50,12 +50,12 @@ def eval_prediction(
         from hmas.prediction.evaluation import evaluate as figures_of
         from hmas.prediction.evaluation import per_request
         from hmas.prediction.training.measurements import LLM_PILOT, read
-        from hmas.prediction.training.train import Recipe, held_apart
+        from hmas.prediction.training.train import ForestRecipe, held_apart
     except ModuleNotFoundError as error:
         raise typer.BadParameter(f"{error.name} is missing: pip install 'hmas[train]'") from error
 
     model = CatBoostCostModel(folder)
-    recipe = Recipe(**model.metadata["recipe"])
+    recipe = ForestRecipe(**model.metadata["recipe"])
     figures: dict[str, dict[str, Any]] = {}
     for file in data:
         try:

@@ -19,7 +19,7 @@ from hmas.prediction.training.train import (
     PREFILL,
     THROUGHPUT_FILE,
     TPOT,
-    Recipe,
+    ForestRecipe,
     fit_cost,
     latency_per_token,
     throughput,
@@ -95,7 +95,7 @@ def per_request(rows: Measurements, folder: Path = ARTEFACTS) -> dict[str, float
     }
 
 
-def unseen_configurations(rows: Measurements, recipe: Recipe, threads: int = 1) -> CostFigures:
+def unseen_configurations(rows: Measurements, recipe: ForestRecipe, threads: int = 1) -> CostFigures:
     """Every (model, GPU, count) configuration predicted by a fit that saw none of its rows: folds of configurations,
     their predictions pooled."""
     own = rows.configuration.astype(str)
@@ -108,7 +108,7 @@ def unseen_configurations(rows: Measurements, recipe: Recipe, threads: int = 1) 
 
 
 def unseen_models(
-    rows: Measurements, recipe: Recipe, report: Callable[[str], None], threads: int = 1
+    rows: Measurements, recipe: ForestRecipe, report: Callable[[str], None], threads: int = 1
 ) -> dict[str, CostFigures]:
     """Each model left out in turn."""
     figures = {}
@@ -118,13 +118,13 @@ def unseen_models(
     return figures
 
 
-def _refitted(rows: Measurements, out: NDArray[np.bool_], recipe: Recipe, threads: int) -> CostFigures:
+def _refitted(rows: Measurements, out: NDArray[np.bool_], recipe: ForestRecipe, threads: int) -> CostFigures:
     held = rows.rows(out)
     return cost_figures(_predict(_fit_without(rows, out, recipe, threads), held), held)
 
 
 def _fit_without(
-    rows: Measurements, out: NDArray[np.bool_], recipe: Recipe, threads: int
+    rows: Measurements, out: NDArray[np.bool_], recipe: ForestRecipe, threads: int
 ) -> dict[str, CatBoostRegressor]:
     seen = np.random.default_rng(recipe.seed).permutation(np.flatnonzero(~out))[:REFIT_ROWS]
     return fit_cost([rows.rows(seen)], recipe, threads)
@@ -136,13 +136,13 @@ def _predict(models: dict[str, CatBoostRegressor], rows: Measurements) -> Floats
     return bounded
 
 
-def learning_curves(rows: Measurements, hardware: Sequence[str], recipe: Recipe, threads: int = 1) -> list[Curve]:
+def learning_curves(rows: Measurements, hardware: Sequence[str], recipe: ForestRecipe, threads: int = 1) -> list[Curve]:
     """For each accelerator left out of the fit: every configuration is a worker whose requests settle one by one, each
     predicted from those before it; errors are medians over configurations and a window of requests."""
     return [_learning_curve(rows, name, recipe, threads) for name in hardware]
 
 
-def _learning_curve(rows: Measurements, hardware: str, recipe: Recipe, threads: int) -> Curve:
+def _learning_curve(rows: Measurements, hardware: str, recipe: ForestRecipe, threads: int) -> Curve:
     names = rows.configuration.astype(str)
     out = np.char.find(names, f" on {hardware}x") >= 0
     models = _fit_without(rows, out, recipe, threads)

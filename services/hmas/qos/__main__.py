@@ -9,9 +9,8 @@ from hmas.contracts.control_agents import (
     QosEffect,
     QosEvent,
     WorkerReported,
-    WorkerSeen,
 )
-from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
 from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
 from hmas.qos.agent import QosAgent
 from hmas.qos.settings import QosSettings
@@ -42,7 +41,7 @@ async def serve(settings: QosSettings, instance: str, stop: Stop) -> None:
     bus, post = service.bus, service.post
     bus.subscribe(subjects.ALL_WORKER_TELEMETRY, WorkerTelemetry, lambda t: post(WorkerReported(t)))
     bus.subscribe(subjects.ALL_GATEWAY_TELEMETRY, GatewayTelemetry, lambda t: post(GatewayReported(t)))
-    bus.subscribe(subjects.ALL_WORKERS, WorkerHeartbeat, lambda h: post(WorkerSeen(h)))
+    bus.subscribe(subjects.ALL_WORKERS, WorkerHeartbeat, lambda h: post(HeartbeatReceived(h)))
 
     async def start() -> None:
         await rpc.start(settings.grpc_host, settings.grpc_port, [SERVICE])

@@ -20,7 +20,7 @@ from hmas.laws.scoring import (
     ttft_ok,
     windows,
 )
-from hmas.sim.result import RunResult
+from hmas.sim.result import SimResult
 from hmas.sim.workload import Workload
 
 MISMATCH_WINDOW_S = 10.0
@@ -130,7 +130,7 @@ def _length_deciles(workload: Workload) -> list[str]:
     return [str(sum(r.output_tokens >= edge for edge in edges)) for r in workload.requests]
 
 
-def analyse(workload: Workload, result: RunResult) -> dict[str, Any]:
+def analyse(workload: Workload, result: SimResult) -> dict[str, Any]:
     """Everything a page may ask of a run, as plain data."""
     rows, duration_s = result.settlements, result.duration_s
     weights = {r.request.tenant: r.request.weight for r in workload.requests}

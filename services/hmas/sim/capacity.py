@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from hmas.engine.core.profile import EngineProfile
-from hmas.sim.baselines.fleet import Fleet
+from hmas.sim.baselines.fleet import EngineFleet
 from hmas.sim.baselines.systems import BASELINES, FleetSetting
 from hmas.sim.workload import Workload
 
@@ -44,7 +44,7 @@ def fcfs_goodput_rate(
             break
         workload = source(rate_rps, seed).fitting(profile)
         cores = [baseline.core(profile, FleetSetting(1, seed)) for _ in range(engines)]
-        rates.append(Fleet(baseline, cores, workload, late_share=spare + ROUNDING).run().score.goodput_rate)
+        rates.append(EngineFleet(baseline, cores, workload, late_share=spare + ROUNDING).run().score.goodput_rate)
     return sum(rates) / len(seeds)
 
 

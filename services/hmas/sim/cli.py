@@ -15,7 +15,7 @@ from hmas.sim.cells import GUESS_RPS, Cell, compute
 from hmas.sim.effect_log import EffectLog
 from hmas.sim.experiment import Experiment, ExperimentError, load_experiment
 from hmas.sim.recording import attach
-from hmas.sim.result import RunResult
+from hmas.sim.result import SimResult
 from hmas.sim.sources import WorkloadSpec, build
 from hmas.sim.systems import needs_prompts, run_system
 from hmas.sim.workload import Workload
@@ -103,7 +103,7 @@ def _run_all(experiment: Experiment, workload: Workload, title: str, seed: int, 
     return digests
 
 
-def _row(result: RunResult, limit: float) -> list[str]:
+def _row(result: SimResult, limit: float) -> list[str]:
     s = result.score
     share = s.goodput_rate / limit if limit else 0.0
     return [

@@ -6,17 +6,17 @@ from collections.abc import Callable
 from hmas.contracts.request import Annotation
 from hmas.sim.estimators import Costs, Estimator
 from hmas.sim.heap import EventHeap
-from hmas.sim.setup import CognitionConfig
+from hmas.sim.setup import SimCognitionConfig
 from hmas.sim.workload import OfferedRequest
 
 Answer = Callable[[OfferedRequest, Annotation], None]
 
 
-class Cognition:
+class SimCognition:
     """Takes whatever waits, up to a full batch, as soon as it is free. What it does not know it does not answer."""
 
     def __init__(
-        self, heap: EventHeap, config: CognitionConfig, estimator: Estimator, costs: Costs, answer: Answer
+        self, heap: EventHeap, config: SimCognitionConfig, estimator: Estimator, costs: Costs, answer: Answer
     ) -> None:
         self._heap = heap
         self._config = config

@@ -19,7 +19,7 @@ from hmas.contracts.gateway import (
     SendRecall,
     SendSubmit,
     Settle,
-    WorkerQueueing,
+    StreamChanged,
 )
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Annotation
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from hmas.sim.mesh import MeshSim
 
 
-class GatewayShell:
+class SimGateway:
     def __init__(self, mesh: MeshSim, agent: GatewayAgent) -> None:
         self.name = mesh.setup.gateway_config.gateway
         self.agent = agent
@@ -60,7 +60,7 @@ class GatewayShell:
 
     def start(self) -> None:
         for worker in self._mesh.workers.values():
-            self.step(WorkerQueueing(worker.name, True))
+            self.step(StreamChanged(worker.name, True))
         self._mesh.every(self._mesh.setup.cadences.gateway_tick_s, self._tick)
 
     def step(self, event: Any) -> None:

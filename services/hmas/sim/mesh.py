@@ -5,10 +5,9 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from hmas.contracts.control import Pin
+from hmas.contracts.control import Pin, TopologyReceived, TupleReceived
 from hmas.contracts.control_agents import (
     AskSelector,
-    DecisionSeen,
     EpochGranted,
     GatewayReported,
     LongViewReceived,
@@ -22,28 +21,26 @@ from hmas.contracts.control_agents import (
     ShortViewReceived,
     TimerTicked,
     WorkerReported,
-    WorkerSeen,
 )
-from hmas.contracts.gateway import ViewReceived, WorkerHeard
+from hmas.contracts.gateway import ViewReceived
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
 from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
 from hmas.contracts.views import VLong
-from hmas.contracts.worker import TopologyReceived, TupleReceived
 from hmas.engine.core import EngineCore
 from hmas.engine.core.profile import EngineProfile
 from hmas.gateway.agent import GatewayAgent
 from hmas.meta.agent import MetaAgent
 from hmas.qos.agent import QosAgent
 from hmas.sim import scripted_llm
-from hmas.sim.cognition import Cognition
+from hmas.sim.cognition import SimCognition
 from hmas.sim.effect_log import EffectLog
 from hmas.sim.estimators import Costs, LinearCosts, ProfileCosts, estimator
-from hmas.sim.gateway_shell import GatewayShell
+from hmas.sim.gateway_shell import SimGateway
 from hmas.sim.heap import EventHeap
-from hmas.sim.result import RunResult, SystemRun
+from hmas.sim.result import SimResult, SystemRun
 from hmas.sim.setup import PLUGIN_CHUNK_TOKENS, POOL, MeshSetup
-from hmas.sim.shells import WorkerShell
+from hmas.sim.shells import SimWorker
 from hmas.sim.workload import Journey, OfferedRequest, Workload
 from hmas.statera.agent import StateraAgent
 from hmas.worker.agent import WorkerAgent
@@ -74,14 +71,14 @@ class MeshSim:
         self._until_s = workload.duration_s + cutoff_s
         self._open = len(self.journeys)
         self._fence_checked = self._fence_misses = 0
-        self.gateway = GatewayShell(self, GatewayAgent(setup.gateway_config))
+        self.gateway = SimGateway(self, GatewayAgent(setup.gateway_config))
         self.workers = {w.name: w for w in _workers(self, profile, engines, seed)}
         batch = profile.limits.max_num_seqs // 2
         costs: Costs = ProfileCosts(profile, batch, 0.0, seed)
         if setup.estimator == "rules":
             costs = LinearCosts(POOL, profile.name, batch)
         tags = estimator(setup.estimator, setup.sigma, setup.accuracy, seed)
-        self.cognition = Cognition(self.heap, setup.cognition, tags, costs, self.gateway.annotated)
+        self.cognition = SimCognition(self.heap, setup.cognition, tags, costs, self.gateway.annotated)
         self._qos = QosAgent(setup.qos_config)
         self._meta = MetaAgent(setup.meta_config)
         self._statera = StateraAgent(setup.statera_config)
@@ -94,12 +91,12 @@ class MeshSim:
             "statera": {PublishTuple: self._tuple, PublishAudit: _ignore},
         }
 
-    def run(self) -> RunResult:
+    def run(self) -> SimResult:
         self._start()
         for offered in self._workload.requests:
             self.heap.at(offered.request.arrival_s, self.gateway.arrive, offered)
         self.heap.run(self._until_s, lambda: self._open == 0)
-        return RunResult(
+        return SimResult(
             self.setup.name,
             [j.settlement() for j in self.journeys.values()],
             self._workload.duration_s,
@@ -171,8 +168,8 @@ class MeshSim:
         self._bus(self._to_qos, GatewayReported(telemetry))
 
     def publish_heartbeat(self, heartbeat: WorkerHeartbeat) -> None:
-        self._bus(self.gateway.step, WorkerHeard(heartbeat))
-        seen = WorkerSeen(heartbeat)
+        self._bus(self.gateway.step, HeartbeatReceived(heartbeat))
+        seen = HeartbeatReceived(heartbeat)
         self._bus(self._to_qos, seen)
         self._bus(self._to_meta, seen)
         if self.setup.statera:
@@ -193,7 +190,7 @@ class MeshSim:
         for worker in self.workers.values():
             self._bus(worker.step, TopologyReceived(effect.decision, 0.0))
         if self.setup.statera:
-            self._bus(self._to_statera, DecisionSeen(effect.decision))
+            self._bus(self._to_statera, TopologyReceived(effect.decision, 0.0))
 
     def _tuple(self, effect: PublishTuple) -> None:
         self._bus(self.workers[effect.control.worker].step, TupleReceived(effect.control, 0.0))
@@ -234,7 +231,7 @@ def _ignore(_: object) -> None:
     pass
 
 
-def _workers(mesh: MeshSim, profile: EngineProfile, engines: int, seed: int) -> list[WorkerShell]:
+def _workers(mesh: MeshSim, profile: EngineProfile, engines: int, seed: int) -> list[SimWorker]:
     """The engines dealt out evenly, each engine a core of its own."""
     setup, found = mesh.setup, []
     if setup.plugin:
@@ -245,5 +242,5 @@ def _workers(mesh: MeshSim, profile: EngineProfile, engines: int, seed: int) -> 
         names = [f"e{j}" for j in range(i, engines, setup.workers)]
         config = replace(setup.worker_config, worker=f"w{i}", pool=POOL)
         agent = WorkerAgent(config, Random(f"{seed} worker {i}"))
-        found.append(WorkerShell(mesh, config, agent, {name: EngineCore(profile) for name in names}))
+        found.append(SimWorker(mesh, config, agent, {name: EngineCore(profile) for name in names}))
     return found

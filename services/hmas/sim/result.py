@@ -31,7 +31,7 @@ class SystemRun:
 
 
 @dataclass(frozen=True, slots=True)
-class RunResult:
+class SimResult:
     """`duration_s` is the offered window, over which all rates are taken."""
 
     system: str

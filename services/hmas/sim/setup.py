@@ -39,7 +39,7 @@ class Cadences:
 
 
 @dataclass(frozen=True, slots=True)
-class CognitionConfig:
+class SimCognitionConfig:
     """One server for perception and prediction: a batch takes `fixed_s + per_request_s * n` (1.64 ms a request in H-MAS
     App. E.4), at most `max_batch` at a time, and it answers `network_s` after the batch is done."""
 
@@ -69,7 +69,7 @@ class MeshSetup:
     plugin: bool = False
     delays: Delays = field(default_factory=Delays)
     cadences: Cadences = field(default_factory=Cadences)
-    cognition: CognitionConfig = field(default_factory=CognitionConfig)
+    cognition: SimCognitionConfig = field(default_factory=SimCognitionConfig)
     gateway_config: GatewayConfig = field(default_factory=lambda: GatewayConfig(gateway="g0"))
     qos_config: QosConfig = field(default_factory=QosConfig)
     meta_config: MetaConfig = field(default_factory=MetaConfig)

@@ -31,7 +31,7 @@ from hmas.contracts.worker import (
     TopologySwitched,
 )
 from hmas.engine.core import EngineCore
-from hmas.engine.core.chunking import Pace
+from hmas.engine.core.chunking import TokenDeadline
 from hmas.engine.core.sequence import AddResult
 from hmas.engine.core.step import EngineStats, StepResult
 from hmas.sim.engine import SimEngine
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 Handler = Callable[[Any], None]
 
 
-class WorkerShell:
+class SimWorker:
     """A worker with its engines. Requests are known by id; what the engine needs of them stands in the mesh."""
 
     def __init__(self, mesh: MeshSim, config: WorkerConfig, agent: WorkerAgent, cores: dict[str, EngineCore]) -> None:
@@ -135,7 +135,7 @@ class WorkerShell:
     def _add(self, effect: Dispatch) -> None:
         if self._placed.get(effect.request_id) != effect.engine:
             return  # aborted on its way
-        pace = None if effect.tpot_s is None else Pace(effect.tpot_s)
+        pace = None if effect.tpot_s is None else TokenDeadline(effect.tpot_s)
         request = self._mesh.journeys[effect.request_id].offered.engine_request(effect.urgency, pace)
         answer = self.engines[effect.engine].add(request)
         if answer is not AddResult.ACCEPTED:

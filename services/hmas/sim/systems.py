@@ -10,7 +10,7 @@ from hmas.sim.baselines.run import run_baseline
 from hmas.sim.baselines.systems import BASELINES
 from hmas.sim.effect_log import EffectLog
 from hmas.sim.mesh import MeshSim
-from hmas.sim.result import RunResult
+from hmas.sim.result import SimResult
 from hmas.sim.setup import MeshSetup
 from hmas.sim.workload import Workload
 
@@ -63,7 +63,7 @@ def run_system(
     seed: int,
     log: EffectLog | None = None,
     workers: int = 1,
-) -> RunResult:
+) -> SimResult:
     """One run. ValueError lists the systems there are."""
     if system in MESHES:
         setup = replace(MESHES[system], workers=workers)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Request, Slo, TaskType
-from hmas.engine.core.chunking import Pace
+from hmas.engine.core.chunking import TokenDeadline
 from hmas.engine.core.profile import EngineProfile
 from hmas.engine.core.sequence import EngineRequest
 from hmas.laws.scoring import Settlement
@@ -29,7 +29,7 @@ class OfferedRequest:
     def id(self) -> str:
         return self.request.id
 
-    def engine_request(self, priority: float = 0.0, pace: Pace | None = None) -> EngineRequest:
+    def engine_request(self, priority: float = 0.0, pace: TokenDeadline | None = None) -> EngineRequest:
         return EngineRequest(
             self.request.id, self.request.prompt_tokens, self.output_tokens, priority, self.prefix_hashes, pace
         )

@@ -4,9 +4,8 @@ from typing import assert_never
 
 import structlog
 
-from hmas.contracts.control import TopologyDecision
+from hmas.contracts.control import TopologyDecision, TopologyReceived
 from hmas.contracts.control_agents import (
-    DecisionSeen,
     PublishAudit,
     PublishTuple,
     ShortViewReceived,
@@ -49,7 +48,7 @@ async def serve(settings: StateraSettings, instance: str, stop: Stop) -> None:
     introduction = WorkerIntroduction(service.bucket, post)
     bus.subscribe(subjects.ALL_WORKER_TELEMETRY, WorkerTelemetry, lambda t: post(WorkerReported(t)))
     bus.subscribe(subjects.ALL_SHORT, VShort, lambda v: post(ShortViewReceived(v)))
-    bus.subscribe(subjects.ALL_TOPOLOGIES, TopologyDecision, lambda d: post(DecisionSeen(d)))
+    bus.subscribe(subjects.ALL_TOPOLOGIES, TopologyDecision, lambda d: post(TopologyReceived(d, 0.0)))
     bus.subscribe(subjects.ALL_WORKERS, WorkerHeartbeat, introduction.hear)
     await service.run(stop)
 

@@ -7,8 +7,8 @@ import structlog
 from prometheus_client import REGISTRY, CollectorRegistry, Gauge
 
 from hmas.contracts.control import ControlTuple
-from hmas.contracts.control_agents import LastTupleRead, WorkerSeen
-from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.control_agents import TupleRestored
+from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
 from hmas.runtime.bucket import BucketUnavailable, ControlBucket
 from hmas.wire import subjects
 
@@ -27,7 +27,7 @@ class WorkerIntroduction:
 
     def hear(self, heartbeat: WorkerHeartbeat) -> None:
         if heartbeat.worker in self._known:
-            self._post(WorkerSeen(heartbeat))
+            self._post(HeartbeatReceived(heartbeat))
         elif heartbeat.worker not in self._reading:
             self._reading[heartbeat.worker] = asyncio.create_task(self._introduce(heartbeat))
 
@@ -38,9 +38,9 @@ class WorkerIntroduction:
             log.warning("last_tuple_unread", worker=heartbeat.worker, error=str(error))
             last = None
         if last is not None and last[1] <= LAST_TUPLE_MAX_AGE_S:
-            self._post(LastTupleRead(last[0]))
+            self._post(TupleRestored(last[0]))
         self._known.add(heartbeat.worker)
-        self._post(WorkerSeen(heartbeat))
+        self._post(HeartbeatReceived(heartbeat))
         del self._reading[heartbeat.worker]
 
 

@@ -4,8 +4,7 @@ import asyncio
 import random
 import socket
 
-from hmas.contracts.control import ControlTuple, TopologyDecision
-from hmas.contracts.worker import TopologyReceived, TupleReceived
+from hmas.contracts.control import ControlTuple, TopologyDecision, TopologyReceived, TupleReceived
 from hmas.runtime.bucket import BucketUnavailable, ControlBucket
 from hmas.runtime.bus import Bus
 from hmas.runtime.ids import incarnation
@@ -21,7 +20,7 @@ from hmas.worker.agent import WorkerAgent
 from hmas.worker.metrics import WorkerMetrics
 from hmas.worker.settings import WorkerSettings
 from hmas.worker.shell import WorkerService
-from hmas.worker.streams import ExecutionServer, ServerConfig
+from hmas.worker.streams import ExecutionServer, StreamServerConfig
 
 EXECUTION = execution_pb2.DESCRIPTOR.services_by_name["Execution"].full_name
 
@@ -56,7 +55,7 @@ async def serve(settings: WorkerSettings, worker: str, stop: Stop) -> None:
     """Serves until `stop`, then drains."""
     started_as = incarnation()
     bus = Bus(settings, worker)
-    execution = ExecutionServer(ServerConfig(worker, started_as, grace_s=settings.gateway_grace_s))
+    execution = ExecutionServer(StreamServerConfig(worker, started_as, grace_s=settings.gateway_grace_s))
     rpc = RpcServer()
     execution_pb2_grpc.add_ExecutionServicer_to_server(execution, rpc.server)  # type: ignore[no-untyped-call]
     port = await rpc.start(settings.grpc_host, settings.grpc_port, [EXECUTION])

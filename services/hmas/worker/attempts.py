@@ -22,7 +22,7 @@ from hmas.worker.streams import GatewaySession
 REMEMBERED = 8192  # ended attempts, so that a repeated Submit is not served twice
 
 
-class Attempt:
+class HeldAttempt:
     """One attempt of one request, from `Submit` to its end; the sink of its engine's answer.
 
     Instants of tokens are taken here, in microseconds since the request's arrival at the gateway.
@@ -145,13 +145,13 @@ class AttemptTable:
         self._bytes = 0
         self.empty = asyncio.Event()
         self.empty.set()
-        self._attempts: dict[str, Attempt] = {}
+        self._attempts: dict[str, HeldAttempt] = {}
         self._ended: OrderedDict[str, int] = OrderedDict()  # last attempt by request id
 
     def __len__(self) -> int:
         return len(self._attempts)
 
-    def __iter__(self) -> Iterator[Attempt]:
+    def __iter__(self) -> Iterator[HeldAttempt]:
         return iter(self._attempts.values())
 
     def ended(self, request_id: str, number: int) -> bool:
@@ -161,15 +161,15 @@ class AttemptTable:
     def fits(self, submit: pb.Submit) -> bool:
         return self._bytes + len(submit.body) <= self._max_bytes
 
-    def add(self, attempt: Attempt) -> None:
+    def add(self, attempt: HeldAttempt) -> None:
         self.empty.clear()
         self._attempts[attempt.request_id] = attempt
         self._bytes += len(attempt.submit.body)
 
-    def get(self, request_id: str) -> Attempt | None:
+    def get(self, request_id: str) -> HeldAttempt | None:
         return self._attempts.get(request_id)
 
-    def take(self, request_id: str, number: int) -> Attempt | None:
+    def take(self, request_id: str, number: int) -> HeldAttempt | None:
         """Removes an attempt; None if that one is not held."""
         attempt = self._attempts.get(request_id)
         if attempt is None or attempt.number != number:

@@ -43,7 +43,7 @@ from hmas.wire.execution import request_of
 from hmas.wire.v1 import execution_pb2 as pb
 from hmas.worker.adapters.base import EngineAdapter
 from hmas.worker.agent.config import CYCLE_S
-from hmas.worker.attempts import Attempt, AttemptTable
+from hmas.worker.attempts import AttemptTable, HeldAttempt
 from hmas.worker.metrics import WorkerMetrics
 from hmas.worker.streams import ExecutionServer, GatewaySession
 
@@ -128,7 +128,7 @@ class WorkerService:
             self._refuse(session, message, Outcome.POOL_QUEUE_FULL, "the worker holds too many bytes of requests")
             return
         request = request_of(message, self._clock())
-        self._attempts.add(Attempt(session, message, request, self.post, self._clock, self._tracing))
+        self._attempts.add(HeldAttempt(session, message, request, self.post, self._clock, self._tracing))
         self.post(Submitted(request, message.attempt, session.id, message.promised))
 
     def on_annotate(self, session: GatewaySession, message: pb.Annotate) -> None:
@@ -184,7 +184,7 @@ class WorkerService:
         if attempt is not None:
             attempt.start(self._engines[effect.engine], effect.urgency, effect.tpot_s)
 
-    def _let_go(self, attempt: Attempt) -> None:
+    def _let_go(self, attempt: HeldAttempt) -> None:
         if attempt.adapter is not None:
             attempt.adapter.abort(attempt.request_id)
             attempt.adapter = None

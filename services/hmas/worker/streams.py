@@ -26,7 +26,7 @@ Write = Callable[[pb.WorkerFrame], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class ServerConfig:
+class StreamServerConfig:
     """`grace_s`: how long a session, and with it a gateway's requests, outlives its connection."""
 
     worker: str
@@ -57,7 +57,9 @@ class HelloMissing(ConnectionError):
 class GatewaySession:
     """What one process of a gateway has on this worker, over all its connections. Sending never waits or raises."""
 
-    def __init__(self, hello: pb.Hello, config: ServerConfig, lose: Callable[["GatewaySession", str], None]) -> None:
+    def __init__(
+        self, hello: pb.Hello, config: StreamServerConfig, lose: Callable[["GatewaySession", str], None]
+    ) -> None:
         self.id = hello.session
         self.owner = (hello.sender, hello.incarnation)
         self.link: Link[pb.WorkerFrame] = Link(hello.session)
@@ -96,7 +98,7 @@ def _failed(submit: pb.Submit) -> pb.Finished:
 class ExecutionServer(execution_pb2_grpc.ExecutionServicer):
     """The `Execution` service. Connections wait until `open` told who listens."""
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: StreamServerConfig) -> None:
         self._config = config
         self._sink: ExecutionSink | None = None
         self._opened = asyncio.Event()

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmas.engine.core.profile import CostModel, EngineLimits, parse_profiles
+from hmas.engine.core.profile import EngineLimits, StepCostModel, parse_profiles
 from hmas.mesh.calibrate.decay import fit_decay
-from hmas.mesh.calibrate.journal import Journal
+from hmas.mesh.calibrate.journal import MeasurementJournal
 from hmas.mesh.calibrate.limits import Stated, limits_of, seen_kv_tokens, seen_max_seqs
 from hmas.mesh.calibrate.measurement import EngineGauges, Measurement, StreamTimes, measured, overhead_s
 from hmas.mesh.calibrate.outcome import calibrated, plots, table
-from hmas.mesh.calibrate.plan import DECODE_TOKENS, ROUNDS, Point, make_plan, requests_of
+from hmas.mesh.calibrate.plan import DECODE_TOKENS, ROUNDS, PlanPoint, make_plan, requests_of
 
-COST = CostModel(0.004, 2e-5, 2e-4, 1e-7)
+COST = StepCostModel(0.004, 2e-5, 2e-4, 1e-7)
 OVERHEAD_S = 0.003
 LIMITS = EngineLimits(max_num_seqs=16, max_num_batched_tokens=2048, num_gpu_blocks=4096, max_model_len=4096)
 
@@ -42,7 +42,7 @@ def test_a_plan_that_allows_no_fit_is_refused() -> None:
         make_plan(4096, 64, 10)
 
 
-def steady(point: Point, step_s: float, sent_s: float = 0.0, per_event: int = 1) -> StreamTimes:
+def steady(point: PlanPoint, step_s: float, sent_s: float = 0.0, per_event: int = 1) -> StreamTimes:
     first_s = sent_s + 0.1
     events = point.output_tokens // per_event
     stamps = tuple(first_s + i * step_s * per_event for i in range(events))
@@ -50,7 +50,7 @@ def steady(point: Point, step_s: float, sent_s: float = 0.0, per_event: int = 1)
 
 
 def test_ttft_is_measured_from_the_sending() -> None:
-    point = Point("prefill", 100, 1, 1)
+    point = PlanPoint("prefill", 100, 1, 1)
     m = measured(point, [steady(point, 0.01, sent_s=7.0)], EngineGauges())
     assert m.seconds == pytest.approx(0.1)
     assert (m.prompt_tokens, m.held_tokens) == (100, 101)
@@ -58,7 +58,7 @@ def test_ttft_is_measured_from_the_sending() -> None:
 
 @pytest.mark.parametrize("per_event", [1, 4])
 def test_a_step_is_measured_while_all_decode(per_event: int) -> None:
-    point = Point("decode", 50, 2, 64)
+    point = PlanPoint("decode", 50, 2, 64)
     streams = [steady(point, 0.02, 0.0, per_event), steady(point, 0.02, 0.2, per_event)]
     m = measured(point, streams, EngineGauges())
     assert m.seconds == pytest.approx(0.02, rel=0.1)
@@ -66,7 +66,7 @@ def test_a_step_is_measured_while_all_decode(per_event: int) -> None:
 
 
 def test_a_batch_that_never_ran_at_once_has_no_step() -> None:
-    point = Point("decode", 50, 2, 64)
+    point = PlanPoint("decode", 50, 2, 64)
     m = measured(point, [steady(point, 0.02), steady(point, 0.02, sent_s=5.0)], EngineGauges(running=1, waiting=1))
     assert m.seconds is None
     assert seen_max_seqs([m]) == 1
@@ -149,14 +149,14 @@ def test_memory_is_told_by_metrics_or_seen() -> None:
 def test_an_interrupted_calibration_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "points.jsonl"
     subject = {"url": "u", "model": "m"}
-    journal = Journal(path, subject)
-    first = measured(Point("prefill", 100, 1, 1), [steady(Point("prefill", 100, 1, 1), 0.01)], EngineGauges())
+    journal = MeasurementJournal(path, subject)
+    first = measured(PlanPoint("prefill", 100, 1, 1), [steady(PlanPoint("prefill", 100, 1, 1), 0.01)], EngineGauges())
     journal.add(first)
     with path.open("ab") as file:
         file.write(b'{"id": "cut off')
-    assert Journal(path, subject).done == {first.id: first}
+    assert MeasurementJournal(path, subject).done == {first.id: first}
     with pytest.raises(ValueError, match="--fresh"):
-        Journal(path, {**subject, "url": "other"})
+        MeasurementJournal(path, {**subject, "url": "other"})
 
 
 def test_plan_asks_for_enough_tokens_to_see_a_step() -> None:

@@ -7,7 +7,7 @@ from threading import Thread
 import pytest
 
 from hmas.mesh.compare.engines import read_lag, reset_lag
-from hmas.mesh.compare.workload import SloFactors, Workload
+from hmas.mesh.compare.workload import ReplayWorkload, SloFactors
 
 
 class RealEngine(BaseHTTPRequestHandler):
@@ -37,7 +37,9 @@ def test_real_engines_have_no_lag(url: str) -> None:
 
 
 def test_slos_follow_the_pace_of_the_engines() -> None:
-    plain, slow = (Workload(None, 4096, by).at(5.0, 20.0, seed=3).rows for by in (SloFactors(), SloFactors(3.0, 2.0)))
+    plain, slow = (
+        ReplayWorkload(None, 4096, by).at(5.0, 20.0, seed=3).rows for by in (SloFactors(), SloFactors(3.0, 2.0))
+    )
     assert len(plain) == len(slow) > 10
     for one, other in zip(plain, slow, strict=True):
         assert one.slo is not None
@@ -48,15 +50,15 @@ def test_slos_follow_the_pace_of_the_engines() -> None:
 
 def test_the_rate_is_that_of_the_requests_that_fit() -> None:
     for longest in (3000, 16384):
-        rows = Workload(None, longest).at(20.0, 60.0, seed=3).rows
+        rows = ReplayWorkload(None, longest).at(20.0, 60.0, seed=3).rows
         assert len(rows) == 20 * 60
         assert max(r.input_tokens + r.output_tokens for r in rows) < longest
     with pytest.raises(ValueError, match="fits the engines' context"):
-        Workload(None, 520).at(1.0, 20.0, seed=3)
+        ReplayWorkload(None, 520).at(1.0, 20.0, seed=3)
 
 
 def test_a_higher_rate_adds_requests_to_a_lower_ones() -> None:
-    few, many = (Workload(None, 4096).at(rate, 40.0, seed=3).rows for rate in (2.5, 3.5))
+    few, many = (ReplayWorkload(None, 4096).at(rate, 40.0, seed=3).rows for rate in (2.5, 3.5))
     assert (len(few), len(many)) == (100, 140)
     told = {(row.arrival_s, row.input_tokens, row.output_tokens) for row in many}
     assert all((row.arrival_s, row.input_tokens, row.output_tokens) in told for row in few)

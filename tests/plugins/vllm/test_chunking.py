@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmas.plugins.vllm.chunking import MIN_CHUNK_TOKENS, SLACK_SHARE, Pace, StepCost
+from hmas.plugins.vllm.chunking import MIN_CHUNK_TOKENS, SLACK_SHARE, DecodePace, StepCost
 
 DECODE_S, TOKEN_S = 0.010, 0.0001
 
@@ -55,6 +55,6 @@ def test_times_that_are_none_are_ignored() -> None:
 
 
 def test_slack_is_what_was_saved_since_the_first_token() -> None:
-    pace = Pace(tpot_s=0.05, first_s=100.0)
+    pace = DecodePace(tpot_s=0.05, first_s=100.0)
     assert pace.slack_s(100.0, 1) == pytest.approx(0.05)
     assert pace.slack_s(100.1, 10) == pytest.approx(0.4)  # 10 tokens in 0.1 s: the eleventh is due at 100.5

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from hmas.worker.adapters.http1 import Exchange, HttpPool, PoolConfig
+from hmas.worker.adapters.http1 import HttpExchange, HttpPool, PoolConfig
 from tests.worker.adapters.scripted_engine import Peer, ScriptedEngine
 
 
@@ -36,7 +36,7 @@ class Collected:
         self.over.set()
 
 
-Send = Callable[..., tuple[Exchange, Collected]]
+Send = Callable[..., tuple[HttpExchange, Collected]]
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ async def pool(engine: ScriptedEngine) -> AsyncIterator[HttpPool]:
     await pool.close()
 
 
-def send(pool: HttpPool, body: bytes = b"") -> tuple[Exchange, Collected]:
+def send(pool: HttpPool, body: bytes = b"") -> tuple[HttpExchange, Collected]:
     reply = Collected()
     head = f"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     return pool.send(head, body, reply), reply

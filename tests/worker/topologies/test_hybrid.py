@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hmas.contracts.control import Hints, TopologyName
 from hmas.contracts.request import Slo
 from hmas.worker.agent.applications import MAX_APPLICATIONS, MIN_COUNT, Applications
-from hmas.worker.agent.entry import Entry
-from hmas.worker.agent.pace import Pace
+from hmas.worker.agent.entry import QueueEntry
+from hmas.worker.agent.pace import ServiceView
 from hmas.worker.agent.topologies import TOPOLOGIES
 from hmas.worker.agent.topologies.hybrid import MOVES, Hybrid, due_s, slack_s, work_s
 from tests.worker.builders import annotation, entry, request
@@ -18,24 +18,24 @@ from tests.worker.builders import annotation, entry, request
 EDF = Hints(alpha_low=0.0, alpha_high=0.0)
 
 
-def at(now_s: float) -> Pace:
-    return Pace(now_s, 1.0, ())
+def at(now_s: float) -> ServiceView:
+    return ServiceView(now_s, 1.0, ())
 
 
-def chat(seq: int, prefill_s: float, ttft_s: float, *, arrival_s: float = 0.0, priority: int = 0) -> Entry:
+def chat(seq: int, prefill_s: float, ttft_s: float, *, arrival_s: float = 0.0, priority: int = 0) -> QueueEntry:
     made = entry(seq, request(f"r{seq}", arrival_s=arrival_s, priority=priority))
     made.annotate(annotation(10.0, ttft_s=prefill_s, tpot_s=0.01, slo=Slo(ttft_s, 0.1)))
     return made
 
 
-def batch(seq: int, prefill_s: float, ttlt_s: float, tokens: float | None = 100.0) -> Entry:
+def batch(seq: int, prefill_s: float, ttlt_s: float, tokens: float | None = 100.0) -> QueueEntry:
     made = entry(seq, request(f"r{seq}"))
     made.annotate(annotation(10.0, ttft_s=prefill_s, tpot_s=0.01, slo=Slo(ttlt_s, ttlt_s, ttlt_s, whole=True)))
     made.usual_tokens = tokens
     return made
 
 
-def hybrid(hints: Hints, now_s: float, *entries: Entry) -> Hybrid:
+def hybrid(hints: Hints, now_s: float, *entries: QueueEntry) -> Hybrid:
     made = Hybrid(hints)
     made.observe(at(now_s))
     for each in entries:
@@ -77,7 +77,7 @@ def test_what_will_be_late_is_relegated_and_served_last() -> None:
 
 
 def test_low_priority_waits_while_an_important_request_is_at_risk() -> None:
-    def entries() -> list[Entry]:
+    def entries() -> list[QueueEntry]:
         return [chat(0, 0.1, 4.9, priority=1), chat(1, 0.1, 5.0), chat(2, 0.1, 50.0)]
 
     assert order(hybrid(EDF, 1.0, *entries())) == ["r0", "r1", "r2"]
@@ -146,7 +146,7 @@ action = st.one_of(
 
 @given(st.lists(action, max_size=80), st.sampled_from([EDF, Hints(), Hints(alpha_low=3.0, alpha_high=3.0)]))
 def test_each_entry_leaves_once_and_nothing_late_before_what_is_in_time(script: list[tuple], hints: Hints) -> None:  # type: ignore[type-arg]
-    made, now_s, queued, seq = hybrid(hints, 0.0), 0.0, dict[str, Entry](), 0
+    made, now_s, queued, seq = hybrid(hints, 0.0), 0.0, dict[str, QueueEntry](), 0
     for kind, *values in script:
         match kind:
             case "push":

@@ -13,8 +13,8 @@ from hmas.contracts.control import Hints
 from hmas.contracts.request import Slo
 from hmas.worker.agent import deadline_order
 from hmas.worker.agent.deadline_order import DeadlineOrder, Job
-from hmas.worker.agent.entry import Entry
-from hmas.worker.agent.pace import EnginePace, Pace
+from hmas.worker.agent.entry import QueueEntry
+from hmas.worker.agent.pace import EnginePace, ServiceView
 from hmas.worker.agent.relegated import SHARE_MAX
 from hmas.worker.agent.topologies.max_on_time import MaxOnTime, ServiceRate
 from tests.worker.builders import annotation, entry, request
@@ -120,21 +120,21 @@ def _job(rng: Random, seq: int) -> Job:
     return Job(entry(seq), due_s + rng.random(), due_s, work, work / rng.choice([1.0, 2.0]))
 
 
-def pace(now_s: float, running: int = 4) -> Pace:
+def pace(now_s: float, running: int = 4) -> ServiceView:
     engine = EnginePace("e", 8, running, running, 0, 0, 0, 0, 0.02, 0.0, 0.0, inf)
-    return Pace(now_s, 8.0, (engine,))
+    return ServiceView(now_s, 8.0, (engine,))
 
 
 def prefilling(
     seq: int, work_s: float, *, ttft_s: float = 4.0, arrival_s: float = 0.0, weight: float = 1.0, priority: int = 0
-) -> Entry:
+) -> QueueEntry:
     """A request that takes `work_s` of the engine for its prompt and nothing else."""
     made = entry(seq, request(f"r{seq}", arrival_s=arrival_s, weight=weight, priority=priority))
     made.annotate(annotation(0.0, ttft_s=work_s, tpot_s=0.0, slo=Slo(ttft_s, 0.1)))
     return made
 
 
-def filled(entries: list[Entry]) -> MaxOnTime:
+def filled(entries: list[QueueEntry]) -> MaxOnTime:
     topology = MaxOnTime(Hints())
     for each in entries:
         topology.push(each)
@@ -214,10 +214,10 @@ def test_an_engine_that_decodes_beside_must_begin_a_long_prompt_earlier() -> Non
     busy = replace(pace(0.0).engines[0], prefill_pace=0.5)
     for engine, can_wait in ((pace(0.0).engines[0], True), (busy, False)):
         topology = MaxOnTime(Hints())
-        topology.observe(Pace(0.0, 8.0, (engine,)))
+        topology.observe(ServiceView(0.0, 8.0, (engine,)))
         long = prefilling(1, 2.0, ttft_s=5.0)
         topology.push(long)
-        topology.observe(Pace(2.0, 8.0, (engine,)))
+        topology.observe(ServiceView(2.0, 8.0, (engine,)))
         assert long.relegated is not can_wait
 
 
@@ -227,7 +227,7 @@ def test_a_long_answer_makes_way_on_full_engines_however_many_slots_they_have(sl
     topology = MaxOnTime(Hints())
     full = replace(pace(0.0, running=slots).engines[0], cap=slots)
     for n in range(200):
-        topology.observe(Pace(n * 0.1, 8.0, (full,)))
+        topology.observe(ServiceView(n * 0.1, 8.0, (full,)))
     for seq, ttft_s, tokens in ((1, 40.0, 1000.0), (2, 41.0, 1.0), (3, 45.0, 1.0)):
         made = entry(seq, request(f"r{seq}", arrival_s=20.0))
         made.annotate(annotation(tokens, ttft_s=0.1, tpot_s=0.02, slo=Slo(ttft_s, 0.1)))

@@ -8,7 +8,7 @@ import pytest
 
 from hmas.contracts.control import Hints, TopologyName
 from hmas.contracts.request import Slo
-from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.topologies import TOPOLOGIES, Topology
 from hmas.worker.agent.topologies.mlfq import LEVEL_RANK
 from hmas.worker.agent.topologies.priority import AGEING_S
@@ -30,13 +30,13 @@ def order(topology: Topology) -> list[str]:
     return ids
 
 
-def costed(seq: int, total_s: float, *, slo_ttft: float = 100.0, tenant: str = "t1", priority: int = 0) -> Entry:
+def costed(seq: int, total_s: float, *, slo_ttft: float = 100.0, tenant: str = "t1", priority: int = 0) -> QueueEntry:
     made = entry(seq, request(f"r{seq}", tenant=tenant, arrival_s=float(seq), priority=priority))
     made.annotate(annotation(10.0, ttft_s=total_s, tpot_s=0.0, slo=Slo(slo_ttft, 0.0)))
     return made
 
 
-def fill(topology: Topology, entries: list[Entry]) -> Topology:
+def fill(topology: Topology, entries: list[QueueEntry]) -> Topology:
     for each in entries:
         topology.push(each)
     return topology

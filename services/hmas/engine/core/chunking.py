@@ -11,7 +11,7 @@ MIN_CHUNK_TOKENS = 64  # while a decode is late whatever is done, prefill goes o
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class TokenDeadline:
     """Token n is due at `first_due_s + (n - 1) * tpot_s`, on the clock of the engine's driver.
 
     `first_due_s` None: the first token counts as just in time whenever it comes (a TPOT SLO alone, DESIGN §8).

@@ -6,7 +6,7 @@ in which a member finishes is known when it joins.
 """
 
 from hmas.engine.core.chunking import Allowance, TokenDeadlines
-from hmas.engine.core.profile import CostModel
+from hmas.engine.core.profile import StepCostModel
 from hmas.engine.core.sequence import Sequence
 
 
@@ -99,7 +99,7 @@ class DecodeGroup:
             self.leave(seq)
         return finished
 
-    def look_ahead(self, now_s: float, until_s: float, cost: CostModel, free_blocks: int) -> tuple[int, float, int]:
+    def look_ahead(self, now_s: float, until_s: float, cost: StepCostModel, free_blocks: int) -> tuple[int, float, int]:
         """Steps, back to back, that end before `until_s`, finish no member and fit `free_blocks`; changes nothing.
 
         Returns (steps, end of the last, blocks they take). The end is summed step by step in the order in which

@@ -15,7 +15,7 @@ SchedulingPolicy = Literal["fcfs", "priority", "urgency"]
 
 
 @dataclass(frozen=True, slots=True)
-class CostModel:
+class StepCostModel:
     """Seconds of one engine step (DESIGN §5.7):
 
     t_step = c0 + c_p * prefill_tokens + c_d * decode_seqs + c_k * context_tokens + c_pp * prefill_pairs
@@ -121,7 +121,7 @@ class EngineProfile:
     """
 
     name: str
-    cost: CostModel
+    cost: StepCostModel
     limits: EngineLimits = field(default_factory=EngineLimits)
     source: str = ""
     fit: FitError | None = None
@@ -149,7 +149,7 @@ def _profile(name: str, body: Any) -> EngineProfile:
         fit = body.get("fit")
         return EngineProfile(
             name=name,
-            cost=CostModel(**{key: float(value) for key, value in body["cost"].items()}),
+            cost=StepCostModel(**{key: float(value) for key, value in body["cost"].items()}),
             limits=EngineLimits(**body.get("limits", {})),
             source=str(body.get("source", "")),
             fit=FitError(**fit) if fit else None,

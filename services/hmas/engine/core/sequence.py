@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
-from hmas.engine.core.chunking import Pace
+from hmas.engine.core.chunking import TokenDeadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class EngineRequest:
     output_tokens: int
     priority: float = 0.0
     prefix_hashes: tuple[int, ...] = ()
-    pace: Pace | None = None
+    pace: TokenDeadline | None = None
 
     def __post_init__(self) -> None:
         if self.prompt_tokens < 1 or self.output_tokens < 1:

@@ -13,6 +13,7 @@ from hmas.contracts.gateway import (
     GatewayEffect,
     GatewayEvent,
     GatewayTicked,
+    LoadReported,
     Refuse,
     RequestAnnotated,
     RequestReceived,
@@ -21,20 +22,18 @@ from hmas.contracts.gateway import (
     SendRecall,
     SendSubmit,
     Settle,
+    StreamChanged,
     TenantsChanged,
     ViewReceived,
-    WorkerHeard,
-    WorkerLoaded,
-    WorkerQueueing,
     WorkerVanished,
 )
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
 from hmas.contracts.request import Request
 from hmas.gateway.agent.batches import Batches, Ending
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.agent.directory import ModelDirectory
-from hmas.gateway.agent.ledger import Entry, Ledger, RequestState
+from hmas.gateway.agent.ledger import Ledger, LedgerEntry, RequestState
 from hmas.gateway.agent.limits import TenantGate
 from hmas.gateway.agent.promises import Promises
 from hmas.gateway.agent.rebalancing import Rebalancer
@@ -85,12 +84,12 @@ class GatewayAgent:
             case ClientLeft(request_id):
                 entry = self._ledger.get(request_id)
                 return [] if entry is None else self._cancel(now_s, entry, Outcome.CANCELLED, "the client went away")
-            case WorkerHeard(heartbeat):
+            case HeartbeatReceived(heartbeat):
                 return self._hear(now_s, heartbeat)
-            case WorkerLoaded():
+            case LoadReported():
                 self._router.load(now_s, event)
                 return []
-            case WorkerQueueing(worker, connected):
+            case StreamChanged(worker, connected):
                 self._router.connect(worker, connected)
                 return self._release_held(now_s) if connected else []
             case WorkerVanished(worker, reason):
@@ -117,7 +116,7 @@ class GatewayAgent:
         if request.id in self._ledger:
             raise ValueError(f"request {request.id} received twice")
         pool = self._directory.resolve(request.model)
-        entry = Entry(request, pool or request.model, offered=pool is not None, content=content)
+        entry = LedgerEntry(request, pool or request.model, offered=pool is not None, content=content)
         if entry.offered:
             self._batches.offer(now_s, entry)
         refusal = self._refusal(now_s, entry)
@@ -128,7 +127,7 @@ class GatewayAgent:
         self._ledger.open(entry)
         return self._route(now_s, entry)
 
-    def _refusal(self, now_s: float, entry: Entry) -> Ending | None:
+    def _refusal(self, now_s: float, entry: LedgerEntry) -> Ending | None:
         """Why not: the process, the model, the tenant's own bounds, then the pool's."""
         request = entry.request
         if self._draining:
@@ -158,7 +157,7 @@ class GatewayAgent:
         message = f"no worker served `{model}` for {self._config.patience_s:g} s"
         return Ending(Outcome.NO_ENGINE, message, retry_after_s=self._config.patience_s)
 
-    def _refuse(self, now_s: float, entry: Entry, refusal: Ending) -> Refuse:
+    def _refuse(self, now_s: float, entry: LedgerEntry, refusal: Ending) -> Refuse:
         if entry.offered:
             self._batches.settle(now_s, entry, refusal)
         wait_s = ttft_s = None
@@ -172,7 +171,7 @@ class GatewayAgent:
 
     # --- routing ---
 
-    def _route(self, now_s: float, entry: Entry, avoid: str = "") -> list[GatewayEffect]:
+    def _route(self, now_s: float, entry: LedgerEntry, avoid: str = "") -> list[GatewayEffect]:
         """The next attempt, at a worker that has not lost it, `avoid` last and those with room first; else held."""
         usable = self._router.usable(entry.pool)
         if entry.lost_on or avoid:
@@ -206,7 +205,7 @@ class GatewayAgent:
                 entry.held_s = held_s
         return effects
 
-    def _lost(self, now_s: float, entry: Entry, ending: Ending) -> list[GatewayEffect]:
+    def _lost(self, now_s: float, entry: LedgerEntry, ending: Ending) -> list[GatewayEffect]:
         """Its worker has it no more. Before the first token each other worker of the pool gets one try."""
         lost_on = (*entry.lost_on, entry.worker)
         movable = entry.state is RequestState.SENT and entry.attempt < self._config.max_attempts
@@ -283,7 +282,7 @@ class GatewayAgent:
 
     # --- endings ---
 
-    def _settle(self, now_s: float, entry: Entry, ending: Ending) -> Settle:
+    def _settle(self, now_s: float, entry: LedgerEntry, ending: Ending) -> Settle:
         request = entry.request
         self._ledger.settle(entry)
         if entry.worker:
@@ -296,7 +295,7 @@ class GatewayAgent:
             self._batches.settle(now_s, entry, ending)
         return Settle(request.id, ending.outcome, ending.message, ending.output_tokens, ending.retry_after_s)
 
-    def _cancel(self, now_s: float, entry: Entry, outcome: Outcome, message: str) -> list[GatewayEffect]:
+    def _cancel(self, now_s: float, entry: LedgerEntry, outcome: Outcome, message: str) -> list[GatewayEffect]:
         effects: list[GatewayEffect] = []
         if entry.state is not RequestState.HELD:
             effects.append(SendCancel(entry.request.id, entry.worker, entry.attempt))
@@ -324,9 +323,9 @@ class GatewayAgent:
         self._router.forget_silent(now_s)
         return effects + self._batches.due(now_s)
 
-    def _expired(self, now_s: float) -> list[Entry]:
+    def _expired(self, now_s: float) -> list[LedgerEntry]:
         """Arrivals never run backwards, so the expired ones come first."""
-        expired: list[Entry] = []
+        expired: list[LedgerEntry] = []
         for entry in self._ledger.by_arrival():
             if now_s - entry.request.arrival_s < self._config.request_timeout_s:
                 break

@@ -8,7 +8,7 @@ from hmas.contracts.request import Request, Slo, TaskType
 from hmas.contracts.telemetry import GatewayTelemetry, RequestOffered, RequestSettled
 from hmas.contracts.worker import Timeline
 from hmas.gateway.agent.config import GatewayConfig
-from hmas.gateway.agent.ledger import Entry
+from hmas.gateway.agent.ledger import LedgerEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Ending:
     timeline: Timeline | None = None
 
 
-def judged_slo(entry: Entry) -> Slo:
+def judged_slo(entry: LedgerEntry) -> Slo:
     """The SLO it is scored by: as stated, else the one of its task type; `whole` is the request's own nature."""
     stated = entry.request.slo
     if entry.request.slo_stated or entry.annotation is None:
@@ -38,7 +38,7 @@ class _Batch:
 
     since_s: float
     offered: list[Request] = field(default_factory=list)
-    settled: list[tuple[float, Entry, Ending]] = field(default_factory=list)
+    settled: list[tuple[float, LedgerEntry, Ending]] = field(default_factory=list)
 
 
 class Batches:
@@ -49,12 +49,12 @@ class Batches:
         self._open: dict[str, _Batch] = {}
         self._full: list[PublishGatewayTelemetry] = []
 
-    def offer(self, now_s: float, entry: Entry) -> None:
+    def offer(self, now_s: float, entry: LedgerEntry) -> None:
         batch = self._batch(now_s, entry.pool)
         batch.offered.append(entry.request)
         self._close_if_full(now_s, entry.pool, batch)
 
-    def settle(self, now_s: float, entry: Entry, ending: Ending) -> None:
+    def settle(self, now_s: float, entry: LedgerEntry, ending: Ending) -> None:
         batch = self._batch(now_s, entry.pool)
         batch.settled.append((now_s, entry, ending))
         self._close_if_full(now_s, entry.pool, batch)
@@ -99,7 +99,9 @@ class Batches:
         self._full.append(PublishGatewayTelemetry(telemetry))
 
 
-def _settled(age_s: float, at_s: float, entry: Entry, ending: Ending, prior_output_tokens: float) -> RequestSettled:
+def _settled(
+    age_s: float, at_s: float, entry: LedgerEntry, ending: Ending, prior_output_tokens: float
+) -> RequestSettled:
     request, tags = entry.request, entry.annotation.tags if entry.annotation else None
     finished = ending.outcome is Outcome.FINISHED
     first_s = entry.first_token_s

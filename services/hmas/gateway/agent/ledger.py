@@ -14,7 +14,7 @@ class RequestState(StrEnum):
 
 
 @dataclass(slots=True)
-class Entry:
+class LedgerEntry:
     """One live request. `pool` is its model until a pool is known. `lost_on` are the workers that lost it."""
 
     request: Request
@@ -36,9 +36,9 @@ class Ledger:
     """Live requests by id, in order of arrival, and by worker, in order of sending."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, Entry] = {}
-        self._at: dict[str, dict[str, Entry]] = {}
-        self._held: dict[str, Entry] = {}
+        self._entries: dict[str, LedgerEntry] = {}
+        self._at: dict[str, dict[str, LedgerEntry]] = {}
+        self._held: dict[str, LedgerEntry] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -50,54 +50,54 @@ class Ledger:
     def held_count(self) -> int:
         return len(self._held)
 
-    def open(self, entry: Entry) -> None:
+    def open(self, entry: LedgerEntry) -> None:
         """Raises ValueError for an id that is already live."""
         if entry.request.id in self._entries:
             raise ValueError(f"request {entry.request.id} received twice")
         self._entries[entry.request.id] = entry
 
-    def get(self, request_id: str) -> Entry | None:
+    def get(self, request_id: str) -> LedgerEntry | None:
         return self._entries.get(request_id)
 
-    def current(self, request_id: str, attempt: int) -> Entry | None:
+    def current(self, request_id: str, attempt: int) -> LedgerEntry | None:
         """The request if `attempt` is the one now at a worker; None for a stale frame."""
         entry = self._entries.get(request_id)
         if entry is None or entry.attempt != attempt or entry.state is RequestState.HELD:
             return None
         return entry
 
-    def send(self, entry: Entry, worker: str) -> None:
+    def send(self, entry: LedgerEntry, worker: str) -> None:
         """The next attempt, at `worker`."""
         self._leave(entry)
         entry.state, entry.worker, entry.recalled = RequestState.SENT, worker, False
         entry.attempt += 1
         self._at.setdefault(worker, {})[entry.request.id] = entry
 
-    def hold(self, entry: Entry, now_s: float) -> None:
+    def hold(self, entry: LedgerEntry, now_s: float) -> None:
         self._leave(entry)
         entry.state, entry.worker, entry.held_s = RequestState.HELD, "", now_s
         self._held[entry.request.id] = entry
 
-    def settle(self, entry: Entry) -> None:
+    def settle(self, entry: LedgerEntry) -> None:
         """Ends it. Raises KeyError if it has ended before."""
         del self._entries[entry.request.id]
         self._leave(entry)
 
-    def at(self, worker: str) -> list[Entry]:
+    def at(self, worker: str) -> list[LedgerEntry]:
         """What a worker holds, oldest sending first."""
         return list(self._at.get(worker, {}).values())
 
     def count_at(self, worker: str) -> int:
         return len(self._at.get(worker, ()))
 
-    def held(self) -> list[Entry]:
+    def held(self) -> list[LedgerEntry]:
         """Longest held first."""
         return list(self._held.values())
 
-    def by_arrival(self) -> Iterator[Entry]:
+    def by_arrival(self) -> Iterator[LedgerEntry]:
         return iter(self._entries.values())
 
-    def _leave(self, entry: Entry) -> None:
+    def _leave(self, entry: LedgerEntry) -> None:
         request_id = entry.request.id
         self._held.pop(request_id, None)
         there = self._at.get(entry.worker)

@@ -8,7 +8,7 @@ moved to and fro must not run out of attempts by that.
 from collections.abc import Sequence
 
 from hmas.gateway.agent.config import GatewayConfig
-from hmas.gateway.agent.ledger import Entry, Ledger, RequestState
+from hmas.gateway.agent.ledger import Ledger, LedgerEntry, RequestState
 from hmas.gateway.agent.routing import Router, WorkerState
 
 
@@ -20,12 +20,12 @@ class Rebalancer:
         self._checked_s = float("-inf")
         self._imbalanced: dict[str, int] = {}  # consecutive checks by pool
 
-    def recalls(self, now_s: float) -> list[Entry]:
+    def recalls(self, now_s: float) -> list[LedgerEntry]:
         """Requests to recall now; marks them as recalled."""
         if now_s - self._checked_s < self._config.rebalance_s:
             return []
         self._checked_s = now_s
-        chosen: list[Entry] = []
+        chosen: list[LedgerEntry] = []
         seen: dict[str, int] = {}
         for pool in self._router.pools():
             pair = self._imbalance(self._router.usable(pool))
@@ -49,10 +49,10 @@ class Rebalancer:
         worth = gap_s > max(self._config.rebalance_min_s, 0.5 * most.predicted_backlog_s)
         return (most, least) if worth or most.engines_up == 0 else None
 
-    def _pick(self, most: WorkerState, least: WorkerState) -> list[Entry]:
+    def _pick(self, most: WorkerState, least: WorkerState) -> list[LedgerEntry]:
         """Newest first, until half the difference is moved or the bound on recalls is reached."""
         to_move_s = (most.predicted_backlog_s - least.predicted_backlog_s) / 2.0
-        chosen: list[Entry] = []
+        chosen: list[LedgerEntry] = []
         for entry in reversed(self._ledger.at(most.name)):
             if len(chosen) >= self._config.rebalance_recalls or (to_move_s <= 0.0 and most.engines_up):
                 break

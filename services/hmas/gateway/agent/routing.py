@@ -7,7 +7,7 @@ worker's engines: the unit of `WorkerHeartbeat.backlog_s`.
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from hmas.contracts.gateway import WorkerLoaded
+from hmas.contracts.gateway import LoadReported
 from hmas.contracts.registry import WIRE_VERSION, WORKER_LOST_AFTER_S, WorkerHeartbeat
 from hmas.contracts.request import Annotation, Request
 from hmas.gateway.agent.config import GatewayConfig
@@ -58,7 +58,7 @@ class WorkerState:
         fits = bound <= 0 or self.queued + self.sent_queued < bound
         return fits and (token_bound <= 0 or self.queued_tokens + self.sent_tokens + tokens <= token_bound)
 
-    def report(self, now_s: float, load: WorkerHeartbeat | WorkerLoaded, lag_s: float) -> None:
+    def report(self, now_s: float, load: WorkerHeartbeat | LoadReported, lag_s: float) -> None:
         """A report contains all that was sent more than `lag_s` ago."""
         self.heard_s = now_s
         self.queued, self.queued_tokens, self.running = load.queued, load.queued_tokens, load.running
@@ -123,7 +123,7 @@ class Router:
         worker.report(now_s, heartbeat, self._config.report_lag_s)
         self._usable.clear()
 
-    def load(self, now_s: float, load: WorkerLoaded) -> None:
+    def load(self, now_s: float, load: LoadReported) -> None:
         worker = self._workers.get(load.worker)
         if worker is not None:
             if worker.draining != load.draining:

@@ -39,7 +39,7 @@ _JSON = (b"content-type", b"application/json")
 
 
 @dataclass(frozen=True, slots=True)
-class ServerConfig:
+class HttpServerConfig:
     """`stall_s`: how long a client may leave a full connection unread."""
 
     replay_field: bool = False
@@ -54,7 +54,7 @@ class GatewayServer:
 
     def __init__(
         self,
-        config: ServerConfig,
+        config: HttpServerConfig,
         relay: Relay,
         tenants: TenantStore,
         directory: ModelDirectory,
@@ -116,7 +116,7 @@ class GatewayServer:
 class _Answer:
     """One request's connection."""
 
-    def __init__(self, scope: Message, receive: Receive, send: Send, config: ServerConfig) -> None:
+    def __init__(self, scope: Message, receive: Receive, send: Send, config: HttpServerConfig) -> None:
         self.scope = scope
         self.headers = read_headers(scope["headers"])
         # Ids on the mesh are always our own: two clients, or two gateways, may be sent the same one.

@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from hmas.mesh.calibrate.client import Endpoint, EndpointFailed
-from hmas.mesh.calibrate.journal import Journal
+from hmas.mesh.calibrate.journal import MeasurementJournal
 from hmas.mesh.calibrate.limits import Stated, limits_of
 from hmas.mesh.calibrate.measure import measure
 from hmas.mesh.calibrate.measurement import Measurement
 from hmas.mesh.calibrate.outcome import Calibration, calibrated, plots, table
-from hmas.mesh.calibrate.plan import DECODE_TOKENS, Point, make_plan, requests_of
+from hmas.mesh.calibrate.plan import DECODE_TOKENS, PlanPoint, make_plan, requests_of
 from hmas.mesh.command import run_command
 
 console = Console()
@@ -79,14 +79,16 @@ async def _calibrate(
     longest = min(max_prompt or model_len, model_len) - DECODE_TOKENS
     points = make_plan(longest, max_batch, budget - PROBES)
     subject = {"url": url, "model": endpoint.model, "longest": longest, "max_batch": max_batch, "budget": budget}
-    measurements = await _measured(endpoint, points, Journal(journal_path, subject))
+    measurements = await _measured(endpoint, points, MeasurementJournal(journal_path, subject))
     limits, remarks = limits_of(await endpoint.metrics(), model_len, measurements, stated)
     short = endpoint.model.rpartition("/")[2]
     source = f"measured by `hmas calibrate` at {urlsplit(url).netloc}: {endpoint.model}, {requests_of(points)} requests"
     return calibrated(name or f"{short}-{platform.node()}", source, measurements, limits), remarks
 
 
-async def _measured(endpoint: Endpoint, points: tuple[Point, ...], journal: Journal) -> list[Measurement]:
+async def _measured(
+    endpoint: Endpoint, points: tuple[PlanPoint, ...], journal: MeasurementJournal
+) -> list[Measurement]:
     """With a bar, in requests; those of an interrupted run count at once."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as progress:

@@ -8,7 +8,7 @@ import orjson
 from hmas.mesh.calibrate.measurement import Measurement
 
 
-class Journal:
+class MeasurementJournal:
     """The first line says what is measured; a file about something else is not continued. Raises ValueError."""
 
     def __init__(self, path: Path, subject: dict[str, Any]) -> None:

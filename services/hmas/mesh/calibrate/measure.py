@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hmas.mesh.calibrate.client import Endpoint
-from hmas.mesh.calibrate.journal import Journal
+from hmas.mesh.calibrate.journal import MeasurementJournal
 from hmas.mesh.calibrate.measurement import Measurement, StreamTimes, measured
-from hmas.mesh.calibrate.plan import Point
+from hmas.mesh.calibrate.plan import PlanPoint
 
 PROBE_WORDS = 64
 WARM_UP = 3  # requests before anything is measured
@@ -35,7 +35,10 @@ async def word_rate(endpoint: Endpoint) -> WordRate:
 
 
 async def measure(
-    endpoint: Endpoint, points: Sequence[Point], journal: Journal, on_point: Callable[[Measurement], None]
+    endpoint: Endpoint,
+    points: Sequence[PlanPoint],
+    journal: MeasurementJournal,
+    on_point: Callable[[Measurement], None],
 ) -> list[Measurement]:
     """All points' measurements; those in the journal are not measured again."""
     rate = None
@@ -47,7 +50,7 @@ async def measure(
     return [journal.done[point.id] for point in points]
 
 
-async def _one(endpoint: Endpoint, point: Point, rate: WordRate) -> Measurement:
+async def _one(endpoint: Endpoint, point: PlanPoint, rate: WordRate) -> Measurement:
     words = rate.words(int(point.prompt_tokens * MARGIN))
     stop = asyncio.Event()
     watching = asyncio.create_task(endpoint.watch(stop))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from hmas.engine.fitting import Observation
-from hmas.mesh.calibrate.plan import Point
+from hmas.mesh.calibrate.plan import PlanPoint
 
 MIN_STEPS = 8  # in a window where all of a batch decode, for a mean worth having
 
@@ -53,7 +53,7 @@ class EngineGauges:
     waiting: int = 0
 
 
-def measured(point: Point, streams: Sequence[StreamTimes], gauges: EngineGauges) -> Measurement:
+def measured(point: PlanPoint, streams: Sequence[StreamTimes], gauges: EngineGauges) -> Measurement:
     prompt = sum(s.prompt_tokens for s in streams) / len(streams)
     held = sum(s.prompt_tokens + s.output_tokens for s in streams)
     seconds, context = (

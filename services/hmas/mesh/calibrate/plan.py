@@ -13,7 +13,7 @@ CONTEXT_SHARES = (0.02, 0.15, 0.4)  # of the model's length
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class PlanPoint:
     """`batch` requests at once, `prompt_tokens` each, `output_tokens` out."""
 
     kind: Literal["prefill", "decode"]
@@ -27,20 +27,20 @@ class Point:
         return f"{self.kind}-p{self.prompt_tokens}-b{self.batch}-o{self.output_tokens}-r{self.repeat}"
 
 
-def make_plan(max_prompt: int, max_batch: int, budget: int) -> tuple[Point, ...]:
+def make_plan(max_prompt: int, max_batch: int, budget: int) -> tuple[PlanPoint, ...]:
     """Points of at most `budget` requests together, short and small ones first; what does not fit is left out. What is
     left of the budget goes into whole further rounds.
 
     Raises ValueError where the budget does not even allow a fit.
     """
     lengths = _geometric(SHORTEST_PROMPT, max(SHORTEST_PROMPT, max_prompt), PREFILL_LENGTHS)
-    prefills = [Point("prefill", n, 1, 1, r) for r in range(PREFILL_REPEATS) for n in lengths]
+    prefills = [PlanPoint("prefill", n, 1, 1, r) for r in range(PREFILL_REPEATS) for n in lengths]
     batches = [2**i for i in range(max_batch.bit_length()) if 2**i <= max_batch]
     if batches[-1] != max_batch:
         batches.append(max_batch)
     contexts = sorted({max(SHORTEST_PROMPT, int(share * max_prompt)) for share in CONTEXT_SHARES})
-    decodes = [Point("decode", c, b, DECODE_TOKENS) for b in batches for c in contexts]
-    chosen: list[Point] = []
+    decodes = [PlanPoint("decode", c, b, DECODE_TOKENS) for b in batches for c in contexts]
+    chosen: list[PlanPoint] = []
     for point in [*prefills, *decodes]:
         if point.batch <= budget:
             budget -= point.batch
@@ -57,7 +57,7 @@ def make_plan(max_prompt: int, max_batch: int, budget: int) -> tuple[Point, ...]
     return tuple(chosen)
 
 
-def requests_of(points: Iterable[Point]) -> int:
+def requests_of(points: Iterable[PlanPoint]) -> int:
     return sum(point.batch for point in points)
 
 

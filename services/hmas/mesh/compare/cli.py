@@ -18,7 +18,7 @@ from hmas.mesh.compare.ranking import ranked
 from hmas.mesh.compare.runs import mesh_target
 from hmas.mesh.compare.runs import replay as run_replay
 from hmas.mesh.compare.table import comparison_table
-from hmas.mesh.compare.workload import Workload
+from hmas.mesh.compare.workload import ReplayWorkload
 from hmas.mesh.options import MeshOptions
 from hmas.mesh.state import DEFAULT_DATA_DIR, MeshState, read_state
 from hmas.mesh.supervisor import Mesh
@@ -75,7 +75,7 @@ def compare(
                 try:
                     state = mesh.plan.state({})
                     window_s = seconds or (90.0 if capacity else 60.0)
-                    comparison = Comparison(state, Workload(trace, MAX_MODEL_LEN), console, window_s)
+                    comparison = Comparison(state, ReplayWorkload(trace, MAX_MODEL_LEN), console, window_s)
                     chosen = tuple(range(seed, seed + seeds))
                     if topology:
                         return 0 if await ranked(comparison, topology, rate, chosen, json) else 2
@@ -101,7 +101,7 @@ def replay(
 
     async def main() -> int:
         state: MeshState = read_state(data_dir)
-        workload = Workload(trace, MAX_MODEL_LEN)
+        workload = ReplayWorkload(trace, MAX_MODEL_LEN)
         async with interruptible() as stop:
             rows = workload.at(rate or workload.own_rate_rps(), seconds, seed)
             run = await run_replay(

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from hmas.mesh.compare.runs import Replay, direct_target, mesh_target, replay
 from hmas.mesh.compare.table import comparison_table, scores_json
-from hmas.mesh.compare.workload import Workload
+from hmas.mesh.compare.workload import ReplayWorkload
 from hmas.mesh.state import MeshState
 from hmas_loadgen.search import RateSearch, find_rate
 
@@ -22,7 +22,7 @@ class Comparison:
     """Replays a workload through the mesh and straight at its engines."""
 
     state: MeshState
-    workload: Workload
+    workload: ReplayWorkload
     console: Console
     window_s: float
 

@@ -12,7 +12,7 @@ from hmas.mesh.compare.engines import EngineLag, read_lag, reset_lag
 from hmas.mesh.state import MeshState
 from hmas_loadgen.plan import Lengths, LoadPlan, Target
 from hmas_loadgen.record import Progress
-from hmas_loadgen.result import RunResult
+from hmas_loadgen.result import LoadResult
 from hmas_loadgen.runner.run import run_load
 from hmas_loadgen.traces.row import Trace
 
@@ -23,7 +23,7 @@ DRAIN_S = 20.0
 class Replay:
     """A run with the engines' lag during it; None for real engines."""
 
-    result: RunResult
+    result: LoadResult
     lag: EngineLag | None
 
     @property

@@ -26,7 +26,7 @@ class SloFactors:
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class ReplayWorkload:
     """A trace file, or none: then one is made from the published statistics of the Azure trace (H-MAS §2).
 
     `max_model_len`: rows that cannot fit the engines' context are left out, for both sides alike. `slo_factors`: the

@@ -9,7 +9,6 @@ from hmas.contracts.control_agents import (
     AskSelector,
     EpochGranted,
     EpochLost,
-    LastDecisionRead,
     LongViewReceived,
     MetaEffect,
     MetaEvent,
@@ -19,8 +18,9 @@ from hmas.contracts.control_agents import (
     SelectorAnswered,
     ShortViewReceived,
     TimerTicked,
-    WorkerSeen,
+    TopologyRestored,
 )
+from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.views import VLong, VShort
 from hmas.meta.agent.config import MetaConfig
 from hmas.meta.agent.pool import PIN, Ask, PoolState, new_pool
@@ -54,9 +54,9 @@ class MetaAgent:
                 return self._answered(now_s, event)
             case PinChanged(pin):
                 return self._pinned(now_s, pin)
-            case WorkerSeen(heartbeat):
+            case HeartbeatReceived(heartbeat):
                 self._pool(now_s, heartbeat.pool)
-            case LastDecisionRead(decision):
+            case TopologyRestored(decision):
                 self._resume(now_s, decision)
             case EpochGranted(epoch):
                 self._epoch = epoch

@@ -12,7 +12,7 @@ from hmas.contracts.request import Slo, Tags, TagSource, TaskType
 from hmas.laws.slo import default_slo
 from hmas.perception.agent.backend import Estimate, PromptView
 from hmas.perception.agent.prior import VERSION as PRIOR_VERSION
-from hmas.perception.agent.prior import HistoricalPrior, PriorConfig
+from hmas.perception.agent.prior import HistoricalPrior, HistoricalPriorConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class PerceptionConfig:
     max_batch: int = 32
     max_queued: int = 1024  # prompts; above it a call is answered from the prior at once
     min_confidence: float = 0.25  # below it the type is `unknown`; the length stays
-    prior: PriorConfig = field(default_factory=PriorConfig)
+    prior: HistoricalPriorConfig = field(default_factory=HistoricalPriorConfig)
 
 
 @dataclass(slots=True)

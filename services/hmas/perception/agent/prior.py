@@ -19,7 +19,7 @@ _ANY = ""  # every tenant together; no tenant has an empty name
 
 
 @dataclass(frozen=True, slots=True)
-class PriorConfig:
+class HistoricalPriorConfig:
     half_life_s: float = 600.0
     prompt_edges: tuple[int, ...] = (128, 512, 2048, 8192)
     min_weight: float = 10.0  # below it the next coarser cell answers
@@ -63,7 +63,7 @@ class _Cell:
 class HistoricalPrior:
     """Cells from fine to coarse: tenant and prompt bucket, prompt bucket, everything; then a constant."""
 
-    def __init__(self, config: PriorConfig) -> None:
+    def __init__(self, config: HistoricalPriorConfig) -> None:
         self._config = config
         self._cells: OrderedDict[tuple[str, int], _Cell] = OrderedDict()
 

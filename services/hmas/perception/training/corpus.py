@@ -18,7 +18,7 @@ TEST_SHARE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CorpusAnswer:
     """One answer of a language model: who wrote it, and its length in tokens."""
 
     model: str
@@ -44,7 +44,7 @@ class Prompt:
     tokens: int
     task: TaskType | None
     source: str
-    answers: tuple[Answer, ...]
+    answers: tuple[CorpusAnswer, ...]
     passages: tuple[str, ...] = ()
     made_of: frozenset[str] = frozenset()
 
@@ -90,7 +90,7 @@ def _rows(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
 def _prompt(text: str, rows: list[dict[str, Any]]) -> Prompt:
     typed = [row["task_type"] for row in rows if row["task_type"]]
     answers = tuple(
-        Answer(row["response_model"], int(row["response_tokens"]))
+        CorpusAnswer(row["response_model"], int(row["response_tokens"]))
         for row in rows
         if row.get("response_model") not in REFERENCES and row.get("response_tokens")
     )

@@ -27,7 +27,7 @@ from hmas.perception.training.examples import (
     task_index,
 )
 from hmas.perception.training.export import quantised_encoder
-from hmas.perception.training.loop import Recipe, train_task
+from hmas.perception.training.loop import TrainingRecipe, train_task
 from hmas.perception.training.phrases import FILE as PHRASES_FILE
 from hmas.perception.training.phrases import PhraseBook
 from hmas.perception.training.train import TOKENIZER_FILE, Reader, backbone
@@ -37,7 +37,7 @@ EMBEDDED_TOKENS = (80, 44)  # head and tail of what the baseline's full encoder 
 BASELINE_EPOCHS, BASELINE_SEEDS = 60, 3
 
 
-def measure(data: Path, folder: Path, recipe: Recipe, report: Callable[[str], None], threads: int = 1) -> Path:
+def measure(data: Path, folder: Path, recipe: TrainingRecipe, report: Callable[[str], None], threads: int = 1) -> Path:
     """Writes HELD_OUT_FILE into `folder`, which holds the tokenizer of a trained artefact."""
     files = prompt_files(data)
     prompts = read_prompts(files)
@@ -57,7 +57,7 @@ def measure(data: Path, folder: Path, recipe: Recipe, report: Callable[[str], No
 
 
 def leave_one_source_out(
-    reader: Reader, prompts: Sequence[Prompt], recipe: Recipe, report: Callable[[str], None]
+    reader: Reader, prompts: Sequence[Prompt], recipe: TrainingRecipe, report: Callable[[str], None]
 ) -> dict[str, dict[str, float]]:
     """Accuracy on each source of heads that saw neither it nor the other sources of its group.
 
@@ -88,7 +88,7 @@ def leave_one_source_out(
 
 
 def mlp_baseline(
-    home: Path, tokenizer: Path, prompts: Sequence[Prompt], recipe: Recipe, report: Callable[[str], None]
+    home: Path, tokenizer: Path, prompts: Sequence[Prompt], recipe: TrainingRecipe, report: Callable[[str], None]
 ) -> dict[str, float]:
     """MAE, tokens, of an MLP on the full six-layer MiniLM embedding (Maestro's BERT-MLP), on our test part.
 

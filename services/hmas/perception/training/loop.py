@@ -20,7 +20,7 @@ LEVELS = torch.tensor([0.5, 0.9])
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class TrainingRecipe:
     """Everything that fixes a run besides the data."""
 
     seed: int = 0
@@ -60,7 +60,7 @@ class Arrays:
         return torch.from_numpy(self.pooled), torch.from_numpy(self.numbers), torch.from_numpy(self.grams)
 
 
-def train_task(arrays: Arrays, task: Ints, recipe: Recipe) -> TaskHead:
+def train_task(arrays: Arrays, task: Ints, recipe: TrainingRecipe) -> TaskHead:
     """`task` [n] has no -1. Deterministic for a seed on one build of torch."""
     torch.manual_seed(recipe.seed)
     (pooled, numbers, _), target = arrays.tensors(), torch.from_numpy(task)
@@ -76,7 +76,7 @@ def train_task(arrays: Arrays, task: Ints, recipe: Recipe) -> TaskHead:
     return head.eval()
 
 
-def train_length(arrays: Arrays, rows: LengthRows, models: int, recipe: Recipe) -> LengthHead:
+def train_length(arrays: Arrays, rows: LengthRows, models: int, recipe: TrainingRecipe) -> LengthHead:
     torch.manual_seed(recipe.seed)
     pooled, numbers, _ = arrays.tensors()
     prompt, model = torch.from_numpy(rows.prompt), torch.from_numpy(rows.model)
@@ -96,7 +96,7 @@ def train_length(arrays: Arrays, rows: LengthRows, models: int, recipe: Recipe) 
 
 
 def _descend(
-    head: nn.Module, size: int, epochs: int, decay: float, recipe: Recipe, loss: Callable[[Tensor], Tensor]
+    head: nn.Module, size: int, epochs: int, decay: float, recipe: TrainingRecipe, loss: Callable[[Tensor], Tensor]
 ) -> None:
     """AdamW, linear decay to zero, batches in an order that the seed gives."""
     optimizer = torch.optim.AdamW(head.parameters(), lr=recipe.rate, weight_decay=decay)
@@ -114,7 +114,7 @@ def _descend(
 
 
 @torch.no_grad()
-def _fit_words(head: TaskHead, grams: Ints, task: Ints, recipe: Recipe) -> None:
+def _fit_words(head: TaskHead, grams: Ints, task: Ints, recipe: TrainingRecipe) -> None:
     """Sets the weights of words: one logistic regression a type, by averaged stochastic descent."""
     held = grams > 0
     count = held.sum(1)

@@ -14,7 +14,7 @@ import yaml
 
 from hmas.contracts.request import TaskType
 from hmas.perception.agent.features import stated_length
-from hmas.perception.training.corpus import Answer, Passage, Prompt
+from hmas.perception.training.corpus import CorpusAnswer, Passage, Prompt
 
 SOURCE = "synthetic"
 FILE = Path(__file__).with_name("phrases.yaml")
@@ -82,21 +82,21 @@ class PhraseBook:
     def _prompt(self, task: TaskType, index: int) -> Prompt:
         self._used.clear()
         text = self.wording(task)
-        answers: tuple[Answer, ...] = ()
+        answers: tuple[CorpusAnswer, ...] = ()
         if task in SIZED_TYPES and self._rng.random() < SIZED:
             text, answers = self._sized(text)
         text = self._style(text)
         tokens, made_of = max(1, len(text) * 10 // 44), frozenset(self._used)
         return Prompt(f"{SOURCE}-{task}-{index}", text, tokens, task, SOURCE, answers, made_of=made_of)
 
-    def _sized(self, text: str) -> tuple[str, tuple[Answer, ...]]:
+    def _sized(self, text: str) -> tuple[str, tuple[CorpusAnswer, ...]]:
         """The text with a wish for a length, and an answer of about that length by a model without a name."""
         line, least, most = self._rng.choice(SIZES)
         wish = line.format(n=round(least * (most / least) ** self._rng.random()))
         text = f"{wish} {text}" if self._rng.random() < 0.3 else f"{text} {wish}"
         asked = stated_length(wish)
         likely = asked if asked <= UNDERSHOOT_TOKENS else UNDERSHOOT_TOKENS * (asked / UNDERSHOOT_TOKENS) ** UNDERSHOOT
-        return text, (Answer("", max(1, round(likely * math.exp(self._rng.gauss(0.0, OBEYED))))),)
+        return text, (CorpusAnswer("", max(1, round(likely * math.exp(self._rng.gauss(0.0, OBEYED))))),)
 
     def _fill(self, line: str) -> str:
         """Choices inside out, then slots; a slot's entry may hold slots and choices of its own."""

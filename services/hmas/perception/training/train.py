@@ -19,7 +19,7 @@ from hmas.perception.training.examples import TASK_ORDER, length_rows, model_nam
 from hmas.perception.training.export import pooled, quantised_encoder, whole_graph
 from hmas.perception.training.loop import (
     Arrays,
-    Recipe,
+    TrainingRecipe,
     calibrate_task,
     conformal_shift,
     length_scores,
@@ -59,7 +59,9 @@ def backbone() -> Path:
         raise ModuleNotFoundError("training needs the extra: pip install 'hmas[train]'") from error
 
 
-def train(data: Path, out: Path, recipe: Recipe, command: str, report: Callable[[str], None], threads: int = 1) -> Path:
+def train(
+    data: Path, out: Path, recipe: TrainingRecipe, command: str, report: Callable[[str], None], threads: int = 1
+) -> Path:
     """Trains on the training part, calibrates on the validation part, writes model and tokenizer into `out`."""
     files = prompt_files(data)
     parts = split(read_prompts(files), recipe.seed)
@@ -91,7 +93,7 @@ def fit(
     training: Sequence[Prompt],
     validation: Sequence[Prompt],
     models: Sequence[str],
-    recipe: Recipe,
+    recipe: TrainingRecipe,
     report: Callable[[str], None],
 ) -> tuple[Heads, dict[str, float]]:
     """Trained and calibrated heads, and the calibration's figures."""
@@ -113,7 +115,7 @@ def fit(
 
 
 def _fold_scores(
-    training: Sequence[Prompt], seen: Arrays, models: Sequence[str], recipe: Recipe
+    training: Sequence[Prompt], seen: Arrays, models: Sequence[str], recipe: TrainingRecipe
 ) -> Iterator[NDArray[np.float32]]:
     """Of every training answer, by heads trained on the other folds: the validation part alone has too few prompts
     with many answers each for a firm quantile. Folds are by prompt id."""

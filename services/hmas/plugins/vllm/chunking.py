@@ -38,7 +38,7 @@ def _smooth(before: float, value: float) -> float:
 
 
 @dataclass(slots=True)
-class Pace:
+class DecodePace:
     """One request's TPOT promise: token n is due n - 1 times `tpot_s` after its first."""
 
     tpot_s: float

@@ -11,7 +11,7 @@ from typing import Any
 
 from hmas.plugins.vllm.block import ControlBlock, StatusBlock
 from hmas.plugins.vllm.channel import ControlChannel
-from hmas.plugins.vllm.chunking import MIN_CHUNK_TOKENS, Pace, StepCost
+from hmas.plugins.vllm.chunking import MIN_CHUNK_TOKENS, DecodePace, StepCost
 
 Fault = Callable[[str], None]
 REMEMBERED_PACES = 1024  # beyond this, those of requests that ended are forgotten
@@ -35,7 +35,7 @@ class Steering:
         self._per_sequence = 1 + int(getattr(scheduler, "num_spec_tokens", 0) or 0)
         self._chunkable = _chunkable(scheduler)
         self._cost = StepCost()
-        self._paces: dict[str, Pace] = {}
+        self._paces: dict[str, DecodePace] = {}
         self._unordered = False
         self._decode_tokens = 0  # of the step that is being scheduled
         self._step: tuple[float, int] | None = None  # begin and prefill tokens of the last step
@@ -121,10 +121,10 @@ class Steering:
             self._paces = {name: pace for name, pace in self._paces.items() if name in alive}
         return least_s
 
-    def _pace(self, now_s: float, request: Any) -> Pace:
+    def _pace(self, now_s: float, request: Any) -> DecodePace:
         """Of a request seen in decode for the first time: its tokens so far count as just in time."""
         tpot_s = _number(request, "hmas_tpot_ms", math.inf) / 1000
-        pace = Pace(tpot_s if tpot_s > 0 else math.inf, now_s)
+        pace = DecodePace(tpot_s if tpot_s > 0 else math.inf, now_s)
         if math.isfinite(pace.tpot_s):
             pace.first_s -= max(0, request.num_output_tokens - 1) * pace.tpot_s
         self._paces[request.request_id] = pace

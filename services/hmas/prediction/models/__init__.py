@@ -1,1 +1,1 @@
-"""Who predicts a cost: CatBoost forests or a linear profile, and which of them is known to hold for what; `table.py` names them."""
+"""Who predicts a cost: CatBoost forests where they are known to hold, else a linear profile; `table.py` names them."""

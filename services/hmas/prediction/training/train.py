@@ -22,7 +22,7 @@ THROUGHPUT_FILE, LATENCY_FILE = "throughput.cbm", "latency_per_token.cbm"
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class ForestRecipe:
     """Everything that fixes a run besides the data."""
 
     seed: int = 0
@@ -38,12 +38,14 @@ class Recipe:
     upper_rows: int = 150_000  # quantile loss is slow and saturates early
 
 
-def held_apart(size: int, recipe: Recipe) -> NDArray[np.bool_]:
+def held_apart(size: int, recipe: ForestRecipe) -> NDArray[np.bool_]:
     """The random split that the paper implies: which rows of a file are held apart."""
     return np.random.default_rng(recipe.seed).random(size) < recipe.test_share
 
 
-def train(data: Path, out: Path, recipe: Recipe, command: str, report: Callable[[str], None], threads: int = 1) -> Path:
+def train(
+    data: Path, out: Path, recipe: ForestRecipe, command: str, report: Callable[[str], None], threads: int = 1
+) -> Path:
     """Fits on the training rows of every file and writes the artefacts and their metadata into `out`."""
     files = perf_files(data)
     sets = [measured.rows(~held_apart(len(measured.prefill_s), recipe)) for measured in map(read, files)]
@@ -66,7 +68,7 @@ def train(data: Path, out: Path, recipe: Recipe, command: str, report: Callable[
     return out
 
 
-def fit_cost(sets: Sequence[Measurements], recipe: Recipe, threads: int) -> dict[str, CatBoostRegressor]:
+def fit_cost(sets: Sequence[Measurements], recipe: ForestRecipe, threads: int) -> dict[str, CatBoostRegressor]:
     """Prefill and time per token. A mean over many gaps is a firmer observation than one gap, and weighs more."""
     inputs, weight = np.concatenate([s.inputs for s in sets]), _weights(sets, recipe)
     prefill, tpot = np.concatenate([s.prefill_s for s in sets]), np.concatenate([s.tpot_s for s in sets])
@@ -78,7 +80,7 @@ def fit_cost(sets: Sequence[Measurements], recipe: Recipe, threads: int) -> dict
     }
 
 
-def fit_upper(sets: Sequence[Measurements], recipe: Recipe, threads: int) -> dict[str, CatBoostRegressor]:
+def fit_upper(sets: Sequence[Measurements], recipe: ForestRecipe, threads: int) -> dict[str, CatBoostRegressor]:
     inputs, weight = np.concatenate([s.inputs for s in sets]), _weights(sets, recipe)
     prefill, tpot = np.concatenate([s.prefill_s for s in sets]), np.concatenate([s.tpot_s for s in sets])
     models = {}
@@ -119,13 +121,13 @@ def _as_json(model: CatBoostRegressor) -> Any:
         return json.loads(path.read_text())
 
 
-def _weights(sets: Sequence[Measurements], recipe: Recipe) -> NDArray[np.float64]:
+def _weights(sets: Sequence[Measurements], recipe: ForestRecipe) -> NDArray[np.float64]:
     return np.concatenate(
         [np.full(len(s.prefill_s), 1.0 if s.source == LLM_PILOT else recipe.other_weight) for s in sets]
     )
 
 
-def _regressor(recipe: Recipe, threads: int) -> CatBoostRegressor:
+def _regressor(recipe: ForestRecipe, threads: int) -> CatBoostRegressor:
     return CatBoostRegressor(
         loss_function="RMSE", iterations=recipe.trees, depth=recipe.depth, learning_rate=recipe.rate,
         random_seed=recipe.seed, thread_count=threads, verbose=False, allow_writing_files=False,

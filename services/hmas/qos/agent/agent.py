@@ -12,8 +12,8 @@ from hmas.contracts.control_agents import (
     QosEvent,
     TimerTicked,
     WorkerReported,
-    WorkerSeen,
 )
+from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
 from hmas.contracts.views import VLong, VShort
 from hmas.laws.verdict import verdict
@@ -76,7 +76,7 @@ class QosAgent:
             case GatewayReported(telemetry):
                 if (pool := self._pool(now_s, telemetry.pool)) is not None:
                     pool.gateway(now_s, telemetry)
-            case WorkerSeen(heartbeat):
+            case HeartbeatReceived(heartbeat):
                 self._pool(now_s, heartbeat.pool)
             case EpochGranted(epoch):
                 self._epoch = epoch

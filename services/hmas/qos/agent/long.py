@@ -10,7 +10,7 @@ from hmas.laws.verdict import Verdict
 from hmas.qos.agent.arrivals import ArrivalProcess
 from hmas.qos.agent.config import QosConfig
 from hmas.qos.agent.ring import Ring
-from hmas.qos.agent.shares import OTHER, Share, Shares, merged_shares, share_views
+from hmas.qos.agent.shares import OTHER, ShareCounts, Shares, merged_shares, share_views
 from hmas.qos.agent.statistics import (
     HISTOGRAM_BUCKETS,
     LatencySketch,
@@ -174,6 +174,6 @@ class LongWindow:
         )
 
 
-def _jain(tenants: dict[str, Share]) -> float:
+def _jain(tenants: dict[str, ShareCounts]) -> float:
     """Over tenants with demand; `other` is many, so it has no share of its own."""
     return jain_index([s.tokens / s.weight for n, s in tenants.items() if n != OTHER and s.offered + s.settled > 0])

@@ -11,7 +11,7 @@ _NAMES_PER_BUCKET = 4  # times the names of a view, so that the view's choice is
 
 
 @dataclass(slots=True)
-class Share:
+class ShareCounts:
     offered: int = 0
     settled: int = 0
     ok: int = 0
@@ -27,7 +27,7 @@ class Share:
         self.tpot_ok += verdict.tpot_ok
         self.tokens += tokens
 
-    def merge(self, other: "Share") -> None:
+    def merge(self, other: "ShareCounts") -> None:
         self.offered += other.offered
         self.settled += other.settled
         self.ok += other.ok
@@ -43,31 +43,31 @@ class Shares:
     __slots__ = ("_bound", "_by_name")
 
     def __init__(self, max_names: int) -> None:
-        self._by_name: dict[str, Share] = {}
+        self._by_name: dict[str, ShareCounts] = {}
         self._bound = max_names * _NAMES_PER_BUCKET
 
-    def of(self, name: str) -> Share:
+    def of(self, name: str) -> ShareCounts:
         if name not in self._by_name and len(self._by_name) >= self._bound:
             name = OTHER
-        return self._by_name.setdefault(name, Share())
+        return self._by_name.setdefault(name, ShareCounts())
 
-    def items(self) -> Iterable[tuple[str, Share]]:
+    def items(self) -> Iterable[tuple[str, ShareCounts]]:
         return self._by_name.items()
 
 
-def merged_shares(parts: Iterable[Shares]) -> dict[str, Share]:
+def merged_shares(parts: Iterable[Shares]) -> dict[str, ShareCounts]:
     """Totals by name; a name's weight is its latest."""
-    result: dict[str, Share] = {}
+    result: dict[str, ShareCounts] = {}
     for part in parts:
         for name, share in part.items():
-            result.setdefault(name, Share()).merge(share)
+            result.setdefault(name, ShareCounts()).merge(share)
     return result
 
 
-def share_views(totals: dict[str, Share], max_names: int) -> tuple[ShareView, ...]:
+def share_views(totals: dict[str, ShareCounts], max_names: int) -> tuple[ShareView, ...]:
     """The names with most demand, then everybody else as `other`; ties in order of name."""
     named = sorted((n for n in totals if n != OTHER), key=lambda n: (-totals[n].offered - totals[n].settled, n))
-    rest = Share()
+    rest = ShareCounts()
     for name in [*named[max_names:], *([OTHER] if OTHER in totals else [])]:
         rest.merge(totals[name])
     rest.weight = 1.0
@@ -75,5 +75,5 @@ def share_views(totals: dict[str, Share], max_names: int) -> tuple[ShareView, ..
     return tuple([*rows, _view(OTHER, rest)] if rest.offered or rest.settled else rows)
 
 
-def _view(name: str, s: Share) -> ShareView:
+def _view(name: str, s: ShareCounts) -> ShareView:
     return ShareView(name, s.offered, s.settled, s.ok, s.ttft_ok, s.tpot_ok, s.tokens, s.weight)

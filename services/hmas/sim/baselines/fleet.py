@@ -13,11 +13,11 @@ from hmas.engine.core.step import StepResult
 from hmas.sim.baselines.systems import Baseline
 from hmas.sim.engine import SimEngine
 from hmas.sim.heap import EventHeap
-from hmas.sim.result import RunResult, SystemRun
+from hmas.sim.result import SimResult, SystemRun
 from hmas.sim.workload import Journey, OfferedRequest, Workload
 
 
-class Fleet:
+class EngineFleet:
     """One run of a baseline. `network_s` is the one-way delay between client and engine; `cutoff_s` after the offered
     window whatever has not ended is given up, and so is the whole run once more than `late_share` of the requests
     have missed their TTFT: who only asks whether a load can be kept knows enough then."""
@@ -45,7 +45,7 @@ class Fleet:
         self._patience = late_share * self._open
         self._late = 0
 
-    def run(self) -> RunResult:
+    def run(self) -> SimResult:
         for offered in self._workload.requests:
             self._heap.at(offered.request.arrival_s, self._arrive, offered)
         self._heap.run(self._until_s, lambda: self._open == 0 or self._late > self._patience)
@@ -55,7 +55,7 @@ class Fleet:
             busy_s=sum(engine.busy_s for engine in self._engines),
             ended_s=self._heap.now_s,
         )
-        return RunResult(
+        return SimResult(
             self._baseline.name, [j.settlement() for j in self._journeys.values()], self._workload.duration_s, run
         )
 

@@ -8,7 +8,7 @@ its last token alone decodes at 0.4 s per token at the slowest.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from hmas.engine.core.chunking import Pace
+from hmas.engine.core.chunking import TokenDeadline
 from hmas.engine.core.profile import EngineProfile
 from hmas.engine.core.sequence import AddResult, EngineRequest, Sequence
 from hmas.engine.core.step import StepPlan
@@ -53,7 +53,7 @@ class NiyamaCore(SarathiCore):
     def add(self, request: EngineRequest) -> AddResult:
         if isinstance(request, NiyamaRequest) and request.whole:
             last_s = BATCH_TPOT_S * self._expected(request)
-            request = replace(request, pace=Pace(BATCH_TPOT_S, request.due_s - last_s))
+            request = replace(request, pace=TokenDeadline(BATCH_TPOT_S, request.due_s - last_s))
         return super().add(request)
 
     def abort(self, request_id: str) -> bool:

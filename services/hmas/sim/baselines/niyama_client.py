@@ -1,6 +1,6 @@
 """What a client tells a Niyama engine of a request (§3.2, §3.6): QoS class, deadlines, application, importance."""
 
-from hmas.engine.core.chunking import Pace
+from hmas.engine.core.chunking import TokenDeadline
 from hmas.sim.baselines.niyama_queue import NiyamaRequest
 from hmas.sim.workload import OfferedRequest
 
@@ -14,16 +14,16 @@ def due_s(offered: OfferedRequest) -> float:
 
 def cumulative(offered: OfferedRequest, _: float = 0.0) -> NiyamaRequest:
     """Token n is due at arrival + SLO_TTFT + (n - 1) SLO_TBT (Niyama Eq. 2)."""
-    return _request(offered, Pace(offered.slo.tpot_s, due_s(offered)))
+    return _request(offered, TokenDeadline(offered.slo.tpot_s, due_s(offered)))
 
 
 def paced(offered: OfferedRequest, _: float = 0.0) -> NiyamaRequest:
     """Token n is due (n - 1) SLO_TPOT after the first token, as H-MAS judges TPOT: time that the first token came early
     is not lent to others."""
-    return _request(offered, Pace(offered.slo.tpot_s))
+    return _request(offered, TokenDeadline(offered.slo.tpot_s))
 
 
-def _request(offered: OfferedRequest, pace: Pace) -> NiyamaRequest:
+def _request(offered: OfferedRequest, pace: TokenDeadline) -> NiyamaRequest:
     request = offered.request
     return NiyamaRequest(
         id=request.id,

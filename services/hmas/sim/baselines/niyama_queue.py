@@ -22,7 +22,7 @@ class NiyamaRequest(EngineRequest):
     important: bool = True
 
 
-class Lane(IntEnum):
+class NiyamaLane(IntEnum):
     """Where a request waits; a lower one is served first, the first two together."""
 
     IMPORTANT = 0
@@ -38,7 +38,7 @@ class _Waiting:
     sequence: Sequence
     request: NiyamaRequest
     seq: int
-    lane: Lane
+    lane: NiyamaLane
 
 
 class _Heap:
@@ -89,7 +89,7 @@ class NiyamaQueue:
         self._work_s = work_s
         self._relegation = relegation
         self._alpha = 0.0
-        self._lanes: tuple[_Heap, ...] = tuple(_Heap() for _ in Lane)
+        self._lanes: tuple[_Heap, ...] = tuple(_Heap() for _ in NiyamaLane)
         self._known: dict[str, _Waiting] = {}  # waiting or half computed
 
     @property
@@ -105,7 +105,7 @@ class NiyamaQueue:
     def key(self, seq: Sequence) -> tuple[float, ...]:
         """The order over all whose prompt is not computed yet."""
         known = self._known[seq.id]
-        return max(known.lane, Lane.LOW), self._priority(known), known.seq
+        return max(known.lane, NiyamaLane.LOW), self._priority(known), known.seq
 
     def slack_s(self, seq: Sequence) -> float:
         """Time to spare before its deadline; negative: it can no longer be kept."""
@@ -119,7 +119,7 @@ class NiyamaQueue:
         request = seq.request
         if not isinstance(request, NiyamaRequest):
             raise TypeError(f"request {request.id} has no QoS class: give a NiyamaRequest")
-        lane = Lane.IMPORTANT if request.important else Lane.LOW
+        lane = NiyamaLane.IMPORTANT if request.important else NiyamaLane.LOW
         self._known[seq.id] = entry = _Waiting(seq, request, seq.order, lane)
         self._lanes[lane].push(self._priority(entry), entry)
 
@@ -146,9 +146,9 @@ class NiyamaQueue:
         return sum(map(len, self._lanes))
 
     def _head(self) -> _Waiting | None:
-        important, low = self._lanes[Lane.IMPORTANT].peek(), self._lanes[Lane.LOW].peek()
+        important, low = self._lanes[NiyamaLane.IMPORTANT].peek(), self._lanes[NiyamaLane.LOW].peek()
         if important is None or low is None:
-            return important or low or self._lanes[Lane.RELEGATED].peek() or self._lanes[Lane.LATE].peek()
+            return important or low or self._lanes[NiyamaLane.RELEGATED].peek() or self._lanes[NiyamaLane.LATE].peek()
         return important if self._priority(important) <= self._priority(low) else low
 
     def _check(self) -> None:
@@ -156,14 +156,14 @@ class NiyamaQueue:
         requests run late, the others step aside first."""
         if not self._relegation:
             return
-        important, low = self._lanes[Lane.IMPORTANT], self._lanes[Lane.LOW]
+        important, low = self._lanes[NiyamaLane.IMPORTANT], self._lanes[NiyamaLane.LOW]
         if len(low) and (head := important.peek()) is not None and self._at_risk(head):
             for entry in list(low):
-                self._move(entry, Lane.RELEGATED)
-        while (head := self._head()) is not None and head.lane is not Lane.LATE and self._slack_s(head) < 0.0:
-            self._move(head, Lane.LATE)
+                self._move(entry, NiyamaLane.RELEGATED)
+        while (head := self._head()) is not None and head.lane is not NiyamaLane.LATE and self._slack_s(head) < 0.0:
+            self._move(head, NiyamaLane.LATE)
 
-    def _move(self, entry: _Waiting, lane: Lane) -> None:
+    def _move(self, entry: _Waiting, lane: NiyamaLane) -> None:
         self._lanes[entry.lane].remove(entry)
         self.relegations += 1
         entry.lane = lane

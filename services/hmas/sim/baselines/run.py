@@ -1,15 +1,15 @@
 """One run of a baseline."""
 
 from hmas.engine.core.profile import EngineProfile
-from hmas.sim.baselines.fleet import Fleet
+from hmas.sim.baselines.fleet import EngineFleet
 from hmas.sim.baselines.systems import BASELINES, FleetSetting
-from hmas.sim.result import RunResult
+from hmas.sim.result import SimResult
 from hmas.sim.workload import Workload
 
 
-def run_baseline(name: str, workload: Workload, profile: EngineProfile, engines: int, seed: int) -> RunResult:
+def run_baseline(name: str, workload: Workload, profile: EngineProfile, engines: int, seed: int) -> SimResult:
     """KeyError for what is no baseline."""
     baseline = BASELINES[name]
     max_tokens = max((r.request.max_tokens or r.output_tokens for r in workload.requests), default=1)
     cores = [baseline.core(profile, FleetSetting(max_tokens, seed * 1000 + i)) for i in range(engines)]
-    return Fleet(baseline, cores, workload).run()
+    return EngineFleet(baseline, cores, workload).run()

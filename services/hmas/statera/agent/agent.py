@@ -4,21 +4,20 @@ import json
 from dataclasses import asdict
 from typing import assert_never
 
-from hmas.contracts.control import AuditRecord, ControlTuple, TopologyDecision
+from hmas.contracts.control import AuditRecord, ControlTuple, TopologyDecision, TopologyReceived
 from hmas.contracts.control_agents import (
-    DecisionSeen,
     EpochGranted,
     EpochLost,
-    LastTupleRead,
     PublishAudit,
     PublishTuple,
     ShortViewReceived,
     StateraEffect,
     StateraEvent,
     TimerTicked,
+    TupleRestored,
     WorkerReported,
-    WorkerSeen,
 )
+from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.telemetry import WorkerTelemetry
 from hmas.contracts.views import VShort
 from hmas.statera.agent.config import StateraConfig
@@ -60,7 +59,7 @@ class StateraAgent:
                 self._report(now_s, telemetry)
             case ShortViewReceived(view):
                 return self._view(now_s, view)
-            case WorkerSeen(heartbeat):
+            case HeartbeatReceived(heartbeat):
                 worker = self._workers.get(heartbeat.worker)
                 if worker is None:
                     worker = self._workers[heartbeat.worker] = WorkerControl(self._config.band, heartbeat, now_s)
@@ -68,9 +67,9 @@ class StateraAgent:
                         worker.adopt(last)
                 self._pool(now_s, heartbeat.pool)
                 worker.heard(now_s, heartbeat)
-            case DecisionSeen(decision):
+            case TopologyReceived(decision):
                 self._decided(now_s, decision)
-            case LastTupleRead(control):
+            case TupleRestored(control):
                 self._resume(control)
             case EpochGranted(epoch):
                 self._epoch = epoch

@@ -38,7 +38,7 @@ class Reply(Protocol):
         ...
 
 
-class Exchange:
+class HttpExchange:
     """One request and its answer. `refused`: nobody listens at the engine's port."""
 
     __slots__ = ("aborted", "connection", "refused", "reply", "request", "retried")
@@ -68,11 +68,11 @@ class HttpPool:
         self._idle: list[_Connection] = []
         self._open: set[_Connection] = set()
         self._connecting: set[asyncio.Task[None]] = set()
-        self._waiting: deque[Exchange] = deque()
+        self._waiting: deque[HttpExchange] = deque()
 
-    def send(self, head: bytes, body: bytes, reply: Reply) -> Exchange:
+    def send(self, head: bytes, body: bytes, reply: Reply) -> HttpExchange:
         """Sends a request, on an idle connection where there is one. `head` ends with its blank line."""
-        exchange = Exchange((head, body), reply)
+        exchange = HttpExchange((head, body), reply)
         connection = self._reusable()
         if connection is not None:
             connection.start(exchange)
@@ -99,7 +99,7 @@ class HttpPool:
             connection.abort()
         return None
 
-    def _send_fresh(self, exchange: Exchange) -> None:
+    def _send_fresh(self, exchange: HttpExchange) -> None:
         if len(self._open) + len(self._connecting) >= self._config.max_connections:
             self._waiting.append(exchange)
             return
@@ -107,7 +107,7 @@ class HttpPool:
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
 
-    async def _connect(self, exchange: Exchange) -> None:
+    async def _connect(self, exchange: HttpExchange) -> None:
         try:
             async with asyncio.timeout(self._config.connect_timeout_s):
                 _, connection = await self._loop.create_connection(
@@ -125,7 +125,7 @@ class HttpPool:
         else:
             connection.start(exchange)
 
-    def _fail_connect(self, exchange: Exchange, reason: str) -> None:
+    def _fail_connect(self, exchange: HttpExchange, reason: str) -> None:
         self._connecting.discard(asyncio.current_task())  # its place is free for the next
         if not exchange.aborted:
             exchange.reply.on_failure(reason)
@@ -157,7 +157,7 @@ class HttpPool:
             self._idle.remove(connection)
         self._serve_waiting()
 
-    def retry(self, exchange: Exchange) -> None:
+    def retry(self, exchange: HttpExchange) -> None:
         """Once more, on a connection that cannot be stale."""
         exchange.retried = True
         exchange.connection = None
@@ -180,7 +180,7 @@ class _Connection(asyncio.Protocol):
         self._bodies: list[bytes] = []  # of the present read
         self.on_body = self._bodies.append  # for the parser, which looks it up when it is made
         self._parser = httptools.HttpResponseParser(self)
-        self._exchange: Exchange | None = None
+        self._exchange: HttpExchange | None = None
         self._used = False  # an answer came over it before
         self._answered = False  # bytes of the present answer came
         self._delimited = False  # the answer says where it ends
@@ -193,7 +193,7 @@ class _Connection(asyncio.Protocol):
     def closing(self) -> bool:
         return self._transport is None or self._transport.is_closing()
 
-    def start(self, exchange: Exchange) -> None:
+    def start(self, exchange: HttpExchange) -> None:
         if self._transport is None:
             exchange.reply.on_failure("connection closed by the engine")
             return
@@ -245,7 +245,7 @@ class _Connection(asyncio.Protocol):
         else:
             exchange.reply.on_failure(f"connection lost: {error or 'closed by the engine'}")
 
-    def _end(self, exchange: Exchange) -> None:
+    def _end(self, exchange: HttpExchange) -> None:
         self._exchange = None
         exchange.connection = None
         self._used = True

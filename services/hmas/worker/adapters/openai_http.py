@@ -18,7 +18,7 @@ from hmas.worker.adapters import scrape
 from hmas.worker.adapters.base import EngineEvent, EngineJob, JobEnd, JobSink
 from hmas.worker.adapters.body import TOP_LEVEL, replay_fields, sglang_level, vllm_priority, with_fields, with_xargs
 from hmas.worker.adapters.breaker import Breaker, BreakerConfig
-from hmas.worker.adapters.http1 import Exchange, HttpPool, PoolConfig
+from hmas.worker.adapters.http1 import HttpExchange, HttpPool, PoolConfig
 from hmas.worker.adapters.monitor import EngineFacts, EngineMonitor, Unreachable
 from hmas.worker.adapters.replies import EngineReply, StreamReply
 from hmas.worker.adapters.sse import SseDecoder
@@ -51,7 +51,7 @@ class OpenAiHttpConfig:
 
 @dataclass(slots=True)
 class _Job:
-    exchange: Exchange
+    exchange: HttpExchange
     reply: EngineReply
     prompt_tokens: int
     urgency: float

@@ -5,7 +5,7 @@ from bisect import bisect_left
 from hmas.contracts.control import Fence
 from hmas.contracts.registry import EngineInfo
 from hmas.worker.agent.engine_state import DEFAULT_BLOCK, EngineState
-from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.entry import QueueEntry
 
 NO_FENCE = Fence(version="")
 GROWTH = 1.25  # of what a request that outgrew its bound has produced, where nothing better is known
@@ -33,7 +33,7 @@ class AdmissionGate:
         """M_cap (1 - delta_frag) in blocks; 0 where the engine does not tell its capacity."""
         return int(info.kv_capacity_tokens * (1.0 - self._delta_frag)) // (info.block_size or DEFAULT_BLOCK)
 
-    def upper(self, entry: Entry) -> float:
+    def upper(self, entry: QueueEntry) -> float:
         """l_upper, output tokens; at least what was produced, at least 1."""
         edges = self._edges
         if edges and entry.predictor == self._fence.version:
@@ -43,17 +43,17 @@ class AdmissionGate:
             upper = max(entry.predicted_tokens, entry.predicted_p90)
         return self._limited(entry, upper)
 
-    def grown(self, entry: Entry) -> float:
+    def grown(self, entry: QueueEntry) -> float:
         """The rolling conservative estimate for a running request that outgrew its bound (App. C.2)."""
         return self._limited(entry, max(self._fence.rolling_upper, GROWTH * entry.output_tokens + 1.0))
 
-    def _limited(self, entry: Entry, upper: float) -> float:
+    def _limited(self, entry: QueueEntry, upper: float) -> float:
         limit = entry.request.max_tokens
         if limit is not None and limit < upper:
             upper = float(limit)
         return max(upper, float(entry.output_tokens), 1.0)
 
-    def need(self, engine: EngineState, entry: Entry, upper: float) -> int:
+    def need(self, engine: EngineState, entry: QueueEntry, upper: float) -> int:
         """m_KV: blocks for prompt and `upper` output tokens on this engine, at most its budget."""
         info = engine.info
         tokens = entry.request.prompt_tokens + upper
@@ -62,7 +62,7 @@ class AdmissionGate:
         blocks = int(-(-tokens // engine.block_size))
         return min(blocks, engine.budget_blocks) if engine.budget_blocks else blocks
 
-    def admits(self, now_s: float, engine: EngineState, entry: Entry, blocks: int) -> bool:
+    def admits(self, now_s: float, engine: EngineState, entry: QueueEntry, blocks: int) -> bool:
         """Whether there is room for `entry`, which needs so many `blocks` in the end."""
         budget = engine.budget_blocks
         if not budget or engine.blocks + blocks <= budget:

@@ -2,6 +2,7 @@
 
 from typing import assert_never
 
+from hmas.contracts.control import TopologyReceived, TupleReceived
 from hmas.contracts.worker import (
     Annotated,
     CancelRequested,
@@ -18,13 +19,11 @@ from hmas.contracts.worker import (
     ProgressSampled,
     RecallRequested,
     Submitted,
-    TopologyReceived,
-    TupleReceived,
     WorkerEffect,
     WorkerEvent,
 )
 from hmas.worker.agent import engine_events, intake, regulation
-from hmas.worker.agent.config import Draw, WorkerConfig
+from hmas.worker.agent.config import RandomSource, WorkerConfig
 from hmas.worker.agent.core import WorkerCore
 from hmas.worker.agent.pump import pump
 
@@ -38,7 +37,7 @@ class WorkerAgent:
     after the `Abort` of that dispatch. Effects are to be carried out in order.
     """
 
-    def __init__(self, config: WorkerConfig, rng: Draw) -> None:
+    def __init__(self, config: WorkerConfig, rng: RandomSource) -> None:
         self._core = WorkerCore(config, rng)
 
     def step(self, now_s: float, event: WorkerEvent) -> list[WorkerEffect]:

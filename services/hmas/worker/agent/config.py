@@ -6,7 +6,7 @@ from typing import Protocol
 CYCLE_S = 0.1  # between two `CycleTicked`
 
 
-class Draw(Protocol):
+class RandomSource(Protocol):
     """A seeded source of randomness (`random.Random` is one); the Lottery topology draws from it."""
 
     def randrange(self, stop: int, /) -> int:
@@ -15,7 +15,7 @@ class Draw(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class PriorConfig:
+class WorkerPriorConfig:
     """Cold-start guesses for unannotated requests, in force until enough requests settled.
 
     `output_tokens` median and `output_tokens_p90`, prefill rate in prompt tokens per second, seconds per decode token.
@@ -55,4 +55,4 @@ class WorkerConfig:
     telemetry_events: int = 256
     running_report_period_s: float = 1.0
     cold_speed_share: float = 0.5
-    prior: PriorConfig = field(default_factory=PriorConfig)
+    prior: WorkerPriorConfig = field(default_factory=WorkerPriorConfig)

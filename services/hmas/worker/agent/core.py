@@ -7,16 +7,16 @@ from hmas.contracts.outcome import OUTCOME_TABLE, Outcome
 from hmas.contracts.worker import Abort, Conclude, Handback, Reject, Timeline, WorkerEffect
 from hmas.worker.agent.admission import AdmissionGate
 from hmas.worker.agent.applications import Applications
-from hmas.worker.agent.config import CYCLE_S, Draw, WorkerConfig
+from hmas.worker.agent.config import CYCLE_S, RandomSource, WorkerConfig
 from hmas.worker.agent.controls import ControlState
 from hmas.worker.agent.engine_state import EngineState
-from hmas.worker.agent.entry import Entry, EntryState
+from hmas.worker.agent.entry import EntryState, QueueEntry
 from hmas.worker.agent.ledger import TelemetryLedger
 from hmas.worker.agent.length_bias import LengthBias
 from hmas.worker.agent.meter import ServiceMeter, retry_after_s
-from hmas.worker.agent.pace import Pace
-from hmas.worker.agent.pool import RequestPool
+from hmas.worker.agent.pace import ServiceView
 from hmas.worker.agent.prior import Prior
+from hmas.worker.agent.queue import RequestQueue
 
 FLOOR_RISE = 0.005  # of the way to each prediction above it
 MOST_LAG_S = 0.5  # more is a process that was stopped for a while, and is over
@@ -26,9 +26,9 @@ REMEMBERED = 8192  # ended attempts, so that a repeated Submit is not served twi
 class WorkerCore:
     """What the handlers of events share. `now_s` and `effects` are those of the current step."""
 
-    def __init__(self, config: WorkerConfig, draw: Draw) -> None:
+    def __init__(self, config: WorkerConfig, draw: RandomSource) -> None:
         self.config = config
-        self.pool = RequestPool(config.max_queued, config.max_queued_tokens, draw)
+        self.pool = RequestQueue(config.max_queued, config.max_queued_tokens, draw)
         self.fleet: dict[str, EngineState] = {}
         self.up: list[EngineState] = []
         self.gate = AdmissionGate(config.delta_frag)
@@ -84,17 +84,17 @@ class WorkerCore:
     def see_prior(self, ttft_s: float) -> None:
         self.prior_floor_s = _floor(self.prior_floor_s, ttft_s)
 
-    def prefill_s(self, entry: Entry) -> float:
+    def prefill_s(self, entry: QueueEntry) -> float:
         """What its prompt adds to the steps of an engine, which costs a step anyway while it decodes."""
         floor_s = self.prefill_floor_s
         if entry.annotation is None:
             floor_s = max(floor_s, self.prior_floor_s)
         return max(0.0, entry.prefill_s - floor_s)
 
-    def pace(self) -> Pace:
+    def pace(self) -> ServiceView:
         speed = self.meter.speed(self.cold_speed())
         engines = tuple(engine.pace(self.now_s) for engine in self.up)
-        return Pace(self.now_s, speed, engines, self.prefill_floor_s)
+        return ServiceView(self.now_s, speed, engines, self.prefill_floor_s)
 
     # --- ways out; each takes the request from pool and engine and says so once
 
@@ -108,7 +108,7 @@ class WorkerCore:
         retry_s = retry_after_s(wait_s) if OUTCOME_TABLE[outcome].retry_helps else None
         self.effects.append(Reject(request_id, attempt, gateway, outcome, message, retry_s))
 
-    def reject(self, entry: Entry, outcome: Outcome, message: str) -> None:
+    def reject(self, entry: QueueEntry, outcome: Outcome, message: str) -> None:
         """Queued and cannot be served here. What was dispatched before has ended as a failure, not a refusal."""
         if entry.tried:
             self.conclude(entry, outcome, message)
@@ -117,19 +117,19 @@ class WorkerCore:
         self._leave(entry, outcome)
         self.refuse(entry.request.id, entry.attempt, entry.gateway, outcome, message, promise_s)
 
-    def hand_back(self, entry: Entry) -> None:
+    def hand_back(self, entry: QueueEntry) -> None:
         """Queued; the gateway may route it again."""
         self.pool.remove(entry)
         self._remember(entry.request.id, entry.attempt)
         self.effects.append(Handback(entry.request.id, entry.attempt, entry.gateway))
 
-    def drop(self, entry: Entry, outcome: Outcome, message: str) -> None:
+    def drop(self, entry: QueueEntry, outcome: Outcome, message: str) -> None:
         """Ends it wherever it is; a running one is aborted."""
         if entry.state is EntryState.RUNNING:
             self.effects.append(Abort(entry.request.id, entry.engine))
         self.conclude(entry, outcome, message)
 
-    def conclude(self, entry: Entry, outcome: Outcome, message: str) -> None:
+    def conclude(self, entry: QueueEntry, outcome: Outcome, message: str) -> None:
         """It left for good; the engine, if any, has let go of it."""
         if entry.state is EntryState.RUNNING:
             self.fleet[entry.engine].release(self.now_s, entry)
@@ -143,12 +143,12 @@ class WorkerCore:
             )
         )  # fmt: skip
 
-    def _leave(self, entry: Entry, outcome: Outcome) -> None:
+    def _leave(self, entry: QueueEntry, outcome: Outcome) -> None:
         self.pool.remove(entry)
         prefill_s, tpot_s = self._latencies(entry)
         self.ledger.finished(self.now_s, entry, outcome, prefill_s, tpot_s)
 
-    def _latencies(self, entry: Entry) -> tuple[float, float]:
+    def _latencies(self, entry: QueueEntry) -> tuple[float, float]:
         """Dispatch to first token, and time per further token; zeros where unknown."""
         if entry.first_token_s is None or entry.dispatched_s is None:
             return 0.0, 0.0
@@ -156,7 +156,7 @@ class WorkerCore:
         tpot_s = (self.now_s - entry.first_token_s) / further if further > 0 else 0.0
         return entry.first_token_s - entry.dispatched_s, tpot_s
 
-    def _timeline(self, entry: Entry) -> Timeline:
+    def _timeline(self, entry: QueueEntry) -> Timeline:
         start_s = entry.enqueued_s
         return Timeline(
             worker=self.config.worker,

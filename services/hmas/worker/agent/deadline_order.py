@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 from itertools import chain, islice
 from math import inf
 
-from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.keyed_heap import Place
 
 BLOCK = 128  # jobs a block is filled with; it is split at twice as many
@@ -19,7 +19,7 @@ class Job:
 
     __slots__ = ("due_s", "entry", "place", "price", "work")
 
-    def __init__(self, entry: Entry, key: float, due_s: float, work: float, price: float) -> None:
+    def __init__(self, entry: QueueEntry, key: float, due_s: float, work: float, price: float) -> None:
         self.entry = entry
         self.place: Place = (key, entry.seq)
         self.due_s = due_s
@@ -70,7 +70,7 @@ class DeadlineOrder:
     def __iter__(self) -> Iterator[Job]:
         return iter(self._jobs.values())
 
-    def __contains__(self, entry: Entry) -> bool:
+    def __contains__(self, entry: QueueEntry) -> bool:
         return entry.seq in self._jobs
 
     def first(self) -> Job | None:
@@ -94,7 +94,7 @@ class DeadlineOrder:
             self._blocks.insert(index + 1, rest)
             self._firsts.insert(index + 1, rest.places[0])
 
-    def remove(self, entry: Entry) -> Job:
+    def remove(self, entry: QueueEntry) -> Job:
         """The job of `entry`, which must be in."""
         job = self._jobs.pop(entry.seq)
         index = bisect_right(self._firsts, job.place) - 1

@@ -15,12 +15,12 @@ from hmas.contracts.worker import (
 )
 from hmas.worker.agent.core import WorkerCore
 from hmas.worker.agent.engine_state import EngineState
-from hmas.worker.agent.entry import Entry, EntryState
+from hmas.worker.agent.entry import EntryState, QueueEntry
 
 BUSY_S = 0.1  # an engine without room is left alone
 
 
-def _running(core: WorkerCore, request_id: str) -> Entry | None:
+def _running(core: WorkerCore, request_id: str) -> QueueEntry | None:
     """None for what ended or was taken from its engine meanwhile."""
     entry = core.pool.get(request_id)
     return entry if entry is not None and entry.state is EntryState.RUNNING else None
@@ -48,12 +48,12 @@ def on_progress(core: WorkerCore, event: ProgressSampled) -> None:
             _grow(core, entry)
 
 
-def _produce(core: WorkerCore, entry: Entry, output_tokens: int) -> None:
+def _produce(core: WorkerCore, entry: QueueEntry, output_tokens: int) -> None:
     core.meter.add(entry.tpot_s * (output_tokens - entry.output_tokens))
     core.fleet[entry.engine].produced(entry, output_tokens)
 
 
-def _grow(core: WorkerCore, entry: Entry) -> None:
+def _grow(core: WorkerCore, entry: QueueEntry) -> None:
     """It outgrew its bound: reserve by the rolling estimate. The peak may exceed the budget until others end."""
     engine = core.fleet[entry.engine]
     entry.bound_tokens = core.gate.grown(entry)
@@ -91,7 +91,7 @@ def on_failed(core: WorkerCore, event: EngineFailed) -> None:
     core.conclude(entry, event.outcome, event.message)
 
 
-def _waits_for_room(core: WorkerCore, entry: Entry) -> bool:
+def _waits_for_room(core: WorkerCore, entry: QueueEntry) -> bool:
     """Whether to ask again later: as long as requests outlast the last engine. Its engine is left alone meanwhile."""
     core.fleet[entry.engine].held_until_s = core.now_s + BUSY_S
     if entry.busy_since_s is None:
@@ -99,19 +99,19 @@ def _waits_for_room(core: WorkerCore, entry: Entry) -> bool:
     return core.now_s - entry.busy_since_s < core.config.no_engine_patience_s
 
 
-def _another(core: WorkerCore, entry: Entry) -> bool:
+def _another(core: WorkerCore, entry: QueueEntry) -> bool:
     """Whether an engine that is up has not lost it yet (nor is losing it now) and could take it."""
     lost = (*entry.tried, core.fleet[entry.engine].start_id)
     return any(e.start_id not in lost and core.gate.could_ever(e, entry.request.prompt_tokens) for e in core.up)
 
 
-def _retry(core: WorkerCore, entry: Entry) -> None:
+def _retry(core: WorkerCore, entry: QueueEntry) -> None:
     """Elsewhere, or on a later start of its engine."""
     entry.tried = (*entry.tried, core.fleet[entry.engine].start_id)
     _back_to_the_queue(core, entry)
 
 
-def _back_to_the_queue(core: WorkerCore, entry: Entry) -> None:
+def _back_to_the_queue(core: WorkerCore, entry: QueueEntry) -> None:
     """To its place, or to the gateway when draining."""
     core.fleet[entry.engine].release(core.now_s, entry)
     core.pool.requeue(entry)

@@ -4,7 +4,7 @@ from math import inf
 
 from hmas.contracts.registry import EngineInfo
 from hmas.contracts.worker import EngineSampled
-from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.flow import FlowRegulator
 from hmas.worker.agent.memory_peak import MemoryPeak
 from hmas.worker.agent.pace import EnginePace
@@ -56,7 +56,7 @@ class EngineState:
         self.info = info
         self.up = False
         self.starts = 0
-        self.running: dict[str, Entry] = {}  # in flight, by request id
+        self.running: dict[str, QueueEntry] = {}  # in flight, by request id
         self.decoding = 0  # of them, with a first token
         self.prefill = PrefillBacklog()
         self.prefill_tokens = 0  # prompts of those without a first token
@@ -89,7 +89,7 @@ class EngineState:
         """The engine's own bound on running sequences; 0 if it does not say."""
         return self.info.max_num_seqs
 
-    def occupy(self, now_s: float, entry: Entry, prefill_s: float) -> None:
+    def occupy(self, now_s: float, entry: QueueEntry, prefill_s: float) -> None:
         """`prefill_s`: what its prompt adds to the engine's steps, predicted."""
         if not self.running:
             self.busy_since_s = now_s
@@ -100,7 +100,7 @@ class EngineState:
         self.prefill.add(now_s, entry, prefill_s)
         self.prefill_tokens += entry.request.prompt_tokens
 
-    def began(self, now_s: float, entry: Entry) -> None:
+    def began(self, now_s: float, entry: QueueEntry) -> None:
         """The first token of one that runs here."""
         entry.first_token_s = now_s
         self.produced(entry, 1)
@@ -108,14 +108,14 @@ class EngineState:
         self.prefill_tokens -= entry.request.prompt_tokens
         self.prefill.remove(now_s, entry, computed=True)
 
-    def produced(self, entry: Entry, output_tokens: int) -> None:
+    def produced(self, entry: QueueEntry, output_tokens: int) -> None:
         """One that runs here has that many output tokens, if it did not have more."""
         more = output_tokens - entry.output_tokens
         if more > 0:
             entry.output_tokens = output_tokens
             self.context_tokens += more
 
-    def release(self, now_s: float, entry: Entry) -> None:
+    def release(self, now_s: float, entry: QueueEntry) -> None:
         del self.running[entry.request.id]
         self.blocks -= entry.blocks
         entry.blocks = 0
@@ -129,13 +129,13 @@ class EngineState:
         if not self.running:
             self.busy_s += now_s - self.busy_since_s
 
-    def reserve(self, entry: Entry, blocks: int) -> None:
+    def reserve(self, entry: QueueEntry, blocks: int) -> None:
         """One that runs here may come to hold so many."""
         self.blocks += blocks - entry.blocks
         entry.blocks = blocks
         self.peak_changed = True
 
-    def peak_with(self, now_s: float, entry: Entry, blocks: int) -> float:
+    def peak_with(self, now_s: float, entry: QueueEntry, blocks: int) -> float:
         """The most blocks ever held here if `entry` ran too, and came to hold so many."""
         if self.peak_changed or now_s - self.peak_s > PEAK_FRESH_S:
             self._forecast(now_s)
@@ -207,7 +207,7 @@ class EngineState:
         )
 
 
-def _growth(entry: Entry, last: int, block: int) -> tuple[int, int]:
+def _growth(entry: QueueEntry, last: int, block: int) -> tuple[int, int]:
     """(left, held) in tokens of one that holds `last` in the end. Its newest block is taken with its first token."""
     held = entry.request.prompt_tokens + entry.output_tokens
     return max(0, last - held), held + block - 1

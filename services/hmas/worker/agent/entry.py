@@ -5,7 +5,7 @@ from enum import Enum
 from hmas.contracts.request import Annotation, Request, Slo, Tags
 from hmas.laws.slo import tightest_tpot_s
 from hmas.worker.agent.keyed_heap import Place
-from hmas.worker.agent.prior import Estimate
+from hmas.worker.agent.prior import Assumption
 
 # Service in weighted tokens: those of ESG (H-MAS Eq. 6) and of the virtual token counter (Sheng et al., Fairness in
 # Serving Large Language Models, OSDI 2024).
@@ -20,7 +20,7 @@ class EntryState(Enum):
     ENDED = "ended"
 
 
-class Entry:
+class QueueEntry:
     """One attempt of one request. Mutable; owned by the pool, changed by the agent's parts only.
 
     Unannotated it is *unknown* and carries the prior's estimate. `service` is its predicted service tokens, `total_s`
@@ -77,7 +77,7 @@ class Entry:
     )  # fmt: skip
 
     def __init__(
-        self, request: Request, attempt: int, gateway: str, seq: int, now_s: float, estimate: Estimate
+        self, request: Request, attempt: int, gateway: str, seq: int, now_s: float, estimate: Assumption
     ) -> None:
         self.request = request
         self.attempt = attempt

@@ -6,7 +6,7 @@ from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Request
 from hmas.contracts.worker import Annotated, CancelRequested, GatewayLost, RecallRequested, Submitted
 from hmas.worker.agent.core import WorkerCore
-from hmas.worker.agent.entry import Entry, EntryState
+from hmas.worker.agent.entry import EntryState, QueueEntry
 
 
 def on_submitted(core: WorkerCore, event: Submitted) -> None:
@@ -21,7 +21,7 @@ def on_submitted(core: WorkerCore, event: Submitted) -> None:
         return
     estimate = core.prior.estimate(request.tenant, request.prompt_tokens)
     core.see_prior(estimate.ttft_s)
-    entry = Entry(request, event.attempt, event.gateway, core.next_seq(), core.now_s, estimate)
+    entry = QueueEntry(request, event.attempt, event.gateway, core.next_seq(), core.now_s, estimate)
     entry.promised = event.promised
     entry.usual_tokens = core.applications.usual_tokens(request)
     refusal = _refusal(core, request) or _overflow(core, entry)
@@ -45,7 +45,7 @@ def _refusal(core: WorkerCore, request: Request) -> tuple[Outcome, str] | None:
     return None
 
 
-def _overflow(core: WorkerCore, entry: Entry) -> tuple[Outcome, str] | None:
+def _overflow(core: WorkerCore, entry: QueueEntry) -> tuple[Outcome, str] | None:
     reason = core.pool.refusal(entry)
     return None if reason is None else (Outcome.POOL_QUEUE_FULL, reason)
 

@@ -11,10 +11,10 @@ from hmas.contracts.telemetry import (
     RequestRunning,
 )
 from hmas.worker.agent.engine_state import EngineState
-from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.entry import QueueEntry
 
 
-def task_of(entry: Entry) -> TaskType:
+def task_of(entry: QueueEntry) -> TaskType:
     return TaskType.UNKNOWN if entry.annotation is None else entry.annotation.tags.task
 
 
@@ -29,10 +29,10 @@ class TelemetryLedger:
         self._reported_s: float | None = None
         self._running_reported_s: float | None = None
         self._count = 0
-        self._queued: list[tuple[float, Entry]] = []
-        self._dispatched: list[tuple[float, Entry, str, float]] = []
-        self._first_tokens: list[tuple[float, Entry, str, float]] = []
-        self._finished: list[tuple[float, Entry, str, Outcome, float, float]] = []
+        self._queued: list[tuple[float, QueueEntry]] = []
+        self._dispatched: list[tuple[float, QueueEntry, str, float]] = []
+        self._first_tokens: list[tuple[float, QueueEntry, str, float]] = []
+        self._finished: list[tuple[float, QueueEntry, str, Outcome, float, float]] = []
 
     @property
     def full(self) -> bool:
@@ -42,19 +42,19 @@ class TelemetryLedger:
         """At a cycle: whether a period has passed (less a little, for timers that fire early)."""
         return self._reported_s is None or now_s - self._reported_s >= self._period_s * 0.99
 
-    def queued(self, now_s: float, entry: Entry) -> None:
+    def queued(self, now_s: float, entry: QueueEntry) -> None:
         self._queued.append((now_s, entry))
         self._count += 1
 
-    def dispatched(self, now_s: float, entry: Entry) -> None:
+    def dispatched(self, now_s: float, entry: QueueEntry) -> None:
         self._dispatched.append((now_s, entry, entry.engine, now_s - entry.enqueued_s))
         self._count += 1
 
-    def first_token(self, now_s: float, entry: Entry, prefill_s: float) -> None:
+    def first_token(self, now_s: float, entry: QueueEntry, prefill_s: float) -> None:
         self._first_tokens.append((now_s, entry, entry.engine, prefill_s))
         self._count += 1
 
-    def finished(self, now_s: float, entry: Entry, outcome: Outcome, prefill_s: float, tpot_s: float) -> None:
+    def finished(self, now_s: float, entry: QueueEntry, outcome: Outcome, prefill_s: float, tpot_s: float) -> None:
         """Latencies are 0 where the request never got there, or nobody looked (no stream)."""
         self._finished.append((now_s, entry, entry.engine, outcome, prefill_s, tpot_s))
         self._count += 1

@@ -29,7 +29,7 @@ class EnginePace:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ServiceView:
     """All engines that are up, at `now_s`. `speed`: predicted single-stream seconds (T_tot) served per second while
     requests wait, by the worker's meter; 0 if no engine is up. `prefill_floor_s`: of any predicted prefill, what a step
     costs by itself."""

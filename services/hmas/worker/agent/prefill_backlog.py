@@ -1,6 +1,6 @@
 """Prompts that an engine has still to compute, and how fast it gets through them."""
 
-from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.entry import QueueEntry
 
 MEASURE_S = 0.25  # of time with prompts before it, between two measurements of the pace
 SMOOTHING = 0.5  # a new measurement's share
@@ -16,7 +16,7 @@ class PrefillBacklog:
     __slots__ = ("_busy_s", "_done_s", "_entries", "_since_s", "pace", "seconds")
 
     def __init__(self) -> None:
-        self._entries: dict[str, Entry] = {}  # those whose prefill is still to come, as far as can be told
+        self._entries: dict[str, QueueEntry] = {}  # those whose prefill is still to come, as far as can be told
         self.seconds = 0.0
         self.pace = 1.0
         self._since_s = 0.0
@@ -26,7 +26,7 @@ class PrefillBacklog:
     def __bool__(self) -> bool:
         return bool(self._entries)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[QueueEntry]:
         return list(self._entries.values())
 
     def admits(self, prefill_s: float, window_s: float) -> bool:
@@ -34,14 +34,14 @@ class PrefillBacklog:
         alone."""
         return not self._entries or self.seconds + prefill_s <= window_s * max(1.0, self.pace)
 
-    def add(self, now_s: float, entry: Entry, prefill_s: float) -> None:
+    def add(self, now_s: float, entry: QueueEntry, prefill_s: float) -> None:
         if not self._entries:
             self._since_s = now_s
         self._entries[entry.request.id] = entry
         entry.pending_s = prefill_s
         self.seconds += prefill_s
 
-    def remove(self, now_s: float, entry: Entry, *, computed: bool) -> None:
+    def remove(self, now_s: float, entry: QueueEntry, *, computed: bool) -> None:
         """Nothing for one that is not in. `computed`: its prefill was seen to be done, not given up or presumed."""
         if self._entries.pop(entry.request.id, None) is None:
             return

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import exp, log1p, sqrt
 from typing import TypeVar
 
-from hmas.worker.agent.config import PriorConfig
+from hmas.worker.agent.config import WorkerPriorConfig
 
 MIN_COUNT = 8  # settled requests before an estimate is trusted
 MEMORY = 64  # effective number of settled requests remembered
@@ -14,7 +14,7 @@ Z90 = 1.2816  # standard normal 90 % quantile
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class Assumption:
     """Median and 90 % quantile of the output length; prefill seconds and seconds per decode token."""
 
     output_tokens: float
@@ -63,7 +63,7 @@ class Prior:
     """Coarse length estimates per (tenant, power-of-two prompt bucket), pooled per bucket, pooled over all, then the
     configured default; one prefill rate and one decode time for the worker. Bounded: the oldest cell goes first."""
 
-    def __init__(self, config: PriorConfig) -> None:
+    def __init__(self, config: WorkerPriorConfig) -> None:
         self._cells: dict[tuple[str, int], LengthCell] = {}
         self._buckets: dict[int, LengthCell] = {}
         self._all = LengthCell()
@@ -71,14 +71,14 @@ class Prior:
         self._prefill_s_per_token = 1.0 / config.prefill_tokens_per_s
         self._tpot_s = config.tpot_s
 
-    def estimate(self, tenant: str, prompt_tokens: int) -> Estimate:
+    def estimate(self, tenant: str, prompt_tokens: int) -> Assumption:
         cell = self._trusted(tenant, prompt_tokens.bit_length())
         ttft_s = prompt_tokens * self._prefill_s_per_token
         if cell is None:
             default = self._default
-            return Estimate(default.output_tokens, default.output_tokens_p90, ttft_s, self._tpot_s)
+            return Assumption(default.output_tokens, default.output_tokens_p90, ttft_s, self._tpot_s)
         median, p90 = cell.quantiles()
-        return Estimate(median, p90, ttft_s, self._tpot_s)
+        return Assumption(median, p90, ttft_s, self._tpot_s)
 
     def _trusted(self, tenant: str, bucket: int) -> LengthCell | None:
         cell = self._cells.get((tenant, bucket))

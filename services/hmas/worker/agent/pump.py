@@ -6,7 +6,7 @@ from hmas.contracts.outcome import Outcome
 from hmas.contracts.worker import Dispatch
 from hmas.worker.agent.core import WorkerCore
 from hmas.worker.agent.engine_state import EngineState
-from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.entry import QueueEntry
 
 
 def pump(core: WorkerCore) -> None:
@@ -29,7 +29,7 @@ def pump(core: WorkerCore) -> None:
             end_unservable(core, entry)
 
 
-def choose(core: WorkerCore, entry: Entry, fenced: bool) -> tuple[EngineState | None, bool]:
+def choose(core: WorkerCore, entry: QueueEntry, fenced: bool) -> tuple[EngineState | None, bool]:
     """The engine to put `entry` on, with its reservation written into it, and whether waiting can help if none."""
     gate, prefill_s = core.gate, core.prefill_s(entry)
     window_s = core.config.prefill_window_s + core.lag_s  # what was computed meanwhile is not known here yet
@@ -74,7 +74,7 @@ def dispatch(core: WorkerCore, engine: EngineState) -> None:
     core.effects.append(Dispatch(entry.request.id, engine.name, entry.urgency, entry.pace_s))
 
 
-def end_unservable(core: WorkerCore, entry: Entry) -> None:
+def end_unservable(core: WorkerCore, entry: QueueEntry) -> None:
     """No engine that is up can take it, now or later."""
     prompt_tokens = entry.request.prompt_tokens
     if entry.tried:

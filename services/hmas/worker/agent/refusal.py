@@ -4,7 +4,7 @@ from itertools import islice
 
 from hmas.contracts.outcome import Outcome
 from hmas.worker.agent.core import WorkerCore
-from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.entry import QueueEntry
 
 MOST_PER_CYCLE = 100  # looked at, longest queued first
 TAGS_WITHIN_S = 0.5  # before them, what is known of a request is a guess, and no reason to refuse it
@@ -21,7 +21,7 @@ def refuse_late(core: WorkerCore) -> None:
             core.reject(entry, Outcome.SLO_UNREACHABLE, explanation(core, entry))
 
 
-def explanation(core: WorkerCore, entry: Entry) -> str:
+def explanation(core: WorkerCore, entry: QueueEntry) -> str:
     """What it would have come to: the wait so far, the queue's, and its own prefill."""
     ttft_s = core.now_s - entry.request.arrival_s + core.queue_wait_s() + entry.prefill_s
     due_s = entry.ttft_deadline_s - entry.request.arrival_s

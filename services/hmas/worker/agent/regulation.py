@@ -1,5 +1,6 @@
 """Controls, the scheduling cycle, and what the worker reports."""
 
+from hmas.contracts.control import TopologyReceived, TupleReceived
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import WIRE_VERSION, WorkerHeartbeat
 from hmas.contracts.telemetry import WorkerTelemetry
@@ -9,9 +10,7 @@ from hmas.contracts.worker import (
     PublishHeartbeat,
     PublishTelemetry,
     SteerEngine,
-    TopologyReceived,
     TopologySwitched,
-    TupleReceived,
 )
 from hmas.worker.agent import engine_events
 from hmas.worker.agent.core import WorkerCore

@@ -7,7 +7,7 @@ most `SHARE_MAX`, so that none starves under an overload that lasts.
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
-from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.entry import QueueEntry
 
 SHARE, SHARE_GROWTH_PER_S, SHARE_MAX = 0.0025, 0.0025 / 60.0, 0.05
 
@@ -18,23 +18,23 @@ class Relegated:
     __slots__ = ("_credit", "_held", "_items")
 
     def __init__(self) -> None:
-        self._held: dict[int, tuple[Entry, float]] = {}  # by seq
+        self._held: dict[int, tuple[QueueEntry, float]] = {}  # by seq
         self._items: list[tuple[float, int]] = []  # (arrival, seq), some of which left
         self._credit = 0.0  # work owed to the oldest
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[QueueEntry]:
         return (entry for entry, _ in self._held.values())
 
-    def add(self, entry: Entry, work: float) -> None:
+    def add(self, entry: QueueEntry, work: float) -> None:
         entry.relegated = True
         if entry.seq not in self._held:
             heappush(self._items, (entry.request.arrival_s, entry.seq))
         self._held[entry.seq] = entry, work
 
-    def remove(self, entry: Entry) -> float:
+    def remove(self, entry: QueueEntry) -> float:
         """Its work. `entry` must be in."""
         work = self._held.pop(entry.seq)[1]
         if len(self._items) > 2 * len(self._held) + 64:
@@ -42,16 +42,16 @@ class Relegated:
             heapify(self._items)
         return work
 
-    def work(self, entry: Entry) -> float:
+    def work(self, entry: QueueEntry) -> float:
         return self._held[entry.seq][1]
 
-    def oldest(self) -> Entry | None:
+    def oldest(self) -> QueueEntry | None:
         """The one that waits longest."""
         while self._items and self._items[0][1] not in self._held:
             heappop(self._items)
         return self._held[self._items[0][1]][0] if self._items else None
 
-    def claimant(self) -> Entry | None:
+    def claimant(self) -> QueueEntry | None:
         """The oldest, if its turn has come."""
         oldest = self.oldest()
         if oldest is None:

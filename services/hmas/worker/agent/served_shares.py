@@ -8,7 +8,7 @@ SILENT_S = 120.0  # served nothing for so long, a tenant counts no more
 MAX_TENANTS = 4096  # the longest silent go first
 
 
-class Served:
+class ServedTokens:
     """One tenant's service tokens, as of `seen_s`."""
 
     __slots__ = ("seen_s", "tokens", "weight")
@@ -25,16 +25,16 @@ class ServedShares:
     __slots__ = ("_all", "_tenants", "_weights")
 
     def __init__(self) -> None:
-        self._tenants: OrderedDict[str, Served] = OrderedDict()  # longest silent first
+        self._tenants: OrderedDict[str, ServedTokens] = OrderedDict()  # longest silent first
         self._weights = 0.0
-        self._all = Served(0.0)
+        self._all = ServedTokens(0.0)
 
     def add(self, now_s: float, tenant: str, weight: float, tokens: float) -> None:
         """`tokens` more were served to a tenant."""
         served = self._tenants.get(tenant)
         stale = served is None or self._all.seen_s != now_s  # a cycle tells of many requests at one instant
         if served is None:
-            served = self._tenants[tenant] = Served(now_s)
+            served = self._tenants[tenant] = ServedTokens(now_s)
         self._weights += weight - served.weight
         served.weight = weight
         for counter in (served, self._all):

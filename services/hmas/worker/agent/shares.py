@@ -6,7 +6,7 @@ own rule, and within a tenant its flows share equally.
 
 from collections.abc import Iterator
 
-from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.keyed_heap import KeyedHeap, Place
 
 
@@ -17,39 +17,39 @@ class FlowQueue:
     __slots__ = ("_finish", "_heap", "_virtual")
 
     def __init__(self) -> None:
-        self._heap: KeyedHeap[Entry] = KeyedHeap()
+        self._heap: KeyedHeap[QueueEntry] = KeyedHeap()
         self._finish: dict[str, float] = {}  # virtual finish of each flow's last request
         self._virtual = 0.0
 
     def __len__(self) -> int:
         return len(self._heap)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[QueueEntry]:
         return iter(self._heap)
 
-    def push(self, entry: Entry) -> None:
+    def push(self, entry: QueueEntry) -> None:
         self._heap.push(self._tag(entry), entry)
         if len(self._finish) > 2 * len(self._heap) + 64:
             self._forget_idle()
 
-    def refill(self, entries: list[Entry]) -> None:
+    def refill(self, entries: list[QueueEntry]) -> None:
         """Fill an empty queue, as by pushing each in turn."""
         self._heap.refill(entries, self._tag)
 
-    def peek(self) -> Entry | None:
+    def peek(self) -> QueueEntry | None:
         return self._heap.peek()
 
-    def pop(self) -> Entry:
+    def pop(self) -> QueueEntry:
         """Must not be empty."""
         item = self._heap.pop()
         assert item is not None
         self._virtual = max(self._virtual, item[0])
         return item[1]
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: QueueEntry) -> None:
         self._heap.remove(entry)
 
-    def _tag(self, entry: Entry) -> float:
+    def _tag(self, entry: QueueEntry) -> float:
         if entry.tried:  # it lost its engine and has had its turn: back to the front
             return self._virtual
         flow = entry.request.flow
@@ -68,7 +68,7 @@ class FlowQueue:
         self._finish = finish
 
 
-class Share:
+class TenantShare:
     """A tenant in a fair-share topology. `tag`: its virtual time (finish, pass, vruntime or round); `credit` and
     `level`: for the topologies that keep them."""
 

@@ -1,4 +1,4 @@
-"""What was learned offline from simulated runs, in `learned.json` (written by `python -m experiments train-selectors`)."""
+"""What was learned from simulated runs, in `learned.json` (written by `python -m experiments train-selectors`)."""
 
 import json
 from dataclasses import dataclass

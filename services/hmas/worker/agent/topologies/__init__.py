@@ -7,7 +7,7 @@ Invariants: a topology holds each entry once, `pop` gives what `peek` showed, it
 from collections.abc import Callable
 
 from hmas.contracts.control import Hints, TopologyName
-from hmas.worker.agent.config import Draw
+from hmas.worker.agent.config import RandomSource
 from hmas.worker.agent.topologies.base import Topology
 from hmas.worker.agent.topologies.cfs import Cfs
 from hmas.worker.agent.topologies.edf import Edf
@@ -25,7 +25,7 @@ from hmas.worker.agent.topologies.stride import Stride
 from hmas.worker.agent.topologies.two_lane import TwoLane
 from hmas.worker.agent.topologies.wfq import Wfq
 
-TOPOLOGIES: dict[TopologyName, Callable[[Hints, Draw], Topology]] = {
+TOPOLOGIES: dict[TopologyName, Callable[[Hints, RandomSource], Topology]] = {
     TopologyName.FCFS: lambda hints, draw: Fcfs(),
     TopologyName.EDF: lambda hints, draw: Edf(),
     TopologyName.LLF: lambda hints, draw: Llf(),

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from hmas.contracts.control import TopologyName
-from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.keyed_heap import KeyedHeap
-from hmas.worker.agent.pace import Pace
+from hmas.worker.agent.pace import ServiceView
 
 
 class Topology(Protocol):
@@ -19,39 +19,39 @@ class Topology(Protocol):
     accounts_service: bool  # whether `on_served` does anything
     paced: bool  # whether `observe` does anything
 
-    def observe(self, pace: Pace) -> None:
+    def observe(self, pace: ServiceView) -> None:
         """Time and service as they are now, before heads are asked for; what is popped until the next call comes on
         top. May change the order and mark entries as relegated."""
         ...
 
-    def push(self, entry: Entry) -> None: ...
+    def push(self, entry: QueueEntry) -> None: ...
 
-    def peek(self) -> Entry | None:
+    def peek(self) -> QueueEntry | None:
         """The entry that `pop` would give; stays the same until the topology changes. None: nothing is queued, or
         nothing of it should start now (asked again after every event, at least at each cycle)."""
         ...
 
-    def pop(self) -> Entry | None: ...
+    def pop(self) -> QueueEntry | None: ...
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: QueueEntry) -> None:
         """Take out `entry`, which must be in."""
         ...
 
-    def reannotate(self, entry: Entry) -> None:
+    def reannotate(self, entry: QueueEntry) -> None:
         """The estimates of `entry`, which must be in, have changed."""
         ...
 
-    def rebuild(self, entries: Iterable[Entry]) -> None:
+    def rebuild(self, entries: Iterable[QueueEntry]) -> None:
         """Fill an empty topology with `entries`, given in arrival order; like pushing each, but O(n) where it can."""
         ...
 
-    def on_served(self, entry: Entry, tokens: float, final: bool) -> None:
+    def on_served(self, entry: QueueEntry, tokens: float, final: bool) -> None:
         """An entry popped from here has received `tokens` weighted service tokens in all; no more if `final`."""
         ...
 
     def __len__(self) -> int: ...
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[QueueEntry]:
         """The queued entries, in no particular order."""
         ...
 
@@ -66,27 +66,27 @@ class KeyOrdered:
     __slots__ = ("_heap",)
 
     def __init__(self) -> None:
-        self._heap: KeyedHeap[Entry] = KeyedHeap()
+        self._heap: KeyedHeap[QueueEntry] = KeyedHeap()
 
-    def key(self, entry: Entry) -> float:
+    def key(self, entry: QueueEntry) -> float:
         raise NotImplementedError
 
     def __len__(self) -> int:
         return len(self._heap)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[QueueEntry]:
         return iter(self._heap)
 
-    def observe(self, pace: Pace) -> None:
+    def observe(self, pace: ServiceView) -> None:
         pass
 
-    def push(self, entry: Entry) -> None:
+    def push(self, entry: QueueEntry) -> None:
         self._heap.push(self.key(entry), entry)
 
-    def peek(self) -> Entry | None:
+    def peek(self) -> QueueEntry | None:
         return self._heap.peek()
 
-    def pop(self) -> Entry | None:
+    def pop(self) -> QueueEntry | None:
         item = self._heap.pop()
         if item is None:
             return None
@@ -94,14 +94,14 @@ class KeyOrdered:
         entry.urgency = key
         return entry
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: QueueEntry) -> None:
         self._heap.remove(entry)
 
-    def reannotate(self, entry: Entry) -> None:
+    def reannotate(self, entry: QueueEntry) -> None:
         self._heap.rekey(self.key(entry), entry)
 
-    def rebuild(self, entries: Iterable[Entry]) -> None:
+    def rebuild(self, entries: Iterable[QueueEntry]) -> None:
         self._heap.refill(entries, self.key)
 
-    def on_served(self, entry: Entry, tokens: float, final: bool) -> None:
+    def on_served(self, entry: QueueEntry, tokens: float, final: bool) -> None:
         pass

@@ -1,8 +1,8 @@
 """Completely fair scheduling of tokens (Linux CFS; the virtual token counter of Sheng et al., OSDI 2024)."""
 
 from hmas.contracts.control import Hints, TopologyName
-from hmas.worker.agent.entry import Entry
-from hmas.worker.agent.shares import Share
+from hmas.worker.agent.entry import QueueEntry
+from hmas.worker.agent.shares import TenantShare
 from hmas.worker.agent.topologies.fair_share import FairShare
 
 
@@ -16,16 +16,16 @@ class Cfs(FairShare):
 
     def __init__(self, hints: Hints) -> None:
         super().__init__(hints)
-        self._current: Share | None = None
+        self._current: TenantShare | None = None
 
-    def upfront(self, entry: Entry) -> float:
+    def upfront(self, entry: QueueEntry) -> float:
         return float(entry.request.prompt_tokens)
 
-    def pop(self) -> Entry | None:
+    def pop(self) -> QueueEntry | None:
         self._current = self._pick()
         return super().pop()
 
-    def _pick(self) -> Share | None:
+    def _pick(self) -> TenantShare | None:
         least = super()._pick()
         current = self._current
         if least is None or current is None or current.place is None:

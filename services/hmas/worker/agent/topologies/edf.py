@@ -1,7 +1,7 @@
 """Earliest deadline first (Liu and Layland 1973; H-MAS §3.5)."""
 
 from hmas.contracts.control import TopologyName
-from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.topologies.base import KeyOrdered
 
 
@@ -11,5 +11,5 @@ class Edf(KeyOrdered):
     name = TopologyName.EDF
     __slots__ = ()
 
-    def key(self, entry: Entry) -> float:
+    def key(self, entry: QueueEntry) -> float:
         return entry.deadline_s

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator
 
 from hmas.contracts.control import Hints, TopologyName
-from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.keyed_heap import KeyedHeap
-from hmas.worker.agent.pace import Pace
-from hmas.worker.agent.shares import Share
+from hmas.worker.agent.pace import ServiceView
+from hmas.worker.agent.shares import TenantShare
 
 MAX_IDLE = 4096  # idle tenants whose debt is remembered
 
@@ -27,32 +27,32 @@ class FairShare:
 
     def __init__(self, hints: Hints) -> None:
         self._quantum = float(max(1, hints.quantum_tokens))
-        self._ready: KeyedHeap[Share] = KeyedHeap()
-        self._shares: dict[str, Share] = {}  # every tenant known, backlogged or idle
-        self._idle: dict[str, Share] = {}  # longest idle first
+        self._ready: KeyedHeap[TenantShare] = KeyedHeap()
+        self._shares: dict[str, TenantShare] = {}  # every tenant known, backlogged or idle
+        self._idle: dict[str, TenantShare] = {}  # longest idle first
         self._virtual = 0.0
         self._length = 0
         self._turns = 0
 
     # what subclasses change
 
-    def upfront(self, entry: Entry) -> float:
+    def upfront(self, entry: QueueEntry) -> float:
         """Service tokens charged at `pop`: the predicted service."""
         return entry.service
 
-    def key(self, share: Share) -> float:
+    def key(self, share: TenantShare) -> float:
         """The rank of a backlogged tenant."""
         return share.tag
 
-    def charge(self, share: Share, tokens: float) -> None:
+    def charge(self, share: TenantShare, tokens: float) -> None:
         """Account `tokens` of service (negative: a refund)."""
         share.tag += tokens / share.weight
 
-    def join(self, share: Share) -> None:
+    def join(self, share: TenantShare) -> None:
         """The tenant was idle and has work."""
         share.tag = max(share.tag, self._virtual)
 
-    def settled(self, share: Share) -> bool:
+    def settled(self, share: TenantShare) -> bool:
         """Whether an idle tenant may be forgotten: nothing would differ from a new one."""
         return share.tag <= self._virtual
 
@@ -61,13 +61,13 @@ class FairShare:
     def __len__(self) -> int:
         return self._length
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[QueueEntry]:
         return (entry for share in self._ready for entry in share.queue)
 
-    def observe(self, pace: Pace) -> None:
+    def observe(self, pace: ServiceView) -> None:
         pass
 
-    def push(self, entry: Entry) -> None:
+    def push(self, entry: QueueEntry) -> None:
         share = self._share(entry)
         queue = share.queue
         queue.push(entry)
@@ -77,11 +77,11 @@ class FairShare:
         elif queue.peek() is entry:
             self._ready.rekey(self.key(share), share)
 
-    def peek(self) -> Entry | None:
+    def peek(self) -> QueueEntry | None:
         share = self._pick()
         return None if share is None else share.queue.peek()
 
-    def pop(self) -> Entry | None:
+    def pop(self) -> QueueEntry | None:
         share = self._pick()
         if share is None:
             return None
@@ -95,19 +95,19 @@ class FairShare:
         self._refresh(share)
         return entry
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: QueueEntry) -> None:
         share = self._shares[entry.request.tenant]
         share.queue.remove(entry)
         self._length -= 1
         self._refresh(share)
 
-    def reannotate(self, entry: Entry) -> None:
+    def reannotate(self, entry: QueueEntry) -> None:
         share = self._shares[entry.request.tenant]
         if share.queue.peek() is entry:
             self._ready.rekey(self.key(share), share)
 
-    def rebuild(self, entries: Iterable[Entry]) -> None:
-        backlogs: dict[str, list[Entry]] = {}
+    def rebuild(self, entries: Iterable[QueueEntry]) -> None:
+        backlogs: dict[str, list[QueueEntry]] = {}
         for entry in entries:
             backlogs.setdefault(entry.request.tenant, []).append(entry)
         for backlog in backlogs.values():
@@ -116,7 +116,7 @@ class FairShare:
             self._length += len(backlog)
             self._enter(share)
 
-    def on_served(self, entry: Entry, tokens: float, final: bool) -> None:
+    def on_served(self, entry: QueueEntry, tokens: float, final: bool) -> None:
         owed = tokens - entry.charged
         if owed <= 0.0 and not (final and owed < 0.0):
             return  # predicted service is refunded only at the end
@@ -132,32 +132,32 @@ class FairShare:
             self.charge(share, owed)
             self._rest(share)
 
-    def _pick(self) -> Share | None:
+    def _pick(self) -> TenantShare | None:
         return self._ready.peek()
 
-    def _share(self, entry: Entry) -> Share:
+    def _share(self, entry: QueueEntry) -> TenantShare:
         request = entry.request
         share = self._shares.get(request.tenant)
         if share is None:
-            share = self._shares[request.tenant] = Share(request.tenant, request.weight)
+            share = self._shares[request.tenant] = TenantShare(request.tenant, request.weight)
         share.weight = request.weight
         return share
 
-    def _enter(self, share: Share) -> None:
+    def _enter(self, share: TenantShare) -> None:
         self._idle.pop(share.tenant, None)
         self._turns += 1
         share.seq = self._turns
         self.join(share)
         self._ready.push(self.key(share), share)
 
-    def _refresh(self, share: Share) -> None:
+    def _refresh(self, share: TenantShare) -> None:
         if share.queue:
             self._ready.rekey(self.key(share), share)
         else:
             self._ready.remove(share)
             self._rest(share)
 
-    def _rest(self, share: Share) -> None:
+    def _rest(self, share: TenantShare) -> None:
         """`share` became idle: keep it only as long as it matters."""
         if self.settled(share):
             del self._shares[share.tenant]

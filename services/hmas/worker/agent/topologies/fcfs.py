@@ -1,7 +1,7 @@
 """First come, first served: the availability baseline and the order under bypass (H-MAS App. C.2)."""
 
 from hmas.contracts.control import TopologyName
-from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.topologies.base import KeyOrdered
 
 
@@ -11,5 +11,5 @@ class Fcfs(KeyOrdered):
     name = TopologyName.FCFS
     __slots__ = ()
 
-    def key(self, entry: Entry) -> float:
+    def key(self, entry: QueueEntry) -> float:
         return entry.request.arrival_s

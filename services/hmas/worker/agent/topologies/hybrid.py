@@ -15,60 +15,60 @@ from itertools import chain
 
 from hmas.contracts.control import Hints, TopologyName
 from hmas.laws.niyama import LoadAlpha
-from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.keyed_heap import KeyedHeap, Place
-from hmas.worker.agent.pace import Pace
+from hmas.worker.agent.pace import ServiceView
 from hmas.worker.agent.relegated import Relegated
 
 AT_RISK = 0.25  # share of its time that is left when an important request calls on the others to step aside
 MOVES = 32  # entries that change their place between two looks at the clock: a third of a millisecond
 
 
-class Lane:
+class HybridLane:
     """Entries by P. After alpha moved, those with the old P are taken over a few at a time."""
 
     __slots__ = ("_new", "_old")
 
     def __init__(self) -> None:
-        self._new: KeyedHeap[Entry] = KeyedHeap()
-        self._old: KeyedHeap[Entry] = KeyedHeap()
+        self._new: KeyedHeap[QueueEntry] = KeyedHeap()
+        self._old: KeyedHeap[QueueEntry] = KeyedHeap()
 
     def __len__(self) -> int:
         return len(self._new) + len(self._old)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[QueueEntry]:
         return chain(self._new, self._old)
 
-    def __contains__(self, entry: Entry) -> bool:
+    def __contains__(self, entry: QueueEntry) -> bool:
         return entry in self._new or entry in self._old
 
     @property
     def stale(self) -> int:
         return len(self._old)
 
-    def push(self, key: float, entry: Entry) -> None:
+    def push(self, key: float, entry: QueueEntry) -> None:
         self._new.push(key, entry)
 
-    def peek(self) -> tuple[float, Entry] | None:
+    def peek(self) -> tuple[float, QueueEntry] | None:
         """The least P, and whose it is."""
         new, old = self._new.peek(), self._old.peek() if len(self._old) else None
         head = new if old is None or (new is not None and _place(new) < _place(old)) else old
         return None if head is None else (_place(head)[0], head)
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: QueueEntry) -> None:
         (self._new if entry in self._new else self._old).remove(entry)
 
     def age(self) -> None:
         """All keys are old now. Nothing may be stale."""
         self._new, self._old = self._old, self._new
 
-    def oldest(self) -> Entry | None:
+    def oldest(self) -> QueueEntry | None:
         """Takes out one whose key is stale."""
         item = self._old.pop()
         return None if item is None else item[1]
 
 
-def _place(entry: Entry) -> Place:
+def _place(entry: QueueEntry) -> Place:
     """Of an entry that stands in a lane."""
     assert entry.place is not None
     return entry.place
@@ -85,7 +85,7 @@ class Hybrid:
     def __init__(self, hints: Hints) -> None:
         self._alpha = LoadAlpha(hints.alpha_low, max(hints.alpha_low, hints.alpha_high))
         self._now_s = float("-inf")
-        self._important, self._low = Lane(), Lane()
+        self._important, self._low = HybridLane(), HybridLane()
         self._relegated = Relegated()
         self._relegations = 0
         self._moves = MOVES  # left until the clock is seen again
@@ -93,14 +93,14 @@ class Hybrid:
     def __len__(self) -> int:
         return len(self._important) + len(self._low) + len(self._relegated)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[QueueEntry]:
         return chain(self._important, self._low, self._relegated)
 
     @property
     def alpha(self) -> float:
         return self._alpha.value
 
-    def observe(self, pace: Pace) -> None:
+    def observe(self, pace: ServiceView) -> None:
         self._now_s = pace.now_s
         self._moves = MOVES
         lanes = (self._important, self._low)
@@ -112,11 +112,11 @@ class Hybrid:
                 self._moves -= 1
                 lane.push(self._priority(entry), entry)
 
-    def push(self, entry: Entry) -> None:
+    def push(self, entry: QueueEntry) -> None:
         entry.relegated = False
         self._lane(entry).push(self._priority(entry), entry)
 
-    def peek(self) -> Entry | None:
+    def peek(self) -> QueueEntry | None:
         """Where more are late than may be moved at once, a late one goes as it is: no engine idles meanwhile."""
         while (found := self._head()) is not None:
             entry = found[1]
@@ -128,7 +128,7 @@ class Hybrid:
             self._relegate(entry)
         return None
 
-    def pop(self) -> Entry | None:
+    def pop(self) -> QueueEntry | None:
         entry = self.peek()
         if entry is None:
             return None
@@ -140,35 +140,35 @@ class Hybrid:
             self._relegated.earn(self._now_s, work_s(entry))
         return entry
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: QueueEntry) -> None:
         if entry.relegated:
             self._relegated.remove(entry)
         else:
             self._lane(entry).remove(entry)
 
-    def reannotate(self, entry: Entry) -> None:
+    def reannotate(self, entry: QueueEntry) -> None:
         self.remove(entry)
         self.push(entry)
 
-    def rebuild(self, entries: Iterable[Entry]) -> None:
+    def rebuild(self, entries: Iterable[QueueEntry]) -> None:
         for entry in entries:
             self.push(entry)
 
-    def on_served(self, entry: Entry, tokens: float, final: bool) -> None:
+    def on_served(self, entry: QueueEntry, tokens: float, final: bool) -> None:
         pass
 
-    def _lane(self, entry: Entry) -> Lane:
+    def _lane(self, entry: QueueEntry) -> HybridLane:
         return self._low if entry.request.priority > 0 else self._important
 
-    def _priority(self, entry: Entry) -> float:
+    def _priority(self, entry: QueueEntry) -> float:
         return due_s(entry) + self._alpha.value * work_s(entry)
 
-    def _relegate(self, entry: Entry) -> None:
+    def _relegate(self, entry: QueueEntry) -> None:
         self._lane(entry).remove(entry)
         self._relegations += 1
         self._relegated.add(entry, work_s(entry))
 
-    def _head(self) -> tuple[float, Entry] | None:
+    def _head(self) -> tuple[float, QueueEntry] | None:
         important, low = self._important.peek(), self._low.peek()
         relegated = self._relegated.claimant() if important or low else self._relegated.oldest()
         if relegated is not None:
@@ -179,16 +179,16 @@ class Hybrid:
             return important
         return low
 
-    def _at_risk(self, entry: Entry) -> bool:
+    def _at_risk(self, entry: QueueEntry) -> bool:
         return slack_s(entry, self._now_s) < AT_RISK * (due_s(entry) - entry.request.arrival_s)
 
 
-def due_s(entry: Entry) -> float:
+def due_s(entry: QueueEntry) -> float:
     """When the token is due that the request is judged on: the last of whole answers, else the first."""
     return entry.deadline_s if entry.slo.whole else entry.ttft_deadline_s
 
 
-def work_s(entry: Entry) -> float:
+def work_s(entry: QueueEntry) -> float:
     """Predicted engine time up to that token: Prefill_rem, and Decode_rem of whole answers."""
     if not entry.slo.whole:
         return entry.prefill_s
@@ -196,6 +196,6 @@ def work_s(entry: Entry) -> float:
     return entry.prefill_s + entry.tpot_s * tokens
 
 
-def slack_s(entry: Entry, now_s: float) -> float:
+def slack_s(entry: QueueEntry, now_s: float) -> float:
     """Time to spare if it began at `now_s`; negative: it will be late."""
     return due_s(entry) - now_s - work_s(entry)

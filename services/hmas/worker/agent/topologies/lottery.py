@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator
 
 from hmas.contracts.control import Hints, TopologyName
-from hmas.worker.agent.config import Draw
-from hmas.worker.agent.entry import Entry
-from hmas.worker.agent.pace import Pace
-from hmas.worker.agent.shares import Share
+from hmas.worker.agent.config import RandomSource
+from hmas.worker.agent.entry import QueueEntry
+from hmas.worker.agent.pace import ServiceView
+from hmas.worker.agent.shares import TenantShare
 
 TICKETS = 1 << 32  # of a tenant of weight 1 whose head asks for one service token
 BIAS_MEMORY = 15.0 / 16.0  # per ended request
@@ -69,25 +69,25 @@ class Lottery:
     paced = False
     __slots__ = ("_by_slot", "_draw", "_free", "_length", "_shares", "_tree", "_winner")
 
-    def __init__(self, hints: Hints, draw: Draw) -> None:
+    def __init__(self, hints: Hints, draw: RandomSource) -> None:
         self._draw = draw
         self._tree = TicketTree()
-        self._shares: dict[str, Share] = {}
-        self._by_slot: list[Share | None] = [None]
+        self._shares: dict[str, TenantShare] = {}
+        self._by_slot: list[TenantShare | None] = [None]
         self._free = [0]
-        self._winner: Share | None = None
+        self._winner: TenantShare | None = None
         self._length = 0
 
     def __len__(self) -> int:
         return self._length
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[QueueEntry]:
         return (entry for share in self._shares.values() for entry in share.queue)
 
-    def observe(self, pace: Pace) -> None:
+    def observe(self, pace: ServiceView) -> None:
         pass
 
-    def push(self, entry: Entry) -> None:
+    def push(self, entry: QueueEntry) -> None:
         request = entry.request
         share = self._shares.get(request.tenant)
         if share is None:
@@ -98,12 +98,12 @@ class Lottery:
         if share.queue.peek() is entry:
             self._issue(share)
 
-    def peek(self) -> Entry | None:
+    def peek(self) -> QueueEntry | None:
         if self._winner is None and self._length:
             self._winner = self._by_slot[self._tree.find(self._draw.randrange(self._tree.total))]
         return None if self._winner is None else self._winner.queue.peek()
 
-    def pop(self) -> Entry | None:
+    def pop(self) -> QueueEntry | None:
         if self.peek() is None:
             return None
         share = self._winner
@@ -116,17 +116,17 @@ class Lottery:
         self._issue(share)
         return entry
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: QueueEntry) -> None:
         share = self._shares[entry.request.tenant]
         share.queue.remove(entry)
         self._length -= 1
         self._issue(share)
 
-    def reannotate(self, entry: Entry) -> None:
+    def reannotate(self, entry: QueueEntry) -> None:
         self._issue(self._shares[entry.request.tenant])
 
-    def rebuild(self, entries: Iterable[Entry]) -> None:
-        backlogs: dict[str, list[Entry]] = {}
+    def rebuild(self, entries: Iterable[QueueEntry]) -> None:
+        backlogs: dict[str, list[QueueEntry]] = {}
         for entry in entries:
             backlogs.setdefault(entry.request.tenant, []).append(entry)
         for tenant, backlog in backlogs.items():
@@ -135,26 +135,26 @@ class Lottery:
             self._length += len(backlog)
             self._issue(share)
 
-    def on_served(self, entry: Entry, tokens: float, final: bool) -> None:
+    def on_served(self, entry: QueueEntry, tokens: float, final: bool) -> None:
         share = self._shares.get(entry.request.tenant)
         if final and share is not None and entry.charged > 0.0 and tokens > 0.0:
             share.credit = BIAS_MEMORY * share.credit + tokens
             share.tag = BIAS_MEMORY * share.tag + entry.charged
             self._issue(share)
 
-    def _seat(self, tenant: str, weight: float) -> Share:
+    def _seat(self, tenant: str, weight: float) -> TenantShare:
         if not self._free:
             seats = self._tree.slots()
             self._tree.grow()
             self._by_slot.extend([None] * seats)
             self._free.extend(range(2 * seats - 1, seats - 1, -1))
-        share = self._shares[tenant] = Share(tenant, weight)
+        share = self._shares[tenant] = TenantShare(tenant, weight)
         share.credit = share.tag = 1.0  # decayed sums of real and of predicted service
         share.slot = self._free.pop()
         self._by_slot[share.slot] = share
         return share
 
-    def _issue(self, share: Share) -> None:
+    def _issue(self, share: TenantShare) -> None:
         """Give the tenant the tickets its next request is worth; without one, its seat."""
         head = share.queue.peek()
         if head is not None:

@@ -44,9 +44,9 @@ from math import exp
 
 from hmas.contracts.control import Hints, TopologyName
 from hmas.worker.agent.deadline_order import DeadlineOrder, Job
-from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.keyed_heap import KeyedHeap
-from hmas.worker.agent.pace import Pace
+from hmas.worker.agent.pace import ServiceView
 from hmas.worker.agent.relegated import Relegated
 from hmas.worker.agent.served_shares import ServedShares
 
@@ -123,8 +123,8 @@ class MaxOnTime:
     def __init__(self, hints: Hints) -> None:
         self._by_tokens = hints.by_tokens
         self._on_time = DeadlineOrder()
-        self._spare: KeyedHeap[Entry] = KeyedHeap()
-        self._late: KeyedHeap[Entry] = KeyedHeap()
+        self._spare: KeyedHeap[QueueEntry] = KeyedHeap()
+        self._late: KeyedHeap[QueueEntry] = KeyedHeap()
         self._relegated = Relegated()  # all of spare and late
         self._rate = ServiceRate()
         self._served = ServedShares()
@@ -143,16 +143,16 @@ class MaxOnTime:
     def __len__(self) -> int:
         return len(self._on_time) + len(self._relegated)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[QueueEntry]:
         return chain((job.entry for job in self._on_time), self._relegated)
 
     # --- the model
 
-    def _job(self, entry: Entry) -> Job:
+    def _job(self, entry: QueueEntry) -> Job:
         (job,) = self._jobs((entry,))
         return job
 
-    def _jobs(self, entries: Iterable[Entry]) -> Iterator[Job]:
+    def _jobs(self, entries: Iterable[QueueEntry]) -> Iterator[Job]:
         """At a switch of all that waits: what is alike for them is looked up once."""
         floor_s, rate, floods = self._floor_s, self._planned_rate, self._floods
         patience, slot = PATIENCE * self._fullness * self._slots, 1.0 / self._slots
@@ -171,11 +171,11 @@ class MaxOnTime:
             price = 0.0 if entry.promised else work / value_of(entry) * flood
             yield Job(entry, start_s + patience * decode, start_s + work / rate, work, price)
 
-    def _latest_start_s(self, entry: Entry) -> float:
+    def _latest_start_s(self, entry: QueueEntry) -> float:
         start_s = entry.ttft_deadline_s - entry.prefill_s * self._stretch
         return start_s + ESG_SPARE * (entry.slack_s - start_s) if self._by_tokens else start_s
 
-    def _value(self, entry: Entry) -> float:
+    def _value(self, entry: QueueEntry) -> float:
         priority = entry.request.priority
         if not -PRIORITY_SPAN <= priority <= PRIORITY_SPAN:
             priority = PRIORITY_SPAN if priority > 0 else -PRIORITY_SPAN
@@ -190,7 +190,7 @@ class MaxOnTime:
         flood = self._floods[tenant] = excess**FLOOD_POWER if excess > 1.0 else 1.0
         return flood
 
-    def observe(self, pace: Pace) -> None:
+    def observe(self, pace: ServiceView) -> None:
         self._now_s = pace.now_s
         self._floor_s = pace.prefill_floor_s
         if pace.engines:
@@ -214,7 +214,7 @@ class MaxOnTime:
             self._spare.remove(entry)
             self._late.push(self._relegated.work(entry) / self._value(entry), entry)
 
-    def _see(self, pace: Pace) -> None:
+    def _see(self, pace: ServiceView) -> None:
         engines = pace.engines
         cap = running = kv_tokens = kv_free = 0
         for engine in engines:
@@ -267,7 +267,7 @@ class MaxOnTime:
         self._relegated.add(entry, job.work)
         self._spare.push(job.price, entry)
 
-    def promise_s(self, entry: Entry) -> float:
+    def promise_s(self, entry: QueueEntry) -> float:
         """How long until the queued `entry`, if it comes again, is given up last: until so much of what waits and is
         cheaper is done that it fits before it is due, and until `PROMISED_SHARE` of the rate has room for it beside all
         others with a promise (generic cell rate algorithm)."""
@@ -279,14 +279,14 @@ class MaxOnTime:
 
     # --- the topology
 
-    def push(self, entry: Entry) -> None:
+    def push(self, entry: QueueEntry) -> None:
         entry.relegated = False
         self._on_time.add(self._job(entry))
 
-    def peek(self) -> Entry | None:
+    def peek(self) -> QueueEntry | None:
         return self._relegated.claimant() or self._best()
 
-    def pop(self) -> Entry | None:
+    def pop(self) -> QueueEntry | None:
         claimant = self._relegated.claimant()
         entry = claimant or self._best()
         if entry is None:
@@ -301,27 +301,27 @@ class MaxOnTime:
         self._mark_idle()
         return entry
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: QueueEntry) -> None:
         self._take(entry)
         self._mark_idle()
 
-    def reannotate(self, entry: Entry) -> None:
+    def reannotate(self, entry: QueueEntry) -> None:
         self._take(entry)
         self.push(entry)
 
-    def rebuild(self, entries: Iterable[Entry]) -> None:
+    def rebuild(self, entries: Iterable[QueueEntry]) -> None:
         waiting = list(entries)
         for entry in waiting:
             entry.relegated = False
         self._on_time.refill(self._jobs(waiting))
 
-    def on_served(self, entry: Entry, tokens: float, final: bool) -> None:
+    def on_served(self, entry: QueueEntry, tokens: float, final: bool) -> None:
         request = entry.request
         self._served.add(self._now_s, request.tenant, request.weight, max(0.0, tokens - entry.charged))
         self._floods.clear()
         entry.charged = tokens
 
-    def _take(self, entry: Entry) -> tuple[float, float]:
+    def _take(self, entry: QueueEntry) -> tuple[float, float]:
         """Its work, and its rank: relegated ones behind all others."""
         if entry in self._on_time:
             job = self._on_time.remove(entry)
@@ -334,6 +334,6 @@ class MaxOnTime:
         if not len(self):
             self._rate.ran_dry()
 
-    def _best(self) -> Entry | None:
+    def _best(self) -> QueueEntry | None:
         job = self._on_time.first()
         return job.entry if job is not None else self._spare.peek() or self._late.peek()

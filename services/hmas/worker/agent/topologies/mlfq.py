@@ -1,8 +1,8 @@
 """Multi-level feedback queue (Corbato et al. 1962; rules as in Arpaci-Dusseau, Operating Systems, ch. 8)."""
 
 from hmas.contracts.control import Hints, TopologyName
-from hmas.worker.agent.entry import Entry
-from hmas.worker.agent.shares import Share
+from hmas.worker.agent.entry import QueueEntry
+from hmas.worker.agent.shares import TenantShare
 from hmas.worker.agent.topologies.fair_share import FairShare
 
 LEVELS = 6
@@ -26,19 +26,19 @@ class Mlfq(FairShare):
         super().__init__(hints)
         self._since_boost = 0.0
 
-    def upfront(self, entry: Entry) -> float:
+    def upfront(self, entry: QueueEntry) -> float:
         return float(entry.request.prompt_tokens)
 
-    def key(self, share: Share) -> float:
+    def key(self, share: TenantShare) -> float:
         return share.level * LEVEL_RANK + share.tag
 
-    def join(self, share: Share) -> None:
+    def join(self, share: TenantShare) -> None:
         share.tag = float(self._turns)
 
-    def settled(self, share: Share) -> bool:
+    def settled(self, share: TenantShare) -> bool:
         return share.level == 0 and share.credit <= 0.0
 
-    def pop(self) -> Entry | None:
+    def pop(self) -> QueueEntry | None:
         share = self._pick()
         if share is not None:
             self._turns += 1
@@ -48,7 +48,7 @@ class Mlfq(FairShare):
             self._boost()
         return entry
 
-    def charge(self, share: Share, tokens: float) -> None:
+    def charge(self, share: TenantShare, tokens: float) -> None:
         share.credit += tokens
         self._since_boost += tokens
         while share.level < LEVELS - 1:

@@ -1,7 +1,7 @@
 """Strict priority with linear ageing (H-MAS App. C.2; ageing as in Kleinrock's delay-dependent priorities, 1964)."""
 
 from hmas.contracts.control import TopologyName
-from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.topologies.base import KeyOrdered
 
 AGEING_S = 30.0  # waiting that is worth one priority level
@@ -16,5 +16,5 @@ class Priority(KeyOrdered):
     name = TopologyName.PRIORITY
     __slots__ = ()
 
-    def key(self, entry: Entry) -> float:
+    def key(self, entry: QueueEntry) -> float:
         return entry.request.priority * AGEING_S + entry.request.arrival_s

@@ -2,7 +2,7 @@
 Floyd and Jacobson 1995; Shreedhar and Varghese 1996)."""
 
 from hmas.contracts.control import TopologyName
-from hmas.worker.agent.shares import Share
+from hmas.worker.agent.shares import TenantShare
 from hmas.worker.agent.topologies.fair_share import FairShare
 
 
@@ -17,12 +17,12 @@ class RoundRobin(FairShare):
     name = TopologyName.RR
     __slots__ = ()
 
-    def join(self, share: Share) -> None:
+    def join(self, share: TenantShare) -> None:
         if share.tag < self._virtual or not share.credit:
             share.credit = self._quantum * share.weight
         share.tag = max(share.tag, self._virtual)
 
-    def charge(self, share: Share, tokens: float) -> None:
+    def charge(self, share: TenantShare, tokens: float) -> None:
         quantum = self._quantum * share.weight
         share.credit = min(share.credit - tokens, quantum)
         if share.credit <= 0.0:
@@ -30,5 +30,5 @@ class RoundRobin(FairShare):
             share.tag += rounds
             share.credit += rounds * quantum
 
-    def settled(self, share: Share) -> bool:
+    def settled(self, share: TenantShare) -> bool:
         return share.tag < self._virtual  # in its round it must not return with a fresh quantum

@@ -1,7 +1,7 @@
 """Shortest job first, the topology the control loop starts with (H-MAS Algorithm 1)."""
 
 from hmas.contracts.control import TopologyName
-from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.topologies.base import KeyOrdered
 
 
@@ -11,5 +11,5 @@ class Sjf(KeyOrdered):
     name = TopologyName.SJF
     __slots__ = ()
 
-    def key(self, entry: Entry) -> float:
+    def key(self, entry: QueueEntry) -> float:
         return entry.total_s

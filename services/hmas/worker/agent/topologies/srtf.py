@@ -1,7 +1,7 @@
 """Shortest remaining time first (Schrage 1968; H-MAS App. C.2)."""
 
 from hmas.contracts.control import TopologyName
-from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.topologies.base import KeyOrdered
 
 
@@ -12,5 +12,5 @@ class Srtf(KeyOrdered):
     name = TopologyName.SRTF
     __slots__ = ()
 
-    def key(self, entry: Entry) -> float:
+    def key(self, entry: QueueEntry) -> float:
         return entry.remaining_s

@@ -5,16 +5,16 @@ from itertools import chain
 from statistics import median
 
 from hmas.contracts.control import Hints, TopologyName
-from hmas.worker.agent.entry import Entry
+from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.keyed_heap import KeyedHeap
-from hmas.worker.agent.pace import Pace
+from hmas.worker.agent.pace import ServiceView
 
 GATE_STEP = 1.02  # factor by which the running median moves per request
 
-Lane = KeyedHeap[Entry]
+Lane = KeyedHeap[QueueEntry]
 
 
-def _slack(entry: Entry) -> float:
+def _slack(entry: QueueEntry) -> float:
     return entry.slack_s
 
 
@@ -43,19 +43,19 @@ class TwoLane:
     def __len__(self) -> int:
         return len(self._fast) + len(self._slow)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[QueueEntry]:
         return chain(self._fast, self._slow)
 
-    def observe(self, pace: Pace) -> None:
+    def observe(self, pace: ServiceView) -> None:
         pass
 
-    def push(self, entry: Entry) -> None:
+    def push(self, entry: QueueEntry) -> None:
         self._choose(entry.total_s).push(entry.slack_s, entry)
 
-    def peek(self) -> Entry | None:
+    def peek(self) -> QueueEntry | None:
         return self._next_lane().peek()
 
-    def pop(self) -> Entry | None:
+    def pop(self) -> QueueEntry | None:
         lane = self._next_lane()
         item = lane.pop()
         if item is None:
@@ -69,14 +69,14 @@ class TwoLane:
             self._credit += self._weight
         return entry
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: QueueEntry) -> None:
         (self._fast if entry in self._fast else self._slow).remove(entry)
 
-    def reannotate(self, entry: Entry) -> None:
+    def reannotate(self, entry: QueueEntry) -> None:
         self.remove(entry)
         self.push(entry)
 
-    def rebuild(self, entries: Iterable[Entry]) -> None:
+    def rebuild(self, entries: Iterable[QueueEntry]) -> None:
         waiting = list(entries)
         if waiting and not self._fixed_gate:
             self._gate = median(entry.total_s for entry in waiting)
@@ -85,7 +85,7 @@ class TwoLane:
         self._fast.refill(fast, _slack)
         self._slow.refill(slow, _slack)
 
-    def on_served(self, entry: Entry, tokens: float, final: bool) -> None:
+    def on_served(self, entry: QueueEntry, tokens: float, final: bool) -> None:
         pass
 
     def _choose(self, total_s: float) -> Lane:

@@ -1,8 +1,8 @@
 """Weighted fair queueing by virtual finish time (Demers et al. 1989; self-clocked form, Golestani 1994)."""
 
 from hmas.contracts.control import TopologyName
-from hmas.worker.agent.entry import Entry
-from hmas.worker.agent.shares import Share
+from hmas.worker.agent.entry import QueueEntry
+from hmas.worker.agent.shares import TenantShare
 from hmas.worker.agent.topologies.fair_share import FairShare
 
 
@@ -15,6 +15,6 @@ class Wfq(FairShare):
     name = TopologyName.WFQ
     __slots__ = ()
 
-    def key(self, share: Share) -> float:
-        head: Entry | None = share.queue.peek()
+    def key(self, share: TenantShare) -> float:
+        head: QueueEntry | None = share.queue.peek()
         return share.tag if head is None else share.tag + head.service / share.weight

@@ -4,21 +4,21 @@ from collections.abc import Iterator
 
 from hmas.contracts.control import SAFE_TOPOLOGY, Hints, TopologyName
 from hmas.contracts.request import Annotation
-from hmas.worker.agent.config import Draw
-from hmas.worker.agent.entry import Entry, EntryState
-from hmas.worker.agent.pace import Pace
+from hmas.worker.agent.config import RandomSource
+from hmas.worker.agent.entry import EntryState, QueueEntry
+from hmas.worker.agent.pace import ServiceView
 from hmas.worker.agent.topologies import TOPOLOGIES, Topology
 from hmas.worker.agent.topologies.max_on_time import MaxOnTime
 
 
-class RequestPool:
+class RequestQueue:
     """Entries by request id, queued and running, in arrival order; one topology orders the queued ones.
 
     Bounded by `max_queued` requests and `max_queued_tokens` of prompt and predicted output; an empty queue takes one
     request of any size. `queued_s` is the sum of T_tot that waits.
     """
 
-    def __init__(self, max_queued: int, max_queued_tokens: int, draw: Draw) -> None:
+    def __init__(self, max_queued: int, max_queued_tokens: int, draw: RandomSource) -> None:
         self.topology: TopologyName = SAFE_TOPOLOGY
         self.hints = Hints()
         self.generation = 0  # of the order; grows with every switch
@@ -27,28 +27,28 @@ class RequestPool:
         self.waiting = 0  # how many are queued
         self.queued_tokens = 0
         self.queued_s = 0.0
-        self.unwilling: dict[str, Entry] = {}  # queued, and their tenants prefer a refusal to a late answer
+        self.unwilling: dict[str, QueueEntry] = {}  # queued, and their tenants prefer a refusal to a late answer
         self._max_queued = max_queued
         self._max_queued_tokens = max_queued_tokens
         self._draw = draw
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, QueueEntry] = {}
         self._order: Topology = TOPOLOGIES[self.topology](self.hints, draw)
 
     def __len__(self) -> int:
         """How many wait."""
         return self.waiting
 
-    def get(self, request_id: str) -> Entry | None:
+    def get(self, request_id: str) -> QueueEntry | None:
         return self._entries.get(request_id)
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[QueueEntry]:
         return iter(self._entries.values())
 
-    def queued(self) -> list[Entry]:
+    def queued(self) -> list[QueueEntry]:
         """Those that wait, in arrival order."""
         return [entry for entry in self._entries.values() if entry.state is EntryState.QUEUED]
 
-    def refusal(self, entry: Entry) -> str | None:
+    def refusal(self, entry: QueueEntry) -> str | None:
         """Why there is no room for `entry`, or None."""
         queued = self.waiting
         if queued >= self._max_queued:
@@ -61,7 +61,7 @@ class RequestPool:
             )
         return None
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: QueueEntry) -> None:
         """Queue a new request. Its id must not be held."""
         entry.queue_length = self.waiting
         entry.dispatches_before = self.dispatches
@@ -71,13 +71,13 @@ class RequestPool:
             self.unwilling[entry.request.id] = entry
         self._enqueue(entry)
 
-    def requeue(self, entry: Entry) -> None:
+    def requeue(self, entry: QueueEntry) -> None:
         """A running request lost its engine before its first token: back to its place in the order."""
         self.account(entry, 0.0, final=True)
         entry.state = EntryState.QUEUED
         self._enqueue(entry)
 
-    def annotate(self, entry: Entry, annotation: Annotation) -> None:
+    def annotate(self, entry: QueueEntry, annotation: Annotation) -> None:
         if entry.state is not EntryState.QUEUED:
             entry.annotate(annotation)
             return
@@ -91,18 +91,18 @@ class RequestPool:
         """Whether the order goes by time and service."""
         return self._order.paced
 
-    def observe(self, pace: Pace) -> None:
+    def observe(self, pace: ServiceView) -> None:
         self._order.observe(pace)
 
-    def peek(self) -> Entry | None:
+    def peek(self) -> QueueEntry | None:
         return self._order.peek()
 
-    def promise_s(self, entry: Entry) -> float | None:
+    def promise_s(self, entry: QueueEntry) -> float | None:
         """How long until the queued `entry` finds a place if it comes again, promised; None: the order in force
         promises nothing."""
         return self._order.promise_s(entry) if isinstance(self._order, MaxOnTime) else None
 
-    def take(self) -> Entry:
+    def take(self) -> QueueEntry:
         """The head leaves the queue to run. The queue must not be empty."""
         entry = self._order.pop()
         assert entry is not None
@@ -116,7 +116,7 @@ class RequestPool:
         entry.generation = self.generation
         return entry
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: QueueEntry) -> None:
         """The request ends here, queued or running."""
         if entry.state is EntryState.QUEUED:
             self._order.remove(entry)
@@ -125,7 +125,7 @@ class RequestPool:
         self.unwilling.pop(entry.request.id, None)
         del self._entries[entry.request.id]
 
-    def account(self, entry: Entry, service: float, *, final: bool) -> None:
+    def account(self, entry: QueueEntry, service: float, *, final: bool) -> None:
         """A running request has received `service` tokens in all; an order it was not taken from does not care."""
         if self._order.accounts_service and entry.generation == self.generation:
             self._order.on_served(entry, service, final)
@@ -142,16 +142,16 @@ class RequestPool:
         self._order.rebuild(self.queued())
         return True
 
-    def _enqueue(self, entry: Entry) -> None:
+    def _enqueue(self, entry: QueueEntry) -> None:
         self._order.push(entry)
         self._count(entry)
 
-    def _count(self, entry: Entry) -> None:
+    def _count(self, entry: QueueEntry) -> None:
         self.waiting += 1
         self.queued_tokens += entry.work_tokens
         self.queued_s += entry.total_s
 
-    def _discount(self, entry: Entry) -> None:
+    def _discount(self, entry: QueueEntry) -> None:
         self.waiting -= 1
         self.queued_tokens -= entry.work_tokens
         # Rounding errors must not outlive the queue they came from.
