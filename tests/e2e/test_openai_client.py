@@ -1,11 +1,14 @@
 """The official client, sync and async, stream and not, against the mesh."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
 import pytest
+
+from tests.e2e.recording_proxy import RecordingProxy
 
 pytestmark = pytest.mark.e2e
 HELLO: list[Any] = [{"role": "user", "content": "Say hello to the whole world, please."}]
@@ -62,16 +65,29 @@ async def test_many_at_once_with_the_async_client(async_client: openai.AsyncOpen
     assert all(lengths)
 
 
-def test_tools_and_response_format_pass_through(client: openai.OpenAI) -> None:
-    answer = client.chat.completions.create(
-        model="emulated",
-        messages=HELLO,
-        max_tokens=4,
-        tools=[{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}],
-        response_format={"type": "json_object"},
-        extra_body={"top_k": 7, "vllm_xargs": {"a": 1}},
-    )
-    assert answer.choices
+def test_the_engine_receives_what_the_mesh_does_not_know(mesh: Any, tmp_path: Path, start_mesh: Any) -> None:
+    """Tools, the response format and an engine's own fields reach it as the client wrote them."""
+    tools: list[Any] = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
+    proxy = RecordingProxy(mesh.state["engine_urls"][0])
+    with (
+        start_mesh(tmp_path, "--engine", proxy.url, "--max-num-seqs", "8") as other,
+        openai.OpenAI(base_url=f"{other.url}/v1", api_key="unused", max_retries=0, timeout=30) as client,
+    ):
+        client.chat.completions.create(
+            model="emulated",
+            messages=HELLO,
+            max_tokens=4,
+            tools=tools,
+            response_format={"type": "json_object"},
+            extra_body={"top_k": 7, "vllm_xargs": {"a": 1}},
+        )
+    proxy.close()
+    (received,) = proxy.bodies("/v1/chat/completions")
+    assert received["messages"] == HELLO
+    assert received["tools"] == tools
+    assert received["response_format"] == {"type": "json_object"}
+    assert received["top_k"] == 7
+    assert received["vllm_xargs"]["a"] == 1
 
 
 def test_replayed_lengths_are_exact(client: openai.OpenAI) -> None:

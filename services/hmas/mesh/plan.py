@@ -32,7 +32,7 @@ class MeshPlan:
 
 
 def module(name: str, *args: str) -> list[str]:
-    return [sys.executable, "-m", f"services.{name}", *args]
+    return [sys.executable, "-m", f"hmas.{name}", *args]
 
 
 class _Builder:
