@@ -79,7 +79,7 @@ class Load:
             {"role": "user", "content": f"Question {i}: " + "why " * (20 + i % 200)}
         ]
         extra = {"hmas_replay": {"output_tokens": self.output_tokens}}
-        if i % 4 == 0:
+        if i % 3 == 0:  # so that each of two workers gets both kinds
             answer = await self._client.chat.completions.create(
                 model="emulated", messages=messages, max_tokens=512, extra_body=extra
             )
