@@ -1,9 +1,7 @@
 """What stands in for the gateway's shell: clients on one side, the workers' streams on the other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hmas.contracts.gateway import (
     AttemptConcluded,
@@ -34,14 +32,12 @@ from hmas.contracts.worker import (
 )
 from hmas.gateway.agent import GatewayAgent
 from hmas.laws.scoring import tpot_s
+from hmas.sim.ports import GatewayMessage, MeshPort
 from hmas.sim.workload import OfferedRequest
-
-if TYPE_CHECKING:
-    from hmas.sim.mesh import MeshSim
 
 
 class SimGateway:
-    def __init__(self, mesh: MeshSim, agent: GatewayAgent) -> None:
+    def __init__(self, mesh: MeshPort, agent: GatewayAgent) -> None:
         self.name = mesh.setup.gateway_config.gateway
         self.agent = agent
         self._mesh = mesh
@@ -118,7 +114,7 @@ class SimGateway:
         request = self._mesh.journeys[effect.request_id].offered.request
         self._send(effect.worker, Submitted(request, effect.attempt, self.name, effect.promised))
 
-    def _send(self, worker: str, event: Submitted | Annotated | CancelRequested | RecallRequested) -> None:
+    def _send(self, worker: str, event: GatewayMessage) -> None:
         self._mesh.workers[worker].submit(event)
 
 

@@ -1,17 +1,13 @@
 """What stands in for the live shells: each turns its agent's effects into later events of the others."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import EngineInfo
 from hmas.contracts.worker import (
     Abort,
-    Annotated,
-    CancelRequested,
     Conclude,
     CycleTicked,
     Dispatch,
@@ -25,9 +21,7 @@ from hmas.contracts.worker import (
     ProgressSampled,
     PublishHeartbeat,
     PublishTelemetry,
-    RecallRequested,
     Reject,
-    Submitted,
     TopologySwitched,
 )
 from hmas.engine.core import EngineCore
@@ -35,11 +29,9 @@ from hmas.engine.core.chunking import TokenDeadline
 from hmas.engine.core.sequence import AddResult
 from hmas.engine.core.step import EngineStats, StepResult
 from hmas.sim.engine import SimEngine
+from hmas.sim.ports import GatewayMessage, MeshPort
 from hmas.sim.result import TopologySpan
 from hmas.worker.agent.agent import WorkerAgent, WorkerConfig
-
-if TYPE_CHECKING:
-    from hmas.sim.mesh import MeshSim
 
 Handler = Callable[[Any], None]
 
@@ -47,7 +39,7 @@ Handler = Callable[[Any], None]
 class SimWorker:
     """A worker with its engines. Requests are known by id; what the engine needs of them stands in the mesh."""
 
-    def __init__(self, mesh: MeshSim, config: WorkerConfig, agent: WorkerAgent, cores: dict[str, EngineCore]) -> None:
+    def __init__(self, mesh: MeshPort, config: WorkerConfig, agent: WorkerAgent, cores: dict[str, EngineCore]) -> None:
         self.name = config.worker
         self.agent = agent
         self.engines = {name: SimEngine(mesh.heap, core, name, self._stepped) for name, core in cores.items()}
@@ -181,7 +173,7 @@ class SimWorker:
     def _hand_back(self, effect: Handback) -> None:
         self._heap.after(self._delays.relay_s, self._mesh.gateway.handed_back, effect)
 
-    def submit(self, event: Submitted | Annotated | CancelRequested | RecallRequested) -> None:
+    def submit(self, event: GatewayMessage) -> None:
         """From the gateway, over the stream."""
         self._heap.after(self._delays.relay_s, self.step, event)
 
