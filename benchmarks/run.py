@@ -37,7 +37,8 @@ def _rows(module: str) -> list[dict[str, Any]]:
 def table_of(rows: list[dict[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("benchmark", "value", "unit", "goal", "met"):
-        table.add_column(column, justify="left" if column in ("benchmark", "unit") else "right")
+        left = column in ("benchmark", "unit")
+        table.add_column(column, justify="left" if left else "right", no_wrap=not left, overflow="fold")
     for row in rows:
         goal = row.get("goal")
         met = row.get("met")
@@ -60,7 +61,7 @@ def main() -> int:
     parser.add_argument("--smoke", action="store_true")
     args = parser.parse_args()
     rows = collect(args.only)
-    Console(width=120).print(table_of(rows))
+    Console().print(table_of(rows))
     if args.json:
         write_json(args.json, rows)
     if args.smoke:

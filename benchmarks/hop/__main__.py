@@ -78,9 +78,9 @@ def starters(upstream: str, directory: Path, peers: bool) -> dict[str, Starter]:
 
 
 def comparison(results: list[dict[str, Any]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = Table(box=None, pad_edge=False, header_style="dim", collapse_padding=True)
     for i, column in enumerate(COLUMNS):
-        table.add_column(column, justify="left" if i == 0 else "right")
+        table.add_column(column, justify="right" if i else "left", no_wrap=i == 0, overflow="fold")
     for result in results:
         table.add_row(*cells(result))
     return table
@@ -96,7 +96,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.page and args.only:
         parser.error("--page tells of every system: leave out --only")
-    console = Console(width=120)
+    console = Console()
     port = free_port()
     argv = [sys.executable, "-m", "benchmarks.mock_engine", "--port", str(port), "--gap-ms", str(GAP_MS)]
     results = []

@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from hmas.laws.scoring import Score
 from hmas_loadgen.result import LoadResult
 
+RUNS_A_TABLE = 4  # as many as 80 columns hold
 METRICS = (
     "offered",
     "completed",
@@ -25,11 +28,19 @@ METRICS = (
 )
 
 
-def compare_table(results: Sequence[LoadResult], title: str = "") -> Table:
-    """One column a run, the fields of `Score` as rows. Invalid runs are marked, their reasons stand in the caption."""
-    table = Table("", title=title or None)
+def compare_table(results: Sequence[LoadResult], title: str = "") -> Group:
+    """One column a run, the fields of `Score` as rows; several tables where one would be wider than a terminal.
+    Invalid runs are marked, their reasons stand in the caption."""
+    parts = (results[at : at + RUNS_A_TABLE] for at in range(0, len(results), RUNS_A_TABLE))
+    return Group(*(_table(part, title) for part in parts))
+
+
+def _table(results: Sequence[LoadResult], title: str) -> Table:
+    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+    table.add_column("", no_wrap=True)
     for result in results:
-        table.add_column(result.name if result.valid else f"{result.name}\n[red]invalid[/red]", justify="right")
+        name = Text(result.name) if result.valid else Text.assemble(result.name, "\n", ("invalid", "red"))
+        table.add_column(name, justify="right", overflow="fold")
     cells = [score_cells(result.score()) for result in results]
     for row, metric in enumerate(METRICS):
         table.add_row(metric, *(column[row] for column in cells))
@@ -61,7 +72,10 @@ def error_table(result: LoadResult) -> Table | None:
     counts = result.errors()
     if not counts:
         return None
-    table = Table("error", "requests", "for example", title=f"errors of {result.name}")
+    table = Table(title=f"errors of {result.name}", title_justify="left", box=None, pad_edge=False)
+    table.add_column("error", overflow="fold")
+    table.add_column("requests", justify="right", no_wrap=True)
+    table.add_column("for example", overflow="fold")
     for error, count in counts.items():
         table.add_row(error, str(count), result.example(error)[:80])
     return table

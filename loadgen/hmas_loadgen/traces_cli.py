@@ -1,5 +1,6 @@
 """`hmas load traces …`."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -8,20 +9,28 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from hmas_loadgen.traces.registry import PUBLIC_TRACES, PublicTrace
+
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 console = Console()
 errors = Console(stderr=True)
+TRACES_A_TABLE = 4  # as many as 80 columns hold
 
 
 @app.command("list")
 def list_traces() -> None:
     """The public traces that can be fetched."""
-    from hmas_loadgen.traces.registry import PUBLIC_TRACES
+    console.print(trace_table(PUBLIC_TRACES.values()))
 
-    table = Table("name", "licence", "what it is")
-    for trace in PUBLIC_TRACES.values():
+
+def trace_table(traces: Iterable[PublicTrace]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("name", no_wrap=True)
+    table.add_column("licence", overflow="fold")
+    table.add_column("what it is", overflow="fold")
+    for trace in traces:
         table.add_row(trace.name, trace.licence, trace.about)
-    console.print(table)
+    return table
 
 
 @app.command()
@@ -37,7 +46,6 @@ def fetch(
 
     from hmas_loadgen.traces.fetch import FetchError
     from hmas_loadgen.traces.fetch import fetch as download
-    from hmas_loadgen.traces.registry import PUBLIC_TRACES
 
     trace = PUBLIC_TRACES.get(name)
     if trace is None:
@@ -75,7 +83,16 @@ def stats(
     if as_json:
         console.print_json(data=found)
         return
-    table = Table("", *found)
+    for at in range(0, len(found), TRACES_A_TABLE):
+        console.print(statistics_table(dict(list(found.items())[at : at + TRACES_A_TABLE])))
+
+
+def statistics_table(found: Mapping[str, Mapping[str, float]]) -> Table:
+    """A column a trace, a row a figure."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("", no_wrap=True)
+    for name in found:
+        table.add_column(name, justify="right", overflow="fold")
     for key in next(iter(found.values())):
         table.add_row(key, *(f"{values[key]:,.4g}" for values in found.values()))
-    console.print(table)
+    return table

@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from rich.table import Table
 
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo, TaskType
@@ -142,7 +143,9 @@ def test_config_is_plain_yaml(tmp_path: Path) -> None:
 
 
 def test_tables_compare_runs_and_mark_the_invalid() -> None:
-    table = compare_table([result(), result(reasons=("median lag 20.0 ms exceeds 10 ms",))], "title")
+    runs = [result(), result(reasons=("median lag 20.0 ms exceeds 10 ms",))]
+    (table,) = compare_table(runs, "title").renderables
+    assert isinstance(table, Table)
     assert [str(cell) for cell in table.columns[0].cells] == [*METRICS, "lag p50 / p99 ms"]
     goodput = list(table.columns[1].cells)
     assert goodput[:6] == ["20", "16", "80.0%", "80.0%", "0.80", "80.0%"]

@@ -102,7 +102,10 @@ def check_mesh(data_dir: Path) -> list[Finding]:
 
 
 def findings_table(findings: Iterable[Finding]) -> Table:
-    table = Table("check", "", "found", "what to do", box=None, pad_edge=False, header_style="dim")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("check", no_wrap=True)
+    table.add_column("")
+    table.add_column("found, and what to do", overflow="fold")
     for f in findings:
-        table.add_row(f.check, Text(f.verdict, style=STYLES[f.verdict]), f.detail, f.advice)
+        table.add_row(f.check, Text(f.verdict, style=STYLES[f.verdict]), "\n".join(filter(None, (f.detail, f.advice))))
     return table

@@ -18,6 +18,8 @@ from hmas.mesh.supervisor import Mesh
 
 def _picture(mesh: Mesh) -> Table:
     table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     state = mesh.plan.state({})
     table.add_row("API", f"{state.gateway_url}/v1", f"model {state.pool}")
     for url in state.engine_urls:

@@ -45,6 +45,8 @@ def render_why(timeline: dict[str, Any]) -> RenderableType:
 
 def _section(title: str, fields: dict[str, Any]) -> Table:
     table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     for name, value in fields.items():
         if isinstance(value, dict):
             value = ", ".join(f"{k} {_plain(v)}" for k, v in value.items())

@@ -92,11 +92,13 @@ def eval_perception(
     if as_json:
         typer.echo(json.dumps(figures, indent=1))
     else:
-        Console().print(_table(figures))
+        Console().print(figure_table(figures))
 
 
-def _table(figures: dict[str, Any], prefix: str = "") -> Table:
+def figure_table(figures: dict[str, Any], prefix: str = "") -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     for name, value in _flat(figures, prefix):
         table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))
     return table

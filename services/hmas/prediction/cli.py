@@ -73,7 +73,12 @@ def eval_prediction(
         typer.echo(json.dumps(figures, indent=1))
         return
     for name, values in figures.items():
-        table = Table(title=name, box=None, pad_edge=False, show_header=False)
-        for key, value in values.items():
-            table.add_row(key, f"{value:.4g}")
-        Console().print(table)
+        Console().print(figure_table(name, values))
+
+
+def figure_table(name: str, values: dict[str, float]) -> Table:
+    table = Table(title=name, title_justify="left", box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    for key, value in values.items():
+        table.add_row(key, f"{value:.4g}")
+    return table

@@ -1,5 +1,6 @@
 """`hmas sim`: one run, lambda*."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -27,10 +28,10 @@ Data = Annotated[
     Path | None,
     typer.Option(help="Folder with traces/ and prompts/; ./data if there is one.", envvar="HMAS_DATA", file_okay=False),
 ]
-COLUMNS = (
-    *("system", "ok/offered", "of bound", "TTFT ok", "TPOT ok", "goodput/s", "ESG/s", "TTFT p95 s", "preempted"),
-    "Jain index of service",
-)
+COLUMNS = (  # two lines each, so that all of them fit into 80 characters
+    "", "ok /\noffered", "of\nbound", "TTFT\nok", "TPOT\nok", "ok\n/s", "ESG\n/s", "TTFT\np95 s", "pre-\nempted",
+    "Jain\nindex",
+)  # fmt: skip
 
 
 def data_folder(data: Path | None) -> Path | None:
@@ -89,18 +90,29 @@ def _run_all(experiment: Experiment, workload: Workload, title: str, seed: int, 
     """Prints a table with a row a system; returns the hashes of their effects."""
     profile, engines = experiment.engine, experiment.engines
     limit = upper_bound(workload, profile, engines)
-    table = Table(*COLUMNS, title=f"{workload.name}, {title}, {len(workload.requests)} requests, seed {seed}")
-    digests = []
+    rows, digests = [], []
     for system in experiment.systems:
         if needs_prompts(system) and not any(r.prompt for r in workload.requests):
             continue
         log = EffectLog() if hashed else None
         result = run_system(system, workload, profile, engines, seed, log, experiment.workers)
-        table.add_row(*_row(result, limit.goodput_rate))
+        rows.append(_row(result, limit.goodput_rate))
         if log is not None:
             digests.append(log.digest())
-    console.print(table)
+    console.print(
+        score_table(f"{workload.name}, {title}, {len(workload.requests)} requests, seed {seed}", rows), highlight=False
+    )
     return digests
+
+
+def score_table(title: str, rows: Iterable[Sequence[str]]) -> Table:
+    """A row a system; cells in the order of `COLUMNS`."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, collapse_padding=True)
+    for i, column in enumerate(COLUMNS):
+        table.add_column(column, justify="right" if i else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def _row(result: SimResult, limit: float) -> list[str]:

@@ -1,5 +1,6 @@
 """`hmas keys`: make, list and revoke API keys in the tenants file."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -7,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from hmas.gateway.tenants.file import TenantFileError
+from hmas.gateway.tenants.file import TenantFileError, TenantKey
 from hmas.gateway.tenants.keys import list_keys, make_key, revoke_key
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
@@ -42,10 +43,16 @@ def list_(file: File = DEFAULT_FILE) -> None:
         keys = list_keys(file)
     except (TenantFileError, OSError) as error:
         raise _failed(error) from None
-    table = Table("id", "tenant", "name", "created", box=None)
+    console.print(key_table(keys))
+
+
+def key_table(keys: Iterable[TenantKey]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in ("id", "tenant", "name", "created"):
+        table.add_column(column, no_wrap=column in ("id", "created"), overflow="fold")
     for key in keys:
         table.add_row(key.id, key.tenant, key.name, key.created)
-    console.print(table)
+    return table
 
 
 @app.command()

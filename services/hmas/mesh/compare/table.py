@@ -31,9 +31,9 @@ ROWS: tuple[tuple[str, str, float, str], ...] = (
 def comparison_table(title: str, runs: Mapping[str, Sequence[Replay]]) -> Table:
     """A column a system, a row a metric; several runs of a system show mean and spread."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     for name in runs:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     for label, *cells in comparison_rows(runs):
         table.add_row(label, *("[red]no[/red]" if label == "valid" and cell == "no" else cell for cell in cells))
     return table

@@ -14,7 +14,7 @@ from hmas.mesh.top.model import TopModel, WorkerRow
 def render_top(model: TopModel, now_s: float) -> RenderableType:
     if not model.workers:
         return Text("waiting for the first heartbeat of a worker ...", style="dim")
-    parts: list[RenderableType] = [_pools(model), _workers(model, now_s)]
+    parts: list[RenderableType] = [*_pools(model), _workers(model, now_s)]
     for view in model.long.values():
         parts.append(_attainment(f"{view.pool}: attainment by task type", view.tasks))
         parts.append(_attainment(f"{view.pool}: attainment by tenant", view.tenants))
@@ -25,20 +25,23 @@ def render_top(model: TopModel, now_s: float) -> RenderableType:
 def _table(title: str, columns: Iterable[str]) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
     for i, column in enumerate(columns):
-        table.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
+        table.add_column(column, justify="right" if i else "left", no_wrap=i > 0, overflow="fold")
     return table
 
 
-def _pools(model: TopModel) -> Table:
-    columns = ("pool", "topology", "req/s", "goodput/s", "queued", "running", "oldest", "TTFT p50/p95", "TPOT p50/p95",
-               "missed", "mismatch")  # fmt: skip
-    table = _table("pools", columns)
+def _pools(model: TopModel) -> Iterable[Table]:
+    """A table a pool, under its name and its workers' topologies."""
+    columns = ("req/s", "good/s", "queued", "running", "oldest", "TTFT s\np50/p95", "TPOT ms\np50/p95", "missed",
+               "mismatch")  # fmt: skip
     for pool in sorted({*model.short, *model.decisions}):
         short = model.short.get(pool)
         reported = [r.telemetry for r in model.workers.values() if r.telemetry and r.telemetry.pool == pool]
         topology = "/".join(sorted({f"{t.topology}{' BYPASS' if t.bypass else ''}" for t in reported})) or "-"
-        table.add_row(pool, topology, *_pool_cells(short, model.long.get(pool)))
-    return table
+        table = _table(f"pool {pool}: {topology}", columns)
+        table.collapse_padding = True
+        table.columns[0].justify, table.columns[0].no_wrap = "right", True
+        table.add_row(*_pool_cells(short, model.long.get(pool)))
+        yield table
 
 
 def _pool_cells(short: VShort | None, long: VLong | None) -> list[str]:
@@ -50,24 +53,25 @@ def _pool_cells(short: VShort | None, long: VLong | None) -> list[str]:
         str(short.queued),
         str(short.running),
         f"{short.oldest_wait_s:.1f} s",
-        f"{short.ttft.p50_s:.2f}/{short.ttft.p95_s:.2f} s",
-        f"{short.tpot.p50_s * 1e3:.0f}/{short.tpot.p95_s * 1e3:.0f} ms",
+        f"{short.ttft.p50_s:.2f}/{short.ttft.p95_s:.2f}",
+        f"{short.tpot.p50_s * 1e3:.0f}/{short.tpot.p95_s * 1e3:.0f}",
         f"{short.violation_rate:.0%}",
         f"{short.mismatch:.2f}",
     ]
 
 
 def _workers(model: TopModel, now_s: float) -> Table:
-    columns = ("worker / engine", "queue", "running", "topology", "N_run", "B_token", "KV", "util", "step", "preempt",
-               "state")  # fmt: skip
+    columns = ("name", "queue", "run", "N_run", "B_token", "KV", "util", "step\nms",
+               "pre-\nempted", "state")  # fmt: skip
     table = _table("workers", columns)
+    table.collapse_padding = True
     for name in sorted(model.workers):
         row = model.workers[name]
         telemetry = row.telemetry
         queue = str(telemetry.queued_count) if telemetry else "-"
-        topology = telemetry.topology if telemetry else "-"
+        title = f"{name}, {telemetry.topology}" if telemetry else name
         running = str(sum(e.running for e in telemetry.engines)) if telemetry else "-"
-        table.add_row(name, queue, running, topology, "", "", "", "", "", "", _worker_state(row, now_s))
+        table.add_row(title, queue, running, "", "", "", "", "", "", _worker_state(row, now_s))
         for engine in telemetry.engines if telemetry else ():
             table.add_row(f"  {engine.engine}", *_engine_cells(engine))
     return table
@@ -89,12 +93,11 @@ def _engine_cells(engine: EngineSample) -> list[str | Text]:
     return [
         str(engine.waiting),
         str(engine.running),
-        "",
         str(engine.n_run),
         str(engine.b_token),
         f"{engine.kv_usage:.0%}",
         f"{engine.utilisation:.2f}",
-        f"{engine.step_s * 1e3:.0f} ms",
+        f"{engine.step_s * 1e3:.0f}",
         str(engine.preemptions_total),
         Text("up", style="green") if engine.up else Text("down", style="red"),
     ]
@@ -118,8 +121,8 @@ def _attainment(title: str, shares: tuple[ShareView, ...]) -> Table:
 
 def _changes(model: TopModel, now_s: float) -> Table:
     table = _table("changes", ("ago", "where", "what"))
-    table.columns[2].justify = "left"
-    table.columns[2].no_wrap = False
+    for column in table.columns[1:]:
+        column.justify, column.no_wrap = "left", False
     for at_s, where, what in reversed(model.changes):
         table.add_row(f"{now_s - at_s:.0f} s", where, what)
     return table
