@@ -4,7 +4,7 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 
 from benchmarks.hop import __main__ as hop
 from benchmarks.run import table_of
@@ -18,7 +18,7 @@ from hmas.engine.core.profile import EngineLimits, StepCostModel
 from hmas.gateway.tenants.file import TenantKey
 from hmas.gateway.tenants.keys_cli import key_table
 from hmas.mesh.calibrate.measurement import Measurement
-from hmas.mesh.calibrate.outcome import calibrated
+from hmas.mesh.calibrate.outcome import calibrated, plots
 from hmas.mesh.calibrate.outcome import table as calibration_table
 from hmas.mesh.compare.runs import Replay
 from hmas.mesh.compare.table import comparison_table
@@ -86,7 +86,8 @@ def calibration() -> RenderableType:
         Measurement(f"d{b}-{n}", "decode", b, n, cost.step_s(0, b, b * n, 0.0), b * n)
         for b in (1, 4, 16) for n in (50, 1500)
     ]  # fmt: skip
-    return calibration_table(calibrated(f"{MODEL}-gpu-node-17.cluster.internal", "", points, limits))
+    made = calibrated(f"{MODEL}-gpu-node-17.cluster.internal", "", points, limits)
+    return Group(plots(made), calibration_table(made))
 
 
 SIM_ROW = ["1.000", "0.987", "1.000", "0.999", "123.45", "123456", "1234.56", "12345", "0.987"]
@@ -108,12 +109,12 @@ TABLES: list[tuple[str, RenderableType, list[str]]] = [  # what it shows, and wh
     ("load errors", error_table(run("r")) or "", ["503 no_worker_is_ready"]),
     ("load traces list", trace_table(PUBLIC_TRACES.values()), list(PUBLIC_TRACES)),
     ("load traces stats", statistics_table(dict.fromkeys(RUNS, STATISTICS)), ["1.049e+06", *STATISTICS]),
-    ("calibrate", calibration(), ["a decoding sequence (c_d)", "a pair of prefill tokens (c_pp)", "µs"]),
+    ("calibrate", calibration(), ["a pair of prefill tokens (c_pp)", "µs", "0 to 16 decoding sequences"]),
     ("doctor", findings_table([FINDING]), ["service perception", "fail"]),
     ("keys list", key_table([TenantKey(MODEL, "k-0123456789abcdef", MODEL, "2026-11-23T07:17:42+00:00", b"")]),
      ["k-0123456789abcdef", "2026-11-23T07:17:42+00:00"]),
     ("why", render_why({"request": MODEL * 3, "attempt": {"worker": "w" * 90}}), ["request", "worker"]),
-    ("top", top(), ["1234.5  12345", "12.34/56.78", "12340/56780", "1234.5 s", "99999", "safe default", "1234567", "100%"]),
+    ("top", top(), ["1234.5  12345", "12.34/56.78", "12340/56780", "1234.5 s", "99999", "safe default", "1234567"]),
     ("eval prediction", prediction_cli.figure_table(MODEL, FIGURES), ["unseen_configuration_throughput", "1.235e+05"]),
     ("eval perception", perception_cli.figure_table({"version": MODEL * 2, "length": FIGURES}),
      ["length.unseen_configuration_throughput", "1.235e+05"]),

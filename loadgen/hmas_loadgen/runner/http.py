@@ -137,11 +137,18 @@ class HttpClient:
     _tls: ssl.SSLContext | None = None
     _factory: Callable[[], Connection] = Connection
 
+    async def get(self, origin: Origin, path: str, headers: Mapping[str, str], sink: BodySink) -> None:
+        """One GET, otherwise as `post`."""
+        await self._send(origin, f"GET {origin.prefix}{path}", headers, b"", sink)
+
     async def post(self, origin: Origin, path: str, headers: Mapping[str, str], body: bytes, sink: BodySink) -> None:
         """One POST. Raises ConnectionFailed; a cancelled one closes its connection, so that the server notices."""
+        await self._send(origin, f"POST {origin.prefix}{path}", headers, body, sink)
+
+    async def _send(self, origin: Origin, target: str, headers: Mapping[str, str], body: bytes, sink: BodySink) -> None:
         connection = self._take(origin) or await self._connect(origin)
         try:
-            reusable = await connection.exchange(_request(origin, path, headers, body), sink)
+            reusable = await connection.exchange(_request(origin, target, headers, body), sink)
         except BaseException:
             connection.abort()
             raise
@@ -182,7 +189,7 @@ class HttpClient:
         return connection
 
 
-def _request(origin: Origin, path: str, headers: Mapping[str, str], body: bytes) -> bytes:
-    lines = [f"POST {origin.prefix}{path} HTTP/1.1", f"Host: {origin.authority}", f"Content-Length: {len(body)}"]
+def _request(origin: Origin, target: str, headers: Mapping[str, str], body: bytes) -> bytes:
+    lines = [f"{target} HTTP/1.1", f"Host: {origin.authority}", f"Content-Length: {len(body)}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + body

@@ -59,7 +59,7 @@ def calibrate(
             return 1
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(made.yaml(), encoding="utf-8")
-        console.print(plots(made), markup=False, highlight=False)
+        console.print(plots(made), highlight=False)
         console.print(table(made))
         for remark in remarks:
             console.print(f"note: {remark}", style="yellow")

@@ -3,46 +3,69 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-import aiohttp
 import orjson
 
 from hmas.mesh.calibrate.measurement import EngineGauges, StreamTimes
 from hmas.worker.adapters import scrape
+from hmas_loadgen.runner.http import ConnectionFailed, HttpClient, Origin
 from hmas_loadgen.words import WORDS
 
-CONNECT_TIMEOUT_S = 5.0
 SCRAPE_PERIOD_S = 0.05
-MAX_ANSWER_TOKENS = 100_000
 
 
 class EndpointFailed(Exception):
     """The endpoint does not answer, or not as an OpenAI server would; the reason and what to do."""
 
 
-class Endpoint:
-    """One OpenAI server. All methods raise EndpointFailed. Times are of `clock`, seconds."""
+@dataclass(slots=True)
+class StampedAnswer:
+    """A `BodySink`: the status, and each piece of the body with the instant at which it came."""
 
-    def __init__(
-        self, url: str, api_key: str, model: str, timeout_s: float, clock: Callable[[], float] = time.perf_counter
-    ) -> None:
+    status: int = 0
+    pieces: list[tuple[float, bytes]] = field(default_factory=list)
+
+    def head(self, status: int, headers: Mapping[str, str]) -> None:
+        self.status = status
+
+    def body(self, at_s: float, chunk: bytes) -> None:
+        self.pieces.append((at_s, chunk))
+
+    def whole(self) -> bytes:
+        return b"".join(piece for _, piece in self.pieces)
+
+    def events(self) -> Iterator[tuple[float, dict[str, Any]]]:
+        """The server-sent events, each with the instant at which its line was whole. Raises JSONDecodeError."""
+        rest = b""
+        for at_s, piece in self.pieces:
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                if line.startswith(b"data:") and line[5:].strip() != b"[DONE]":
+                    yield at_s, orjson.loads(line[5:])
+
+
+class Endpoint:
+    """One OpenAI server. All methods raise EndpointFailed. Times are of the monotonic clock, seconds."""
+
+    def __init__(self, url: str, api_key: str, model: str, timeout_s: float) -> None:
         self._url = url.rstrip("/").removesuffix("/v1")
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._timeout = aiohttp.ClientTimeout(total=timeout_s, connect=CONNECT_TIMEOUT_S)
-        self._clock = clock
-        self._session: aiohttp.ClientSession | None = None
+        self._timeout_s = timeout_s
+        self._client = HttpClient()
         self.model = model
+        try:
+            self._origin = Origin.of(self._url)
+        except ValueError as error:
+            raise EndpointFailed(str(error)) from error
 
     async def __aenter__(self) -> "Endpoint":
-        connector = aiohttp.TCPConnector(limit=0)
-        self._session = aiohttp.ClientSession(connector=connector, headers=self._headers, timeout=self._timeout)
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        assert self._session is not None
-        await self._session.close()
+        self._client.close()
 
     async def card(self) -> dict[str, Any]:
         """The model's card; the first model where none was named."""
@@ -71,30 +94,31 @@ class Endpoint:
             "model": self.model, "prompt": prompt, "max_tokens": output_tokens, "min_tokens": output_tokens,
             "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True},
         }  # fmt: skip
-        assert self._session is not None
-        sent_s = self._clock()
+        headers, answer = self._headers | {"Content-Type": "application/json"}, StampedAnswer()
+        sent_s = time.monotonic()
         try:
-            async with self._session.post(f"{self._url}/v1/completions", json=body) as answer:
-                if answer.status != 200:
-                    text = (await answer.text())[:300]
-                    raise EndpointFailed(f"{self._url}/v1/completions answered HTTP {answer.status}: {text}")
-                return await self._read(answer, sent_s)
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise EndpointFailed(f"{self._url} broke off a completion: {error or type(error).__name__}") from error
+            async with asyncio.timeout(self._timeout_s):
+                await self._client.post(self._origin, "/v1/completions", headers, orjson.dumps(body), answer)
+        except (ConnectionFailed, TimeoutError) as error:
+            reason = error if isinstance(error, ConnectionFailed) else "no end in time"
+            raise EndpointFailed(f"{self._url} broke off a completion: {reason}") from error
+        if answer.status != 200:
+            text = answer.whole()[:300].decode("utf-8", "replace")
+            raise EndpointFailed(f"{self._url}/v1/completions answered HTTP {answer.status}: {text}")
+        return self._times(answer, sent_s)
 
-    async def _read(self, answer: aiohttp.ClientResponse, sent_s: float) -> StreamTimes:
+    def _times(self, answer: StampedAnswer, sent_s: float) -> StreamTimes:
         stamps: list[float] = []
         usage: dict[str, Any] = {}
-        async for line in answer.content:
-            if not line.startswith(b"data:") or line[5:].strip() == b"[DONE]":
-                continue
-            now_s = self._clock()
-            event = orjson.loads(line[5:])
-            if event.get("error"):
-                raise EndpointFailed(f"{self._url} ended a stream with an error: {event['error']}")
-            usage = event.get("usage") or usage
-            if event.get("choices") and len(stamps) < MAX_ANSWER_TOKENS:
-                stamps.append(now_s)
+        try:
+            for at_s, event in answer.events():
+                if event.get("error"):
+                    raise EndpointFailed(f"{self._url} ended a stream with an error: {event['error']}")
+                usage = event.get("usage") or usage
+                if event.get("choices"):
+                    stamps.append(at_s)
+        except (orjson.JSONDecodeError, AttributeError) as error:
+            raise EndpointFailed(f"{self._url} streams something that is not an OpenAI completion: {error}") from error
         if not stamps or "prompt_tokens" not in usage:
             raise EndpointFailed(f"{self._url} does not report usage in streams: calibration needs its token counts")
         return StreamTimes(sent_s, tuple(stamps), int(usage["prompt_tokens"]), int(usage["completion_tokens"]))
@@ -117,13 +141,13 @@ class Endpoint:
         return most
 
     async def _get(self, path: str) -> bytes:
-        assert self._session is not None
+        answer = StampedAnswer()
         try:
-            async with self._session.get(self._url + path) as answer:
-                body = await answer.read()
-        except (aiohttp.ClientError, TimeoutError) as error:
-            reason = error or "no answer in time"
+            async with asyncio.timeout(self._timeout_s):
+                await self._client.get(self._origin, path, self._headers, answer)
+        except (ConnectionFailed, TimeoutError) as error:
+            reason = error if isinstance(error, ConnectionFailed) else "no answer in time"
             raise EndpointFailed(f"{self._url} does not answer: {reason}; is the server up?") from error
         if answer.status != 200:
             raise EndpointFailed(f"{self._url}{path} answered HTTP {answer.status}")
-        return body
+        return answer.whole()

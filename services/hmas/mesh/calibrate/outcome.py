@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import plotext
 import yaml
+from rich.console import Group
+from rich.panel import Panel
 from rich.table import Table
+from rich.text import Text
 
 from hmas.engine.core.profile import EngineLimits, EngineProfile, parse_profiles
 from hmas.engine.fitting import Fit, fit_cost
@@ -20,7 +22,7 @@ NAMES = {
     "c_k_s": "a token of context",
     "c_pp_s": "a pair of prefill tokens",
 }
-PLOT_SIZE = (74, 16)
+PLOT_SIZE = (74, 16)  # columns and lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +94,8 @@ def table(calibration: Calibration) -> Table:
     return result
 
 
-def plots(calibration: Calibration) -> str:
-    """Measured points and the fit, as text: TTFT by prompt length, step by batch."""
+def plots(calibration: Calibration) -> Group:
+    """Measured points and the fit: TTFT by prompt length, step by batch."""
     cost, limits = calibration.fit.cost, calibration.profile.limits
     prefills = [m for m in calibration.measurements if m.kind == "prefill" and m.seconds]
     decodes = [m for m in calibration.measurements if m.kind == "decode" and m.seconds]
@@ -105,22 +107,27 @@ def plots(calibration: Calibration) -> str:
         for m in prefills
     ]
     step = [cost.step_s(0, m.batch, int(m.context_tokens), 0.0) for m in decodes]
-    return "\n".join(
-        (
-            _plot("TTFT (ms) by prompt tokens", [m.prompt_tokens for m in prefills], prefills, ttft),
-            _plot("step (ms) by decoding sequences", [float(m.batch) for m in decodes], decodes, step),
-        )
+    return Group(
+        _plot("TTFT", "prompt tokens", [m.prompt_tokens for m in prefills], prefills, ttft),
+        _plot("step", "decoding sequences", [float(m.batch) for m in decodes], decodes, step),
     )
 
 
-def _plot(title: str, xs: list[float], measurements: Sequence[Measurement], fitted_s: list[float]) -> str:
-    plotext.clear_figure()
-    plotext.theme("clear")
-    plotext.plotsize(*PLOT_SIZE)
-    plotext.title(title)
-    plotext.scatter(xs, [1000 * (m.seconds or 0.0) for m in measurements], marker="x", label="measured")
-    plotext.scatter(xs, [1000 * s for s in fitted_s], marker="o", label="fitted")
-    return str(plotext.uncolorize(plotext.build()))
+def _plot(y: str, x: str, xs: Sequence[float], measurements: Sequence[Measurement], fitted_s: Sequence[float]) -> Panel:
+    """A frame from 0 to the largest `x` and time. `x` marks what was measured and hides an equal `o`, the fit."""
+    measured_s = [m.seconds or 0.0 for m in measurements]
+    columns, lines = PLOT_SIZE
+    right, top_s = max(xs, default=0.0) or 1.0, max((*measured_s, *fitted_s), default=0.0) or 1.0
+    grid = [[" "] * columns for _ in range(lines)]
+    for mark, values in (("o", fitted_s), ("x", measured_s)):
+        for at, value_s in zip(xs, values, strict=True):
+            grid[round((1 - value_s / top_s) * (lines - 1))][round(at / right * (columns - 1))] = mark
+    return Panel(
+        Text("\n".join(map("".join, grid)), no_wrap=True),
+        title=f"{y}, 0 to {1000 * top_s:.4g} ms: measured x, fitted o",
+        subtitle=f"0 to {right:g} {x}",
+        expand=False,
+    )
 
 
 def _short(value: float) -> float:
