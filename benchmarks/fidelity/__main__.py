@@ -21,8 +21,8 @@ from hmas.engine.core.profile import EngineProfile, parse_profiles
 from hmas.mesh.calibrate.journal import measurements_in
 from hmas.mesh.calibrate.outcome import calibrated
 from hmas_loadgen.traces.row import Trace
+from tests.engines.engine_server import MODEL
 from tests.engines.environment import VERSION, EngineEnvironment, Unavailable, ready
-from tests.engines.vllm_server import MODEL
 
 PROFILE = "fidelity"
 CALIBRATION_S = 60.0

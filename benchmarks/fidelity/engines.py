@@ -12,8 +12,9 @@ import httpx
 
 from benchmarks.fidelity.scenario import ReplayScenario
 from hmas.mesh.nats_server import free_port
+from tests.engines.engine_server import MODEL
 from tests.engines.environment import EngineEnvironment
-from tests.engines.vllm_server import MODEL, VllmServer
+from tests.engines.vllm_server import VllmServer
 
 START_S = 60.0
 

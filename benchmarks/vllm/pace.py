@@ -7,7 +7,7 @@ from statistics import median
 from hmas.engine.core.profile import builtin_profile
 from hmas.mesh.calibrate.client import Endpoint
 from hmas.mesh.compare.workload import SloFactors
-from tests.engines.vllm_server import MODEL
+from tests.engines.engine_server import MODEL
 
 PROMPT, WORDS, TOKENS, ROUNDS = 1024, 256, 128, 3
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from hmas.mesh.options import MeshOptions
 from hmas.mesh.state import MeshState
 from hmas.mesh.supervisor import Mesh
+from tests.engines.engine_server import MODEL
 from tests.engines.environment import EngineEnvironment
-from tests.engines.vllm_server import MODEL, PLUGIN, VllmServer
+from tests.engines.vllm_server import PLUGIN, VllmServer
 
 MAX_NUM_SEQS = 8  # so few that a few requests a second fill it, and that the server around it has little to do
 CONTEXT = 4096

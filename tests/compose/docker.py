@@ -7,6 +7,7 @@ import socket
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 # Where no registry can be reached, this starts an engine and builds stand-ins for the public base images.
@@ -81,7 +82,7 @@ class Stack:
         one = ["--filter", f"label=com.docker.compose.service={service}"] if service else []
         return ["--filter", project, *one]
 
-    def inspect(self, service: str) -> dict:
+    def inspect(self, service: str) -> dict[str, Any]:
         return dict(json.loads(docker("inspect", self.container(service)))[0])
 
     def healthy(self, service: str) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -13,7 +14,7 @@ from hmas.mesh.nats_server import free_port
 from tests.conftest import HMAS, eventually
 
 pytestmark = pytest.mark.e2e
-PROFILE = {
+PROFILE: dict[str, dict[str, dict[str, Any]]] = {
     "known": {
         "cost": {"c0_s": 0.01, "c_p_s": 1e-4, "c_d_s": 1e-3, "c_k_s": 0.0},
         "limits": {"max_num_seqs": 8, "num_gpu_blocks": 512, "max_model_len": 1024, "enable_prefix_caching": False},

@@ -105,7 +105,14 @@ def test_readers_turn_measurements_into_work(tmp_path: Path) -> None:
     assert (prefill.seconds, prefill.prefill_tokens, prefill.prefill_pairs) == (0.05, 400, 20000)
     assert (decode.seconds, decode.decode_seqs, decode.context_tokens) == (0.03, 4, 440)
 
-    key = {"model_path": "m", "system": "s", "backend": "vllm", "precision": "fp8", "mode": "agg", "tp_size": "1.0"}
+    key: dict[str, object] = {
+        "model_path": "m",
+        "system": "s",
+        "backend": "vllm",
+        "precision": "fp8",
+        "mode": "agg",
+        "tp_size": "1.0",
+    }
     loop = key | {"isl": 100, "osl": 10, "silicon_concurrency": 11, "silicon_tpot_ms": 20, "silicon_ttft_ms": 9}
     too_many = loop | {"silicon_concurrency": 100}
     write(tmp_path / "aiconfigurator_silicon.csv.gz", [loop, too_many, loop | {"silicon_concurrency": ""}])

@@ -221,7 +221,8 @@ def without_promises_the_chunk_is_vllms_own(engine: Engine) -> None:
 def hostile_blocks(engine: Engine) -> None:
     """Requests of all kinds go on being served, whatever stands in the block."""
     draw = random.Random(5)
-    control, names = engine.control, set()
+    control = engine.control
+    names: set[str] = set()
     for number in range(10_000):
         hostile_write(control, draw)
         if len(names) - len(engine.finished) < 100:

@@ -50,7 +50,10 @@ def write_tokenizer(out: Path) -> tuple[int, int, int]:
         "clean_up_tokenization_spaces": False,
     }
     (out / "tokenizer_config.json").write_text(json.dumps(config, indent=2))
-    return tokenizer.get_vocab_size(), tokenizer.token_to_id(END), tokenizer.token_to_id(PAD)
+    end, pad = tokenizer.token_to_id(END), tokenizer.token_to_id(PAD)
+    assert end is not None
+    assert pad is not None
+    return tokenizer.get_vocab_size(), end, pad
 
 
 def main() -> None:

@@ -187,7 +187,8 @@ async def gateway(
     tenants_file: Path | None = None,
     decisions: DecisionLog | None = None,
 ) -> AsyncIterator[Gateway]:
-    directory, facts, published = ModelDirectory(), WorkerFacts(), []
+    directory, facts = ModelDirectory(), WorkerFacts()
+    published: list[Any] = []
     the_relay = Relay(relay or RelayConfig("g"), directory, facts, published.append)
     host: AgentHost[GatewayEvent, GatewayEffect] = AgentHost(
         GatewayAgent(agent or GatewayConfig("g")), the_relay.execute

@@ -1,6 +1,7 @@
 """Scripts of events, and the exact effects."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -387,7 +388,7 @@ def test_a_refusal_by_the_worker_keeps_its_retry() -> None:
     assert settle == Settle("r1", Outcome.POOL_QUEUE_FULL, "pool_queue_full", 0, 7.0)
 
 
-def imbalanced(config: GatewayConfig, **overloaded: object) -> Mesh:
+def imbalanced(config: GatewayConfig, **overloaded: Any) -> Mesh:
     """w1 has four requests and much more work than w2, four checks long."""
     mesh = Mesh("w1", config=config)
     for i in range(4):

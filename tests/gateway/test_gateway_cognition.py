@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import grpc
@@ -22,7 +23,7 @@ TAGS = Tags(TaskType.QA, Slo(4.0, 0.07), 50.0, 90.0, 0.8, TagSource.MODEL, "v7")
 COST = Cost(0.2, 0.01)
 
 
-class Services(cognition_pb2_grpc.PerceptionServicer, cognition_pb2_grpc.PredictionServicer):  # type: ignore[misc]
+class Services(cognition_pb2_grpc.PerceptionServicer, cognition_pb2_grpc.PredictionServicer):
     """Both services. `delay_s`, `tags` and `costs` are what a test makes of them."""
 
     def __init__(self) -> None:
@@ -43,6 +44,10 @@ class Services(cognition_pb2_grpc.PerceptionServicer, cognition_pb2_grpc.Predict
     async def Predict(self, batch: pb.PredictBatch, context: Any) -> pb.PredictReply:
         self.predicted.append(batch)
         return pb.PredictReply(costs=[self.costs(each) for each in batch.requests])
+
+
+def _unheard(request_id: str, annotation: Annotation) -> None:
+    raise AssertionError(f"{request_id} was annotated")
 
 
 class Rig:
@@ -66,7 +71,8 @@ async def rig(**changes: Any) -> AsyncIterator[Rig]:
     cognition_pb2_grpc.add_PredictionServicer_to_server(services, server.server)  # type: ignore[no-untyped-call]
     port = await server.start("127.0.0.1", 0, [])
     address = f"127.0.0.1:{port}"
-    facts, answers = WorkerFacts(), {}
+    facts = WorkerFacts()
+    answers: dict[str, Annotation] = {}
     config = replace(CognitionConfig(address, address, timeout_s=2.0), **changes)
     cognition = Cognition(config, facts, answers.__setitem__)
     it = Rig(services, cognition, facts)
@@ -80,6 +86,10 @@ async def rig(**changes: Any) -> AsyncIterator[Rig]:
 
 def fallbacks(reason: str) -> float:
     return REGISTRY.get_sample_value("hmas_cognition_fallback_total", {"reason": reason}) or 0.0
+
+
+def _fallen_back(reason: str, times: float) -> bool:
+    return fallbacks(reason) == times
 
 
 async def test_a_request_is_annotated() -> None:
@@ -174,20 +184,20 @@ async def test_bytes_that_are_no_message_get_no_annotation() -> None:
     server = RpcServer()
     server.server.add_generic_rpc_handlers((Garbage(),))
     address = f"127.0.0.1:{await server.start('127.0.0.1', 0, [])}"
-    cognition = Cognition(CognitionConfig(address, address, timeout_s=2.0), WorkerFacts(), {}.__setitem__)
+    cognition = Cognition(CognitionConfig(address, address, timeout_s=2.0), WorkerFacts(), _unheard)
     r = Rig(Services(), cognition, WorkerFacts())
     before = fallbacks("malformed")
     try:
         for count in (1, 2):
             r.ask(f"r{count}")
-            await r.until(lambda expected=count: fallbacks("malformed") - before == expected)
+            await r.until(partial(_fallen_back, "malformed", before + count))
     finally:
         await cognition.close()
         await server.stop(0)
 
 
 async def test_a_service_that_is_down_is_left_alone_for_a_while() -> None:
-    cognition = Cognition(CognitionConfig("127.0.0.1:1", "127.0.0.1:1", timeout_s=2.0), WorkerFacts(), {}.__setitem__)
+    cognition = Cognition(CognitionConfig("127.0.0.1:1", "127.0.0.1:1", timeout_s=2.0), WorkerFacts(), _unheard)
     r = Rig(Services(), cognition, WorkerFacts())
     before = fallbacks("down")
     r.ask()
@@ -198,7 +208,7 @@ async def test_a_service_that_is_down_is_left_alone_for_a_while() -> None:
 
 
 async def test_without_addresses_it_is_off() -> None:
-    cognition = Cognition(CognitionConfig("", ""), WorkerFacts(), {}.__setitem__)
+    cognition = Cognition(CognitionConfig("", ""), WorkerFacts(), _unheard)
     before = fallbacks("off")
     Rig(Services(), cognition, WorkerFacts()).ask()
     assert fallbacks("off") - before == 1

@@ -157,7 +157,7 @@ def test_tables_compare_runs_and_mark_the_invalid() -> None:
 
 
 def test_the_report_is_one_self_contained_file(tmp_path: Path) -> None:
-    timeline = {
+    timeline: dict[str, list[dict[str, object]]] = {
         "topology": [{"unix_s": 1e9, "topology": "sjf"}, {"unix_s": 1e9 + 9, "topology": "edf"}],
         "control": [{"unix_s": 1e9 + t, "n_run": 8 + t, "b_token": 64} for t in range(12)],
     }

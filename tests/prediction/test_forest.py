@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from catboost import CatBoostRegressor
 from hmas.prediction.models.forest import DEPTH, forest
 
 
-def trained(folder: Path, rows: np.ndarray, target: np.ndarray, depth: int) -> tuple[CatBoostRegressor, dict]:
+def trained(folder: Path, rows: np.ndarray, target: np.ndarray, depth: int) -> tuple[CatBoostRegressor, dict[str, Any]]:
     model = CatBoostRegressor(
         iterations=20 + depth, depth=depth, learning_rate=0.3, random_seed=0, thread_count=1, verbose=False,
         allow_writing_files=False,

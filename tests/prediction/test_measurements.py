@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -88,10 +89,9 @@ def synthetic(hardware: str, factor: float, count: int, seed: int) -> Measuremen
 def test_online_correction_makes_up_for_hardware_never_seen() -> None:
     """Hardware four times slower than any in the fit: within 200 settled requests the error is the noise's."""
     seen, new = synthetic("H100", 1.0, 3000, 0), synthetic("T4", 4.0, 1500, 1)
-    both = Measurements(
-        *(np.concatenate([getattr(seen, name), getattr(new, name)]) for name in (
-            "inputs", "prefill_s", "tpot_s", "output_tokens", "configuration", "model")), LLM_PILOT,
-    )  # fmt: skip
+    columns = ("inputs", "prefill_s", "tpot_s", "output_tokens", "configuration", "model")
+    stacked: dict[str, Any] = {name: np.concatenate([getattr(seen, name), getattr(new, name)]) for name in columns}
+    both = Measurements(**stacked, source=LLM_PILOT)
     (curve,) = learning_curves(both, ["T4"], ForestRecipe(trees=60))
     at = dict(zip(curve.requests, curve.tpot, strict=True))
     assert curve.uncorrected_tpot > 1.2

@@ -115,8 +115,8 @@ def test_what_was_relegated_is_no_violation_of_what_was_kept() -> None:
     ]
     agent.step(0.0, gateway(settled=tuple(rows)))
     view = short_of(agent.step(1.0, TimerTicked()))
-    assert (view.violation_rate, view.settled_rps) == (0.9, pytest.approx(10.0))
-    assert (view.kept_violation_rate, view.kept_rps) == (0.5, pytest.approx(2.0))
+    assert (view.violation_rate, view.settled_rps) == pytest.approx((0.9, 10.0))
+    assert (view.kept_violation_rate, view.kept_rps) == pytest.approx((0.5, 2.0))
 
 
 def test_short_view_has_the_contract_s_definitions() -> None:

@@ -42,7 +42,8 @@ def make_bus(url: str) -> Bus:
 
 
 async def test_values_arrive_decoded_and_malformed_ones_do_not(nats_server: Any) -> None:
-    bus, got = make_bus(nats_server.url), []
+    bus = make_bus(nats_server.url)
+    got: list[Pin] = []
     bus.subscribe("a.b", Pin, got.append)
     async with running(bus):
         await bus.client.publish("a.b", b"\xff\xff")
@@ -58,7 +59,8 @@ async def test_publishing_without_a_server_neither_blocks_nor_raises() -> None:
 
 
 async def test_bus_and_bucket_survive_a_killed_server(nats_server: Any) -> None:
-    bus, got = make_bus(nats_server.url), []
+    bus = make_bus(nats_server.url)
+    got: list[Pin] = []
     bucket = ControlBucket(bus, "test")
     bus.subscribe("a.b", Pin, got.append)
     async with running(bus):

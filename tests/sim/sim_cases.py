@@ -24,8 +24,9 @@ def offered(
 
 
 def random_workload(seed: int, rate: float, duration_s: float, prompt: float = 5.0, output: float = 4.0) -> Workload:
-    draw, at, rows = Random(seed), 0.0, []
+    draw, at = Random(seed), 0.0
+    rows: list[OfferedRequest] = []
     while (at := at + draw.expovariate(rate)) < duration_s:
-        tokens = (min(2000, 1 + int(draw.lognormvariate(m, 0.9))) for m in (prompt, output))
-        rows.append(offered(len(rows), at, *tokens, tenant=f"t{len(rows) % 3}"))
+        prompt_tokens, output_tokens = (min(2000, 1 + int(draw.lognormvariate(m, 0.9))) for m in (prompt, output))
+        rows.append(offered(len(rows), at, prompt_tokens, output_tokens, tenant=f"t{len(rows) % 3}"))
     return Workload("random", tuple(rows), duration_s)

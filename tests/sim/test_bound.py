@@ -1,6 +1,7 @@
 """The bound is above everything and close to the best."""
 
 from collections.abc import Callable
+from functools import partial
 from itertools import permutations
 from random import Random
 
@@ -47,12 +48,16 @@ def test_no_mesh_passes_it(system: str) -> None:
     assert limit.goodput_rate < 1.0
 
 
+def _ranked(rank: dict[str, float], request: OfferedRequest) -> float:
+    return rank[request.id]
+
+
 def _brute_force(requests: list[OfferedRequest], profile: EngineProfile) -> int:
     """The best of all orders of all subsets on the real core (an order with the hopeless at its end is a subset)."""
     best = 0
     for order in permutations(range(len(requests))):
         rank = {requests[r].id: float(i) for i, r in enumerate(order)}
-        baseline = Baseline("given", "", lambda p, s: EngineCore(p), lambda r, rank=rank: rank[r.id])
+        baseline = Baseline("given", "", lambda p, s: EngineCore(p), partial(_ranked, rank))
         core = EngineCore(profile.with_limits(scheduling_policy="priority"))
         ordered = tuple(requests[r] for r in order)  # an idle engine starts with what comes first
         result = EngineFleet(baseline, [core], Workload("w", ordered, 5.0), network_s=0.0).run()

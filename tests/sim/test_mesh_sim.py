@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +165,7 @@ def test_one_script_gives_the_same_effects_in_the_live_host() -> None:
     workload = random_workload(5, 14.0, 12.0)
     setup = MeshSetup()
     mesh, fresh = (MeshSim(setup, SMALL, 2, workload, 1) for _ in range(2))
-    places = [
+    places: list[tuple[Callable[[MeshSim], object], str]] = [
         (lambda m: m.gateway, "agent"),
         (lambda m: m.workers["w0"], "agent"),
         (lambda m: m, "_qos"),
@@ -179,7 +181,7 @@ def test_one_script_gives_the_same_effects_in_the_live_host() -> None:
     for recorder, (owner, name) in zip(recorders, places, strict=True):
         clock = iter([now_s for now_s, _ in recorder.script])
         live: list[object] = []
-        host: AgentHost[Any, Any] = AgentHost(getattr(owner(fresh), name), live.append, lambda c=clock: next(c))
+        host: AgentHost[Any, Any] = AgentHost(getattr(owner(fresh), name), live.append, partial(next, clock))
         for _, event in recorder.script:
             host.post(event)
         assert live

@@ -67,10 +67,16 @@ def _reference(skip: bool) -> list[tuple[float, tuple[str, ...], tuple[str, ...]
 
 
 def test_the_heap_keeps_order_and_time() -> None:
-    heap, seen = EventHeap(), []
+    heap = EventHeap()
+    seen: list[str] = []
+
+    def first() -> None:
+        seen.append("a")
+        heap.after(0.1, seen.append, "late")
+
     heap.at(1.0, seen.append, "b")
     heap.at(1.0, seen.append, "c")
-    heap.at(0.5, lambda: (seen.append("a"), heap.after(0.1, seen.append, "late")))
+    heap.at(0.5, first)
     heap.run(1.0)
     assert seen == ["a", "late", "b", "c"]
     assert heap.now_s == 1.0

@@ -22,7 +22,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
         return st.one_of(*(st.none() if a is NoneType else values(a) for a in get_args(hint)))
     if get_origin(hint) is tuple:
         return st.lists(values(get_args(hint)[0]), max_size=2).map(tuple)
-    if is_dataclass(hint):
+    if isinstance(hint, type) and is_dataclass(hint):
         hints = get_type_hints(hint)
         return st.builds(hint, **{f.name: values(hints[f.name]) for f in fields(hint)})
     if isinstance(hint, type) and issubclass(hint, Enum):

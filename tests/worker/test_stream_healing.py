@@ -181,7 +181,7 @@ class Pair:
             self.listener = LocalListener(pb.GatewayFrame.FromString, lambda stream: self.wire.locally(server, stream))
             assert await self.listener.start(incarnation)
         self.rpc = RpcServer()
-        execution_pb2_grpc.add_ExecutionServicer_to_server(self.server, self.rpc.server)
+        execution_pb2_grpc.add_ExecutionServicer_to_server(self.server, self.rpc.server)  # type: ignore[no-untyped-call]
         return await self.rpc.start("127.0.0.1", port, [])
 
     async def stop_worker(self) -> None:
@@ -343,7 +343,7 @@ async def test_operations_for_a_worker_without_a_stream_say_so(pair: Pair) -> No
 
 async def test_a_stream_that_does_not_begin_with_a_hello_is_refused(pair: Pair) -> None:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{pair.wire._target}") as channel:
-        call = execution_pb2_grpc.ExecutionStub(channel).Connect()
+        call = execution_pb2_grpc.ExecutionStub(channel).Connect()  # type: ignore[no-untyped-call]
         await call.write(pb.GatewayFrame(seq=1))
         with pytest.raises(grpc.aio.AioRpcError) as error:
             await call.read()

@@ -1,6 +1,7 @@
 """The whole worker agent under random events, watched from outside by a shell that believes its effects."""
 
 from collections import Counter
+from collections.abc import Collection
 from math import ceil
 from random import Random
 
@@ -147,7 +148,7 @@ class WorkerMachine(RuleBasedStateMachine):
             assert sum(ceil(tokens / size) for tokens in alive) <= state.budget_blocks
         assert state.budget_blocks * size <= state.info.kv_capacity_tokens * (1 - CONFIG.delta_frag)
 
-    def pick(self, of: dict[str, object] | set[str], pick: int) -> str:
+    def pick(self, of: Collection[str], pick: int) -> str:
         return sorted(of)[pick % len(of)]
 
     # --- gateways

@@ -119,7 +119,7 @@ class Rig:
             self._page(path, body)
         self.server = ExecutionServer(StreamServerConfig("w", "w-1", grace_s=0.05))
         self.rpc = RpcServer()
-        execution_pb2_grpc.add_ExecutionServicer_to_server(self.server, self.rpc.server)
+        execution_pb2_grpc.add_ExecutionServicer_to_server(self.server, self.rpc.server)  # type: ignore[no-untyped-call]
         port = await self.rpc.start("127.0.0.1", 0, [])
         config = WorkerConfig("w", "w-1", f"127.0.0.1:{port}", "m", static_n_run=1)
         agent = WorkerAgent(config, Random(1))

@@ -9,7 +9,10 @@ from hmas_loadgen.workloads.published import MEAN_RPS, PEAK_RPS, burst_intensity
 
 def test_at_the_published_rate_it_has_the_published_statistics() -> None:
     found = [statistics(published_trace(MEAN_RPS, 1200.0, seed)) for seed in range(3)]
-    mean = lambda name: float(np.mean([getattr(each, name) for each in found]))  # noqa: E731
+
+    def mean(name: str) -> float:
+        return float(np.mean([getattr(each, name) for each in found]))
+
     assert mean("mean_rps") == pytest.approx(45.15, rel=0.02)
     assert mean("peak_rps") == pytest.approx(176, rel=0.1)
     assert mean("step_rps") == pytest.approx(140, rel=0.15)

@@ -17,9 +17,9 @@ def test_an_engine_is_used_once_it_answered_a_probe() -> None:
     assert not breaker.usable
     assert breaker.probe_due(0.0)
     breaker.probed()
-    assert breaker.state is BreakerState.HALF_OPEN
+    states = [breaker.state]
     breaker.succeeded()
-    assert breaker.state is BreakerState.CLOSED
+    assert [*states, breaker.state] == [BreakerState.HALF_OPEN, BreakerState.CLOSED]
 
 
 def test_only_consecutive_failures_open_it() -> None:

@@ -126,7 +126,7 @@ def test_backlogged_tenants_share_service_by_weight(name: TopologyName, weights:
         topology.on_served(head, real, True)
         served[head.request.tenant] += real
     shares = [served[t] / w for t, w in zip("abc", weights, strict=True)]
-    bound = 2 * largest + 2 * QUANTUM
+    bound: float = 2 * largest + 2 * QUANTUM
     if name is TopologyName.LOTTERY:  # proportional in expectation only
         bound = 0.25 * max(shares)
     assert max(shares) - min(shares) <= bound
@@ -144,7 +144,7 @@ def test_idling_earns_no_credit(name: TopologyName) -> None:
         topology.on_served(head, head.service, True)
     for seq in range(400, 500):
         topology.push(entry(seq, request(f"b{seq}", tenant="b")))
-    tenants = Counter()
+    tenants: Counter[str] = Counter()
     for _ in range(60):
         head = topology.pop()
         assert head is not None
@@ -162,7 +162,7 @@ def test_opening_flows_gains_nothing(name: TopologyName) -> None:
     for seq in range(600):
         tenant, flow = ("many", f"f{seq}") if seq % 2 else ("one", "")
         topology.push(entry(seq, request(f"r{seq}", tenant=tenant, flow=flow)))
-    tenants = Counter()
+    tenants: Counter[str] = Counter()
     for _ in range(200):
         head = topology.pop()
         assert head is not None
