@@ -64,7 +64,7 @@ def drifting(backend: ModelBackend, prompts: Sequence[Prompt], seed: int = 0) ->
         config.epsilon,
         counted.total(),
         missed.total() / counted.total(),
-        tuple(_bucket(upto, counted[upto], missed[upto]) for upto in sorted(counted)),
+        tuple(bucket_of(upto, counted[upto], missed[upto]) for upto in sorted(counted)),
     )
 
 
@@ -80,7 +80,8 @@ def _quantile(fence: Fence, prompt_tokens: int) -> tuple[int, float] | None:
     return (found.prompt_upto, found.quantile) if found else None
 
 
-def _bucket(upto: int, count: int, missed: int) -> Bucket:
+def bucket_of(upto: int, count: int, missed: int) -> Bucket:
+    """`missed` of `count` requests outgrew their bound."""
     interval = binomtest(missed, count).proportion_ci()
     return Bucket(upto, count, missed / count, float(interval.low), float(interval.high))
 

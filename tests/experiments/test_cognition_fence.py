@@ -1,6 +1,8 @@
 import random
 
-from experiments.cognition.fence import PHASES, REQUESTS, WARM_UP, drifting
+import pytest
+
+from experiments.cognition.fence import PHASES, REQUESTS, WARM_UP, bucket_of, drifting
 from hmas.perception.backends.model import ModelBackend
 from hmas.perception.training.corpus import CorpusAnswer, Prompt
 
@@ -18,4 +20,11 @@ def test_the_fence_holds_its_level_on_a_drifting_stream() -> None:
     assert figures.requests == REQUESTS - WARM_UP
     assert abs(figures.missed - figures.epsilon) < 0.02
     assert sum(b.requests for b in figures.buckets) == figures.requests
-    assert all(b.low <= b.missed <= b.high for b in figures.buckets)
+    assert [b.prompt_upto for b in figures.buckets] == [128, 512]
+    assert all(b.low < figures.epsilon < b.high for b in figures.buckets)
+
+
+def test_an_interval_is_that_of_clopper_and_pearson() -> None:
+    bucket = bucket_of(128, 100, 5)
+    assert bucket.missed == 0.05
+    assert (bucket.low, bucket.high) == pytest.approx((0.01643, 0.11283), abs=1e-5)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import isnan
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -271,25 +272,50 @@ def test_model_outputs_are_recorded_beside_the_workload(tmp_path: Path) -> None:
         attach(build(WorkloadSpec("poisson", 20.0), 3.0, 2), tmp_path / "outputs.csv")
 
 
-def test_the_overload_page_counts_the_settings_and_says_who_misses(tmp_path: Path) -> None:
-    spec = WorkloadSpec("mix", 8.0, stated=True)
+def _overload_page(folder: Path, vllm: float, esg_profile_esg: float) -> tuple[dict[str, Any], str]:
+    """One setting with a bound of 0.8: the default has a goodput rate of 0.6 and 900 ESG/s, plain vLLM 1000 ESG/s."""
     experiment = Experiment(
-        "overload", "Overload", "overload", "tiny-emulated", 1, (spec,), ("vllm", "hmas", "hmas-esg"),
-        loads=(3.0,), seeds=(1,),
+        "overload", "Overload", "overload", "tiny-emulated", 1, (WorkloadSpec("mix", 8.0, stated=True),),
+        ("vllm", "hmas", "hmas-esg"), loads=(3.0,), seeds=(1,),
     )  # fmt: skip
-    store = CellStore(tmp_path / "cells")
-    cells = cells_of(experiment)
-    for cell in cells:
-        store.put(cell, compute(cell, 9.0))
-    store.put(cells[0].capacity, {"rate_rps": 3.0, "goodput_rate": 0.95, "cpu_s": 0.0})
-    write_pages([experiment], store, tmp_path / "pages", whole=[experiment.name], data=None)
-    (row,) = json.loads((tmp_path / "pages" / "overload.json").read_text())
+    goodput_rate = {"vllm": vllm, "hmas": 0.6, "hmas-esg": 0.5}
+    esg_rate = {"vllm": 1000.0, "hmas": 900.0, "hmas-esg": esg_profile_esg}
+    rest = ("ttft_compliance", "tpot_compliance", "ttft_p95_s", "jain_index")
+    store = CellStore(folder / "cells")
+    for cell in cells_of(experiment):
+        if cell.kind == "bound":
+            store.put(cell, {"goodput_rate": 0.8, "cpu_s": 1.0})
+            continue
+        rate = goodput_rate[cell.system]
+        score = dict.fromkeys(rest, 0.5) | {
+            "goodput_rate": rate,
+            "goodput": 10 * rate,
+            "esg_rate": esg_rate[cell.system],
+        }
+        groups = {"tasks": {"QA": [10, round(10 * rate)]}, "deciles": {"9": [10, 4], "0": [10, 9]}}
+        store.put(cell, {"score": score, "tenants": {"a": [5, 5], "b": [5, 1]}, "cpu_s": 1.0} | groups)
+    write_pages([experiment], store, folder / "pages", whole=[experiment.name], data=None)
+    (row,) = json.loads((folder / "pages" / "overload.json").read_text())
+    return row, (folder / "pages" / "overload.md").read_text()
+
+
+def test_the_overload_page_names_the_best_and_says_who_misses(tmp_path: Path) -> None:
+    row, page = _overload_page(tmp_path, vllm=0.2, esg_profile_esg=1200.0)
     assert (row["workload"], row["load"], row["seeds"], row["default"]) == ("mix", 3.0, 1, "hmas")
-    assert set(row["systems"]) == {"vllm", "hmas", "hmas-esg"}
-    assert row["best"] == max(row["systems"], key=lambda s: row["systems"][s]["goodput"])
-    assert 0.0 < row["share_of_bound"] <= 1.0
-    page = (tmp_path / "pages" / "overload.md").read_text()
-    assert "Violations by decile of the output length" in page
-    most_esg = max(row["systems"], key=lambda s: row["systems"][s]["esg"])
-    assert ("Where another is ahead" in page) == (row["best"] != "hmas" or most_esg != "hmas-esg")
-    assert "Jain index of attainment" in page
+    assert (row["best"], row["share_of_bound"], row["goodput"], row["esg"]) == ("hmas", 0.75, 6.0, 900.0)
+    assert {s: v["goodput"] for s, v in row["systems"].items()} == {"vllm": 2.0, "hmas": 6.0, "hmas-esg": 5.0}
+    assert "No other system has more goodput than the default in 1 of 1 settings" in page
+    assert "the ESG profile has the most ESG in 1" in page
+    assert "| mix 3 λ* | 0.750 | 0.600 | not measured | vLLM (FCFS) | 0.200 | H-MAS, ESG profile |" in page
+    assert "| mix 3 λ* | 0.750 | 86% | 0.500 |" in page  # 6 of the 7 misses are in the longest decile
+    assert "| QA | 0.80 | 0.40 | 0.50 |" in page
+    assert "| Jain index of attainment | 0.692 | 0.692 | 0.692 |" in page  # (1.0 + 0.2)² / (2 (1.0² + 0.2²))
+    assert "Where another is ahead" not in page
+
+
+def test_the_overload_page_says_where_another_is_ahead(tmp_path: Path) -> None:
+    row, page = _overload_page(tmp_path, vllm=0.75, esg_profile_esg=800.0)
+    assert row["best"] == "vllm"
+    assert "No other system has more goodput than the default in 0 of 1 settings" in page
+    assert "| mix 3 λ* | goodput | vLLM (FCFS) | 1.250× |" in page
+    assert "| mix 3 λ* | ESG | vLLM (FCFS) | 1.250× |" in page
