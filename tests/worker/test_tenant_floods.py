@@ -5,8 +5,8 @@ import pytest
 from hmas.contracts.control import Hints
 from hmas.contracts.request import Slo
 from hmas.worker.agent.entry import QueueEntry
-from hmas.worker.agent.pace import EnginePace, ServiceView
 from hmas.worker.agent.served_shares import MAX_TENANTS, SILENT_S, WINDOW_S, ServedShares
+from hmas.worker.agent.service_view import EngineOccupancy, ServiceView
 from hmas.worker.agent.topologies.max_on_time import PROMISED_AHEAD_S, PROMISED_SHARE, MaxOnTime
 from tests.worker.builders import annotation, entry, request
 
@@ -19,9 +19,8 @@ def asking(seq: int, tenant: str = "t", prefill_s: float = 1.0, arrival_s: float
     return made
 
 
-def pace(now_s: float) -> ServiceView:
-    engine = EnginePace("e", 8, 4, 4, 0, 0, 0, 0, 0.01, 0.0, 0.0, 1.0)
-    return ServiceView(now_s, 1.0, (engine,))
+def view(now_s: float) -> ServiceView:
+    return ServiceView(now_s, (EngineOccupancy(cap=8, running=4, kv_tokens=0, kv_free_tokens=0),))
 
 
 def test_shares_are_of_service_over_weight_and_are_forgotten() -> None:
@@ -79,7 +78,7 @@ def test_the_tenant_that_floods_gives_up_its_work_before_the_others_give_up_dear
     dear = [asking(20 + n, f"small{n}", prefill_s=2.5) for n in range(2)]
     for made in (*flood, *dear):
         topology.push(made)
-    topology.observe(pace(0.0))
+    topology.observe(view(0.0))
     assert not any(made.relegated for made in dear)
     assert any(made.relegated for made in flood)
 
@@ -92,19 +91,19 @@ def test_below_half_as_much_again_as_its_share_a_tenant_is_as_good_as_another() 
     dear = [asking(20 + n, "less", prefill_s=2.5) for n in range(2)]
     for made in (*cheap, *dear):
         topology.push(made)
-    topology.observe(pace(0.0))
+    topology.observe(view(0.0))
     assert all(made.relegated for made in dear)
 
 
 def test_after_a_burst_a_request_is_told_to_wait_until_what_goes_before_it_is_done() -> None:
     """Cheaper work at the cold rate of 0.8/s, of which it may wait 8 s."""
     topology = fresh()
-    topology.observe(pace(0.0))
+    topology.observe(view(0.0))
     cheap = [asking(n, prefill_s=0.5) for n in range(24)]
     dear = asking(99, prefill_s=2.0)
     for made in (*cheap, dear):
         topology.push(made)
-    topology.observe(pace(0.0))
+    topology.observe(view(0.0))
     assert dear.relegated
     kept_s = sum(made.prefill_s for made in cheap if not made.relegated)
     assert topology.promise_s(dear) == pytest.approx(max(0.0, kept_s / 0.8 - 8.0))
@@ -121,7 +120,7 @@ def test_promises_take_no_more_than_their_share_of_the_rate() -> None:
     apart_s = 2.0 / (PROMISED_SHARE * 0.8)
     assert told == pytest.approx([max(0.0, n * apart_s - PROMISED_AHEAD_S) for n in range(1, 11)])
     assert told[-1] > 0.0
-    topology.observe(pace(1000.0))
+    topology.observe(view(1000.0))
     topology.push(dear)
     assert topology.promise_s(dear) == 0.0  # a quiet time later
 
@@ -133,6 +132,6 @@ def test_who_was_promised_a_place_is_given_up_last() -> None:
     dear.promised = True
     for made in (*cheap, dear):
         topology.push(made)
-    topology.observe(pace(0.0))
+    topology.observe(view(0.0))
     assert any(made.relegated for made in cheap)
     assert not dear.relegated

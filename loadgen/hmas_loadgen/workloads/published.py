@@ -15,7 +15,6 @@ from hmas_loadgen.workloads.lengths import azure_like_inputs, azure_like_outputs
 MEAN_RPS = 45.15
 PEAK_RPS = 176.0
 STEP_RPS = 140.0
-BURST_REQUESTS = 167.0
 BURST_EVERY_S = 40.0
 # One burst, second by second, as shares of its height: the peak's excess (176 - 45.15) and what follows add up to 167.
 BURST_SHAPE = (1.0, 0.16, 0.08, 0.025, 0.011)

@@ -1,4 +1,4 @@
-"""How a request ends or is refused, and the one table that maps it to HTTP and gRPC."""
+"""How a request ends or is refused, and the one table that maps it to HTTP."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -33,35 +33,34 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OutcomeMapping:
-    """HTTP status, OpenAI error `type` and `code`, gRPC status name, and whether a retry can help."""
+    """HTTP status, OpenAI error `type` and `code`, and whether a retry can help."""
 
     http_status: int
     error_type: str
-    grpc_status: str
     retry_helps: bool
 
 
 OUTCOME_TABLE: dict[Outcome, OutcomeMapping] = {
-    Outcome.FINISHED: OutcomeMapping(200, "", "OK", False),
-    Outcome.CANCELLED: OutcomeMapping(499, "client_closed_request", "CANCELLED", False),
-    Outcome.INVALID_REQUEST: OutcomeMapping(400, "invalid_request_error", "INVALID_ARGUMENT", False),
-    Outcome.UNAUTHENTICATED: OutcomeMapping(401, "authentication_error", "UNAUTHENTICATED", False),
-    Outcome.FORBIDDEN: OutcomeMapping(403, "permission_error", "PERMISSION_DENIED", False),
-    Outcome.UNKNOWN_MODEL: OutcomeMapping(404, "invalid_request_error", "NOT_FOUND", False),
-    Outcome.BODY_TOO_LARGE: OutcomeMapping(413, "invalid_request_error", "INVALID_ARGUMENT", False),
-    Outcome.CLIENT_TOO_SLOW: OutcomeMapping(408, "invalid_request_error", "DEADLINE_EXCEEDED", False),
-    Outcome.NEVER_FITS: OutcomeMapping(400, "invalid_request_error", "INVALID_ARGUMENT", False),
-    Outcome.TENANT_REQUEST_RATE: OutcomeMapping(429, "rate_limit_error", "RESOURCE_EXHAUSTED", True),
-    Outcome.TENANT_TOKEN_RATE: OutcomeMapping(429, "rate_limit_error", "RESOURCE_EXHAUSTED", True),
-    Outcome.TENANT_IN_FLIGHT: OutcomeMapping(429, "rate_limit_error", "RESOURCE_EXHAUSTED", True),
-    Outcome.TENANT_QUEUE_FULL: OutcomeMapping(429, "rate_limit_error", "RESOURCE_EXHAUSTED", True),
-    Outcome.POOL_QUEUE_FULL: OutcomeMapping(429, "rate_limit_error", "RESOURCE_EXHAUSTED", True),
-    Outcome.SLO_UNREACHABLE: OutcomeMapping(429, "rate_limit_error", "RESOURCE_EXHAUSTED", True),
-    Outcome.NO_ENGINE: OutcomeMapping(503, "service_unavailable_error", "UNAVAILABLE", True),
-    Outcome.WORKER_LOST: OutcomeMapping(502, "api_error", "UNAVAILABLE", True),
-    Outcome.ENGINE_ERROR: OutcomeMapping(502, "api_error", "UNAVAILABLE", True),
-    Outcome.ENGINE_REFUSED: OutcomeMapping(400, "invalid_request_error", "INVALID_ARGUMENT", False),
-    Outcome.DRAINING: OutcomeMapping(503, "service_unavailable_error", "UNAVAILABLE", True),
-    Outcome.TIMED_OUT: OutcomeMapping(504, "timeout_error", "DEADLINE_EXCEEDED", True),
-    Outcome.INTERNAL: OutcomeMapping(500, "api_error", "INTERNAL", True),
+    Outcome.FINISHED: OutcomeMapping(200, "", False),
+    Outcome.CANCELLED: OutcomeMapping(499, "client_closed_request", False),
+    Outcome.INVALID_REQUEST: OutcomeMapping(400, "invalid_request_error", False),
+    Outcome.UNAUTHENTICATED: OutcomeMapping(401, "authentication_error", False),
+    Outcome.FORBIDDEN: OutcomeMapping(403, "permission_error", False),
+    Outcome.UNKNOWN_MODEL: OutcomeMapping(404, "invalid_request_error", False),
+    Outcome.BODY_TOO_LARGE: OutcomeMapping(413, "invalid_request_error", False),
+    Outcome.CLIENT_TOO_SLOW: OutcomeMapping(408, "invalid_request_error", False),
+    Outcome.NEVER_FITS: OutcomeMapping(400, "invalid_request_error", False),
+    Outcome.TENANT_REQUEST_RATE: OutcomeMapping(429, "rate_limit_error", True),
+    Outcome.TENANT_TOKEN_RATE: OutcomeMapping(429, "rate_limit_error", True),
+    Outcome.TENANT_IN_FLIGHT: OutcomeMapping(429, "rate_limit_error", True),
+    Outcome.TENANT_QUEUE_FULL: OutcomeMapping(429, "rate_limit_error", True),
+    Outcome.POOL_QUEUE_FULL: OutcomeMapping(429, "rate_limit_error", True),
+    Outcome.SLO_UNREACHABLE: OutcomeMapping(429, "rate_limit_error", True),
+    Outcome.NO_ENGINE: OutcomeMapping(503, "service_unavailable_error", True),
+    Outcome.WORKER_LOST: OutcomeMapping(502, "api_error", True),
+    Outcome.ENGINE_ERROR: OutcomeMapping(502, "api_error", True),
+    Outcome.ENGINE_REFUSED: OutcomeMapping(400, "invalid_request_error", False),
+    Outcome.DRAINING: OutcomeMapping(503, "service_unavailable_error", True),
+    Outcome.TIMED_OUT: OutcomeMapping(504, "timeout_error", True),
+    Outcome.INTERNAL: OutcomeMapping(500, "api_error", True),
 }

@@ -10,7 +10,7 @@ from hmas.contracts.control import Hints, TopologyName
 from hmas.contracts.request import Slo
 from hmas.worker.agent.applications import MAX_APPLICATIONS, MIN_COUNT, Applications
 from hmas.worker.agent.entry import QueueEntry
-from hmas.worker.agent.pace import ServiceView
+from hmas.worker.agent.service_view import ServiceView
 from hmas.worker.agent.topologies import TOPOLOGIES
 from hmas.worker.agent.topologies.hybrid import MOVES, Hybrid, due_s, slack_s, work_s
 from tests.worker.builders import annotation, entry, request
@@ -19,7 +19,7 @@ EDF = Hints(alpha_low=0.0, alpha_high=0.0)
 
 
 def at(now_s: float) -> ServiceView:
-    return ServiceView(now_s, 1.0, ())
+    return ServiceView(now_s, ())
 
 
 def chat(seq: int, prefill_s: float, ttft_s: float, *, arrival_s: float = 0.0, priority: int = 0) -> QueueEntry:

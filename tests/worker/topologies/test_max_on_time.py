@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from itertools import combinations
-from math import inf
 from random import Random
 
 import pytest
@@ -14,8 +13,8 @@ from hmas.contracts.request import Slo
 from hmas.worker.agent import deadline_order
 from hmas.worker.agent.deadline_order import DeadlineOrder, Job
 from hmas.worker.agent.entry import QueueEntry
-from hmas.worker.agent.pace import EnginePace, ServiceView
 from hmas.worker.agent.relegated import SHARE_MAX
+from hmas.worker.agent.service_view import EngineOccupancy, ServiceView
 from hmas.worker.agent.topologies.max_on_time import MaxOnTime, ServiceRate
 from tests.worker.builders import annotation, entry, request
 
@@ -120,9 +119,8 @@ def _job(rng: Random, seq: int) -> Job:
     return Job(entry(seq), due_s + rng.random(), due_s, work, work / rng.choice([1.0, 2.0]))
 
 
-def pace(now_s: float, running: int = 4) -> ServiceView:
-    engine = EnginePace("e", 8, running, running, 0, 0, 0, 0, 0.02, 0.0, 0.0, inf)
-    return ServiceView(now_s, 8.0, (engine,))
+def view(now_s: float, running: int = 4) -> ServiceView:
+    return ServiceView(now_s, (EngineOccupancy(cap=8, running=running, kv_tokens=0, kv_free_tokens=0),))
 
 
 def prefilling(
@@ -152,7 +150,7 @@ def drained(topology: MaxOnTime) -> list[int]:
 def test_the_costliest_steps_aside_and_is_served_last() -> None:
     entries = [prefilling(1, 0.3, ttft_s=3.0), prefilling(2, 2.0, ttft_s=3.5), prefilling(3, 0.4, ttft_s=3.2)]
     topology = filled(entries)
-    topology.observe(pace(0.0))
+    topology.observe(view(0.0))
     assert [e.seq for e in entries if e.relegated] == [2]
     assert drained(topology) == [1, 3, 2]
 
@@ -160,7 +158,7 @@ def test_the_costliest_steps_aside_and_is_served_last() -> None:
 def test_what_can_all_be_on_time_keeps_deadline_order() -> None:
     entries = [prefilling(n, 0.1, ttft_s=9.0 - n) for n in range(5)]
     topology = filled(entries)
-    topology.observe(pace(0.0))
+    topology.observe(view(0.0))
     assert not any(e.relegated for e in entries)
     assert drained(topology) == [4, 3, 2, 1, 0]
 
@@ -169,7 +167,7 @@ def test_what_can_all_be_on_time_keeps_deadline_order() -> None:
 def test_low_priority_and_low_weight_step_aside_first(spare: dict[str, float]) -> None:
     entries = [prefilling(n, 0.5, ttft_s=2.0) for n in range(1, 4)] + [prefilling(4, 0.4, ttft_s=1.9, **spare)]  # type: ignore[arg-type]
     topology = filled(entries)
-    topology.observe(pace(0.0))
+    topology.observe(view(0.0))
     relegated = [e.seq for e in entries if e.relegated]
     assert 4 in relegated
     assert len(relegated) < len(entries)
@@ -178,8 +176,8 @@ def test_low_priority_and_low_weight_step_aside_first(spare: dict[str, float]) -
 def test_a_relegated_request_that_could_still_make_it_goes_before_one_that_cannot() -> None:
     gone, kept, still = prefilling(1, 0.1, ttft_s=0.3), prefilling(2, 4.0, ttft_s=6.0), prefilling(3, 4.2, ttft_s=6.1)
     topology = filled([gone, kept, still])
-    topology.observe(pace(0.0))
-    topology.observe(pace(0.4))
+    topology.observe(view(0.0))
+    topology.observe(view(0.4))
     assert [e.seq for e in (gone, kept, still) if e.relegated] == [1, 3]
     assert drained(topology) == [2, 3, 1]
 
@@ -196,7 +194,7 @@ def test_relegated_work_gets_its_share_under_lasting_overload() -> None:
         for _ in range(2):
             seq += 1
             topology.push(prefilling(seq, 0.1, arrival_s=now_s, ttft_s=2.0))
-        topology.observe(pace(now_s))
+        topology.observe(view(now_s))
         head = topology.pop()
         assert head is not None
         work = head.prefill_s
@@ -211,13 +209,13 @@ def test_relegated_work_gets_its_share_under_lasting_overload() -> None:
 
 
 def test_an_engine_that_decodes_beside_must_begin_a_long_prompt_earlier() -> None:
-    busy = replace(pace(0.0).engines[0], prefill_pace=0.5)
-    for engine, can_wait in ((pace(0.0).engines[0], True), (busy, False)):
+    busy = replace(view(0.0).engines[0], prefill_pace=0.5)
+    for engine, can_wait in ((view(0.0).engines[0], True), (busy, False)):
         topology = MaxOnTime(Hints())
-        topology.observe(ServiceView(0.0, 8.0, (engine,)))
+        topology.observe(ServiceView(0.0, (engine,)))
         long = prefilling(1, 2.0, ttft_s=5.0)
         topology.push(long)
-        topology.observe(ServiceView(2.0, 8.0, (engine,)))
+        topology.observe(ServiceView(2.0, (engine,)))
         assert long.relegated is not can_wait
 
 
@@ -225,9 +223,9 @@ def test_an_engine_that_decodes_beside_must_begin_a_long_prompt_earlier() -> Non
 def test_a_long_answer_makes_way_on_full_engines_however_many_slots_they_have(slots: int) -> None:
     """An answer of 20 s begins after a short one that is due a second later, not after one due five seconds later."""
     topology = MaxOnTime(Hints())
-    full = replace(pace(0.0, running=slots).engines[0], cap=slots)
+    full = replace(view(0.0, running=slots).engines[0], cap=slots)
     for n in range(200):
-        topology.observe(ServiceView(n * 0.1, 8.0, (full,)))
+        topology.observe(ServiceView(n * 0.1, (full,)))
     for seq, ttft_s, tokens in ((1, 40.0, 1000.0), (2, 41.0, 1.0), (3, 45.0, 1.0)):
         made = entry(seq, request(f"r{seq}", arrival_s=20.0))
         made.annotate(annotation(tokens, ttft_s=0.1, tpot_s=0.02, slo=Slo(ttft_s, 0.1)))
@@ -239,17 +237,17 @@ def test_a_step_by_itself_is_no_work_of_a_prompt() -> None:
     """Nine prompts that add 0.1 s each to steps of 0.5 s fit a second; nine of 0.6 s would not."""
     entries = [prefilling(n, 0.6, ttft_s=2.0) for n in range(9)]
     topology = MaxOnTime(Hints())
-    topology.observe(replace(pace(0.0), prefill_floor_s=0.5))
+    topology.observe(replace(view(0.0), prefill_floor_s=0.5))
     for each in entries:
         topology.push(each)
-    topology.observe(replace(pace(0.0), prefill_floor_s=0.5))
+    topology.observe(replace(view(0.0), prefill_floor_s=0.5))
     assert not any(e.relegated for e in entries)
 
 
 def test_ranks_put_relegated_requests_behind_all_others() -> None:
     entries = [prefilling(1, 0.3, ttft_s=3.0), prefilling(2, 9.0, ttft_s=3.5)]
     topology = filled(entries)
-    topology.observe(pace(0.0))
+    topology.observe(view(0.0))
     drained(topology)
     assert entries[0].urgency < entries[1].urgency
 

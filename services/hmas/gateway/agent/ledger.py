@@ -87,9 +87,6 @@ class Ledger:
         """What a worker holds, oldest sending first."""
         return list(self._at.get(worker, {}).values())
 
-    def count_at(self, worker: str) -> int:
-        return len(self._at.get(worker, ()))
-
     def held(self) -> list[LedgerEntry]:
         """Longest held first."""
         return list(self._held.values())

@@ -33,11 +33,3 @@ class CostModel(Protocol):
     def predict(self, queries: Sequence[CostQuery]) -> list[Cost]:
         """Median cost of each query, in order, seconds."""
         ...
-
-
-class CostBoundModel(CostModel, Protocol):
-    """A cost model that also gives upper bounds."""
-
-    def predict_upper(self, queries: Sequence[CostQuery]) -> list[Cost]:
-        """90 % quantile of each query's cost, in order, seconds."""
-        ...

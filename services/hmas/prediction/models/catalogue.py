@@ -85,7 +85,6 @@ _ACCELERATORS: tuple[tuple[str, Accelerator], ...] = (
 _BILLIONS = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)b(?![a-z])")
 _ACTIVE = re.compile(r"a(\d+(?:\.\d+)?)b(?![a-z])")
 _COUNT = re.compile(r"^(\d+)\s*x\s|\bx\s?(\d+)$|x(\d+)$")
-GIGA = 1e9
 
 NAMES = (
     "params", "active", "layers", "width", "weight_bytes", "encoder_decoder", "flash",

@@ -14,9 +14,9 @@ from hmas.worker.agent.entry import EntryState, QueueEntry
 from hmas.worker.agent.ledger import TelemetryLedger
 from hmas.worker.agent.length_bias import LengthBias
 from hmas.worker.agent.meter import ServiceMeter, retry_after_s
-from hmas.worker.agent.pace import ServiceView
 from hmas.worker.agent.prior import Prior
 from hmas.worker.agent.queue import RequestQueue
+from hmas.worker.agent.service_view import ServiceView
 
 FLOOR_RISE = 0.005  # of the way to each prediction above it
 MOST_LAG_S = 0.5  # more is a process that was stopped for a while, and is over
@@ -91,10 +91,8 @@ class WorkerCore:
             floor_s = max(floor_s, self.prior_floor_s)
         return max(0.0, entry.prefill_s - floor_s)
 
-    def pace(self) -> ServiceView:
-        speed = self.meter.speed(self.cold_speed())
-        engines = tuple(engine.pace(self.now_s) for engine in self.up)
-        return ServiceView(self.now_s, speed, engines, self.prefill_floor_s)
+    def service_view(self) -> ServiceView:
+        return ServiceView(self.now_s, tuple(engine.occupancy(self.now_s) for engine in self.up), self.prefill_floor_s)
 
     # --- ways out; each takes the request from pool and engine and says so once
 

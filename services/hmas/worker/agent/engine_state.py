@@ -7,8 +7,8 @@ from hmas.contracts.worker import EngineSampled
 from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.flow import FlowRegulator
 from hmas.worker.agent.memory_peak import MemoryPeak
-from hmas.worker.agent.pace import EnginePace
 from hmas.worker.agent.prefill_backlog import PrefillBacklog
+from hmas.worker.agent.service_view import EngineOccupancy
 
 DEFAULT_BLOCK = 16  # tokens a KV block holds, where the engine does not say
 PRESUMED = 3.0  # predicted prefill times after which an unseen first token has come
@@ -30,7 +30,6 @@ class EngineState:
         "busy_s",
         "busy_since_s",
         "cap",
-        "context_tokens",
         "decoding",
         "held_until_s",
         "info",
@@ -40,7 +39,6 @@ class EngineState:
         "peak_changed",
         "peak_s",
         "prefill",
-        "prefill_tokens",
         "regulator",
         "running",
         "sample",
@@ -59,8 +57,6 @@ class EngineState:
         self.running: dict[str, QueueEntry] = {}  # in flight, by request id
         self.decoding = 0  # of them, with a first token
         self.prefill = PrefillBacklog()
-        self.prefill_tokens = 0  # prompts of those without a first token
-        self.context_tokens = 0  # prompts and outputs so far
         self.blocks = 0  # KV blocks that they hold in the end, in all
         self.peak = MemoryPeak(())  # of them, as forecast at `peak_s`
         self.peak_s = -inf
@@ -96,33 +92,26 @@ class EngineState:
         self.running[entry.request.id] = entry
         self.blocks += entry.blocks
         self.peak_changed = True
-        self.context_tokens += entry.request.prompt_tokens + entry.output_tokens
         self.prefill.add(now_s, entry, prefill_s)
-        self.prefill_tokens += entry.request.prompt_tokens
 
     def began(self, now_s: float, entry: QueueEntry) -> None:
         """The first token of one that runs here."""
         entry.first_token_s = now_s
         self.produced(entry, 1)
         self.decoding += 1
-        self.prefill_tokens -= entry.request.prompt_tokens
         self.prefill.remove(now_s, entry, computed=True)
 
     def produced(self, entry: QueueEntry, output_tokens: int) -> None:
         """One that runs here has that many output tokens, if it did not have more."""
-        more = output_tokens - entry.output_tokens
-        if more > 0:
+        if output_tokens > entry.output_tokens:
             entry.output_tokens = output_tokens
-            self.context_tokens += more
 
     def release(self, now_s: float, entry: QueueEntry) -> None:
         del self.running[entry.request.id]
         self.blocks -= entry.blocks
         entry.blocks = 0
         self.peak_changed = True
-        self.context_tokens -= entry.request.prompt_tokens + entry.output_tokens
         if entry.first_token_s is None:
-            self.prefill_tokens -= entry.request.prompt_tokens
             self.prefill.remove(now_s, entry, computed=entry.output_tokens > 0)
         else:
             self.decoding -= 1
@@ -183,26 +172,17 @@ class EngineState:
             return 0.0
         return max(self.sample.kv_usage, self.sample.step_s / self.tightest_tpot_s)
 
-    def pace(self, now_s: float) -> EnginePace:
-        block, sample = self.block_size, self.sample if self.measured(now_s) else None
-        held = self.blocks
+    def occupancy(self, now_s: float) -> EngineOccupancy:
+        block, held = self.block_size, self.blocks
         if held * PLENTY > self.budget_blocks > 0:
             if now_s - self.peak_s > PEAK_FRESH_S:
                 self._forecast(now_s)
             held = min(held, int(self.peak.tokens / block))
-        return EnginePace(
-            engine=self.name,
+        return EngineOccupancy(
             cap=self.cap,
             running=len(self.running),
-            decoding=self.decoding,
-            prefill_tokens=self.prefill_tokens,
-            context_tokens=self.context_tokens,
             kv_tokens=self.budget_blocks * block,
             kv_free_tokens=max(0, self.budget_blocks - held) * block,
-            step_s=sample.step_s if sample else 0.0,
-            prefill_tokens_per_s=sample.prefill_tokens_per_s if sample else 0.0,
-            decode_tokens_per_s=sample.decode_tokens_per_s if sample else 0.0,
-            tightest_tpot_s=self.tightest_tpot_s,
             prefill_pace=self.prefill.pace,
         )
 

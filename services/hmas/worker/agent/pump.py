@@ -17,7 +17,7 @@ def pump(core: WorkerCore) -> None:
     fenced = not core.controls.bypass
     left = core.config.max_dispatches_per_pump
     if pool.paced and pool.waiting > 1 and any(len(engine.running) < engine.cap for engine in core.up):
-        pool.observe(core.pace())
+        pool.observe(core.service_view())
     while left and core.up and (entry := pool.peek()) is not None:
         left -= 1
         engine, hopeful = choose(core, entry, fenced)

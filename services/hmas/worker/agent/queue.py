@@ -6,9 +6,8 @@ from hmas.contracts.control import SAFE_TOPOLOGY, Hints, TopologyName
 from hmas.contracts.request import Annotation
 from hmas.worker.agent.config import RandomSource
 from hmas.worker.agent.entry import EntryState, QueueEntry
-from hmas.worker.agent.pace import ServiceView
+from hmas.worker.agent.service_view import ServiceView
 from hmas.worker.agent.topologies import TOPOLOGIES, Topology
-from hmas.worker.agent.topologies.max_on_time import MaxOnTime
 
 
 class RequestQueue:
@@ -91,8 +90,8 @@ class RequestQueue:
         """Whether the order goes by time and service."""
         return self._order.paced
 
-    def observe(self, pace: ServiceView) -> None:
-        self._order.observe(pace)
+    def observe(self, view: ServiceView) -> None:
+        self._order.observe(view)
 
     def peek(self) -> QueueEntry | None:
         return self._order.peek()
@@ -100,7 +99,7 @@ class RequestQueue:
     def promise_s(self, entry: QueueEntry) -> float | None:
         """How long until the queued `entry` finds a place if it comes again, promised; None: the order in force
         promises nothing."""
-        return self._order.promise_s(entry) if isinstance(self._order, MaxOnTime) else None
+        return self._order.promise_s(entry)
 
     def take(self) -> QueueEntry:
         """The head leaves the queue to run. The queue must not be empty."""

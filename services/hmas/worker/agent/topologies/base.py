@@ -6,7 +6,7 @@ from typing import Protocol
 from hmas.contracts.control import TopologyName
 from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.keyed_heap import KeyedHeap
-from hmas.worker.agent.pace import ServiceView
+from hmas.worker.agent.service_view import ServiceView
 
 
 class Topology(Protocol):
@@ -19,7 +19,7 @@ class Topology(Protocol):
     accounts_service: bool  # whether `on_served` does anything
     paced: bool  # whether `observe` does anything
 
-    def observe(self, pace: ServiceView) -> None:
+    def observe(self, view: ServiceView) -> None:
         """Time and service as they are now, before heads are asked for; what is popped until the next call comes on
         top. May change the order and mark entries as relegated."""
         ...
@@ -43,6 +43,11 @@ class Topology(Protocol):
 
     def rebuild(self, entries: Iterable[QueueEntry]) -> None:
         """Fill an empty topology with `entries`, given in arrival order; like pushing each, but O(n) where it can."""
+        ...
+
+    def promise_s(self, entry: QueueEntry) -> float | None:
+        """How long until the queued `entry` finds a place if it comes again, promised; None: this order promises
+        nothing."""
         ...
 
     def on_served(self, entry: QueueEntry, tokens: float, final: bool) -> None:
@@ -77,7 +82,7 @@ class KeyOrdered:
     def __iter__(self) -> Iterator[QueueEntry]:
         return iter(self._heap)
 
-    def observe(self, pace: ServiceView) -> None:
+    def observe(self, view: ServiceView) -> None:
         pass
 
     def push(self, entry: QueueEntry) -> None:
@@ -102,6 +107,9 @@ class KeyOrdered:
 
     def rebuild(self, entries: Iterable[QueueEntry]) -> None:
         self._heap.refill(entries, self.key)
+
+    def promise_s(self, entry: QueueEntry) -> float | None:
+        return None
 
     def on_served(self, entry: QueueEntry, tokens: float, final: bool) -> None:
         pass

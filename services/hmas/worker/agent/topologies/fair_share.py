@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from hmas.contracts.control import Hints, TopologyName
 from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.keyed_heap import KeyedHeap
-from hmas.worker.agent.pace import ServiceView
+from hmas.worker.agent.service_view import ServiceView
 from hmas.worker.agent.shares import TenantShare
 
 MAX_IDLE = 4096  # idle tenants whose debt is remembered
@@ -64,7 +64,7 @@ class FairShare:
     def __iter__(self) -> Iterator[QueueEntry]:
         return (entry for share in self._ready for entry in share.queue)
 
-    def observe(self, pace: ServiceView) -> None:
+    def observe(self, view: ServiceView) -> None:
         pass
 
     def push(self, entry: QueueEntry) -> None:
@@ -115,6 +115,9 @@ class FairShare:
             share.queue.refill(backlog)
             self._length += len(backlog)
             self._enter(share)
+
+    def promise_s(self, entry: QueueEntry) -> float | None:
+        return None
 
     def on_served(self, entry: QueueEntry, tokens: float, final: bool) -> None:
         owed = tokens - entry.charged

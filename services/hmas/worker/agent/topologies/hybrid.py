@@ -17,8 +17,8 @@ from hmas.contracts.control import Hints, TopologyName
 from hmas.laws.niyama import LoadAlpha
 from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.keyed_heap import KeyedHeap, Place
-from hmas.worker.agent.pace import ServiceView
 from hmas.worker.agent.relegated import Relegated
+from hmas.worker.agent.service_view import ServiceView
 
 AT_RISK = 0.25  # share of its time that is left when an important request calls on the others to step aside
 MOVES = 32  # entries that change their place between two looks at the clock: a third of a millisecond
@@ -100,11 +100,11 @@ class Hybrid:
     def alpha(self) -> float:
         return self._alpha.value
 
-    def observe(self, pace: ServiceView) -> None:
-        self._now_s = pace.now_s
+    def observe(self, view: ServiceView) -> None:
+        self._now_s = view.now_s
         self._moves = MOVES
         lanes = (self._important, self._low)
-        if not any(lane.stale for lane in lanes) and self._alpha.step(pace.now_s, self._relegations):
+        if not any(lane.stale for lane in lanes) and self._alpha.step(view.now_s, self._relegations):
             for lane in lanes:
                 lane.age()
         for lane in lanes:
@@ -153,6 +153,9 @@ class Hybrid:
     def rebuild(self, entries: Iterable[QueueEntry]) -> None:
         for entry in entries:
             self.push(entry)
+
+    def promise_s(self, entry: QueueEntry) -> float | None:
+        return None
 
     def on_served(self, entry: QueueEntry, tokens: float, final: bool) -> None:
         pass

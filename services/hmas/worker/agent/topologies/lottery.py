@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from hmas.contracts.control import Hints, TopologyName
 from hmas.worker.agent.config import RandomSource
 from hmas.worker.agent.entry import QueueEntry
-from hmas.worker.agent.pace import ServiceView
+from hmas.worker.agent.service_view import ServiceView
 from hmas.worker.agent.shares import TenantShare
 
 TICKETS = 1 << 32  # of a tenant of weight 1 whose head asks for one service token
@@ -84,7 +84,7 @@ class Lottery:
     def __iter__(self) -> Iterator[QueueEntry]:
         return (entry for share in self._shares.values() for entry in share.queue)
 
-    def observe(self, pace: ServiceView) -> None:
+    def observe(self, view: ServiceView) -> None:
         pass
 
     def push(self, entry: QueueEntry) -> None:
@@ -134,6 +134,9 @@ class Lottery:
             share.queue.refill(backlog)
             self._length += len(backlog)
             self._issue(share)
+
+    def promise_s(self, entry: QueueEntry) -> float | None:
+        return None
 
     def on_served(self, entry: QueueEntry, tokens: float, final: bool) -> None:
         share = self._shares.get(entry.request.tenant)

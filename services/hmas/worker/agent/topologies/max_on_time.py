@@ -46,9 +46,9 @@ from hmas.contracts.control import Hints, TopologyName
 from hmas.worker.agent.deadline_order import DeadlineOrder, Job
 from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.keyed_heap import KeyedHeap
-from hmas.worker.agent.pace import ServiceView
 from hmas.worker.agent.relegated import Relegated
 from hmas.worker.agent.served_shares import ServedShares
+from hmas.worker.agent.service_view import ServiceView
 
 HEADROOM = 0.9  # of the measured rate is given to what waits already
 PATIENCE = 0.12  # seconds that a deadline is put back per second of decoding
@@ -190,16 +190,16 @@ class MaxOnTime:
         flood = self._floods[tenant] = excess**FLOOD_POWER if excess > 1.0 else 1.0
         return flood
 
-    def observe(self, pace: ServiceView) -> None:
-        self._now_s = pace.now_s
-        self._floor_s = pace.prefill_floor_s
-        if pace.engines:
-            self._see(pace)
-        self._rate.observe(pace.now_s)
+    def observe(self, view: ServiceView) -> None:
+        self._now_s = view.now_s
+        self._floor_s = view.prefill_floor_s
+        if view.engines:
+            self._see(view)
+        self._rate.observe(view.now_s)
         self._relegate()
         self._retire()
-        if pace.now_s - self._restored_s >= RESTORE_EVERY_S:
-            self._restored_s = pace.now_s
+        if view.now_s - self._restored_s >= RESTORE_EVERY_S:
+            self._restored_s = view.now_s
             self._restore()
 
     def _retire(self) -> None:
@@ -214,8 +214,8 @@ class MaxOnTime:
             self._spare.remove(entry)
             self._late.push(self._relegated.work(entry) / self._value(entry), entry)
 
-    def _see(self, pace: ServiceView) -> None:
-        engines = pace.engines
+    def _see(self, view: ServiceView) -> None:
+        engines = view.engines
         cap = running = kv_tokens = kv_free = 0
         for engine in engines:
             cap += engine.cap

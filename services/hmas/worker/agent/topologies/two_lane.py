@@ -7,7 +7,7 @@ from statistics import median
 from hmas.contracts.control import Hints, TopologyName
 from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.keyed_heap import KeyedHeap
-from hmas.worker.agent.pace import ServiceView
+from hmas.worker.agent.service_view import ServiceView
 
 GATE_STEP = 1.02  # factor by which the running median moves per request
 
@@ -46,7 +46,7 @@ class TwoLane:
     def __iter__(self) -> Iterator[QueueEntry]:
         return chain(self._fast, self._slow)
 
-    def observe(self, pace: ServiceView) -> None:
+    def observe(self, view: ServiceView) -> None:
         pass
 
     def push(self, entry: QueueEntry) -> None:
@@ -84,6 +84,9 @@ class TwoLane:
         slow = [entry for entry in waiting if entry.total_s > self._gate]
         self._fast.refill(fast, _slack)
         self._slow.refill(slow, _slack)
+
+    def promise_s(self, entry: QueueEntry) -> float | None:
+        return None
 
     def on_served(self, entry: QueueEntry, tokens: float, final: bool) -> None:
         pass
