@@ -1,6 +1,11 @@
 """The breaker's states."""
 
-from hmas.worker.adapters.breaker import Breaker, BreakerConfig, BreakerState
+from itertools import product
+
+import pytest
+
+from hmas.laws.transitions import IllegalTransition
+from hmas.worker.adapters.breaker import TRANSITIONS, Breaker, BreakerConfig, BreakerState
 
 CONFIG = BreakerConfig(failures=3, probes=2, cooldown_s=1.0, max_cooldown_s=4.0)
 
@@ -69,3 +74,30 @@ def test_failures_from_before_it_opened_do_not_lengthen_the_cooldown() -> None:
     for _ in range(10):
         assert not breaker.failed(0.5)
     assert breaker.probe_due(1.0)
+
+
+LEGAL = {
+    (BreakerState.CLOSED, BreakerState.OPEN),
+    (BreakerState.OPEN, BreakerState.HALF_OPEN),
+    (BreakerState.HALF_OPEN, BreakerState.CLOSED),
+    (BreakerState.HALF_OPEN, BreakerState.OPEN),
+}
+
+
+def test_the_table_is_complete() -> None:
+    assert set(TRANSITIONS) == set(BreakerState)
+    assert {(before, after) for before, follows in TRANSITIONS.items() for after in follows} == LEGAL
+
+
+@pytest.mark.parametrize(("before", "after"), list(product(BreakerState, BreakerState)))
+def test_an_illegal_step_raises_and_changes_nothing(before: BreakerState, after: BreakerState) -> None:
+    breaker = Breaker(CONFIG)
+    breaker.state = before
+    was = dict(vars(breaker))
+    if (before, after) in LEGAL:
+        breaker._enter(after)
+        assert vars(breaker) == was | {"state": after}
+    else:
+        with pytest.raises(IllegalTransition, match=f"{after} may not follow {before}"):
+            breaker._enter(after)
+        assert vars(breaker) == was

@@ -3,11 +3,20 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from hmas.laws.transitions import following
+
 
 class BreakerState(StrEnum):
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half_open"  # in use again, on trial: one failure opens it
+
+
+TRANSITIONS: dict[BreakerState, frozenset[BreakerState]] = {
+    BreakerState.CLOSED: frozenset({BreakerState.OPEN}),
+    BreakerState.OPEN: frozenset({BreakerState.HALF_OPEN}),
+    BreakerState.HALF_OPEN: frozenset({BreakerState.CLOSED, BreakerState.OPEN}),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +53,7 @@ class Breaker:
         """The engine answered a probe."""
         self._unanswered = 0
         if self.state is BreakerState.OPEN:
-            self.state = BreakerState.HALF_OPEN
+            self._enter(BreakerState.HALF_OPEN)
 
     def probe_failed(self, now_s: float, *, certain: bool) -> bool:
         """Whether this opened it. `certain`: nobody listens, or the engine itself says that it is dead."""
@@ -58,7 +67,7 @@ class Breaker:
         """The engine served a request."""
         self._failures = 0
         if self.state is BreakerState.HALF_OPEN:
-            self.state = BreakerState.CLOSED
+            self._enter(BreakerState.CLOSED)
             self._cooldown_s = self._config.cooldown_s
 
     def failed(self, now_s: float) -> bool:
@@ -70,9 +79,13 @@ class Breaker:
         return (trial_lost or self._failures >= self._config.failures) and self._open(now_s)
 
     def _open(self, now_s: float) -> bool:
-        self.state = BreakerState.OPEN
+        self._enter(BreakerState.OPEN)
         self._cool_down(now_s)
         return True
+
+    def _enter(self, state: BreakerState) -> None:
+        """The one place where the state changes."""
+        self.state = following(TRANSITIONS, self.state, state)
 
     def _cool_down(self, now_s: float) -> None:
         self._retry_s = now_s + self._cooldown_s

@@ -1,9 +1,10 @@
 """A request inside the worker: what the queue orders by, what the fence reserves for, how far it got."""
 
-from enum import Enum
+from enum import StrEnum
 
 from hmas.contracts.request import Annotation, Request, Slo, Tags
 from hmas.laws.slo import tightest_tpot_s
+from hmas.laws.transitions import following
 from hmas.worker.agent.keyed_heap import Place
 from hmas.worker.agent.prior import Assumption
 
@@ -14,14 +15,22 @@ OUTPUT_WEIGHT = 2.0
 PRIOR_VERSION = "worker-prior"  # the predictor of unannotated requests
 
 
-class EntryState(Enum):
+class EntryState(StrEnum):
     QUEUED = "queued"
     RUNNING = "running"
     ENDED = "ended"
 
 
+TRANSITIONS: dict[EntryState, frozenset[EntryState]] = {
+    EntryState.QUEUED: frozenset({EntryState.RUNNING, EntryState.ENDED}),
+    EntryState.RUNNING: frozenset({EntryState.QUEUED, EntryState.ENDED}),  # queued again: its engine was lost or busy
+    EntryState.ENDED: frozenset(),
+}
+
+
 class QueueEntry:
-    """One attempt of one request. Mutable; owned by the pool, changed by the agent's parts only.
+    """One attempt of one request. Mutable; owned by the queue and changed by the agent's parts only (`state` by `enter`
+    alone).
 
     Unannotated it is *unknown* and carries the prior's estimate. `service` is its predicted service tokens, `total_s`
     its T_tot, `deadline_s` its D_r = a_r + SLO_ttft + SLO_tpot * l_pred (or a_r + its stated TTLT, H-MAS §3.5),
@@ -110,6 +119,10 @@ class QueueEntry:
         self.switches_before = 0
         self.overtaken = 0
         self._assess(estimate.output_tokens, estimate.output_tokens_p90, estimate.ttft_s, estimate.tpot_s, request.slo)
+
+    def enter(self, state: EntryState) -> None:
+        """Raises IllegalTransition, and changes nothing, where `TRANSITIONS` does not lead to `state`."""
+        self.state = following(TRANSITIONS, self.state, state)
 
     def annotate(self, annotation: Annotation) -> None:
         """Take cognition's tags and costs in place of the prior's."""

@@ -72,8 +72,8 @@ class RequestQueue:
 
     def requeue(self, entry: QueueEntry) -> None:
         """A running request lost its engine before its first token: back to its place in the order."""
+        entry.enter(EntryState.QUEUED)
         self.account(entry, 0.0, final=True)
-        entry.state = EntryState.QUEUED
         self._enqueue(entry)
 
     def annotate(self, entry: QueueEntry, annotation: Annotation) -> None:
@@ -111,16 +111,17 @@ class RequestQueue:
         # Of what was dispatched while it waited, at most those ahead of it on arrival had come earlier.
         passed = self.dispatches - 1 - len(entry.tried) - entry.dispatches_before - entry.queue_length
         entry.overtaken = max(entry.overtaken, passed, 0)
-        entry.state = EntryState.RUNNING
+        entry.enter(EntryState.RUNNING)
         entry.generation = self.generation
         return entry
 
     def remove(self, entry: QueueEntry) -> None:
         """The request ends here, queued or running."""
-        if entry.state is EntryState.QUEUED:
+        queued = entry.state is EntryState.QUEUED
+        entry.enter(EntryState.ENDED)
+        if queued:
             self._order.remove(entry)
             self._discount(entry)
-        entry.state = EntryState.ENDED
         self.unwilling.pop(entry.request.id, None)
         del self._entries[entry.request.id]
 
