@@ -419,7 +419,7 @@ def test_one_that_outgrows_its_bound_reserves_more() -> None:
     first = request("r1", prompt_tokens=160)
     submit(agent, first)
     agent.step(0.0, Annotated("r1", 1, annotation(50.0)))
-    state = agent._core.fleet["e1"]
+    state = agent._state.fleet["e1"]
     assert state.blocks == 48  # 160 + the prior's 90 % quantile of 600
     agent.step(1.0, FirstTokenReceived("r1"))
     agent.step(1.0, ProgressSampled((("r1", 601),)))

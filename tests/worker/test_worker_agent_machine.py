@@ -134,9 +134,9 @@ class WorkerMachine(RuleBasedStateMachine):
         assert self.ends[(rid, attempt)] == 1, "ended twice"
 
     def check_fence(self, name: str) -> None:
-        core = self.agent._core
-        state = core.fleet[name]
-        if core.controls.bypass or not state.budget_blocks:
+        worker = self.agent._state
+        state = worker.fleet[name]
+        if worker.controls.bypass or not state.budget_blocks:
             return
         size = state.info.block_size
         rows = []  # (tokens held, tokens in the end)
@@ -165,7 +165,7 @@ class WorkerMachine(RuleBasedStateMachine):
         )
         self.held[rid] = (1, gateway)
         effects = self.feed(Submitted(made, 1, gateway))
-        if prompt >= 8192 and not self.draining and len(self.agent._core.fleet) == 3:
+        if prompt >= 8192 and not self.draining and len(self.agent._state.fleet) == 3:
             refusals = [e.outcome for e in effects if isinstance(e, Reject) and e.request_id == rid]
             assert refusals in ([Outcome.NEVER_FITS], [Outcome.NO_ENGINE])
 
@@ -197,7 +197,7 @@ class WorkerMachine(RuleBasedStateMachine):
         if rid not in self.held and attempt == max(a for r, a in self.ends if r == rid):
             effects = self.feed(Submitted(request(rid), attempt, "g1"))
             assert not any(isinstance(e, Dispatch) and e.request_id == rid for e in effects)
-            assert self.agent._core.pool.get(rid) is None
+            assert self.agent._state.queue.get(rid) is None
 
     @precondition(lambda self: self.held)
     @rule(pick=picks, tokens=st.floats(0, 800), old=st.booleans())
@@ -295,10 +295,10 @@ class WorkerMachine(RuleBasedStateMachine):
         self.number += 1
         hints = Hints(quantum_tokens=quantum)
         decision = TopologyDecision("m", topology, hints, bypass, epoch, self.number, valid, "drawn", "test")
-        before = self.agent._core.pool.topology
+        before = self.agent._state.queue.topology
         effects = self.feed(TopologyReceived(decision, aged))
         switched = [e for e in effects if isinstance(e, TopologySwitched)]
-        assert len(switched) == (self.agent._core.pool.topology is not before)
+        assert len(switched) == (self.agent._state.queue.topology is not before)
 
     @rule(
         n_run=st.integers(0, 6), b=st.integers(0, 8), quantile=st.floats(-300, 600),
@@ -336,11 +336,11 @@ class WorkerMachine(RuleBasedStateMachine):
     def agrees_with_the_shell(self) -> None:
         if not hasattr(self, "agent"):
             return
-        core = self.agent._core
-        assert {e.request.id for e in core.pool.entries()} == set(self.held)
-        assert {r for e in core.fleet.values() for r in e.running} == set(self.running)
-        assert len(core.pool) <= CONFIG.max_queued + len(self.running) + 12  # retries may exceed the bound
-        for state in core.fleet.values():
+        worker = self.agent._state
+        assert {e.request.id for e in worker.queue.entries()} == set(self.held)
+        assert {r for e in worker.fleet.values() for r in e.running} == set(self.running)
+        assert len(worker.queue) <= CONFIG.max_queued + len(self.running) + 12  # retries may exceed the bound
+        for state in worker.fleet.values():
             assert state.blocks == sum(e.blocks for e in state.running.values())
             assert state.decoding == sum(e.first_token_s is not None for e in state.running.values())
 

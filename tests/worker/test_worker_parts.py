@@ -12,13 +12,13 @@ from hmas.contracts.request import Slo
 from hmas.worker.agent.admission import AdmissionGate
 from hmas.worker.agent.config import WorkerConfig, WorkerPriorConfig
 from hmas.worker.agent.controls import ControlState
-from hmas.worker.agent.core import WorkerCore
 from hmas.worker.agent.engine_state import EngineState
 from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.flow import FlowRegulator
 from hmas.worker.agent.keyed_heap import KeyedHeap
 from hmas.worker.agent.meter import ServiceMeter
 from hmas.worker.agent.prior import MAX_CELLS, Assumption, Prior
+from hmas.worker.agent.state import AgentState
 from hmas.worker.agent.topologies.lottery import TicketTree
 from tests.worker.builders import annotation, engine, entry, request
 
@@ -214,11 +214,11 @@ def test_controls_age_before_they_arrive_and_renew() -> None:
 
 def test_what_every_first_token_waits_for_is_no_work_of_a_prompt_whoever_predicted_it() -> None:
     """The prior learns how long first tokens take, so that its least is more than the cost model's."""
-    core = WorkerCore(WorkerConfig("w", "i", "h:1", "m"), Random(1))
+    state = AgentState(WorkerConfig("w", "i", "h:1", "m"), Random(1))
     for model_s, prior_s in ((0.01, 0.05), (0.03, 0.07)):
-        core.see_prefill(model_s)
-        core.see_prior(prior_s)
+        state.see_prefill(model_s)
+        state.see_prior(prior_s)
     untagged = QueueEntry(request(), 1, "g", 1, 0.0, Assumption(50.0, 100.0, 0.07, 0.02))
-    assert core.prefill_s(untagged) == pytest.approx(0.02, rel=0.02)
+    assert state.prefill_s(untagged) == pytest.approx(0.02, rel=0.02)
     untagged.annotate(annotation(50.0, ttft_s=0.03))
-    assert core.prefill_s(untagged) == pytest.approx(0.02, rel=0.02)
+    assert state.prefill_s(untagged) == pytest.approx(0.02, rel=0.02)

@@ -24,8 +24,8 @@ from hmas.contracts.worker import (
 )
 from hmas.worker.agent import engine_events, intake, regulation
 from hmas.worker.agent.config import RandomSource, WorkerConfig
-from hmas.worker.agent.core import WorkerCore
 from hmas.worker.agent.pump import pump
+from hmas.worker.agent.state import AgentState
 
 __all__ = ["WorkerAgent", "WorkerConfig"]
 
@@ -38,58 +38,57 @@ class WorkerAgent:
     """
 
     def __init__(self, config: WorkerConfig, rng: RandomSource) -> None:
-        self._core = WorkerCore(config, rng)
+        self._state = AgentState(config, rng)
 
     def step(self, now_s: float, event: WorkerEvent) -> list[WorkerEffect]:
-        core = self._core
-        core.now_s = now_s
-        effects: list[WorkerEffect] = []
-        core.effects = effects
-        if core.engineless_since_s is None and not core.up:
-            core.engineless_since_s = now_s
-        self._handle(event)
-        if core.pool.waiting:
-            pump(core)
-        if core.ledger.full:
-            regulation.report(core)
+        state = self._state
+        state.now_s = now_s
+        if state.engineless_since_s is None and not state.up:
+            state.engineless_since_s = now_s
+        effects = self._handle(event)
+        if state.queue.waiting:
+            effects += pump(state)
+        if state.ledger.full:
+            effects.append(regulation.report(state))
         return effects
 
-    def _handle(self, event: WorkerEvent) -> None:
-        core = self._core
+    def _handle(self, event: WorkerEvent) -> list[WorkerEffect]:
+        state = self._state
         match event:
             case Submitted():
-                intake.on_submitted(core, event)
+                return intake.on_submitted(state, event)
             case Annotated():
-                intake.on_annotated(core, event)
+                intake.on_annotated(state, event)
             case FirstTokenReceived():
-                engine_events.on_first_token(core, event)
+                engine_events.on_first_token(state, event)
             case EngineFinished():
-                engine_events.on_finished(core, event)
+                return engine_events.on_finished(state, event)
             case ProgressSampled():
-                engine_events.on_progress(core, event)
+                engine_events.on_progress(state, event)
             case CycleTicked():
-                regulation.on_cycle(core)
+                return regulation.on_cycle(state)
             case EngineSampled():
-                engine_events.on_sampled(core, event)
+                engine_events.on_sampled(state, event)
             case TopologyReceived():
-                regulation.on_topology(core, event)
+                return regulation.on_topology(state, event)
             case TupleReceived():
-                regulation.on_tuple(core, event)
+                return regulation.on_tuple(state, event)
             case HeartbeatDue():
-                regulation.heartbeat(core)
+                return [regulation.heartbeat(state)]
             case CancelRequested():
-                intake.on_cancelled(core, event)
+                return intake.on_cancelled(state, event)
             case RecallRequested():
-                intake.on_recalled(core, event)
+                return intake.on_recalled(state, event)
             case EngineFailed():
-                engine_events.on_failed(core, event)
+                return engine_events.on_failed(state, event)
             case EngineWentUp():
-                regulation.on_engine_up(core, event)
+                return regulation.on_engine_up(state, event)
             case EngineWentDown():
-                engine_events.on_engine_down(core, event)
+                return engine_events.on_engine_down(state, event)
             case GatewayLost():
-                intake.on_gateway_lost(core, event)
+                return intake.on_gateway_lost(state, event)
             case DrainStarted():
-                intake.on_drain(core)
+                return intake.on_drain(state)
             case _:
                 assert_never(event)
+        return []

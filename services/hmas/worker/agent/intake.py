@@ -4,88 +4,93 @@ from dataclasses import replace
 
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Request
-from hmas.contracts.worker import Annotated, CancelRequested, GatewayLost, RecallRequested, Submitted
-from hmas.worker.agent.core import WorkerCore
+from hmas.contracts.worker import Annotated, CancelRequested, GatewayLost, RecallRequested, Submitted, WorkerEffect
+from hmas.worker.agent import ends
 from hmas.worker.agent.entry import EntryState, QueueEntry
+from hmas.worker.agent.state import AgentState
 
 
-def on_submitted(core: WorkerCore, event: Submitted) -> None:
+def on_submitted(state: AgentState, event: Submitted) -> list[WorkerEffect]:
     """Queue it, or refuse it. A repetition is ignored, a higher attempt supersedes a lower one."""
     request = event.request
-    held = core.pool.get(request.id)
+    effects: list[WorkerEffect] = []
+    held = state.queue.get(request.id)
     if held is not None:
         if event.attempt <= held.attempt:
-            return
-        core.drop(held, Outcome.CANCELLED, f"superseded by attempt {event.attempt}")
-    elif event.attempt <= core.ended_attempt(request.id):
-        return
-    estimate = core.prior.estimate(request.tenant, request.prompt_tokens)
-    core.see_prior(estimate.ttft_s)
-    entry = QueueEntry(request, event.attempt, event.gateway, core.next_seq(), core.now_s, estimate)
+            return effects
+        effects = ends.drop(state, held, Outcome.CANCELLED, f"superseded by attempt {event.attempt}")
+    elif event.attempt <= state.ended_attempt(request.id):
+        return effects
+    estimate = state.prior.estimate(request.tenant, request.prompt_tokens)
+    state.see_prior(estimate.ttft_s)
+    entry = QueueEntry(request, event.attempt, event.gateway, state.next_seq(), state.now_s, estimate)
     entry.promised = event.promised
-    entry.usual_tokens = core.applications.usual_tokens(request)
-    refusal = _refusal(core, request) or _overflow(core, entry)
+    entry.usual_tokens = state.applications.usual_tokens(request)
+    refusal = _refusal(state, request) or _overflow(state, entry)
     if refusal is not None:
-        core.refuse(request.id, event.attempt, event.gateway, *refusal)
-        return
-    core.pool.add(entry)
-    core.ledger.queued(core.now_s, entry)
+        effects.append(ends.refuse(state, entry, *refusal))
+        return effects
+    state.queue.add(entry)
+    state.ledger.queued(state.now_s, entry)
+    return effects
 
 
-def _refusal(core: WorkerCore, request: Request) -> tuple[Outcome, str] | None:
-    if core.draining:
-        return Outcome.DRAINING, f"worker {core.config.worker} is draining"
-    if engineless_too_long(core):
-        return Outcome.NO_ENGINE, no_engine_message(core)
-    for engine in core.fleet.values():
-        if core.gate.could_ever(engine, request.prompt_tokens):
+def _refusal(state: AgentState, request: Request) -> tuple[Outcome, str] | None:
+    if state.draining:
+        return Outcome.DRAINING, f"worker {state.config.worker} is draining"
+    if engineless_too_long(state):
+        return Outcome.NO_ENGINE, no_engine_message(state)
+    for engine in state.fleet.values():
+        if state.gate.could_ever(engine, request.prompt_tokens):
             return None
-    if core.fleet:
-        return Outcome.NEVER_FITS, core.gate.explain_never(list(core.fleet.values()), request.prompt_tokens)
+    if state.fleet:
+        return Outcome.NEVER_FITS, state.gate.explain_never(list(state.fleet.values()), request.prompt_tokens)
     return None
 
 
-def _overflow(core: WorkerCore, entry: QueueEntry) -> tuple[Outcome, str] | None:
-    reason = core.pool.refusal(entry)
+def _overflow(state: AgentState, entry: QueueEntry) -> tuple[Outcome, str] | None:
+    reason = state.queue.refusal(entry)
     return None if reason is None else (Outcome.POOL_QUEUE_FULL, reason)
 
 
-def engineless_too_long(core: WorkerCore) -> bool:
-    since_s = core.engineless_since_s
-    return since_s is not None and core.now_s - since_s >= core.config.no_engine_patience_s
+def engineless_too_long(state: AgentState) -> bool:
+    since_s = state.engineless_since_s
+    return since_s is not None and state.now_s - since_s >= state.config.no_engine_patience_s
 
 
-def no_engine_message(core: WorkerCore) -> str:
-    return f"no engine of worker {core.config.worker} has been up for {core.config.no_engine_patience_s:g} s"
+def no_engine_message(state: AgentState) -> str:
+    return f"no engine of worker {state.config.worker} has been up for {state.config.no_engine_patience_s:g} s"
 
 
-def on_annotated(core: WorkerCore, event: Annotated) -> None:
-    entry = core.pool.get(event.request_id)
+def on_annotated(state: AgentState, event: Annotated) -> None:
+    entry = state.queue.get(event.request_id)
     if entry is not None and entry.attempt == event.attempt:
-        core.see_prefill(event.annotation.cost.ttft_s)
+        state.see_prefill(event.annotation.cost.ttft_s)
         entry.claimed = event.annotation.tags
-        tags = core.length_bias.corrected(entry.request, entry.claimed)
-        core.pool.annotate(entry, replace(event.annotation, tags=tags))
+        tags = state.length_bias.corrected(entry.request, entry.claimed)
+        state.queue.annotate(entry, replace(event.annotation, tags=tags))
 
 
-def on_cancelled(core: WorkerCore, event: CancelRequested) -> None:
-    entry = core.pool.get(event.request_id)
+def on_cancelled(state: AgentState, event: CancelRequested) -> list[WorkerEffect]:
+    entry = state.queue.get(event.request_id)
     if entry is not None and entry.attempt == event.attempt:
-        core.drop(entry, Outcome.CANCELLED, "cancelled by the client")
+        return ends.drop(state, entry, Outcome.CANCELLED, "cancelled by the client")
+    return []
 
 
-def on_recalled(core: WorkerCore, event: RecallRequested) -> None:
-    entry = core.pool.get(event.request_id)
+def on_recalled(state: AgentState, event: RecallRequested) -> list[WorkerEffect]:
+    entry = state.queue.get(event.request_id)
     if entry is not None and entry.attempt == event.attempt and entry.state is EntryState.QUEUED:
-        core.hand_back(entry)
+        return [ends.hand_back(state, entry)]
+    return []
 
 
-def on_gateway_lost(core: WorkerCore, event: GatewayLost) -> None:
-    for entry in [entry for entry in core.pool.entries() if entry.gateway == event.gateway]:
-        core.drop(entry, Outcome.CANCELLED, f"gateway {event.gateway} is gone")
+def on_gateway_lost(state: AgentState, event: GatewayLost) -> list[WorkerEffect]:
+    message = f"gateway {event.gateway} is gone"
+    gone = [entry for entry in state.queue.entries() if entry.gateway == event.gateway]
+    return [effect for entry in gone for effect in ends.drop(state, entry, Outcome.CANCELLED, message)]
 
 
-def on_drain(core: WorkerCore) -> None:
-    core.draining = True
-    for entry in core.pool.queued():
-        core.hand_back(entry)
+def on_drain(state: AgentState) -> list[WorkerEffect]:
+    state.draining = True
+    return [ends.hand_back(state, entry) for entry in state.queue.queued()]

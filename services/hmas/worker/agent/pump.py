@@ -3,54 +3,57 @@
 from math import inf
 
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.worker import Dispatch
-from hmas.worker.agent.core import WorkerCore
+from hmas.contracts.worker import Conclude, Dispatch, Reject, WorkerEffect
+from hmas.worker.agent import ends
 from hmas.worker.agent.engine_state import EngineState
 from hmas.worker.agent.entry import QueueEntry
+from hmas.worker.agent.state import AgentState
 
 
-def pump(core: WorkerCore) -> None:
+def pump(state: AgentState) -> list[WorkerEffect]:
     """Dispatch from the head while it fits an engine, at most `max_dispatches_per_pump` at once (the next event or
     cycle goes on). What does not fit waits, and all behind it: the topology alone decides who is next. A head that
     no engine that is up can ever take is ended, so that it blocks nobody."""
-    pool = core.pool
-    fenced = not core.controls.bypass
-    left = core.config.max_dispatches_per_pump
-    if pool.paced and pool.waiting > 1 and any(len(engine.running) < engine.cap for engine in core.up):
-        pool.observe(core.service_view())
-    while left and core.up and (entry := pool.peek()) is not None:
+    queue = state.queue
+    effects: list[WorkerEffect] = []
+    fenced = not state.controls.bypass
+    left = state.config.max_dispatches_per_pump
+    if queue.paced and queue.waiting > 1 and any(len(engine.running) < engine.cap for engine in state.up):
+        queue.observe(state.service_view())
+    while left and state.up and (entry := queue.peek()) is not None:
         left -= 1
-        engine, hopeful = choose(core, entry, fenced)
+        engine, hopeful = choose(state, entry, fenced)
         if engine is not None:
-            dispatch(core, engine)
+            effects.append(dispatch(state, engine))
         elif hopeful:
-            return
+            break
         else:
-            end_unservable(core, entry)
+            effects.append(end_unservable(state, entry))
+    return effects
 
 
-def choose(core: WorkerCore, entry: QueueEntry, fenced: bool) -> tuple[EngineState | None, bool]:
+def choose(state: AgentState, entry: QueueEntry, fenced: bool) -> tuple[EngineState | None, bool]:
     """The engine to put `entry` on, with its reservation written into it, and whether waiting can help if none."""
-    gate, prefill_s = core.gate, core.prefill_s(entry)
-    window_s = core.config.prefill_window_s + core.lag_s  # what was computed meanwhile is not known here yet
+    gate, prefill_s = state.gate, state.prefill_s(entry)
+    window_s = state.config.prefill_window_s + state.lag_s  # what was computed meanwhile is not known here yet
     upper = gate.upper(entry)
     prompt_tokens = entry.request.prompt_tokens
     best: EngineState | None = None
     best_load, best_blocks = inf, 0
     hopeful = False
-    for engine in core.up:
+    for engine in state.up:
         if entry.tried and engine.start_id in entry.tried:
             continue
         if not gate.could_ever(engine, prompt_tokens):
             continue
         hopeful = True
-        if core.now_s < engine.held_until_s:
+        if state.now_s < engine.held_until_s:
             continue
         in_flight = len(engine.running)
         if in_flight >= engine.cap or (in_flight and engine.regulator.saturated < 0):
             continue  # held back by the inner loop, which never idles an engine
         blocks = gate.need(engine, entry, upper)
-        if fenced and not gate.admits(core.now_s, engine, entry, blocks):
+        if fenced and not gate.admits(state.now_s, engine, entry, blocks):
             continue
         if fenced and not engine.prefill.admits(prefill_s, window_s):
             continue
@@ -63,24 +66,25 @@ def choose(core: WorkerCore, entry: QueueEntry, fenced: bool) -> tuple[EngineSta
     return best, hopeful
 
 
-def dispatch(core: WorkerCore, engine: EngineState) -> None:
+def dispatch(state: AgentState, engine: EngineState) -> Dispatch:
     """The head runs on `engine`."""
-    entry = core.pool.take()
+    entry = state.queue.take()
     entry.engine = engine.name
-    entry.topology = core.pool.topology.value
-    entry.dispatched_s = core.now_s
-    engine.occupy(core.now_s, entry, core.prefill_s(entry))
-    core.ledger.dispatched(core.now_s, entry)
-    core.effects.append(Dispatch(entry.request.id, engine.name, entry.urgency, entry.pace_s))
+    entry.topology = state.queue.topology.value
+    entry.dispatched_s = state.now_s
+    engine.occupy(state.now_s, entry, state.prefill_s(entry))
+    state.ledger.dispatched(state.now_s, entry)
+    return Dispatch(entry.request.id, engine.name, entry.urgency, entry.pace_s)
 
 
-def end_unservable(core: WorkerCore, entry: QueueEntry) -> None:
+def end_unservable(state: AgentState, entry: QueueEntry) -> Reject | Conclude:
     """No engine that is up can take it, now or later."""
     prompt_tokens = entry.request.prompt_tokens
     if entry.tried:
-        core.reject(entry, Outcome.ENGINE_ERROR, f"lost on {', '.join(entry.tried)}; no other engine can take it")
-    elif any(core.gate.could_ever(engine, prompt_tokens) for engine in core.fleet.values()):
-        core.reject(entry, Outcome.NO_ENGINE, f"the engines large enough for {prompt_tokens} prompt tokens are down")
-    else:
-        message = core.gate.explain_never(list(core.fleet.values()), prompt_tokens)
-        core.reject(entry, Outcome.NEVER_FITS, message)
+        lost = ", ".join(entry.tried)
+        return ends.reject(state, entry, Outcome.ENGINE_ERROR, f"lost on {lost}; no other engine can take it")
+    if any(state.gate.could_ever(engine, prompt_tokens) for engine in state.fleet.values()):
+        message = f"the engines large enough for {prompt_tokens} prompt tokens are down"
+        return ends.reject(state, entry, Outcome.NO_ENGINE, message)
+    message = state.gate.explain_never(list(state.fleet.values()), prompt_tokens)
+    return ends.reject(state, entry, Outcome.NEVER_FITS, message)

@@ -17,7 +17,7 @@ class RequestQueue:
     request of any size. `queued_s` is the sum of T_tot that waits.
     """
 
-    def __init__(self, max_queued: int, max_queued_tokens: int, draw: RandomSource) -> None:
+    def __init__(self, max_queued: int, max_queued_tokens: int, rng: RandomSource) -> None:
         self.topology: TopologyName = SAFE_TOPOLOGY
         self.hints = Hints()
         self.generation = 0  # of the order; grows with every switch
@@ -29,9 +29,9 @@ class RequestQueue:
         self.unwilling: dict[str, QueueEntry] = {}  # queued, and their tenants prefer a refusal to a late answer
         self._max_queued = max_queued
         self._max_queued_tokens = max_queued_tokens
-        self._draw = draw
+        self._rng = rng
         self._entries: dict[str, QueueEntry] = {}
-        self._order: Topology = TOPOLOGIES[self.topology](self.hints, draw)
+        self._order: Topology = TOPOLOGIES[self.topology](self.hints, rng)
 
     def __len__(self) -> int:
         """How many wait."""
@@ -138,7 +138,7 @@ class RequestQueue:
         self.topology = topology
         self.hints = hints
         self.generation += 1
-        self._order = TOPOLOGIES[topology](hints, self._draw)
+        self._order = TOPOLOGIES[topology](hints, self._rng)
         self._order.rebuild(self.queued())
         return True
 

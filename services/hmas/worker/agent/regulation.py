@@ -11,67 +11,71 @@ from hmas.contracts.worker import (
     PublishTelemetry,
     SteerEngine,
     TopologySwitched,
+    WorkerEffect,
 )
-from hmas.worker.agent import engine_events
-from hmas.worker.agent.core import WorkerCore
+from hmas.worker.agent import ends, engine_events
 from hmas.worker.agent.engine_state import EngineState
 from hmas.worker.agent.intake import engineless_too_long, no_engine_message
 from hmas.worker.agent.refusal import refuse_late
+from hmas.worker.agent.state import AgentState
 
 DEFAULT_SEQUENCES = 256  # of an engine that does not tell its own bound
 
 
-def on_engine_up(core: WorkerCore, event: EngineWentUp) -> None:
-    engine = engine_events.on_engine_up(core, event)
+def on_engine_up(state: AgentState, event: EngineWentUp) -> list[WorkerEffect]:
+    engine = engine_events.on_engine_up(state, event)
     engine.n_run = engine.b_token = 0  # nothing told to this start of it yet
-    _adopt(core, engine)
+    return _adopt(state, engine)
 
 
-def on_topology(core: WorkerCore, event: TopologyReceived) -> None:
-    if core.controls.take_decision(core.now_s, event.decision, event.aged_s):
-        apply_controls(core)
+def on_topology(state: AgentState, event: TopologyReceived) -> list[WorkerEffect]:
+    if state.controls.take_decision(state.now_s, event.decision, event.aged_s):
+        return apply_controls(state)
+    return []
 
 
-def on_tuple(core: WorkerCore, event: TupleReceived) -> None:
-    if core.controls.take_tuple(core.now_s, event.control, event.aged_s):
-        apply_controls(core)
+def on_tuple(state: AgentState, event: TupleReceived) -> list[WorkerEffect]:
+    if state.controls.take_tuple(state.now_s, event.control, event.aged_s):
+        return apply_controls(state)
+    return []
 
 
-def apply_controls(core: WorkerCore) -> None:
+def apply_controls(state: AgentState) -> list[WorkerEffect]:
     """Put what is in force into order, gate and engines."""
-    topology, hints, reason = core.controls.topology
-    before = core.pool.topology
-    if core.pool.switch(topology, hints) and topology is not before:
-        core.effects.append(TopologySwitched(before, topology, len(core.pool), reason))
-    core.gate.adopt(core.controls.fence)
-    for engine in core.fleet.values():
-        _adopt(core, engine)
+    effects: list[WorkerEffect] = []
+    topology, hints, reason = state.controls.topology
+    before = state.queue.topology
+    if state.queue.switch(topology, hints) and topology is not before:
+        effects.append(TopologySwitched(before, topology, len(state.queue), reason))
+    state.gate.adopt(state.controls.fence)
+    for engine in state.fleet.values():
+        effects += _adopt(state, engine)
+    return effects
 
 
-def _adopt(core: WorkerCore, engine: EngineState) -> None:
-    control = core.controls.engine(engine.name)
+def _adopt(state: AgentState, engine: EngineState) -> list[WorkerEffect]:
+    control = state.controls.engine(engine.name)
     if control is None:
         engine.regulator.stop()
     else:
         engine.regulator.adopt(control, _floor(engine))
-    set_caps(core, engine)
+    return set_caps(state, engine)
 
 
-def set_caps(core: WorkerCore, engine: EngineState) -> None:
+def set_caps(state: AgentState, engine: EngineState) -> list[WorkerEffect]:
     """Bypass: the engine's own bound. Tuple: N_run and B_token. Neither: the static bound."""
-    control = core.controls.engine(engine.name)
+    control = state.controls.engine(engine.name)
     own = engine.sequences or DEFAULT_SEQUENCES
     if control is not None:
         n_run, b_token = max(1, control.n_run), engine.regulator.b_token
-    elif core.controls.bypass:
+    elif state.controls.bypass:
         n_run = b_token = own
     else:
-        n_run = b_token = core.config.static_n_run or own
+        n_run = b_token = state.config.static_n_run or own
     changed = (n_run, b_token) != (engine.n_run, engine.b_token)
     engine.n_run, engine.b_token = n_run, b_token
     engine.cap = max(1, min(n_run, b_token))
-    if changed and engine.up:
-        core.effects.append(SteerEngine(engine.name, n_run, b_token))
+    return [SteerEngine(engine.name, n_run, b_token)] if changed and engine.up else []
 
 
 def _floor(engine: EngineState) -> int:
@@ -79,53 +83,55 @@ def _floor(engine: EngineState) -> int:
     return engine.decoding + (len(engine.running) > engine.decoding)
 
 
-def on_cycle(core: WorkerCore) -> None:
+def on_cycle(state: AgentState) -> list[WorkerEffect]:
     """Expiry, the inner loop, patience without engines, the meter, telemetry."""
-    core.see_cycle()
-    expired = core.controls.expire(core.now_s)
+    effects: list[WorkerEffect] = []
+    state.see_cycle()
+    expired = state.controls.expire(state.now_s)
     if expired:
-        core.effects.extend(ControlExpired(control) for control in expired)
-        apply_controls(core)
-    for engine in core.up:
+        effects.extend(ControlExpired(control) for control in expired)
+        effects += apply_controls(state)
+    for engine in state.up:
         engine.refresh_tightest()
-        engine.presume(core.now_s)
-        _regulate(core, engine)
-    if len(core.pool) and engineless_too_long(core):
-        for entry in core.pool.queued():
-            core.reject(entry, Outcome.NO_ENGINE, no_engine_message(core))
-    if core.pool.unwilling:
-        refuse_late(core)
-    core.meter.close(core.now_s, backlogged=bool(core.up) and len(core.pool) > 0)
-    if core.ledger.due(core.now_s):
-        report(core)
+        engine.presume(state.now_s)
+        effects += _regulate(state, engine)
+    if len(state.queue) and engineless_too_long(state):
+        for entry in state.queue.queued():
+            effects.append(ends.reject(state, entry, Outcome.NO_ENGINE, no_engine_message(state)))
+    if state.queue.unwilling:
+        effects += refuse_late(state)
+    state.meter.close(state.now_s, backlogged=bool(state.up) and len(state.queue) > 0)
+    if state.ledger.due(state.now_s):
+        effects.append(report(state))
+    return effects
 
 
-def _regulate(core: WorkerCore, engine: EngineState) -> None:
-    control = core.controls.engine(engine.name)
+def _regulate(state: AgentState, engine: EngineState) -> list[WorkerEffect]:
+    control = state.controls.engine(engine.name)
     if control is None:
-        return
-    if core.controls.frozen or not engine.measured(core.now_s):
+        return []
+    if state.controls.frozen or not engine.measured(state.now_s):
         engine.regulator.relax()
-        return
+        return []
     if not engine.sample_unread:
-        return  # without a new measurement there is no new error to act on
+        return []  # without a new measurement there is no new error to act on
     engine.sample_unread = False
-    engine.regulator.regulate(engine.utilisation(core.now_s), control, _floor(engine))
-    set_caps(core, engine)
+    engine.regulator.regulate(engine.utilisation(state.now_s), control, _floor(engine))
+    return set_caps(state, engine)
 
 
-def report(core: WorkerCore) -> None:
+def report(state: AgentState) -> PublishTelemetry:
     """The telemetry since the last report."""
-    now_s, ledger = core.now_s, core.ledger
-    engines = list(core.fleet.values())
+    now_s, ledger = state.now_s, state.ledger
+    engines = list(state.fleet.values())
     telemetry = WorkerTelemetry(
-        worker=core.config.worker,
-        pool=core.config.pool,
-        queued_count=len(core.pool),
-        queued_tokens=core.pool.queued_tokens,
-        topology=core.pool.topology.value,
-        bypass=core.controls.bypass,
-        control_expired=core.controls.expired,
+        worker=state.config.worker,
+        pool=state.config.pool,
+        queued_count=len(state.queue),
+        queued_tokens=state.queue.queued_tokens,
+        topology=state.queue.topology.value,
+        bypass=state.controls.bypass,
+        control_expired=state.controls.expired,
         engines=tuple(ledger.engine_sample(now_s, engine) for engine in engines),
         queued=ledger.queued_records(now_s),
         dispatched=ledger.dispatched_records(now_s),
@@ -134,29 +140,27 @@ def report(core: WorkerCore) -> None:
         running=ledger.running_records(now_s, engines),
     )
     ledger.close(now_s)
-    core.effects.append(PublishTelemetry(telemetry))
+    return PublishTelemetry(telemetry)
 
 
-def heartbeat(core: WorkerCore) -> None:
-    config, pool = core.config, core.pool
-    engines = core.fleet.values()
-    core.effects.append(
-        PublishHeartbeat(
-            WorkerHeartbeat(
-                worker=config.worker,
-                incarnation=config.incarnation,
-                address=config.address,
-                wire_version=WIRE_VERSION,
-                pool=config.pool,
-                aliases=config.aliases,
-                engines=tuple(engine.info for engine in engines),
-                queued=len(pool),
-                queued_tokens=pool.queued_tokens,
-                running=sum(len(engine.running) for engine in engines),
-                max_queued=config.max_queued,
-                max_queued_tokens=config.max_queued_tokens,
-                backlog_s=core.backlog_s(),
-                draining=core.draining,
-            )
+def heartbeat(state: AgentState) -> PublishHeartbeat:
+    config, queue = state.config, state.queue
+    engines = state.fleet.values()
+    return PublishHeartbeat(
+        WorkerHeartbeat(
+            worker=config.worker,
+            incarnation=config.incarnation,
+            address=config.address,
+            wire_version=WIRE_VERSION,
+            pool=config.pool,
+            aliases=config.aliases,
+            engines=tuple(engine.info for engine in engines),
+            queued=len(queue),
+            queued_tokens=queue.queued_tokens,
+            running=sum(len(engine.running) for engine in engines),
+            max_queued=config.max_queued,
+            max_queued_tokens=config.max_queued_tokens,
+            backlog_s=state.backlog_s(),
+            draining=state.draining,
         )
     )

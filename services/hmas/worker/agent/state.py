@@ -1,0 +1,100 @@
+"""What the handlers of events share: the worker's parts, and the estimates that join several of them."""
+
+from collections import OrderedDict
+from math import inf
+
+from hmas.worker.agent.admission import AdmissionGate
+from hmas.worker.agent.applications import Applications
+from hmas.worker.agent.config import CYCLE_S, RandomSource, WorkerConfig
+from hmas.worker.agent.controls import ControlState
+from hmas.worker.agent.engine_state import EngineState
+from hmas.worker.agent.entry import QueueEntry
+from hmas.worker.agent.ledger import TelemetryLedger
+from hmas.worker.agent.length_bias import LengthBias
+from hmas.worker.agent.meter import ServiceMeter
+from hmas.worker.agent.prior import Prior
+from hmas.worker.agent.queue import RequestQueue
+from hmas.worker.agent.service_view import ServiceView
+
+FLOOR_RISE = 0.005  # of the way to each prediction above it
+MOST_LAG_S = 0.5  # more is a process that was stopped for a while, and is over
+REMEMBERED = 8192  # ended attempts, so that a repeated Submit is not served twice
+
+
+class AgentState:
+    """`now_s` is that of the current step."""
+
+    def __init__(self, config: WorkerConfig, rng: RandomSource) -> None:
+        self.config = config
+        self.queue = RequestQueue(config.max_queued, config.max_queued_tokens, rng)
+        self.fleet: dict[str, EngineState] = {}
+        self.up: list[EngineState] = []
+        self.gate = AdmissionGate(config.delta_frag)
+        self.controls = ControlState(config.worker, config.pool)
+        self.prior = Prior(config.prior)
+        self.applications = Applications()
+        self.length_bias = LengthBias()
+        self.meter = ServiceMeter()
+        self.ledger = TelemetryLedger(
+            config.telemetry_period_s, config.telemetry_events, config.running_report_period_s
+        )
+        self.prefill_floor_s = inf  # least predicted prefill lately: what a step costs by itself
+        self.prior_floor_s = inf  # the same of the prior, which learns how long first tokens take, not why
+        self.lag_s = 0.0  # how far this process is behind its engines: as late as its last cycle came
+        self.draining = False
+        self.engineless_since_s: float | None = None
+        self.now_s = 0.0
+        self._arrivals = 0
+        self._cycled_s = inf
+        self._ended: OrderedDict[str, int] = OrderedDict()  # request id: attempt
+
+    def next_seq(self) -> int:
+        self._arrivals += 1
+        return self._arrivals
+
+    def ended_attempt(self, request_id: str) -> int:
+        """The last attempt of a request that left lately; -1 if none did."""
+        return self._ended.get(request_id, -1)
+
+    def remember_end(self, request_id: str, attempt: int) -> None:
+        self._ended[request_id] = attempt
+        self._ended.move_to_end(request_id)
+        if len(self._ended) > REMEMBERED:
+            self._ended.popitem(last=False)
+
+    def see_cycle(self) -> None:
+        self.lag_s = min(MOST_LAG_S, max(0.0, self.now_s - self._cycled_s - CYCLE_S))
+        self._cycled_s = self.now_s
+
+    def cold_speed(self) -> float:
+        return self.config.cold_speed_share * sum(engine.cap for engine in self.up)
+
+    def queue_wait_s(self) -> float:
+        """Until what is queued now is served."""
+        return self.meter.wait_s(self.queue.queued_s, self.cold_speed())
+
+    def backlog_s(self) -> float:
+        """Until all that is held now is served."""
+        running_s = sum(e.remaining_s for engine in self.fleet.values() for e in engine.running.values())
+        return self.meter.wait_s(self.queue.queued_s + running_s, self.cold_speed())
+
+    def see_prefill(self, predicted_s: float) -> None:
+        """The floor falls at once and rises slowly, so that it follows a predictor that has learnt better."""
+        self.prefill_floor_s = _floor(self.prefill_floor_s, predicted_s)
+
+    def see_prior(self, ttft_s: float) -> None:
+        self.prior_floor_s = _floor(self.prior_floor_s, ttft_s)
+
+    def prefill_s(self, entry: QueueEntry) -> float:
+        """What its prompt adds to the steps of an engine, which costs a step anyway while it decodes."""
+        floor_s = self.prefill_floor_s
+        if entry.annotation is None:
+            floor_s = max(floor_s, self.prior_floor_s)
+        return max(0.0, entry.prefill_s - floor_s)
+
+    def service_view(self) -> ServiceView:
+        return ServiceView(self.now_s, tuple(engine.occupancy(self.now_s) for engine in self.up), self.prefill_floor_s)
+
+
+def _floor(floor_s: float, seen_s: float) -> float:
+    return seen_s if seen_s < floor_s else floor_s + FLOOR_RISE * (seen_s - floor_s)
