@@ -35,7 +35,7 @@ def _not_python(folder: Path, names: list[str]) -> list[str]:
 
 
 def plant(house: Path, module: str, statement: str) -> None:
-    """Puts an import at the end of a package's `__init__.py`, or of a module."""
+    """Puts an import at the end of a module, or of a package's own."""
     path = house / "services" / module.replace(".", "/")
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     path.write_text(f"{path.read_text()}\n{statement}\n")

@@ -2,7 +2,7 @@
 
 Invariants
 - `EngineCore` and everything it is made of are pure: no I/O, no clock, no randomness. The simulator and the HTTP
-  server (`server.py`, `stepper.py`) drive the same core.
+  server (`server.py`, `shell.py`) drive the same core.
 - Blocks in use plus free blocks are the profile's `num_gpu_blocks`, always.
 - A request ends exactly once: after exactly its output tokens, or by an abort.
 - The true output length is known to the engine alone, as it is in a real one only after the fact.
