@@ -276,7 +276,7 @@ def _latency(latency: dict[str, float]) -> str:
             "Perception and prediction of one request after another on one core, prompts drawn from the corpus, best "
             f"of three rounds (load average of the machine {latency['load_average']:.1f}); the tokenizer takes "
             f"{_percent(latency['tokenizer_share'])} of it.",
-            _rows(("", "paper (App. E.4)", "ours"), rows),
+            _rows(("", "paper (H-MAS App. E.4)", "ours"), rows),
         ]
     )
 

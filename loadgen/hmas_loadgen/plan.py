@@ -19,7 +19,7 @@ class Api(StrEnum):
 
 
 class Lengths(StrEnum):
-    """How the trace's output lengths are reproduced (DESIGN §3, last paragraph)."""
+    """How the trace's output lengths are reproduced (DESIGN §3.5)."""
 
     REPLAY_FIELD = "replay-field"  # opaque body field of the mesh; every request has the same max_tokens
     DIRECT = "direct"  # max_tokens = min_tokens = n with ignore_eos, straight at an engine

@@ -67,7 +67,8 @@ class EngineControl:
     """C_t for one engine: set-points, and what the worker's inner loop needs to regulate around them.
 
     `n_run`: most sequences in flight on the engine. `b_token`: decode tokens per engine step. The inner loop moves
-    B_token in [b_min, b_max] by `gain_b` times the utilisation error outside [u_low, u_high] (Algorithm 2, line 11).
+    B_token in [b_min, b_max] by `gain_b` times the utilisation error outside [u_low, u_high] (H-MAS Algorithm 2,
+    line 11).
     """
 
     engine: str

@@ -180,7 +180,7 @@ def calibration_error(confidence: Floats, right: NDArray[np.bool_]) -> float:
 
 
 def slo_errors(truth: Sequence[TaskType], guess: Sequence[TaskType], seed: int) -> tuple[float, float]:
-    """Mean absolute error of TTFT and TPOT targets, ms, importance uniform in [0.5, 1] (App. E.5, Eq. 14)."""
+    """Mean absolute error of TTFT and TPOT targets, ms, importance uniform in [0.5, 1] (H-MAS App. E.5, Eq. 14)."""
     rng = random.Random(seed)
     ttft = tpot = 0.0
     for true, said in zip(truth, guess, strict=True):

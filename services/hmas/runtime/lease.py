@@ -1,4 +1,4 @@
-"""The single writer's lease: one copy of an agent writes, the others stand by (DESIGN §3).
+"""The single writer's lease: one copy of an agent writes, the others stand by (DESIGN §3.2).
 
 The holder renews by compare-and-swap. A copy that saw no renewal for `ttl_s` of its own clock takes over with the
 next epoch; no clocks are compared. A holder that cannot renew for `ttl_s` gives up by itself, so that two never

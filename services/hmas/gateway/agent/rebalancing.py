@@ -1,4 +1,4 @@
-"""Which requests to call back from a worker that has too much (DESIGN §3).
+"""Which requests to call back from a worker that has too much (DESIGN §3.4).
 
 Only what the worker has not dispatched comes back, so the newest sendings are asked for first: they are the likeliest
 to be queued still. Each attempt is asked for once, and the last two are left to workers that drain or are lost: who is

@@ -1,4 +1,4 @@
-"""Which worker gets a request: the least predicted backlog of its pool (DESIGN §3).
+"""Which worker gets a request: the least predicted backlog of its pool (DESIGN §3.4).
 
 Predicted backlog is what the worker last reported plus what was sent to it since, each by its predicted cost over the
 worker's engines: the unit of `WorkerHeartbeat.backlog_s`.

@@ -1,4 +1,4 @@
-"""Which controls are in force: ordering by epoch, expiry, and the safe default (DESIGN §3, §6)."""
+"""Which controls are in force: ordering by epoch, expiry, and the safe default (DESIGN §3.2, §6)."""
 
 from typing import Generic, TypeVar
 
