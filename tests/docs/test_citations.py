@@ -102,3 +102,9 @@ def test_a_wrong_citation_is_found() -> None:
     assert not known("§99", places["DESIGN"])
     assert not known("Eq. 99", places["H-MAS"])
     assert known("App. C", places["H-MAS"])
+
+
+def test_the_glossary_points_to_sections_of_the_design() -> None:
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| ([\d.]+) \|$", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE)
+    assert [word for word, section in rows if f"§{section}" not in listed()["DESIGN"]] == []
+    assert len(rows) > 40
