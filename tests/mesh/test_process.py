@@ -8,7 +8,10 @@ import sys
 import time
 from pathlib import Path
 
-from hmas.mesh.process import ProcessSpec, SupervisedProcess
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hmas.mesh.process import MAX_LINE_BYTES, LineSplitter, ProcessSpec, SupervisedProcess
 from hmas.mesh.supervisor import ProcessLogs
 from tests.conftest import eventually
 
@@ -75,3 +78,42 @@ def test_logs_go_to_a_file_each_and_alarms_to_the_operator(tmp_path: Path) -> No
     assert (tmp_path / "logs" / "a.log").read_text().splitlines() == ["all is well", "[warning  ] not so well"]
     assert alarms == [("a", "[warning  ] not so well")]
     assert logs.tail("b") == "hello"
+
+
+async def test_a_line_without_measure_is_cut_and_the_next_ones_are_read() -> None:
+    lines: list[str] = []
+    code = "import time; print('x' * 1_000_000); print('after'); time.sleep(60)"
+    process = SupervisedProcess(ProcessSpec("p", python(code)), dict(os.environ), lambda _, line: lines.append(line))
+    task = asyncio.create_task(process.run())
+    await eventually(lambda: len(lines) == 2)
+    assert lines == ["x" * MAX_LINE_BYTES, "after"]
+    await process.stop()
+    await asyncio.wait_for(task, 5)
+
+
+async def test_a_sink_that_fails_does_not_stop_the_process() -> None:
+    """Its output goes on being read, else its next line would block it for ever."""
+    lines: list[str] = []
+
+    def sink(_: str, line: str) -> None:
+        if line == "0":
+            raise OSError("no space left on device")
+        lines.append(line)
+
+    code = "import time\nfor i in range(200_000): print(i)\ntime.sleep(60)"
+    process = SupervisedProcess(ProcessSpec("p", python(code)), dict(os.environ), sink)
+    task = asyncio.create_task(process.run())
+    await eventually(lambda: bool(lines) and lines[-1] == "199999")
+    assert process.lines_dropped == 1
+    await process.stop()
+    await asyncio.wait_for(task, 5)
+
+
+@given(st.binary(max_size=300), st.lists(st.integers(1, 40), max_size=30))
+def test_lines_are_the_same_however_the_output_arrives(output: bytes, sizes: list[int]) -> None:
+    splitter, found, rest = LineSplitter(), [], output
+    for size in sizes:
+        found += splitter.feed(rest[:size])
+        rest = rest[size:]
+    found += splitter.feed(rest) + splitter.close()
+    assert found == (output[:-1] if output.endswith(b"\n") else output).split(b"\n") * bool(output)

@@ -17,6 +17,8 @@ log = structlog.get_logger()
 FIRST_BACKOFF_S = 0.3
 MAX_BACKOFF_S = 5.0
 STEADY_AFTER_S = 10.0  # a process that lived this long starts again without backoff
+READ_BYTES = 65_536
+MAX_LINE_BYTES = 16_384
 _PR_SET_PDEATHSIG = 1
 
 
@@ -42,12 +44,39 @@ def _prepare_child(prompt: bool) -> None:
                 os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
 
 
+class LineSplitter:
+    """Splits a process's output into lines. Of a line longer than `MAX_LINE_BYTES` only its beginning is kept."""
+
+    def __init__(self) -> None:
+        self._open = bytearray()  # the line whose end has not come yet, as far as it is kept
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Returns the lines that `data` completes, without their line ends."""
+        *ends, rest = data.split(b"\n")
+        done = []
+        for end in ends:
+            self._keep(end)
+            done.append(bytes(self._open))
+            self._open.clear()
+        self._keep(rest)
+        return done
+
+    def close(self) -> list[bytes]:
+        """Returns the last line where it had no end."""
+        return [bytes(self._open)] if self._open else []
+
+    def _keep(self, part: bytes) -> None:
+        self._open += part[: MAX_LINE_BYTES - len(self._open)]
+
+
 class SupervisedProcess:
-    """Runs a spec until told to stop. Its output goes line by line to `sink(name, line)`."""
+    """Runs a spec until told to stop. Its output goes line by line to `sink(name, line)`; lines for which `sink` raises
+    are dropped and counted."""
 
     def __init__(self, spec: ProcessSpec, env: Mapping[str, str], sink: Callable[[str, str], None]) -> None:
         self.spec = spec
         self.restarts = 0
+        self.lines_dropped = 0
         self._env = {**env, **spec.env, "HMAS_PROCESS": spec.name}
         self._sink = sink
         self._process: asyncio.subprocess.Process | None = None
@@ -98,6 +127,19 @@ class SupervisedProcess:
             preexec_fn=partial(_prepare_child, self.spec.prompt),
         )
         assert self._process.stdout is not None
-        async for line in self._process.stdout:
-            self._sink(self.spec.name, line.decode(errors="replace").rstrip("\n"))
+        lines = LineSplitter()
+        while data := await self._process.stdout.read(READ_BYTES):
+            for line in lines.feed(data):
+                self._pass_on(line)
+        for line in lines.close():
+            self._pass_on(line)
         return await self._process.wait()
+
+    def _pass_on(self, line: bytes) -> None:
+        """Nothing that happens here may stop the reading: a process whose output nobody reads stands still."""
+        try:
+            self._sink(self.spec.name, line.decode(errors="replace"))
+        except Exception as error:  # e.g. the disk of the log file is full
+            self.lines_dropped += 1
+            if self.lines_dropped == 1:
+                log.warning("output_dropped", process=self.spec.name, error=repr(error))
