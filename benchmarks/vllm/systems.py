@@ -47,7 +47,9 @@ def vllm(environment: EngineEnvironment, folder: Path, *, plugin: bool) -> Itera
 
 def plain(engine: VllmServer) -> MeshState:
     """No mesh: an engine to be asked directly."""
-    return MeshState("", "", MODEL, (engine.url,), {}, {})
+    return MeshState(
+        gateway_url="", nats_url="", nats_password_file="", pool=MODEL, engine_urls=(engine.url,), ops_urls={}, pids={}
+    )
 
 
 @asynccontextmanager

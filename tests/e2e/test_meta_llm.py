@@ -7,14 +7,17 @@ import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import nats
 import openai
 import pytest
+from nats.aio.client import Client
 
 from hmas.contracts.control import AuditRecord, TopologyDecision
+from hmas.mesh.nats_server import NATS_USER
 from hmas.wire.codec import decode
 from hmas.wire.subjects import ALL_TOPOLOGIES, AUDIT
 
@@ -101,6 +104,18 @@ async def test_requests_are_served_while_a_question_waits_for_its_answer(governe
     print(f"median of a request: {waiting:.0f} ms while a question waits, {idle:.0f} ms while none does")
 
 
+async def connect(mesh: Any) -> Client:
+    state = mesh.state
+    password = Path(state["nats_password_file"]).read_text()
+    return await nats.connect(state["nats_url"], user=NATS_USER, password=password)
+
+
+async def test_a_stranger_cannot_connect(governed: Any) -> None:
+    mesh, _ = governed
+    with pytest.raises(nats.errors.Error, match=r"(?i)authorization"):
+        await nats.connect(mesh.state["nats_url"], allow_reconnect=False, connect_timeout=5)
+
+
 VALID = {"topology": "edf", "hints": {}, "bypass": False, "reason": "deadlines are missed"}
 BAD: list[tuple[str, str | None, int]] = [
     ("garbage", "I would suggest using the EDF policy!", 200),
@@ -119,7 +134,7 @@ async def test_a_bad_answer_is_rejected_audited_and_the_rules_decide(
     mesh, llm = governed
     audits: list[AuditRecord] = []
     decisions: list[TopologyDecision] = []
-    connection = await nats.connect(mesh.state["nats_url"])
+    connection = await connect(mesh)
 
     async def on_audit(message: Any) -> None:
         audits.append(decode(AuditRecord, message.data))
@@ -150,7 +165,7 @@ async def test_a_good_answer_is_applied(governed: Any) -> None:
     mesh, llm = governed
     llm.content, llm.status = json.dumps(VALID), 200
     decisions: list[TopologyDecision] = []
-    connection = await nats.connect(mesh.state["nats_url"])
+    connection = await connect(mesh)
 
     async def on_decision(message: Any) -> None:
         decisions.append(decode(TopologyDecision, message.data))

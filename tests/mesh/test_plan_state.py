@@ -22,6 +22,20 @@ def test_the_default_mesh_has_every_service_and_two_engines(tmp_path: Path) -> N
     assert plan.first == {"nats"}
 
 
+def test_only_who_can_read_the_data_directory_can_connect_to_its_nats_server(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    plans = [make_plan(MeshOptions(data_dir=folder, port=0)) for _ in range(2)]
+    passwords = {Path(p.nats_password_file).read_text() for p in plans}
+    assert len(passwords) == 1  # the newest start's
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert all((folder / name).stat().st_mode & 0o777 == 0o600 for name in ("nats.conf", "nats.password"))
+    (password,) = passwords
+    for process in plans[1].processes:
+        assert not any(password in text for text in (*process.argv, *process.env.values()))
+        if not process.name.startswith(("nats", "engine")):
+            assert process.env["HMAS_NATS_PASSWORD_FILE"] == str(folder / "nats.password")
+
+
 def test_workers_share_given_engines_and_secrets_travel_by_file(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text("secret")
@@ -42,7 +56,10 @@ def test_workers_share_given_engines_and_secrets_travel_by_file(tmp_path: Path) 
 
 
 def test_state_is_found_and_its_absence_explained(tmp_path: Path) -> None:
-    state = MeshState("http://g", "nats://n", "m", ("http://e",), {"qos": "http://q"}, {"qos": 7})
+    state = MeshState(
+        gateway_url="http://g", nats_url="nats://n", nats_password_file="", pool="m", engine_urls=("http://e",),
+        ops_urls={"qos": "http://q"}, pids={"qos": 7},
+    )  # fmt: skip
     state.write(tmp_path)
     assert read_state(tmp_path) == state
     (tmp_path / "mesh.json").write_text("{")

@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
-from hmas.mesh.state import read_state
+from hmas.mesh.nats_server import NATS_USER
+from hmas.mesh.state import MeshState, read_state
 from hmas.runtime.bucket import ControlBucket
 from hmas.runtime.bus import Bus
 from hmas.runtime.ids import instance_name
@@ -19,11 +21,25 @@ class MeshUnreachable(Exception):
 
 
 def nats_settings(nats_url: str | None, data_dir: Path) -> RuntimeSettings:
-    """The given URL, else the environment's, else the embedded mesh's. Raises NoMesh."""
+    """The given URL, else the environment's, else the embedded mesh's with its password. Raises NoMesh."""
     settings = RuntimeSettings()
-    if nats_url is None and "nats_url" not in settings.model_fields_set:
-        nats_url = read_state(data_dir).nats_url
-    return settings if nats_url is None else settings.model_copy(update={"nats_url": nats_url})
+    if nats_url is not None:
+        return settings.model_copy(update={"nats_url": nats_url})
+    if "nats_url" in settings.model_fields_set:
+        return settings
+    return _settings_of(read_state(data_dir))
+
+
+def _settings_of(state: MeshState) -> RuntimeSettings:
+    known: dict[str, Any] = {"nats_url": state.nats_url}
+    if state.nats_password_file:
+        known |= {"nats_user": NATS_USER, "nats_password_file": Path(state.nats_password_file)}
+    return RuntimeSettings().model_copy(update=known)
+
+
+def bus_of(state: MeshState) -> Bus:
+    """A bus to the NATS server of a running mesh."""
+    return Bus(_settings_of(state), instance_name("cli"))
 
 
 @asynccontextmanager

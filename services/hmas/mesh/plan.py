@@ -4,9 +4,10 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from hmas.engine.core.profile import builtin_profile
-from hmas.mesh.nats_server import free_port, nats_spec
+from hmas.mesh.nats_server import NATS_USER, free_port, nats_spec
 from hmas.mesh.options import MeshOptions
 from hmas.mesh.process import ProcessSpec
 from hmas.mesh.state import MeshState
@@ -23,12 +24,21 @@ class MeshPlan:
     ready_urls: Mapping[str, str]
     gateway_url: str
     nats_url: str
+    nats_password_file: str
     pool: str
     engine_urls: tuple[str, ...]
     ops_urls: Mapping[str, str]
 
     def state(self, pids: dict[str, int]) -> MeshState:
-        return MeshState(self.gateway_url, self.nats_url, self.pool, self.engine_urls, dict(self.ops_urls), pids)
+        return MeshState(
+            gateway_url=self.gateway_url,
+            nats_url=self.nats_url,
+            nats_password_file=self.nats_password_file,
+            pool=self.pool,
+            engine_urls=self.engine_urls,
+            ops_urls=dict(self.ops_urls),
+            pids=pids,
+        )
 
 
 def module(name: str, *args: str) -> list[str]:
@@ -45,6 +55,7 @@ class _Builder:
         self.ready: dict[str, str] = {}
         self.ops: dict[str, str] = {}
         self.nats_url = options.nats_url or ""
+        self.nats_password_file: Path | None = None  # of a server of our own
         self._taken: set[int] = set()
 
     def port(self, preferred: int = 0) -> int:
@@ -60,7 +71,8 @@ class _Builder:
             return
         port = self.port(self.options.nats_port)
         self.nats_url = f"nats://127.0.0.1:{port}"
-        self.processes.append(nats_spec(port, self.options.data_dir))
+        self.nats_password_file = self.options.data_dir.resolve() / "nats.password"
+        self.processes.append(nats_spec(port, self.options.data_dir, self.nats_password_file))
         self.first.add("nats")
         self.ready["nats"] = f"tcp://127.0.0.1:{port}"
 
@@ -89,6 +101,8 @@ class _Builder:
             "HMAS_OPS_PORT": str(port),
             "HMAS_LOG_LEVEL": self.options.log_level,
         }
+        if self.nats_password_file is not None:
+            common |= {"HMAS_NATS_USER": NATS_USER, "HMAS_NATS_PASSWORD_FILE": str(self.nats_password_file)}
         self.ops[name] = f"http://127.0.0.1:{port}"
         self.ready[name] = f"{self.ops[name]}/ready"
         spec = ProcessSpec(name, module(service), {**common, **env, **self.options.extra_env}, stop_grace_s=30.0)
@@ -98,6 +112,7 @@ class _Builder:
 def make_plan(options: MeshOptions) -> MeshPlan:
     """Picks ports; raises NatsBinaryMissing."""
     options.data_dir.mkdir(parents=True, exist_ok=True)
+    options.data_dir.chmod(0o700)
     build = _Builder(options)
     build.nats()
     engine_urls = build.engines()
@@ -124,6 +139,7 @@ def make_plan(options: MeshOptions) -> MeshPlan:
         ready_urls=build.ready,
         gateway_url=gateway_url,
         nats_url=build.nats_url,
+        nats_password_file=str(build.nats_password_file or ""),
         pool=options.pool,
         engine_urls=engine_urls,
         ops_urls=build.ops,

@@ -14,12 +14,14 @@ class NoMesh(Exception):
     """No embedded mesh is known under the data directory."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MeshState:
-    """URLs of a running mesh. `pids` by process name, as of its start."""
+    """URLs of a running mesh. `nats_password_file` is empty where the NATS server is not its own. `pids` by process
+    name, as of its start."""
 
     gateway_url: str
     nats_url: str
+    nats_password_file: str
     pool: str
     engine_urls: tuple[str, ...]
     ops_urls: dict[str, str]

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from hmas.contracts.control import TopologyName
-from hmas.mesh.client import open_bus
+from hmas.mesh.client import bus_of
 from hmas.mesh.compare.commands import Comparison, report_problems, write
 from hmas.mesh.compare.runs import Replay
 from hmas.mesh.compare.table import comparison_table, scores_json
 from hmas.mesh.pin import set_pin
-from hmas.mesh.state import DEFAULT_DATA_DIR, MeshState
+from hmas.mesh.state import MeshState
 
 IN_FORCE_S = 30.0  # a second where nothing is wrong
 POLL_S = 0.1
@@ -45,7 +45,7 @@ async def ranked(
 
 async def pinned(state: MeshState, topology: TopologyName) -> None:
     """Pins it, and waits until every worker of the mesh says that it is in force. Raises NotInForce."""
-    await set_pin(open_bus(state.nats_url, DEFAULT_DATA_DIR), state.pool, topology)
+    await set_pin(bus_of(state), state.pool, topology)
     urls = [url for name, url in state.ops_urls.items() if name.startswith("worker")]
     try:
         async with asyncio.timeout(IN_FORCE_S):
