@@ -9,6 +9,7 @@ import pytest
 from tests.house.repository import ROOT, files, folders, written
 
 _QUOTED = re.compile(r"`([^`\n]+)`")
+_QUOTED_IN_PROSE = re.compile(r"`((?:[^`\n]|\n(?!\n))+)`")  # may go on in the next line
 _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 _MODULE = re.compile(r"(?:hmas|hmas_loadgen|experiments|benchmarks)(?:\.[A-Za-z_]\w*)+")
@@ -75,7 +76,7 @@ def runs(dotted: str) -> bool:
 def lost(name: str, text: str) -> Iterator[str]:
     """What the text of file `name` points to and nothing has."""
     code = name.endswith(".py")
-    quoted = _QUOTED.findall(text if code else _FENCE.sub("", text))
+    quoted = _QUOTED.findall(text) if code else _QUOTED_IN_PROSE.findall(_FENCE.sub("", text))
     if not code:
         quoted += _FENCE.findall(text)
         for target in _LINK.findall(text):
@@ -137,6 +138,7 @@ def test_what_notice_names_exists() -> None:
         "`hmas.worker.service` runs it",
         "`hmas.worker.agent.Nobody`",
         "```\nhmas sim run experiments/nothing.yaml\n```",
+        "`hmas sim run\nexperiments/nothing.yaml`",
         "[a page](nowhere.md)",
         "`services/hmas/worker/engines`",
     ],
