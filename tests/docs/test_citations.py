@@ -74,7 +74,7 @@ def test_every_citation_leads_somewhere() -> None:
         for source, place in citations(text)
         if not known(place, places.get(source, set()))
     ]
-    assert lost == []
+    assert lost == [], "\n".join(lost)
 
 
 @pytest.mark.parametrize("paper", PAPERS)

@@ -108,7 +108,8 @@ PAGES = [
 
 
 def test_every_path_and_module_exists() -> None:
-    assert [found for name, text in PAGES for found in lost(name, text)] == []
+    gone = [found for name, text in PAGES for found in lost(name, text)]
+    assert gone == [], "\n".join(gone)
 
 
 def test_every_command_runs() -> None:
