@@ -104,6 +104,14 @@ def test_a_wrong_citation_is_found() -> None:
     assert known("App. C", places["H-MAS"])
 
 
+def test_every_adr_named_exists() -> None:
+    numbers = {int(path.name[:4]) for path in (ROOT / "docs/adr").glob("[0-9]*.md")}
+    named = {(path, int(n)) for path, text in written(".py", ".md") for n in re.findall(r"\bADR (\d+)\b", text)}
+    assert {(path, n) for path, n in named if n not in numbers} == set()
+    assert numbers == set(range(1, len(numbers) + 1))
+    assert len(named) > 5
+
+
 def test_the_glossary_points_to_sections_of_the_design() -> None:
     rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| ([\d.]+) \|$", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE)
     assert [word for word, section in rows if f"§{section}" not in listed()["DESIGN"]] == []
