@@ -8,6 +8,6 @@ Invariants
 - Nothing waits for cognition: a request is submitted when it arrives and annotated when the tags come.
 - The agent sees no bodies and no token frames, only the first token and the end. Token bytes are relayed untouched.
 - Requests, held requests, bodies, answer buffers, batches, connections and recalls are bounded.
-- Pure: `agent` and its parts (`ledger`, `routing`, `limits`, `waiting`, `rebalancing`, `batches`, `directory`), and
-  what reads and writes the API (`openai_api`, `terms`, `errors`, `tenant_file`). All other modules are shells.
+- Pure: `agent/`, and what reads and writes the API (`openai/body.py`, `openai/errors.py`, `tenants/terms.py`,
+  `tenants/file.py`). All other modules are shells.
 """
