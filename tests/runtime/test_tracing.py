@@ -6,7 +6,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from hmas.runtime.settings import RuntimeSettings
-from hmas.runtime.tracing import Tracing, TracingUnavailable, open_tracing
+from hmas.runtime.extras import MissingExtra
+from hmas.runtime.tracing import Tracing, open_tracing
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 UNSAMPLED = PARENT[:-2] + "00"
@@ -61,5 +62,5 @@ def test_off_by_default_and_nothing_is_imported() -> None:
 
 def test_an_endpoint_without_the_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
-    with pytest.raises(TracingUnavailable, match=r"hmas\[otel\]"):
+    with pytest.raises(MissingExtra, match=r"hmas\[otel\]"):
         open_tracing("gateway", "g", RuntimeSettings(otlp_endpoint="http://127.0.0.1:1"))

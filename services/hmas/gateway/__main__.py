@@ -1,26 +1,23 @@
 """`python -m hmas.gateway`."""
 
-import sys
-
-from pydantic import ValidationError
-
 from hmas.gateway.service import GatewayService
 from hmas.gateway.settings import GatewaySettings
 from hmas.gateway.tenants.file import TenantFileError
+from hmas.runtime.extras import CannotStart
 from hmas.runtime.lifecycle import Stop, run_service
-from hmas.runtime.tracing import TracingUnavailable
 
 
-async def _main(instance: str, stop: Stop, settings: GatewaySettings) -> None:
-    await GatewayService(instance, settings).run(stop)
+async def serve(settings: GatewaySettings, instance: str, stop: Stop) -> None:
+    """Serves until `stop`, then drains."""
+    try:
+        service = GatewayService(instance, settings)
+    except TenantFileError as error:
+        raise CannotStart(str(error)) from error
+    await service.run(stop)
 
 
 def main() -> None:
-    try:
-        settings = GatewaySettings()
-        run_service("gateway", settings, lambda instance, stop: _main(instance, stop, settings))
-    except (ValidationError, TenantFileError, TracingUnavailable, OSError) as error:
-        sys.exit(f"gateway: {error}")
+    run_service("gateway", GatewaySettings, serve)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,10 @@
 """The `hmas` command."""
 
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -8,9 +13,10 @@ from rich.console import Console
 
 from hmas.contracts.control import TopologyName
 from hmas.mesh.client import open_bus
-from hmas.mesh.command import run_command
+from hmas.mesh.command import errors, refuse, run_command
 from hmas.mesh.options import MeshOptions
 from hmas.mesh.state import DEFAULT_DATA_DIR, read_state
+from hmas.runtime.extras import CannotStart, MissingExtra, needs
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -19,11 +25,26 @@ app = typer.Typer(
     help="H-MAS: a mesh of scheduling agents in front of vLLM and SGLang.",
 )
 console = Console() if Console().is_terminal else Console(width=160)  # piped output is not cut to 80 columns
-errors = Console(stderr=True)
+ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 DataDir = Annotated[Path, typer.Option(envvar="HMAS_DATA_DIR", help="where the embedded mesh keeps its state and logs")]
 NatsUrl = Annotated[str | None, typer.Option(help="NATS of the mesh; default: the embedded mesh under --data-dir")]
 Pool = Annotated[str | None, typer.Option(help="model pool; default: the embedded mesh's")]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(version("hmas"))
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    show: Annotated[
+        bool, typer.Option("--version", help="print the version", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command()
@@ -160,26 +181,62 @@ def doctor(
     raise typer.Exit(1 if any(f.verdict == "fail" for f in findings) else 0)
 
 
-def main() -> None:
-    """Entry point; sub-commands of other parts are mounted here."""
-    from hmas.gateway.tenants.keys_cli import app as keys_app
-    from hmas.mesh import cognition_cli
-    from hmas.mesh.calibrate.cli import calibrate
-    from hmas.mesh.compare.cli import compare, replay
-    from hmas.sim.cli import app as sim_app
-    from hmas_loadgen.cli import app as load_app
-    from hmas_loadgen.traces_cli import app as traces_app
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Commands of another part, and the extra without which they cannot run."""
 
-    app.add_typer(keys_app, name="keys", help="Make, list and revoke API keys.")
-    app.add_typer(load_app, name="load", help="Load generator: replay traces against any OpenAI endpoint.")
-    app.add_typer(traces_app, name="traces", help="Fetch, list and describe traces.")
-    app.add_typer(sim_app, name="sim", help="The mesh in virtual time: baselines, limits, the paper's experiments.")
-    app.add_typer(cognition_cli.train, name="train")
-    app.add_typer(cognition_cli.evaluate, name="eval")
-    app.command()(replay)
-    app.command()(compare)
-    app.command()(calibrate)
-    app()
+    module: str
+    attribute: str
+    extra: str
+    help: str = ""
+
+
+PARTS = {
+    "keys": Part("hmas.gateway.tenants.keys_cli", "app", "all", "Make, list and revoke API keys."),
+    "load": Part("hmas_loadgen.cli", "app", "load", "Load generator: replay traces against any OpenAI endpoint."),
+    "traces": Part("hmas_loadgen.traces_cli", "app", "load", "Fetch, list and describe traces."),
+    "sim": Part("hmas.sim.cli", "app", "sim", "The mesh in virtual time: baselines, limits, experiments."),
+    "train": Part("hmas.mesh.cognition_cli", "train", "train", "Train perception or prediction."),
+    "eval": Part("hmas.mesh.cognition_cli", "evaluate", "perception", "Evaluate perception or prediction."),
+    "replay": Part("hmas.mesh.compare.cli", "replay", "load"),
+    "compare": Part("hmas.mesh.compare.cli", "compare", "load"),
+    "calibrate": Part("hmas.mesh.calibrate.cli", "calibrate", "load"),
+}
+
+
+def mount(name: str, part: Part) -> None:
+    """Adds a part's commands; where its extra is missing, one that says so whatever its arguments are."""
+    try:
+        with needs(part.extra):
+            commands = getattr(import_module(part.module), part.attribute)
+    except MissingExtra as missing:
+        app.command(name, help=f"Not installed: {missing}", add_help_option=False, context_settings=ANY_ARGUMENTS)(
+            _refusal(missing)
+        )
+        return
+    if isinstance(commands, typer.Typer):
+        app.add_typer(commands, name=name, help=part.help)
+    else:
+        app.command(name)(commands)
+
+
+def _refusal(missing: MissingExtra) -> Callable[[], None]:
+    def refusal() -> None:
+        raise missing
+
+    return refusal
+
+
+def main() -> None:
+    """Entry point; the commands of other parts are mounted here."""
+    for name, part in PARTS.items():
+        mount(name, part)
+    asked = PARTS.get(next(iter(sys.argv[1:]), ""))
+    try:
+        with needs(asked.extra if asked is not None else "all"):
+            app()
+    except CannotStart as error:
+        sys.exit(refuse(error).exit_code)
 
 
 if __name__ == "__main__":

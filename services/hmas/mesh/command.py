@@ -5,15 +5,26 @@ from collections.abc import Awaitable, Callable
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from hmas.mesh.client import MeshUnreachable
 from hmas.mesh.nats_server import NatsBinaryMissing
 from hmas.mesh.state import NoMesh
 from hmas.mesh.supervisor import MeshFailed
 from hmas.runtime.bucket import BucketUnavailable
+from hmas.runtime.extras import CannotStart
 from hmas.runtime.logs import configure_logs
 
 errors = Console(stderr=True)
+MENDABLE = (
+    NoMesh, MeshUnreachable, MeshFailed, NatsBinaryMissing, BucketUnavailable, CannotStart, ValueError, OSError,
+)  # fmt: skip
+
+
+def refuse(error: Exception) -> typer.Exit:
+    """Prints what a user can mend, in a line that is not broken."""
+    errors.print(Text.assemble(("hmas:", "red"), f" {error}"), soft_wrap=True)
+    return typer.Exit(1)
 
 
 def run_command(main: Callable[[], Awaitable[int]]) -> None:
@@ -25,9 +36,8 @@ def run_command(main: Callable[[], Awaitable[int]]) -> None:
 
     try:
         code = asyncio.run(body())
-    except (NoMesh, MeshUnreachable, MeshFailed, NatsBinaryMissing, BucketUnavailable, ValueError, OSError) as error:
-        errors.print(f"[red]hmas:[/red] {error}", highlight=False)
-        code = 1
+    except MENDABLE as error:
+        raise refuse(error) from None
     except (KeyboardInterrupt, asyncio.CancelledError):
         code = 130
     raise typer.Exit(code)

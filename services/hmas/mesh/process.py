@@ -71,12 +71,13 @@ class LineSplitter:
 
 class SupervisedProcess:
     """Runs a spec until told to stop. Its output goes line by line to `sink(name, line)`; lines for which `sink` raises
-    are dropped and counted."""
+    are dropped and counted. `refused`: it ended with EX_CONFIG, which no restart mends; its last line says why."""
 
     def __init__(self, spec: ProcessSpec, env: Mapping[str, str], sink: Callable[[str, str], None]) -> None:
         self.spec = spec
         self.restarts = 0
         self.lines_dropped = 0
+        self.refused = False
         self._env = {**env, **spec.env, "HMAS_PROCESS": spec.name}
         self._sink = sink
         self._process: asyncio.subprocess.Process | None = None
@@ -87,13 +88,16 @@ class SupervisedProcess:
         return self._process.pid if self._process and self._process.returncode is None else None
 
     async def run(self) -> None:
-        """Starts and restarts until `stop`."""
+        """Starts and restarts until `stop`, or until the process refuses its configuration."""
         backoff_s = FIRST_BACKOFF_S
         loop = asyncio.get_running_loop()
         while not self._stopping.is_set():
             started_s = loop.time()
             code = await self._run_once()
             if self._stopping.is_set():
+                return
+            if code == os.EX_CONFIG:
+                self.refused = True
                 return
             log.warning("process_died", process=self.spec.name, code=code)
             self.restarts += 1

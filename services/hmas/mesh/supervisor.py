@@ -98,6 +98,8 @@ class Mesh:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + READY_TIMEOUT_S
         while not await asyncio.to_thread(_answers, url):
+            if self.processes[name].refused:
+                raise MeshFailed(self.logs.tail(name, 1))
             if loop.time() > deadline_s or self.processes[name].restarts > 2:
                 raise MeshFailed(f"{name} did not become ready ({url}). Its last lines:\n{self.logs.tail(name)}")
             await asyncio.sleep(0.1)

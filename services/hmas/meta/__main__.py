@@ -1,6 +1,6 @@
 """Shell: `python -m hmas.meta`."""
 
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import structlog
 
@@ -20,12 +20,16 @@ from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.views import VLong, VShort
 from hmas.meta.agent import MetaAgent
 from hmas.meta.settings import MetaSettings
-from hmas.meta.shell import SERVICE, DecisionMetrics, LlmClient, MetaServer, PoolIntroduction
+from hmas.meta.shell import SERVICE, DecisionMetrics, MetaServer, PoolIntroduction
 from hmas.runtime.agent_service import AgentService
+from hmas.runtime.extras import needs
 from hmas.runtime.lifecycle import Stop, run_service
 from hmas.runtime.rpc import RpcServer
 from hmas.wire import subjects
 from hmas.wire.v1 import observe_pb2_grpc
+
+if TYPE_CHECKING:
+    from hmas.meta.llm_client import LlmClient
 
 log = structlog.get_logger()
 
@@ -75,6 +79,8 @@ async def serve(settings: MetaSettings, instance: str, stop: Stop) -> None:
     service: AgentService[MetaEvent, MetaEffect] = AgentService("meta", instance, settings, agent, execute)
     llm: LlmClient | None = None
     if settings.chosen_selector == "llm":
+        with needs("meta", "set HMAS_SELECTOR=rules"):
+            from hmas.meta.llm_client import LlmClient
         llm = LlmClient(settings.llm_url, settings.llm_model, settings.llm_api_key(), service.post)
     log.info("selector", selector=settings.chosen_selector, llm=settings.llm_url or "no endpoint set: the rules decide")
     _subscribe(service)
@@ -91,8 +97,7 @@ async def serve(settings: MetaSettings, instance: str, stop: Stop) -> None:
 
 
 def main() -> None:
-    settings = MetaSettings()  # from the environment
-    run_service("meta", settings, lambda instance, stop: serve(settings, instance, stop))
+    run_service("meta", MetaSettings, serve)
 
 
 if __name__ == "__main__":

@@ -33,8 +33,7 @@ async def serve(settings: PerceptionSettings, instance: str, stop: Stop) -> None
 
 
 def main() -> None:
-    settings = PerceptionSettings()  # from the environment
-    run_service("perception", settings, lambda instance, stop: serve(settings, instance, stop))
+    run_service("perception", PerceptionSettings, serve)
 
 
 if __name__ == "__main__":

@@ -30,14 +30,12 @@ def train_perception(
     held_out: Annotated[bool, typer.Option(help="also leave out each source in turn (some 30 more runs)")] = False,
 ) -> None:
     """Trains the tagger and writes perception.onnx and tokenizer.json. Needs the extra `train`."""
-    try:
-        import torch
+    import torch
 
-        from hmas.perception.training.held_out import measure
-        from hmas.perception.training.loop import TrainingRecipe
-        from hmas.perception.training.train import train as run
-    except ModuleNotFoundError as error:
-        raise typer.BadParameter(f"{error.name} is missing: pip install 'hmas[train]'") from error
+    from hmas.perception.training.held_out import measure
+    from hmas.perception.training.loop import TrainingRecipe
+    from hmas.perception.training.train import train as run
+
     torch.set_num_threads(threads)
     recipe = replace(TrainingRecipe(), seed=seed)
     run(data, out, recipe, f"hmas train perception --data {data.name} --seed {seed}", console.print, threads)
@@ -55,10 +53,8 @@ def train_generative(
     resume: Annotated[bool, typer.Option(help="go on from the last checkpoint in --out")] = False,
 ) -> None:
     """Tunes LoRA weights of a causal LM to emit task type, SLOs and output length. Needs the extra `train`."""
-    try:
-        from hmas.perception.training.lora import LoraRecipe, tune
-    except ModuleNotFoundError as error:
-        raise typer.BadParameter(f"{error.name} is missing: pip install 'hmas[train]'") from error
+    from hmas.perception.training.lora import LoraRecipe, tune
+
     tune(base, data, out, LoraRecipe(seed=seed, steps=steps), resume, console.print)
 
 

@@ -39,8 +39,7 @@ async def serve(settings: PredictionSettings, instance: str, stop: Stop) -> None
 
 
 def main() -> None:
-    settings = PredictionSettings()  # from the environment
-    run_service("prediction", settings, lambda instance, stop: serve(settings, instance, stop))
+    run_service("prediction", PredictionSettings, serve)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from hmas.runtime.extras import needs
+
 train = typer.Typer(help="Train the cost models", no_args_is_help=True)
 evaluate = typer.Typer(help="Evaluate the cost models", no_args_is_help=True)
 ARTEFACTS = Path(__file__).with_name("artefacts")  # the libraries behind them load only when needed
@@ -26,11 +28,8 @@ def train_prediction(
     threads: Annotated[int, typer.Option(min=1, help="CPU threads")] = 1,
 ) -> None:
     """Fits the CatBoost cost models and writes them with their metadata."""
-    try:
-        from hmas.prediction.training.train import ForestRecipe
-        from hmas.prediction.training.train import train as run
-    except ModuleNotFoundError as error:
-        raise typer.BadParameter(f"{error.name} is missing: pip install 'hmas[train]'") from error
+    from hmas.prediction.training.train import ForestRecipe
+    from hmas.prediction.training.train import train as run
 
     command = f"hmas train prediction --data {data.name} --seed {seed}"
     run(data, out, replace(ForestRecipe(), seed=seed), command, console.print, threads)
@@ -44,15 +43,12 @@ def eval_prediction(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """R2 of the shipped cost models on any file in a format of data/perf."""
-    from hmas.prediction.models.catboost_model import CatBoostCostModel
-
-    try:
+    with needs("train"):
         from hmas.prediction.evaluation import evaluate as figures_of
         from hmas.prediction.evaluation import per_request
+        from hmas.prediction.models.catboost_model import CatBoostCostModel
         from hmas.prediction.training.measurements import LLM_PILOT, read
         from hmas.prediction.training.train import ForestRecipe, held_apart
-    except ModuleNotFoundError as error:
-        raise typer.BadParameter(f"{error.name} is missing: pip install 'hmas[train]'") from error
 
     model = CatBoostCostModel(folder)
     recipe = ForestRecipe(**model.metadata["recipe"])

@@ -10,6 +10,7 @@ from hmas.prediction.agent import PredictionConfig
 from hmas.prediction.agent.backend import CostModel
 from hmas.prediction.agent.linear import LinearCostModel, profiles_from
 from hmas.prediction.models.table import COST_MODELS
+from hmas.runtime.extras import CannotStart
 from hmas.runtime.settings import RuntimeSettings
 
 
@@ -36,9 +37,12 @@ class PredictionSettings(RuntimeSettings):
         return value
 
     def linear_model(self) -> LinearCostModel:
-        """Raises OSError, yaml.YAMLError or ValueError for a file that cannot be used."""
+        """Raises OSError or CannotStart for a file that cannot be used."""
         path = self.cost_profiles_file or files("hmas.prediction").joinpath("profiles.yaml")
-        return LinearCostModel(profiles_from(yaml.safe_load(path.read_text())))
+        try:
+            return LinearCostModel(profiles_from(yaml.safe_load(path.read_text())))
+        except (yaml.YAMLError, ValueError) as error:
+            raise CannotStart(f"HMAS_COST_PROFILES_FILE {path}: {' '.join(str(error).split())}") from error
 
     def model(self) -> CostModel:
         return COST_MODELS[self.cost_model](self)

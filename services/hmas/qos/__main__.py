@@ -50,8 +50,7 @@ async def serve(settings: QosSettings, instance: str, stop: Stop) -> None:
 
 
 def main() -> None:
-    settings = QosSettings()  # from the environment
-    run_service("qos", settings, lambda instance, stop: serve(settings, instance, stop))
+    run_service("qos", QosSettings, serve)
 
 
 if __name__ == "__main__":

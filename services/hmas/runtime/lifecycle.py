@@ -2,13 +2,17 @@
 
 import asyncio
 import gc
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from typing import NoReturn, TypeVar
 
 import structlog
 import uvloop
+from pydantic import ValidationError
 
+from hmas.runtime.extras import CannotStart
 from hmas.runtime.ids import instance_name
 from hmas.runtime.logs import configure_logs
 from hmas.runtime.settings import RuntimeSettings
@@ -16,6 +20,7 @@ from hmas.runtime.settings import RuntimeSettings
 log = structlog.get_logger()
 
 GC_THRESHOLDS = (20_000, 20, 50)  # requests leave few cycles behind; the default of 700 walks live ones all the time
+MAX_TOLD = 40  # characters of a wrong value that its message repeats
 
 
 class Stop:
@@ -49,8 +54,40 @@ def calm_collector() -> None:
     gc.set_threshold(*GC_THRESHOLDS)
 
 
-def run_service(service: str, settings: RuntimeSettings, main: Callable[[str, Stop], Awaitable[None]]) -> None:
-    """Runs `main(instance, stop)` until it returns. `main` owns its task group and its drain."""
+Settings = TypeVar("Settings", bound=RuntimeSettings)
+
+
+def run_service(
+    service: str, settings_class: type[Settings], main: Callable[[Settings, str, Stop], Awaitable[None]]
+) -> None:
+    """Reads the settings from the environment and runs `main(settings, instance, stop)` until it returns. `main` owns
+    its task group and its drain. What an operator can mend ends the process with one line and status EX_CONFIG."""
+    try:
+        _run(service, settings_class(), main)
+    except ValidationError as error:
+        _refuse(service, wrong_settings(error))
+    except (CannotStart, OSError) as error:
+        _refuse(service, str(error))
+
+
+def wrong_settings(error: ValidationError) -> str:
+    """The environment variables that cannot be used, and why, in one line."""
+    found = []
+    for fault in error.errors(include_url=False, include_context=False):
+        variable = f"HMAS_{fault['loc'][0]}".upper() if fault["loc"] else "settings"
+        inner = "".join(f"[{part}]" for part in fault["loc"][1:])
+        told = isinstance(fault["input"], str) and len(fault["input"]) <= MAX_TOLD
+        given = f", not {fault['input']!r}" if told else ""
+        found.append(f"{variable}{inner}: {' '.join(fault['msg'].split())}{given}")
+    return "; ".join(found)
+
+
+def _refuse(service: str, reason: str) -> NoReturn:
+    print(f"{service}: {reason}", file=sys.stderr)
+    sys.exit(os.EX_CONFIG)
+
+
+def _run(service: str, settings: Settings, main: Callable[[Settings, str, Stop], Awaitable[None]]) -> None:
     instance = settings.instance or instance_name(service)
 
     async def body() -> None:
@@ -59,7 +96,7 @@ def run_service(service: str, settings: RuntimeSettings, main: Callable[[str, St
         stop.install()
         calm_collector()
         log.info("starting")
-        await main(instance, stop)
+        await main(settings, instance, stop)
         log.info("stopped")
 
     uvloop.run(body())

@@ -7,6 +7,7 @@ gets the last one's `traceparent`. No text of a request is ever an attribute.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from hmas.runtime.extras import needs
 from hmas.runtime.settings import RuntimeSettings
 
 if TYPE_CHECKING:
@@ -15,10 +16,6 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
 Attributes = Mapping[str, str | int | float | bool]
-
-
-class TracingUnavailable(RuntimeError):
-    """An endpoint is set, but OpenTelemetry is not installed."""
 
 
 class Span:
@@ -71,13 +68,11 @@ class Tracing:
 
 
 def open_tracing(service: str, instance: str, settings: RuntimeSettings) -> Tracing | None:
-    """None while no endpoint is set. Raises TracingUnavailable."""
+    """None while no endpoint is set. Raises MissingExtra."""
     if not settings.otlp_endpoint:
         return None
-    try:
+    with needs("otel", "leave HMAS_OTLP_ENDPOINT unset"):
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
-    except ImportError as error:
-        raise TracingUnavailable(f"HMAS_OTLP_ENDPOINT needs {error.name}: pip install 'hmas[otel]'") from error
     exporter = OTLPSpanExporter(f"{settings.otlp_endpoint.rstrip('/')}/v1/traces", timeout=5)
     return Tracing(service, instance, settings.trace_ratio, BatchSpanProcessor(exporter))

@@ -23,6 +23,7 @@ from hmas.sim.workload import Workload
 
 app = typer.Typer(help="The mesh in virtual time: baselines, limits, the paper's experiments.", no_args_is_help=True)
 console = Console()
+SMOKE = Path(__file__).with_name("smoke.yaml")
 
 Data = Annotated[
     Path | None,
@@ -50,7 +51,9 @@ def load(path: Path) -> Experiment:
 
 @app.command()
 def run(
-    file: Annotated[Path, typer.Argument(help="An experiment file.", exists=True, dir_okay=False)],
+    file: Annotated[
+        Path, typer.Argument(help="An experiment file; the smoke run if not given.", exists=True, dir_okay=False)
+    ] = SMOKE,
     seed: Annotated[int, typer.Option(help="Of workload, predictions and policies.")] = 1,
     print_hash: Annotated[bool, typer.Option("--print-hash", help="End with the SHA-256 of all effects.")] = False,
     trace: Annotated[Path | None, typer.Option(help="Offer this trace instead of the file's workloads.")] = None,

@@ -54,8 +54,7 @@ async def serve(settings: StateraSettings, instance: str, stop: Stop) -> None:
 
 
 def main() -> None:
-    settings = StateraSettings()  # from the environment
-    run_service("statera", settings, lambda instance, stop: serve(settings, instance, stop))
+    run_service("statera", StateraSettings, serve)
 
 
 if __name__ == "__main__":

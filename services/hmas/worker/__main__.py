@@ -95,8 +95,7 @@ async def serve(settings: WorkerSettings, worker: str, stop: Stop) -> None:
 
 
 def main() -> None:
-    settings = WorkerSettings()  # from the environment
-    run_service("worker", settings, lambda instance, stop: serve(settings, instance, stop))
+    run_service("worker", WorkerSettings, serve)
 
 
 if __name__ == "__main__":

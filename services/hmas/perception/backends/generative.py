@@ -10,8 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from openai import OpenAI, OpenAIError
-
 from hmas.contracts.request import TaskType
 from hmas.perception.agent.backend import Estimate, PromptView
 from hmas.perception.agent.features import window
@@ -85,6 +83,8 @@ class EndpointCompletion:
     """Any OpenAI endpoint, `workers` requests at a time, each bounded by `timeout_s`, none tried again."""
 
     def __init__(self, base_url: str, model: str, api_key: str, timeout_s: float = 2.0, workers: int = 16) -> None:
+        from openai import OpenAI
+
         self._client = OpenAI(base_url=base_url, api_key=api_key or "none", timeout=timeout_s, max_retries=0)
         self._model = model
         self._pool = ThreadPoolExecutor(workers, "generative")
@@ -97,6 +97,8 @@ class EndpointCompletion:
         self._client.close()
 
     def _one(self, prompt: str) -> str | None:
+        from openai import OpenAIError
+
         try:
             answer = self._client.chat.completions.create(
                 model=self._model,

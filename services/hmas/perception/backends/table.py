@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 from hmas.contracts.request import TagSource
 from hmas.perception.agent.backend import Backend
 from hmas.perception.agent.rules import RulesBackend
+from hmas.runtime.extras import needs
 
 if TYPE_CHECKING:
     from hmas.perception.settings import PerceptionSettings
 
 
 def _model() -> Backend:
-    from hmas.perception.backends.model import ModelBackend  # ONNX Runtime loads only where it runs
+    with needs("perception", "set HMAS_PERCEPTION_BACKEND=rules"):
+        from hmas.perception.backends.model import ModelBackend  # ONNX Runtime loads only where it runs
 
     return ModelBackend()
 
@@ -22,10 +24,12 @@ def _generative(settings: "PerceptionSettings") -> Backend:
 
     name = settings.generative_model
     if not settings.generative_url:
-        return GenerativeBackend(LocalCompletion(name, settings.generative_adapter), f"generative-{name}")
-    complete = EndpointCompletion(
-        settings.generative_url, name, settings.generative_api_key(), settings.perception_budget_s
-    )
+        with needs("train", "set HMAS_GENERATIVE_URL"):
+            return GenerativeBackend(LocalCompletion(name, settings.generative_adapter), f"generative-{name}")
+    with needs("meta"):
+        complete = EndpointCompletion(
+            settings.generative_url, name, settings.generative_api_key(), settings.perception_budget_s
+        )
     return GenerativeBackend(complete, f"generative-{name}")
 
 

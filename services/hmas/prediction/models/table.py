@@ -5,13 +5,15 @@ from typing import TYPE_CHECKING
 
 from hmas.prediction.agent.backend import CostModel
 from hmas.prediction.models.by_catalogue import ByCatalogue
+from hmas.runtime.extras import needs
 
 if TYPE_CHECKING:
     from hmas.prediction.settings import PredictionSettings
 
 
 def _catboost(settings: "PredictionSettings") -> CostModel:
-    from hmas.prediction.models.catboost_model import CatBoostCostModel  # its arrays load only where it runs
+    with needs("prediction", "set HMAS_COST_MODEL=linear"):
+        from hmas.prediction.models.catboost_model import CatBoostCostModel  # its arrays load only where it runs
 
     return ByCatalogue(CatBoostCostModel(), settings.linear_model())
 
