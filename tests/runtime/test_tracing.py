@@ -5,8 +5,8 @@ import pytest
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from hmas.runtime.settings import RuntimeSettings
 from hmas.runtime.extras import MissingExtra
+from hmas.runtime.settings import RuntimeSettings
 from hmas.runtime.tracing import Tracing, open_tracing
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

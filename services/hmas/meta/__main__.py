@@ -1,5 +1,6 @@
 """Shell: `python -m hmas.meta`."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, assert_never
 
 import structlog
@@ -46,6 +47,12 @@ def _subscribe(service: AgentService[MetaEvent, MetaEffect]) -> None:
     bus.on_connected(introduction.connected)
 
 
+def _llm_client(settings: MetaSettings, post: Callable[[object], None]) -> "LlmClient":
+    with needs("meta", "set HMAS_SELECTOR=rules"):
+        from hmas.meta.llm_client import LlmClient
+    return LlmClient(settings.llm_url, settings.llm_model, settings.llm_api_key(), post)
+
+
 async def serve(settings: MetaSettings, instance: str, stop: Stop) -> None:
     """Serves until `stop`."""
     agent, metrics, rpc = MetaAgent(settings.meta_config()), DecisionMetrics(), RpcServer()
@@ -77,11 +84,7 @@ async def serve(settings: MetaSettings, instance: str, stop: Stop) -> None:
                 assert_never(effect)
 
     service: AgentService[MetaEvent, MetaEffect] = AgentService("meta", instance, settings, agent, execute)
-    llm: LlmClient | None = None
-    if settings.chosen_selector == "llm":
-        with needs("meta", "set HMAS_SELECTOR=rules"):
-            from hmas.meta.llm_client import LlmClient
-        llm = LlmClient(settings.llm_url, settings.llm_model, settings.llm_api_key(), service.post)
+    llm = _llm_client(settings, service.post) if settings.chosen_selector == "llm" else None
     log.info("selector", selector=settings.chosen_selector, llm=settings.llm_url or "no endpoint set: the rules decide")
     _subscribe(service)
 
