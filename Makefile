@@ -5,6 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed-mesh
 STAMP := $(VENV)/.installed
+# What `hmas compare` runs on, and what a container does. locks/dev.txt has the tools of development as well.
+RUN_EXTRAS := embedded sim load perception prediction meta
+IMAGE_EXTRAS := perception prediction meta otel
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # Measured data: traces, performance, labelled prompts.
 DATA ?= $(firstword $(wildcard $(HMAS_DATA) data ../shared/data))
 # A venv without byte code starts every process several times slower.
@@ -17,17 +21,26 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/' | sort
 
 # What runs the mesh; the tools of development come on top where they are needed.
-$(INSTALLED): pyproject.toml
-	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.11 or newer, or set PYTHON=..."; exit 1; }
+$(INSTALLED): locks/run.txt pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.11, or set PYTHON=..."; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) ..."
-	@$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	@$(PIP) install --requirement locks/run.txt
+	@$(PIP) install --no-deps --editable .
 	@touch $@
 
-$(STAMP): $(INSTALLED)
+$(STAMP): $(INSTALLED) locks/dev.txt
 	@echo "installing the tools of development into $(VENV) ..."
-	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(PIP) install --requirement locks/dev.txt
 	@touch $@
+
+UV_COMPILE = $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-header --no-annotate \
+	--python-version 3.11 --python-platform x86_64-manylinux_2_28 pyproject.toml
+
+lock: $(STAMP) ## choose the newest versions that pyproject.toml allows: locks/*.txt
+	$(UV_COMPILE) --extra dev --extra deploy --output-file locks/dev.txt
+	$(UV_COMPILE) --constraint locks/dev.txt $(RUN_EXTRAS:%=--extra %) --output-file locks/run.txt
+	$(UV_COMPILE) --constraint locks/dev.txt $(IMAGE_EXTRAS:%=--extra %) --output-file locks/image.txt
 
 run: $(INSTALLED) ## start the mesh, replay 60 s of a bursty trace through it and straight at its engines, compare
 	$(BIN)/hmas compare $(if $(TRACE),--trace $(TRACE)) $(ARGS)
