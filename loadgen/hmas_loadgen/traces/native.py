@@ -1,11 +1,9 @@
 """Our own format, CSV(.gz) or Parquet: `arrival_s,input_tokens,output_tokens` and any of `hash_ids`, `prompt`,
-`task_type`, `importance`, `ttft_ms`, `tpot_ms`, `ttlt_ms`, `tenant` (H-MAS App. E.5's annotated data set)."""
+`task_type`, `importance`, `ttft_ms`, `tpot_ms`, `ttlt_ms`, `tenant` (H-MAS App. E.5's annotated data set). Arrow loads
+only for Parquet: the simulator does without."""
 
 from collections.abc import Iterator
 from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from hmas.contracts.request import Slo, TaskType
 from hmas_loadgen.traces.lines import Record, csv_records, hash_ids
@@ -54,6 +52,9 @@ def read_csv(path: Path) -> Trace:
 
 
 def _parquet_records(path: Path) -> Iterator[Record]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         file = pq.ParquetFile(path)
     except pa.ArrowInvalid as error:
@@ -75,6 +76,9 @@ def read_parquet(path: Path) -> Trace:
 
 def write_parquet(trace: Trace, path: Path) -> None:
     """Writes every row with its annotation, to be read back by `read_parquet`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     rows = trace.rows
     slos = [row.slo for row in rows]
     table = pa.table(

@@ -164,6 +164,8 @@ def doctor(
     findings = [
         d.check_python(),
         d.check_nats_binary(),
+        d.check_extra("perception", "onnxruntime", "HMAS_PERCEPTION_BACKEND=rules"),
+        d.check_extra("prediction", "numpy", "HMAS_COST_MODEL=linear"),
         d.check_data_dir(data_dir),
         d.check_port("API", port, mesh_runs=runs),
         *([d.check_port("NATS", nats_port, mesh_runs=runs)] if nats_port else []),

@@ -4,6 +4,7 @@ import platform
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 from urllib.error import HTTPError, URLError
@@ -40,6 +41,13 @@ def check_nats_binary() -> Finding:
         return Finding("nats-server", "ok", str(find_nats_server()))
     except NatsBinaryMissing as error:
         return Finding("nats-server", "fail", "not found", str(error))
+
+
+def check_extra(extra: str, package: str, without: str) -> Finding:
+    """`package` is what the extra brings; `without` is what to set where it is not wanted."""
+    if find_spec(package) is not None:
+        return Finding(f"hmas[{extra}]", "ok", "installed")
+    return Finding(f"hmas[{extra}]", "warn", "not installed", f"pip install 'hmas[{extra}]', or set {without}")
 
 
 def check_port(name: str, port: int, *, mesh_runs: bool) -> Finding:
@@ -107,5 +115,6 @@ def findings_table(findings: Iterable[Finding]) -> Table:
     table.add_column("")
     table.add_column("found, and what to do", overflow="fold")
     for f in findings:
-        table.add_row(f.check, Text(f.verdict, style=STYLES[f.verdict]), "\n".join(filter(None, (f.detail, f.advice))))
+        told = "\n".join(filter(None, (f.detail, f.advice)))
+        table.add_row(Text(f.check), Text(f.verdict, style=STYLES[f.verdict]), Text(told))
     return table

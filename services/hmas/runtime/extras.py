@@ -6,6 +6,7 @@ from contextlib import contextmanager
 OURS = ("hmas", "hmas_loadgen")
 # What one extra alone brings, whoever imports it; numpy, for one, is in several.
 EXTRA_OF = {
+    **dict.fromkeys(("matplotlib", "pyarrow"), "load"),
     **dict.fromkeys(("openai", "river"), "meta"),
     **dict.fromkeys(("catboost", "onnx", "pandas", "peft", "scipy", "sklearn", "torch", "transformers"), "train"),
 }
