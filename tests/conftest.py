@@ -16,8 +16,16 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-settings.register_profile("hmas", deadline=None)  # how long an example takes says nothing on a busy machine
-settings.load_profile("hmas")
+# How long an example takes says nothing on a busy machine.
+settings.register_profile("default", deadline=None)
+settings.register_profile("quick", deadline=None, max_examples=10, stateful_step_count=20)
+settings.load_profile(os.environ.get("HMAS_HYPOTHESIS_PROFILE", "default"))
+
+
+def examples(most: int) -> int:
+    """`most`, or what a smaller profile allows: for `max_examples` of a test that wants another number."""
+    return most if settings.get_current_profile_name() == "default" else min(most, settings().max_examples)
+
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 if DATA.is_dir():

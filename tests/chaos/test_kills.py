@@ -13,7 +13,8 @@ from tests.chaos.load import Load
 from tests.conftest import eventually
 
 pytestmark = pytest.mark.chaos
-BEFORE_S, AFTER_S = 2.0, 5.0
+SOAK = "HMAS_SOAK" in os.environ
+BEFORE_S, AFTER_S = (3.0, 10.0) if SOAK else (1.0, 3.0)  # of load before a kill and after it
 LONG_OUTPUT_TOKENS = 150  # streams and plain answers of every process are under way when it dies
 
 

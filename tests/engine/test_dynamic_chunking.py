@@ -13,6 +13,7 @@ from hmas.engine.core.chunking import MIN_CHUNK_TOKENS, Allowance, TokenDeadline
 from hmas.engine.core.output_length import OutputLength
 from hmas.engine.core.profile import EngineLimits, EngineProfile, StepCostModel, builtin_profile
 from hmas.engine.core.sequence import EngineRequest
+from tests.conftest import examples
 
 COST = StepCostModel(c0_s=0.010, c_p_s=0.0001, c_d_s=0.0002, c_k_s=1e-7, c_pp_s=2e-9)
 BARE_S, LEAST_S = 0.010, 0.020
@@ -120,7 +121,7 @@ request = st.tuples(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(request, min_size=1, max_size=14))
 def test_no_decode_that_could_be_in_time_is_made_late(
     script: list[tuple[float, int, int, float, float | None]],

@@ -11,6 +11,7 @@ from hmas.engine.core import EngineCore
 from hmas.engine.core.chunking import TokenDeadline
 from hmas.engine.core.profile import EngineLimits, EngineProfile, StepCostModel
 from hmas.engine.core.sequence import AddResult, EngineRequest
+from tests.conftest import examples
 
 COST = StepCostModel(c0_s=0.0113, c_p_s=0.00017, c_d_s=0.00021, c_k_s=0.0000013, c_pp_s=0.00000007)
 
@@ -116,7 +117,7 @@ class PlainEngine:
         return seq.id
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     limits.filter(lambda x: x.scheduling_policy == "fcfs" and not x.enable_prefix_caching and not x.watermark),
     st.lists(st.tuples(st.integers(0, 6), st.integers(1, 20), st.integers(1, 12)), min_size=1, max_size=12),
@@ -178,7 +179,7 @@ def drive(core: EngineCore, script: list[Arrival], *, skip: bool) -> list[object
             log.append((now_s, result.first, result.finished, plan.preempted, plan.admitted, core.kv.free))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(limits, st.lists(arrival, min_size=1, max_size=12))
 def test_fast_forward_equals_stepping_to_the_last_bit(limits: EngineLimits, script: list[Arrival]) -> None:
     profile = EngineProfile("p", COST, limits)
@@ -287,5 +288,5 @@ class EngineMachine(RuleBasedStateMachine):
         self.core.kv.check()
 
 
-EngineMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=60)
+EngineMachine.TestCase.settings = settings(max_examples=examples(80), stateful_step_count=60)
 TestEngineMachine = EngineMachine.TestCase

@@ -34,6 +34,7 @@ from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import HeartbeatReceived
 from hmas.gateway.agent import GatewayAgent
 from hmas.gateway.agent.config import GatewayConfig
+from tests.conftest import examples
 from tests.gateway.gateway_script import annotation, concluded, heartbeat, request, view
 
 WORKERS = st.sampled_from(["w1", "w2", "w3"])
@@ -195,5 +196,5 @@ class GatewayMachine(RuleBasedStateMachine):
         assert set(self.offered.values()) <= {1}
 
 
-GatewayMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
+GatewayMachine.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=40)
 TestGateway = GatewayMachine.TestCase

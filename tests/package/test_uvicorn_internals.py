@@ -6,7 +6,6 @@ import re
 import tomllib
 from importlib.metadata import version
 
-import httptools
 import uvicorn
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -73,9 +72,3 @@ async def test_a_connection_has_the_attributes_that_are_read_and_set() -> None:
     assert protocol.cycle.transport is transport
     assert protocol.cycle.more_body
     await asyncio.sleep(0)
-
-
-def test_the_parser_is_httptools() -> None:
-    assert HttpToolsProtocol.__init__ is not None
-    assert "httptools" in inspect.getsource(inspect.getmodule(HttpToolsProtocol))  # type: ignore[arg-type]
-    assert httptools.HttpRequestParser

@@ -68,7 +68,7 @@ def test_the_evaluation_of_perception_has_its_help(common: Installed) -> None:
 
 
 def test_a_mesh_comes_up_and_answers(common: Installed) -> None:
-    command = [common.venv / "bin" / "hmas", "up", "--port", "0", "--data-dir", "mesh"]
+    command = [str(common.venv / "bin" / "hmas"), "up", "--port", "0", "--data-dir", "mesh"]
     with (common.folder / "up.log").open("wb") as log:
         mesh = subprocess.Popen(command, cwd=common.folder, env={"PATH": "/usr/bin:/bin"}, stdout=log, stderr=log)
     try:

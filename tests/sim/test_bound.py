@@ -19,13 +19,14 @@ from hmas.sim.baselines.systems import BASELINES, Baseline, FleetSetting
 from hmas.sim.bound import upper_bound
 from hmas.sim.systems import run_system
 from hmas.sim.workload import OfferedRequest, Workload
+from tests.conftest import examples
 from tests.sim.sim_cases import SMALL, offered, random_workload
 
 LIMITS = EngineLimits(max_num_seqs=1, max_num_batched_tokens=512, num_gpu_blocks=256, max_model_len=2048)
 SERIAL = EngineProfile("serial", StepCostModel(0.01, 1e-3, 1e-3, 1e-7), LIMITS)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.integers(0, 10_000), st.sampled_from([3.0, 8.0, 20.0]), st.sampled_from(list(BASELINES)))
 def test_no_baseline_passes_it(seed: int, rate: float, name: str) -> None:
     draw = Random(seed)

@@ -19,6 +19,7 @@ from hmas.sim.baselines.niyama_client import cumulative, due_s, paced
 from hmas.sim.baselines.niyama_queue import NiyamaQueue, NiyamaRequest
 from hmas.sim.baselines.systems import FleetSetting
 from hmas.sim.workload import OfferedRequest, Workload
+from tests.conftest import examples
 from tests.sim.sim_cases import SMALL, offered, random_workload
 
 PREFILL_TOKENS_PER_S = 1000.0
@@ -206,7 +207,7 @@ def test_requests_without_a_class_are_refused_with_a_reason() -> None:
         NiyamaCore(SMALL, NiyamaConfig()).add(offered(0, 0.0, 10, 10).engine_request())
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.integers(0, 10_000), st.floats(1.0, 14.0), st.sampled_from(["dc", "dc+er", "niyama"]))
 def test_every_request_finishes_whatever_the_load(seed: int, rate: float, name: str) -> None:
     draw = Random(seed)

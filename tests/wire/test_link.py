@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from hmas.wire.link import ACK_BYTES, ACK_EVERY, Link, SessionLost
+from tests.conftest import examples
 
 
 @dataclass
@@ -147,5 +148,5 @@ class BreakingWire(RuleBasedStateMachine):
             assert self.got[side] == self.sent[1 - side]
 
 
-BreakingWire.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+BreakingWire.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40)
 TestBreakingWire = BreakingWire.TestCase

@@ -12,6 +12,7 @@ from hmas.contracts.control import Hints, TopologyName
 from hmas.worker.agent.entry import EntryState, QueueEntry
 from hmas.worker.agent.queue import RequestQueue
 from hmas.worker.agent.topologies.priority import AGEING_S
+from tests.conftest import examples
 from tests.worker.builders import annotation, entry, request
 
 KEYS: dict[TopologyName, Callable[[QueueEntry], float]] = {
@@ -160,8 +161,8 @@ def _machine(name: TopologyName | None) -> type[PoolMachine]:
 def test_pool_neither_loses_nor_repeats(name: TopologyName | None) -> None:
     from hypothesis.stateful import run_state_machine_as_test
 
-    examples = 60 if name is None else 20
-    run_state_machine_as_test(_machine(name), settings=settings(max_examples=examples, stateful_step_count=40))
+    most = examples(60 if name is None else 20)
+    run_state_machine_as_test(_machine(name), settings=settings(max_examples=most, stateful_step_count=40))
 
 
 def drain(pool: RequestQueue) -> list[str]:

@@ -49,6 +49,7 @@ from hmas.contracts.worker import (
     WorkerEvent,
 )
 from hmas.worker.agent.agent import WorkerAgent, WorkerConfig
+from tests.conftest import examples
 from tests.worker.builders import annotation, engine, request
 
 CONFIG = WorkerConfig(
@@ -363,5 +364,5 @@ class WorkerMachine(RuleBasedStateMachine):
             assert twin.step(now, event) == effects
 
 
-WorkerMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=60)
+WorkerMachine.TestCase.settings = settings(max_examples=examples(120), stateful_step_count=60)
 TestWorkerMachine = WorkerMachine.TestCase

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from hmas.worker.adapters import sse
 from hmas.worker.adapters.sse import SseDecoder, Usage
+from tests.conftest import examples
 
 
 def event(document: object, end: bytes = b"\n\n") -> bytes:
@@ -111,7 +112,7 @@ EVENTS = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     events=st.lists(EVENTS, max_size=12),
     ending=st.sampled_from([b"", DONE, event({"error": {"message": "x"}}), DONE + event(chat("late"))]),
