@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.report.figures import lines
-from experiments.report.markdown import incomplete, name_of, setting, table, verdict
+from experiments.report.markdown import name_of, page, verdict
 from experiments.report.results import CellResults
 from hmas.sim.sources import WorkloadSpec
 
@@ -43,18 +43,6 @@ def rows_of(results: CellResults, spec: WorkloadSpec, load: float) -> list[tuple
     return [row for _, row in sorted(found, key=lambda item: -item[0] if item[0] == item[0] else 1.0)]
 
 
-def sections(results: CellResults) -> str:
-    parts = []
-    for spec, load in results.settings():
-        limit = results.bound(spec, load)
-        rate = load * results.capacity_rps(spec)
-        parts.append(
-            f"### {spec.name} at {load:g} λ* ({rate:.1f} requests/s)\n\n"
-            f"No scheduler can pass a goodput rate of {limit.text()}.\n\n" + table(HEADER, rows_of(results, spec, load))
-        )
-    return "\n".join(parts)
-
-
 def ratios(results: CellResults) -> dict[float, float]:
     """load -> goodput of ours over plain vLLM, mean over seeds, in the first workload."""
     spec = results.experiment.workloads[0]
@@ -76,35 +64,22 @@ def loads_page(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
     picture = lines(out / "figures" / "loads.svg", {"goodput rate": series}, "load (λ*)", columns=1)
     overloaded = [load for load in loads if load > 1.0]
     light = [found[load] for load in loads if load in LIGHT_LOADS]
-    paper = table(
-        ("load", "paper: goodput over vLLM", "ours", "ours / top of the paper's range"),
-        [
-            (
-                f"{load:g} λ*",
-                "1.2-3.0×" if load > 1.0 else "not worse",
-                f"{found[load]:.2f}×",
-                f"{found[load] / 3.0:.2f}" if load > 1.0 else "-",
-            )
-            for load in loads
-        ],
-    )
-    summary = {"goodput_ratio_vs_vllm": extremes(results.experiment.loads, found)}
-    text = (
-        "# Goodput against load\n\n"
-        + setting(results)
-        + incomplete(results)
-        + f"\n![goodput](figures/{picture})\n\n"
-        + paper
-        + verdict("Never worse at light load", min(light) >= 0.98 if light else None, _show(light))
-        + verdict(
-            "More goodput in overload",
-            all(found[x] > 1.2 for x in overloaded) if overloaded else None,
-            _show([found[x] for x in overloaded]),
+    paper = [
+        (
+            f"{load:g} λ*",
+            "1.2-3.0×" if load > 1.0 else "not worse",
+            f"{found[load]:.2f}×",
+            f"{found[load] / 3.0:.2f}" if load > 1.0 else "-",
         )
-        + "\n"
-        + sections(results)
+        for load in loads
+    ]
+    claims = verdict("Never worse at light load", min(light) >= 0.98 if light else None, _show(light)) + verdict(
+        "More goodput in overload",
+        all(found[x] > 1.2 for x in overloaded) if overloaded else None,
+        _show([found[x] for x in overloaded]),
     )
-    return text, summary
+    text = page("loads.md.j2", results, picture=picture, paper=paper, claims=claims, HEADER=HEADER, rows_of=rows_of)
+    return text, {"goodput_ratio_vs_vllm": extremes(results.experiment.loads, found)}
 
 
 def extremes(loads: tuple[float, ...], found: dict[float, float]) -> dict[str, float]:
@@ -136,15 +111,5 @@ def traces_page(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
             rounded = {s: round(shares[s], 4) for s in (rival, *OURS) if s in shares}
             best[f"{spec.name} {load:g}"] = {"best_other": rival} | rounded
     wins = {s: sum(row[s] >= row[row["best_other"]] for row in best.values()) for s in OURS if s in shares}
-    text = (
-        "# Real traces\n\nArrivals, lengths and shared prefixes as recorded, scaled to the load by thinning or by "
-        "laying shifted copies over one another (ServeGen: by its clients' rates); task types by output length. The "
-        "paper prints no values for these traces.\n\n"
-        + setting(results)
-        + incomplete(results)
-        + f"\nOf the {len(best)} settings that every system was run in, no other one has a higher goodput rate than "
-        + " or than ".join(f"{name_of(s)} in {count}" for s, count in wins.items())
-        + ".\n\n"
-        + sections(results)
-    )
+    text = page("traces.md.j2", results, settings=len(best), wins=wins, HEADER=HEADER, rows_of=rows_of)
     return text, {"traces": best}

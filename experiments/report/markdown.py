@@ -1,10 +1,10 @@
-"""Markdown, as little as the pages need."""
+"""What the pages have in common: names, verdicts, the conditions of their runs."""
 
-from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from experiments.report.results import CellResults
+from experiments.report.template import render
 from hmas.sim.baselines.systems import SARATHI_CHUNK
-from hmas.sim.experiment import Experiment
 
 NAMES = {
     "vllm": "vLLM (FCFS)",
@@ -30,12 +30,6 @@ def name_of(system: str) -> str:
     return NAMES.get(system, system)
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    lines += ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join(lines) + "\n"
-
-
 def verdict(claim: str, holds: bool | None, numbers: str, why: str = "") -> str:
     """One line about one claim of the paper."""
     word = "not measured" if holds is None else "holds" if holds else "**does not hold**"
@@ -48,22 +42,7 @@ def exceeds(a: float, b: float) -> bool | None:
     return None if a != a or b != b else a > b
 
 
-def setting(results: CellResults) -> str:
-    """Under which conditions the page's figures were taken."""
-    experiment: Experiment = results.experiment
-    stars = ", ".join(
-        f"{spec.name} ({spec.duration_s:g} s) {results.capacity_rps(spec):.2f}/s" for spec in experiment.workloads
-    )
-    return (
-        f"Engines: {experiment.engines} × `{experiment.profile}`, {experiment.engine.limits.max_num_batched_tokens} "
-        f"tokens per step (Sarathi: {SARATHI_CHUNK}). SLOs: H-MAS Table 6 and Eq. 14. Seeds: "
-        f"{results.seeds}; ± is their standard deviation. λ* (highest rate at which FCFS on these engines keeps a "
-        f"goodput rate of 0.95, on seeds of its own): {stars}. Predictions of our systems: log-normal length error of "
-        "35 %, task type right in 94.2 % of the cases, unless said otherwise.\n"
-    )
-
-
-def incomplete(results: CellResults) -> str:
-    if not results.missing:
-        return ""
-    return f"\n> {len(results.missing)} of this page's runs are not there yet; their entries say 'not measured'.\n"
+def page(name: str, results: CellResults, **values: object) -> str:
+    """The text of the template `name`, which may include what holds of every page."""
+    shared = {"results": results, "experiment": results.experiment, "SARATHI_CHUNK": SARATHI_CHUNK, "name_of": name_of}
+    return render(Path(__file__).with_name(name), **shared, **values)

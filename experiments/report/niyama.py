@@ -18,7 +18,8 @@ from experiments.niyama.evaluation import (
 from experiments.niyama.measure import ALLOWED
 from experiments.niyama.systems import SYSTEMS
 from experiments.niyama.workload import CLASSES
-from experiments.report.markdown import table, verdict
+from experiments.report.markdown import verdict
+from experiments.report.template import render
 
 TOLERANCE = 0.30  # of a factor
 TITLES = {"synthetic": "synthetic lengths", "azure-2023-code": "Azure 2023 code trace"}
@@ -47,32 +48,27 @@ def write_page(found: Sequence[Evaluation], seconds: float, duration_s: float, o
     """Writes `niyama.md` and `niyama.json`; returns their paths."""
     out.mkdir(parents=True, exist_ok=True)
     page, facts = out / "niyama.md", out / "niyama.json"
-    parts = [_introduction(found, seconds, duration_s)]
-    parts += [section(found) for section in (_figure_7b, _table_3, _figure_9, _figure_10)]
-    page.write_text("\n".join(parts).rstrip() + "\n" + GENERATED, encoding="utf-8")
+    text = render(
+        Path(__file__).with_name("niyama.md.j2"),
+        found=found,
+        seconds=seconds,
+        duration_s=duration_s,
+        TITLES=TITLES,
+        ALLOWED=ALLOWED,
+        HIGH_RPS=HIGH_RPS,
+        titles=[TITLES[e.source] for e in found],
+        loads=[f"{r:g} QPS" for r in LOADS_RPS],
+        classes=[name for name, _ in CLASSES],
+        **_figure_7b(found),
+        **_table_3(found),
+        figure_9=[(TITLES[e.source], _splits(e), _claims_9(e)) for e in found],
+        diurnal=_diurnal(found),
+        claims_10=_claims_10(found),
+    )
+    page.write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")
     document = {"seconds": round(seconds, 1), "duration_s": duration_s, "evaluations": [e.plain() for e in found]}
     facts.write_text(json.dumps(document, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     return [page, facts]
-
-
-def _introduction(found: Sequence[Evaluation], seconds: float, duration_s: float) -> str:
-    scaled = "".join(
-        f"{TITLES[e.source].capitalize()}: prompts 1463/5184, outputs 13/55; since these are not the paper's lengths, "
-        f"its rates are multiplied by {e.scale:.2f}, our goodput of Sarathi-EDF over its 2.75. "
-        for e in found
-        if e.source != "synthetic"
-    )
-    return (
-        "# Niyama's evaluation\n\nNiyama (arXiv 2503.22562) Table 3, Fig. 7b, Fig. 9 and Fig. 10 beside the simulator: "
-        "Llama-3-8B on one A100 (profile `llama3-8b-a100x1`, from the step times Niyama's public scheduler predicts), "
-        "Poisson arrivals, the classes of its Table 2 in equal thirds, chunks of 256 for the shared baselines, goodput "
-        f"as the highest rate at which at most {ALLOWED:.0%} of the requests miss a deadline of Eq. 1 to 3. Synthetic "
-        "lengths are log-normal with the published percentiles (p50/p90 of prompts 1930/6251, of outputs 8/43), cut at "
-        f"Llama 3's context of 8192. {scaled or 'The Azure 2023 code trace: not measured. '}One seed; runs of "
-        f"{duration_s / 3600:g} h (the paper: 4 h), Fig. 10 of 4 h.\n\n"
-        f"`python -m experiments niyama --data DATA` writes this page; the runs behind it took {seconds / 60:.0f} "
-        "minutes of one core. Factors: *within 30 %* means that ours over the paper's lies in 0.7 to 1.3.\n"
-    )
 
 
 def _within(ours: float, low: float, high: float) -> bool:
@@ -84,26 +80,25 @@ def _ordered(values: Sequence[float]) -> bool:
     return all(before < after for before, after in pairwise(values))
 
 
-def _figure_7b(found: Sequence[Evaluation]) -> str:
+def _figure_7b(found: Sequence[Evaluation]) -> dict[str, Any]:
     systems = ("sarathi-fcfs", "sarathi-edf", "niyama")
-    header = ["goodput, requests/s", "paper", *(TITLES[e.source] for e in found)]
     rows = [
         [name_of(s), f"{GOODPUT[s]:.2f}" if s in GOODPUT else "-", *(f"{e.goodput[s]:.2f}" for e in found)]
         for s in systems
     ]
-    text = "## Figure 7b: goodput\n\n" + table(header, rows) + "\n"
+    claims = ""
     for e in found:
         fcfs, edf, niyama = (e.goodput[s] for s in systems)
         ours = ", ".join(f"{x:.2f}" for x in (fcfs, edf, niyama))
-        text += verdict(f"{TITLES[e.source]}: FCFS < EDF < Niyama", _ordered((fcfs, edf, niyama)), ours)
+        claims += verdict(f"{TITLES[e.source]}: FCFS < EDF < Niyama", _ordered((fcfs, edf, niyama)), ours)
         for other, rate, limits in (("FCFS", fcfs, OVER_FCFS), ("EDF", edf, OVER_EDF)):
             factor = niyama / rate
             claim = f"{TITLES[e.source]}: Niyama over {other} {limits[0]:g} to {limits[1]:g}, within 30 %"
-            text += verdict(claim, _within(factor, *limits), f"{factor:.2f}")
-    return text
+            claims += verdict(claim, _within(factor, *limits), f"{factor:.2f}")
+    return {"goodput": rows, "claims_7b": claims}
 
 
-def _table_3(found: Sequence[Evaluation]) -> str:
+def _table_3(found: Sequence[Evaluation]) -> dict[str, Any]:
     header = ["", "paper QPS", "gain", "violated"]
     for e in found:
         header += [f"{TITLES[e.source]} QPS", "gain", "violated"]
@@ -116,36 +111,30 @@ def _table_3(found: Sequence[Evaluation]) -> str:
             gain = f"{rates[system] / rates[ABLATION[i - 1]] - 1:+.1%}" if i else "-"
             row += [f"{rates[system]:.2f}", gain, f"{violated[system]:.1%}"]
         rows.append(row)
-    text = f"## Table 3: what each mechanism adds\n\nHigh load: {HIGH_RPS:g} QPS in the paper.\n\n" + table(
-        header, rows
-    )
-    text += "\n"
-    text += (
-        "What hybrid priority adds at high load depends on alpha (here 0 to 64, by load), which the paper leaves open. "
-    )
-    text += "Measured besides, violations and their factor over DC+ER (paper: 0.62): "
     others = [(e, s, e.high[s]["all"]) for e in found for s in ALPHAS]
-    shown = (
+    alphas = [
         f"{TITLES[e.source]}, {name_of(s)}: {share:.1%}, {share / max(e.high['dc+er']['all'], 1e-9):.2f}"
         for e, s, share in others
+    ]
+    claims = "".join(_claims_3(TITLES[e.source], *column) for e, column in zip(found, columns[1:], strict=True))
+    return {"header_3": header, "mechanisms": rows, "alphas": alphas, "claims_3": claims}
+
+
+def _claims_3(title: str, rates: Mapping[str, float], violated: Mapping[str, float]) -> str:
+    text = verdict(
+        f"{title}: each step raises the goodput",
+        all(rates[b] >= rates[a] for a, b in pairwise(ABLATION)),
+        ", ".join(f"{rates[s]:.2f}" for s in ABLATION),
     )
-    text += "; ".join(shown) + ".\n\n"
-    for e, (rates, violated) in zip(found, columns[1:], strict=True):
-        title = TITLES[e.source]
-        text += verdict(
-            f"{title}: each step raises the goodput",
-            all(rates[b] >= rates[a] for a, b in pairwise(ABLATION)),
-            ", ".join(f"{rates[s]:.2f}" for s in ABLATION),
-        )
-        text += verdict(
-            f"{title}: each step lowers the violations at high load",
-            _ordered([-violated[s] for s in ABLATION]),
-            ", ".join(f"{violated[s]:.1%}" for s in ABLATION),
-        )
-        for what, paper, ours in (("goodput", GOODPUT, rates), ("violations", HIGH, violated)):
-            for before, after in pairwise(ABLATION):
-                claim = f"{title}: {what}, {name_of(after)} over {name_of(before)}"
-                text += _factor(claim, paper, ours, before, after, WHY.get((what, after), ""))
+    text += verdict(
+        f"{title}: each step lowers the violations at high load",
+        _ordered([-violated[s] for s in ABLATION]),
+        ", ".join(f"{violated[s]:.1%}" for s in ABLATION),
+    )
+    for what, paper, ours in (("goodput", GOODPUT, rates), ("violations", HIGH, violated)):
+        for before, after in pairwise(ABLATION):
+            claim = f"{title}: {what}, {name_of(after)} over {name_of(before)}"
+            text += _factor(claim, paper, ours, before, after, WHY.get((what, after), ""))
     return text
 
 
@@ -158,22 +147,18 @@ def _factor(
     return verdict(f"{claim}, within 30 %", _within(found, stated, stated), numbers, why)
 
 
-def _figure_9(found: Sequence[Evaluation]) -> str:
-    text = "## Figure 9: violations by load, length and class\n"
-    splits: list[tuple[str, Callable[[dict[str, Any]], float]]] = [
-        ("all", lambda f: f["all"]),
-        ("short prompts", lambda f: f["short"]),
-        ("long prompts (from the 90th percentile)", lambda f: f["long"]),
+def _splits(e: Evaluation) -> list[tuple[str, list[list[str]]]]:
+    """A table a way to split the requests: a row a system, the share violated at each load."""
+    of: dict[str, Callable[[dict[str, Any]], float]] = {
+        "all": lambda f: f["all"],
+        "short prompts": lambda f: f["short"],
+        "long prompts (from the 90th percentile)": lambda f: f["long"],
+    }
+    of |= {name: lambda f, n=name: f["classes"][n] for name, _ in CLASSES}  # type: ignore[misc]
+    return [
+        (title, [[name_of(s), *(f"{share(e.loads[s][r]):.1%}" for r in LOADS_RPS)] for s in SHARED])
+        for title, share in of.items()
     ]
-    splits += [(f"{name}", lambda f, n=name: f["classes"][n]) for name, _ in CLASSES]  # type: ignore[misc]
-    for e in found:
-        text += f"\n### {TITLES[e.source].capitalize()}\n\n"
-        for title, of in splits:
-            header = [f"violated, {title}", *(f"{r:g} QPS" for r in LOADS_RPS)]
-            rows = [[name_of(s), *(f"{of(e.loads[s][r]):.1%}" for r in LOADS_RPS)] for s in SHARED]
-            text += table(header, rows) + "\n"
-        text += _claims_9(e)
-    return text
 
 
 def _claims_9(e: Evaluation) -> str:
@@ -204,19 +189,18 @@ def _claims_9(e: Evaluation) -> str:
     return text
 
 
-def _figure_10(found: Sequence[Evaluation]) -> str:
-    text = (
-        "## Figure 10: load that turns between low and high every 15 minutes\n\n20 % of each class are of low "
-        "priority; paper: 2 and 6 QPS.\n\n"
-    )
-    header = ["violated", "all", "important", *(name for name, _ in CLASSES)]
+def _diurnal(found: Sequence[Evaluation]) -> list[list[str]]:
     rows = [[f"{name_of(s)}, paper", *(f"{x:.1%}" for x in DIURNAL_PAPER[s])] for s in DIURNAL]
     for e in found:
         for s in DIURNAL:
             f = e.diurnal[s]
             shares = (f["all"], f["important"], *(f["classes"][name] for name, _ in CLASSES))
             rows.append([f"{name_of(s)}, {TITLES[e.source]}", *(f"{x:.1%}" for x in shares)])
-    text += table(header, rows) + "\n"
+    return rows
+
+
+def _claims_10(found: Sequence[Evaluation]) -> str:
+    text = ""
     for e in found:
         title, ours = TITLES[e.source], {s: e.diurnal[s]["all"] for s in DIURNAL}
         text += verdict(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.report.comparison import HEADER, rows_of
-from experiments.report.markdown import VARIANTS, incomplete, name_of, setting, table
+from experiments.report.markdown import VARIANTS, name_of, page
 from experiments.report.results import CellResults, Value
 from hmas.laws.scoring import jain_index
 from hmas.sim.sources import WorkloadSpec
@@ -23,55 +23,33 @@ def overload(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
     document = json.dumps([_plain(row) for row in rows], indent=2, allow_nan=False)
     (out / "overload.json").write_text(document + "\n", encoding="utf-8")
     measured = [row for row in rows if isfinite(row["goodput"])]
-    best = sum(row["best"] == HMAS for row in measured)
-    near = sum(row["share_of_bound"] >= GOAL for row in measured)
-    gain = sum(_best(row["systems"], "esg") == ESG for row in measured)
-    inside = sum(_best(row["systems"], "goodput", but={HMAS, ESG}) == PLUGIN for row in measured)
-    text = (
-        "# Overload\n\nThe default profile (MaxOnTime) where not everything can be on time. The bound knows every "
-        "length and arrival, may pause and resume answers at no cost, and counts the time after the last arrival; a "
-        "share of it is a lower bound on the share of what was possible. Clients state their SLOs, so that every "
-        "system knows them.\n\n"
-        + setting(results)
-        + incomplete(results)
-        + f"\nNo other system has more goodput than the default in {best} of {len(measured)} settings, or than the "
-        f"default over engines with the vLLM plug-in in {inside}; the default has at least {GOAL:g} of the bound in "
-        f"{near}; the ESG profile has the most ESG in {gain}. Rows: [overload.json](overload.json).\n\n"
-        + table(
-            (
-                "setting",
-                "default, share of bound",
-                "goodput rate",
-                "with the plug-in",
-                "next best",
-                "its goodput rate",
-                "best in ESG",
-            ),
-            [_overview(results, row) for row in rows],
-        )
-        + "\n"
-        + _shortfall(results)
-        + _behind(results, rows)
-        + "\n".join(_section(results, spec, load) for spec, load in results.settings())
+    facts = {
+        "settings": len(measured),
+        "best": sum(row["best"] == HMAS for row in measured),
+        "near_bound": sum(row["share_of_bound"] >= GOAL for row in measured),
+        "esg_best": sum(_best(row["systems"], "esg") == ESG for row in measured),
+    }
+    text = page(
+        "overload.md.j2",
+        results,
+        facts=facts,
+        inside=sum(_best(row["systems"], "goodput", but={HMAS, ESG}) == PLUGIN for row in measured),
+        overview=[_overview(results, row) for row in rows],
+        shortfall=_shortfall(results),
+        behind=_behind(results, rows),
+        GOAL=GOAL,
+        **BY_SETTING,
     )
-    return text, {"overload": {"settings": len(measured), "best": best, "near_bound": near, "esg_best": gain}}
+    return text, {"overload": facts}
 
 
 def robustness(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
     """Goodput against the error of the predicted length."""
-    parts, summary = [], {}
+    summary = {}
     for spec, load in results.settings():
-        parts.append(f"## {spec.name} at {load:g} λ*\n\n" + table(HEADER, rows_of(results, spec, load)))
-        if _names_tenants(spec):
-            parts.append(_shares(results, spec, load, "tenants"))
         goodput = {s: results.get(spec, load, s, "score", "goodput_rate") for s in results.experiment.systems}
         summary[f"{spec.name} {load:g}"] = {s: round(v.mean, 4) for s, v in goodput.items() if v.count}
-    text = (
-        "# Wrong predictions in overload\n\n`hmas-error-N`: N % log-normal error of the predicted length (`hmas`: "
-        "35 %). `hmas-short-claims`: the answers of tenant alpha look a tenth as long as they are. Niyama relegates "
-        "eagerly, on its own estimate.\n\n" + setting(results) + incomplete(results) + "\n" + "\n".join(parts)
-    )
-    return text, {"robustness": summary}
+    return page("robustness.md.j2", results, **BY_SETTING), {"robustness": summary}
 
 
 def _row(results: CellResults, spec: WorkloadSpec, load: float) -> dict[str, Any]:
@@ -100,9 +78,9 @@ def _row(results: CellResults, spec: WorkloadSpec, load: float) -> dict[str, Any
     }
 
 
-def _shortfall(results: CellResults) -> str:
+def _shortfall(results: CellResults) -> list[tuple[str, ...]]:
     """Where the default stays below the goal, and whose requests it gave up there."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for spec, load in results.settings():
         share = results.share_of_bound(spec, load, HMAS)
         if share.mean >= GOAL or not share.count:
@@ -114,39 +92,19 @@ def _shortfall(results: CellResults) -> str:
         longest = sum(missed.get(str(n), 0) for n in (7, 8, 9)) / max(1, sum(missed.values()))
         tpot = results.get(spec, load, HMAS, "score", "tpot_compliance").text()
         rows.append((f"{spec.name} {load:g} λ*", share.text(), f"{longest:.0%}", tpot))
-    if not rows:
-        return ""
-    return (
-        f"## Below {GOAL:g} of the bound\n\n"
-        + table(("setting", "share of bound", "of its misses, in the longest three deciles", "TPOT compliance"), rows)
-        + "\nWhat is given up is long work. The bound may start a long answer in time, set it aside and finish it "
-        "after the last arrival, which no engine here does: the shorter the slice, the more that is worth. Tried in "
-        "single short runs, each moving goodput by about a point at most: other shares of the measured rate to plan "
-        "with, other weights of decode work, slots kept free for what is to come, utilisation bands from 0.85 to 1.15 "
-        "of the tightest TPOT; and a bound with a price on slots at the end, which is no tighter.\n\n"
-    )
+    return rows
 
 
-def _behind(results: CellResults, rows: Sequence[dict[str, Any]]) -> str:
+def _behind(results: CellResults, rows: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
     """Where another system has more goodput than the default, or more ESG than the ESG profile, and why."""
-    found = []
+    found: list[tuple[str, ...]] = []
     for (spec, load), row in zip(results.settings(), rows, strict=True):
         aims = (("goodput", HMAS, "goodput_rate", row["best"]), ("ESG", ESG, "esg_rate", _best(row["systems"], "esg")))
         for aim, ours, column, best in aims:
             if best and best != ours:
                 ahead = results.ratio(spec, load, best, ours, "score", column)
                 found.append((f"{spec.name} {load:g} λ*", aim, name_of(best), f"{ahead.text()}×"))
-    if not found:
-        return ""
-    return (
-        "## Where another is ahead\n\n"
-        + table(("setting", "in", "ahead", "of the default, or of the ESG profile; seed by seed"), found)
-        + "\nNiyama runs inside the engine and gives prefill, at every step, the room that the requests which decode "
-        "leave it; the default sees engines from outside. With the plug-in it has the same means (first table). At "
-        "twice the load half of the work is given up, nearly all of it long: what to serve is then a matter of length "
-        "alone, and the due dates by which the ESG profile plans as well add nothing. Tried in single short runs: "
-        "setting late work aside sooner, which hardly moves ESG.\n\n"
-    )
+    return found
 
 
 def _best(systems: dict[str, dict[str, float]], figure: str, but: Collection[str] = ()) -> str:
@@ -168,20 +126,13 @@ def _overview(results: CellResults, row: dict[str, Any]) -> tuple[str, ...]:
     return (name, share, rate(HMAS), rate(PLUGIN), name_of(other), rate(other), name_of(_best(systems, "esg")))
 
 
-def _section(results: CellResults, spec: WorkloadSpec, load: float) -> str:
-    limit = results.bound(spec, load).text()
-    text = f"## {spec.name} at {load:g} λ*\n\nBound on the goodput rate: {limit}.\n\n"
-    text += table(HEADER, rows_of(results, spec, load))
-    if load == max(results.experiment.loads):
-        text += "".join(_shares(results, spec, load, group) for group in ("tasks", "deciles", "tenants"))
-    return text
-
-
 GROUPS = {"tasks": "task type", "deciles": "decile of the output length", "tenants": "tenant"}
 
 
-def _shares(results: CellResults, spec: WorkloadSpec, load: float, group: str) -> str:
-    """Share of requests that missed an SLO, by group, all seeds together."""
+def _violations(
+    results: CellResults, spec: WorkloadSpec, load: float, group: str
+) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Share of requests that missed an SLO, by group, all seeds together: the table's header and rows."""
     systems: Sequence[str] = [s for s in results.experiment.systems if results.runs(spec, load, s)]
     counts: dict[str, dict[str, list[int]]] = {}
     for system in systems:
@@ -190,7 +141,7 @@ def _shares(results: CellResults, spec: WorkloadSpec, load: float, group: str) -
                 cell = counts.setdefault(name, {}).setdefault(system, [0, 0])
                 cell[0] += offered
                 cell[1] += ok
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (name, *(f"{1.0 - by[s][1] / by[s][0]:.2f}" if s in by else "-" for s in systems))
         for name, by in sorted(counts.items())
     ]
@@ -199,11 +150,10 @@ def _shares(results: CellResults, spec: WorkloadSpec, load: float, group: str) -
         rows.append(("Jain index of attainment", *(f"{jain_index(shares[s]):.3f}" for s in systems)))
         served = (results.get(spec, load, s, "score", "jain_index").text() for s in systems)
         rows.append(("Jain index of service tokens", *served))
-    return f"\nViolations by {GROUPS[group]}:\n\n" + table((GROUPS[group], *(name_of(s) for s in systems)), rows)
+    return [GROUPS[group], *map(name_of, systems)], rows
 
 
-def _names_tenants(spec: WorkloadSpec) -> bool:
-    return len(spec.tenants) > 1
+BY_SETTING = {"HEADER": HEADER, "GROUPS": GROUPS, "rows_of": rows_of, "violations": _violations}
 
 
 def _plain(value: Any) -> Any:

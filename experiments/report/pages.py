@@ -9,6 +9,7 @@ from typing import Any
 from experiments.report import comparison, overload, paper_figures, paper_tables
 from experiments.report.results import CellResults
 from experiments.report.statistics import statistics_page
+from experiments.report.template import render
 from experiments.report.topologies import topologies
 from hmas.sim.cells import CellStore
 from hmas.sim.experiment import Experiment
@@ -55,10 +56,16 @@ def write_pages(
         cpu_s |= results.cpu_s
         missing |= {cell.key() for cell in results.missing}
         seeds = "" if experiment.name not in whole else f": {len(experiment.seeds)} seeds, whole"
-        index.append(f"- [{experiment.title}]({experiment.page}.md){seeds}\n")
+        index.append(f"[{experiment.title}]({experiment.page}.md){seeds}")
     texts["statistics"] = statistics_page(data)
-    index.append("- [Trace statistics of §2](statistics.md)\n")
-    texts["simulator"] = _index(index, bool(summary["quick"]), sum(cpu_s.values()), len(missing))
+    index.append("[Trace statistics of §2](statistics.md)")
+    texts["simulator"] = render(
+        Path(__file__).with_name("simulator.md.j2"),
+        entries=dict.fromkeys(index),
+        quick=summary["quick"],
+        seconds=sum(cpu_s.values()),
+        missing=len(missing),
+    )
     summary |= {"cpu_seconds": round(sum(cpu_s.values()), 1), "cells": len(cpu_s), "missing_cells": len(missing)}
     written = []
     for name, text in sorted(texts.items()):
@@ -75,19 +82,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return None if isinstance(value, float) and not isfinite(value) else value
-
-
-def _index(entries: list[str], quick: bool, seconds: float, missing: int) -> str:
-    kind = "the full set: five seeds"
-    if quick:
-        kind = "the quick set, one seed and slices of at most 300 s, save where it says otherwise"
-    whole = f" {missing} of its runs are not there yet and count as not measured." if missing else ""
-    return (
-        "# Results in virtual time\n\nThe agents of the mesh and the emulated engine's core, driven from one event "
-        f"heap, beside baselines and an upper bound. This is {kind}; its runs took {seconds / 60:.0f} minutes of "
-        f"processor time.{whole} `python -m experiments run` writes every number here.\n\n"
-        + "".join(dict.fromkeys(entries))
-        + "\nShare of bound: goodput rate over the largest that any scheduler could reach, even one that knows every "
-        "length and arrival. Loads are in λ*, the highest rate at which plain FCFS on the same engines keeps a goodput "
-        "rate of 0.95. Shed, failed and unfinished requests count as offered and not ok.\n"
-    )

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.report.figures import bars, lines
-from experiments.report.markdown import exceeds, incomplete, name_of, setting, table, verdict
+from experiments.report.markdown import exceeds, name_of, page, verdict
 from experiments.report.results import CellResults
 from hmas.sim.analysis import SERIES_S
 from hmas.sim.sources import WorkloadSpec
@@ -85,16 +85,8 @@ def figure5(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
         )
     for title, column in METRICS[:2]:
         claims += _ours_is_best(results, spec, top, column, f"H-MAS has the highest {title} at {top:g} λ*")
-    text = (
-        f"## `{results.experiment.profile}`\n\n"
-        + setting(results)
-        + incomplete(results)
-        + f"\n![scaling](figures/{picture})\n\n"
-        + claims
-        + "\n"
-        + table(("load (λ*)", "system", *(title for title, _ in METRICS)), rows)
-    )
-    return text, {}
+    header = ("load (λ*)", "system", *(title for title, _ in METRICS))
+    return _page(results, f"## `{results.experiment.profile}`", "scaling", picture, claims, header, rows)
 
 
 def figure6(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
@@ -118,16 +110,8 @@ def figure6(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
             claim = "vLLM degrades as the run extends (paper: by 15-25 %)" if falls else "H-MAS stays stable"
             claims += verdict(claim, holds, f"{change:+.1%} from {specs[0].duration_s:g} to {specs[-1].duration_s:g} s")
     picture = bars(out / "figures" / "figure6.svg", groups, "ok requests/s")
-    text = (
-        f"# Figure 6: run duration at {load:g} λ*\n\n"
-        + setting(results)
-        + incomplete(results)
-        + f"\n![durations](figures/{picture})\n\n"
-        + claims
-        + "\n"
-        + table(("seconds", "system", "goodput rate", "effective goodput /s"), rows)
-    )
-    return text, {}
+    header = ("seconds", "system", "goodput rate", "effective goodput /s")
+    return _page(results, f"# Figure 6: run duration at {load:g} λ*", "durations", picture, claims, header, rows)
 
 
 def figure7(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
@@ -146,16 +130,8 @@ def figure7(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
             mean = sum(throughput) / len(throughput) if throughput else float("nan")
             rows.append((f"{load:g}", name_of(s), f"{mean:.2f}", *columns, done.text(0)))
         claims += _ours_is_best(results, spec, load, "esg_rate", f"H-MAS has the highest mean ESG at {load:g} λ*")
-    text = (
-        "# Figure 7: ESG over time and trade-offs\n\n"
-        + setting(results)
-        + incomplete(results)
-        + f"\n![ESG](figures/{picture})\n\n"
-        + claims
-        + "\n"
-        + table(("load (λ*)", "system", "throughput /s", *(t for t, _ in METRICS), "all done after s"), rows)
-    )
-    return text, {}
+    header = ("load (λ*)", "system", "throughput /s", *(t for t, _ in METRICS), "all done after s")
+    return _page(results, "# Figure 7: ESG over time and trade-offs", "ESG", picture, claims, header, rows)
 
 
 def figure8(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
@@ -180,14 +156,7 @@ def figure8(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
             f"{third['hmas'] * SERIES_S:.0f} against {third['vllm'] * SERIES_S:.0f} requests",
         )
     picture = lines(out / "figures" / "figure8.svg", panels, "seconds")
-    text = (
-        f"# Figure 8: behaviour under staged drift at {load:g} λ*\n\n"
-        + setting(results)
-        + incomplete(results)
-        + f"\n![drift](figures/{picture})\n\n"
-        + claims
-    )
-    return text, {}
+    return _page(results, f"# Figure 8: behaviour under staged drift at {load:g} λ*", "drift", picture, claims)
 
 
 def figure9(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
@@ -219,17 +188,14 @@ def figure9(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
         exceeds(drop["hmas"], drop["vllm"]),
         f"run over peak {drop['hmas']:.2f} against {drop['vllm']:.2f}",
     )
-    text = (
-        f"# Figure 9: ESG by component at {load:g} λ*\n\nESG/s of the requests that met TTFT, that met TPOT, the base "
-        "value of all that finished (throughput), and the total.\n\n"
-        + setting(results)
-        + incomplete(results)
-        + f"\n![ESG](figures/{picture})\n\n"
-        + claims
-        + "\n"
-        + table(("window", "system", "TTFT part", "TPOT part", "throughput part", "ESG"), rows)
+    header = ("window", "system", "TTFT part", "TPOT part", "throughput part", "ESG")
+    introduction = (
+        "ESG/s of the requests that met TTFT, that met TPOT, the base value of all that finished (throughput), and "
+        "the total."
     )
-    return text, {}
+    return _page(
+        results, f"# Figure 9: ESG by component at {load:g} λ*", "ESG", picture, claims, header, rows, introduction
+    )
 
 
 def figure10(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
@@ -244,13 +210,22 @@ def figure10(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
         claim = f"{spec.duration_s:g} s: H-MAS runs at the highest ESG rate"
         claims += _ours_is_best(results, spec, load, "esg_rate", claim)
     picture = lines(out / "figures" / "figure10.svg", panels, "seconds")
-    text = (
-        f"# Figure 10: ESG rate by evaluation window at {load:g} λ*\n\n"
-        + setting(results)
-        + incomplete(results)
-        + f"\n![windows](figures/{picture})\n\n"
-        + claims
-        + "\n"
-        + table(("seconds", "system", *(title for title, _ in METRICS)), rows)
+    header = ("seconds", "system", *(title for title, _ in METRICS))
+    return _page(
+        results, f"# Figure 10: ESG rate by evaluation window at {load:g} λ*", "windows", picture, claims, header, rows
     )
-    return text, {}
+
+
+def _page(
+    results: CellResults,
+    title: str,
+    alt: str,
+    picture: str,
+    claims: str,
+    header: Sequence[str] = (),
+    rows: Sequence[Sequence[str]] = (),
+    introduction: str = "",
+) -> tuple[str, dict[str, Any]]:
+    """A figure, what the paper claims of it, and its numbers; nothing for the summary."""
+    values = {"title": title, "alt": alt, "picture": picture, "claims": claims, "introduction": introduction}
+    return page("figure.md.j2", results, header=header, rows=rows, **values), {}

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from experiments.report.markdown import exceeds, incomplete, name_of, setting, table, verdict
+from experiments.report.markdown import exceeds, name_of, page, verdict
 from experiments.report.results import CellResults, Value
 from hmas.sim.systems import PAPER
 
@@ -41,17 +41,12 @@ def _ratio(paper: float, ours: float) -> str:
 
 def table1(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
     """Mismatch, TTFT compliance and goodput in the three slices, at each load."""
-    parts, summary = "", {}
+    slices, summary = [], {}
     for load in results.experiment.loads:
-        text, facts = _slices(results, load)
-        parts += text
+        claims, rows, facts = _slices(results, load)
+        slices.append((load, claims, rows))
         summary[f"{load:g}"] = facts
-    text = (
-        "# Table 1: scale-dominated slices\n\nMismatch is M_ρ (Eq. 7) with true lengths, over 10 s. The paper does not "
-        "say how far its slices overload the cluster; its mismatch of 1.2 to 2.2 means two to three times as much "
-        "demand as service, far more than the loads here.\n\n"
-    )
-    return text + setting(results) + incomplete(results) + parts, {"table1": summary}
+    return page("table1.md.j2", results, slices=slices), {"table1": summary}
 
 
 METRICS_1 = (
@@ -62,8 +57,10 @@ METRICS_1 = (
 )
 
 
-def _slices(results: CellResults, load: float) -> tuple[str, dict[str, Any]]:
-    rows, claims, facts = [], "", {}
+def _slices(results: CellResults, load: float) -> tuple[str, list[tuple[str, ...]], dict[str, Any]]:
+    """Claims, rows of the table, and what the summary says of them."""
+    claims, facts = "", {}
+    rows: list[tuple[str, ...]] = []
     for spec in results.experiment.workloads:
         for system in results.experiment.systems:
             paper = TABLE_1[spec.kind].get(system)
@@ -83,8 +80,7 @@ def _slices(results: CellResults, load: float) -> tuple[str, dict[str, Any]]:
                 f"{spec.kind}: {title} than vLLM", exceeds(better * a, better * b), f"{a:.3f} against {b:.3f}", why
             )
         facts[spec.kind] = {"ttft_compliance": round(ttft, 4)}
-    columns = ("slice", "system", "metric", "paper", "ours", "ours / paper")
-    return f"\n## {load:g} λ*\n\n{claims}\n{table(columns, rows)}", facts
+    return claims, rows, facts
 
 
 def table2(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
@@ -105,23 +101,7 @@ def table2(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
         for s in results.experiment.systems
         if s not in TABLE_2
     ]
-    text = (
-        f"# Table 2: ablation at {load:g} λ*, {spec.duration_s:g} s\n\nEverything relative to the system as published "
-        "(`hmas-paper`: shortest first until V_long calls for more, chosen by rules). "
-        "Freezing Statera leaves the worker its static limits: as many sequences as the engine takes, and memory "
-        "reserved by the predictor's own 90 % quantile.\n\n"
-        + setting(results)
-        + incomplete(results)
-        + "\n"
-        + _ablation_claims(ours)
-        + "\n"
-        + table(("variant", "metric", "paper", "ours", "ours / paper"), rows)
-        + (
-            "\nBeyond the paper's rows:\n\n" + table(("variant", "ESG", "TTFT95", "TPOT95", "goodput"), extra)
-            if extra
-            else ""
-        )
-    )
+    text = page("table2.md.j2", results, spec=spec, load=load, claims=_ablation_claims(ours), rows=rows, extra=extra)
     shown = {v: {"esg": round(x[0].mean, 4), "goodput": round(x[3].mean, 4)} for v, x in ours.items() if x[0].count}
     return text, {"table2": shown}
 
@@ -163,14 +143,4 @@ def table4(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
                 f"{a:.2f} against {b:.2f}",
             )
         summary[spec.kind] = {c: round(results.get(spec, load, "hmas", "stability", c).mean, 4) for c in STABILITY}
-    text = (
-        f"# Table 4: robustness at {load:g} λ*\n\n"
-        + setting(results)
-        + incomplete(results)
-        + "\n"
-        + claims
-        + "\n"
-        + table(("panel", "system", "metric", "paper", "ours", "ours / paper"), rows)
-        + "\nESG values depend on the engines and are comparable within a panel only.\n"
-    )
-    return text, {"table4": summary}
+    return page("table4.md.j2", results, load=load, claims=claims, rows=rows), {"table4": summary}

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from experiments.report.markdown import table
+from experiments.report.template import render
 from hmas_loadgen.traces.reading import read_trace
 from hmas_loadgen.traces.statistics import TraceStatistics, statistics
 from hmas_loadgen.workloads.published import published_trace
@@ -56,11 +56,7 @@ def statistics_page(data: Path | None) -> str:
         found[Path(name).name.split(".")[0]] = statistics(read_trace(path)) if exists and path is not None else None
     rows = [(title, *(_text(s, column, digits) for s in found.values())) for column, title, digits in COLUMNS]
     rows.append(("peak / mean", *(_peak(s) for s in found.values())))
-    return (
-        "# Trace statistics (H-MAS §2)\n\nThe paper's trace of 1,048,576 requests is not public in this form; the "
-        "recorded traces are smaller and older, so their rates are lower and only ratios compare. The generated one "
-        "is made to the paper's statistics and stands in for it.\n\n" + table(("", *found), rows)
-    )
+    return render(Path(__file__).with_name("statistics.md.j2"), header=["", *found], rows=rows)
 
 
 def _text(s: TraceStatistics | None, column: str, digits: int) -> str:

@@ -4,7 +4,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from experiments.report.markdown import incomplete, setting, table
+from experiments.report.markdown import page
 from experiments.report.results import CellResults, Value
 from hmas.sim.sources import WorkloadSpec
 from hmas.sim.systems import FIXED_PREFIX, HMAS, PAPER
@@ -25,19 +25,19 @@ Setting = tuple[WorkloadSpec, float]
 def topologies(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
     """Every workload's ranking, then what each way of choosing loses against knowing the best fixed one beforehand."""
     measured = {s: found for s in results.settings() if _comparable(found := _scores(results, *s))}
-    text = (
-        "# Fixed topologies and adaptive ones\n\nA fixed topology is an operator's pin; everything else (cognition, "
-        "fence, Statera) is the same. Adaptation pays where the default beats the best fixed topology by more than "
-        f"{PAYS:.3f} of goodput rate. The best fixed topology is known only afterwards. The paper prints no such "
-        "table; in its Table 2 a fixed FCFS has 0.87× and rules have 0.89× the goodput of its language model.\n\n"
-        + setting(results)
-        + incomplete(results)
-        + "\n"
-        + _verdict(measured)
-        + "\n"
-        + _overview(results, measured)
-        + "\n## Every Π_meta against the best fixed topology\n\nDifference of goodput rates. A language model of 30 B: "
-        "not measured.\n\n" + _selectors(measured) + "\n" + "".join(_ranking(results, s, measured[s]) for s in measured)
+    gains = [_gain(scores, HMAS) for scores in measured.values()]
+    text = page(
+        "topologies.md.j2",
+        results,
+        PAYS=PAYS,
+        fmean=fmean,
+        gains=gains,
+        paid=sum(g > PAYS for g in gains),
+        lost=sum(g < -PAYS for g in gains),
+        overview=_overview(results, measured),
+        names=[_name(s) for s in measured],
+        selectors=_selectors(measured),
+        rankings={s: _ranking(results, s, scores) for s, scores in measured.items()},
     )
     return text, {"topologies": {_name(s): _facts(scores) for s, scores in measured.items()}}
 
@@ -71,20 +71,8 @@ def _short(system: str) -> str:
     return system.removeprefix(FIXED_PREFIX)
 
 
-def _verdict(measured: dict[Setting, Scores]) -> str:
-    gains = [_gain(scores, HMAS) for scores in measured.values()]
-    if not gains:
-        return "Not measured.\n"
-    paid, lost = sum(g > PAYS for g in gains), sum(g < -PAYS for g in gains)
-    word = "pays" if paid > lost else "does not pay"
-    return (
-        f"**Adaptation {word} here**: the default beats the best fixed topology in {paid} of {len(gains)} workloads "
-        f"and loses to it in {lost}; the mean difference is {fmean(gains):+.3f}.\n"
-    )
-
-
-def _overview(results: CellResults, measured: dict[Setting, Scores]) -> str:
-    rows = []
+def _overview(results: CellResults, measured: dict[Setting, Scores]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
     for (spec, load), scores in measured.items():
         best, gain = _best_fixed(scores), _gain(scores, HMAS)
         shares = (results.share_of_bound(spec, load, s).text() for s in (best, HMAS))
@@ -98,22 +86,21 @@ def _overview(results: CellResults, measured: dict[Setting, Scores]) -> str:
                 _said(gain),
             )
         )
-    header = ("workload", "best fixed", "default", "share of bound: best fixed / default", "difference", "adaptation")
-    return table(header, rows)
+    return rows
 
 
-def _selectors(measured: dict[Setting, Scores]) -> str:
-    rows = []
+def _selectors(measured: dict[Setting, Scores]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
     for system, title in SELECTORS.items():
         gains = [_gain(scores, system) if system in scores else float("nan") for scores in measured.values()]
         known = [g for g in gains if g == g]
         mean = f"{fmean(known):+.3f}" if known else "not measured"
         rows.append((title, *(f"{g:+.3f}" if g == g else "not measured" for g in gains), mean))
-    return table(("Π_meta", *(_name(s) for s in measured), "mean"), rows)
+    return rows
 
 
-def _ranking(results: CellResults, where: Setting, scores: Scores) -> str:
-    rows = [
+def _ranking(results: CellResults, where: Setting, scores: Scores) -> list[tuple[str, ...]]:
+    return [
         (
             _short(s),
             scores[s].text(),
@@ -123,8 +110,6 @@ def _ranking(results: CellResults, where: Setting, scores: Scores) -> str:
         )
         for s in sorted(scores, key=lambda s: -scores[s].mean)
     ]
-    header = ("system", "goodput rate", "share of bound", "ESG/s", "TTFT p95 s")
-    return f"\n### {where[0].name} at {where[1]:g} λ*\n\n" + table(header, rows)
 
 
 def _facts(scores: Scores) -> dict[str, Any]:
