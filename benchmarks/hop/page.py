@@ -1,23 +1,12 @@
 """What was measured of the hop, as rows for the terminal and as a page."""
 
+from pathlib import Path
 from typing import Any
+
+from experiments.report.template import render
 
 DIRECT, BARE, SINGLE, MESH = "no hop", "2 TCP relays", "FastAPI + aiohttp", "H-MAS"
 COLUMNS = ("system", "µs/token", "TTFT p50", "TTFT p99", "saturated tok/s", "µs/plain", "plain/s", "errors")
-
-HEAD = """# What the hop costs
-
-Written by `make bench-hop PEERS=1 PAGE=1`. A relay has one core; a mock engine, the client and the mesh's other
-processes have the other. Answers of 64 tokens, 20 ms apart: 50 a second for {seconds:g} s (CPU, TTFT), 1,200 at once
-for {seconds:g} s (saturated), then plain requests, 32 at once, for half as long. CPU is that of the relay's processes:
-of H-MAS gateway and worker, with keys, scheduling, metrics and cancellation on.
-"""
-FOOT = """
-Two TCP relays in a row read nothing and decide nothing: they are what two Python processes cost before they do
-anything, on the machine of the run. FastAPI + aiohttp parses and relays, in one process. Shared machines have slow
-hours: compare with the rows of the same run, not with figures of another one.
-[ADR 13](../adr/0013-plain-python-on-the-hot-path.md) tells what was tried to come closer to the goals.
-"""
 
 
 def cells(result: dict[str, Any]) -> tuple[str, ...]:
@@ -56,35 +45,18 @@ def page(results: list[dict[str, Any]], seconds: float) -> str:
     direct, ours = by_name[DIRECT], by_name[MESH]
     measured = {name: goals(direct, by_name[name]) for name in (BARE, SINGLE)}
     against = [
-        _row(
-            (
-                f"{row['name']}, {row['unit']}",
-                _number(row["value"]),
-                row["goal"],
-                "yes" if row["met"] else "no",
-                *(_number(measured[name][i]["value"]) for name in (BARE, SINGLE)),
-            )
+        (
+            f"{row['name']}, {row['unit']}",
+            _number(row["value"]),
+            row["goal"],
+            "yes" if row["met"] else "no",
+            *(_number(measured[name][i]["value"]) for name in (BARE, SINGLE)),
         )
         for i, row in enumerate(goals(direct, ours))
     ]
-    return "\n".join(
-        [
-            HEAD.format(seconds=seconds),
-            _row(COLUMNS),
-            "|---|" + "---:|" * (len(COLUMNS) - 1),
-            *(_row(cells(result)) for result in results),
-            "",
-            f"| | {MESH} | goal | met | {BARE} | {SINGLE} |",
-            "|---|---:|---:|---|---:|---:|",
-            *against,
-            FOOT,
-        ]
-    )
+    values = {"BARE": BARE, "COLUMNS": COLUMNS, "MESH": MESH, "SINGLE": SINGLE, "against": against}
+    return render(Path(__file__).with_name("page.md.j2"), seconds=f"{seconds:g}", systems=map(cells, results), **values)
 
 
 def _number(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.2f}" if value < 10 else f"{value:.1f}"
-
-
-def _row(row: tuple[str, ...]) -> str:
-    return f"| {' | '.join(row)} |"

@@ -2,15 +2,17 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import mean
 
 from benchmarks.vllm import systems
 from benchmarks.vllm.processors import Busy
+from experiments.report.template import render
 from hmas.mesh.compare.commands import LIGHT, OVERLOAD
 from hmas.mesh.compare.runs import Replay
 from hmas.mesh.compare.table import comparison_rows
 from hmas.mesh.compare.workload import SloFactors
-from hmas_loadgen.search import GOODPUT_RATE, ProbedRate, RateSearch
+from hmas_loadgen.search import GOODPUT_RATE, RateSearch
 from tests.engines.environment import VERSION
 
 GOALS = {OVERLOAD: 1.5, LIGHT: 0.98}  # goodput rate over that of plain vLLM
@@ -83,63 +85,22 @@ class VllmResults:
 
 
 def page(results: VllmResults, *, ranking: bool) -> str:
-    title = "Topologies on a real vLLM" if ranking else "The mesh in front of a real vLLM"
-    arguments = "--page FILE" + (" --topologies ..." if ranking else "")
-    lines = [
-        f"# {title}",
-        "",
-        f'Written by `make bench-vllm ARGS="{arguments}"`. The same trace, the same SLOs, the same load generator,',
-        "open loop; one system after the other, the engine core on a processor of its own.",
-        "",
-        f"- engine: vLLM {VERSION} on a CPU, random Qwen3 weights, `{' '.join(systems.FLAGS)}`",
-        f"- trace: {results.workload}, {results.seconds:g} s a replay, seeds {', '.join(map(str, results.seeds))}",
-        f"- SLOs: Table 6 and Eq. 14, TTFT times {results.factors.ttft:.3f} and TPOT times {results.factors.tpot:.3f}: "
-        "this engine's prefill",
-        "  of a prompt, and its longest step, over those of the engine of `make run-compare`; fixed before all else",
-        f"- λ*, the highest rate at which plain vLLM keeps a goodput rate of {GOODPUT_RATE:g}: "
-        f"**{results.rate_rps:.2f} req/s**{_search(results.search)}",
-        f"- the machine's own speed (step and prefill after a system's runs over those before): {_paces(results)}",
-        "",
-    ]
-    for load, systems_at in results.by_load():
-        lines += [
-            f"## {results.title(load)}",
-            "",
-            *_table(systems_at),
-            "",
-            *(f"- {line}" for line in results.verdicts(load, ranking=ranking)),
-            "",
-        ]
-    return "\n".join(lines)
-
-
-def _search(search: RateSearch | None) -> str:
-    if search is None:
-        return " (given)"
-    tried = ", ".join(f"{p.rate_rps:.2f}: {p.goodput_rate:.1%}" for p in sorted(search.points, key=_rate))
-    return f" (tried, req/s and goodput rate: {tried})"
-
-
-def _rate(point: ProbedRate) -> float:
-    return point.rate_rps
-
-
-def _paces(results: VllmResults) -> str:
-    before = results.factors
-    return ", ".join(
-        f"{system} {pace.tpot / before.tpot:.2f} and {pace.ttft / before.ttft:.2f}"
-        for system, pace in results.paces.items()
+    return render(
+        Path(__file__).with_name("page.md.j2"),
+        results=results,
+        ranking=ranking,
+        tried=results.search and sorted(results.search.points, key=lambda point: point.rate_rps),
+        rows_of=_rows,
+        FLAGS=systems.FLAGS,
+        GOODPUT_RATE=GOODPUT_RATE,
+        VERSION=VERSION,
     )
 
 
-def _table(systems_at: Mapping[str, list[Measured]]) -> list[str]:
+def _rows(systems_at: Mapping[str, list[Measured]]) -> list[tuple[str, ...]]:
     rows = comparison_rows({name: [m.replay for m in measured] for name, measured in systems_at.items()})
     busy = {"engine core busy": "core", "other processors busy": "others"}
     for label, attribute in busy.items():
         cells = [f"{mean(getattr(m.busy, attribute) for m in of):.0%}" for of in systems_at.values()]
         rows.append((label, *cells))
-    return [f"| | {' | '.join(systems_at)} |", "|---|" + "---|" * len(systems_at), *(_row(row) for row in rows)]
-
-
-def _row(cells: tuple[str, ...]) -> str:
-    return f"| {' | '.join(cells)} |"
+    return rows
