@@ -21,7 +21,7 @@ GOAL_RATIO = 20.0  # 1200 s in 60 s
 def _run(system: str, rate_rps: float, engines: int, duration_s: float) -> tuple[float, float, int]:
     """(wall seconds, virtual seconds, requests)."""
     profile = builtin_profile(PROFILE)
-    workload = build(WorkloadSpec("mix", duration_s), rate_rps, 1).fitting(profile)
+    workload = build(WorkloadSpec(kind="mix", duration_s=duration_s), rate_rps, 1).fitting(profile)
     started = perf_counter()
     result = run_system(system, workload, profile, engines, 1)
     return perf_counter() - started, result.run.ended_s, len(workload.requests)
@@ -36,7 +36,7 @@ def rows() -> list[dict[str, Any]]:
     fleet_s, _, _ = _run("vllm", RATE_RPS, ENGINES, duration_s)
     per_request = (doubled_rate_s / twice) / (base_s / requests)
     profile = builtin_profile(PROFILE)
-    workload = build(WorkloadSpec("mix", duration_s), RATE_RPS, 1).fitting(profile)
+    workload = build(WorkloadSpec(kind="mix", duration_s=duration_s), RATE_RPS, 1).fitting(profile)
     started = perf_counter()
     upper_bound(workload, profile, ENGINES)
     bound_s = perf_counter() - started

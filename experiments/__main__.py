@@ -85,7 +85,13 @@ def admission(
     from experiments.admission import CHUNK_TOKENS, PROFILE, SCENARIOS, measure
     from experiments.report.admission import write_page
 
-    cell = Cell("capacity", PROFILE, 1, WorkloadSpec("poisson", 300.0, stated=True), chunk_tokens=CHUNK_TOKENS)
+    cell = Cell(
+        kind="capacity",
+        profile=PROFILE,
+        engines=1,
+        workload=WorkloadSpec(kind="poisson", duration_s=300.0, stated=True),
+        chunk_tokens=CHUNK_TOKENS,
+    )
     capacity_rps = compute(cell)["rate_rps"]
     found = [measure(s, capacity_rps, range(1, seeds + 1), sample, typer.echo) for s in SCENARIOS]
     for path in write_page(found, capacity_rps, seeds, out):

@@ -24,7 +24,7 @@ TENANT = "alpha"  # prefers a refusal; 4 of 10 requests are its
 PROFILE, CHUNK_TOKENS = "qwen3-32b-h100x2", 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RefusalScenario:
     """`load` in lambda* over `duration_s`; with `burst`, so many requests besides within `BURST_S` from `BURST_AT_S`.
     Refusals between `since_s` and `until_s` are looked at."""
@@ -39,8 +39,15 @@ class RefusalScenario:
 
 BURST_AT_S, BURST_S = 30.0, 2.0
 SCENARIOS = (
-    RefusalScenario("steady overload at 1.3 λ*", 1.3, 240.0, 40.0, 120.0),
-    RefusalScenario("a burst of 500 requests in 2 s over 0.7 λ*", 0.7, 150.0, BURST_AT_S, 45.0, burst=500),
+    RefusalScenario(name="steady overload at 1.3 λ*", load=1.3, duration_s=240.0, since_s=40.0, until_s=120.0),
+    RefusalScenario(
+        name="a burst of 500 requests in 2 s over 0.7 λ*",
+        load=0.7,
+        duration_s=150.0,
+        since_s=BURST_AT_S,
+        until_s=45.0,
+        burst=500,
+    ),
 )
 
 
@@ -80,7 +87,7 @@ class Followed:
         return inf if self.took_s is None else abs(self.advised_s - self.took_s) / self.took_s
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
     """One scenario, all seeds. `refused` of `offered` requests of the tenant in the plain runs, `sample` of them; those
     who followed. `others`: goodput rate of the other tenants where nobody comes back, and where all do."""
@@ -134,7 +141,14 @@ def measure(
         kept = [n + sum(run.met[i] for i in willing) for n, run in zip(kept, (plain, again), strict=True)]
         progress(f"{scenario.name}, seed {seed}: {len(plain.advice)} refused")
     rates = (kept[0] / others, kept[1] / others)
-    return Advice(scenario, offered, refused, tuple(sample), tuple(followed), rates)
+    return Advice(
+        scenario=scenario,
+        offered=offered,
+        refused=refused,
+        sample=tuple(sample),
+        followed=tuple(followed),
+        others=rates,
+    )
 
 
 def _counts(scenario: RefusalScenario, at_s: float) -> bool:
@@ -194,7 +208,11 @@ def _prefers_refusal(offered: OfferedRequest) -> OfferedRequest:
 
 
 def _offered(rate_rps: float, duration_s: float, seed: int) -> list[OfferedRequest]:
-    return list(build(WorkloadSpec("poisson", duration_s, stated=True), rate_rps, seed).fitting(engine()).requests)
+    return list(
+        build(WorkloadSpec(kind="poisson", duration_s=duration_s, stated=True), rate_rps, seed)
+        .fitting(engine())
+        .requests
+    )
 
 
 def _run(scenario: RefusalScenario, requests: Sequence[OfferedRequest], seed: int, *, follow: bool = False) -> Run:

@@ -26,9 +26,17 @@ def cells_of(experiment: Experiment) -> list[Cell]:
                         continue
                     spec = workload if needs_prompts(system) else replace(workload, prompts="")
                     cell = Cell(
-                        "run", experiment.profile, experiment.engines, spec, load,
-                        experiment.rate_rps is not None, seed, system, experiment.workers, experiment.chunk_tokens,
-                    )  # fmt: skip
+                        kind="run",
+                        profile=experiment.profile,
+                        engines=experiment.engines,
+                        workload=spec,
+                        load=load,
+                        absolute=experiment.rate_rps is not None,
+                        seed=seed,
+                        system=system,
+                        workers=experiment.workers,
+                        chunk_tokens=experiment.chunk_tokens,
+                    )
                     cells[cell.bound] = cells[cell] = None
     return list(cells)
 

@@ -24,7 +24,7 @@ BLOCK_SIZE = 16
 OVERHEAD_GB = 2.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
     """A model on a number of cards: what decides its KV memory, unless the source states it. GB are 1e9 bytes."""
 
@@ -42,7 +42,7 @@ class Card:
         return int(free_gb * 1e9 / self.kv_bytes_per_token)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileRecipe:
     """How one profile is made."""
 
@@ -62,11 +62,12 @@ LLAMA_13B_KV = 2 * 40 * 40 * 128 * 2
 
 def _splitwise(hardware: str, cards: int, budget: int) -> ProfileRecipe:
     return ProfileRecipe(
-        Card(cards, 80, 138, LLAMA_70B_KV),
-        f"Splitwise performance model (Mutinifni/splitwise-sim): Llama-2-70B, {hardware} x {cards}, static batches",
-        lambda directory, _: splitwise(directory, "llama2-70b", hardware, cards),
-        budget,
-        4096,
+        card=Card(cards=cards, memory_gb=80, weights_gb=138, kv_bytes_per_token=LLAMA_70B_KV),
+        source="Splitwise performance model (Mutinifni/splitwise-sim): "
+        f"Llama-2-70B, {hardware} x {cards}, static batches",
+        read=lambda directory, _: splitwise(directory, "llama2-70b", hardware, cards),
+        max_num_batched_tokens=budget,
+        max_model_len=4096,
     )
 
 
@@ -74,10 +75,11 @@ def _aiconfigurator(
     card: Card, model: str, system: str, backend: str, precision: str, *, quadratic: bool = True
 ) -> ProfileRecipe:
     return ProfileRecipe(
-        card,
-        f"aiconfigurator silicon samples (ai-dynamo/aiconfigurator): {model}, {system} x {card.cards}, {backend}, "
+        card=card,
+        source="aiconfigurator silicon samples (ai-dynamo/aiconfigurator): "
+        f"{model}, {system} x {card.cards}, {backend}, "
         f"{precision or 'bf16'}, closed loops",
-        lambda directory, c: aiconfigurator(
+        read=lambda directory, c: aiconfigurator(
             directory, model, system, backend, precision, c.cards, c.kv_tokens, quadratic
         ),
     )
@@ -85,21 +87,23 @@ def _aiconfigurator(
 
 def _llm_pilot(gpu: str, memory_gb: float) -> ProfileRecipe:
     return ProfileRecipe(
-        Card(1, memory_gb, 26, LLAMA_13B_KV),
-        f"LLM-Pilot measurements (IBM/LLM-performance-prediction): llama-13b, {gpu} x 1, closed loops, short outputs",
-        lambda directory, _: llm_pilot(directory, "llama-13b", gpu, 1),
-        2048,
-        2048,
+        card=Card(cards=1, memory_gb=memory_gb, weights_gb=26, kv_bytes_per_token=LLAMA_13B_KV),
+        source="LLM-Pilot measurements (IBM/LLM-performance-prediction): "
+        f"llama-13b, {gpu} x 1, closed loops, short outputs",
+        read=lambda directory, _: llm_pilot(directory, "llama-13b", gpu, 1),
+        max_num_batched_tokens=2048,
+        max_model_len=2048,
     )
 
 
 def _vllm(card: Card, gpu: str) -> ProfileRecipe:
     model = "meta-llama/Llama-3.1-8B"
     return ProfileRecipe(
-        card,
-        f"requests timed by vLLM 0.19 (casys-kaist/LLMServingSim): {model}, {gpu} x 1, open loop, ShareGPT lengths",
-        lambda directory, _: vllm_requests(directory, model, gpu),
-        2048,
+        card=card,
+        source="requests timed by vLLM 0.19 (casys-kaist/LLMServingSim): "
+        f"{model}, {gpu} x 1, open loop, ShareGPT lengths",
+        read=lambda directory, _: vllm_requests(directory, model, gpu),
+        max_num_batched_tokens=2048,
     )
 
 
@@ -107,23 +111,48 @@ RECIPES: dict[str, ProfileRecipe] = {
     "llama2-70b-a100x4": _splitwise("a100-80gb", 4, 2048),
     "llama2-70b-h100x4": _splitwise("h100-80gb", 4, 8192),
     "llama2-70b-h100x8": _splitwise("h100-80gb", 8, 8192),
-    "qwen3-32b-h100x2": _aiconfigurator(Card(2, 80, 65.6, QWEN3_32B_KV), "Qwen/Qwen3-32B", "h100_sxm", "vllm", ""),
+    "qwen3-32b-h100x2": _aiconfigurator(
+        Card(cards=2, memory_gb=80, weights_gb=65.6, kv_bytes_per_token=QWEN3_32B_KV),
+        "Qwen/Qwen3-32B",
+        "h100_sxm",
+        "vllm",
+        "",
+    ),
     "qwen3-32b-fp8-h100x1": _aiconfigurator(
-        Card(1, 80, 33, QWEN3_32B_KV // 2), "Qwen/Qwen3-32B", "h100_sxm", "trtllm", "fp8"
+        Card(cards=1, memory_gb=80, weights_gb=33, kv_bytes_per_token=QWEN3_32B_KV // 2),
+        "Qwen/Qwen3-32B",
+        "h100_sxm",
+        "trtllm",
+        "fp8",
     ),
     "llama3.1-70b-fp8-h200x2": _aiconfigurator(
-        Card(2, 141, 71, LLAMA_70B_KV), "meta-llama/Llama-3.1-70B", "h200_sxm", "vllm", "fp8", quadratic=False
+        Card(cards=2, memory_gb=141, weights_gb=71, kv_bytes_per_token=LLAMA_70B_KV),
+        "meta-llama/Llama-3.1-70B",
+        "h200_sxm",
+        "vllm",
+        "fp8",
+        quadratic=False,
     ),
     "llama3.1-70b-fp8-b200x1": _aiconfigurator(
-        Card(1, 192, 71, LLAMA_70B_KV), "meta-llama/Llama-3.1-70B", "b200_sxm", "vllm", "fp8", quadratic=False
+        Card(cards=1, memory_gb=192, weights_gb=71, kv_bytes_per_token=LLAMA_70B_KV),
+        "meta-llama/Llama-3.1-70B",
+        "b200_sxm",
+        "vllm",
+        "fp8",
+        quadratic=False,
     ),
-    "llama3.1-8b-rtxpro6000x1": _vllm(Card(1, 96, 16, LLAMA_8B_KV), "RTXPRO6000"),
-    "llama3.1-8b-rtx4090x1": _vllm(Card(1, 24, 16, LLAMA_8B_KV, 41408), "NVIDIA GeForce RTX 4090"),
+    "llama3.1-8b-rtxpro6000x1": _vllm(
+        Card(cards=1, memory_gb=96, weights_gb=16, kv_bytes_per_token=LLAMA_8B_KV), "RTXPRO6000"
+    ),
+    "llama3.1-8b-rtx4090x1": _vllm(
+        Card(cards=1, memory_gb=24, weights_gb=16, kv_bytes_per_token=LLAMA_8B_KV, stated_kv_tokens=41408),
+        "NVIDIA GeForce RTX 4090",
+    ),
     "llama3-8b-a100x1": ProfileRecipe(
-        Card(1, 80, 16, LLAMA_8B_KV),
-        "step-time regressions of Niyama's scheduler (microsoft/sarathi-serve): Llama-3-8B, A100-80GB x 1",
-        lambda *_: sarathi_steps(),
-        2048,
+        card=Card(cards=1, memory_gb=80, weights_gb=16, kv_bytes_per_token=LLAMA_8B_KV),
+        source="step-time regressions of Niyama's scheduler (microsoft/sarathi-serve): Llama-3-8B, A100-80GB x 1",
+        read=lambda *_: sarathi_steps(),
+        max_num_batched_tokens=2048,
     ),
     "llama-13b-a100x1": _llm_pilot("A100", 40),
     "llama-13b-h100x1": _llm_pilot("H100", 80),

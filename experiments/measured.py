@@ -97,7 +97,7 @@ def llm_pilot(directory: Path, model: str, gpu: str, count: int) -> list[Observa
     return result
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Span:
     """One request of a recorded run: prefill from `start_s` to `first_s`, decode from there to `end_s`."""
 
@@ -121,7 +121,15 @@ def vllm_requests(directory: Path, model: str, gpu: str) -> list[Observation]:
         start_s = float(row["arrival_s"]) + float(row["queue_s"])
         first_s = start_s + float(row["prefill_s"])
         end_s = first_s + float(row["decode_s"])
-        spans.append(_Span(int(row["input_tokens"]), int(row["output_tokens"]), start_s, first_s, end_s))
+        spans.append(
+            _Span(
+                prompt=int(row["input_tokens"]),
+                output=int(row["output_tokens"]),
+                start_s=start_s,
+                first_s=first_s,
+                end_s=end_s,
+            )
+        )
     return [_during(span, spans) for span in spans if span.output >= 20]
 
 

@@ -40,7 +40,7 @@ MIN_LEAF = 0.04  # of the training weight
 TIE = 0.005  # goodput rates closer than this are equal; ties go to the first candidate
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
     """One setting: features of its views, the best topology and what it gains."""
 
@@ -55,7 +55,7 @@ def lessons(profile_name: str, engines: int, tell: Callable[[str], None]) -> Ite
     """Runs every setting under every candidate."""
     profile = builtin_profile(profile_name)
     for kind in KINDS:
-        spec = WorkloadSpec(kind, DURATION_S)
+        spec = WorkloadSpec(kind=kind, duration_s=DURATION_S)
         capacity = find_capacity(lambda rate, seed, w=spec: build(w, rate, seed), profile, engines, 8.0)  # type: ignore[misc]
         for load in LOADS:
             workload = build(spec, load * capacity.rate_rps, SEED).fitting(profile)
@@ -68,7 +68,7 @@ def lessons(profile_name: str, engines: int, tell: Callable[[str], None]) -> Ite
             top = max(rates.values())
             best = next(t for t in CANDIDATES if rates[t] >= top - TIE)
             tell(f"{kind} {load:g}: {best.value} " + ", ".join(f"{t.value} {r:.3f}" for t, r in rates.items()))
-            yield Lesson(kind, load, tuple(rows), best, top - min(rates.values()))
+            yield Lesson(kind=kind, load=load, rows=tuple(rows), best=best, gain=top - min(rates.values()))
 
 
 def train(found: list[Lesson]) -> dict[str, Any]:

@@ -60,7 +60,18 @@ def run(name: str) -> LoadResult:
         )
         for n in range(100)
     )  # fmt: skip
-    return LoadResult(name, MODEL, 100.0, 0.0, {}, 0.0, records, 0.001, 0.002, ())
+    return LoadResult(
+        name=name,
+        model=MODEL,
+        offered_s=100.0,
+        warmup_s=0.0,
+        config={},
+        started_unix_s=0.0,
+        records=records,
+        lag_p50_s=0.001,
+        lag_p99_s=0.002,
+        reasons=(),
+    )
 
 
 def top() -> RenderableType:

@@ -23,7 +23,7 @@ LABELS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FidelityVerdict:
     """One figure at one load. `real`: median of the runs. `spread`: (largest - smallest) / median. Errors are shares
     of the real figure."""
@@ -58,7 +58,9 @@ def verdicts(load: str, real: Sequence[Figures], emulated: Figures) -> list[Fide
         values = [getattr(run, name) for run in real]
         middle = median(values)
         spread = (max(values) - min(values)) / middle
-        result.append(FidelityVerdict(load, name, middle, getattr(emulated, name), spread))
+        result.append(
+            FidelityVerdict(load=load, name=name, real=middle, emulated=getattr(emulated, name), spread=spread)
+        )
     return result
 
 

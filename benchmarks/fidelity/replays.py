@@ -16,7 +16,7 @@ DRAIN_S = 90.0
 SEED = 5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
     """What is compared. `tokens_per_s`: output tokens over the time from the first request to the last token.
     `preemptions` by the engine's own count."""
@@ -31,7 +31,7 @@ class Figures:
     preemptions: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """One request of a run: what was asked, and when (seconds) it was sent, had its first and its last token."""
 
@@ -61,15 +61,26 @@ def figures(result: LoadResult, preempted: int) -> Figures:
     done = [r for r in result.records if r.last_token_s is not None]
     span_s = max(r.last_token_s or 0.0 for r in done) - min(r.sent_s for r in done)
     return Figures(
-        sum(r.output_tokens for r in done) / span_s,
-        score.ttft_p50_s, score.ttft_p95_s, score.tpot_p50_s, score.tpot_p95_s,
-        score.offered, score.completed, preempted,
-    )  # fmt: skip
+        tokens_per_s=sum(r.output_tokens for r in done) / span_s,
+        ttft_p50_s=score.ttft_p50_s,
+        ttft_p95_s=score.ttft_p95_s,
+        tpot_p50_s=score.tpot_p50_s,
+        tpot_p95_s=score.tpot_p95_s,
+        requests=score.offered,
+        completed=score.completed,
+        preemptions=preempted,
+    )
 
 
 def requests(result: LoadResult) -> list[Seen]:
     return [
-        Seen(r.prompt_tokens, r.output_tokens, r.sent_s, r.first_token_s or 0.0, r.last_token_s or 0.0)
+        Seen(
+            prompt=r.prompt_tokens,
+            output=r.output_tokens,
+            sent_s=r.sent_s,
+            first_s=r.first_token_s or 0.0,
+            last_s=r.last_token_s or 0.0,
+        )
         for r in result.records
     ]
 

@@ -14,7 +14,7 @@ SPARE_TOKENS = 16  # of the context
 SEARCH_S = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayScenario:
     """Flags of the engine, and how long a replay is. `hidden`, `layers`: the random model, large enough that its steps
     and not the server around them are what takes time. The KV cache holds less than `max_num_seqs` sequences of the

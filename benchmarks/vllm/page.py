@@ -26,7 +26,7 @@ class Measured:
     busy: Busy
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class VllmResults:
     """`loads`: runs by load (in lambda*) and system. `paces`: the engine's pace after each system, measured as
     `slo_factors` were before them all: the machine's own speed."""

@@ -23,7 +23,7 @@ PHASES = 4  # of the drift: the mix of sources changes at each
 RATE = 10.0  # requests a second: the fence is refreshed every tenth request
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
     """Prompts of at most `prompt_upto` tokens. The interval is Clopper-Pearson's, 95 %."""
 
@@ -83,7 +83,9 @@ def _quantile(fence: Fence, prompt_tokens: int) -> tuple[int, float] | None:
 def bucket_of(upto: int, count: int, missed: int) -> Bucket:
     """`missed` of `count` requests outgrew their bound."""
     interval = binomtest(missed, count).proportion_ci()
-    return Bucket(upto, count, missed / count, float(interval.low), float(interval.high))
+    return Bucket(
+        prompt_upto=upto, requests=count, missed=missed / count, low=float(interval.low), high=float(interval.high)
+    )
 
 
 def _finished(name: str, prompt_tokens: int, output_tokens: int, predicted: float) -> RequestFinished:

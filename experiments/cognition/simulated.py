@@ -28,7 +28,7 @@ SEEDS = (1,)
 ESTIMATORS = {"perfect knowledge": "perfect", "trained": "recorded", "rules": "rules", "prior alone": "prior"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedWorth:
     """Means over the seeds: requests inside both SLOs, of the offered and per second; ESG (Eq. 6) per second."""
 
@@ -56,12 +56,12 @@ def served(backend: ModelBackend, prompts: Sequence[Prompt], loads: Sequence[flo
             ]
             runs.append(
                 SimulatedWorth(
-                    name,
-                    load,
-                    sum(score.offered for score in scores),
-                    fmean(score.goodput_rate for score in scores),
-                    fmean(score.goodput for score in scores),
-                    fmean(score.esg_rate for score in scores),
+                    estimator=name,
+                    load=load,
+                    requests=sum(score.offered for score in scores),
+                    goodput_rate=fmean(score.goodput_rate for score in scores),
+                    goodput=fmean(score.goodput for score in scores),
+                    esg=fmean(score.esg_rate for score in scores),
                 )
             )
     return runs
@@ -91,7 +91,9 @@ def _offered(index: int, arrival_s: float, task: TaskType, prompt: Prompt, rng: 
         importance=importance, arrival_s=arrival_s,
     )  # fmt: skip
     answer = rng.choice(prompt.answers)
-    return OfferedRequest(request, answer.tokens, default_slo(task, importance), task, prompt.text)
+    return OfferedRequest(
+        request=request, output_tokens=answer.tokens, slo=default_slo(task, importance), task=task, prompt=prompt.text
+    )
 
 
 def with_tags(backend: ModelBackend, asked: Workload) -> Workload:

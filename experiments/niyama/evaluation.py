@@ -32,7 +32,7 @@ CODE = ("experiments.niyama.measure",)  # what a run's figures depend on
 Figures = dict[str, Any]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Evaluation:
     """Results of one source of lengths. `scale` turns the paper's rates into ours: where the lengths are not the
     paper's, loads are stated in Sarathi-EDF's goodput. Figures are those of `runs.measure`, by system and paper rate.
@@ -51,16 +51,18 @@ class Evaluation:
 
 def evaluate(runs: NiyamaRuns, source: Source, duration_s: float) -> Evaluation:
     """All of it; what the store has is taken from there."""
-    load = QosLoad(source, 1.0, duration_s, SEED)
+    load = QosLoad(source=source, rate_rps=1.0, duration_s=duration_s, seed=SEED)
     goodput = {s: runs.goodput(s, load.at(GUESSES_RPS[s])) for s in dict.fromkeys((*ABLATION, "sarathi-fcfs"))}
     scale = 1.0 if source == "synthetic" else goodput["sarathi-edf"] / PAPER_EDF_RPS
-    found = Evaluation(source, scale, goodput)
+    found = Evaluation(source=source, scale=scale, goodput=goodput)
     for system in (*ABLATION, *ALPHAS):
         found.high[system] = runs(QosRun(system, load.at(scale * HIGH_RPS)))
     for system in SHARED:
         found.loads[system] = {rate: runs(QosRun(system, load.at(scale * rate))) for rate in LOADS_RPS}
     low, high = (scale * rate for rate in DIURNAL_RPS)
-    diurnal = QosLoad(source, low, DIURNAL_RUN_S, SEED, peak_rps=high, low_share=LOW_SHARE)
+    diurnal = QosLoad(
+        source=source, rate_rps=low, duration_s=DIURNAL_RUN_S, seed=SEED, peak_rps=high, low_share=LOW_SHARE
+    )
     for system in DIURNAL:
         found.diurnal[system] = runs(QosRun(system, diurnal))
     return found

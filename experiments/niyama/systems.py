@@ -35,13 +35,22 @@ FIXED = (68.0, 68.0)  # the public code's 0.008 s per token of prompt at its 850
 SYSTEMS: dict[str, Baseline] = {
     b.name: b
     for b in (
-        Baseline("sarathi-fcfs", "Sarathi-FCFS", _sarathi(None)),
-        Baseline("sarathi-edf", "Sarathi-EDF", _sarathi(request_priority), due_s),
-        Baseline("sarathi-srpf", "Sarathi-SRPF", _sarathi(remaining_prompt), _prompt),
-        Baseline("dc", "Niyama (DC)", _niyama(NiyamaConfig(relegation=False, alpha=EDF)), request=cumulative),
-        Baseline("dc+er", "Niyama (DC+ER)", _niyama(NiyamaConfig(alpha=EDF)), request=cumulative),
-        Baseline("niyama", "Niyama (DC+ER+HP)", _niyama(NiyamaConfig()), request=cumulative),
-        Baseline("fixed-alpha", "alpha fixed at 68", _niyama(NiyamaConfig(alpha=FIXED)), request=cumulative),
-        Baseline("steep-alpha", "alpha up to 512", _niyama(NiyamaConfig(alpha=(0.0, 512.0))), request=cumulative),
+        Baseline(name="sarathi-fcfs", source="Sarathi-FCFS", core=_sarathi(None)),
+        Baseline(name="sarathi-edf", source="Sarathi-EDF", core=_sarathi(request_priority), priority=due_s),
+        Baseline(name="sarathi-srpf", source="Sarathi-SRPF", core=_sarathi(remaining_prompt), priority=_prompt),
+        Baseline(
+            name="dc", source="Niyama (DC)", core=_niyama(NiyamaConfig(relegation=False, alpha=EDF)), request=cumulative
+        ),
+        Baseline(name="dc+er", source="Niyama (DC+ER)", core=_niyama(NiyamaConfig(alpha=EDF)), request=cumulative),
+        Baseline(name="niyama", source="Niyama (DC+ER+HP)", core=_niyama(NiyamaConfig()), request=cumulative),
+        Baseline(
+            name="fixed-alpha", source="alpha fixed at 68", core=_niyama(NiyamaConfig(alpha=FIXED)), request=cumulative
+        ),
+        Baseline(
+            name="steep-alpha",
+            source="alpha up to 512",
+            core=_niyama(NiyamaConfig(alpha=(0.0, 512.0))),
+            request=cumulative,
+        ),
     )
 }

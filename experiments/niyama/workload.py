@@ -32,7 +32,7 @@ LOW_PRIORITY = 1  # vLLM's polarity: later than 0
 DIURNAL_S = 900.0  # Fig. 10: a quarter of an hour low, a quarter high
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QosLoad:
     """`rate_rps` is offered throughout, or, with `peak_rps`, turns to that every other 15 minutes (§4.3). `low_share`
     of each class is marked as of low priority."""
@@ -98,4 +98,4 @@ def _offered(index: int, arrival_s: float, prompt: int, output: int, qos: int, l
         stream=True, slo=slo, slo_stated=True, priority=LOW_PRIORITY if low else 0, weight=1.0, importance=0.75,
         arrival_s=arrival_s,
     )  # fmt: skip
-    return OfferedRequest(request, output, slo, TaskType.UNKNOWN)
+    return OfferedRequest(request=request, output_tokens=output, slo=slo, task=TaskType.UNKNOWN)

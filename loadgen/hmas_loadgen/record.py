@@ -8,7 +8,7 @@ from hmas.contracts.request import Slo, TaskType
 CUT_OFF = "cut off"  # error of a request that was unfinished when the run ended or was stopped
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRecord:
     """Instants are seconds since the run's start; None where that point was not reached.
 
@@ -42,7 +42,7 @@ class RequestRecord:
         return self.sent_s - self.scheduled_s
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """Where a run stands; rates over the last reporting interval."""
 

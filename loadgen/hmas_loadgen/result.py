@@ -10,7 +10,7 @@ from hmas_loadgen.scoring import errors, scores_by, settlements
 INTERRUPTED = "interrupted before the end of the schedule"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadResult:
     """Records in order of their schedule, and the scores made of them. `reasons` say why a run is invalid: it
     measured the generator rather than the server, or it was not whole. `config` is the plan as plain data."""

@@ -26,7 +26,12 @@ def _renewal(cv: float, name: str) -> Workload:
         inputs, outputs = azure_like_inputs(np.zeros(instants.size), rng), azure_like_outputs(instants.size, rng)
         columns = zip(instants.tolist(), inputs.tolist(), outputs.tolist(), strict=True)
         note = f"Gamma arrivals of CV {cv:g} at {rate_rps:g} requests/s, seed {seed}"
-        return Trace(name, tuple(TraceRow(t, i, o) for t, i, o in columns), note=note, span_s=duration_s)
+        return Trace(
+            name=name,
+            rows=tuple(TraceRow(arrival_s=t, input_tokens=i, output_tokens=o) for t, i, o in columns),
+            note=note,
+            span_s=duration_s,
+        )
 
     return make
 

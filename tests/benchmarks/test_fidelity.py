@@ -17,7 +17,16 @@ PROFILE = EngineProfile(
     EngineLimits(max_num_seqs=8, max_num_batched_tokens=512, num_gpu_blocks=256, max_model_len=4096),
 )
 NONE_LEFT = {load.name: [Remainder(1.0, dict.fromkeys(COMPARED, 0.0))] for load in LOADS}
-REAL = Figures(1000.0, 0.1, 0.5, 0.004, 0.008, requests=100, completed=100, preemptions=3)
+REAL = Figures(
+    tokens_per_s=1000.0,
+    ttft_p50_s=0.1,
+    ttft_p95_s=0.5,
+    tpot_p50_s=0.004,
+    tpot_p95_s=0.008,
+    requests=100,
+    completed=100,
+    preemptions=3,
+)
 
 
 def test_loads_get_different_stretches_of_the_trace_at_their_rates() -> None:
@@ -72,14 +81,14 @@ def test_the_page_warns_of_a_restless_machine() -> None:
 def test_a_replay_is_read_back_as_it_was(tmp_path: object) -> None:
     store = Store(tmp_path)  # type: ignore[arg-type]
     assert not store.has("real light 0")
-    seen = [Seen(100, 20, 0.5, 0.7, 1.1)]
+    seen = [Seen(prompt=100, output=20, sent_s=0.5, first_s=0.7, last_s=1.1)]
     store.save("real light 0", REAL, seen)
     assert store.load("real light 0") == REAL
     assert store.seen("real light 0") == seen
 
 
 def test_a_machine_half_as_fast_is_found_out() -> None:
-    asked = [Seen(200 + 40 * n, 30 + n, 0.15 * n, 0.0, 0.0) for n in range(40)]
+    asked = [Seen(prompt=200 + 40 * n, output=30 + n, sent_s=0.15 * n, first_s=0.0, last_s=0.0) for n in range(40)]
     slow = virtually(scaled(PROFILE, 2.0), asked)
     assert all(r.sent_s < r.first_s < r.last_s for r in slow)
     left = remainder(PROFILE, slow)
@@ -88,7 +97,7 @@ def test_a_machine_half_as_fast_is_found_out() -> None:
 
 
 def test_a_wrong_term_is_not_hidden_by_one_number() -> None:
-    asked = [Seen(200 + 40 * n, 30 + n, 0.15 * n, 0.0, 0.0) for n in range(40)]
+    asked = [Seen(prompt=200 + 40 * n, output=30 + n, sent_s=0.15 * n, first_s=0.0, last_s=0.0) for n in range(40)]
     cost = PROFILE.cost
     other = replace(PROFILE, cost=replace(cost, c_p_s=3 * cost.c_p_s))
     left = remainder(PROFILE, virtually(other, asked))

@@ -21,12 +21,40 @@ def run(ok: int, ttft_s: float = 0.2, *reasons: str) -> Measured:
         first_s = n + (ttft_s if n < ok else 5.0)
         records.append(
             RequestRecord(
-                n, f"r{n}", "", TaskType.QA, Slo(1.0, 0.1), 100, 2, float(n), float(n), first_s + 0.1,
-                Outcome.FINISHED, 200, output_tokens=2, first_token_s=first_s, last_token_s=first_s + 0.05,
+                index=n,
+                request_id=f"r{n}",
+                tenant="",
+                task=TaskType.QA,
+                slo=Slo(1.0, 0.1),
+                prompt_tokens=100,
+                expected_output_tokens=2,
+                scheduled_s=float(n),
+                sent_s=float(n),
+                end_s=first_s + 0.1,
+                outcome=Outcome.FINISHED,
+                status=200,
+                output_tokens=2,
+                first_token_s=first_s,
+                last_token_s=first_s + 0.05,
             )
-        )  # fmt: skip
+        )
     return Measured(
-        Replay(LoadResult("x", "m", 100.0, 0.0, {}, 0.0, tuple(records), 0.0, 0.0, reasons), None), Busy(0.98, 0.4)
+        Replay(
+            LoadResult(
+                name="x",
+                model="m",
+                offered_s=100.0,
+                warmup_s=0.0,
+                config={},
+                started_unix_s=0.0,
+                records=tuple(records),
+                lag_p50_s=0.0,
+                lag_p99_s=0.0,
+                reasons=reasons,
+            ),
+            None,
+        ),
+        Busy(0.98, 0.4),
     )
 
 
@@ -36,8 +64,15 @@ def results(plain: int, mesh: int, plugin: int, rate_rps: float = 2.0) -> VllmRe
     search = RateSearch(rate_rps, 2.2, (ProbedRate(2.2, 0.9), ProbedRate(2.0, 0.97)))
     paces = {name: SloFactors(1.1, 0.5) for name in systems.SYSTEMS}
     return VllmResults(
-        "a trace", 60.0, (1,), SloFactors(1.1, 0.5), rate_rps, {1.4: overload, 0.5: light}, search, paces
-    )  # fmt: skip
+        workload="a trace",
+        seconds=60.0,
+        seeds=(1,),
+        slo_factors=SloFactors(1.1, 0.5),
+        rate_rps=rate_rps,
+        loads={1.4: overload, 0.5: light},
+        search=search,
+        paces=paces,
+    )
 
 
 @pytest.mark.parametrize(

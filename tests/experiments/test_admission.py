@@ -26,14 +26,19 @@ def test_who_follows_advice_counts_until_it_leads_somewhere() -> None:
     at_once, twice, never = Followed(6, 6.0), Followed(2, 8.0), Followed(2, None)
     assert (at_once.error, twice.error, never.error) == (0.0, 0.75, inf)
     assert (at_once.met, twice.met, never.met) == (True, False, False)
-    assert Advice(SCENARIOS[0], 9, 4, (), (at_once, twice, never), (1.0, 1.0)).median_followed_error == 0.75
+    assert (
+        Advice(
+            scenario=SCENARIOS[0], offered=9, refused=4, sample=(), followed=(at_once, twice, never), others=(1.0, 1.0)
+        ).median_followed_error
+        == 0.75
+    )
 
 
 def test_the_page_says_what_was_met_and_what_was_not_measured(tmp_path: Path) -> None:
     sample, followed = (Refused(4, 4), Refused(60, None)), (Followed(4, 4.0), Followed(9, 9.0), Followed(3, None))
     found = [
-        Advice(SCENARIOS[0], 10, 3, sample, followed, (0.9, 0.8)),
-        Advice(SCENARIOS[1], 10, 0, (), (), (1.0, 1.0)),
+        Advice(scenario=SCENARIOS[0], offered=10, refused=3, sample=sample, followed=followed, others=(0.9, 0.8)),
+        Advice(scenario=SCENARIOS[1], offered=10, refused=0, sample=(), followed=(), others=(1.0, 1.0)),
     ]
     write_page(found, CAPACITY_RPS, 1, tmp_path)
     page = (tmp_path / "admission.md").read_text(encoding="utf-8")

@@ -167,20 +167,36 @@ def test_the_summary_names_no_load_that_was_not_run() -> None:
 
 
 def test_other_code_takes_no_old_figures(tmp_path: Path) -> None:
-    cell = Cell("bound", "tiny-emulated", 1, WorkloadSpec("poisson", 5.0), 3.0, True, 1)
+    cell = Cell(
+        kind="bound",
+        profile="tiny-emulated",
+        engines=1,
+        workload=WorkloadSpec(kind="poisson", duration_s=5.0),
+        load=3.0,
+        absolute=True,
+        seed=1,
+    )
     CellStore(tmp_path, lambda _: "old").put(cell, {"requests": 1})
     assert CellStore(tmp_path, lambda _: "old").get(cell) is not None
     assert CellStore(tmp_path, lambda _: "new").get(cell) is None
 
 
 def test_a_bound_cell_knows_its_workload() -> None:
-    cell = Cell("bound", "tiny-emulated", 1, WorkloadSpec("poisson", 5.0), 3.0, True, 1)
+    cell = Cell(
+        kind="bound",
+        profile="tiny-emulated",
+        engines=1,
+        workload=WorkloadSpec(kind="poisson", duration_s=5.0),
+        load=3.0,
+        absolute=True,
+        seed=1,
+    )
     found = compute(cell, 3.0)
-    assert found["offered"] == len(build(WorkloadSpec("poisson", 5.0), 3.0, 1).requests)
+    assert found["offered"] == len(build(WorkloadSpec(kind="poisson", duration_s=5.0), 3.0, 1).requests)
 
 
 def test_lambda_star_is_where_fcfs_stops_keeping_up() -> None:
-    profile, spec = builtin_profile("tiny-emulated"), WorkloadSpec("poisson", 40.0)
+    profile, spec = builtin_profile("tiny-emulated"), WorkloadSpec(kind="poisson", duration_s=40.0)
 
     def source(rate: float, seed: int) -> Workload:
         return build(spec, rate, seed)
@@ -212,7 +228,7 @@ def test_the_command_line_runs_a_file_and_a_trace(tmp_path: Path) -> None:
     "kind", ["mix", "poisson", "gamma", "azure-like", "burst", "drift", "shift", "stress", "semantic"]
 )
 def test_every_kind_of_workload_has_the_rate_it_was_asked_for(kind: str) -> None:
-    spec = WorkloadSpec(kind, 300.0, cv=2.0)
+    spec = WorkloadSpec(kind=kind, duration_s=300.0, cv=2.0)
     workload = build(spec, 8.0, 1)
     assert workload.rate_rps == pytest.approx(8.0, rel=0.3 if kind == "stress" else 0.15)
     arrivals = [r.request.arrival_s for r in workload.requests]
@@ -226,7 +242,7 @@ def test_every_kind_of_workload_has_the_rate_it_was_asked_for(kind: str) -> None
 
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown workload kind 'mixed'"):
-        build(WorkloadSpec("mixed"), 1.0, 1)
+        build(WorkloadSpec(kind="mixed"), 1.0, 1)
 
 
 def _settled(offered_s: float, ttft_s: float, last_s: float, slo: Slo) -> Settlement:
@@ -261,7 +277,7 @@ class _Longest:
 
 
 def test_model_outputs_are_recorded_beside_the_workload(tmp_path: Path) -> None:
-    workload = build(WorkloadSpec("poisson", 20.0), 3.0, 1)
+    workload = build(WorkloadSpec(kind="poisson", duration_s=20.0), 3.0, 1)
     known = record(workload, _Longest(), tmp_path / "outputs.csv")
     assert known == sum(r.request.prompt_tokens % 2 == 0 for r in workload.requests)
     attached = attach(workload, tmp_path / "outputs.csv")
@@ -269,15 +285,22 @@ def test_model_outputs_are_recorded_beside_the_workload(tmp_path: Path) -> None:
         even = original.request.prompt_tokens % 2 == 0
         assert offered_ == replace(original, recorded=(TaskType.QA, 33.33, 77.0) if even else None)
     with pytest.raises(ValueError, match="recorded for another workload"):
-        attach(build(WorkloadSpec("poisson", 20.0), 3.0, 2), tmp_path / "outputs.csv")
+        attach(build(WorkloadSpec(kind="poisson", duration_s=20.0), 3.0, 2), tmp_path / "outputs.csv")
 
 
 def _overload_page(folder: Path, vllm: float, esg_profile_esg: float) -> tuple[dict[str, Any], str]:
     """One setting with a bound of 0.8: the default has a goodput rate of 0.6 and 900 ESG/s, plain vLLM 1000 ESG/s."""
     experiment = Experiment(
-        "overload", "Overload", "overload", "tiny-emulated", 1, (WorkloadSpec("mix", 8.0, stated=True),),
-        ("vllm", "hmas", "hmas-esg"), loads=(3.0,), seeds=(1,),
-    )  # fmt: skip
+        name="overload",
+        title="Overload",
+        page="overload",
+        profile="tiny-emulated",
+        engines=1,
+        workloads=(WorkloadSpec(kind="mix", duration_s=8.0, stated=True),),
+        systems=("vllm", "hmas", "hmas-esg"),
+        loads=(3.0,),
+        seeds=(1,),
+    )
     goodput_rate = {"vllm": vllm, "hmas": 0.6, "hmas-esg": 0.5}
     esg_rate = {"vllm": 1000.0, "hmas": 900.0, "hmas-esg": esg_profile_esg}
     rest = ("ttft_compliance", "tpot_compliance", "ttft_p95_s", "jain_index")

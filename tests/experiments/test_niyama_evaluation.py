@@ -20,7 +20,9 @@ from hmas.sim.cells import CellStore
 
 
 def test_synthetic_lengths_have_the_published_percentiles_and_classes_come_in_thirds() -> None:
-    requests = build(QosLoad("synthetic", 50.0, 1000.0, 3, low_share=0.2), None).requests
+    requests = build(
+        QosLoad(source="synthetic", rate_rps=50.0, duration_s=1000.0, seed=3, low_share=0.2), None
+    ).requests
     prompts = np.quantile([r.request.prompt_tokens for r in requests], (0.5, 0.9))
     outputs = np.quantile([r.output_tokens for r in requests], (0.5, 0.9))
     assert prompts == pytest.approx((1930, 6251), rel=0.03)
@@ -34,7 +36,12 @@ def test_synthetic_lengths_have_the_published_percentiles_and_classes_come_in_th
 
 def test_diurnal_arrivals_alternate_every_quarter_of_an_hour() -> None:
     arrivals = np.array(
-        [r.request.arrival_s for r in build(QosLoad("synthetic", 2.0, 3600.0, 1, peak_rps=6.0), None).requests]
+        [
+            r.request.arrival_s
+            for r in build(
+                QosLoad(source="synthetic", rate_rps=2.0, duration_s=3600.0, seed=1, peak_rps=6.0), None
+            ).requests
+        ]
     )
     rates = np.histogram(arrivals, bins=4, range=(0, 3600))[0] / 900
     assert rates == pytest.approx([2, 6, 2, 6], rel=0.1)
@@ -42,7 +49,7 @@ def test_diurnal_arrivals_alternate_every_quarter_of_an_hour() -> None:
 
 def test_a_recorded_source_needs_the_data_folder() -> None:
     with pytest.raises(ValueError, match="--data"):
-        build(QosLoad("azure-2023-code", 1.0, 10.0, 1), None)
+        build(QosLoad(source="azure-2023-code", rate_rps=1.0, duration_s=10.0, seed=1), None)
 
 
 def settled(slo: Slo, ttft_s: float | None, last_s: float | None, tokens: int = 11) -> Settlement:
@@ -82,7 +89,9 @@ def test_the_search_says_when_nothing_helps() -> None:
 
 
 def test_a_run_tells_shares_that_agree_with_each_other() -> None:
-    found = measure(QosRun("sarathi-srpf", QosLoad("synthetic", 9.0, 120.0, 1, low_share=0.5)), None)
+    found = measure(
+        QosRun("sarathi-srpf", QosLoad(source="synthetic", rate_rps=9.0, duration_s=120.0, seed=1, low_share=0.5)), None
+    )
     assert found["all"] > ALLOWED
     assert found["long"] > found["short"]
     assert min(found["important"], found["low"]) <= found["all"] <= max(found["important"], found["low"])
@@ -90,7 +99,7 @@ def test_a_run_tells_shares_that_agree_with_each_other() -> None:
 
 
 def test_a_hopeless_run_is_given_up_early() -> None:
-    load = QosLoad("synthetic", 60.0, 120.0, 1)
+    load = QosLoad(source="synthetic", rate_rps=60.0, duration_s=120.0, seed=1)
     whole, given_up = (measure(QosRun("sarathi-fcfs", load, hopeless), None) for hopeless in (False, True))
     assert given_up["all"] > ALLOWED
     assert given_up["steps"] < whole["steps"] / 2
@@ -100,20 +109,20 @@ def test_finished_runs_are_not_made_again(tmp_path: Path) -> None:
     told: list[str] = []
     for _ in range(2):
         runs = NiyamaRuns(CellStore(tmp_path, lambda _: "code"), None, told.append)
-        runs(QosRun("niyama", QosLoad("synthetic", 2.0, 20.0, 1)))
+        runs(QosRun("niyama", QosLoad(source="synthetic", rate_rps=2.0, duration_s=20.0, seed=1)))
     assert len(told) == 1
 
 
 def test_relegation_saves_what_can_be_saved() -> None:
     """At twice what the engine can do: the interactive class lives."""
-    load = QosLoad("synthetic", 8.0, 200.0, 1)
+    load = QosLoad(source="synthetic", rate_rps=8.0, duration_s=200.0, seed=1)
     edf, niyama = (measure(QosRun(name, load), None) for name in ("sarathi-edf", "niyama"))
     assert niyama["classes"]["Q1"] < 0.02
     assert niyama["all"] <= edf["all"]
 
 
 def test_important_requests_are_relegated_last() -> None:
-    load = QosLoad("synthetic", 14.0, 200.0, 1, low_share=0.3)
+    load = QosLoad(source="synthetic", rate_rps=14.0, duration_s=200.0, seed=1, low_share=0.3)
     found = measure(QosRun("niyama", load), None)
     assert found["low"] > 2 * found["important"]
 

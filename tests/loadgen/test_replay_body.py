@@ -11,12 +11,15 @@ from hmas_loadgen.plan import Api, Lengths, LoadPlan, Target
 from hmas_loadgen.prompts import PromptBuilder
 from hmas_loadgen.traces.row import Trace, TraceRow
 
-ROWS = tuple(TraceRow(float(i), 40, n, slo=Slo(4.0, 0.07)) for i, n in enumerate((1, 17, 700, 1500)))
+ROWS = tuple(
+    TraceRow(arrival_s=float(i), input_tokens=40, output_tokens=n, slo=Slo(4.0, 0.07))
+    for i, n in enumerate((1, 17, 700, 1500))
+)
 
 
 def plan(lengths: Lengths, rows: tuple[TraceRow, ...] = ROWS, **target: object) -> LoadPlan:
     fields = {"base_urls": ("http://h:1",), "model": "m", "lengths": lengths} | target
-    return LoadPlan(name="p", trace=Trace("t", rows), target=Target(**fields))  # type: ignore[arg-type]
+    return LoadPlan(name="p", trace=Trace(name="t", rows=rows), target=Target(**fields))  # type: ignore[arg-type]
 
 
 def bodies(chosen: LoadPlan) -> list[dict[str, object]]:

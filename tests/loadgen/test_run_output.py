@@ -21,7 +21,11 @@ from hmas_loadgen.traces.row import Trace, TraceRow
 
 PLAN = LoadPlan(
     name="p<1>",
-    trace=Trace("t", tuple(TraceRow(float(i), 10, 3) for i in range(20)), span_s=20.0),
+    trace=Trace(
+        name="t",
+        rows=tuple(TraceRow(arrival_s=float(i), input_tokens=10, output_tokens=3) for i in range(20)),
+        span_s=20.0,
+    ),
     target=Target(base_urls=("http://h:1",), model="m", api_key="sk-secret"),
 )
 TASKS = (TaskType.QA, TaskType.SUMMARIZATION)
@@ -57,7 +61,18 @@ RECORDS = tuple(record(i) if i % 5 else record(i, Outcome.POOL_QUEUE_FULL, "429 
 
 
 def result(records: tuple[RequestRecord, ...] = RECORDS, reasons: tuple[str, ...] = ()) -> LoadResult:
-    return LoadResult(PLAN.name, "m", 20.0, 0.0, PLAN.config(), 1e9, records, 0.001, 0.002, reasons)
+    return LoadResult(
+        name=PLAN.name,
+        model="m",
+        offered_s=20.0,
+        warmup_s=0.0,
+        config=PLAN.config(),
+        started_unix_s=1e9,
+        records=records,
+        lag_p50_s=0.001,
+        lag_p99_s=0.002,
+        reasons=reasons,
+    )
 
 
 def test_a_finished_run_is_read_back_as_it_was(tmp_path: Path) -> None:

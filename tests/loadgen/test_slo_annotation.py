@@ -8,7 +8,9 @@ from hmas.laws.slo import SLO_BASE_MS, default_slo
 from hmas_loadgen.slo import TASK_LENGTHS, TASKS, annotate, assign_tasks, assign_tenants, task_odds
 from hmas_loadgen.traces.row import Trace, TraceRow
 
-PLAIN = Trace("t", tuple(TraceRow(float(i), 100, 1 + i % 900) for i in range(3000)))
+PLAIN = Trace(
+    name="t", rows=tuple(TraceRow(arrival_s=float(i), input_tokens=100, output_tokens=1 + i % 900) for i in range(3000))
+)
 
 
 def test_importance_is_uniform_and_the_slo_is_eq_14() -> None:
@@ -29,9 +31,9 @@ def test_importance_is_uniform_and_the_slo_is_eq_14() -> None:
 
 
 def test_what_a_row_states_already_stays() -> None:
-    own = TraceRow(0.0, 1, 1, task=TaskType.QA, slo=Slo(1.0, 0.05), importance=0.5)
-    partly = TraceRow(1.0, 1, 1, task=TaskType.QA, importance=1.0)
-    first, second = annotate(Trace("t", (own, partly)), 1).rows
+    own = TraceRow(arrival_s=0.0, input_tokens=1, output_tokens=1, task=TaskType.QA, slo=Slo(1.0, 0.05), importance=0.5)
+    partly = TraceRow(arrival_s=1.0, input_tokens=1, output_tokens=1, task=TaskType.QA, importance=1.0)
+    first, second = annotate(Trace(name="t", rows=(own, partly)), 1).rows
     assert first == own
     assert second.slo == default_slo(TaskType.QA, 1.0)
 

@@ -20,7 +20,9 @@ def offered(
     task = list(TaskType)[index % 13]
     slo = slo or default_slo(task)
     request = Request(f"r{index}", "model", tenant, "", prompt, 2048, True, slo, True, 0, 1.0, 0.75, arrival_s)
-    return OfferedRequest(request, output, slo, task, "", tuple(range(hashes)))
+    return OfferedRequest(
+        request=request, output_tokens=output, slo=slo, task=task, prompt="", prefix_hashes=tuple(range(hashes))
+    )
 
 
 def random_workload(seed: int, rate: float, duration_s: float, prompt: float = 5.0, output: float = 4.0) -> Workload:

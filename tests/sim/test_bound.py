@@ -58,7 +58,7 @@ def _brute_force(requests: list[OfferedRequest], profile: EngineProfile) -> int:
     best = 0
     for order in permutations(range(len(requests))):
         rank = {requests[r].id: float(i) for i, r in enumerate(order)}
-        baseline = Baseline("given", "", lambda p, s: EngineCore(p), partial(_ranked, rank))
+        baseline = Baseline(name="given", source="", core=lambda p, s: EngineCore(p), priority=partial(_ranked, rank))
         core = EngineCore(profile.with_limits(scheduling_policy="priority"))
         ordered = tuple(requests[r] for r in order)  # an idle engine starts with what comes first
         result = EngineFleet(baseline, [core], Workload("w", ordered, 5.0), network_s=0.0).run()

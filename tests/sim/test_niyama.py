@@ -213,7 +213,10 @@ def test_every_request_finishes_whatever_the_load(seed: int, rate: float, name: 
     draw = Random(seed)
     workload = random_workload(seed, rate, 8.0)
     slos = [Slo(1.0, 0.05), TIGHT, BATCH]
-    requests = tuple(OfferedRequest(r.request, r.output_tokens, draw.choice(slos), r.task) for r in workload.requests)
+    requests = tuple(
+        OfferedRequest(request=r.request, output_tokens=r.output_tokens, slo=draw.choice(slos), task=r.task)
+        for r in workload.requests
+    )
     core = SYSTEMS[name].core(SMALL, FleetSetting(1, seed))
     result = EngineFleet(SYSTEMS[name], [core], Workload("w", requests, 8.0)).run()
     assert all(s.outcome is Outcome.FINISHED for s in result.settlements)

@@ -10,7 +10,7 @@ MAX_HEAD_BYTES = 1 << 20
 _FIELD = b"\ndata:"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StreamEnd:
     """What a stream amounted to. `complete` is false where it broke off before its end was announced."""
 
@@ -78,7 +78,13 @@ class StreamMeter:
         tokens = next((n for e in reversed(events) if (n := _usage(e)) > 0), counted)
         times = tuple(self._times[first : min(last, first + tokens)])
         code = str(error.get("code") or error.get("type") or "") if error else ""
-        return StreamEnd(tokens if times else 0, times, complete, code, str(error.get("message", ""))[:500])
+        return StreamEnd(
+            output_tokens=tokens if times else 0,
+            times_s=times,
+            complete=complete,
+            error_code=code,
+            error_message=str(error.get("message", ""))[:500],
+        )
 
 
 def _payload(line: bytes) -> dict[str, object]:

@@ -42,5 +42,11 @@ def read(path: Path) -> Trace:
         whole, fraction = seconds(record)
         origin = whole if origin is None else origin
         tokens_in, tokens_out = record.tokens("ContextTokens"), record.tokens("GeneratedTokens")
-        rows.append(TraceRow(round(whole - origin + fraction, 7), max(1, tokens_in), max(1, tokens_out)))
-    return Trace(path.name, from_zero(rows))
+        rows.append(
+            TraceRow(
+                arrival_s=round(whole - origin + fraction, 7),
+                input_tokens=max(1, tokens_in),
+                output_tokens=max(1, tokens_out),
+            )
+        )
+    return Trace(name=path.name, rows=from_zero(rows))

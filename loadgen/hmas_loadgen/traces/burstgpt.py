@@ -18,6 +18,12 @@ def read(path: Path) -> Trace:
         if tokens_out == 0:
             failures += 1
             continue
-        rows.append(TraceRow(record.number("Timestamp"), max(1, record.tokens("Request tokens")), tokens_out))
+        rows.append(
+            TraceRow(
+                arrival_s=record.number("Timestamp"),
+                input_tokens=max(1, record.tokens("Request tokens")),
+                output_tokens=tokens_out,
+            )
+        )
     note = f"{failures} failed requests of unknown length left out" if failures else ""
-    return Trace(path.name, from_zero(rows), note=note)
+    return Trace(name=path.name, rows=from_zero(rows), note=note)

@@ -16,16 +16,18 @@ BAILIAN_BLOCK_TOKENS = 16
 def _row(record: Record, unit_s: float) -> TraceRow:
     arrival_s = record.number("timestamp") * unit_s
     tokens_in, tokens_out = record.tokens("input_length"), record.tokens("output_length")
-    return TraceRow(arrival_s, max(1, tokens_in), max(1, tokens_out), hash_ids(record))
+    return TraceRow(
+        arrival_s=arrival_s, input_tokens=max(1, tokens_in), output_tokens=max(1, tokens_out), hash_ids=hash_ids(record)
+    )
 
 
 def read_mooncake(path: Path) -> Trace:
     """Reads Mooncake's conversation, tool&agent or synthetic trace."""
     rows = [_row(record, 0.001) for record in json_records(path)]
-    return Trace(path.name, from_zero(rows), MOONCAKE_BLOCK_TOKENS)
+    return Trace(name=path.name, rows=from_zero(rows), block_tokens=MOONCAKE_BLOCK_TOKENS)
 
 
 def read_bailian(path: Path) -> Trace:
     """Reads a Qwen-Bailian usage trace."""
     rows = [_row(record, 1.0) for record in json_records(path)]
-    return Trace(path.name, from_zero(rows), BAILIAN_BLOCK_TOKENS)
+    return Trace(name=path.name, rows=from_zero(rows), block_tokens=BAILIAN_BLOCK_TOKENS)

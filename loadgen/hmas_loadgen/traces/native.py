@@ -48,7 +48,7 @@ def _row(record: Record) -> TraceRow:
 
 def read_csv(path: Path) -> Trace:
     """Reads the CSV form."""
-    return Trace(path.name, from_zero([_row(record) for record in csv_records(path)]))
+    return Trace(name=path.name, rows=from_zero([_row(record) for record in csv_records(path)]))
 
 
 def _parquet_records(path: Path) -> Iterator[Record]:
@@ -71,7 +71,7 @@ def _parquet_records(path: Path) -> Iterator[Record]:
 
 def read_parquet(path: Path) -> Trace:
     """Reads the Parquet form; the 'line' of an error is the row's number, from 1."""
-    return Trace(path.name, from_zero([_row(record) for record in _parquet_records(path)]))
+    return Trace(name=path.name, rows=from_zero([_row(record) for record in _parquet_records(path)]))
 
 
 def write_parquet(trace: Trace, path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from hmas.contracts.request import Slo, TaskType
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TraceRow:
     """One request of a trace. `arrival_s`: seconds since the trace's first request.
 
@@ -26,7 +26,7 @@ class TraceRow:
     importance: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
     """Rows with what is known about them as a whole. `block_tokens`: tokens that one hash id stands for.
 

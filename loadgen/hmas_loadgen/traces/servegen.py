@@ -21,7 +21,7 @@ MAX_ROWS = 5_000_000
 COLUMNS = ("client", "window_start_s", "rate_rps", "cv", "iat_dist", "dist_p1", "dist_p2")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClientWindow:
     """One client's arrivals in one window. `shape` is the Gamma's or Weibull's; CV falls as it rises."""
 
@@ -69,7 +69,11 @@ class ServeGenRates:
         rows = [row for window in chosen for row in self._rows(window, scale, start_s, end_s, rng)]
         note = f"ServeGen arrivals from {start_s:g} s for {duration_s:g} s, rates x {scale:.4g}, seed {seed}"
         return Trace(
-            self.name, tuple(sorted(rows, key=lambda row: row.arrival_s)), note=note, span_s=duration_s, drawn=True
+            name=self.name,
+            rows=tuple(sorted(rows, key=lambda row: row.arrival_s)),
+            note=note,
+            span_s=duration_s,
+            drawn=True,
         )
 
     def _rows(
@@ -88,7 +92,7 @@ class ServeGenRates:
         tokens_out = _draw(self.output_hist, len(arrivals), rng)
         tenant = f"client-{window.client}"
         return [
-            TraceRow(t - start_s, int(a), int(b), tenant=tenant)
+            TraceRow(arrival_s=t - start_s, input_tokens=int(a), output_tokens=int(b), tenant=tenant)
             for t, a, b in zip(arrivals, tokens_in, tokens_out, strict=True)
         ]
 
@@ -115,7 +119,13 @@ def _window(record: Record) -> ClientWindow | None:
         raise record.error(f"iat_dist must be Gamma or Weibull, not {distribution!r}")
     shape = record.number("dist_p1") or (1 / cv**2 if cv else 1.0)
     # Below 0.02 a Weibull's mean overflows; such a client sends one burst a window either way.
-    return ClientWindow(record.text("client"), record.number("window_start_s"), rate, distribution, max(shape, 0.02))
+    return ClientWindow(
+        client=record.text("client"),
+        start_s=record.number("window_start_s"),
+        rate_rps=rate,
+        distribution=distribution,
+        shape=max(shape, 0.02),
+    )
 
 
 def histogram_path(path: Path) -> Path:

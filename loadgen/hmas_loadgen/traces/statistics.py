@@ -11,7 +11,7 @@ LONG_TOKENS = 2048
 BURST_S = 5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TraceStatistics:
     """Rates per second over whole seconds; `burst_requests`: the most a five-second stretch holds above its mean;
     `long_share_swing`: max - min of the per-minute share of inputs above 2048 tokens."""

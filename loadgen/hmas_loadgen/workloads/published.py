@@ -54,8 +54,8 @@ def published_trace(rate_rps: float, duration_s: float, seed: int) -> Trace:
         arrivals = np.zeros(1)
     inputs, outputs = azure_like_inputs(arrivals, rng), azure_like_outputs(arrivals.size, rng)
     rows = [
-        TraceRow(at, tokens_in, tokens_out)
+        TraceRow(arrival_s=at, input_tokens=tokens_in, output_tokens=tokens_out)
         for at, tokens_in, tokens_out in zip(arrivals.tolist(), inputs.tolist(), outputs.tolist(), strict=True)
     ]
     note = f"generated from the statistics of H-MAS §2 at {rate_rps:g} requests/s for {duration_s:g} s, seed {seed}"
-    return Trace("azure-like", tuple(rows), note=note, span_s=duration_s)
+    return Trace(name="azure-like", rows=tuple(rows), note=note, span_s=duration_s)

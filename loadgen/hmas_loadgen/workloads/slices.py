@@ -45,7 +45,12 @@ def _trace(
 ) -> Trace:
     inputs, outputs = lengths
     columns = zip(arrivals.tolist(), inputs.tolist(), outputs.tolist(), tasks, strict=True)
-    return Trace(name, tuple(TraceRow(t, i, o, task=task) for t, i, o, task in columns), note=note, span_s=span_s)
+    return Trace(
+        name=name,
+        rows=tuple(TraceRow(arrival_s=t, input_tokens=i, output_tokens=o, task=task) for t, i, o, task in columns),
+        note=note,
+        span_s=span_s,
+    )
 
 
 def _mixed_tasks(long_share: NDArray[np.float64], rng: np.random.Generator) -> list[TaskType]:

@@ -27,7 +27,7 @@ passes if earliest-deadline-first with preemption on one server m times as fast 
 is exact for that relaxed server (Liu and Layland 1973; Horn 1974).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from heapq import heappop, heappush
 from itertools import combinations, product
 from math import floor, inf
@@ -62,7 +62,7 @@ class Bound:
         return self.requests / max(self.offered, 1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Jobs:
     """Windows in seconds and quantities of engine work, one entry a request."""
 
@@ -113,7 +113,8 @@ def _jobs(requests: tuple[OfferedRequest, ...], profile: EngineProfile) -> _Jobs
         row = _row(offered, cached)
         if _alone_in_time(row, offered, profile):
             rows.append(row)
-    return _Jobs(*np.array(rows, dtype=np.float64).reshape(-1, 7).T)
+    names = [f.name for f in fields(_Jobs)]
+    return _Jobs(**dict(zip(names, np.array(rows, dtype=np.float64).reshape(-1, len(names)).T, strict=True)))
 
 
 def _shared_tokens(offered: OfferedRequest, profile: EngineProfile, seen: set[int]) -> int:
@@ -157,7 +158,7 @@ def _alone_in_time(row: tuple[float, ...], offered: OfferedRequest, profile: Eng
 # --- many requests: prices ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Grid:
     """Buckets of `width` seconds; windows as half-open bucket ranges that cover them."""
 
@@ -174,7 +175,7 @@ def _grid(jobs: _Jobs) -> _Grid:
     index = [
         np.minimum((t / width).astype(np.int64), BUCKETS - 1) for t in (jobs.arrival, jobs.first_due, jobs.last_due)
     ]
-    return _Grid(width, BUCKETS, index[0], index[1] + 1, index[2] + 1)
+    return _Grid(width=width, count=BUCKETS, start=index[0], first_end=index[1] + 1, last_end=index[2] + 1)
 
 
 def _flat_price(jobs: _Jobs, prefill: Floats, decode: Floats, engines: int) -> float:

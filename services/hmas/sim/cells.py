@@ -23,7 +23,7 @@ Kind = Literal["capacity", "bound", "run"]
 GUESS_RPS = 8.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     """`load` in lambda*, or requests per second where `absolute`; `seed` and `system` are empty where they play no
     part."""
@@ -43,7 +43,9 @@ class Cell:
     def capacity(self) -> "Cell":
         """The lambda* it is measured in."""
         spec = replace(self.workload, prompts="")
-        return Cell("capacity", self.profile, self.engines, spec, chunk_tokens=self.chunk_tokens)
+        return Cell(
+            kind="capacity", profile=self.profile, engines=self.engines, workload=spec, chunk_tokens=self.chunk_tokens
+        )
 
     @property
     def bound(self) -> "Cell":

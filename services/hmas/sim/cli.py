@@ -66,7 +66,9 @@ def run(
     experiment = load(file)
     if trace is not None:
         duration_s = experiment.workloads[0].duration_s
-        spec = WorkloadSpec("trace", duration_s, str(trace), tenants=experiment.workloads[0].tenants)
+        spec = WorkloadSpec(
+            kind="trace", duration_s=duration_s, file=str(trace), tenants=experiment.workloads[0].tenants
+        )
         experiment = replace(experiment, workloads=(spec,))
     experiment = experiment.within(data_folder(data)) if trace is None else experiment
     hashes = sha256()
@@ -84,7 +86,13 @@ def _rates(experiment: Experiment, spec: WorkloadSpec) -> list[tuple[float, str]
     if experiment.rate_rps is not None:
         return [(experiment.rate_rps, f"{experiment.rate_rps:g} requests/s")]
     plain = replace(spec, prompts="")
-    cell = Cell("capacity", experiment.profile, experiment.engines, plain, chunk_tokens=experiment.chunk_tokens)
+    cell = Cell(
+        kind="capacity",
+        profile=experiment.profile,
+        engines=experiment.engines,
+        workload=plain,
+        chunk_tokens=experiment.chunk_tokens,
+    )
     capacity = compute(cell)["rate_rps"]
     return [(load * capacity, f"{load:g} λ* = {load * capacity:.2f} requests/s") for load in experiment.loads]
 

@@ -18,7 +18,7 @@ class ExperimentError(ValueError):
     """A file that cannot be run. The message names the file and what to correct."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
     """`loads` are in units of lambda*; `rate_rps`, if given, replaces them by one rate in requests per second.
     `chunk_tokens`: the engines' token budget per step (max_num_batched_tokens) in place of their profile's. `file` and

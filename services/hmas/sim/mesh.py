@@ -64,7 +64,7 @@ class MeshSim:
     ) -> None:
         self.setup = setup
         self.heap = EventHeap()
-        self.journeys = {r.id: Journey(r) for r in workload.requests}
+        self.journeys = {r.id: Journey(offered=r) for r in workload.requests}
         self.log = log
         self.views: list[VLong] = []
         self._workload = workload
@@ -139,7 +139,7 @@ class MeshSim:
 
     def offer(self, offered: OfferedRequest) -> None:
         """One more request, while the run goes."""
-        self.journeys[offered.id] = Journey(offered)
+        self.journeys[offered.id] = Journey(offered=offered)
         self._open += 1
         self.heap.at(offered.request.arrival_s, self.gateway.arrive, offered)
 

@@ -14,7 +14,7 @@ class TopologySpan:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SystemRun:
     """What happened inside: engine steps and busy seconds over all engines, when the last event ran. Of the
     `fence_checked` requests that finished behind the fence, `fence_misses` outgrew the bound of their admission."""

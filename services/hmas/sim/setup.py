@@ -23,7 +23,7 @@ class Delays:
     bus_s: float = 0.001
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cadences:
     """Periods of the live shells' timers, seconds. `progress_s` is longer than the live worker's, which counts tokens
     at every cycle: it costs a third of a run otherwise, and no decision reads it faster than the fence's bounds grow.
@@ -49,7 +49,7 @@ class SimCognitionConfig:
     network_s: float = 0.002
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MeshSetup:
     """One mesh. `pin`: an operator's pin, which takes the meta controller's place. `estimator`: perfect, noisy,
     short-claims, rules, prior or recorded; `sigma` and `accuracy` qualify `noisy`. Costs come from the engine's own

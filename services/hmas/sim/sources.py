@@ -26,7 +26,7 @@ PREFIX_BLOCK_TOKENS = 16
 TENANTS = (("alpha", 4.0), ("beta", 3.0), ("gamma", 2.0), ("delta", 1.0))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSpec:
     """`kind`: mix (Azure-like bursty arrivals, 13 task types with their own lengths), poisson and gamma (the same mix,
     smooth or with `cv`), burst, drift, shift, stress (H-MAS §4.2, Eq. 13), semantic (App. D.2), azure-like (arrivals
@@ -74,8 +74,10 @@ def _trace(spec: WorkloadSpec, rate_rps: float, seed: int) -> Trace:
             return _mixed(published_trace(rate_rps, spec.duration_s, seed), seed)
         case "poisson" | "gamma":
             arrivals = gamma(rate_rps, spec.cv, spec.duration_s, np.random.default_rng([seed, 0x67616D]))
-            rows = [TraceRow(float(t), 1, 1) for t in arrivals]
-            return _mixed(Trace(spec.kind, from_zero(rows), note=f"{spec.kind} at {rate_rps:g}/s, seed {seed}"), seed)
+            rows = [TraceRow(arrival_s=float(t), input_tokens=1, output_tokens=1) for t in arrivals]
+            return _mixed(
+                Trace(name=spec.kind, rows=from_zero(rows), note=f"{spec.kind} at {rate_rps:g}/s, seed {seed}"), seed
+            )
         case "azure-like":
             return published_trace(rate_rps, spec.duration_s, seed)
         case "burst":
@@ -166,4 +168,6 @@ def _offered(
     if row.hash_ids:
         whole = row.hash_ids[: row.input_tokens // block_tokens]
         hashes = expand_prefix_hashes(whole, block_tokens, PREFIX_BLOCK_TOKENS)
-    return OfferedRequest(request, row.output_tokens, slo, task, prompt, hashes)
+    return OfferedRequest(
+        request=request, output_tokens=row.output_tokens, slo=slo, task=task, prompt=prompt, prefix_hashes=hashes
+    )

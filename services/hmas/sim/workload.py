@@ -10,7 +10,7 @@ from hmas.engine.core.sequence import EngineRequest
 from hmas.laws.scoring import Settlement
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OfferedRequest:
     """`request` is what the edge knows. The rest is the truth: `output_tokens` for the engine, `slo` and `task` for
     the scorer and for estimators that stand in for a model. `recorded` is a trained model's answer beside the trace:
@@ -57,7 +57,7 @@ class Workload:
         return replace(self, requests=kept, note=note)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Journey:
     """What a request's client saw, filled in as the run goes. `engine_*_s`: when the engine gave the token."""
 

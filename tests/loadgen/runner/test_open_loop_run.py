@@ -26,7 +26,10 @@ async def engine() -> AsyncIterator[FakeEngine]:
 
 
 def trace(count: int, gap_s: float = 0.002, tokens: int = 5) -> Trace:
-    return Trace("t", tuple(TraceRow(i * gap_s, 20, tokens, slo=SLO) for i in range(count)))
+    return Trace(
+        name="t",
+        rows=tuple(TraceRow(arrival_s=i * gap_s, input_tokens=20, output_tokens=tokens, slo=SLO) for i in range(count)),
+    )
 
 
 def plan(engine: FakeEngine, rows: Trace, target: dict[str, Any] | None = None, **fields: Any) -> LoadPlan:
@@ -167,7 +170,13 @@ async def test_warm_up_is_sent_and_not_scored(engine: FakeEngine) -> None:
 
 
 async def test_keys_ids_and_apis_arrive(engine: FakeEngine) -> None:
-    rows = Trace("t", (TraceRow(0.0, 9, 1, tenant="acme"), TraceRow(0.0, 9, 1)))
+    rows = Trace(
+        name="t",
+        rows=(
+            TraceRow(arrival_s=0.0, input_tokens=9, output_tokens=1, tenant="acme"),
+            TraceRow(arrival_s=0.0, input_tokens=9, output_tokens=1),
+        ),
+    )
     target = {"tenant_keys": {"acme": "sk-a"}, "api_key": "sk-b", "api": Api.COMPLETIONS, "send_slo": True}
     result = await run_load(plan(engine, rows, target))
     assert {seen.path for seen in engine.seen} == {"/v1/completions"}

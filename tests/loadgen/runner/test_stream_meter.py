@@ -37,22 +37,22 @@ def test_a_vllm_chat_stream() -> None:
         (1.35, usage(3)),
         (1.4, DONE),
     )
-    assert end == StreamEnd(3, (1.1, 1.2, 1.3), True)
+    assert end == StreamEnd(output_tokens=3, times_s=(1.1, 1.2, 1.3), complete=True)
 
 
 def test_a_finish_event_without_text_is_no_token() -> None:
     end = measure((0.0, chat("a")), (1.0, chat("b")), (2.0, chat("", "stop")), (2.0, DONE))
-    assert end == StreamEnd(2, (0.0, 1.0), True)
+    assert end == StreamEnd(output_tokens=2, times_s=(0.0, 1.0), complete=True)
 
 
 def test_an_end_of_sequence_token_counts_when_usage_says_so() -> None:
     end = measure((0.0, chat("a")), (1.0, chat("", "stop")), (1.0, usage(2) + DONE))
-    assert end == StreamEnd(2, (0.0, 1.0), True)
+    assert end == StreamEnd(output_tokens=2, times_s=(0.0, 1.0), complete=True)
 
 
 def test_several_tokens_in_one_event() -> None:
     end = measure((0.0, chat("ab")), (1.0, chat("cd", "length")), (1.0, usage(8)), (1.0, DONE))
-    assert end == StreamEnd(8, (0.0, 1.0), True)
+    assert end == StreamEnd(output_tokens=8, times_s=(0.0, 1.0), complete=True)
 
 
 def test_comments_are_no_events() -> None:
@@ -66,7 +66,7 @@ def test_completions_reasoning_and_tool_calls_are_tokens() -> None:
     tool = 'data: {"choices":[{"delta":{"tool_calls":[{"index":0}]}}]}\n\n'
     for event in (completion, reasoning, tool):
         end = measure((1.0, chat(None, role="assistant")), (2.0, event), (3.0, event + DONE))
-        assert end == StreamEnd(2, (2.0, 3.0), True)
+        assert end == StreamEnd(output_tokens=2, times_s=(2.0, 3.0), complete=True)
 
 
 def test_text_that_looks_like_an_event_is_not_one() -> None:
@@ -77,7 +77,9 @@ def test_text_that_looks_like_an_event_is_not_one() -> None:
 def test_an_error_in_the_stream() -> None:
     error = 'data: {"error":{"message":"worker is gone","type":"api_error","code":"worker_lost"}}\n\n'
     end = measure((0.0, chat("a")), (1.0, error + DONE))
-    assert end == StreamEnd(1, (0.0,), False, "worker_lost", "worker is gone")
+    assert end == StreamEnd(
+        output_tokens=1, times_s=(0.0,), complete=False, error_code="worker_lost", error_message="worker is gone"
+    )
 
 
 @pytest.mark.parametrize("text", ["", ": queued\n\n", "garbage", "data: {broken\n\n", "data: [1]\n\n"])
@@ -88,11 +90,11 @@ def test_streams_with_nothing_in_them(text: str) -> None:
 
 
 def test_a_stream_that_breaks_off_is_not_complete() -> None:
-    assert measure((0.0, chat("a")), (1.0, chat("b"))) == StreamEnd(2, (0.0, 1.0), False)
+    assert measure((0.0, chat("a")), (1.0, chat("b"))) == StreamEnd(output_tokens=2, times_s=(0.0, 1.0), complete=False)
 
 
 def test_a_done_without_a_token() -> None:
-    assert measure((0.0, DONE)) == StreamEnd(0, (), True)
+    assert measure((0.0, DONE)) == StreamEnd(output_tokens=0, times_s=(), complete=True)
 
 
 @given(st.integers(1, 40), st.booleans(), st.data())
@@ -103,4 +105,4 @@ def test_chunk_borders_do_not_matter(tokens: int, crlf: bool, data: st.DataObjec
     meter = StreamMeter()
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         meter.feed(1.0, stream[start:end])
-    assert meter.end() == StreamEnd(tokens, (1.0,) * tokens, True)
+    assert meter.end() == StreamEnd(output_tokens=tokens, times_s=(1.0,) * tokens, complete=True)

@@ -12,14 +12,24 @@ from hmas_loadgen.traces.reading import read_trace
 from hmas_loadgen.traces.row import Trace, TraceError, TraceRow
 
 ROWS = (
-    TraceRow(0.0, 12, 3, (1, 2**40), "Say hello", TaskType.DIALOGUE, Slo(3.2, 0.056), "acme", 0.9),
-    TraceRow(1.25, 7, 1, slo=Slo(1.0, 0.05, 2.5)),
+    TraceRow(
+        arrival_s=0.0,
+        input_tokens=12,
+        output_tokens=3,
+        hash_ids=(1, 2**40),
+        prompt="Say hello",
+        task=TaskType.DIALOGUE,
+        slo=Slo(3.2, 0.056),
+        tenant="acme",
+        importance=0.9,
+    ),
+    TraceRow(arrival_s=1.25, input_tokens=7, output_tokens=1, slo=Slo(1.0, 0.05, 2.5)),
 )
 
 
 def test_parquet_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "annotated.parquet"
-    write_parquet(Trace("t", ROWS), path)
+    write_parquet(Trace(name="t", rows=ROWS), path)
     assert read_trace(path).rows == ROWS
 
 
@@ -31,8 +41,17 @@ def test_csv_with_optional_columns(tmp_path: Path) -> None:
         "1,2,1,,,,,,\n"
     )
     first, second = read_trace(path).rows
-    assert first == TraceRow(0.0, 3, 1, (4, 5), "Hello, you", TaskType.QA, Slo(4.0, 0.07), "acme")
-    assert second == TraceRow(1.0, 2, 1)
+    assert first == TraceRow(
+        arrival_s=0.0,
+        input_tokens=3,
+        output_tokens=1,
+        hash_ids=(4, 5),
+        prompt="Hello, you",
+        task=TaskType.QA,
+        slo=Slo(4.0, 0.07),
+        tenant="acme",
+    )
+    assert second == TraceRow(arrival_s=1.0, input_tokens=2, output_tokens=1)
 
 
 def test_parquet_without_the_columns_says_which(tmp_path: Path) -> None:

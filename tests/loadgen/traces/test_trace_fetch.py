@@ -61,7 +61,13 @@ def mirror() -> Iterator[Mirror]:
 
 
 def trace(mirror: Mirror, digest: str | None = None) -> PublicTrace:
-    return PublicTrace("t", mirror.url, digest or f"sha256:{hashlib.sha256(CONTENT).hexdigest()}", "MIT", "")
+    return PublicTrace(
+        name="t",
+        url=mirror.url,
+        checksum=digest or f"sha256:{hashlib.sha256(CONTENT).hexdigest()}",
+        licence="MIT",
+        about="",
+    )
 
 
 def test_whole_and_then_not_again(mirror: Mirror, tmp_path: Path) -> None:
@@ -101,7 +107,7 @@ def test_a_wrong_hash_keeps_the_name_free(mirror: Mirror, tmp_path: Path) -> Non
 
 
 def test_without_a_published_hash_the_first_download_sets_it(mirror: Mirror, tmp_path: Path) -> None:
-    unknown = PublicTrace("t", mirror.url, None, "MIT", "")
+    unknown = PublicTrace(name="t", url=mirror.url, checksum=None, licence="MIT", about="")
     path = fetch(unknown, tmp_path)
     assert (tmp_path / "trace.csv.sha256").read_text().split()[0] == hashlib.sha256(CONTENT).hexdigest()
     path.write_bytes(b"changed")
@@ -113,7 +119,7 @@ def test_http_errors_and_no_server(mirror: Mirror, tmp_path: Path) -> None:
     mirror.status = 404
     with pytest.raises(FetchError, match="HTTP 404"):
         fetch(trace(mirror), tmp_path)
-    gone = PublicTrace("t", "http://127.0.0.1:1/trace.csv", None, "MIT", "")
+    gone = PublicTrace(name="t", url="http://127.0.0.1:1/trace.csv", checksum=None, licence="MIT", about="")
     with pytest.raises(FetchError, match="0 bytes are kept"):
         fetch(gone, tmp_path)
 

@@ -26,7 +26,10 @@ def write(folder: Path, text: str, name: str = "trace.csv") -> Path:
 
 def test_azure_2023_keeps_100_ns_and_needs_no_last_line_end(tmp_path: Path) -> None:
     path = write(tmp_path, AZURE + "2023-11-16 18:17:04.0319601,3180,8")
-    assert read_trace(path).rows == (TraceRow(0.0, 4808, 10), TraceRow(0.0520001, 3180, 8))
+    assert read_trace(path).rows == (
+        TraceRow(arrival_s=0.0, input_tokens=4808, output_tokens=10),
+        TraceRow(arrival_s=0.0520001, input_tokens=3180, output_tokens=8),
+    )
 
 
 def test_azure_2024_has_a_zone_and_days(tmp_path: Path) -> None:
@@ -43,19 +46,22 @@ def test_azure_2025_multimodal_gzipped(tmp_path: Path) -> None:
     path = tmp_path / "multimodal.csv.gz"
     text = "TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n2024-10-15 00:00:00.1,2,900,30\n"
     path.write_bytes(gzip.compress(text.encode()))
-    assert read_trace(path).rows == (TraceRow(0.0, 900, 30),)
+    assert read_trace(path).rows == (TraceRow(arrival_s=0.0, input_tokens=900, output_tokens=30),)
 
 
 def test_mooncake_is_in_milliseconds_with_512_token_blocks(tmp_path: Path) -> None:
     path = write(tmp_path, MOONCAKE + MOONCAKE.replace("27482", "27982"), "x.jsonl")
     trace = read_trace(path)
-    assert trace.rows == (TraceRow(0.0, 6955, 52, (46, 47)), TraceRow(0.5, 6955, 52, (46, 47)))
+    assert trace.rows == (
+        TraceRow(arrival_s=0.0, input_tokens=6955, output_tokens=52, hash_ids=(46, 47)),
+        TraceRow(arrival_s=0.5, input_tokens=6955, output_tokens=52, hash_ids=(46, 47)),
+    )
     assert trace.block_tokens == 512
 
 
 def test_bailian_is_in_seconds_with_16_token_blocks(tmp_path: Path) -> None:
     trace = read_trace(write(tmp_path, BAILIAN, "x.jsonl"))
-    assert trace.rows == (TraceRow(0.0, 521, 132, (1089, 1090)),)
+    assert trace.rows == (TraceRow(arrival_s=0.0, input_tokens=521, output_tokens=132, hash_ids=(1089, 1090)),)
     assert trace.block_tokens == 16
 
 
@@ -65,17 +71,22 @@ def test_burstgpt_leaves_out_failures_and_says_how_many(tmp_path: Path, extra: s
     header = BURSTGPT.replace("Timestamp,", "Timestamp," + extra)
     text = f"{header}5,{cells}ChatGPT,472,18,490,Conversation log\n45,{cells}GPT-4,1087,0,1087,API log\n"
     trace = read_trace(write(tmp_path, text))
-    assert trace.rows == (TraceRow(0.0, 472, 18),)
+    assert trace.rows == (TraceRow(arrival_s=0.0, input_tokens=472, output_tokens=18),)
     assert trace.note == "1 failed requests of unknown length left out"
 
 
 def test_rows_out_of_order_are_sorted_and_start_at_zero(tmp_path: Path) -> None:
     path = write(tmp_path, "arrival_s,input_tokens,output_tokens\n3.5,1,1\n1.5,2,2\n")
-    assert read_trace(path).rows == (TraceRow(0.0, 2, 2), TraceRow(2.0, 1, 1))
+    assert read_trace(path).rows == (
+        TraceRow(arrival_s=0.0, input_tokens=2, output_tokens=2),
+        TraceRow(arrival_s=2.0, input_tokens=1, output_tokens=1),
+    )
 
 
 def test_a_zero_length_counts_as_one_token(tmp_path: Path) -> None:
-    assert read_trace(write(tmp_path, "arrival_s,input_tokens,output_tokens\n0,0,0\n")).rows == (TraceRow(0.0, 1, 1),)
+    assert read_trace(write(tmp_path, "arrival_s,input_tokens,output_tokens\n0,0,0\n")).rows == (
+        TraceRow(arrival_s=0.0, input_tokens=1, output_tokens=1),
+    )
 
 
 @pytest.mark.parametrize(

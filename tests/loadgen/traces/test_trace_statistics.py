@@ -8,12 +8,12 @@ from hmas_loadgen.traces.statistics import statistics
 
 def test_rates_lengths_and_sharing() -> None:
     rows = (
-        TraceRow(0.0, 100, 10, (1, 2)),
-        TraceRow(0.5, 600, 10, (1, 3)),
-        TraceRow(0.9, 3000, 10, (4,)),
-        TraceRow(9.0, 5000, 50, (1, 2, 3)),
+        TraceRow(arrival_s=0.0, input_tokens=100, output_tokens=10, hash_ids=(1, 2)),
+        TraceRow(arrival_s=0.5, input_tokens=600, output_tokens=10, hash_ids=(1, 3)),
+        TraceRow(arrival_s=0.9, input_tokens=3000, output_tokens=10, hash_ids=(4,)),
+        TraceRow(arrival_s=9.0, input_tokens=5000, output_tokens=50, hash_ids=(1, 2, 3)),
     )
-    found = statistics(Trace("t", rows, span_s=10.0))
+    found = statistics(Trace(name="t", rows=rows, span_s=10.0))
     assert (found.requests, found.mean_rps, found.peak_rps, found.step_rps) == (4, 0.4, 3, 3)
     assert found.burst_requests == pytest.approx(3 - 5 * 0.4)
     assert (found.short_share, found.long_share) == (0.25, 0.5)

@@ -5,13 +5,17 @@ import pytest
 from hmas_loadgen.traces.row import Trace, TraceRow
 from hmas_loadgen.workloads.scaling import compress, multiply, to_rate, window
 
-TRACE = Trace("t", tuple(TraceRow(i / 10, i + 1, 1) for i in range(1000)), span_s=100.0)
+TRACE = Trace(
+    name="t",
+    rows=tuple(TraceRow(arrival_s=i / 10, input_tokens=i + 1, output_tokens=1) for i in range(1000)),
+    span_s=100.0,
+)
 
 
 def test_window_moves_to_zero_and_keeps_its_span() -> None:
     part = window(TRACE, 30.0, 20.0)
     assert len(part.rows) == 200
-    assert part.rows[0] == TraceRow(0.0, 301, 1)
+    assert part.rows[0] == TraceRow(arrival_s=0.0, input_tokens=301, output_tokens=1)
     assert part.duration_s == 20.0
     assert window(TRACE, 90.0, 60.0).duration_s == pytest.approx(10.0)
     with pytest.raises(ValueError, match=r"no request of t arrives in \[500, 600\) s; it spans 100 s"):
@@ -48,7 +52,7 @@ def test_to_rate_by_either_way() -> None:
     squeezed = to_rate(TRACE, 25.0, 1, by_time=True)
     assert len(squeezed.rows) / squeezed.duration_s == pytest.approx(25.0)
     with pytest.raises(ValueError, match="all requests arrive at once"):
-        to_rate(Trace("t", (TraceRow(0.0, 1, 1),)), 5.0, 1)
+        to_rate(Trace(name="t", rows=(TraceRow(arrival_s=0.0, input_tokens=1, output_tokens=1),)), 5.0, 1)
 
 
 def test_at_least_one_request_is_left() -> None:

@@ -40,7 +40,7 @@ class EngineFleet:
         self._until_s = workload.duration_s + cutoff_s
         self._engines = [SimEngine(self._heap, core, f"e{i}", self._stepped, skip) for i, core in enumerate(cores)]
         self._outstanding = {engine.name: 0 for engine in self._engines}
-        self._journeys = {r.id: Journey(r) for r in workload.requests}
+        self._journeys = {r.id: Journey(offered=r) for r in workload.requests}
         self._open = len(workload.requests)
         self._patience = late_share * self._open
         self._late = 0

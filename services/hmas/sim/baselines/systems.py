@@ -40,7 +40,7 @@ def _prompt(offered: OfferedRequest) -> float:
     return float(offered.request.prompt_tokens)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
     """`priority` is what the client puts into the request; lower first, read by engines that reorder. `request` makes
     the engine's request of it, where an engine wants to know more."""
@@ -98,19 +98,42 @@ def _niyama(profile: EngineProfile, _: FleetSetting) -> EngineCore:
 BASELINES: dict[str, Baseline] = {
     b.name: b
     for b in (
-        Baseline("vllm", "vLLM V1: FCFS, chunked prefill, preemption by recompute (Kwon et al., SOSP 2023)", _vllm),
         Baseline(
-            "vllm-priority",
-            "vLLM --scheduling-policy priority; clients state their TTFT SLO as the priority, tightest first",
-            _vllm_priority,
-            _class_priority,
+            name="vllm",
+            source="vLLM V1: FCFS, chunked prefill, preemption by recompute (Kwon et al., SOSP 2023)",
+            core=_vllm,
         ),
-        Baseline("sglang", "SGLang: FCFS, prefill first, new-token-ratio admission (Zheng et al., 2024)", _sglang),
-        Baseline("sglang-lpm", "SGLang: longest prefix match, else as sglang", _sglang_lpm),
-        Baseline("lightllm", "LightLLM: past-future admission (Gong et al., ASPLOS 2025)", _lightllm),
-        Baseline("sarathi-fcfs", "Sarathi-Serve (OSDI 2024): FCFS, chunks of 512", _sarathi),
-        Baseline("sarathi-edf", "Sarathi by first-token deadline (Niyama §4)", _sarathi_edf, _first_token_deadline),
-        Baseline("sarathi-srpf", "Sarathi by shortest remaining prompt (Niyama §4)", _sarathi_srpf, _prompt),
-        Baseline("niyama", "Niyama: all its mechanisms, tokens paced from the first on", _niyama, request=paced),
+        Baseline(
+            name="vllm-priority",
+            source="vLLM --scheduling-policy priority; clients state their TTFT SLO as the priority, tightest first",
+            core=_vllm_priority,
+            priority=_class_priority,
+        ),
+        Baseline(
+            name="sglang",
+            source="SGLang: FCFS, prefill first, new-token-ratio admission (Zheng et al., 2024)",
+            core=_sglang,
+        ),
+        Baseline(name="sglang-lpm", source="SGLang: longest prefix match, else as sglang", core=_sglang_lpm),
+        Baseline(name="lightllm", source="LightLLM: past-future admission (Gong et al., ASPLOS 2025)", core=_lightllm),
+        Baseline(name="sarathi-fcfs", source="Sarathi-Serve (OSDI 2024): FCFS, chunks of 512", core=_sarathi),
+        Baseline(
+            name="sarathi-edf",
+            source="Sarathi by first-token deadline (Niyama §4)",
+            core=_sarathi_edf,
+            priority=_first_token_deadline,
+        ),
+        Baseline(
+            name="sarathi-srpf",
+            source="Sarathi by shortest remaining prompt (Niyama §4)",
+            core=_sarathi_srpf,
+            priority=_prompt,
+        ),
+        Baseline(
+            name="niyama",
+            source="Niyama: all its mechanisms, tokens paced from the first on",
+            core=_niyama,
+            request=paced,
+        ),
     )
 }
