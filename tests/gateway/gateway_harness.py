@@ -24,7 +24,7 @@ from hmas.gateway.http.api import build_api
 from hmas.gateway.http.bodies import BodyBounds
 from hmas.gateway.http.connections import ConnectionBounds, guarded
 from hmas.gateway.http.server import GatewayServer, HttpServerConfig
-from hmas.gateway.shell import Relay, RelayConfig
+from hmas.gateway.shell import GatewayShell, GatewayShellConfig
 from hmas.gateway.tenants.store import TenantStore
 from hmas.runtime.host import AgentHost
 from hmas.runtime.ops import HttpServer
@@ -45,7 +45,7 @@ def event(n: int) -> bytes:
 class FakeWorkers:
     """The workers' side of the streams. `behave` is called, at the loop's next turn, with each request sent."""
 
-    relay: Relay
+    shell: GatewayShell
     behave: Callable[["FakeWorkers", str, pb.Submit], None] | None = None
     submits: list[tuple[str, pb.Submit]] = field(default_factory=list)
     annotates: list[tuple[str, pb.Annotate]] = field(default_factory=list)
@@ -72,7 +72,7 @@ class FakeWorkers:
     # --- what a worker says ---
 
     def tokens(self, worker: str, submit: pb.Submit, data: bytes, tokens: int = 1) -> None:
-        self.relay.on_tokens(
+        self.shell.on_tokens(
             worker, pb.Tokens(request_id=submit.request_id, attempt=submit.attempt, data=data, tokens=tokens)
         )
 
@@ -88,7 +88,7 @@ class FakeWorkers:
         output_tokens: int = 3,
         retry_after_s: float | None = None,
     ) -> None:
-        self.relay.on_finished(
+        self.shell.on_finished(
             worker,
             pb.Finished(
                 request_id=submit.request_id, attempt=submit.attempt, outcome=outcome, message=message, status=status,
@@ -125,7 +125,7 @@ class Questions:
 class Gateway:
     url: str
     port: int
-    relay: Relay
+    shell: GatewayShell
     workers: FakeWorkers
     questions: Questions
     published: list[GatewayTelemetry]
@@ -134,8 +134,8 @@ class Gateway:
     http: HttpServer
 
     def add_worker(self, name: str) -> None:
-        self.relay.on_heartbeat(heartbeat(name))
-        self.relay.on_connected(name, True)
+        self.shell.on_heartbeat(heartbeat(name))
+        self.shell.on_connected(name, True)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Turns the loop until something is so; fails after five seconds."""
@@ -182,23 +182,22 @@ async def gateway(
     behave: Callable[[FakeWorkers, str, pb.Submit], None] | None = answer,
     agent: GatewayConfig | None = None,
     server: HttpServerConfig | None = None,
-    relay: RelayConfig | None = None,
+    shell: GatewayShellConfig | None = None,
     connections: ConnectionBounds | None = None,
     tenants_file: Path | None = None,
     decisions: DecisionLog | None = None,
 ) -> AsyncIterator[Gateway]:
-    directory, facts = ModelDirectory(), WorkerFacts()
-    published: list[Any] = []
-    the_relay = Relay(relay or RelayConfig("g"), directory, facts, published.append)
+    directory, facts, published = ModelDirectory(), WorkerFacts(), []
+    the_shell = GatewayShell(shell or GatewayShellConfig("g"), directory, facts, published.append)
     host: AgentHost[GatewayEvent, GatewayEffect] = AgentHost(
-        GatewayAgent(agent or GatewayConfig("g")), the_relay.execute
+        GatewayAgent(agent or GatewayConfig("g")), the_shell.execute
     )
-    fake, questions = FakeWorkers(the_relay, behave), Questions()
-    the_relay.connect(host.post, fake, questions)
+    fake, questions = FakeWorkers(the_shell, behave), Questions()
+    the_shell.connect(host.post, fake, questions)
     tenants = TenantStore(tenants_file)
-    rest = build_api(directory, tenants, lambda: the_relay.workers_connected > 0, decisions or DecisionLog(lambda: 0.0))
+    rest = build_api(directory, tenants, lambda: the_shell.workers_connected > 0, decisions or DecisionLog(lambda: 0.0))
     config = server or HttpServerConfig(body=BodyBounds(max_bytes=100_000))
-    app = GatewayServer(config, the_relay, tenants, directory, rest)
+    app = GatewayServer(config, the_shell, tenants, directory, rest)
     http = HttpServer(
         uvicorn.Config(
             app, host="127.0.0.1", port=0, http=guarded(connections or ConnectionBounds()), ws="none", lifespan="off",
@@ -208,7 +207,7 @@ async def gateway(
     host.post(TenantsChanged(tenants.limits()))
     port = await http.start()
     ticker = asyncio.create_task(_tick(host))
-    it = Gateway(f"http://127.0.0.1:{port}", port, the_relay, fake, questions, published, host, app, http)
+    it = Gateway(f"http://127.0.0.1:{port}", port, the_shell, fake, questions, published, host, app, http)
     for name in workers:
         it.add_worker(name)
     try:

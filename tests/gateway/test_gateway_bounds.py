@@ -8,7 +8,7 @@ import pytest
 from hmas.gateway.http.bodies import BodyBounds
 from hmas.gateway.http.connections import ConnectionBounds
 from hmas.gateway.http.server import HttpServerConfig
-from hmas.gateway.shell import RelayConfig
+from hmas.gateway.shell import GatewayShellConfig
 from hmas.wire.v1 import execution_pb2 as pb
 from tests.gateway.gateway_harness import (
     CHAT,
@@ -25,8 +25,8 @@ from tests.gateway.gateway_harness import (
 
 
 async def test_a_client_that_never_reads_is_given_up() -> None:
-    config = RelayConfig("g", max_buffered_bytes=2**20)
-    async with gateway(behave=silence, relay=config) as g:
+    config = GatewayShellConfig("g", max_buffered_bytes=2**20)
+    async with gateway(behave=silence, shell=config) as g:
         reader, writer, worker, submit = await asking(g)
         for _ in range(2000):
             g.workers.tokens(worker, submit, b"x" * 65_536)
@@ -34,7 +34,7 @@ async def test_a_client_that_never_reads_is_given_up() -> None:
                 break
             await asyncio.sleep(0)
         assert len(g.workers.cancels) == 1
-        assert g.relay.live == 0
+        assert g.shell.live == 0
         writer.close()
         del reader
 
@@ -56,14 +56,14 @@ async def test_an_answer_that_is_too_large_to_hold() -> None:
         workers.tokens(worker, submit, b"x" * 2**20)
         workers.tokens(worker, submit, b"x")
 
-    async with gateway(behave=behave, relay=RelayConfig("g", max_buffered_bytes=2**20)) as g, client(g) as c:
+    async with gateway(behave=behave, shell=GatewayShellConfig("g", max_buffered_bytes=2**20)) as g, client(g) as c:
         response = await c.post(PATH, json=CHAT)
         assert response.status_code == 502
         assert "larger than 1048576 bytes" in error_of(response)["message"]
 
 
 async def test_bodies_of_waiting_requests_are_bounded() -> None:
-    async with gateway(behave=silence, relay=RelayConfig("g", max_held_bytes=500)) as g, client(g) as c:
+    async with gateway(behave=silence, shell=GatewayShellConfig("g", max_held_bytes=500)) as g, client(g) as c:
         big = asyncio.create_task(c.post(PATH, json={**CHAT, "user": "u" * 300}))
         await g.until(lambda: bool(g.workers.submits))
         response = await c.post(PATH, json={**CHAT, "user": "u" * 300})

@@ -52,7 +52,7 @@ async def test_a_body_too_deep_to_write_again() -> None:
         response = await c.post(PATH, content=deep)
         assert response.status_code == 400
         error_of(response)
-        assert g.relay.live == 0
+        assert g.shell.live == 0
 
 
 async def test_other_paths_and_methods() -> None:
@@ -65,7 +65,7 @@ async def test_other_paths_and_methods() -> None:
         assert (await c.delete("/v1/models")).status_code == 405
         assert (await c.get("/health")).status_code == 200
         assert (await c.get("/ready")).status_code == 200
-        g.relay.on_connected("w1", False)
+        g.shell.on_connected("w1", False)
         assert (await c.get("/ready")).status_code == 503
         assert (await c.get("/version")).json()["wire_version"] == 1
         assert "hmas_gateway_requests_total" in (await c.get("/metrics")).text

@@ -50,7 +50,7 @@ async def test_a_streamed_answer_is_relayed_byte_by_byte() -> None:
         assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
         ((_, submit),) = g.workers.submits
         assert submit.strip_usage
-        assert g.relay.live == 0
+        assert g.shell.live == 0
 
 
 async def test_text_completions_and_aliases() -> None:
@@ -66,7 +66,7 @@ async def test_an_annotation_goes_to_the_worker() -> None:
         task = asyncio.create_task(c.post(PATH, json=CHAT))
         await g.until(lambda: bool(g.workers.submits))
         worker, submit = g.workers.submits[0]
-        g.relay.on_annotated(submit.request_id, annotation())
+        g.shell.on_annotated(submit.request_id, annotation())
         assert [(w, m.request_id, m.attempt) for w, m in g.workers.annotates] == [("w1", submit.request_id, 1)]
         g.workers.finish(worker, submit, PLAIN)
         assert (await task).content == PLAIN
@@ -118,14 +118,14 @@ async def test_an_error_after_the_first_byte_is_an_event() -> None:
 async def test_a_lost_attempt_is_sent_to_the_other_worker_unseen_by_the_client() -> None:
     def behave(workers: FakeWorkers, worker: str, submit: pb.Submit) -> None:
         if worker == "w1":
-            workers.relay.on_vanished("w1", "killed")
+            workers.shell.on_vanished("w1", "killed")
             workers.tokens("w1", submit, b"data: late\n\n")  # of the old attempt
         else:
             answer(workers, worker, submit)
 
     async with gateway(workers=("w1", "w2"), behave=behave) as g, client(g) as c:
         for request in (CHAT, STREAMED):
-            g.relay.on_connected("w1", True)
+            g.shell.on_connected("w1", True)
             response = await c.post(PATH, json=request)
             assert response.content == (PLAIN if request is CHAT else event(0) + event(1) + event(2) + DONE)
         first, second = g.workers.submits[:2]
@@ -193,7 +193,7 @@ async def test_a_client_that_leaves_cancels_at_once(stream: bool) -> None:
         writer.close()
         await g.until(lambda: bool(g.workers.cancels))
         assert g.workers.cancels == [("w1", submit.request_id, 1)]
-        await g.until(lambda: g.relay.live == 0)
+        await g.until(lambda: g.shell.live == 0)
         g.workers.tokens(worker, submit, event(1))
         g.workers.finish(worker, submit, DONE)
 
@@ -228,10 +228,10 @@ async def test_why_tells_a_requests_timeline() -> None:
         task = asyncio.create_task(c.post(PATH, json=STREAMED, headers={"x-request-id": "mine"}))
         await g.until(lambda: bool(g.workers.submits))
         worker, submit = g.workers.submits[0]
-        g.relay.on_annotated(submit.request_id, annotation())
-        live = orjson.loads(g.relay.timeline("mine") or b"")
+        g.shell.on_annotated(submit.request_id, annotation())
+        live = orjson.loads(g.shell.timeline("mine") or b"")
         assert (live["outcome"], live["attempts"][0]["ended_s"]) == ("in flight", None)
-        g.relay.on_handback(worker, pb.Handback(request_id=submit.request_id, attempt=1))
+        g.shell.on_handback(worker, pb.Handback(request_id=submit.request_id, attempt=1))
         worker, submit = g.workers.submits[1]
         g.workers.tokens(worker, submit, event(0))
         told = timeline()
@@ -239,20 +239,20 @@ async def test_why_tells_a_requests_timeline() -> None:
             request_id=submit.request_id, attempt=2, outcome="finished", output_tokens=5,
             timeline=pb.Timeline(worker=worker, engine="e1", topology=told.topology, queued_s=0.25),
         )  # fmt: skip
-        g.relay.on_finished(worker, finished)
+        g.shell.on_finished(worker, finished)
         await task
         for request_id in ("mine", submit.request_id):
-            why = orjson.loads(g.relay.timeline(request_id) or b"")
+            why = orjson.loads(g.shell.timeline(request_id) or b"")
             assert [(a["worker"], a["outcome"]) for a in why["attempts"]] == [("w1", "handed_back"), ("w2", "finished")]
             assert (why["outcome"], why["output_tokens"], why["worker"]["queued_s"]) == ("finished", 5, 0.25)
             assert (why["tags"]["task"], why["predicted_cost"]["total_s"]) == ("QA", pytest.approx(1.1))
-        assert g.relay.timeline("nobody") is None
+        assert g.shell.timeline("nobody") is None
 
 
 async def test_an_outcome_of_a_newer_worker_is_an_error_not_a_hang() -> None:
     def behave(workers: FakeWorkers, worker: str, submit: pb.Submit) -> None:
         message = pb.Finished(request_id=submit.request_id, attempt=submit.attempt, outcome="exploded")
-        workers.relay.on_finished(worker, message)
+        workers.shell.on_finished(worker, message)
 
     async with gateway(behave=behave) as g, client(g) as c:
         assert (await c.post(PATH, json=CHAT)).status_code == 500

@@ -1,18 +1,18 @@
 """The gateway's parts put together, without a mesh around them."""
 
-from hmas.gateway.service import GatewayService
+from hmas.gateway.__main__ import GatewayService
 from hmas.gateway.settings import GatewaySettings
 from tests.gateway.gateway_script import heartbeat
 
 
 async def test_ready_once_a_worker_was_heard_of_and_while_anything_can_be_reached() -> None:
     service = GatewayService("g", GatewaySettings(port=0))
-    relay = service._relay
+    shell = service._shell
     try:
         assert not service._ready()
-        relay.on_heartbeat(heartbeat("w1"))
+        shell.on_heartbeat(heartbeat("w1"))
         assert not service._ready()  # neither NATS nor a worker is connected
-        relay.on_connected("w1", True)
+        shell.on_connected("w1", True)
         assert service._ready()
     finally:
         await service._streams.close()

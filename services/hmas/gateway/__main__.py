@@ -1,10 +1,162 @@
-"""`python -m hmas.gateway`."""
+"""Wiring: `python -m hmas.gateway`."""
 
-from hmas.gateway.service import GatewayService
+import asyncio
+import logging
+import time
+
+import structlog
+import uvicorn
+from google.protobuf.message import DecodeError
+
+from hmas.contracts.control import ControlTuple, TopologyDecision
+from hmas.contracts.gateway import (
+    GatewayDrainExpired,
+    GatewayDraining,
+    GatewayEffect,
+    GatewayEvent,
+    GatewayTicked,
+    TenantsChanged,
+)
+from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.views import VShort
+from hmas.gateway.agent import GatewayAgent
+from hmas.gateway.agent.directory import ModelDirectory
+from hmas.gateway.cognition import Cognition, WorkerFacts
+from hmas.gateway.decisions import DecisionLog
+from hmas.gateway.http.api import build_api
+from hmas.gateway.http.connections import guarded
+from hmas.gateway.http.server import GatewayServer
 from hmas.gateway.settings import GatewaySettings
+from hmas.gateway.shell import GatewayShell
+from hmas.gateway.streams import WorkerStreams
 from hmas.gateway.tenants.file import TenantFileError
+from hmas.gateway.tenants.store import TenantStore
+from hmas.runtime import ids
+from hmas.runtime.bus import Bus
 from hmas.runtime.extras import CannotStart
+from hmas.runtime.host import AgentHost
 from hmas.runtime.lifecycle import Stop, run_service
+from hmas.runtime.ops import HttpServer
+from hmas.runtime.tracing import open_tracing
+from hmas.wire import subjects
+from hmas.wire.v1 import observe_pb2
+
+log = structlog.get_logger()
+TICK_S = 0.05
+
+
+class GatewayService:
+    """One gateway process. Raises TenantFileError and OSError for a tenants file that cannot be used."""
+
+    def __init__(self, gateway: str, settings: GatewaySettings) -> None:
+        self._settings = settings
+        self._tenants = TenantStore(settings.tenants_file)
+        self._directory = ModelDirectory()
+        self._decisions = DecisionLog(time.time)
+        facts = WorkerFacts()
+        self._bus = Bus(settings, gateway)
+        telemetry = subjects.gateway_telemetry(gateway)
+        self._tracing = open_tracing("gateway", gateway, settings)
+        self._shell = GatewayShell(
+            settings.shell_config(gateway), self._directory, facts, lambda t: self._bus.publish(telemetry, t),
+            tracing=self._tracing,
+        )  # fmt: skip
+        self._host: AgentHost[GatewayEvent, GatewayEffect] = AgentHost(
+            GatewayAgent(settings.agent_config(gateway)), self._shell.execute
+        )
+        self._streams = WorkerStreams(gateway, ids.incarnation(), self._shell, settings.stream_config())
+        self._cognition = Cognition(settings.cognition_config(), facts, self._shell.on_annotated, self._shell.is_live)
+        self._shell.connect(self._host.post, self._streams, self._cognition)
+        self._subscribe()
+        self._http = HttpServer(self._http_config())
+
+    def _subscribe(self) -> None:
+        self._bus.subscribe(subjects.ALL_WORKERS, WorkerHeartbeat, self._shell.on_heartbeat)
+        self._bus.subscribe(subjects.ALL_SHORT, VShort, self._shell.on_view)
+        self._bus.subscribe(subjects.ALL_WORKERS, WorkerHeartbeat, self._decisions.on_heartbeat)
+        self._bus.subscribe(subjects.ALL_TOPOLOGIES, TopologyDecision, self._decisions.on_topology)
+        self._bus.subscribe(subjects.ALL_TUPLES, ControlTuple, self._decisions.on_tuple)
+        self._bus.answer(subjects.QUERY_WHY, self._answer_why)
+
+    def _http_config(self) -> uvicorn.Config:
+        settings = self._settings
+        rest = build_api(self._directory, self._tenants, self._ready, self._decisions)
+        server = GatewayServer(settings.server_config(), self._shell, self._tenants, self._directory, rest)
+        return uvicorn.Config(
+            server,
+            host=settings.host,
+            port=settings.port,
+            http=guarded(settings.connection_bounds()),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=settings.keep_alive_s,
+            timeout_graceful_shutdown=2,
+        )
+
+    def _ready(self) -> bool:
+        """Not before it knows what it can serve, lest it holds or refuses what another gateway would take. When all
+        engines die it stays ready: a 503 that says when to come back is better than no address to ask."""
+        return bool(self._directory) and (self._bus.connected or self._shell.workers_connected > 0)
+
+    def _answer_why(self, data: bytes) -> bytes | None:
+        """None leaves the question to another gateway."""
+        try:
+            query = observe_pb2.WhyRequest.FromString(data)
+        except DecodeError:
+            return None
+        told = self._shell.timeline(query.request_id)
+        if told is None:
+            return None
+        return observe_pb2.WhyReply(found=True, timeline_json=told.decode()).SerializeToString()
+
+    async def run(self, stop: Stop) -> None:
+        """Serves until `stop`, then drains. Raises OSError where the port is taken."""
+        self._tenants_changed()
+        port = await self._http.start()
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # the server reports what matters itself
+        log.info("listening", host=self._settings.host, port=port)
+        tasks = [
+            asyncio.create_task(c) for c in (self._bus.run(), self._tick(), self._tenants.run(self._tenants_changed))
+        ]
+        waiter = asyncio.create_task(stop.wait())
+        try:
+            done, _ = await asyncio.wait([waiter, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()  # none of the others ends by itself: this raises its error
+            await self._drain()
+        finally:
+            for task in (waiter, *tasks):
+                task.cancel()
+            await asyncio.gather(waiter, *tasks, return_exceptions=True)
+            await self._cognition.close()
+            await self._streams.close()
+            await self._bus.close()
+            if self._tracing is not None:
+                await asyncio.to_thread(self._tracing.close)
+
+    async def _drain(self) -> None:
+        """New requests are refused, accepted ones get their grace; what is left then ends with an error. Clients that
+        keep connections open meet another gateway at their next request."""
+        self._host.post(GatewayDraining())
+        self._http.retire()
+        deadline_s = asyncio.get_running_loop().time() + self._settings.drain_grace_s
+        log.info("draining", requests=self._shell.live, grace_s=self._settings.drain_grace_s)
+        while self._shell.live and asyncio.get_running_loop().time() < deadline_s:  # noqa: ASYNC110 (not worth an event)
+            await asyncio.sleep(TICK_S)
+        self._host.post(GatewayDrainExpired())
+        await self._http.stop()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self._host.post(GatewayTicked())
+
+    def _tenants_changed(self) -> None:
+        self._host.post(TenantsChanged(self._tenants.limits()))
 
 
 async def serve(settings: GatewaySettings, instance: str, stop: Stop) -> None:

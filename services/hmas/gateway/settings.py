@@ -9,7 +9,7 @@ from hmas.gateway.cognition import CognitionConfig
 from hmas.gateway.http.bodies import BodyBounds
 from hmas.gateway.http.connections import ConnectionBounds
 from hmas.gateway.http.server import HttpServerConfig
-from hmas.gateway.shell import RelayConfig
+from hmas.gateway.shell import GatewayShellConfig
 from hmas.gateway.streams import StreamConfig
 from hmas.runtime.settings import RuntimeSettings
 
@@ -57,8 +57,8 @@ class GatewaySettings(RuntimeSettings):
             max_requests=self.max_requests,
         )
 
-    def relay_config(self, gateway: str) -> RelayConfig:
-        return RelayConfig(gateway, self.max_buffered_bytes, self.max_held_bytes, self.journal)
+    def shell_config(self, gateway: str) -> GatewayShellConfig:
+        return GatewayShellConfig(gateway, self.max_buffered_bytes, self.max_held_bytes, self.journal)
 
     def server_config(self) -> HttpServerConfig:
         body = BodyBounds(self.max_body_bytes, self.body_timeout_s)

@@ -58,7 +58,7 @@ _TROUBLE = frozenset(
 
 
 class Streams(Protocol):
-    """What the relay needs of `WorkerStreams`."""
+    """What the shell needs of `WorkerStreams`."""
 
     def ensure(self, heartbeat: WorkerHeartbeat) -> None: ...
 
@@ -72,13 +72,13 @@ class Streams(Protocol):
 
 
 class Thinker(Protocol):
-    """What the relay needs of `Cognition`."""
+    """What the shell needs of `Cognition`."""
 
     def offer(self, question: Question) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class RelayConfig:
+class GatewayShellConfig:
     """`max_buffered_bytes`: of one answer that its client does not read. `max_held_bytes`: bodies of all requests."""
 
     gateway: str
@@ -87,12 +87,12 @@ class RelayConfig:
     journal: int = 4096
 
 
-class Relay:
+class GatewayShell:
     """Owner of the exchanges. `connect` it before the first request."""
 
     def __init__(
         self,
-        config: RelayConfig,
+        config: GatewayShellConfig,
         directory: ModelDirectory,
         facts: WorkerFacts,
         publish: Callable[[GatewayTelemetry], None],

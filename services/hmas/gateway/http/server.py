@@ -21,7 +21,7 @@ from hmas.gateway.http.connections import SCOPE_KEY, GuardedProtocol
 from hmas.gateway.metrics import INVALID
 from hmas.gateway.openai.body import CHAT_PATH, COMPLETIONS_PATH, Call, parse_call, request_of
 from hmas.gateway.openai.errors import ApiError, InvalidRequest
-from hmas.gateway.shell import Relay
+from hmas.gateway.shell import GatewayShell
 from hmas.gateway.tenants.store import TenantStore
 from hmas.gateway.tenants.terms import Tenant, client_request_id, read_headers, traceparent
 from hmas.runtime import ids
@@ -55,13 +55,13 @@ class GatewayServer:
     def __init__(
         self,
         config: HttpServerConfig,
-        relay: Relay,
+        shell: GatewayShell,
         tenants: TenantStore,
         directory: ModelDirectory,
         rest: Callable[..., Any],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._config, self._relay, self._tenants, self._directory = config, relay, tenants, directory
+        self._config, self._shell, self._tenants, self._directory = config, shell, tenants, directory
         self._rest, self._clock = rest, clock
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -82,7 +82,7 @@ class GatewayServer:
         finally:
             answer.unwatch()
             if answer.exchange is not None:
-                self._relay.leave(answer.exchange)  # nothing if it is settled
+                self._shell.leave(answer.exchange)  # nothing if it is settled
 
     async def _serve(self, answer: "_Answer") -> None:
         if answer.scope["method"] != "POST":
@@ -94,15 +94,15 @@ class GatewayServer:
         call = parse_call(answer.scope["path"], data, replay_enabled=self._config.replay_field)
         self._check_model(call, tenant)
         request: Request = request_of(call, answer.request_id, tenant, answer.headers, arrival_s)
-        exchange = self._relay.open(call, request, answer.client_id, traceparent(answer.headers))
+        exchange = self._shell.open(call, request, answer.client_id, traceparent(answer.headers))
         answer.exchange = exchange
-        answer.watch(lambda: self._relay.leave(exchange))
+        answer.watch(lambda: self._shell.leave(exchange))
         if call.stream:
             finished = await answer.stream(exchange)
         else:
             finished = await answer.plain(exchange)
         if not finished:
-            self._relay.give_up(exchange)
+            self._shell.give_up(exchange)
         if exchange.left:
             answer.abort()
 
