@@ -11,14 +11,21 @@ import httpx
 import orjson
 import uvicorn
 
-from hmas.contracts.gateway import GatewayEffect, GatewayEvent, GatewayTicked, TenantsChanged
+from hmas.contracts.gateway import (
+    CognitionQueueEvent,
+    GatewayEffect,
+    GatewayEvent,
+    GatewayTicked,
+    Question,
+    QuestionAsked,
+    TenantsChanged,
+)
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.telemetry import GatewayTelemetry
 from hmas.gateway.agent import GatewayAgent
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.agent.directory import ModelDirectory
-from hmas.gateway.cognition import Question, WorkerFacts
 from hmas.gateway.decisions import DecisionLog
 from hmas.gateway.http.api import build_api
 from hmas.gateway.http.bodies import BodyBounds
@@ -117,8 +124,9 @@ class Questions:
     def __init__(self) -> None:
         self.asked: list[Question] = []
 
-    def offer(self, question: Question) -> None:
-        self.asked.append(question)
+    def post(self, event: CognitionQueueEvent) -> None:
+        if isinstance(event, QuestionAsked):
+            self.asked.append(event.question)
 
 
 @dataclass
@@ -187,13 +195,13 @@ async def gateway(
     tenants_file: Path | None = None,
     decisions: DecisionLog | None = None,
 ) -> AsyncIterator[Gateway]:
-    directory, facts, published = ModelDirectory(), WorkerFacts(), []
-    the_shell = GatewayShell(shell or GatewayShellConfig("g"), directory, facts, published.append)
+    directory, published = ModelDirectory(), []
+    the_shell = GatewayShell(shell or GatewayShellConfig("g"), directory, published.append)
     host: AgentHost[GatewayEvent, GatewayEffect] = AgentHost(
         GatewayAgent(agent or GatewayConfig("g")), the_shell.execute
     )
     fake, questions = FakeWorkers(the_shell, behave), Questions()
-    the_shell.connect(host.post, fake, questions)
+    the_shell.connect(host.post, fake, questions.post)
     tenants = TenantStore(tenants_file)
     rest = build_api(directory, tenants, lambda: the_shell.workers_connected > 0, decisions or DecisionLog(lambda: 0.0))
     config = server or HttpServerConfig(body=BodyBounds(max_bytes=100_000))

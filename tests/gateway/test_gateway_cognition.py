@@ -11,8 +11,11 @@ import grpc
 import pytest
 from prometheus_client import REGISTRY
 
+from hmas.contracts.gateway import Question, QuestionAsked, ViewReceived
+from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.request import Annotation, Cost, Slo, Tags, TagSource, TaskType
-from hmas.gateway.cognition import Cognition, CognitionConfig, Question, WorkerFacts
+from hmas.gateway.agent.cognition_queue import CognitionQueueConfig
+from hmas.gateway.cognition import CognitionConfig, CognitionShell
 from hmas.runtime.rpc import RpcServer
 from hmas.wire.codec import to_message
 from hmas.wire.v1 import cognition_pb2 as pb
@@ -51,17 +54,22 @@ def _unheard(request_id: str, annotation: Annotation) -> None:
 
 
 class Rig:
-    def __init__(self, services: Services, cognition: Cognition, facts: WorkerFacts) -> None:
-        self.services, self.cognition, self.facts = services, cognition, facts
+    def __init__(self, services: Services, config: CognitionConfig) -> None:
+        self.services = services
         self.answers: dict[str, Annotation] = {}
+        self.cognition = CognitionShell(config, lambda it: self.answers.__setitem__(it.request_id, it.annotation))
 
     def ask(self, request_id: str = "r1", **changes: object) -> None:
-        self.cognition.offer(Question(request(request_id, **changes), "some text", "w1"))
+        self.cognition.post(QuestionAsked(Question(request(request_id, **changes), "some text", "w1")))
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(5):
             while not condition():
                 await asyncio.sleep(0.002)
+
+
+def config(address: str, **changes: Any) -> CognitionConfig:
+    return CognitionConfig(address, address, CognitionQueueConfig(**{"timeout_s": 2.0, **changes}))
 
 
 @asynccontextmanager
@@ -71,16 +79,11 @@ async def rig(**changes: Any) -> AsyncIterator[Rig]:
     cognition_pb2_grpc.add_PredictionServicer_to_server(services, server.server)  # type: ignore[no-untyped-call]
     port = await server.start("127.0.0.1", 0, [])
     address = f"127.0.0.1:{port}"
-    facts = WorkerFacts()
-    answers: dict[str, Annotation] = {}
-    config = replace(CognitionConfig(address, address, timeout_s=2.0), **changes)
-    cognition = Cognition(config, facts, answers.__setitem__)
-    it = Rig(services, cognition, facts)
-    it.answers = answers
+    it = Rig(services, config(address, **changes))
     try:
         yield it
     finally:
-        await cognition.close()
+        await it.cognition.close()
         await server.stop(0)
 
 
@@ -94,8 +97,8 @@ def _fallen_back(reason: str, times: float) -> bool:
 
 async def test_a_request_is_annotated() -> None:
     async with rig() as r:
-        r.facts.hear(heartbeat("w1", running=6, queued=4))
-        r.facts.see(view(settled_rps=1.0))
+        r.cognition.post(HeartbeatReceived(heartbeat("w1", running=6, queued=4)))
+        r.cognition.post(ViewReceived(view(settled_rps=1.0)))
         r.ask(slo_stated=False, slo=Slo(6.0, 0.1, None, True), max_tokens=7)
         await r.until(lambda: bool(r.answers))
         assert r.answers["r1"] == Annotation(replace(TAGS, slo=Slo(4.0, 0.07, None, True)), COST)
@@ -184,32 +187,30 @@ async def test_bytes_that_are_no_message_get_no_annotation() -> None:
     server = RpcServer()
     server.server.add_generic_rpc_handlers((Garbage(),))
     address = f"127.0.0.1:{await server.start('127.0.0.1', 0, [])}"
-    cognition = Cognition(CognitionConfig(address, address, timeout_s=2.0), WorkerFacts(), _unheard)
-    r = Rig(Services(), cognition, WorkerFacts())
+    r = Rig(Services(), config(address))
     before = fallbacks("malformed")
     try:
         for count in (1, 2):
             r.ask(f"r{count}")
             await r.until(partial(_fallen_back, "malformed", before + count))
     finally:
-        await cognition.close()
+        await r.cognition.close()
         await server.stop(0)
 
 
 async def test_a_service_that_is_down_is_left_alone_for_a_while() -> None:
-    cognition = Cognition(CognitionConfig("127.0.0.1:1", "127.0.0.1:1", timeout_s=2.0), WorkerFacts(), _unheard)
-    r = Rig(Services(), cognition, WorkerFacts())
+    r = Rig(Services(), config("127.0.0.1:1"))
     before = fallbacks("down")
     r.ask()
     await r.until(lambda: fallbacks("down") - before == 1)
     r.ask("r2")
     assert fallbacks("down") - before == 2
-    await cognition.close()
+    await r.cognition.close()
 
 
 async def test_without_addresses_it_is_off() -> None:
-    cognition = Cognition(CognitionConfig("", ""), WorkerFacts(), _unheard)
+    r = Rig(Services(), config(""))
     before = fallbacks("off")
-    Rig(Services(), cognition, WorkerFacts()).ask()
+    r.ask()
     assert fallbacks("off") - before == 1
-    await cognition.close()
+    await r.cognition.close()

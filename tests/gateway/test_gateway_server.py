@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from hmas.contracts.gateway import GatewayDraining
+from hmas.contracts.gateway import GatewayDraining, RequestAnnotated
 from hmas.contracts.outcome import Outcome
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.http.server import HttpServerConfig
@@ -66,7 +66,7 @@ async def test_an_annotation_goes_to_the_worker() -> None:
         task = asyncio.create_task(c.post(PATH, json=CHAT))
         await g.until(lambda: bool(g.workers.submits))
         worker, submit = g.workers.submits[0]
-        g.shell.on_annotated(submit.request_id, annotation())
+        g.shell.on_annotated(RequestAnnotated(submit.request_id, annotation()))
         assert [(w, m.request_id, m.attempt) for w, m in g.workers.annotates] == [("w1", submit.request_id, 1)]
         g.workers.finish(worker, submit, PLAIN)
         assert (await task).content == PLAIN
@@ -228,7 +228,7 @@ async def test_why_tells_a_requests_timeline() -> None:
         task = asyncio.create_task(c.post(PATH, json=STREAMED, headers={"x-request-id": "mine"}))
         await g.until(lambda: bool(g.workers.submits))
         worker, submit = g.workers.submits[0]
-        g.shell.on_annotated(submit.request_id, annotation())
+        g.shell.on_annotated(RequestAnnotated(submit.request_id, annotation()))
         live = orjson.loads(g.shell.timeline("mine") or b"")
         assert (live["outcome"], live["attempts"][0]["ended_s"]) == ("in flight", None)
         g.shell.on_handback(worker, pb.Handback(request_id=submit.request_id, attempt=1))

@@ -1,13 +1,16 @@
-"""The gateway agent's events and effects: routing, limits, and the settlement of every request.
+"""Events and effects of the gateway's two pure halves: its agent, and the queue of its questions to cognition.
 
-The shell parses HTTP, keeps bodies and sockets by request id, and relays token bytes; the agent decides.
+The shell parses HTTP, keeps bodies and sockets by request id, and relays token bytes; the agent decides about routing,
+limits and the settlement of every request. What the cognition queue decides is told beside its events below.
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 
+from hmas.contracts.control_agents import TimerTicked
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import HeartbeatReceived
-from hmas.contracts.request import Annotation, Request
+from hmas.contracts.request import Annotation, Cost, Request, Tags
 from hmas.contracts.telemetry import GatewayTelemetry
 from hmas.contracts.views import VShort
 from hmas.contracts.worker import Timeline
@@ -211,3 +214,136 @@ class PublishGatewayTelemetry:
 
 
 GatewayEffect = SendSubmit | SendAnnotate | SendCancel | SendRecall | Refuse | Settle | PublishGatewayTelemetry
+
+# --- the cognition queue: events -----------------------------------------------------------------------------------
+# It batches questions, spaces the batches, and answers each question exactly once: by `Annotate` or by `FallBack`.
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One request, the text perception sees, and the worker the request went to."""
+
+    request: Request
+    text: str
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionAsked:
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionWithdrawn:
+    """The request ended: it needs no tags any more."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDue:
+    """The instant of the last `StartBatchAt` is here."""
+
+
+@dataclass(frozen=True, slots=True)
+class PerceptionAnswered:
+    """`tags` in the order of the call's questions, as they came."""
+
+    call: int
+    tags: tuple[Tags, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionAnswered:
+    """`costs` in the order of the call's queries, as they came."""
+
+    call: int
+    costs: tuple[Cost, ...]
+
+
+class FallbackReason(StrEnum):
+    """Why a request is left to the prior."""
+
+    OFF = "off"
+    DOWN = "down"  # the service cannot be reached, failed, or failed a moment ago
+    FULL = "full"
+    ENDED = "ended"  # the request ended while its question waited
+    LATE = "late"
+    MALFORMED = "malformed"
+
+
+@dataclass(frozen=True, slots=True)
+class CognitionFailed:
+    """A call of either service brought no answer. `error` is text for the log."""
+
+    call: int
+    reason: FallbackReason
+    error: str
+
+
+CognitionQueueEvent = (
+    QuestionAsked
+    | QuestionWithdrawn
+    | BatchDue
+    | PerceptionAnswered
+    | PredictionAnswered
+    | CognitionFailed
+    | HeartbeatReceived
+    | LoadReported
+    | ViewReceived
+    | WorkerVanished
+    | TimerTicked
+)
+
+# --- the cognition queue: effects ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StartBatchAt:
+    """Post `BatchDue` at `at_s`; it may have passed. There is one at a time."""
+
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class AskPerception:
+    call: int
+    questions: tuple[Question, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionQuery:
+    """A question with its tags and what prediction wants to know of the worker. Counts are a mean engine's."""
+
+    question: Question
+    tags: Tags
+    hardware: str
+    running: int
+    waiting: int
+    kv_usage: float
+
+
+@dataclass(frozen=True, slots=True)
+class AskPrediction:
+    call: int
+    queries: tuple[PredictionQuery, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Annotate:
+    """A batch's answers, `took_s` after it was sent to perception."""
+
+    answers: tuple[RequestAnnotated, ...]
+    took_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class FallBack:
+    """No annotation: everyone downstream falls back to the prior. `error` is set where a call failed."""
+
+    request_ids: tuple[str, ...]
+    reason: FallbackReason
+    error: str = ""
+
+
+CognitionQueueEffect = StartBatchAt | AskPerception | AskPrediction | Annotate | FallBack

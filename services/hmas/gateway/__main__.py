@@ -9,6 +9,7 @@ import uvicorn
 from google.protobuf.message import DecodeError
 
 from hmas.contracts.control import ControlTuple, TopologyDecision
+from hmas.contracts.control_agents import TimerTicked
 from hmas.contracts.gateway import (
     GatewayDrainExpired,
     GatewayDraining,
@@ -21,7 +22,7 @@ from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.views import VShort
 from hmas.gateway.agent import GatewayAgent
 from hmas.gateway.agent.directory import ModelDirectory
-from hmas.gateway.cognition import Cognition, WorkerFacts
+from hmas.gateway.cognition import CognitionShell
 from hmas.gateway.decisions import DecisionLog
 from hmas.gateway.http.api import build_api
 from hmas.gateway.http.connections import guarded
@@ -53,20 +54,19 @@ class GatewayService:
         self._tenants = TenantStore(settings.tenants_file)
         self._directory = ModelDirectory()
         self._decisions = DecisionLog(time.time)
-        facts = WorkerFacts()
         self._bus = Bus(settings, gateway)
         telemetry = subjects.gateway_telemetry(gateway)
         self._tracing = open_tracing("gateway", gateway, settings)
         self._shell = GatewayShell(
-            settings.shell_config(gateway), self._directory, facts, lambda t: self._bus.publish(telemetry, t),
+            settings.shell_config(gateway), self._directory, lambda t: self._bus.publish(telemetry, t),
             tracing=self._tracing,
         )  # fmt: skip
         self._host: AgentHost[GatewayEvent, GatewayEffect] = AgentHost(
             GatewayAgent(settings.agent_config(gateway)), self._shell.execute
         )
         self._streams = WorkerStreams(gateway, ids.incarnation(), self._shell, settings.stream_config())
-        self._cognition = Cognition(settings.cognition_config(), facts, self._shell.on_annotated, self._shell.is_live)
-        self._shell.connect(self._host.post, self._streams, self._cognition)
+        self._cognition = CognitionShell(settings.cognition_config(), self._shell.on_annotated)
+        self._shell.connect(self._host.post, self._streams, self._cognition.post)
         self._subscribe()
         self._http = HttpServer(self._http_config())
 
@@ -154,6 +154,7 @@ class GatewayService:
         while True:
             await asyncio.sleep(TICK_S)
             self._host.post(GatewayTicked())
+            self._cognition.post(TimerTicked())
 
     def _tenants_changed(self) -> None:
         self._host.post(TenantsChanged(self._tenants.limits()))

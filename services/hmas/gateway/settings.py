@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from hmas.gateway.agent.cognition_queue import CognitionQueueConfig
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.cognition import CognitionConfig
 from hmas.gateway.http.bodies import BodyBounds
@@ -68,9 +69,8 @@ class GatewaySettings(RuntimeSettings):
         return ConnectionBounds(self.max_connections, self.head_timeout_s)
 
     def cognition_config(self) -> CognitionConfig:
-        return CognitionConfig(
-            self.perception_address, self.prediction_address, self.cognition_timeout_s, self.cognition_interval_s
-        )
+        queue = CognitionQueueConfig(timeout_s=self.cognition_timeout_s, interval_s=self.cognition_interval_s)
+        return CognitionConfig(self.perception_address, self.prediction_address, queue)
 
     def stream_config(self) -> StreamConfig:
         return StreamConfig(grace_s=self.stream_grace_s)

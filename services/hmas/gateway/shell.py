@@ -15,11 +15,15 @@ from hmas.contracts.gateway import (
     AttemptConcluded,
     AttemptHandedBack,
     ClientLeft,
+    CognitionQueueEvent,
     FirstTokenRelayed,
     GatewayEffect,
     GatewayEvent,
     LoadReported,
     PublishGatewayTelemetry,
+    Question,
+    QuestionAsked,
+    QuestionWithdrawn,
     Refuse,
     RequestAnnotated,
     RequestReceived,
@@ -34,11 +38,10 @@ from hmas.contracts.gateway import (
 )
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
-from hmas.contracts.request import Annotation, Request
+from hmas.contracts.request import Request
 from hmas.contracts.telemetry import GatewayTelemetry
 from hmas.contracts.views import VShort
 from hmas.gateway.agent.directory import ModelDirectory
-from hmas.gateway.cognition import Question, WorkerFacts
 from hmas.gateway.exchange import AttemptTrace, Exchange
 from hmas.gateway.journal import RequestJournal, timeline_json
 from hmas.gateway.metrics import INVALID, LIVE, RECALLS, SLOW_CLIENTS, WORKERS, count_settled, pool_instruments
@@ -71,12 +74,6 @@ class Streams(Protocol):
     def recall(self, worker: str, request_id: str, attempt: int) -> None: ...
 
 
-class Thinker(Protocol):
-    """What the shell needs of `Cognition`."""
-
-    def offer(self, question: Question) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class GatewayShellConfig:
     """`max_buffered_bytes`: of one answer that its client does not read. `max_held_bytes`: bodies of all requests."""
@@ -94,15 +91,12 @@ class GatewayShell:
         self,
         config: GatewayShellConfig,
         directory: ModelDirectory,
-        facts: WorkerFacts,
         publish: Callable[[GatewayTelemetry], None],
         clock: Callable[[], float] = time.monotonic,
         tracing: Tracing | None = None,
     ) -> None:
         self._tracing = tracing
-        self._config, self._directory, self._facts, self._publish, self._clock = (
-            config, directory, facts, publish, clock,
-        )  # fmt: skip
+        self._config, self._directory, self._publish, self._clock = config, directory, publish, clock
         self._exchanges: dict[str, Exchange] = {}
         self._journal = RequestJournal(config.journal)
         self._held_bytes = 0
@@ -110,17 +104,23 @@ class GatewayShell:
         LIVE.set_function(lambda: len(self._exchanges))
         self._post: Callable[[GatewayEvent], None]
         self._streams: Streams
-        self._thinker: Thinker
+        self._post_cognition: Callable[[CognitionQueueEvent], None]
 
-    def connect(self, post: Callable[[GatewayEvent], None], streams: Streams, thinker: Thinker) -> None:
-        self._post, self._streams, self._thinker = post, streams, thinker
+    def connect(
+        self,
+        post: Callable[[GatewayEvent], None],
+        streams: Streams,
+        post_cognition: Callable[[CognitionQueueEvent], None],
+    ) -> None:
+        self._post, self._streams, self._post_cognition = post, streams, post_cognition
+
+    def _post_both(self, event: HeartbeatReceived | LoadReported | ViewReceived | WorkerVanished) -> None:
+        self._post_cognition(event)
+        self._post(event)
 
     @property
     def live(self) -> int:
         return len(self._exchanges)
-
-    def is_live(self, request_id: str) -> bool:
-        return request_id in self._exchanges
 
     @property
     def workers_connected(self) -> int:
@@ -207,8 +207,7 @@ class GatewayShell:
         self._post(AttemptHandedBack(message.request_id, message.attempt))
 
     def on_load(self, worker: str, message: pb.Load) -> None:
-        self._facts.load(worker, message.running, message.queued)
-        self._post(
+        self._post_both(
             LoadReported(
                 worker, message.queued, message.queued_tokens, message.running, message.backlog_s, message.draining
             )
@@ -226,26 +225,23 @@ class GatewayShell:
     def on_vanished(self, worker: str, reason: str) -> None:
         self._connected.discard(worker)
         WORKERS.set(len(self._connected))
-        self._facts.forget(worker)
-        self._post(WorkerVanished(worker, reason))
+        self._post_both(WorkerVanished(worker, reason))
 
     # --- the bus and cognition ---
 
     def on_heartbeat(self, heartbeat: WorkerHeartbeat) -> None:
         self._directory.hear(heartbeat)
-        self._facts.hear(heartbeat)
         self._streams.ensure(heartbeat)
-        self._post(HeartbeatReceived(heartbeat))
+        self._post_both(HeartbeatReceived(heartbeat))
 
     def on_view(self, view: VShort) -> None:
-        self._facts.see(view)
-        self._post(ViewReceived(view))
+        self._post_both(ViewReceived(view))
 
-    def on_annotated(self, request_id: str, annotation: Annotation) -> None:
-        exchange = self._exchanges.get(request_id)
+    def on_annotated(self, answer: RequestAnnotated) -> None:
+        exchange = self._exchanges.get(answer.request_id)
         if exchange is not None:
-            exchange.annotation = annotation
-            self._post(RequestAnnotated(request_id, annotation))
+            exchange.annotation = answer.annotation
+            self._post(answer)
 
     # --- effects ---
 
@@ -308,7 +304,7 @@ class GatewayShell:
         self._streams.submit(worker, message)
         pool_instruments(exchange.pool).attempts.inc()
         if attempt == 1:
-            self._thinker.offer(Question(request, call.perceived_text(), worker))
+            self._post_cognition(QuestionAsked(Question(request, call.perceived_text(), worker)))
 
     def _settle(self, effect: Settle) -> None:
         exchange = self._exchanges[effect.request_id]
@@ -326,6 +322,7 @@ class GatewayShell:
 
     def _end(self, request_id: str, outcome: Outcome, message: str, tokens: int, error: ApiError | None) -> None:
         exchange = self._exchanges.pop(request_id)
+        self._post_cognition(QuestionWithdrawn(request_id))
         now_s = exchange.settled_s = self._clock()
         if exchange.attempts and exchange.attempts[-1].ended_s is None:
             self._attempt_over(exchange, outcome.value)

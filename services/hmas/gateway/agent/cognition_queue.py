@@ -1,0 +1,240 @@
+"""Questions to perception and prediction, batched, beside a request's way and never in it.
+
+A question joins the batch that is being gathered. A batch starts `gather_s` after its first question if none started
+lately, because until then the request itself is on its way, on the same cores; else `interval_s` after the last one
+while requests queue, `idle_interval_s` while none does (then tags order nothing and only feed the statistics). It also
+waits for a place among the batches in flight. A call costs the same for one request as for thirty, and more than
+relaying fifty tokens. What is late, down, malformed or too much falls back to the prior.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import islice
+from math import inf, isfinite
+from typing import assert_never
+
+from hmas.contracts.control_agents import TimerTicked
+from hmas.contracts.gateway import (
+    Annotate,
+    AskPerception,
+    AskPrediction,
+    BatchDue,
+    CognitionFailed,
+    CognitionQueueEffect,
+    CognitionQueueEvent,
+    FallBack,
+    FallbackReason,
+    LoadReported,
+    PerceptionAnswered,
+    PredictionAnswered,
+    Question,
+    QuestionAsked,
+    QuestionWithdrawn,
+    RequestAnnotated,
+    StartBatchAt,
+    ViewReceived,
+    WorkerVanished,
+)
+from hmas.contracts.registry import HeartbeatReceived
+from hmas.contracts.request import Annotation, Cost, Request, Tags
+from hmas.gateway.agent.worker_facts import WorkerFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CognitionQueueConfig:
+    """`interval_s`, `idle_interval_s`: least time between the starts of two batches while requests queue, and while
+    none does. `gather_s`: least time before the start of one. `timeout_s`: of each call, kept by the shell; a call of
+    which nothing is heard for `silence_s` longer is given up here. `pause_s`: how long a service that failed is left
+    alone."""
+
+    timeout_s: float = 0.05
+    silence_s: float = 1.0
+    interval_s: float = 0.04
+    idle_interval_s: float = 0.12
+    gather_s: float = 0.004
+    batch: int = 32
+    batches_in_flight: int = 2
+    queue: int = 1024
+    pause_s: float = 0.5
+
+
+class _Malformed(ValueError):
+    """An answer that does not fit its question."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Questions in flight. `tags` are theirs once perception has answered."""
+
+    questions: tuple[Question, ...]
+    started_s: float
+    deadline_s: float
+    tags: tuple[Tags, ...] = ()
+
+
+class CognitionQueue:
+    """`Agent[CognitionQueueEvent, CognitionQueueEffect]`. `TimerTicked` a few times a second.
+
+    Each question ends exactly once, in an `Annotate` or in a `FallBack`. At most `queue` questions wait, and at most
+    `batches_in_flight` batches of at most `batch` questions are out. Answers to calls that are over change nothing.
+    Where it is not `enabled` every question falls back at once. Raises ValueError if a question is asked that already
+    waits.
+    """
+
+    def __init__(self, config: CognitionQueueConfig, *, enabled: bool = True) -> None:
+        self._config, self._enabled = config, enabled
+        self._facts = WorkerFacts()
+        self._waiting: dict[str, Question] = {}  # by request, oldest first
+        self._perceiving: dict[int, _Batch] = {}  # by call
+        self._predicting: dict[int, _Batch] = {}
+        self._last_call = 0
+        self._start_scheduled = False
+        self._started_s = -inf
+        self._paused_until_s = -inf
+
+    def step(self, now_s: float, event: CognitionQueueEvent) -> list[CognitionQueueEffect]:
+        match event:
+            case QuestionAsked(question):
+                return self._ask(now_s, question)
+            case QuestionWithdrawn(request_id):
+                withdrawn = self._waiting.pop(request_id, None)
+                return [] if withdrawn is None else [FallBack((request_id,), FallbackReason.ENDED)]
+            case BatchDue():
+                return self._start(now_s)
+            case PerceptionAnswered(call, tags):
+                return self._perceived(now_s, call, tags)
+            case PredictionAnswered(call, costs):
+                return self._predicted(now_s, call, costs)
+            case CognitionFailed(call, reason, error):
+                return self._failed(now_s, call, reason, error)
+            case TimerTicked():
+                return self._expire(now_s)
+            case HeartbeatReceived(heartbeat):
+                self._facts.hear(heartbeat)
+            case LoadReported():
+                self._facts.load(event)
+            case ViewReceived(view):
+                self._facts.see(view)
+            case WorkerVanished(worker):
+                self._facts.forget(worker)
+            case _:
+                assert_never(event)
+        return []
+
+    # --- gathering ---
+
+    def _ask(self, now_s: float, question: Question) -> list[CognitionQueueEffect]:
+        request_id = question.request.id
+        if request_id in self._waiting:
+            raise ValueError(f"request {request_id} asked about twice")
+        reason = self._refusal(now_s)
+        if reason is not None:
+            return [FallBack((request_id,), reason)]
+        self._waiting[request_id] = question
+        return self._schedule(now_s)
+
+    def _refusal(self, now_s: float) -> FallbackReason | None:
+        if not self._enabled:
+            return FallbackReason.OFF
+        if now_s < self._paused_until_s:
+            return FallbackReason.DOWN
+        return FallbackReason.FULL if len(self._waiting) >= self._config.queue else None
+
+    def _schedule(self, now_s: float) -> list[CognitionQueueEffect]:
+        """The start of the next batch, unless it is fixed already, nobody waits or no place is free."""
+        in_flight = len(self._perceiving) + len(self._predicting)
+        if self._start_scheduled or not self._waiting or in_flight >= self._config.batches_in_flight:
+            return []
+        self._start_scheduled = True
+        if len(self._waiting) >= self._config.batch:
+            return [StartBatchAt(now_s)]
+        interval_s = self._config.interval_s if self._facts.queueing else self._config.idle_interval_s
+        return [StartBatchAt(max(now_s + self._config.gather_s, self._started_s + interval_s))]
+
+    def _start(self, now_s: float) -> list[CognitionQueueEffect]:
+        if not self._start_scheduled:
+            return []
+        self._start_scheduled, self._started_s = False, now_s
+        questions = tuple(islice(self._waiting.values(), self._config.batch))
+        if not questions:
+            return []  # all of them were withdrawn
+        for question in questions:
+            del self._waiting[question.request.id]
+        call = self._next_call()
+        self._perceiving[call] = _Batch(questions, now_s, self._deadline_s(now_s))
+        return [AskPerception(call, questions)]
+
+    def _next_call(self) -> int:
+        self._last_call += 1
+        return self._last_call
+
+    def _deadline_s(self, now_s: float) -> float:
+        return now_s + self._config.timeout_s + self._config.silence_s
+
+    # --- answers ---
+
+    def _perceived(self, now_s: float, call: int, tags: tuple[Tags, ...]) -> list[CognitionQueueEffect]:
+        batch = self._perceiving.pop(call, None)
+        if batch is None:
+            return []
+        try:
+            _check_count(len(tags), batch)
+            sound = tuple(_sound_tags(q.request, each) for q, each in zip(batch.questions, tags, strict=True))
+        except _Malformed as error:
+            return self._fall_back(now_s, batch, FallbackReason.MALFORMED, str(error))
+        queries = tuple(self._facts.query(q, each) for q, each in zip(batch.questions, sound, strict=True))
+        call = self._next_call()
+        self._predicting[call] = replace(batch, tags=sound, deadline_s=self._deadline_s(now_s))
+        return [AskPrediction(call, queries)]
+
+    def _predicted(self, now_s: float, call: int, costs: tuple[Cost, ...]) -> list[CognitionQueueEffect]:
+        batch = self._predicting.pop(call, None)
+        if batch is None:
+            return []
+        try:
+            _check_count(len(costs), batch)
+            annotations = map(Annotation, batch.tags, map(_sound_cost, costs))
+            answers = tuple(
+                RequestAnnotated(q.request.id, a) for q, a in zip(batch.questions, annotations, strict=True)
+            )
+        except _Malformed as error:
+            return self._fall_back(now_s, batch, FallbackReason.MALFORMED, str(error))
+        return [Annotate(answers, now_s - batch.started_s), *self._schedule(now_s)]
+
+    def _failed(self, now_s: float, call: int, reason: FallbackReason, error: str) -> list[CognitionQueueEffect]:
+        batch = self._perceiving.pop(call, None) or self._predicting.pop(call, None)
+        if batch is None:
+            return []
+        if reason is FallbackReason.DOWN:
+            self._paused_until_s = now_s + self._config.pause_s
+        return self._fall_back(now_s, batch, reason, error)
+
+    def _expire(self, now_s: float) -> list[CognitionQueueEffect]:
+        effects: list[CognitionQueueEffect] = []
+        for calls in (self._perceiving, self._predicting):
+            for call in [c for c, batch in calls.items() if now_s >= batch.deadline_s]:
+                effects += self._fall_back(now_s, calls.pop(call), FallbackReason.LATE, "no word of a call")
+        return effects
+
+    def _fall_back(self, now_s: float, batch: _Batch, reason: FallbackReason, error: str) -> list[CognitionQueueEffect]:
+        request_ids = tuple(question.request.id for question in batch.questions)
+        return [FallBack(request_ids, reason, error), *self._schedule(now_s)]
+
+
+def _check_count(answers: int, batch: _Batch) -> None:
+    if answers != len(batch.questions):
+        raise _Malformed(f"{answers} answers to {len(batch.questions)} requests")
+
+
+def _sound_tags(request: Request, tags: Tags) -> Tags:
+    """A stated SLO stays as stated; whether only the last token is judged is the request's own nature."""
+    slo = request.slo if request.slo_stated else replace(tags.slo, whole=request.slo.whole)
+    numbers = (tags.output_tokens, tags.output_tokens_p90, tags.confidence, slo.ttft_s, slo.tpot_s)
+    if not all(map(isfinite, numbers)) or min(numbers[0], numbers[1], slo.ttft_s, slo.tpot_s) <= 0.0:
+        raise _Malformed(f"tags {tags}")
+    return replace(tags, slo=slo)
+
+
+def _sound_cost(cost: Cost) -> Cost:
+    if not (isfinite(cost.ttft_s) and isfinite(cost.tpot_s) and cost.ttft_s >= 0.0 and cost.tpot_s >= 0.0):
+        raise _Malformed(f"cost {cost}")
+    return cost

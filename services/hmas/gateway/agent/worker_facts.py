@@ -1,0 +1,49 @@
+"""What prediction wants to know of a worker: hardware and load, from heartbeats, streams and the QoS view."""
+
+from hmas.contracts.gateway import LoadReported, PredictionQuery, Question
+from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.request import Tags
+from hmas.contracts.views import VShort
+
+
+class WorkerFacts:
+    """By worker, from its first heartbeat or load report until it vanishes."""
+
+    def __init__(self) -> None:
+        self._heartbeats: dict[str, WorkerHeartbeat] = {}
+        self._load: dict[str, tuple[int, int]] = {}  # running, queued
+        self._kv_usage: dict[str, float] = {}
+
+    def hear(self, heartbeat: WorkerHeartbeat) -> None:
+        self._heartbeats[heartbeat.worker] = heartbeat
+        self._load[heartbeat.worker] = (heartbeat.running, heartbeat.queued)
+
+    def load(self, report: LoadReported) -> None:
+        self._load[report.worker] = (report.running, report.queued)
+
+    def see(self, view: VShort) -> None:
+        self._kv_usage |= {engine.worker: engine.kv_usage for engine in view.engines if engine.worker in self._load}
+
+    def forget(self, worker: str) -> None:
+        self._heartbeats.pop(worker, None)
+        self._load.pop(worker, None)
+        self._kv_usage.pop(worker, None)
+
+    @property
+    def queueing(self) -> bool:
+        """Whether a request waits at any worker."""
+        return any(queued for _, queued in self._load.values())
+
+    def query(self, question: Question, tags: Tags) -> PredictionQuery:
+        heartbeat = self._heartbeats.get(question.worker)
+        engines = heartbeat.engines if heartbeat is not None else ()
+        running, queued = self._load.get(question.worker, (0, 0))
+        share = max(1, len(engines))
+        return PredictionQuery(
+            question=question,
+            tags=tags,
+            hardware=engines[0].hardware if engines else "",
+            running=running // share,
+            waiting=queued // share,
+            kv_usage=self._kv_usage.get(question.worker, 0.0),
+        )

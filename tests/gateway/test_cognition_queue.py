@@ -1,0 +1,267 @@
+"""Scripts of events, and the exact effects of each."""
+
+from dataclasses import replace
+from math import nan
+
+import pytest
+
+from hmas.contracts.control_agents import TimerTicked
+from hmas.contracts.gateway import (
+    Annotate,
+    AskPerception,
+    AskPrediction,
+    BatchDue,
+    CognitionFailed,
+    CognitionQueueEffect,
+    CognitionQueueEvent,
+    FallBack,
+    FallbackReason,
+    LoadReported,
+    PerceptionAnswered,
+    PredictionAnswered,
+    PredictionQuery,
+    Question,
+    QuestionAsked,
+    QuestionWithdrawn,
+    RequestAnnotated,
+    StartBatchAt,
+    WorkerVanished,
+)
+from hmas.contracts.registry import HeartbeatReceived
+from hmas.contracts.request import Annotation, Cost, Slo, Tags, TagSource, TaskType
+from hmas.gateway.agent.cognition_queue import CognitionQueue, CognitionQueueConfig
+from tests.gateway.gateway_script import heartbeat, request
+
+TAGS = Tags(TaskType.QA, Slo(4.0, 0.07), 50.0, 90.0, 0.8, TagSource.MODEL, "v7")
+STATED = replace(TAGS, slo=request().slo)  # what becomes of `TAGS` where the request states its SLO
+COST = Cost(0.2, 0.01)
+CONFIG = CognitionQueueConfig(
+    timeout_s=0.05, silence_s=1.0, interval_s=0.04, idle_interval_s=0.12, gather_s=0.004, batch=2,
+    batches_in_flight=1, queue=3, pause_s=0.5,
+)  # fmt: skip
+
+
+def question(request_id: str) -> Question:
+    return Question(request(request_id), f"text of {request_id}", "w1")
+
+
+def query(request_id: str, tags: Tags = STATED) -> PredictionQuery:
+    """Of a worker nobody told of."""
+    return PredictionQuery(question=question(request_id), tags=tags, hardware="", running=0, waiting=0, kv_usage=0.0)
+
+
+Step = tuple[float, CognitionQueueEvent, list[CognitionQueueEffect]]
+
+
+def play(*script: Step, config: CognitionQueueConfig = CONFIG, enabled: bool = True) -> None:
+    queue = CognitionQueue(config, enabled=enabled)
+    for now_s, event, effects in script:
+        assert queue.step(now_s, event) == effects, (now_s, event)
+
+
+def asked(now_s: float, request_id: str, *effects: CognitionQueueEffect) -> Step:
+    return now_s, QuestionAsked(question(request_id)), list(effects)
+
+
+def started(now_s: float, call: int, *request_ids: str) -> Step:
+    return now_s, BatchDue(), [AskPerception(call, tuple(map(question, request_ids)))]
+
+
+def perceived(now_s: float, call: int, *request_ids: str) -> Step:
+    """Perception answers `call`, and prediction is asked in the next one."""
+    return now_s, PerceptionAnswered(call, (TAGS,) * len(request_ids)), [
+        AskPrediction(call + 1, tuple(map(query, request_ids)))
+    ]  # fmt: skip
+
+
+def predicted(now_s: float, call: int, took_s: float, *request_ids: str) -> Step:
+    answers = tuple(RequestAnnotated(each, Annotation(STATED, COST)) for each in request_ids)
+    return now_s, PredictionAnswered(call, (COST,) * len(request_ids)), [Annotate(answers, took_s)]
+
+
+def test_a_batch_gathers_and_is_annotated() -> None:
+    play(
+        asked(1.0, "a", StartBatchAt(1.004)),
+        asked(1.001, "b"),
+        started(1.004, 1, "a", "b"),
+        perceived(1.25, 1, "a", "b"),
+        predicted(1.504, 2, 0.5, "a", "b"),
+    )
+
+
+def test_batches_keep_their_distance_while_requests_queue_and_a_longer_one_while_none_does() -> None:
+    load = LoadReported("w1", 1, 100, 1, 0.1, False)
+    play(
+        asked(0.0, "a", StartBatchAt(0.004)),
+        started(0.004, 1, "a"),
+        perceived(0.005, 1, "a"),
+        predicted(0.006, 2, 0.002, "a"),
+        asked(0.01, "b", StartBatchAt(0.004 + 0.12)),
+        started(0.124, 3, "b"),
+        perceived(0.125, 3, "b"),
+        predicted(0.126, 4, 0.126 - 0.124, "b"),
+        (0.13, load, []),
+        asked(0.14, "c", StartBatchAt(0.124 + 0.04)),
+    )
+
+
+def test_a_full_batch_does_not_wait() -> None:
+    play(
+        asked(0.0, "a", StartBatchAt(0.004)),
+        started(0.004, 1, "a"),
+        asked(0.005, "b"),
+        asked(0.006, "c"),
+        asked(0.007, "d"),
+        (0.008, CognitionFailed(1, FallbackReason.LATE, "late"), [
+            FallBack(("a",), FallbackReason.LATE, "late"), StartBatchAt(0.008),
+        ]),
+        started(0.008, 2, "b", "c"),
+    )  # fmt: skip
+
+
+def test_the_queue_is_bounded() -> None:
+    play(
+        asked(0.0, "a", StartBatchAt(0.004)),
+        asked(0.0, "b"),
+        asked(0.0, "c"),
+        asked(0.0, "d", FallBack(("d",), FallbackReason.FULL)),
+    )
+
+
+def test_a_question_that_waits_may_be_withdrawn_and_one_that_is_out_may_not() -> None:
+    play(
+        asked(0.0, "a", StartBatchAt(0.004)),
+        asked(0.0, "b"),
+        (0.001, QuestionWithdrawn("a"), [FallBack(("a",), FallbackReason.ENDED)]),
+        (0.001, QuestionWithdrawn("a"), []),
+        started(0.004, 1, "b"),
+        (0.005, QuestionWithdrawn("b"), []),
+        perceived(0.006, 1, "b"),
+        predicted(0.254, 2, 0.25, "b"),
+    )
+
+
+def test_a_start_without_questions_asks_nothing() -> None:
+    play(
+        (0.0, BatchDue(), []),
+        asked(0.0, "a", StartBatchAt(0.004)),
+        (0.001, QuestionWithdrawn("a"), [FallBack(("a",), FallbackReason.ENDED)]),
+        (0.004, BatchDue(), []),
+        asked(0.2, "b", StartBatchAt(0.2 + 0.004)),
+    )
+
+
+def test_a_service_that_is_down_is_left_alone_for_a_while() -> None:
+    play(
+        asked(0.0, "a", StartBatchAt(0.004)),
+        started(0.004, 1, "a"),
+        (0.01, CognitionFailed(1, FallbackReason.DOWN, "refused"), [
+            FallBack(("a",), FallbackReason.DOWN, "refused"),
+        ]),
+        asked(0.509, "b", FallBack(("b",), FallbackReason.DOWN)),
+        asked(0.51, "c", StartBatchAt(0.514)),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", [FallbackReason.LATE, FallbackReason.MALFORMED])
+def test_one_that_is_late_or_malformed_is_asked_again_at_once(reason: FallbackReason) -> None:
+    play(
+        asked(0.0, "a", StartBatchAt(0.004)),
+        started(0.004, 1, "a"),
+        perceived(0.01, 1, "a"),
+        (0.1, CognitionFailed(2, reason, "why"), [FallBack(("a",), reason, "why")]),
+        asked(0.2, "b", StartBatchAt(0.2 + 0.004)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("tags", "error"),
+    [
+        ((), "0 answers to 1 requests"),
+        ((TAGS, TAGS), "2 answers to 1 requests"),
+        ((replace(TAGS, output_tokens=nan),), f"tags {replace(TAGS, output_tokens=nan)}"),
+        ((replace(TAGS, output_tokens=0.0),), f"tags {replace(TAGS, output_tokens=0.0)}"),
+    ],
+)
+def test_tags_that_do_not_fit(tags: tuple[Tags, ...], error: str) -> None:
+    play(
+        asked(0.0, "a", StartBatchAt(0.004)),
+        started(0.004, 1, "a"),
+        (0.01, PerceptionAnswered(1, tags), [FallBack(("a",), FallbackReason.MALFORMED, error)]),
+    )
+
+
+@pytest.mark.parametrize("costs", [(), (COST, COST), (Cost(-1.0, 0.1),), (Cost(0.1, nan),)])
+def test_costs_that_do_not_fit(costs: tuple[Cost, ...]) -> None:
+    error = f"cost {costs[0]}" if len(costs) == 1 else f"{len(costs)} answers to 1 requests"
+    play(
+        asked(0.0, "a", StartBatchAt(0.004)),
+        started(0.004, 1, "a"),
+        perceived(0.01, 1, "a"),
+        (0.02, PredictionAnswered(2, costs), [FallBack(("a",), FallbackReason.MALFORMED, error)]),
+    )
+
+
+def test_a_call_of_which_nothing_is_heard_is_given_up_and_its_answer_then_ignored() -> None:
+    play(
+        asked(0.0, "a", StartBatchAt(0.004)),
+        started(0.004, 1, "a"),
+        asked(0.005, "b"),
+        (1.05, TimerTicked(), []),
+        (1.06, TimerTicked(), [FallBack(("a",), FallbackReason.LATE, "no word of a call"), StartBatchAt(1.064)]),
+        (1.061, PerceptionAnswered(1, (TAGS,)), []),
+        (1.062, CognitionFailed(1, FallbackReason.DOWN, "down"), []),
+        started(1.064, 2, "b"),
+    )
+
+
+def test_answers_that_come_twice_or_to_the_wrong_call_change_nothing() -> None:
+    play(
+        asked(0.0, "a", StartBatchAt(0.004)),
+        started(0.004, 1, "a"),
+        (0.01, PredictionAnswered(1, (COST,)), []),
+        perceived(0.01, 1, "a"),
+        (0.01, PerceptionAnswered(1, (TAGS,)), []),
+        (0.01, PerceptionAnswered(2, (TAGS,)), []),
+        predicted(0.254, 2, 0.25, "a"),
+        (0.254, PredictionAnswered(2, (COST,)), []),
+        (0.254, CognitionFailed(2, FallbackReason.LATE, "late"), []),
+    )
+
+
+def test_slos_that_are_not_stated_come_from_the_tags_but_for_what_is_judged() -> None:
+    unstated = Question(request("a", slo=Slo(6.0, 0.1, None, True), slo_stated=False), "text", "w1")
+    tags = replace(TAGS, slo=Slo(4.0, 0.07, None, True))
+    queries = (replace(query("a", tags), question=unstated),)
+    play(
+        (0.0, QuestionAsked(unstated), [StartBatchAt(0.004)]),
+        (0.004, BatchDue(), [AskPerception(1, (unstated,))]),
+        (0.01, PerceptionAnswered(1, (TAGS,)), [AskPrediction(2, queries)]),
+    )
+
+
+def test_prediction_is_told_a_mean_engines_load_until_the_worker_vanishes() -> None:
+    known = replace(query("a"), hardware="A100", running=6, waiting=4)
+    play(
+        (0.0, HeartbeatReceived(heartbeat("w1", running=6, queued=4)), []),
+        asked(0.0, "a", StartBatchAt(0.004)),
+        started(0.004, 1, "a"),
+        (0.01, PerceptionAnswered(1, (TAGS,)), [AskPrediction(2, (known,))]),
+        (0.02, WorkerVanished("w1", "killed"), []),
+        (0.03, CognitionFailed(2, FallbackReason.LATE, ""), [FallBack(("a",), FallbackReason.LATE)]),
+        asked(0.2, "a", StartBatchAt(0.2 + 0.004)),
+        started(0.204, 3, "a"),
+        perceived(0.21, 3, "a"),
+    )
+
+
+def test_off() -> None:
+    play(asked(0.0, "a", FallBack(("a",), FallbackReason.OFF)), enabled=False)
+
+
+def test_a_question_that_waits_is_not_asked_again() -> None:
+    queue = CognitionQueue(CONFIG)
+    queue.step(0.0, QuestionAsked(question("a")))
+    with pytest.raises(ValueError, match="asked about twice"):
+        queue.step(0.0, QuestionAsked(question("a")))
+    assert queue.step(0.004, BatchDue()) == [AskPerception(1, (question("a"),))]
