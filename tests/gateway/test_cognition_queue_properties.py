@@ -28,7 +28,8 @@ from hmas.gateway.agent.cognition_queue import CognitionQueue, CognitionQueueCon
 from tests.gateway.gateway_script import annotation, request
 
 CONFIG = CognitionQueueConfig(batch=3, batches_in_flight=2, queue=5, pause_s=0.2, silence_s=0.3)
-INDEX = st.integers(0, 10_000)
+INDEX = st.one_of(st.just(0), st.integers(0, 10_000))
+MISSING = st.sampled_from([0, 0, 0, 1])  # answers
 FAILURES = st.sampled_from([FallbackReason.LATE, FallbackReason.DOWN, FallbackReason.MALFORMED])
 
 
@@ -77,7 +78,8 @@ class CognitionMachine(RuleBasedStateMachine):
         self.ended[request_id] = reason
 
     def call(self, index: int) -> int:
-        return 1 + index % (len(self.calls) + 1)  # the last is one that was never made
+        """The latest for 0, then older ones; the last is one that was never made."""
+        return len(self.calls) - index % (len(self.calls) + 1)
 
     @rule(count=st.integers(1, 4))
     def ask(self, count: int) -> None:
@@ -97,13 +99,13 @@ class CognitionMachine(RuleBasedStateMachine):
             self.starts.append(self.now_s)
         self.play(BatchDue())
 
-    @rule(index=INDEX, missing=st.booleans())
-    def perceive(self, index: int, missing: bool) -> None:
+    @rule(index=INDEX, missing=MISSING)
+    def perceive(self, index: int, missing: int) -> None:
         call = self.call(index)
         self.play(PerceptionAnswered(call, (annotation().tags,) * (self.calls.get(call, ("", 1))[1] - missing)))
 
-    @rule(index=INDEX, missing=st.booleans())
-    def predict(self, index: int, missing: bool) -> None:
+    @rule(index=INDEX, missing=MISSING)
+    def predict(self, index: int, missing: int) -> None:
         call = self.call(index)
         self.play(PredictionAnswered(call, (annotation().cost,) * (self.calls.get(call, ("", 1))[1] - missing)))
 
