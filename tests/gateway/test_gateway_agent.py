@@ -81,6 +81,27 @@ def test_a_request_walks_through() -> None:
     assert mesh.play(concluded(), ClientLeft("r1"), FirstTokenRelayed("r1", 1)) == []
 
 
+def test_a_burst_over_the_bound_on_bodies_is_refused_and_counted_as_offered() -> None:
+    mesh = Mesh("w1", config=GatewayConfig("g", max_held_bytes=1000))
+    burst = [mesh.play(RequestReceived(request(f"r{i}"), body_bytes=400)) for i in range(4)]
+    sent, refused = [f"r{i}" for i in range(2)], [f"r{i}" for i in range(2, 4)]
+    assert burst[:2] == [[SendSubmit(request_id, "w1", 1)] for request_id in sent]
+    for request_id, effects in zip(refused, burst[2:], strict=True):
+        (refusal,) = effects
+        assert isinstance(refusal, Refuse)
+        assert (refusal.request_id, refusal.outcome) == (request_id, Outcome.POOL_QUEUE_FULL)
+        assert refusal.retry_after_s is not None
+    assert mesh.play(FirstTokenRelayed("r0", 1)) == []
+    assert mesh.play(RequestReceived(request("r4"), body_bytes=600)) == [SendSubmit("r4", "w1", 1)]
+    mesh.play(concluded("r1"), concluded("r4"))
+    assert mesh.play(RequestReceived(request("r5"), body_bytes=1000)) == [SendSubmit("r5", "w1", 1)]
+    mesh.now_s = 1.0
+    (published,) = mesh.play(GatewayTicked())
+    assert isinstance(published, PublishGatewayTelemetry)
+    assert [each.request_id for each in published.telemetry.offered] == [*sent, *refused, "r4", "r5"]
+    assert [s.request_id for s in published.telemetry.settled if s.outcome is Outcome.POOL_QUEUE_FULL] == refused
+
+
 def test_a_live_id_received_again_is_a_bug() -> None:
     mesh = Mesh("w1")
     mesh.receive()

@@ -41,10 +41,13 @@ WORKERS = st.sampled_from(["w1", "w2", "w3"])
 INDEX = st.integers(0, 10_000)
 
 
+CONFIG = GatewayConfig("g", max_attempts=4, max_held=3, max_requests=12, max_held_bytes=1000, rebalance_after=1)
+
+
 class GatewayMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.agent = GatewayAgent(GatewayConfig("g", max_attempts=4, max_held=3, max_requests=12, rebalance_after=1))
+        self.agent = GatewayAgent(CONFIG)
         self.now_s = 0.0
         self.received: list[str] = []
         self.ended: dict[str, Outcome] = {}
@@ -99,11 +102,17 @@ class GatewayMachine(RuleBasedStateMachine):
             self.play(HeartbeatReceived(heartbeat(worker)))
             self.play(StreamChanged(worker, True))
 
-    @rule(model=st.sampled_from(["m", "alias", "m", "n"]), tenant=st.sampled_from(["a", "b"]), stream=st.booleans())
-    def receive(self, model: str, tenant: str, stream: bool) -> None:
+    @rule(
+        model=st.sampled_from(["m", "alias", "m", "n"]),
+        tenant=st.sampled_from(["a", "b"]),
+        stream=st.booleans(),
+        body_bytes=st.sampled_from([0, 10, 300]),
+    )
+    def receive(self, model: str, tenant: str, stream: bool, body_bytes: int) -> None:
         request_id = f"r{len(self.received)}"
         self.received.append(request_id)
-        self.play(RequestReceived(request(request_id, model=model, tenant=tenant, stream=stream, arrival_s=self.now_s)))
+        received = request(request_id, model=model, tenant=tenant, stream=stream, arrival_s=self.now_s)
+        self.play(RequestReceived(received, body_bytes=body_bytes))
 
     @rule(index=INDEX)
     def annotate(self, index: int) -> None:
@@ -179,6 +188,8 @@ class GatewayMachine(RuleBasedStateMachine):
     def counts_agree(self) -> None:
         agent: Any = self.agent
         live = [agent._ledger.get(i) for i in self.received if i in agent._ledger]
+        kept = sum(entry.body_bytes for entry in live if entry.state != "streaming")
+        assert agent._ledger.body_bytes == kept <= CONFIG.max_held_bytes
         for worker in agent._router._workers.values():
             assert worker.requests == sum(entry.worker == worker.name for entry in live)
             assert worker.sent_queued == sum(s.waiting for s in worker.sendings.values())

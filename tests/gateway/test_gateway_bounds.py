@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from hmas.gateway.agent import GatewayConfig
 from hmas.gateway.http.bodies import BodyBounds
 from hmas.gateway.http.connections import ConnectionBounds
 from hmas.gateway.http.server import HttpServerConfig
@@ -63,11 +64,13 @@ async def test_an_answer_that_is_too_large_to_hold() -> None:
 
 
 async def test_bodies_of_waiting_requests_are_bounded() -> None:
-    async with gateway(behave=silence, shell=GatewayShellConfig("g", max_held_bytes=500)) as g, client(g) as c:
+    async with gateway(behave=silence, agent=GatewayConfig("g", max_held_bytes=500)) as g, client(g) as c:
         big = asyncio.create_task(c.post(PATH, json={**CHAT, "user": "u" * 300}))
         await g.until(lambda: bool(g.workers.submits))
         response = await c.post(PATH, json={**CHAT, "user": "u" * 300})
         assert (response.status_code, error_of(response)["reason"]) == (429, "pool_queue_full")
+        assert int(response.headers["retry-after"]) >= 1
+        await g.until(lambda: sum(len(telemetry.offered) for telemetry in g.published) == 2)
         g.workers.finish(*g.workers.submits[0], PLAIN)
         assert (await big).content == PLAIN
         again = asyncio.create_task(c.post(PATH, json={**CHAT, "user": "u" * 300}))

@@ -36,10 +36,12 @@ class TenantsChanged:
 
 @dataclass(frozen=True, slots=True)
 class RequestReceived:
-    """`content` is the same if a tenant sends the same request again; empty where that makes no difference."""
+    """`content` is the same if a tenant sends the same request again; empty where that makes no difference.
+    `body_bytes`: what the shell keeps for the request until its first token."""
 
     request: Request
     content: str = ""
+    body_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,10 +56,11 @@ class GatewaySettings(RuntimeSettings):
             patience_s=self.patience_s,
             request_timeout_s=self.request_timeout_s,
             max_requests=self.max_requests,
+            max_held_bytes=self.max_held_bytes,
         )
 
     def shell_config(self, gateway: str) -> GatewayShellConfig:
-        return GatewayShellConfig(gateway, self.max_buffered_bytes, self.max_held_bytes, self.journal)
+        return GatewayShellConfig(gateway, self.max_buffered_bytes, self.journal)
 
     def server_config(self) -> HttpServerConfig:
         body = BodyBounds(self.max_body_bytes, self.body_timeout_s)

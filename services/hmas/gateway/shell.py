@@ -44,7 +44,7 @@ from hmas.contracts.views import VShort
 from hmas.gateway.agent.directory import ModelDirectory
 from hmas.gateway.exchange import AttemptTrace, Exchange
 from hmas.gateway.journal import RequestJournal, timeline_json
-from hmas.gateway.metrics import INVALID, LIVE, RECALLS, SLOW_CLIENTS, WORKERS, count_settled, pool_instruments
+from hmas.gateway.metrics import LIVE, RECALLS, SLOW_CLIENTS, WORKERS, count_settled, pool_instruments
 from hmas.gateway.openai.body import Call
 from hmas.gateway.openai.errors import ApiError, InvalidRequest, engine_error
 from hmas.runtime.tracing import Attributes, Tracing
@@ -76,11 +76,10 @@ class Streams(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GatewayShellConfig:
-    """`max_buffered_bytes`: of one answer that its client does not read. `max_held_bytes`: bodies of all requests."""
+    """`max_buffered_bytes`: of one answer that its client does not read. `journal`: ended requests that are kept."""
 
     gateway: str
     max_buffered_bytes: int = 8 * 2**20
-    max_held_bytes: int = 2**30
     journal: int = 4096
 
 
@@ -99,7 +98,6 @@ class GatewayShell:
         self._config, self._directory, self._publish, self._clock = config, directory, publish, clock
         self._exchanges: dict[str, Exchange] = {}
         self._journal = RequestJournal(config.journal)
-        self._held_bytes = 0
         self._connected: set[str] = set()
         LIVE.set_function(lambda: len(self._exchanges))
         self._post: Callable[[GatewayEvent], None]
@@ -137,15 +135,11 @@ class GatewayShell:
         except TypeError as error:  # nested deeper than the writer follows
             raise InvalidRequest(f"the body cannot be passed on: {error}") from None
         exchange = Exchange(call, request, client_id, traceparent, pool, body)
-        if self._held_bytes + len(body) > self._config.max_held_bytes:
-            INVALID.labels(Outcome.POOL_QUEUE_FULL.value).inc()
-            exchange.end(ApiError.of(Outcome.POOL_QUEUE_FULL, "the bodies of waiting requests fill the gateway"))
-            return exchange
-        self._held_bytes += len(body)
         self._exchanges[request.id] = exchange
         if self._tracing is not None:
             self._trace(self._tracing, exchange)
-        self._post(RequestReceived(request, "" if request.relegate else _content(request, call.path, body)))
+        content = "" if request.relegate else _content(request, call.path, body)
+        self._post(RequestReceived(request, content, len(body)))
         return exchange
 
     def _trace(self, tracing: Tracing, exchange: Exchange) -> None:
@@ -286,9 +280,7 @@ class GatewayShell:
         call, pool = exchange.call, self._directory.resolve(exchange.request.model)
         assert call is not None, "a request moves only before its first token"
         if pool is not None and pool != exchange.pool:  # the model's pool became known while the request was held
-            self._held_bytes -= len(exchange.body)
             exchange.pool, exchange.body = pool, call.engine_body(pool)
-            self._held_bytes += len(exchange.body)
         request = exchange.request
         message = submit_message(
             request if request.model == exchange.pool else replace(request, model=exchange.pool),
@@ -377,7 +369,6 @@ class GatewayShell:
         self.leave(exchange)
 
     def _drop_body(self, exchange: Exchange) -> None:
-        self._held_bytes -= len(exchange.body)
         exchange.body, exchange.call = b"", None
 
     def _attempt_over(self, exchange: Exchange, outcome: str) -> None:

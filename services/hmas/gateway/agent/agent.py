@@ -29,7 +29,6 @@ from hmas.contracts.gateway import (
 )
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
-from hmas.contracts.request import Request
 from hmas.gateway.agent.batches import Batches, Ending
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.agent.directory import ModelDirectory
@@ -71,8 +70,8 @@ class GatewayAgent:
 
     def _decide(self, now_s: float, event: GatewayEvent) -> list[GatewayEffect]:
         match event:
-            case RequestReceived(request, content):
-                return self._receive(now_s, request, content)
+            case RequestReceived():
+                return self._receive(now_s, event)
             case RequestAnnotated():
                 return self._annotate(event)
             case FirstTokenRelayed(request_id, attempt):
@@ -112,11 +111,18 @@ class GatewayAgent:
 
     # --- taking requests ---
 
-    def _receive(self, now_s: float, request: Request, content: str) -> list[GatewayEffect]:
+    def _receive(self, now_s: float, event: RequestReceived) -> list[GatewayEffect]:
+        request, content = event.request, event.content
         if request.id in self._ledger:
             raise ValueError(f"request {request.id} received twice")
         pool = self._directory.resolve(request.model)
-        entry = LedgerEntry(request, pool or request.model, offered=pool is not None, content=content)
+        entry = LedgerEntry(
+            request=request,
+            pool=pool or request.model,
+            offered=pool is not None,
+            content=content,
+            body_bytes=event.body_bytes,
+        )
         if entry.offered:
             self._batches.offer(now_s, entry)
         refusal = self._refusal(now_s, entry)
@@ -128,7 +134,7 @@ class GatewayAgent:
         return self._route(now_s, entry)
 
     def _refusal(self, now_s: float, entry: LedgerEntry) -> Ending | None:
-        """Why not: the process, the model, the tenant's own bounds, then the pool's."""
+        """Why not: the process, the model, the tenant's own bounds, the pool's, then the gateway's own."""
         request = entry.request
         if self._draining:
             return Ending(Outcome.DRAINING, "this gateway is shutting down", retry_after_s=1.0)
@@ -145,9 +151,13 @@ class GatewayAgent:
             return Ending(Outcome.NO_ENGINE, "no worker serves this model now", retry_after_s=self._config.patience_s)
         full = usable and not any(worker.has_room(request.prompt_tokens) for worker in usable)
         if full or len(self._ledger) >= self._config.max_requests:
-            wait_s = retry_after_s(self._wait_s(now_s, entry.pool))
-            return Ending(Outcome.POOL_QUEUE_FULL, "the queue of this model is full", retry_after_s=wait_s)
-        return None
+            message = "the queue of this model is full"
+        elif self._ledger.body_bytes + entry.body_bytes > self._config.max_held_bytes:
+            message = "the bodies of waiting requests fill the gateway"
+        else:
+            return None
+        wait_s = retry_after_s(self._wait_s(now_s, entry.pool))
+        return Ending(Outcome.POOL_QUEUE_FULL, message, retry_after_s=wait_s)
 
     def _given_up(self, model: str) -> Ending:
         """For a request that outlasted the patience. One that came before any worker was heard may be for a model
@@ -253,7 +263,7 @@ class GatewayAgent:
     def _first_token(self, now_s: float, request_id: str, attempt: int) -> list[GatewayEffect]:
         entry = self._ledger.current(request_id, attempt)
         if entry is not None and entry.state is RequestState.SENT:
-            entry.state, entry.first_token_s = RequestState.STREAMING, now_s
+            self._ledger.stream(entry, now_s)
             self._router.started(entry.worker, request_id)
             self._tenants.started(entry.request.tenant)
         return []
@@ -284,13 +294,12 @@ class GatewayAgent:
 
     def _settle(self, now_s: float, entry: LedgerEntry, ending: Ending) -> Settle:
         request = entry.request
-        self._ledger.settle(entry)
+        streamed = self._ledger.settle(entry)
         if entry.worker:
             self._router.ended(entry.worker, request.id)
         prompt_tokens = request.prompt_tokens if ending.prompt_tokens is None else ending.prompt_tokens
         uncharged = ending.output_tokens + prompt_tokens - request.prompt_tokens
-        waiting = entry.state is not RequestState.STREAMING
-        self._tenants.ended(request.tenant, waiting=waiting, tokens=uncharged)
+        self._tenants.ended(request.tenant, waiting=not streamed, tokens=uncharged)
         if entry.offered:
             self._batches.settle(now_s, entry, ending)
         return Settle(request.id, ending.outcome, ending.message, ending.output_tokens, ending.retry_after_s)

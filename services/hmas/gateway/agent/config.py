@@ -7,7 +7,8 @@ from dataclasses import dataclass
 class GatewayConfig:
     """Bounds and constants of the agent; durations in seconds.
 
-    `patience_s`: how long a request waits for a worker to appear. `prior_*`: cost of a request nobody predicted yet.
+    `patience_s`: how long a request waits for a worker to appear. `max_held`: requests that wait for one.
+    `max_held_bytes`: bodies of all requests without a first token. `prior_*`: cost of a request nobody predicted yet.
     `report_lag_s`: a worker's report misses what was sent to it this long before it arrived.
     """
 
@@ -16,6 +17,7 @@ class GatewayConfig:
     request_timeout_s: float = 1800.0
     max_requests: int = 65_536
     max_held: int = 4_096
+    max_held_bytes: int = 2**30
     max_attempts: int = 8
     report_lag_s: float = 0.02
     telemetry_s: float = 0.1

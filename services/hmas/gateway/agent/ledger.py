@@ -1,7 +1,7 @@
 """The requests this gateway answers for, and the one place where each of them ends."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hmas.contracts.request import Annotation, Request
@@ -11,16 +11,28 @@ class RequestState(StrEnum):
     HELD = "held"  # no worker to send it to, for now
     SENT = "sent"  # at a worker; nothing of the answer came yet
     STREAMING = "streaming"  # the first token is out: it cannot move any more
+    ENDED = "ended"
 
 
-@dataclass(slots=True)
+# What each state may become. A sent request is sent again, or held, when its worker lost it or handed it back.
+TRANSITIONS = {
+    RequestState.HELD: frozenset({RequestState.HELD, RequestState.SENT, RequestState.ENDED}),
+    RequestState.SENT: frozenset(RequestState),
+    RequestState.STREAMING: frozenset({RequestState.ENDED}),
+    RequestState.ENDED: frozenset[RequestState](),
+}
+
+
+@dataclass(slots=True, kw_only=True)
 class LedgerEntry:
-    """One live request. `pool` is its model until a pool is known. `lost_on` are the workers that lost it."""
+    """One request. `pool` is its model until a pool is known. `lost_on` are the workers that lost it. `body_bytes` are
+    kept for it until its first token, because until then it may be sent again."""
 
     request: Request
     pool: str
     offered: bool  # counted in telemetry
-    state: RequestState = RequestState.HELD
+    body_bytes: int = 0
+    _state: RequestState = field(default=RequestState.HELD, init=False)
     worker: str = ""
     attempt: int = 0
     lost_on: tuple[str, ...] = ()
@@ -31,6 +43,16 @@ class LedgerEntry:
     content: str = ""  # of a request that its tenant would rather see refused than late
     promised: bool = False  # it was refused before, and came back when it was told to
 
+    @property
+    def state(self) -> RequestState:
+        return self._state
+
+    def become(self, state: RequestState) -> None:
+        """The one setter of `state`. Raises ValueError for a transition that is not in the table."""
+        if state not in TRANSITIONS[self._state]:
+            raise ValueError(f"request {self.request.id} is {self._state} and cannot become {state}")
+        self._state = state
+
 
 class Ledger:
     """Live requests by id, in order of arrival, and by worker, in order of sending."""
@@ -39,6 +61,7 @@ class Ledger:
         self._entries: dict[str, LedgerEntry] = {}
         self._at: dict[str, dict[str, LedgerEntry]] = {}
         self._held: dict[str, LedgerEntry] = {}
+        self._body_bytes = 0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -50,11 +73,17 @@ class Ledger:
     def held_count(self) -> int:
         return len(self._held)
 
+    @property
+    def body_bytes(self) -> int:
+        """Kept for all requests that have no first token."""
+        return self._body_bytes
+
     def open(self, entry: LedgerEntry) -> None:
         """Raises ValueError for an id that is already live."""
         if entry.request.id in self._entries:
             raise ValueError(f"request {entry.request.id} received twice")
         self._entries[entry.request.id] = entry
+        self._body_bytes += entry.body_bytes
 
     def get(self, request_id: str) -> LedgerEntry | None:
         return self._entries.get(request_id)
@@ -68,20 +97,33 @@ class Ledger:
 
     def send(self, entry: LedgerEntry, worker: str) -> None:
         """The next attempt, at `worker`."""
+        entry.become(RequestState.SENT)
         self._leave(entry)
-        entry.state, entry.worker, entry.recalled = RequestState.SENT, worker, False
+        entry.worker, entry.recalled = worker, False
         entry.attempt += 1
         self._at.setdefault(worker, {})[entry.request.id] = entry
 
     def hold(self, entry: LedgerEntry, now_s: float) -> None:
+        entry.become(RequestState.HELD)
         self._leave(entry)
-        entry.state, entry.worker, entry.held_s = RequestState.HELD, "", now_s
+        entry.worker, entry.held_s = "", now_s
         self._held[entry.request.id] = entry
 
-    def settle(self, entry: LedgerEntry) -> None:
-        """Ends it. Raises KeyError if it has ended before."""
+    def stream(self, entry: LedgerEntry, now_s: float) -> None:
+        """Its first token is out."""
+        entry.become(RequestState.STREAMING)
+        entry.first_token_s = now_s
+        self._body_bytes -= entry.body_bytes
+
+    def settle(self, entry: LedgerEntry) -> bool:
+        """Ends it; whether it had a first token. Raises ValueError if it has ended before."""
+        streamed = entry.state is RequestState.STREAMING
+        entry.become(RequestState.ENDED)
         del self._entries[entry.request.id]
         self._leave(entry)
+        if not streamed:
+            self._body_bytes -= entry.body_bytes
+        return streamed
 
     def at(self, worker: str) -> list[LedgerEntry]:
         """What a worker holds, oldest sending first."""
