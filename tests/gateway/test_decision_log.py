@@ -7,7 +7,7 @@ import httpx
 
 from hmas.contracts.control import ControlTuple, EngineControl, Fence, Hints, TopologyDecision, TopologyName
 from hmas.contracts.registry import WorkerHeartbeat
-from hmas.gateway.decisions import KEPT, DecisionLog
+from hmas.gateway.decisions import DecisionLog
 from hmas.gateway.tenants.keys import make_key
 from tests.gateway.gateway_harness import gateway
 from tests.gateway.gateway_script import heartbeat
@@ -35,7 +35,7 @@ class Ticks:
 
 
 def log_with(*workers: WorkerHeartbeat) -> DecisionLog:
-    log = DecisionLog(Ticks())
+    log = DecisionLog(Ticks(), kept=10)
     for worker in workers:
         log.on_heartbeat(worker)
     return log
@@ -63,14 +63,14 @@ def test_changes_are_kept_and_repetitions_are_not() -> None:
 def test_pools_are_kept_apart_and_the_log_is_bounded() -> None:
     log = log_with(heartbeat("w1"), replace(heartbeat("w2"), pool="other"))
     log.on_topology(replace(SJF, pool="other"))
-    for n in range(KEPT + 5):
+    for n in range(15):
         log.on_tuple(control(n))
     log.on_tuple(control(3, worker="w2"))
     log.on_tuple(control(3, worker="unheard"))
     assert [e["topology"] for e in log.told(frozenset({"other"}))["topology"]] == ["sjf"]
     assert [e["worker"] for e in log.told(frozenset({"other"}))["control"]] == ["w2"]
     assert log.told(frozenset({"m"}))["topology"] == []
-    assert len(log.told(frozenset({"m", "other"}))["control"]) <= KEPT
+    assert len(log.told(frozenset({"m", "other"}))["control"]) <= 10
 
 
 async def test_the_api_tells_a_tenant_of_its_own_models(tmp_path: Path) -> None:

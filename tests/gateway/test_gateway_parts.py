@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from hmas.gateway.agent.directory import MAX_POOLS, ModelCard, ModelDirectory
+from hmas.gateway.agent.directory import ModelCard, ModelDirectory
 from hmas.gateway.agent.limits import TokenBucket
 from hmas.gateway.exchange import Exchange
 from hmas.gateway.journal import RequestJournal
@@ -23,8 +23,8 @@ def test_pools_and_aliases() -> None:
 
 
 def test_known_pools_are_bounded_and_the_one_heard_of_last_stays() -> None:
-    directory = ModelDirectory()
-    for i in range(MAX_POOLS):
+    directory = ModelDirectory(max_pools=3)
+    for i in range(3):
         directory.hear(heartbeat("w", pool=f"p{i}", aliases=(f"alias{i}",)))
     directory.hear(heartbeat("w", pool="p0", aliases=()))
     directory.hear(heartbeat("w", pool="new", aliases=()))

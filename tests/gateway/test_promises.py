@@ -17,26 +17,28 @@ from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import HeartbeatReceived
 from hmas.gateway.agent import GatewayAgent
 from hmas.gateway.agent.config import GatewayConfig
-from hmas.gateway.agent.promises import KEPT_S, MAX_PROMISES, Promises
+from hmas.gateway.agent.promises import Promises
 from hmas.gateway.tenants.keys import make_key
 from hmas.wire.v1 import execution_pb2 as pb
 from tests.gateway.gateway_harness import PATH, FakeWorkers, body, client, gateway
 from tests.gateway.gateway_script import concluded, heartbeat, request
 
+CONFIG = GatewayConfig("g", max_promises=100)
+
 
 def test_a_promise_holds_from_its_time_on_for_a_while_and_once() -> None:
-    promises = Promises()
+    promises = Promises(CONFIG)
     assert promises.make(10.0, "a", 5.0) == 5.0
     assert not promises.redeem(14.9, "a")  # too early, and no reason to break it
     assert promises.redeem(15.0, "a")
     assert not promises.redeem(15.0, "a")
     promises.make(20.0, "a", 5.0)
-    assert not promises.redeem(25.1 + KEPT_S, "a")
+    assert not promises.redeem(25.1 + CONFIG.promise_kept_s, "a")
     assert not promises.redeem(25.0, "b")
 
 
 def test_who_comes_too_early_and_is_refused_again_keeps_the_earlier_time() -> None:
-    promises = Promises()
+    promises = Promises(CONFIG)
     promises.make(0.0, "a", 10.0)
     assert promises.make(4.0, "a", 20.0) == 6.0
     assert promises.make(5.0, "a", 2.0) == 2.0
@@ -44,10 +46,10 @@ def test_who_comes_too_early_and_is_refused_again_keeps_the_earlier_time() -> No
 
 
 def test_as_many_promises_are_kept_as_there_is_room_for() -> None:
-    promises = Promises()
-    for number in range(MAX_PROMISES + 1):
+    promises = Promises(CONFIG)
+    for number in range(CONFIG.max_promises + 1):
         promises.make(0.0, f"{number}", 1.0)
-    assert len(promises) == MAX_PROMISES
+    assert len(promises) == CONFIG.max_promises
     assert not promises.redeem(1.0, "0")
     assert promises.redeem(1.0, "1")
 

@@ -21,6 +21,7 @@ from hmas.contracts.gateway import (
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.views import VShort
 from hmas.gateway.agent import GatewayAgent
+from hmas.gateway.agent.config import TICK_S
 from hmas.gateway.agent.directory import ModelDirectory
 from hmas.gateway.cognition import CognitionShell
 from hmas.gateway.decisions import DecisionLog
@@ -43,7 +44,6 @@ from hmas.wire import subjects
 from hmas.wire.v1 import observe_pb2
 
 log = structlog.get_logger()
-TICK_S = 0.05
 
 
 class GatewayService:

@@ -7,23 +7,22 @@ from typing import Any
 from hmas.contracts.control import ControlTuple, TopologyDecision
 from hmas.contracts.registry import WorkerHeartbeat
 
-KEPT = 4096  # changes of each kind
-MAX_SENDERS = 1024  # pools and workers whose last value is remembered
 Entry = dict[str, Any]
 
 
 class DecisionLog:
-    """Repetitions of a value are left out. `clock` gives Unix seconds; instants are those of hearing."""
+    """Repetitions of a value are left out. `clock` gives Unix seconds; instants are those of hearing. `kept`: changes
+    of each kind; `max_senders`: pools and workers whose last value is remembered."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._topologies: deque[Entry] = deque(maxlen=KEPT)
-        self._tuples: deque[Entry] = deque(maxlen=KEPT)
+    def __init__(self, clock: Callable[[], float], *, kept: int = 4096, max_senders: int = 1024) -> None:
+        self._clock, self._max_senders = clock, max_senders
+        self._topologies: deque[Entry] = deque(maxlen=kept)
+        self._tuples: deque[Entry] = deque(maxlen=kept)
         self._last: dict[tuple[str, str], Hashable] = {}
         self._pools: dict[str, str] = {}  # worker -> pool
 
     def on_heartbeat(self, heartbeat: WorkerHeartbeat) -> None:
-        if heartbeat.worker in self._pools or len(self._pools) < MAX_SENDERS:
+        if heartbeat.worker in self._pools or len(self._pools) < self._max_senders:
             self._pools[heartbeat.worker] = heartbeat.pool
 
     def on_topology(self, decision: TopologyDecision) -> None:
@@ -39,7 +38,7 @@ class DecisionLog:
 
     def _changed(self, kind: str, sender: str, value: Hashable) -> bool:
         before = self._last.pop((kind, sender), None)
-        if len(self._last) >= MAX_SENDERS:
+        if len(self._last) >= self._max_senders:
             del self._last[next(iter(self._last))]  # the one heard longest ago
         self._last[(kind, sender)] = value
         return before != value

@@ -37,7 +37,7 @@ from hmas.gateway.agent.limits import TenantGate
 from hmas.gateway.agent.promises import Promises
 from hmas.gateway.agent.rebalancing import Rebalancer
 from hmas.gateway.agent.routing import Router
-from hmas.gateway.agent.waiting import WaitEstimator, retry_after_s
+from hmas.gateway.agent.waiting import WaitEstimator
 
 # A worker's answers after which another worker may serve the request. CANCELLED: the worker gave this gateway up.
 LOSSES = frozenset({Outcome.WORKER_LOST, Outcome.ENGINE_ERROR, Outcome.NO_ENGINE, Outcome.DRAINING, Outcome.CANCELLED})
@@ -49,11 +49,11 @@ class GatewayAgent:
     def __init__(self, config: GatewayConfig) -> None:
         self._config = config
         self._ledger = Ledger()
-        self._directory = ModelDirectory()
+        self._directory = ModelDirectory(config.max_pools)
         self._router = Router(config)
-        self._tenants = TenantGate()
-        self._waits = WaitEstimator()
-        self._promises = Promises()
+        self._tenants = TenantGate(config)
+        self._waits = WaitEstimator(config)
+        self._promises = Promises(config)
         self._batches = Batches(config)
         self._rebalancer = Rebalancer(config, self._router, self._ledger)
         self._draining = False
@@ -137,14 +137,14 @@ class GatewayAgent:
         """Why not: the process, the model, the tenant's own bounds, the pool's, then the gateway's own."""
         request = entry.request
         if self._draining:
-            return Ending(Outcome.DRAINING, "this gateway is shutting down", retry_after_s=1.0)
+            return Ending(Outcome.DRAINING, "this gateway is shutting down", retry_after_s=self._config.min_retry_s)
         if not entry.offered and self._directory:
             return Ending(Outcome.UNKNOWN_MODEL, f"the model `{request.model}` does not exist")
         tenant = self._tenants.refusal(now_s, request.tenant, request.prompt_tokens)
         if tenant is not None:
             wait_s = tenant.retry_after_s
             if wait_s is None:
-                wait_s = retry_after_s(self._wait_s(now_s, entry.pool))
+                wait_s = self._retry_after_s(now_s, entry.pool)
             return Ending(tenant.outcome, tenant.message, retry_after_s=wait_s)
         usable = self._router.usable(entry.pool)
         if not usable and self._ledger.held_count >= self._config.max_held:
@@ -156,8 +156,7 @@ class GatewayAgent:
             message = "the bodies of waiting requests fill the gateway"
         else:
             return None
-        wait_s = retry_after_s(self._wait_s(now_s, entry.pool))
-        return Ending(Outcome.POOL_QUEUE_FULL, message, retry_after_s=wait_s)
+        return Ending(Outcome.POOL_QUEUE_FULL, message, retry_after_s=self._retry_after_s(now_s, entry.pool))
 
     def _given_up(self, model: str) -> Ending:
         """For a request that outlasted the patience. One that came before any worker was heard may be for a model
@@ -178,6 +177,9 @@ class GatewayAgent:
 
     def _wait_s(self, now_s: float, pool: str) -> float:
         return self._waits.wait_s(now_s, pool, self._router.usable(pool))
+
+    def _retry_after_s(self, now_s: float, pool: str) -> float:
+        return self._waits.retry_after_s(now_s, pool, self._router.usable(pool))
 
     # --- routing ---
 

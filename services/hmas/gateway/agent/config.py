@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+TICK_S = 0.05  # between two `GatewayTicked`
+
 
 @dataclass(frozen=True, slots=True)
 class GatewayConfig:
@@ -9,7 +11,8 @@ class GatewayConfig:
 
     `patience_s`: how long a request waits for a worker to appear. `max_held`: requests that wait for one.
     `max_held_bytes`: bodies of all requests without a first token. `prior_*`: cost of a request nobody predicted yet.
-    `report_lag_s`: a worker's report misses what was sent to it this long before it arrived.
+    `report_lag_s`: a worker's report misses what was sent to it this long before it arrived. `min_retry_s`,
+    `max_retry_s`: of a `Retry-After` that goes by a full queue.
     """
 
     gateway: str
@@ -29,3 +32,12 @@ class GatewayConfig:
     rebalance_after: int = 4  # consecutive imbalanced checks
     rebalance_recalls: int = 8  # most recalls a check
     rebalance_min_s: float = 2.0  # smallest difference of backlogs worth a move
+    rebalance_min_share: float = 0.5  # of the larger backlog, likewise
+    min_retry_s: float = 1.0
+    max_retry_s: float = 120.0
+    max_promises: int = 16_384  # refused requests that were told when to come back
+    promise_kept_s: float = 120.0  # beyond the time that was told
+    forget_worker_s: float = 60.0  # a worker neither connected nor heard of
+    max_idle_tenants: int = 4_096  # states kept of tenants without requests
+    max_views: int = 256  # pools whose last V_short is kept
+    max_pools: int = 256  # models that are known, their workers dead or alive

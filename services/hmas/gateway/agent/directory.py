@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from hmas.contracts.registry import WorkerHeartbeat
 
-MAX_POOLS = 256
-
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
@@ -19,11 +17,12 @@ class ModelCard:
 class ModelDirectory:
     """Pools by name and alias, as heartbeats told them.
 
-    A pool stays known when its workers die, so that its clients hear 503 and not 404. At most `MAX_POOLS` are kept,
+    A pool stays known when its workers die, so that its clients hear 503 and not 404. At most `max_pools` are kept,
     those heard of last. A pool's name outranks an alias; of two pools with one alias the one heard first has it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_pools: int = 256) -> None:
+        self._max_pools = max_pools
         self._pools: dict[str, WorkerHeartbeat] = {}  # the last heartbeat of each, least recently heard first
         self._aliases: dict[str, str] = {}
 
@@ -35,7 +34,7 @@ class ModelDirectory:
         self._pools[heartbeat.pool] = heartbeat
         for alias in heartbeat.aliases:
             self._aliases.setdefault(alias, heartbeat.pool)
-        if len(self._pools) > MAX_POOLS:
+        if len(self._pools) > self._max_pools:
             forgotten = next(iter(self._pools))
             del self._pools[forgotten]
             self._aliases = {alias: pool for alias, pool in self._aliases.items() if pool != forgotten}

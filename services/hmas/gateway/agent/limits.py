@@ -1,11 +1,10 @@
 """A tenant's own bounds: request and token rates, requests in flight, requests that wait for their first byte."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from hmas.contracts.gateway import TenantLimits
 from hmas.contracts.outcome import Outcome
-
-MAX_IDLE_TENANTS = 4096  # states kept of tenants without requests
+from hmas.gateway.agent.config import GatewayConfig
 
 
 class TokenBucket:
@@ -55,12 +54,13 @@ class TenantRefusal:
     retry_after_s: float | None
 
 
-@dataclass(slots=True)
 class TenantGate:
     """All tenants. A tenant nobody configured is unbounded."""
 
-    _states: dict[str, TenantState] = field(default_factory=dict)
-    _limits: dict[str, TenantLimits] = field(default_factory=dict)
+    def __init__(self, config: GatewayConfig) -> None:
+        self._config = config
+        self._states: dict[str, TenantState] = {}
+        self._limits: dict[str, TenantLimits] = {}
 
     def change(self, now_s: float, limits: tuple[TenantLimits, ...]) -> None:
         """New limits for all; buckets keep their levels. Requests in flight stay counted."""
@@ -114,7 +114,7 @@ class TenantGate:
     def _state(self, now_s: float, tenant: str) -> TenantState:
         state = self._states.get(tenant)
         if state is None:
-            if len(self._states) >= MAX_IDLE_TENANTS:
+            if len(self._states) >= self._config.max_idle_tenants:
                 self._states = {name: s for name, s in self._states.items() if s.in_flight or name in self._limits}
             state = self._states[tenant] = TenantState(TenantLimits(tenant))
             self._apply(now_s, state, self._limits.get(tenant, state.limits))

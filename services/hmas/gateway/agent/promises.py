@@ -3,14 +3,14 @@
 from collections import OrderedDict
 from math import inf
 
-MAX_PROMISES = 16_384
-KEPT_S = 120.0  # beyond the time that was told
+from hmas.gateway.agent.config import GatewayConfig
 
 
 class Promises:
-    """By content, one each; beyond `MAX_PROMISES` the oldest is forgotten."""
+    """By content, one each; beyond `max_promises` the oldest is forgotten."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: GatewayConfig) -> None:
+        self._config = config
         self._due_s: OrderedDict[str, float] = OrderedDict()
 
     def __len__(self) -> int:
@@ -22,7 +22,7 @@ class Promises:
         if now_s <= told_s < due_s:
             due_s = told_s
         self._due_s[content] = due_s
-        if len(self._due_s) > MAX_PROMISES:
+        if len(self._due_s) > self._config.max_promises:
             self._due_s.popitem(last=False)
         return due_s - now_s
 
@@ -32,4 +32,4 @@ class Promises:
         if due_s is None or now_s < due_s:
             return False
         del self._due_s[content]
-        return now_s <= due_s + KEPT_S
+        return now_s <= due_s + self._config.promise_kept_s

@@ -46,7 +46,7 @@ class Rebalancer:
         if most.queued + most.sent_queued == 0 or least.engines_up == 0:
             return None
         gap_s = most.predicted_backlog_s - least.predicted_backlog_s
-        worth = gap_s > max(self._config.rebalance_min_s, 0.5 * most.predicted_backlog_s)
+        worth = gap_s > max(self._config.rebalance_min_s, self._config.rebalance_min_share * most.predicted_backlog_s)
         return (most, least) if worth or most.engines_up == 0 else None
 
     def _pick(self, most: WorkerState, least: WorkerState) -> list[LedgerEntry]:

@@ -12,8 +12,6 @@ from hmas.contracts.registry import WIRE_VERSION, WORKER_LOST_AFTER_S, WorkerHea
 from hmas.contracts.request import Annotation, Request
 from hmas.gateway.agent.config import GatewayConfig
 
-FORGET_AFTER_S = 60.0  # a worker neither connected nor heard of
-
 
 @dataclass(slots=True)
 class Sending:
@@ -139,7 +137,8 @@ class Router:
 
     def forget_silent(self, now_s: float) -> None:
         for worker in list(self._workers.values()):
-            if worker.name not in self._connected and now_s - worker.heard_s > FORGET_AFTER_S and not worker.requests:
+            silent = worker.name not in self._connected and now_s - worker.heard_s > self._config.forget_worker_s
+            if silent and not worker.requests:
                 del self._workers[worker.name]
                 del self._pools[worker.heartbeat.pool][worker.name]
                 self._usable.clear()

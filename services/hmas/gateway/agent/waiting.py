@@ -3,29 +3,22 @@
 from collections.abc import Sequence
 
 from hmas.contracts.views import VShort
+from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.agent.routing import WorkerState
-
-MIN_RETRY_S = 1.0
-MAX_RETRY_S = 120.0
-MAX_VIEWS = 256
-
-
-def retry_after_s(wait_s: float) -> float:
-    """When to come back to a full queue: once half of what waits now is served, within a second and two minutes."""
-    return min(MAX_RETRY_S, max(MIN_RETRY_S, wait_s / 2.0))
 
 
 class WaitEstimator:
     """The last V_short of each pool with the time it came."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: GatewayConfig) -> None:
+        self._config = config
         self._views: dict[str, tuple[VShort, float]] = {}
 
     def hear(self, now_s: float, view: VShort) -> None:
         known = self._views.get(view.pool)
         if known is not None and (view.epoch, view.seq) < (known[0].epoch, known[0].seq):
             return  # an older writer, or out of order
-        if known is None and len(self._views) >= MAX_VIEWS:
+        if known is None and len(self._views) >= self._config.max_views:
             del self._views[next(iter(self._views))]
         self._views[view.pool] = (view, now_s)
 
@@ -36,3 +29,8 @@ class WaitEstimator:
             queued = sum(worker.queued + worker.sent_queued for worker in workers)
             return queued / known[0].settled_rps
         return min((worker.predicted_backlog_s for worker in workers), default=0.0)
+
+    def retry_after_s(self, now_s: float, pool: str, workers: Sequence[WorkerState]) -> float:
+        """When to come back to a full queue: once half of what waits now is served, within bounds."""
+        half_s = self.wait_s(now_s, pool, workers) / 2.0
+        return min(self._config.max_retry_s, max(self._config.min_retry_s, half_s))

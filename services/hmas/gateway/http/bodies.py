@@ -12,9 +12,6 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-LINGER_BYTES = 64 * 2**20
-LINGER_S = 5.0
-
 
 class ClientGone(Exception):
     """The client left before its request was complete."""
@@ -22,8 +19,12 @@ class ClientGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BodyBounds:
+    """Of one body. `linger_bytes`, `linger_s`: how much is taken in of one that was refused, and for how long."""
+
     max_bytes: int = 10 * 2**20
     timeout_s: float = 30.0
+    linger_bytes: int = 64 * 2**20
+    linger_s: float = 5.0
 
 
 class BodyReader:
@@ -63,8 +64,8 @@ class BodyReader:
         """Takes in what the client still sends, so that it reads the answer before the connection closes on it."""
         taken = 0
         try:
-            async with asyncio.timeout(LINGER_S):
-                while not self.complete and taken < LINGER_BYTES:
+            async with asyncio.timeout(self._bounds.linger_s):
+                while not self.complete and taken < self._bounds.linger_bytes:
                     taken += len(await self._chunk())
         except (TimeoutError, ClientGone):
             pass
