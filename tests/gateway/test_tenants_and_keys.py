@@ -81,6 +81,22 @@ def test_faults_name_line_and_field(text: str, problem: str) -> None:
     assert problem in str(caught.value)
 
 
+def test_all_faults_are_told_in_the_order_of_the_file() -> None:
+    with pytest.raises(TenantFileError) as caught:
+        parse_tenants("tenants:\n  a:\n    on_miss: drop\n    weight: 0\n    keys:\n      - 5\n")
+    told = str(caught.value).split("; ")
+    assert [each.partition(":")[0] for each in told] == [
+        "line 3, tenants.a.on_miss", "line 4, tenants.a.weight", "line 6, tenants.a.keys",
+    ]  # fmt: skip
+
+
+def test_an_alias_is_read_as_its_anchor_and_one_inside_itself_is_a_fault() -> None:
+    table = parse_tenants("tenants:\n  a: &a\n    max_queued: 3\n  b: *a\n")
+    assert [limits.max_queued for limits in table.limits()] == [3, 3]
+    with pytest.raises(TenantFileError, match=r"line 2, tenants\.a\.a: unknown field"):
+        parse_tenants("tenants: &t\n  a: *t\n")
+
+
 def bearer(key: str) -> dict[bytes, bytes]:
     return {b"authorization": f"Bearer {key}".encode()}
 
@@ -149,8 +165,45 @@ LAYOUTS = [
     "tenants:\n  zeta:\n    models:\n      - a\n\n# last\n",
     f"tenants:\n  acme:\n    keys: [{{id: k1, sha256: '{DIGEST}'}}]\n",
     f"tenants:\n  acme:\n    keys:\n    - id: k1\n      sha256: '{DIGEST}'\n    weight: 3\n",
+    f"""\
+# our tenants
+tenants:
+    acme:
+        keys:
+            # comment
+            - {{id: k1, sha256: '{DIGEST}'}}
+            # kept comment
+            - id: k2
+              sha256: '{sha256(b"hmas-two").hexdigest()}'
+            # last
+    # before zeta
+    zeta: {{weight: 010}}
+""",
     FULL,
 ]
+
+
+def standing_comments(text: str) -> list[str]:
+    return sorted(line.strip() for line in text.splitlines() if line.strip().startswith("#"))
+
+
+@pytest.mark.parametrize("text", LAYOUTS)
+def test_comments_outlive_the_keys_that_they_stand_at(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "tenants.yaml"
+    path.write_text(text)
+    for key in list_keys(path):
+        revoke_key(path, key.id)
+    assert list_keys(path) == []
+    assert standing_comments(path.read_text()) == standing_comments(text)
+
+
+@pytest.mark.parametrize("name", ["yes", "1e6", "2026-11-20", "a: b", "#x", "~", "0x1f", "'", "a\tb", "Löwe"])
+def test_names_that_yaml_would_take_for_something_else(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "tenants.yaml"
+    made = make_key(path, name, name)
+    assert [(key.id, key.tenant, key.name) for key in list_keys(path)] == [(made.id, name, name)]
+    revoke_key(path, made.id)
+    assert list(parse_tenants(path.read_text()).tenants) == [name]
 
 
 @pytest.mark.parametrize("text", LAYOUTS)
@@ -177,6 +230,7 @@ def test_keys_are_made_and_revoked_in_any_layout(text: str, tmp_path: Path) -> N
     assert store.authenticate(bearer(second.key)).name == "acme"
     revoke_key(path, second.id)
     after = parse_tenants(path.read_text())
+    assert standing_comments(path.read_text()) == standing_comments(text)
     assert after.keys == before.keys
     assert {n: t for n, t in after.tenants.items() if n in before.tenants} == before.tenants
     with pytest.raises(TenantFileError, match="no key"):

@@ -19,16 +19,18 @@ tenants:
 """
 
 import hmac
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import yaml
+from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError
+from pydantic_core import ErrorDetails
 
 from hmas.contracts.gateway import TenantLimits
 from hmas.gateway.tenants.terms import MAX_IMPORTANCE, MAX_SLO_MS, MAX_TTLT_MS, MIN_IMPORTANCE, PRIORITY_LIMIT, Tenant
 
+MAX_FAULTS = 10  # told of one file
 KEY_PREFIX = "hmas-"
 MAX_KEY_BYTES = 256
 
@@ -37,7 +39,7 @@ class TenantFileError(ValueError):
     """The file cannot be used. The message says where and what was expected."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TenantKey:
     tenant: str
     id: str
@@ -66,53 +68,17 @@ class TenantTable:
         return tuple(tenant.limits for tenant in self.tenants.values())
 
 
-def parse_tenants(text: str) -> TenantTable:
-    """Raises TenantFileError."""
-    try:
-        loader = yaml.SafeLoader(text)
-        root = loader.get_single_node()
-    except yaml.YAMLError as error:
-        raise TenantFileError(f"not valid YAML: {error}") from None
-    reader = _Reader(loader)
-    tenants: dict[str, Tenant] = {}
-    keys: dict[bytes, TenantKey] = {}
-    for name, node in reader.fields(root, "", {"tenants"}):
-        for tenant, body in reader.fields(node, name, None):
-            tenants[tenant] = reader.tenant(tenant, body)
-            for key, key_node in reader.keys(tenant, body):
-                if key.digest in keys or any(key.id == other.id for other in keys.values()):
-                    raise _fault(key_node, f"tenants.{tenant}.keys", f"key `{key.id}` stands here twice")
-                keys[key.digest] = key
-    return TenantTable(tenants, keys)
+# --- what may stand in the file; what is left out is None ---
 
 
-def _fault(node: yaml.Node, where: str, problem: str) -> TenantFileError:
-    return TenantFileError(f"line {node.start_mark.line + 1}, {where or 'top level'}: {problem}")
-
-
-def _number(low: float, high: float, *, whole: bool = False) -> Callable[[Any], float | int]:
+def _number(low: float, high: float, *, whole: bool = False) -> PlainValidator:
     def check(value: Any) -> float | int:
         allowed = int if whole else (int, float)
         if isinstance(value, bool) or not isinstance(value, allowed) or not low <= value <= high:
             raise ValueError(f"must be a {'whole ' if whole else ''}number from {low:g} to {high:g}, not {value!r:.40}")
         return value
 
-    return check
-
-
-def _choice(*options: str) -> Callable[[Any], str]:
-    def check(value: Any) -> str:
-        if value not in options:
-            raise ValueError(f"must be one of {', '.join(options)}")
-        return str(value)
-
-    return check
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError("must be a text")
-    return value
+    return PlainValidator(check)
 
 
 def _models(value: Any) -> frozenset[str]:
@@ -121,7 +87,7 @@ def _models(value: Any) -> frozenset[str]:
     return frozenset(value)
 
 
-def _sha256(value: Any) -> bytes:
+def _digest(value: Any) -> bytes:
     try:
         digest = bytes.fromhex(value)
     except (TypeError, ValueError):
@@ -131,103 +97,167 @@ def _sha256(value: Any) -> bytes:
     return digest
 
 
-_TENANT_FIELDS: dict[str, Callable[[Any], Any]] = {
-    "weight": _number(0.001, 1_000_000),
-    "priority_ceiling": _number(-PRIORITY_LIMIT, PRIORITY_LIMIT, whole=True),
-    "importance": _number(MIN_IMPORTANCE, MAX_IMPORTANCE),
-    "requests_per_min": _number(0, 1e9),
-    "tokens_per_min": _number(0, 1e12),
-    "max_in_flight": _number(0, 1e9, whole=True),
-    "max_queued": _number(0, 1e9, whole=True),
-    "on_miss": _choice("relegate", "refuse"),
-    "models": _models,
-}
-_SLO_FIELDS: dict[str, Callable[[Any], Any]] = {
-    "ttft_ms": _number(0.001, MAX_SLO_MS),
-    "tpot_ms": _number(0.001, MAX_SLO_MS),
-    "ttlt_ms": _number(0.001, MAX_TTLT_MS),
-}
-_KEY_FIELDS: dict[str, Callable[[Any], Any]] = {"id": str, "name": str, "created": str, "sha256": _sha256}
+Text = Annotated[str, PlainValidator(str)]  # what YAML takes for a number or a date is text here
+SloMs = Annotated[float | None, _number(0.001, MAX_SLO_MS)]
+Count = Annotated[int | None, _number(0, 1e9, whole=True)]
 
 
-class _Reader:
-    """Walks the node tree, which still knows its lines."""
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
-    def __init__(self, loader: yaml.SafeLoader) -> None:
-        self._loader = loader
 
-    def fields(self, node: yaml.Node | None, where: str, allowed: set[str] | None) -> Iterator[tuple[str, yaml.Node]]:
-        """The entries of a mapping; nothing for an empty document or null. `allowed` None: any name."""
-        if node is None or (isinstance(node, yaml.ScalarNode) and self._value(node) is None):
-            return
-        if not isinstance(node, yaml.MappingNode):
-            raise _fault(node, where, "must be a mapping of names to values")
-        self._loader.flatten_mapping(node)
-        seen: set[str] = set()
-        for key_node, value_node in node.value:
-            name = self._value(key_node)
-            inside = f"{where}.{name}" if where else str(name)
-            if not isinstance(name, str) or not name:
-                raise _fault(key_node, inside, "a name must be a text (quote it)")
-            if name in seen:
-                raise _fault(key_node, inside, "stands here twice")
-            if allowed is not None and name not in allowed:
-                raise _fault(key_node, inside, f"unknown field; known are {', '.join(sorted(allowed))}")
-            seen.add(name)
-            yield name, value_node
+class _KeySection(_Section):
+    id: Text
+    sha256: Annotated[bytes, PlainValidator(_digest)]
+    name: Text = ""
+    created: Text = ""
 
-    def tenant(self, name: str, node: yaml.Node) -> Tenant:
-        where = f"tenants.{name}"
-        fields = dict(self.fields(node, where, {*_TENANT_FIELDS, "slo", "keys"}))
-        slo = self._values(fields.get("slo"), f"{where}.slo", _SLO_FIELDS)
-        values = {
-            f: self._checked(each, f"{where}.{f}", _TENANT_FIELDS[f])
-            for f, each in fields.items()
-            if f in _TENANT_FIELDS
-        }
+
+class _SloSection(_Section):
+    ttft_ms: SloMs = None
+    tpot_ms: SloMs = None
+    ttlt_ms: Annotated[float | None, _number(0.001, MAX_TTLT_MS)] = None
+
+
+class _TenantSection(_Section):
+    weight: Annotated[float | None, _number(0.001, 1_000_000)] = None
+    priority_ceiling: Annotated[int | None, _number(-PRIORITY_LIMIT, PRIORITY_LIMIT, whole=True)] = None
+    slo: _SloSection | None = None
+    importance: Annotated[float | None, _number(MIN_IMPORTANCE, MAX_IMPORTANCE)] = None
+    requests_per_min: Annotated[float | None, _number(0, 1e9)] = None
+    tokens_per_min: Annotated[float | None, _number(0, 1e12)] = None
+    max_in_flight: Count = None
+    max_queued: Count = None
+    on_miss: Literal["relegate", "refuse"] = "relegate"
+    models: Annotated[frozenset[str] | None, PlainValidator(_models)] = None
+    keys: list[_KeySection] | None = None
+
+    def tenant(self, name: str) -> Tenant:
+        slo = self.slo or _SloSection()
         bounds = ("requests_per_min", "tokens_per_min", "max_in_flight", "max_queued")
         return Tenant(
             name=name,
-            ttft_s=_seconds(slo.get("ttft_ms")),
-            tpot_s=_seconds(slo.get("tpot_ms")),
-            ttlt_s=_seconds(slo.get("ttlt_ms")),
-            relegate=values.get("on_miss") != "refuse",
-            limits=TenantLimits(name, **{bound: values.get(bound) for bound in bounds}),
-            **{f: values[f] for f in ("weight", "priority_ceiling", "importance", "models") if f in values},
+            ttft_s=_seconds(slo.ttft_ms),
+            tpot_s=_seconds(slo.tpot_ms),
+            ttlt_s=_seconds(slo.ttlt_ms),
+            relegate=self.on_miss == "relegate",
+            limits=TenantLimits(tenant=name, **self.model_dump(include=set(bounds))),
+            **self.model_dump(include={"weight", "priority_ceiling", "importance", "models"}, exclude_none=True),
         )
 
-    def keys(self, tenant: str, node: yaml.Node) -> Iterator[tuple[TenantKey, yaml.Node]]:
-        where = f"tenants.{tenant}.keys"
-        for name, value_node in self.fields(node, f"tenants.{tenant}", None):
-            if name != "keys" or (isinstance(value_node, yaml.ScalarNode) and self._value(value_node) is None):
-                continue
-            if not isinstance(value_node, yaml.SequenceNode):
-                raise _fault(value_node, where, "must be a list of keys, as `hmas keys make` writes it")
-            for item in value_node.value:
-                values = self._values(item, where, _KEY_FIELDS)
-                if "id" not in values or "sha256" not in values:
-                    raise _fault(item, where, "a key needs `id` and `sha256`")
-                key = TenantKey(
-                    tenant, values["id"], values.get("name", ""), values.get("created", ""), values["sha256"]
-                )
-                yield key, item
 
-    def _values(self, node: yaml.Node | None, where: str, checks: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
-        """A mapping's checked entries."""
-        return {f: self._checked(each, f"{where}.{f}", checks[f]) for f, each in self.fields(node, where, set(checks))}
-
-    def _checked(self, node: yaml.Node, where: str, check: Callable[[Any], Any]) -> Any:
-        try:
-            return check(self._value(node))
-        except ValueError as error:
-            raise _fault(node, where, str(error)) from None
-
-    def _value(self, node: yaml.Node) -> Any:
-        try:
-            return self._loader.construct_object(node, deep=True)
-        except yaml.YAMLError as error:
-            raise _fault(node, "", str(error)) from None
+class _TenantsFile(_Section):
+    tenants: dict[str, _TenantSection | None] | None = None
 
 
 def _seconds(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000.0
+
+
+# --- reading ---
+
+Place = tuple[str | int, ...]  # of a value in the document: names of fields, and places in lists
+# By the length of a field's path.
+_SECTIONS: dict[int, type[_Section]] = {1: _TenantsFile, 3: _TenantSection, 4: _SloSection, 5: _KeySection}
+
+
+def parse_tenants(text: str) -> TenantTable:
+    """Raises TenantFileError."""
+    try:
+        loader = yaml.SafeLoader(text)
+        root = loader.get_single_node()
+    except yaml.YAMLError as error:
+        raise TenantFileError(f"not valid YAML: {error}") from None
+    document = _Document(loader)
+    try:
+        plain = None if root is None else document.plain(root, ())
+        file = _TenantsFile.model_validate({} if plain is None else plain)
+    except ValidationError as error:
+        raise TenantFileError(document.faults(error)) from None
+    tenants: dict[str, Tenant] = {}
+    keys: dict[bytes, TenantKey] = {}
+    ids: set[str] = set()
+    for name, section in (file.tenants or {}).items():
+        section = section or _TenantSection()
+        tenants[name] = section.tenant(name)
+        for index, key in enumerate(section.keys or ()):
+            if key.sha256 in keys or key.id in ids:
+                raise document.fault(("tenants", name, "keys", index), f"key `{key.id}` stands here twice")
+            ids.add(key.id)
+            keys[key.sha256] = TenantKey(tenant=name, id=key.id, name=key.name, created=key.created, digest=key.sha256)
+    return TenantTable(tenants, keys)
+
+
+class _Document:
+    """A YAML document as plain values, and the line of each."""
+
+    def __init__(self, loader: yaml.SafeLoader) -> None:
+        self._loader = loader
+        self._lines: dict[Place, int] = {}
+        self._values: dict[int, Any] = {}  # by node: an alias is its anchor's value
+
+    def plain(self, node: yaml.Node, path: Place) -> Any:
+        """Raises TenantFileError for names that are no texts or stand twice."""
+        self._lines.setdefault(path, node.start_mark.line + 1)
+        if id(node) in self._values:
+            return self._values[id(node)]
+        if isinstance(node, yaml.MappingNode):
+            mapping: dict[str, Any] = {}
+            self._values[id(node)] = mapping
+            self._loader.flatten_mapping(node)
+            for name_node, value_node in node.value:
+                name = self._scalar(name_node, path)
+                inside = (*path, str(name))
+                self._lines[inside] = name_node.start_mark.line + 1
+                if not isinstance(name, str) or not name:
+                    raise self.fault(inside, "a name must be a text (quote it)")
+                if name in mapping:
+                    raise self.fault(inside, "stands here twice")
+                mapping[name] = self.plain(value_node, inside)
+            return mapping
+        if isinstance(node, yaml.SequenceNode):
+            items: list[Any] = []
+            self._values[id(node)] = items
+            items.extend(self.plain(each, (*path, index)) for index, each in enumerate(node.value))
+            return items
+        return self._scalar(node, path)
+
+    def _scalar(self, node: yaml.Node, path: Place) -> Any:
+        try:
+            return self._loader.construct_object(node, deep=True)
+        except (yaml.YAMLError, ValueError) as error:
+            raise self.fault(path, str(error)) from None
+
+    def fault(self, path: Place, problem: str) -> TenantFileError:
+        return TenantFileError(self._told(path, problem))
+
+    def faults(self, error: ValidationError) -> str:
+        """Those that stand first in the file."""
+        told = [(self._line(each["loc"]), self._told(*_problem(each))) for each in error.errors()]
+        return "; ".join(list(dict.fromkeys(text for _, text in sorted(told)))[:MAX_FAULTS])
+
+    def _told(self, path: Place, problem: str) -> str:
+        names = ".".join(part for part in path if isinstance(part, str))
+        return f"line {self._line(path)}, {names or 'top level'}: {problem}"
+
+    def _line(self, path: Place) -> int:
+        """The line of what is nearest: inside an alias only its own place is known."""
+        while path not in self._lines:
+            path = path[:-1]
+        return self._lines[path]
+
+
+def _problem(error: ErrorDetails) -> tuple[Place, str]:
+    """Where it is, and what is wrong, in the words of the file."""
+    path, kind = error["loc"], error["type"]
+    if kind == "value_error":
+        return path, str(error["ctx"]["error"])
+    if kind == "extra_forbidden":
+        return path, f"unknown field; known are {', '.join(sorted(_SECTIONS[len(path)].model_fields))}"
+    if kind == "missing":
+        return path[:-1], "a key needs `id` and `sha256`"
+    if kind == "literal_error":
+        return path, "must be one of relegate, refuse"
+    if kind == "list_type":
+        return path, "must be a list of keys, as `hmas keys make` writes it"
+    return path, "must be a mapping of names to values"

@@ -6,14 +6,23 @@ A key is shown once, when it is made; the file holds its SHA-256. The file is re
 import os
 import secrets
 import tempfile
+from collections import Counter
 from dataclasses import dataclass
 from datetime import date
 from hashlib import sha256
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import yaml
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.error import YAMLError
+from ruamel.yaml.scalarstring import SingleQuotedScalarString
+from ruamel.yaml.util import load_yaml_guess_indent
 
-from hmas.gateway.tenants.file import KEY_PREFIX, TenantFileError, TenantKey, TenantTable, parse_tenants
+from hmas.gateway.tenants.file import KEY_PREFIX, TenantFileError, TenantKey, parse_tenants
+from hmas.gateway.tenants.terms import Tenant
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +40,14 @@ def make_key(path: Path, tenant: str, name: str = "") -> MadeKey:
     before = parse_tenants(text)
     key = KEY_PREFIX + secrets.token_urlsafe(32)
     digest = sha256(key.encode()).digest()
-    key_id = digest.hex()[:8]
-    fields = {"id": f"k{key_id}", "name": name, "sha256": digest.hex(), "created": date.today().isoformat()}
-    entry = yaml.safe_dump(fields, default_flow_style=True, width=10_000, sort_keys=False).strip()
-    edited = _with_key(text, tenant, entry)
-    after = _reparsed(edited, f"add this to the keys of tenant `{tenant}` by hand: {entry}")
-    if len(after.keys) != len(before.keys) + 1 or after.keys[digest].tenant != tenant:
-        raise TenantFileError(f"cannot edit this layout; add this to the keys of tenant `{tenant}` by hand: {entry}")
-    _replace(path, edited)
-    return MadeKey(fields["id"], key, tenant not in before.tenants)
+    made = TenantKey(
+        tenant=tenant, id=f"k{digest.hex()[:8]}", name=name, created=date.today().isoformat(), digest=digest
+    )
+    file = _TenantsText(text)
+    file.add(made)
+    advice = f"add this to the keys of tenant `{tenant}` by hand: {{id: {made.id}, sha256: '{digest.hex()}'}}"
+    _replace(path, file.checked(before.tenants, {**before.keys, digest: made}, advice))
+    return MadeKey(made.id, key, tenant not in before.tenants)
 
 
 def list_keys(path: Path) -> list[TenantKey]:
@@ -50,98 +58,94 @@ def list_keys(path: Path) -> list[TenantKey]:
 def revoke_key(path: Path, key_id: str) -> TenantKey:
     """Takes a key out; what it was. Raises TenantFileError (also for an unknown id) and OSError."""
     text = path.read_text()
-    found = next((key for key in parse_tenants(text).keys.values() if key.id == key_id), None)
+    before = parse_tenants(text)
+    found = next((key for key in before.keys.values() if key.id == key_id), None)
     if found is None:
         raise TenantFileError(f"no key `{key_id}`; `hmas keys list` shows them")
-    edited = _without_key(text, found)
-    if found.digest in _reparsed(edited, f"delete key `{key_id}` by hand").keys:
-        raise TenantFileError(f"cannot edit this layout; delete key `{key_id}` by hand")
-    _replace(path, edited)
+    file = _TenantsText(text)
+    file.remove(found)
+    kept = {digest: key for digest, key in before.keys.items() if key is not found}
+    _replace(path, file.checked(before.tenants, kept, f"delete key `{key_id}` by hand"))
     return found
 
 
-def _reparsed(text: str, advice: str) -> TenantTable:
-    try:
-        return parse_tenants(text)
-    except TenantFileError as error:
-        raise TenantFileError(f"cannot edit this layout ({error}); {advice}") from None
+class _TenantsText:
+    """The file's text as a document that remembers its comments and its layout."""
+
+    def __init__(self, text: str) -> None:
+        """`text` is one that `parse_tenants` accepts. Raises TenantFileError."""
+        self._text = text
+        self._yaml = YAML()
+        self._yaml.preserve_quotes = True
+        self._yaml.width = 10_000
+        try:
+            root, _, dash = load_yaml_guess_indent(text, yaml=self._yaml)
+        except YAMLError as error:
+            raise TenantFileError(f"cannot edit this layout: {error}") from None
+        self._head = text if root is None else ""  # comments alone are no document
+        self._root = CommentedMap() if root is None else root
+        tenants, dash = self._root.get("tenants"), 2 if dash is None else dash
+        is_block = isinstance(tenants, CommentedMap) and not tenants.fa.flow_style()
+        self._yaml.indent(mapping=tenants.lc.col if is_block else 2, sequence=dash + 2, offset=dash)
+
+    def add(self, key: TenantKey) -> None:
+        tenants = _section(self._root, "tenants", CommentedMap)
+        _section(_section(tenants, key.tenant, CommentedMap), "keys", CommentedSeq).append(_entry(key))
+
+    def remove(self, key: TenantKey) -> None:
+        """Comments that stood at the key move above all keys of its tenant."""
+        body = self._root["tenants"][key.tenant]
+        at = next(i for i, each in enumerate(body["keys"]) if str(each["id"]) == key.id)
+        del body["keys"][at]
+        if not body["keys"]:
+            body["keys"] = None
+        lost = Counter(_comments(self._text)) - Counter(_comments(self._edited()))
+        if lost:
+            body.yaml_set_comment_before_after_key("keys", before="\n".join(lost.elements()), indent=body.lc.col)
+
+    def _edited(self) -> str:
+        out = StringIO()
+        self._yaml.dump(self._root, out)
+        return self._head + out.getvalue()
+
+    def checked(self, tenants: dict[str, Tenant], keys: dict[bytes, TenantKey], advice: str) -> str:
+        """The edited text. Raises TenantFileError, with advice, unless it reads as these keys and at least these
+        tenants."""
+        text = self._edited()
+        try:
+            table = parse_tenants(text)
+        except TenantFileError as error:
+            raise TenantFileError(f"cannot edit this layout ({error}); {advice}") from None
+        if table.keys != keys or {**table.tenants, **tenants} != table.tenants:
+            raise TenantFileError(f"cannot edit this layout; {advice}")
+        return text
 
 
-def _child(node: yaml.Node | None, name: str) -> tuple[yaml.Node | None, yaml.Node | None]:
-    """Key and value node of a mapping's entry."""
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            if key.value == name:
-                return key, value
-    return None, None
+def _comments(text: str) -> list[str]:
+    """Lines that are nothing but a comment."""
+    return [line.strip().removeprefix("#").strip() for line in text.splitlines() if line.lstrip().startswith("#")]
 
 
-def _with_key(text: str, tenant: str, entry: str) -> str:
-    _, tenants = _child(yaml.compose(text, yaml.SafeLoader), "tenants")
-    name = yaml.safe_dump(tenant, width=10_000).removesuffix("\n...\n").strip()
-    if not isinstance(tenants, yaml.MappingNode) or not tenants.value:
-        kept = "" if tenants is None and not text.strip() else text
-        kept = kept if tenants is None else text[: text.index("tenants")] + text[tenants.end_mark.index :].lstrip()
-        return f"{kept}{_newline(kept)}tenants:\n  {name}:\n    keys:\n      - {entry}\n"
-    tenant_key, body = _child(tenants, tenant)
-    if tenant_key is None or body is None:
-        pad = " " * tenants.start_mark.column
-        return _insert_line(text, tenants, f"{pad}{name}:\n{pad}  keys:\n{pad}    - {entry}")
-    keys_key, keys = _child(body, "keys")
-    if keys_key is not None and isinstance(keys, yaml.SequenceNode) and keys.value:
-        if keys.flow_style:
-            return f"{text[: keys.end_mark.index - 1]}, {entry}]{text[keys.end_mark.index :]}"
-        return _insert_line(text, keys, f"{' ' * keys.start_mark.column}- {entry}")
-    if keys_key is not None and keys is not None:
-        pad = " " * (keys_key.start_mark.column + 2)
-        return f"{text[: keys_key.end_mark.index]}:\n{pad}- {entry}{_rest(text, keys)}"
-    if isinstance(body, yaml.MappingNode) and body.value and not body.flow_style:
-        pad = " " * body.start_mark.column
-        return _insert_line(text, body, f"{pad}keys:\n{pad}  - {entry}")
-    if isinstance(body, yaml.MappingNode) and body.value:
-        return f"{text[: body.end_mark.index - 1]}, keys: [{entry}]}}{text[body.end_mark.index :]}"
-    pad = " " * (tenant_key.start_mark.column + 2)
-    return f"{text[: tenant_key.end_mark.index]}:\n{pad}keys:\n{pad}  - {entry}{_rest(text, body)}"
+def _entry(key: TenantKey) -> CommentedMap:
+    fields = {"id": key.id, "name": key.name, "sha256": key.digest.hex(), "created": key.created}
+    entry = CommentedMap((field, _text(value)) for field, value in fields.items())
+    entry.fa.set_flow_style()
+    return entry
 
 
-def _without_key(text: str, key: TenantKey) -> str:
-    _, tenants = _child(yaml.compose(text, yaml.SafeLoader), "tenants")
-    _, body = _child(tenants, key.tenant)
-    _, keys = _child(body, "keys")
-    assert isinstance(keys, yaml.SequenceNode)  # a key was read from it
-    items = keys.value
-    at = next(i for i, item in enumerate(items) if getattr(_child(item, "id")[1], "value", None) == key.id)
-    if not keys.flow_style:
-        lines = text.splitlines(keepends=True)
-        return "".join(lines[: items[at].start_mark.line] + lines[_last_line(items[at]) + 1 :])
-    start = items[at - 1].end_mark.index if at else items[at].start_mark.index
-    end = items[at].end_mark.index if at or len(items) == 1 else items[1].start_mark.index
-    return text[:start] + text[end:]
+def _section(parent: CommentedMap, name: str, kind: type[Any]) -> Any:
+    """The mapping or list under `name`, made where it is missing or null; an empty one is written as a block."""
+    if parent.get(name) is None:
+        parent[_text(name)] = kind()
+    section = parent[name]
+    if not section:
+        section.fa.set_block_style()
+    return section
 
 
-def _insert_line(text: str, after: yaml.Node, line: str) -> str:
-    lines = text.splitlines(keepends=True)
-    at = _last_line(after)
-    lines[at] += _newline(lines[at])
-    return "".join([*lines[: at + 1], line + "\n", *lines[at + 1 :]])
-
-
-def _last_line(node: yaml.Node) -> int:
-    """Line of the node's last character; a block collection's own end mark stands beyond comments that follow it."""
-    while isinstance(node, yaml.CollectionNode) and node.value and not node.flow_style:
-        last = node.value[-1]
-        node = last[1] if isinstance(last, tuple) else last
-    return int(node.end_mark.line)
-
-
-def _rest(text: str, empty: yaml.Node) -> str:
-    """What follows an empty value, beginning with its line's end."""
-    rest = text[empty.end_mark.index :]
-    return rest if rest.startswith(("\n", " ")) else "\n" + rest
-
-
-def _newline(text: str) -> str:
-    return "" if not text or text.endswith("\n") else "\n"
+def _text(value: str) -> str:
+    """Quoted where the YAML 1.1 that gateways read would take it for something else than text."""
+    return SingleQuotedScalarString(value) if yaml.safe_dump(value).startswith(("'", '"')) else value
 
 
 def _replace(path: Path, text: str) -> None:
