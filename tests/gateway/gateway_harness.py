@@ -129,7 +129,7 @@ class Questions:
             self.asked.append(event.question)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Gateway:
     url: str
     port: int
@@ -198,7 +198,7 @@ async def gateway(
     directory, published = ModelDirectory(), []
     the_shell = GatewayShell(shell or GatewayShellConfig("g"), directory, published.append)
     host: AgentHost[GatewayEvent, GatewayEffect] = AgentHost(
-        GatewayAgent(agent or GatewayConfig("g")), the_shell.execute
+        GatewayAgent(agent or GatewayConfig(gateway="g")), the_shell.execute
     )
     fake, questions = FakeWorkers(the_shell, behave), Questions()
     the_shell.connect(host.post, fake, questions.post)
@@ -215,7 +215,10 @@ async def gateway(
     host.post(TenantsChanged(tenants.limits()))
     port = await http.start()
     ticker = asyncio.create_task(_tick(host))
-    it = Gateway(f"http://127.0.0.1:{port}", port, the_shell, fake, questions, published, host, app, http)
+    it = Gateway(
+        url=f"http://127.0.0.1:{port}", port=port, shell=the_shell, workers=fake, questions=questions,
+        published=published, host=host, app=app, http=http,
+    )  # fmt: skip
     for name in workers:
         it.add_worker(name)
     try:

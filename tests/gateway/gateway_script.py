@@ -48,9 +48,16 @@ def concluded(
     relegated: bool = False,
 ) -> AttemptConcluded:
     return AttemptConcluded(
-        request_id, attempt, outcome, outcome.value, output_tokens, 790, 0.05, retry_after_s,
-        timeline(relegated=relegated),
-    )  # fmt: skip
+        request_id=request_id,
+        attempt=attempt,
+        outcome=outcome,
+        message=outcome.value,
+        output_tokens=output_tokens,
+        prompt_tokens=790,
+        tpot_s=0.05,
+        retry_after_s=retry_after_s,
+        timeline=timeline(relegated=relegated),
+    )
 
 
 def view(*, settled_rps: float, epoch: int = 1, seq: int = 1) -> VShort:

@@ -90,7 +90,7 @@ def test_a_batch_gathers_and_is_annotated() -> None:
 
 
 def test_batches_keep_their_distance_while_requests_queue_and_a_longer_one_while_none_does() -> None:
-    load = LoadReported("w1", 1, 100, 1, 0.1, False)
+    load = LoadReported(worker="w1", queued=1, queued_tokens=100, running=1, backlog_s=0.1, draining=False)
     play(
         asked(0.0, "a", StartBatchAt(0.004)),
         started(0.004, 1, "a"),

@@ -115,7 +115,7 @@ class CognitionMachine(RuleBasedStateMachine):
 
     @rule(queued=st.integers(0, 1))
     def report_load(self, queued: int) -> None:
-        self.play(LoadReported("w1", queued, 0, 0, 0.0, False))
+        self.play(LoadReported(worker="w1", queued=queued, queued_tokens=0, running=0, backlog_s=0.0, draining=False))
 
     @rule(delta_s=st.sampled_from([0.0, 0.01, 0.1, 0.4]))
     def tick(self, delta_s: float) -> None:

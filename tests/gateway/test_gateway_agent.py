@@ -43,7 +43,7 @@ class Mesh:
     """An agent and a clock."""
 
     def __init__(self, *workers: str, config: GatewayConfig | None = None) -> None:
-        self.agent = GatewayAgent(config or GatewayConfig("g"))
+        self.agent = GatewayAgent(config or GatewayConfig(gateway="g"))
         self.now_s = 0.0
         for worker in workers:
             self.play(HeartbeatReceived(heartbeat(worker)), StreamChanged(worker, True))
@@ -68,7 +68,9 @@ def test_a_request_walks_through() -> None:
     mesh.now_s = 0.5
     assert mesh.play(FirstTokenRelayed("r1", 1)) == []
     mesh.now_s = 1.5
-    assert mesh.play(concluded()) == [Settle("r1", Outcome.FINISHED, "finished", 10)]
+    assert mesh.play(concluded()) == [
+        Settle(request_id="r1", outcome=Outcome.FINISHED, message="finished", output_tokens=10)
+    ]
     assert mesh.agent.live == 0
     mesh.now_s = 2.0
     (published,) = mesh.play(GatewayTicked())
@@ -82,7 +84,7 @@ def test_a_request_walks_through() -> None:
 
 
 def test_a_burst_over_the_bound_on_bodies_is_refused_and_counted_as_offered() -> None:
-    mesh = Mesh("w1", config=GatewayConfig("g", max_held_bytes=1000))
+    mesh = Mesh("w1", config=GatewayConfig(gateway="g", max_held_bytes=1000))
     burst = [mesh.play(RequestReceived(request(f"r{i}"), body_bytes=400)) for i in range(4)]
     sent, refused = [f"r{i}" for i in range(2)], [f"r{i}" for i in range(2, 4)]
     assert burst[:2] == [[SendSubmit(request_id, "w1", 1)] for request_id in sent]
@@ -113,7 +115,10 @@ def test_the_least_predicted_backlog_counts_what_was_sent_since() -> None:
     mesh = Mesh("w1", "w2", "w3")
     workers = [e.worker for i in range(6) for e in mesh.receive(f"r{i}") if isinstance(e, SendSubmit)]
     assert workers == ["w1", "w2", "w3"] * 2
-    mesh.play(LoadReported("w1", 0, 0, 1, 50.0, False), HeartbeatReceived(heartbeat("w2", backlog_s=40.0)))
+    mesh.play(
+        LoadReported(worker="w1", queued=0, queued_tokens=0, running=1, backlog_s=50.0, draining=False),
+        HeartbeatReceived(heartbeat("w2", backlog_s=40.0)),
+    )
     assert mesh.receive("r6") == [SendSubmit("r6", "w3", 1)]
 
 
@@ -148,7 +153,9 @@ def test_a_loss_before_the_first_token_moves_once_per_other_worker(outcome: Outc
     mesh.play(RequestAnnotated("r1", note))
     assert mesh.play(concluded(outcome=outcome)) == [SendSubmit("r1", "w2", 2), SendAnnotate("r1", "w2", 2, note)]
     assert mesh.play(concluded(outcome=Outcome.FINISHED)) == []  # the old attempt
-    assert mesh.play(concluded(attempt=2, outcome=outcome)) == [Settle("r1", outcome, outcome.value, 10)]
+    assert mesh.play(concluded(attempt=2, outcome=outcome)) == [
+        Settle(request_id="r1", outcome=outcome, message=outcome.value, output_tokens=10)
+    ]
 
 
 def test_a_loss_after_the_first_token_is_an_error() -> None:
@@ -192,7 +199,9 @@ def test_a_broken_stream_gets_no_new_work_but_keeps_its_requests() -> None:
     mesh.receive()
     assert mesh.play(StreamChanged("w1", False)) == []
     assert [mesh.receive(f"s{i}") for i in range(3)] == [[SendSubmit(f"s{i}", "w2", 1)] for i in range(3)]
-    assert mesh.play(concluded()) == [Settle("r1", Outcome.FINISHED, "finished", 10)]
+    assert mesh.play(concluded()) == [
+        Settle(request_id="r1", outcome=Outcome.FINISHED, message="finished", output_tokens=10)
+    ]
 
 
 def test_a_worker_that_gave_the_request_up_counts_as_lost() -> None:
@@ -206,13 +215,13 @@ def test_a_worker_that_gave_the_request_up_counts_as_lost() -> None:
 def test_a_handback_goes_elsewhere_as_a_new_attempt() -> None:
     mesh = Mesh("w1", "w2")
     mesh.receive()
-    mesh.play(LoadReported("w2", 5, 5, 5, 90.0, False))
+    mesh.play(LoadReported(worker="w2", queued=5, queued_tokens=5, running=5, backlog_s=90.0, draining=False))
     assert mesh.play(AttemptHandedBack("r1", 1)) == [SendSubmit("r1", "w2", 2)]
     assert mesh.play(AttemptHandedBack("r1", 1)) == []
 
 
 def test_a_handback_of_the_only_worker_goes_back_a_bounded_number_of_times() -> None:
-    mesh = Mesh("w1", config=GatewayConfig("g", max_attempts=3))
+    mesh = Mesh("w1", config=GatewayConfig(gateway="g", max_attempts=3))
     mesh.receive()
     assert mesh.play(AttemptHandedBack("r1", 1), AttemptHandedBack("r1", 2)) == [
         SendSubmit("r1", "w1", 2),
@@ -226,7 +235,7 @@ def test_a_handback_of_the_only_worker_goes_back_a_bounded_number_of_times() -> 
 def test_a_draining_worker_gets_nothing_and_its_handback_is_held() -> None:
     mesh = Mesh("w1")
     mesh.receive()
-    mesh.play(LoadReported("w1", 1, 1, 0, 1.0, True))
+    mesh.play(LoadReported(worker="w1", queued=1, queued_tokens=1, running=0, backlog_s=1.0, draining=True))
     assert mesh.play(AttemptHandedBack("r1", 1)) == []
     assert mesh.play(HeartbeatReceived(heartbeat("w2")), StreamChanged("w2", True)) == [SendSubmit("r1", "w2", 2)]
 
@@ -239,7 +248,15 @@ def test_without_a_worker_a_request_is_held_for_the_patience() -> None:
     assert not any(isinstance(e, Settle) for e in mesh.play(GatewayTicked()))
     mesh.now_s = 5.0
     settles = [e for e in mesh.play(GatewayTicked()) if isinstance(e, Settle)]
-    assert settles == [Settle("r1", Outcome.NO_ENGINE, "no worker served `m` for 5 s", 0, 5.0)]
+    assert settles == [
+        Settle(
+            request_id="r1",
+            outcome=Outcome.NO_ENGINE,
+            message="no worker served `m` for 5 s",
+            output_tokens=0,
+            retry_after_s=5.0,
+        )
+    ]
 
 
 def test_a_held_request_is_offered_under_the_pool_its_alias_turns_out_to_be() -> None:
@@ -254,12 +271,19 @@ def test_a_held_request_is_offered_under_the_pool_its_alias_turns_out_to_be() ->
 def test_a_model_nobody_knows_is_refused_once_the_mesh_is_known() -> None:
     mesh = Mesh("w1")
     (refuse,) = mesh.receive(model="other")
-    assert refuse == Refuse("r1", Outcome.UNKNOWN_MODEL, "the model `other` does not exist", None, None, None)
+    assert refuse == Refuse(
+        request_id="r1",
+        outcome=Outcome.UNKNOWN_MODEL,
+        message="the model `other` does not exist",
+        retry_after_s=None,
+        predicted_ttft_s=None,
+        estimated_wait_s=None,
+    )
     assert mesh.settled() == []
 
 
 def test_held_requests_are_bounded() -> None:
-    mesh = Mesh(config=GatewayConfig("g", max_held=1))
+    mesh = Mesh(config=GatewayConfig(gateway="g", max_held=1))
     mesh.receive("r1")
     (refuse,) = mesh.receive("r2")
     assert isinstance(refuse, Refuse)
@@ -274,7 +298,14 @@ def test_the_pools_bounds_refuse_with_a_computed_retry_and_settle_in_telemetry()
     mesh.receive("r2")
     mesh.play(ViewReceived(view(settled_rps=4.0)))
     (refuse,) = mesh.receive("r3")
-    assert refuse == Refuse("r3", Outcome.POOL_QUEUE_FULL, "the queue of this model is full", 12.5, 25.1, 25.0)
+    assert refuse == Refuse(
+        request_id="r3",
+        outcome=Outcome.POOL_QUEUE_FULL,
+        message="the queue of this model is full",
+        retry_after_s=12.5,
+        predicted_ttft_s=25.1,
+        estimated_wait_s=25.0,
+    )
     assert [(s.request_id, s.outcome) for s in mesh.settled()] == [("r3", Outcome.POOL_QUEUE_FULL)]
 
 
@@ -306,10 +337,10 @@ def refused(mesh: Mesh, request_id: str) -> tuple[Outcome, float | None]:
 @pytest.mark.parametrize(
     ("limits", "expected"),
     [
-        (TenantLimits("acme", requests_per_min=2), (Outcome.TENANT_REQUEST_RATE, 30.0)),
-        (TenantLimits("acme", tokens_per_min=1600), (Outcome.TENANT_TOKEN_RATE, 30.0)),
-        (TenantLimits("acme", max_in_flight=2), (Outcome.TENANT_IN_FLIGHT, 4.1)),
-        (TenantLimits("acme", max_queued=2), (Outcome.TENANT_QUEUE_FULL, 4.1)),
+        (TenantLimits(tenant="acme", requests_per_min=2), (Outcome.TENANT_REQUEST_RATE, 30.0)),
+        (TenantLimits(tenant="acme", tokens_per_min=1600), (Outcome.TENANT_TOKEN_RATE, 30.0)),
+        (TenantLimits(tenant="acme", max_in_flight=2), (Outcome.TENANT_IN_FLIGHT, 4.1)),
+        (TenantLimits(tenant="acme", max_queued=2), (Outcome.TENANT_QUEUE_FULL, 4.1)),
     ],
 )
 def test_tenant_bounds(limits: TenantLimits, expected: tuple[Outcome, float]) -> None:
@@ -325,7 +356,7 @@ def test_tenant_bounds(limits: TenantLimits, expected: tuple[Outcome, float]) ->
 
 def test_bounds_on_requests_are_freed_again() -> None:
     mesh = Mesh("w1")
-    mesh.play(TenantsChanged((TenantLimits("acme", max_in_flight=1, max_queued=1),)))
+    mesh.play(TenantsChanged((TenantLimits(tenant="acme", max_in_flight=1, max_queued=1),)))
     mesh.receive("r1")
     mesh.play(FirstTokenRelayed("r1", 1))
     assert refused(mesh, "r2")[0] is Outcome.TENANT_IN_FLIGHT
@@ -333,14 +364,14 @@ def test_bounds_on_requests_are_freed_again() -> None:
     assert mesh.receive("r3") == [SendSubmit("r3", "w1", 1)]
     assert mesh.play(ClientLeft("r3")) == [
         SendCancel("r3", "w1", 1),
-        Settle("r3", Outcome.CANCELLED, "the client went away", 0),
+        Settle(request_id="r3", outcome=Outcome.CANCELLED, message="the client went away", output_tokens=0),
     ]
     assert mesh.receive("r4") == [SendSubmit("r4", "w1", 1)]
 
 
 def test_an_answers_tokens_are_charged_when_it_ends() -> None:
     mesh = Mesh("w1")
-    mesh.play(TenantsChanged((TenantLimits("acme", tokens_per_min=6000),)))
+    mesh.play(TenantsChanged((TenantLimits(tenant="acme", tokens_per_min=6000),)))
     mesh.receive("r1")
     mesh.play(concluded("r1", output_tokens=6000 - 790))
     outcome, wait_s = refused(mesh, "r2")
@@ -352,11 +383,13 @@ def test_an_answers_tokens_are_charged_when_it_ends() -> None:
 def test_a_held_request_that_is_left_needs_no_cancel() -> None:
     mesh = Mesh()
     mesh.receive()
-    assert mesh.play(ClientLeft("r1")) == [Settle("r1", Outcome.CANCELLED, "the client went away", 0)]
+    assert mesh.play(ClientLeft("r1")) == [
+        Settle(request_id="r1", outcome=Outcome.CANCELLED, message="the client went away", output_tokens=0)
+    ]
 
 
 def test_a_request_times_out() -> None:
-    mesh = Mesh("w1", config=GatewayConfig("g", request_timeout_s=60.0))
+    mesh = Mesh("w1", config=GatewayConfig(gateway="g", request_timeout_s=60.0))
     mesh.receive("r1")
     mesh.now_s = 30.0
     mesh.receive("r2")
@@ -364,7 +397,7 @@ def test_a_request_times_out() -> None:
     effects = [e for e in mesh.play(GatewayTicked()) if not isinstance(e, PublishGatewayTelemetry)]
     assert effects == [
         SendCancel("r1", "w1", 1),
-        Settle("r1", Outcome.TIMED_OUT, "not answered within 60 s", 0),
+        Settle(request_id="r1", outcome=Outcome.TIMED_OUT, message="not answered within 60 s", output_tokens=0),
     ]
 
 
@@ -384,7 +417,7 @@ def test_draining_refuses_new_requests_and_ends_the_rest_when_the_grace_is_over(
 
 
 def test_a_full_batch_of_telemetry_is_sent_at_once() -> None:
-    mesh = Mesh("w1", config=GatewayConfig("g", telemetry_events=4))
+    mesh = Mesh("w1", config=GatewayConfig(gateway="g", telemetry_events=4))
     effects = [e for i in range(4) for e in mesh.receive(f"r{i}")]
     (published,) = [e for e in effects if isinstance(e, PublishGatewayTelemetry)]
     assert [o.request_id for o in published.telemetry.offered] == ["r0", "r1", "r2", "r3"]
@@ -406,7 +439,9 @@ def test_a_refusal_by_the_worker_keeps_its_retry() -> None:
     mesh = Mesh("w1")
     mesh.receive()
     (settle,) = mesh.play(concluded(outcome=Outcome.POOL_QUEUE_FULL, output_tokens=0, retry_after_s=7.0))
-    assert settle == Settle("r1", Outcome.POOL_QUEUE_FULL, "pool_queue_full", 0, 7.0)
+    assert settle == Settle(
+        request_id="r1", outcome=Outcome.POOL_QUEUE_FULL, message="pool_queue_full", output_tokens=0, retry_after_s=7.0
+    )
 
 
 def imbalanced(config: GatewayConfig, **overloaded: Any) -> Mesh:
@@ -431,7 +466,7 @@ def recalls(mesh: Mesh) -> list[SendRecall]:
 
 
 def test_a_lasting_imbalance_recalls_the_newest_few_once() -> None:
-    mesh = imbalanced(GatewayConfig("g", rebalance_recalls=2))
+    mesh = imbalanced(GatewayConfig(gateway="g", rebalance_recalls=2))
     assert recalls(mesh) == [SendRecall("r3", "w1", 1), SendRecall("r2", "w1", 1)]
     assert recalls(mesh) == []  # the next check is not due
     mesh.now_s += 0.5
@@ -442,25 +477,25 @@ def test_a_lasting_imbalance_recalls_the_newest_few_once() -> None:
 
 
 def test_no_more_than_half_the_difference_moves() -> None:
-    mesh = imbalanced(GatewayConfig("g", prior_tpot_s=0.06))  # 12.1 s each, half of 40 s are due
+    mesh = imbalanced(GatewayConfig(gateway="g", prior_tpot_s=0.06))  # 12.1 s each, half of 40 s are due
     assert recalls(mesh) == [SendRecall("r3", "w1", 1), SendRecall("r2", "w1", 1)]
 
 
 def test_started_requests_are_not_recalled() -> None:
-    mesh = imbalanced(GatewayConfig("g"))
+    mesh = imbalanced(GatewayConfig(gateway="g"))
     for i in range(1, 4):
         mesh.play(FirstTokenRelayed(f"r{i}", 1))
     assert recalls(mesh) == [SendRecall("r0", "w1", 1)]
 
 
 def test_balanced_workers_are_left_alone() -> None:
-    mesh = imbalanced(GatewayConfig("g"))
+    mesh = imbalanced(GatewayConfig(gateway="g"))
     mesh.play(HeartbeatReceived(heartbeat("w2", backlog_s=30.0)))
     assert recalls(mesh) == []
 
 
 def test_a_request_moved_to_and_fro_keeps_attempts_for_workers_that_go() -> None:
-    mesh = imbalanced(GatewayConfig("g", max_attempts=3))
+    mesh = imbalanced(GatewayConfig(gateway="g", max_attempts=3))
     assert len(recalls(mesh)) == 4
     mesh.play(AttemptHandedBack("r3", 1))
     for _ in range(4):

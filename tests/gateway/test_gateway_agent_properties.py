@@ -41,7 +41,7 @@ WORKERS = st.sampled_from(["w1", "w2", "w3"])
 INDEX = st.integers(0, 10_000)
 
 
-CONFIG = GatewayConfig("g", max_attempts=4, max_held=3, max_requests=12, max_held_bytes=1000, rebalance_after=1)
+CONFIG = GatewayConfig(gateway="g", max_attempts=4, max_held=3, max_requests=12, max_held_bytes=1000, rebalance_after=1)
 
 
 class GatewayMachine(RuleBasedStateMachine):
@@ -152,7 +152,11 @@ class GatewayMachine(RuleBasedStateMachine):
 
     @rule(worker=WORKERS, backlog_s=st.floats(0, 100), queued=st.integers(0, 99))
     def load(self, worker: str, backlog_s: float, queued: int) -> None:
-        self.play(LoadReported(worker, queued, 10 * queued, 1, backlog_s, False))
+        self.play(
+            LoadReported(
+                worker=worker, queued=queued, queued_tokens=10 * queued, running=1, backlog_s=backlog_s, draining=False
+            )
+        )
 
     @rule(worker=WORKERS, connected=st.booleans())
     def connect(self, worker: str, connected: bool) -> None:
@@ -173,7 +177,15 @@ class GatewayMachine(RuleBasedStateMachine):
 
     @rule(bound=st.sampled_from([None, 1, 5]))
     def limit(self, bound: int | None) -> None:
-        self.play(TenantsChanged((TenantLimits("a", bound, None, bound, bound),)))
+        self.play(
+            TenantsChanged(
+                (
+                    TenantLimits(
+                        tenant="a", requests_per_min=bound, tokens_per_min=None, max_in_flight=bound, max_queued=bound
+                    ),
+                )
+            )
+        )
 
     @rule(index=INDEX)
     def drain(self, index: int) -> None:

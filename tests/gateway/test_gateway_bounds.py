@@ -64,7 +64,7 @@ async def test_an_answer_that_is_too_large_to_hold() -> None:
 
 
 async def test_bodies_of_waiting_requests_are_bounded() -> None:
-    async with gateway(behave=silence, agent=GatewayConfig("g", max_held_bytes=500)) as g, client(g) as c:
+    async with gateway(behave=silence, agent=GatewayConfig(gateway="g", max_held_bytes=500)) as g, client(g) as c:
         big = asyncio.create_task(c.post(PATH, json={**CHAT, "user": "u" * 300}))
         await g.until(lambda: bool(g.workers.submits))
         response = await c.post(PATH, json={**CHAT, "user": "u" * 300})

@@ -32,8 +32,19 @@ def test_known_pools_are_bounded_and_the_one_heard_of_last_stays() -> None:
 
 
 def exchange(request_id: str, client_id: str) -> Exchange:
-    call = Call("/v1/completions", "m", False, "", 1, None, None, False, None, {})
-    return Exchange(call, request(request_id), client_id, "", "m", b"")
+    call = Call(
+        path="/v1/completions",
+        model="m",
+        stream=False,
+        prompt="",
+        prompt_tokens=1,
+        max_tokens=None,
+        priority=None,
+        strip_usage=False,
+        replay_output_tokens=None,
+        body={},
+    )
+    return Exchange(call=call, request=request(request_id), client_id=client_id, traceparent="", pool="m", body=b"")
 
 
 def test_the_journal_forgets_the_oldest() -> None:

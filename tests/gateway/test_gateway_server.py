@@ -148,7 +148,7 @@ async def test_a_lost_plain_answer_leaves_no_half_of_it() -> None:
 
 
 async def test_no_worker_answers_503_after_the_patience() -> None:
-    async with gateway(workers=(), agent=GatewayConfig("g", patience_s=0.05)) as g, client(g) as c:
+    async with gateway(workers=(), agent=GatewayConfig(gateway="g", patience_s=0.05)) as g, client(g) as c:
         response = await c.post(PATH, json=STREAMED)
         assert (response.status_code, response.headers["retry-after"]) == (503, "1")
         assert error_of(response)["reason"] == "no_engine"

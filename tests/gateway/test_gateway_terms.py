@@ -4,8 +4,8 @@ from hmas.contracts.request import Slo
 from hmas.gateway.openai.errors import InvalidRequest
 from hmas.gateway.tenants.terms import Tenant, client_request_id, read_headers, terms_of, traceparent
 
-PLAIN = Tenant("acme")
-WITH_SLO = Tenant("acme", ttft_s=1.0, tpot_s=0.05)
+PLAIN = Tenant(name="acme")
+WITH_SLO = Tenant(name="acme", ttft_s=1.0, tpot_s=0.05)
 
 
 @pytest.mark.parametrize(
@@ -13,9 +13,9 @@ WITH_SLO = Tenant("acme", ttft_s=1.0, tpot_s=0.05)
     [
         ({}, PLAIN, True, Slo(6.0, 0.1), False),  # Table 6, f(0.75) = 1
         ({}, PLAIN, False, Slo(6.0, 0.1, None, True), False),
-        ({}, Tenant("acme", importance=1.0), True, Slo(4.8, 0.08), False),
+        ({}, Tenant(name="acme", importance=1.0), True, Slo(4.8, 0.08), False),
         ({}, WITH_SLO, True, Slo(1.0, 0.05), True),
-        ({}, Tenant("acme", ttlt_s=9.0), True, Slo(6.0, 0.1, 9.0, True), True),
+        ({}, Tenant(name="acme", ttlt_s=9.0), True, Slo(6.0, 0.1, 9.0, True), True),
         ({b"x-slo-ttft-ms": b"500"}, PLAIN, True, Slo(0.5, 0.1), True),
         ({b"x-slo-ttft-ms": b"500", b"x-llm-d-slo-ttft-ms": b"250.5"}, PLAIN, True, Slo(0.2505, 0.1), True),
         ({b"x-llm-d-slo-tpot-ms": b"20"}, WITH_SLO, True, Slo(1.0, 0.02), True),
@@ -35,7 +35,7 @@ def test_slos(headers: dict[bytes, bytes], tenant: Tenant, stream: bool, slo: Sl
 )
 def test_priority_is_clamped(ceiling: int, body: int | None, header: bytes | None, priority: int) -> None:
     headers = {} if header is None else {b"x-priority": header}
-    assert terms_of(headers, Tenant("acme", priority_ceiling=ceiling), body, stream=True).priority == priority
+    assert terms_of(headers, Tenant(name="acme", priority_ceiling=ceiling), body, stream=True).priority == priority
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_perception_sees_head_and_tail() -> None:
 
 
 def test_the_request_carries_tenant_terms_and_no_true_length() -> None:
-    tenant = Tenant("acme", weight=2.0, priority_ceiling=-1, relegate=False)
+    tenant = Tenant(name="acme", weight=2.0, priority_ceiling=-1, relegate=False)
     with_replay = request_of(chat(priority=-5, hmas_replay={"output_tokens": 9}), "r1", tenant, {}, 4.0)
     without = request_of(chat(priority=-5), "r1", tenant, {}, 4.0)
     assert with_replay == without

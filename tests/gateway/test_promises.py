@@ -23,7 +23,7 @@ from hmas.wire.v1 import execution_pb2 as pb
 from tests.gateway.gateway_harness import PATH, FakeWorkers, body, client, gateway
 from tests.gateway.gateway_script import concluded, heartbeat, request
 
-CONFIG = GatewayConfig("g", max_promises=100)
+CONFIG = GatewayConfig(gateway="g", max_promises=100)
 
 
 def test_a_promise_holds_from_its_time_on_for_a_while_and_once() -> None:
@@ -73,10 +73,10 @@ class Asked:
 
 
 def asked(**limits: int) -> Asked:
-    agent = GatewayAgent(GatewayConfig("g"))
+    agent = GatewayAgent(GatewayConfig(gateway="g"))
     agent.step(0.0, HeartbeatReceived(heartbeat("w1")))
     agent.step(0.0, StreamChanged("w1", True))
-    agent.step(0.0, TenantsChanged((TenantLimits("acme", **limits),)))
+    agent.step(0.0, TenantsChanged((TenantLimits(tenant="acme", **limits),)))
     return Asked(agent)
 
 

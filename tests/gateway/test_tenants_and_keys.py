@@ -38,7 +38,10 @@ def test_a_full_file() -> None:
     acme = table.tenants["acme"]
     assert (acme.weight, acme.priority_ceiling, acme.importance, acme.relegate) == (2, -10, 0.9, False)
     assert (acme.ttft_s, acme.tpot_s, acme.ttlt_s, acme.models) == (2.0, 0.06, 60.0, frozenset({"llama"}))
-    assert table.limits() == (TenantLimits("acme", 600, 1e6, 64, 32), TenantLimits("zeta"))
+    assert table.limits() == (
+        TenantLimits(tenant="acme", requests_per_min=600, tokens_per_min=1e6, max_in_flight=64, max_queued=32),
+        TenantLimits(tenant="zeta"),
+    )
     assert table.tenant_of(b"hmas-one") is acme
     assert table.tenant_of(b"hmas-two") is None
 

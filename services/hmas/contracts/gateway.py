@@ -18,7 +18,7 @@ from hmas.contracts.worker import Timeline
 # --- events ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TenantLimits:
     """A tenant's bounds; None means unbounded. Rates per minute."""
 
@@ -73,7 +73,7 @@ class StreamChanged:
     connected: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReported:
     """A worker told its load on the stream, between heartbeats. Fields as in `WorkerHeartbeat`."""
 
@@ -93,7 +93,7 @@ class FirstTokenRelayed:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptConcluded:
     """The worker finished with an attempt. Latencies are since the request's arrival at the gateway."""
 
@@ -101,11 +101,11 @@ class AttemptConcluded:
     attempt: int
     outcome: Outcome
     message: str
-    output_tokens: int
-    prompt_tokens: int | None
-    tpot_s: float
-    retry_after_s: float | None
-    timeline: Timeline | None
+    output_tokens: int = 0
+    prompt_tokens: int | None = None
+    tpot_s: float = 0.0
+    retry_after_s: float | None = None
+    timeline: Timeline | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class SendRecall:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refuse:
     """Answer with the outcome's error object. Emitted with the request's settlement already accounted."""
 
@@ -199,7 +199,7 @@ class Refuse:
     estimated_wait_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settle:
     """The request ended; the shell closes its response (error event or error object if not finished)."""
 

@@ -13,7 +13,7 @@ from hmas.runtime.tracing import Span
 from hmas.wire.v1 import execution_pb2 as pb
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class AttemptTrace:
     """One sending, for `hmas why`; instants on the local clock."""
 
@@ -37,7 +37,9 @@ class Exchange:
         "settled_s", "size", "span", "timeline", "traceparent", "waiter",
     )  # fmt: skip
 
-    def __init__(self, call: Call, request: Request, client_id: str, traceparent: str, pool: str, body: bytes) -> None:
+    def __init__(
+        self, *, call: Call, request: Request, client_id: str, traceparent: str, pool: str, body: bytes
+    ) -> None:
         self.call: Call | None = call
         self.request = request
         self.client_id = client_id

@@ -52,7 +52,7 @@ class GatewaySettings(RuntimeSettings):
 
     def agent_config(self, gateway: str) -> GatewayConfig:
         return GatewayConfig(
-            gateway,
+            gateway=gateway,
             patience_s=self.patience_s,
             request_timeout_s=self.request_timeout_s,
             max_requests=self.max_requests,
@@ -64,7 +64,13 @@ class GatewaySettings(RuntimeSettings):
 
     def server_config(self) -> HttpServerConfig:
         body = BodyBounds(self.max_body_bytes, self.body_timeout_s)
-        return HttpServerConfig(self.replay_field, self.comment_after_s, self.comment_every_s, self.stall_s, body)
+        return HttpServerConfig(
+            replay_field=self.replay_field,
+            comment_after_s=self.comment_after_s,
+            comment_every_s=self.comment_every_s,
+            stall_s=self.stall_s,
+            body=body,
+        )
 
     def connection_bounds(self) -> ConnectionBounds:
         return ConnectionBounds(self.max_connections, self.head_timeout_s)

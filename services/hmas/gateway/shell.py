@@ -134,7 +134,9 @@ class GatewayShell:
             body = call.engine_body(pool)
         except TypeError as error:  # nested deeper than the writer follows
             raise InvalidRequest(f"the body cannot be passed on: {error}") from None
-        exchange = Exchange(call, request, client_id, traceparent, pool, body)
+        exchange = Exchange(
+            call=call, request=request, client_id=client_id, traceparent=traceparent, pool=pool, body=body
+        )
         self._exchanges[request.id] = exchange
         if self._tracing is not None:
             self._trace(self._tracing, exchange)
@@ -187,7 +189,10 @@ class GatewayShell:
         except WireError as error:
             reason = f"the worker's answer cannot be read: {error}"
             concluded = AttemptConcluded(
-                message.request_id, message.attempt, Outcome.INTERNAL, reason, 0, None, 0.0, None, None
+                request_id=message.request_id,
+                attempt=message.attempt,
+                outcome=Outcome.INTERNAL,
+                message=reason,
             )
         exchange.finished = message
         exchange.timeline = concluded.timeline
@@ -203,7 +208,12 @@ class GatewayShell:
     def on_load(self, worker: str, message: pb.Load) -> None:
         self._post_both(
             LoadReported(
-                worker, message.queued, message.queued_tokens, message.running, message.backlog_s, message.draining
+                worker=worker,
+                queued=message.queued,
+                queued_tokens=message.queued_tokens,
+                running=message.running,
+                backlog_s=message.backlog_s,
+                draining=message.draining,
             )
         )
 
@@ -276,7 +286,7 @@ class GatewayShell:
         exchange.attempt, exchange.finished = attempt, None
         exchange.chunks.clear()
         exchange.size = 0
-        exchange.attempts.append(AttemptTrace(attempt, worker, now_s))
+        exchange.attempts.append(AttemptTrace(number=attempt, worker=worker, sent_s=now_s))
         call, pool = exchange.call, self._directory.resolve(exchange.request.model)
         assert call is not None, "a request moves only before its first token"
         if pool is not None and pool != exchange.pool:  # the model's pool became known while the request was held

@@ -88,18 +88,26 @@ class SimGateway:
             journey.last_token_s = self._heap.now_s
         self.step(
             AttemptConcluded(
-                effect.request_id, effect.attempt, effect.outcome, effect.message, effect.output_tokens, None, gap_s,
-                None, effect.timeline,
+                request_id=effect.request_id,
+                attempt=effect.attempt,
+                outcome=effect.outcome,
+                message=effect.message,
+                output_tokens=effect.output_tokens,
+                tpot_s=gap_s,
+                timeline=effect.timeline,
             )
-        )  # fmt: skip
+        )
 
     def rejected(self, effect: Reject) -> None:
         self.step(
             AttemptConcluded(
-                effect.request_id, effect.attempt, effect.outcome, effect.message, 0, None, 0.0, effect.retry_after_s,
-                None,
+                request_id=effect.request_id,
+                attempt=effect.attempt,
+                outcome=effect.outcome,
+                message=effect.message,
+                retry_after_s=effect.retry_after_s,
             )
-        )  # fmt: skip
+        )
 
     def handed_back(self, effect: Handback) -> None:
         self.step(AttemptHandedBack(effect.request_id, effect.attempt))

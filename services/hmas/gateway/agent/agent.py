@@ -137,18 +137,26 @@ class GatewayAgent:
         """Why not: the process, the model, the tenant's own bounds, the pool's, then the gateway's own."""
         request = entry.request
         if self._draining:
-            return Ending(Outcome.DRAINING, "this gateway is shutting down", retry_after_s=self._config.min_retry_s)
+            return Ending(
+                outcome=Outcome.DRAINING,
+                message="this gateway is shutting down",
+                retry_after_s=self._config.min_retry_s,
+            )
         if not entry.offered and self._directory:
-            return Ending(Outcome.UNKNOWN_MODEL, f"the model `{request.model}` does not exist")
+            return Ending(outcome=Outcome.UNKNOWN_MODEL, message=f"the model `{request.model}` does not exist")
         tenant = self._tenants.refusal(now_s, request.tenant, request.prompt_tokens)
         if tenant is not None:
             wait_s = tenant.retry_after_s
             if wait_s is None:
                 wait_s = self._retry_after_s(now_s, entry.pool)
-            return Ending(tenant.outcome, tenant.message, retry_after_s=wait_s)
+            return Ending(outcome=tenant.outcome, message=tenant.message, retry_after_s=wait_s)
         usable = self._router.usable(entry.pool)
         if not usable and self._ledger.held_count >= self._config.max_held:
-            return Ending(Outcome.NO_ENGINE, "no worker serves this model now", retry_after_s=self._config.patience_s)
+            return Ending(
+                outcome=Outcome.NO_ENGINE,
+                message="no worker serves this model now",
+                retry_after_s=self._config.patience_s,
+            )
         full = usable and not any(worker.has_room(request.prompt_tokens) for worker in usable)
         if full or len(self._ledger) >= self._config.max_requests:
             message = "the queue of this model is full"
@@ -156,15 +164,17 @@ class GatewayAgent:
             message = "the bodies of waiting requests fill the gateway"
         else:
             return None
-        return Ending(Outcome.POOL_QUEUE_FULL, message, retry_after_s=self._retry_after_s(now_s, entry.pool))
+        return Ending(
+            outcome=Outcome.POOL_QUEUE_FULL, message=message, retry_after_s=self._retry_after_s(now_s, entry.pool)
+        )
 
     def _given_up(self, model: str) -> Ending:
         """For a request that outlasted the patience. One that came before any worker was heard may be for a model
         that, as is known by now, does not exist."""
         if self._directory and self._directory.resolve(model) is None:
-            return Ending(Outcome.UNKNOWN_MODEL, f"the model `{model}` does not exist")
+            return Ending(outcome=Outcome.UNKNOWN_MODEL, message=f"the model `{model}` does not exist")
         message = f"no worker served `{model}` for {self._config.patience_s:g} s"
-        return Ending(Outcome.NO_ENGINE, message, retry_after_s=self._config.patience_s)
+        return Ending(outcome=Outcome.NO_ENGINE, message=message, retry_after_s=self._config.patience_s)
 
     def _refuse(self, now_s: float, entry: LedgerEntry, refusal: Ending) -> Refuse:
         if entry.offered:
@@ -173,7 +183,14 @@ class GatewayAgent:
         if refusal.retry_after_s is not None:
             wait_s = self._wait_s(now_s, entry.pool)
             ttft_s = wait_s + self._router.prior_ttft_s(entry.request.prompt_tokens)
-        return Refuse(entry.request.id, refusal.outcome, refusal.message, refusal.retry_after_s, ttft_s, wait_s)
+        return Refuse(
+            request_id=entry.request.id,
+            outcome=refusal.outcome,
+            message=refusal.message,
+            retry_after_s=refusal.retry_after_s,
+            predicted_ttft_s=ttft_s,
+            estimated_wait_s=wait_s,
+        )
 
     def _wait_s(self, now_s: float, pool: str) -> float:
         return self._waits.wait_s(now_s, pool, self._router.usable(pool))
@@ -233,7 +250,9 @@ class GatewayAgent:
         if entry is None or entry.state is not RequestState.SENT:
             return []
         if attempt >= self._config.max_attempts:
-            return [self._settle(now_s, entry, Ending(Outcome.NO_ENGINE, "no worker kept this request"))]
+            return [
+                self._settle(now_s, entry, Ending(outcome=Outcome.NO_ENGINE, message="no worker kept this request"))
+            ]
         self._router.ended(entry.worker, request_id)
         return self._route(now_s, entry, avoid=entry.worker)
 
@@ -246,7 +265,7 @@ class GatewayAgent:
 
     def _vanish(self, now_s: float, worker: str, reason: str) -> list[GatewayEffect]:
         self._router.connect(worker, False)
-        ending = Ending(Outcome.WORKER_LOST, f"the worker that served this request was lost: {reason}")
+        ending = Ending(outcome=Outcome.WORKER_LOST, message=f"the worker that served this request was lost: {reason}")
         effects: list[GatewayEffect] = []
         for entry in self._ledger.at(worker):
             effects += self._lost(now_s, entry, ending)
@@ -275,13 +294,13 @@ class GatewayAgent:
         if entry is None:
             return []
         ending = Ending(
-            event.outcome,
-            event.message,
-            event.output_tokens,
-            event.prompt_tokens,
-            event.tpot_s,
-            event.retry_after_s,
-            event.timeline,
+            outcome=event.outcome,
+            message=event.message,
+            output_tokens=event.output_tokens,
+            prompt_tokens=event.prompt_tokens,
+            tpot_s=event.tpot_s,
+            retry_after_s=event.retry_after_s,
+            timeline=event.timeline,
         )
         if event.outcome is Outcome.SLO_UNREACHABLE and entry.content and event.retry_after_s is not None:
             wait_s = self._promises.make(now_s, entry.content, event.retry_after_s)
@@ -304,13 +323,19 @@ class GatewayAgent:
         self._tenants.ended(request.tenant, waiting=not streamed, tokens=uncharged)
         if entry.offered:
             self._batches.settle(now_s, entry, ending)
-        return Settle(request.id, ending.outcome, ending.message, ending.output_tokens, ending.retry_after_s)
+        return Settle(
+            request_id=request.id,
+            outcome=ending.outcome,
+            message=ending.message,
+            output_tokens=ending.output_tokens,
+            retry_after_s=ending.retry_after_s,
+        )
 
     def _cancel(self, now_s: float, entry: LedgerEntry, outcome: Outcome, message: str) -> list[GatewayEffect]:
         effects: list[GatewayEffect] = []
         if entry.state is not RequestState.HELD:
             effects.append(SendCancel(entry.request.id, entry.worker, entry.attempt))
-        return [*effects, self._settle(now_s, entry, Ending(outcome, message))]
+        return [*effects, self._settle(now_s, entry, Ending(outcome=outcome, message=message))]
 
     def _cancel_all(self, now_s: float) -> list[GatewayEffect]:
         effects: list[GatewayEffect] = []

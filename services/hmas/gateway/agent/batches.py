@@ -11,7 +11,7 @@ from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.agent.ledger import LedgerEntry
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
     """What is known of a request's end beside its ledger entry."""
 

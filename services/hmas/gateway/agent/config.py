@@ -5,7 +5,7 @@ from dataclasses import dataclass
 TICK_S = 0.05  # between two `GatewayTicked`
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayConfig:
     """Bounds and constants of the agent; durations in seconds.
 

@@ -36,7 +36,7 @@ class TokenBucket:
         self._filled_s = now_s
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class TenantState:
     limits: TenantLimits
     requests: TokenBucket | None = None
@@ -69,7 +69,7 @@ class TenantGate:
             if tenant not in self._limits and not state.in_flight:
                 del self._states[tenant]
             else:
-                self._apply(now_s, state, self._limits.get(tenant, TenantLimits(tenant)))
+                self._apply(now_s, state, self._limits.get(tenant, TenantLimits(tenant=tenant)))
 
     def refusal(self, now_s: float, tenant: str, prompt_tokens: int) -> TenantRefusal | None:
         """Why the tenant may not send this now; None if it may."""
@@ -116,7 +116,7 @@ class TenantGate:
         if state is None:
             if len(self._states) >= self._config.max_idle_tenants:
                 self._states = {name: s for name, s in self._states.items() if s.in_flight or name in self._limits}
-            state = self._states[tenant] = TenantState(TenantLimits(tenant))
+            state = self._states[tenant] = TenantState(limits=TenantLimits(tenant=tenant))
             self._apply(now_s, state, self._limits.get(tenant, state.limits))
         return state
 

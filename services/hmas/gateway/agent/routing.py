@@ -23,7 +23,7 @@ class Sending:
     waiting: bool = True
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class WorkerState:
     """A worker as this gateway knows it. `requests` counts what this gateway has at it."""
 
@@ -112,7 +112,7 @@ class Router:
     def hear(self, now_s: float, heartbeat: WorkerHeartbeat) -> None:
         worker = self._workers.get(heartbeat.worker)
         if worker is None:
-            worker = self._workers[heartbeat.worker] = WorkerState(heartbeat, now_s)
+            worker = self._workers[heartbeat.worker] = WorkerState(heartbeat=heartbeat, heard_s=now_s)
         elif worker.heartbeat.pool != heartbeat.pool:
             del self._pools[worker.heartbeat.pool][worker.name]
         self._pools.setdefault(heartbeat.pool, {})[heartbeat.worker] = worker

@@ -109,7 +109,14 @@ def _answer_errors(app: FastAPI) -> None:
         code = "not_found" if error.status_code == 404 else base.code
         return _error_response(
             request,
-            ApiError(error.status_code, message, base.type, code, base.reason, retry_helps=False),
+            ApiError(
+                status=error.status_code,
+                message=message,
+                type=base.type,
+                code=code,
+                reason=base.reason,
+                retry_helps=False,
+            ),
         )
 
 

@@ -38,7 +38,7 @@ _STREAM_HEADERS = [
 _JSON = (b"content-type", b"application/json")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HttpServerConfig:
     """`stall_s`: how long a client may leave a full connection unread."""
 

@@ -25,7 +25,7 @@ _MAX_TOKENS_LIMIT = 2**31
 _GATEWAY_FIELDS = ("priority", "hmas_replay", "request_id", "rid")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Call:
     """One parsed body. `body` holds the engine's fields; `model` is as the client named it."""
 

@@ -33,7 +33,7 @@ class InvalidRequest(ValueError):
         self.error = ApiError.of(outcome, message, param=param)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ApiError:
     """One error answer. `retry_after_s` None: no `Retry-After`; `retry_helps` false: the client is told not to."""
 

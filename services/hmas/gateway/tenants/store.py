@@ -18,7 +18,7 @@ POLL_S = 1.0
 MAX_FILE_BYTES = 16 * 2**20
 
 # Without a tenants file everyone is this tenant: a development mesh, where priorities are open to all.
-KEYLESS = Tenant("default", priority_ceiling=-1000)
+KEYLESS = Tenant(name="default", priority_ceiling=-1000)
 
 
 class TenantStore:

@@ -33,7 +33,7 @@ _FLOW_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
     """Who sends. SLO defaults in seconds, None: not set. `priority_ceiling`: the earliest priority it may ask for
     (lower is earlier). `models` None: all. `relegate` false: refuse rather than answer late."""
@@ -47,10 +47,10 @@ class Tenant:
     importance: float = DEFAULT_IMPORTANCE
     relegate: bool = True
     models: frozenset[str] | None = None
-    limits: TenantLimits = field(default_factory=lambda: TenantLimits(""))
+    limits: TenantLimits = field(default_factory=lambda: TenantLimits(tenant=""))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     slo: Slo
     slo_stated: bool
@@ -89,7 +89,13 @@ def terms_of(headers: Mapping[bytes, bytes], tenant: Tenant, body_priority: int 
     priority = _priority(headers)
     if priority is None:
         priority = body_priority or 0
-    return Terms(slo, stated, max(priority, tenant.priority_ceiling), importance, _flow(headers))
+    return Terms(
+        slo=slo,
+        slo_stated=stated,
+        priority=max(priority, tenant.priority_ceiling),
+        importance=importance,
+        flow=_flow(headers),
+    )
 
 
 def _slo(headers: Mapping[bytes, bytes], tenant: Tenant, importance: float, *, stream: bool) -> tuple[Slo, bool]:
