@@ -106,6 +106,7 @@ SIM_ROW = ["1.000", "0.987", "1.000", "0.999", "123.45", "123456", "1234.56", "1
 HOP: dict[str, Any] = dict.fromkeys(("us_per_token", "us_per_plain_request", "plain_per_s", "errors"), 12345) | {
     "name": "FastAPI + aiohttp", "ttft_p50_s": 0.1234567, "ttft_p99_s": 0.1987654, "saturated_tokens_per_s": 123456.0
 }  # fmt: skip
+KEY = TenantKey(tenant=MODEL, id="k-0123456789abcdef", name=MODEL, created="2026-11-23T07:17:42+00:00", digest=b"")
 FINDING = Finding("service perception", "fail", f"http://127.0.0.1:18080/{MODEL}", "see the logs under " + "data/" * 20)
 STATISTICS = dict.fromkeys((f.name for f in fields(TraceStatistics)), 1_048_576.0)
 BENCHMARK = {"name": "load, llama3-8b-a100x1: TTFT p99 off the engine's own, at 100 requests/s and 64 streams",
@@ -123,7 +124,7 @@ TABLES: list[tuple[str, RenderableType, list[str]]] = [  # what it shows, and wh
     ("load traces stats", statistics_table(dict.fromkeys(RUNS, STATISTICS)), ["1.049e+06", *STATISTICS]),
     ("calibrate", calibration(), ["a pair of prefill tokens (c_pp)", "µs", "0 to 16 decoding sequences"]),
     ("doctor", findings_table([FINDING]), ["service perception", "fail"]),
-    ("keys list", key_table([TenantKey(MODEL, "k-0123456789abcdef", MODEL, "2026-11-23T07:17:42+00:00", b"")]),
+    ("keys list", key_table([KEY]),
      ["k-0123456789abcdef", "2026-11-23T07:17:42+00:00"]),
     ("why", render_why({"request": MODEL * 3, "attempt": {"worker": "w" * 90}}), ["request", "worker"]),
     ("top", top(), ["1234.5  12345", "12.34/56.78", "12340/56780", "1234.5 s", "99999", "safe default", "1234567"]),

@@ -195,7 +195,8 @@ async def gateway(
     tenants_file: Path | None = None,
     decisions: DecisionLog | None = None,
 ) -> AsyncIterator[Gateway]:
-    directory, published = ModelDirectory(), []
+    directory = ModelDirectory()
+    published: list[GatewayTelemetry] = []
     the_shell = GatewayShell(shell or GatewayShellConfig("g"), directory, published.append)
     host: AgentHost[GatewayEvent, GatewayEffect] = AgentHost(
         GatewayAgent(agent or GatewayConfig(gateway="g")), the_shell.execute

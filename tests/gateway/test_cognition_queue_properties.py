@@ -25,6 +25,7 @@ from hmas.contracts.gateway import (
     StartBatchAt,
 )
 from hmas.gateway.agent.cognition_queue import CognitionQueue, CognitionQueueConfig
+from tests.conftest import examples
 from tests.gateway.gateway_script import annotation, request
 
 CONFIG = CognitionQueueConfig(batch=3, batches_in_flight=2, queue=5, pause_s=0.2, silence_s=0.3)
@@ -146,5 +147,5 @@ class CognitionMachine(RuleBasedStateMachine):
         assert not self.queue._predicting
 
 
-CognitionMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
+CognitionMachine.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=40)
 TestCognitionQueue = CognitionMachine.TestCase

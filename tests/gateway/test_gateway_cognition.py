@@ -49,10 +49,6 @@ class Services(cognition_pb2_grpc.PerceptionServicer, cognition_pb2_grpc.Predict
         return pb.PredictReply(costs=[self.costs(each) for each in batch.requests])
 
 
-def _unheard(request_id: str, annotation: Annotation) -> None:
-    raise AssertionError(f"{request_id} was annotated")
-
-
 class Rig:
     def __init__(self, services: Services, config: CognitionConfig) -> None:
         self.services = services
@@ -193,6 +189,7 @@ async def test_bytes_that_are_no_message_get_no_annotation() -> None:
         for count in (1, 2):
             r.ask(f"r{count}")
             await r.until(partial(_fallen_back, "malformed", before + count))
+        assert not r.answers
     finally:
         await r.cognition.close()
         await server.stop(0)
@@ -205,6 +202,7 @@ async def test_a_service_that_is_down_is_left_alone_for_a_while() -> None:
     await r.until(lambda: fallbacks("down") - before == 1)
     r.ask("r2")
     assert fallbacks("down") - before == 2
+    assert not r.answers
     await r.cognition.close()
 
 

@@ -6,6 +6,7 @@ from itertools import product
 import pytest
 
 from hmas.gateway.agent.ledger import TRANSITIONS, Ledger, LedgerEntry, RequestState
+from hmas.laws.transitions import IllegalTransition
 from tests.gateway.gateway_script import request
 
 MOVES: dict[RequestState, Callable[[Ledger, LedgerEntry], object]] = {
@@ -48,7 +49,7 @@ def test_every_transition(before: RequestState, after: RequestState) -> None:
         assert ledger.held() == ([entry] if after is RequestState.HELD else [])
         assert ledger.body_bytes == (100 if after in (RequestState.HELD, RequestState.SENT) else 0)
     else:
-        with pytest.raises(ValueError, match=f"is {before} and cannot become {after}"):
+        with pytest.raises(IllegalTransition, match=f"{after} may not follow {before}"):
             MOVES[after](ledger, entry)
         assert snapshot(ledger, entry) == told
 

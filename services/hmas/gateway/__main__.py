@@ -98,7 +98,7 @@ class GatewayService:
         )
 
     def _ready(self) -> bool:
-        """Not before it knows what it can serve, lest it holds or refuses what another gateway would take. When all
+        """Not before it knows what it can serve, because it would hold or refuse what another gateway takes. When all
         engines die it stays ready: a 503 that says when to come back is better than no address to ask."""
         return bool(self._directory) and (self._bus.connected or self._shell.workers_connected > 0)
 

@@ -27,7 +27,7 @@ from hmas.contracts.gateway import (
     StartBatchAt,
 )
 from hmas.contracts.request import Cost, Tags
-from hmas.gateway.agent.cognition_queue import CognitionQueue, CognitionQueueConfig
+from hmas.gateway.agent import CognitionQueue, CognitionQueueConfig
 from hmas.gateway.metrics import COGNITION_FALLBACKS, COGNITION_SECONDS
 from hmas.runtime.host import AgentHost
 from hmas.runtime.rpc import open_channel

@@ -4,8 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from hmas.gateway.agent.cognition_queue import CognitionQueueConfig
-from hmas.gateway.agent.config import GatewayConfig
+from hmas.gateway.agent import CognitionQueueConfig, GatewayConfig
 from hmas.gateway.cognition import CognitionConfig
 from hmas.gateway.http.bodies import BodyBounds
 from hmas.gateway.http.connections import ConnectionBounds

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hmas.contracts.request import Annotation, Request
+from hmas.laws.transitions import following
 
 
 class RequestState(StrEnum):
@@ -14,12 +15,12 @@ class RequestState(StrEnum):
     ENDED = "ended"
 
 
-# What each state may become. A sent request is sent again, or held, when its worker lost it or handed it back.
-TRANSITIONS = {
+# What may follow each state. A sent request is sent again, or held, when its worker lost it or handed it back.
+TRANSITIONS: dict[RequestState, frozenset[RequestState]] = {
     RequestState.HELD: frozenset({RequestState.HELD, RequestState.SENT, RequestState.ENDED}),
     RequestState.SENT: frozenset(RequestState),
     RequestState.STREAMING: frozenset({RequestState.ENDED}),
-    RequestState.ENDED: frozenset[RequestState](),
+    RequestState.ENDED: frozenset(),
 }
 
 
@@ -32,7 +33,7 @@ class LedgerEntry:
     pool: str
     offered: bool  # counted in telemetry
     body_bytes: int = 0
-    _state: RequestState = field(default=RequestState.HELD, init=False)
+    state: RequestState = field(default=RequestState.HELD, init=False)  # set by `enter` alone
     worker: str = ""
     attempt: int = 0
     lost_on: tuple[str, ...] = ()
@@ -43,15 +44,9 @@ class LedgerEntry:
     content: str = ""  # of a request that its tenant would rather see refused than late
     promised: bool = False  # it was refused before, and came back when it was told to
 
-    @property
-    def state(self) -> RequestState:
-        return self._state
-
-    def become(self, state: RequestState) -> None:
-        """The one setter of `state`. Raises ValueError for a transition that is not in the table."""
-        if state not in TRANSITIONS[self._state]:
-            raise ValueError(f"request {self.request.id} is {self._state} and cannot become {state}")
-        self._state = state
+    def enter(self, state: RequestState) -> None:
+        """Raises IllegalTransition, and changes nothing, where `TRANSITIONS` does not lead to `state`."""
+        self.state = following(TRANSITIONS, self.state, state)
 
 
 class Ledger:
@@ -97,28 +92,28 @@ class Ledger:
 
     def send(self, entry: LedgerEntry, worker: str) -> None:
         """The next attempt, at `worker`."""
-        entry.become(RequestState.SENT)
+        entry.enter(RequestState.SENT)
         self._leave(entry)
         entry.worker, entry.recalled = worker, False
         entry.attempt += 1
         self._at.setdefault(worker, {})[entry.request.id] = entry
 
     def hold(self, entry: LedgerEntry, now_s: float) -> None:
-        entry.become(RequestState.HELD)
+        entry.enter(RequestState.HELD)
         self._leave(entry)
         entry.worker, entry.held_s = "", now_s
         self._held[entry.request.id] = entry
 
     def stream(self, entry: LedgerEntry, now_s: float) -> None:
         """Its first token is out."""
-        entry.become(RequestState.STREAMING)
+        entry.enter(RequestState.STREAMING)
         entry.first_token_s = now_s
         self._body_bytes -= entry.body_bytes
 
     def settle(self, entry: LedgerEntry) -> bool:
-        """Ends it; whether it had a first token. Raises ValueError if it has ended before."""
+        """Ends it; whether it had a first token. Raises IllegalTransition if it has ended before."""
         streamed = entry.state is RequestState.STREAMING
-        entry.become(RequestState.ENDED)
+        entry.enter(RequestState.ENDED)
         del self._entries[entry.request.id]
         self._leave(entry)
         if not streamed:

@@ -1,4 +1,4 @@
-"""Refused requests that were told when to come back: who does finds a place."""
+"""Refused requests that were told when to come back: one that does so finds a place."""
 
 from collections import OrderedDict
 from math import inf
@@ -17,7 +17,7 @@ class Promises:
         return len(self._due_s)
 
     def make(self, now_s: float, content: str, wait_s: float) -> float:
-        """How long to wait. Who comes too early and is refused again keeps the time that was told before."""
+        """How long to wait. One that comes too early and is refused again keeps the time that was told before."""
         told_s, due_s = self._due_s.pop(content, -inf), now_s + wait_s
         if now_s <= told_s < due_s:
             due_s = told_s
