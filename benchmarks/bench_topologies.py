@@ -2,6 +2,7 @@
 run, a pump cycle, and a request's whole way through the worker agent."""
 
 import gc
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from random import Random
 from statistics import median
@@ -39,7 +40,8 @@ OPERATIONS = 10_000
 ROUNDS = 3
 CYCLES = 9  # of each topology; all of them together must not empty the queue
 TENANTS = 64
-PUMPED = WorkerConfig("w", "i", "", "m").max_dispatches_per_pump
+CONFIG = WorkerConfig(worker="w", incarnation="i", address="", pool="m")
+PUMPED = CONFIG.max_dispatches_per_pump
 GOAL_PUSH_POP, GOAL_SWITCH = 12.0, 4.0
 GOAL_PUMP_MS = {10_000: 1.0, 100_000: 10.0}
 GOAL_REQUEST_US = 40.0
@@ -107,7 +109,7 @@ def decision(name: TopologyName, seq: int) -> TopologyReceived:
 
 def loaded_agent(queued: int) -> WorkerAgent:
     """A worker with a long queue and no engine."""
-    config = WorkerConfig("w", "i", "", "m", max_queued=queued, max_queued_tokens=1 << 60)
+    config = replace(CONFIG, max_queued=queued, max_queued_tokens=1 << 60)
     agent, rng = WorkerAgent(config, Random(1)), Random(2)
     for number in range(queued):
         agent.step(0.0, Submitted(request(rng, number), 1, "g"))
@@ -166,7 +168,7 @@ def pump_ms(agent: WorkerAgent) -> float:
 def request_us(name: TopologyName) -> float:
     """CPU of all steps of one request at a short queue: submitted, annotated, dispatched, first token, finished, and
     its share of telemetry."""
-    agent, rng = WorkerAgent(WorkerConfig("w", "i", "", "m"), Random(1)), Random(3)
+    agent, rng = WorkerAgent(CONFIG, Random(1)), Random(3)
     agent.step(0.0, EngineWentUp(EngineInfo("e", True, "emulated", "", 0, 10_000_000, 16, 256)))
     agent.step(0.0, decision(name, 1))
     tags = Tags(TaskType.QA, Slo(4.0, 0.1), 50.0, 100.0, 0.9, TagSource.MODEL, "v1")

@@ -4,9 +4,11 @@ from random import Random
 import pytest
 
 from hmas.contracts.request import Request, Tags, TaskType
+from hmas.worker.agent.config import LengthBiasConfig
 from hmas.worker.agent.length_bias import LengthBias
-from hmas.worker.agent.prior import MAX_CELLS
 from tests.worker.builders import annotation, request
+
+CONFIG = LengthBiasConfig()
 
 
 def tags(tokens: float, version: str = "v1", task: TaskType = TaskType.QA) -> Tags:
@@ -31,17 +33,19 @@ def factor(bias: LengthBias, made: Request, said: Tags) -> float:
 
 def test_it_finds_a_factor_in_noise_and_leaves_the_unbiased_alone() -> None:
     for true in (0.1, 1.0, 3.0):
-        assert factor(learnt(LengthBias(), true, 400, 0.8), request(), tags(500.0)) == pytest.approx(true, rel=0.3)
-    assert factor(LengthBias(), request(), tags(500.0)) == 1.0
+        assert factor(learnt(LengthBias(CONFIG), true, 400, 0.8), request(), tags(500.0)) == pytest.approx(
+            true, rel=0.3
+        )
+    assert factor(LengthBias(CONFIG), request(), tags(500.0)) == 1.0
 
 
 def test_few_settled_requests_are_half_believed() -> None:
-    assert factor(learnt(LengthBias(), 0.1, 1), request(), tags(500.0)) > 0.5
-    assert factor(learnt(LengthBias(), 0.1, 8), request(), tags(500.0)) < 0.4
+    assert factor(learnt(LengthBias(CONFIG), 0.1, 1), request(), tags(500.0)) > 0.5
+    assert factor(learnt(LengthBias(CONFIG), 0.1, 8), request(), tags(500.0)) < 0.4
 
 
 def test_a_tenant_that_claims_short_answers_is_corrected_and_the_others_stay() -> None:
-    bias = LengthBias()
+    bias = LengthBias(CONFIG)
     for _ in range(10):
         learnt(bias, 4.0, 20, tenant="liar")
         learnt(bias, 1.0, 100, tenant="honest")
@@ -51,13 +55,13 @@ def test_a_tenant_that_claims_short_answers_is_corrected_and_the_others_stay() -
 
 
 def test_predictors_and_task_types_are_kept_apart() -> None:
-    bias = learnt(LengthBias(), 0.1, 50)
+    bias = learnt(LengthBias(CONFIG), 0.1, 50)
     assert factor(bias, request(), tags(500.0, version="v2")) == 1.0
     assert factor(bias, request(), tags(500.0, task=TaskType.CODE_GENERATION)) == 1.0
 
 
 def test_a_bound_that_both_reach_teaches_nothing() -> None:
-    bias = LengthBias()
+    bias = LengthBias(CONFIG)
     for _ in range(50):
         bias.learn(request(max_tokens=100), tags(900.0), 100)
     assert factor(bias, request(), tags(500.0)) == 1.0
@@ -67,7 +71,7 @@ def test_a_bound_that_both_reach_teaches_nothing() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    bias = LengthBias()
-    for n in range(2 * MAX_CELLS):
+    bias = LengthBias(CONFIG)
+    for n in range(2 * CONFIG.max_cells):
         bias.learn(request(tenant=f"t{n}"), tags(10.0), 10)
-    assert len(bias._cells) <= MAX_CELLS
+    assert len(bias._cells) <= CONFIG.max_cells

@@ -1,11 +1,13 @@
 """The claim of relegated work on service."""
 
-from hmas.worker.agent.relegated import SHARE, SHARE_MAX, Relegated
+from hmas.worker.agent.relegated import Relegated, RelegatedConfig
 from tests.worker.builders import entry, request
+
+CONFIG = RelegatedConfig()
 
 
 def held(*arrivals_s: float, work: float = 1.0) -> Relegated:
-    relegated = Relegated()
+    relegated = Relegated(CONFIG)
     for seq, arrival_s in enumerate(arrivals_s):
         relegated.add(entry(seq, request(f"r{seq}", arrival_s=arrival_s)), work)
     return relegated
@@ -30,14 +32,14 @@ def test_the_longest_waiting_one_comes_first_whatever_the_order_of_relegation() 
 
 
 def test_the_claim_is_a_share_of_what_others_get_that_grows_with_age_to_a_bound() -> None:
-    assert abs(served_until_its_turn(0.0) - 1.0 / SHARE) <= 1.0
-    assert abs(served_until_its_turn(1e6) - 1.0 / SHARE_MAX) <= 1.0
+    assert abs(served_until_its_turn(0.0) - 1.0 / CONFIG.share) <= 1.0
+    assert abs(served_until_its_turn(1e6) - 1.0 / CONFIG.most_share) <= 1.0
     assert served_until_its_turn(0.0) > served_until_its_turn(600.0) > served_until_its_turn(1e6)
 
 
 def test_credit_is_spent_and_does_not_outlive_the_relegated() -> None:
     relegated = held(0.0, 1.0)
-    relegated.earn(0.0, 1.5 / SHARE)
+    relegated.earn(0.0, 1.5 / CONFIG.share)
     first = relegated.claimant()
     assert first is not None
     relegated.spend(relegated.remove(first))

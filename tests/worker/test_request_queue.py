@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from hmas.contracts.control import Hints, TopologyName
 from hmas.worker.agent.entry import EntryState, QueueEntry
 from hmas.worker.agent.queue import RequestQueue
-from hmas.worker.agent.topologies.priority import AGEING_S
+from hmas.worker.agent.topologies.priority import PriorityConfig
 from tests.conftest import examples
 from tests.worker.builders import annotation, entry, request
 
@@ -21,7 +21,7 @@ KEYS: dict[TopologyName, Callable[[QueueEntry], float]] = {
     TopologyName.LLF: lambda e: e.deadline_s - e.total_s,
     TopologyName.SJF: lambda e: e.total_s,
     TopologyName.SRTF: lambda e: e.prefill_s + e.tpot_s * e.predicted_tokens,
-    TopologyName.PRIORITY: lambda e: e.request.priority * AGEING_S + e.request.arrival_s,
+    TopologyName.PRIORITY: lambda e: e.request.priority * PriorityConfig().ageing_s + e.request.arrival_s,
 }
 picks = st.integers(0, 10_000)
 hints = st.builds(

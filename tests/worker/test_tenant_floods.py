@@ -5,11 +5,12 @@ import pytest
 from hmas.contracts.control import Hints
 from hmas.contracts.request import Slo
 from hmas.worker.agent.entry import QueueEntry
-from hmas.worker.agent.served_shares import MAX_TENANTS, SILENT_S, WINDOW_S, ServedShares
+from hmas.worker.agent.served_shares import ServedShares
 from hmas.worker.agent.service_view import EngineOccupancy, ServiceView
-from hmas.worker.agent.topologies.max_on_time import PROMISED_AHEAD_S, PROMISED_SHARE, MaxOnTime
+from hmas.worker.agent.topologies.max_on_time import MaxOnTime, MaxOnTimeConfig
 from tests.worker.builders import annotation, entry, request
 
+CONFIG = MaxOnTimeConfig()
 SLO = Slo(10.0, 0.1)
 
 
@@ -24,20 +25,20 @@ def view(now_s: float) -> ServiceView:
 
 
 def test_shares_are_of_service_over_weight_and_are_forgotten() -> None:
-    shares = ServedShares()
+    shares = ServedShares(CONFIG.served)
     assert shares.excess("a") == 0.0
     shares.add(0.0, "a", 1.0, 300.0)
     shares.add(0.0, "b", 3.0, 300.0)
     assert (shares.excess("a"), shares.excess("b")) == pytest.approx((2.0, 2.0 / 3.0))
-    shares.add(2.0 * WINDOW_S, "b", 3.0, 300.0)
+    shares.add(2.0 * CONFIG.served.window_s, "b", 3.0, 300.0)
     assert shares.excess("a") < 0.5
-    shares.add(SILENT_S + 1.0, "b", 3.0, 1.0)
+    shares.add(CONFIG.served.silent_s + 1.0, "b", 3.0, 1.0)
     assert shares.excess("a") == 0.0  # silent for so long, it counts no more, and neither does its weight
     assert shares.excess("b") == pytest.approx(1.0)
 
 
 def test_what_is_told_at_one_instant_adds_up() -> None:
-    single, joined = ServedShares(), ServedShares()
+    single, joined = ServedShares(CONFIG.served), ServedShares(CONFIG.served)
     for shares, parts in ((single, (200.0,)), (joined, (50.0, 0.0, 150.0))):
         shares.add(1.0, "a", 1.0, 300.0)
         for part in parts:
@@ -47,16 +48,16 @@ def test_what_is_told_at_one_instant_adds_up() -> None:
 
 
 def test_as_many_tenants_are_known_as_there_is_room_for() -> None:
-    shares = ServedShares()
-    for number in range(MAX_TENANTS + 10):
+    shares = ServedShares(CONFIG.served)
+    for number in range(CONFIG.served.max_tenants + 10):
         shares.add(0.0, f"t{number}", 1.0, 1.0)
     assert (shares.excess("t0"), shares.excess("t9")) == (0.0, 0.0)
-    assert shares.excess(f"t{MAX_TENANTS}") > 0.0
+    assert shares.excess(f"t{CONFIG.served.max_tenants}") > 0.0
 
 
 def fresh() -> MaxOnTime:
     """One that has seen what a step costs by itself: nothing."""
-    topology = MaxOnTime(Hints())
+    topology = MaxOnTime(Hints(), CONFIG)
     topology.push(asking(1000, prefill_s=0.0))
     topology.pop()
     return topology
@@ -70,7 +71,7 @@ def served(topology: MaxOnTime, tenant: str, tokens: float, seq: int) -> None:
 
 
 def test_the_tenant_that_floods_gives_up_its_work_before_the_others_give_up_dearer_work() -> None:
-    topology = MaxOnTime(Hints())
+    topology = MaxOnTime(Hints(), CONFIG)
     for number in range(3):
         served(topology, f"small{number}", 100.0, number)
     served(topology, "flood", 900.0, 3)
@@ -84,7 +85,7 @@ def test_the_tenant_that_floods_gives_up_its_work_before_the_others_give_up_dear
 
 
 def test_below_half_as_much_again_as_its_share_a_tenant_is_as_good_as_another() -> None:
-    topology = MaxOnTime(Hints())
+    topology = MaxOnTime(Hints(), CONFIG)
     served(topology, "more", 140.0, 0)
     served(topology, "less", 100.0, 1)
     cheap = [asking(10 + n, "more", prefill_s=1.0) for n in range(8)]
@@ -117,8 +118,8 @@ def test_promises_take_no_more_than_their_share_of_the_rate() -> None:
         topology.push(dear)
         told.append(topology.promise_s(dear))
         topology.remove(dear)
-    apart_s = 2.0 / (PROMISED_SHARE * 0.8)
-    assert told == pytest.approx([max(0.0, n * apart_s - PROMISED_AHEAD_S) for n in range(1, 11)])
+    apart_s = 2.0 / (CONFIG.promised_share * 0.8)
+    assert told == pytest.approx([max(0.0, n * apart_s - CONFIG.promised_ahead_s) for n in range(1, 11)])
     assert told[-1] > 0.0
     topology.observe(view(1000.0))
     topology.push(dear)

@@ -51,7 +51,7 @@ from hmas.laws.slo import tightest_tpot_s
 from hmas.worker.agent.agent import WorkerAgent, WorkerConfig
 from tests.worker.builders import ENGINE, annotation, engine, request
 
-CONFIG = WorkerConfig("w1", "i1", "host:1", "m", static_n_run=2)
+CONFIG = WorkerConfig(worker="w1", incarnation="i1", address="host:1", pool="m", static_n_run=2)
 
 
 def worker(*engines: str, config: WorkerConfig = CONFIG, **changes: object) -> WorkerAgent:

@@ -52,8 +52,7 @@ from hmas.worker.agent.agent import WorkerAgent, WorkerConfig
 from tests.conftest import examples
 from tests.worker.builders import annotation, engine, request
 
-CONFIG = WorkerConfig(
-    "w1", "i1", "host:1", "m", max_queued=25, max_queued_tokens=60_000, no_engine_patience_s=3.0,
+CONFIG = WorkerConfig(worker="w1", incarnation="i1", address="host:1", pool="m", max_queued=25, max_queued_tokens=60_000, no_engine_patience_s=3.0,
     max_dispatches_per_pump=4, telemetry_events=16,
 )  # fmt: skip
 ENGINES = {

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from hmas.contracts.control import EngineControl, Fence, FenceBucket, Hints, TopologyDecision, TopologyName
 from hmas.contracts.request import Slo
 from hmas.worker.agent.admission import AdmissionGate
-from hmas.worker.agent.config import WorkerConfig, WorkerPriorConfig
+from hmas.worker.agent.config import EngineStateConfig, MeterConfig, WorkerConfig, WorkerPriorConfig
 from hmas.worker.agent.controls import ControlState
 from hmas.worker.agent.engine_state import EngineState
 from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.flow import FlowRegulator
 from hmas.worker.agent.keyed_heap import KeyedHeap
 from hmas.worker.agent.meter import ServiceMeter
-from hmas.worker.agent.prior import MAX_CELLS, Assumption, Prior
+from hmas.worker.agent.prior import Assumption, Prior
 from hmas.worker.agent.state import AgentState
 from hmas.worker.agent.topologies.lottery import TicketTree
 from tests.worker.builders import annotation, engine, entry, request
@@ -92,10 +92,11 @@ def test_prior_quantile_covers_nine_in_ten() -> None:
 
 
 def test_prior_is_bounded_and_follows_measured_speed() -> None:
-    prior = Prior(WorkerPriorConfig(prefill_tokens_per_s=1000.0, tpot_s=0.05))
-    for tenant in range(MAX_CELLS + 100):
+    config = WorkerPriorConfig(prefill_tokens_per_s=1000.0, tpot_s=0.05)
+    prior = Prior(config)
+    for tenant in range(config.max_cells + 100):
         prior.learn_length(f"t{tenant}", 100, 10)
-    assert len(prior._cells) == MAX_CELLS
+    assert len(prior._cells) == config.max_cells
     for _ in range(500):
         prior.learn_prefill(1000, 0.2)
         prior.learn_decode(0.01)
@@ -105,7 +106,7 @@ def test_prior_is_bounded_and_follows_measured_speed() -> None:
 
 
 def test_meter_measures_only_under_backlog() -> None:
-    meter = ServiceMeter()
+    meter = ServiceMeter(MeterConfig())
     assert meter.wait_s(10.0, 4.0) == 2.5
     meter.close(0.0, backlogged=True)
     meter.add(6.0)
@@ -144,16 +145,16 @@ def test_regulator_never_goes_below_what_runs() -> None:
 
 
 def state(**changes: Any) -> EngineState:
-    made = EngineState(engine(**changes))
+    made = EngineState(engine(**changes), EngineStateConfig())
     made.up = True
     made.cap = 100
     return made
 
 
 def test_gate_rounds_up_to_blocks_and_keeps_the_margin() -> None:
-    gate = AdmissionGate(0.1)
+    gate = AdmissionGate(delta_frag=0.1, growth=1.25)
     target = state(kv_capacity_tokens=1000)
-    target.budget_blocks = gate.budget_blocks(target.info)
+    target.budget_blocks = gate.budget_blocks(target)
     assert target.budget_blocks == 56  # 900 tokens in whole blocks of 16
     assert gate.need(target, entry(1, request(prompt_tokens=16)), 1.0) == 2
     first, second = entry(3, request("r3", prompt_tokens=790)), entry(4, request("r4", prompt_tokens=90))
@@ -169,9 +170,9 @@ def test_gate_rounds_up_to_blocks_and_keeps_the_margin() -> None:
 
 def test_gate_admits_who_comes_when_others_have_left() -> None:
     """Two of 480 + 320 tokens do not fit 1440 in the end; when one is past half its answer, they do not meet there."""
-    gate = AdmissionGate(0.0)
+    gate = AdmissionGate(delta_frag=0.0, growth=1.25)
     target = state(kv_capacity_tokens=1440)
-    target.budget_blocks = gate.budget_blocks(target.info)
+    target.budget_blocks = gate.budget_blocks(target)
     first, second = (entry(n, request(f"r{n}", prompt_tokens=480)) for n in (1, 2))
     first.blocks = gate.need(target, first, 320.0)
     target.occupy(0.0, first, 0.1)
@@ -183,7 +184,7 @@ def test_gate_admits_who_comes_when_others_have_left() -> None:
 
 
 def test_gate_bound_never_undercuts_what_was_produced() -> None:
-    gate = AdmissionGate(0.0)
+    gate = AdmissionGate(delta_frag=0.0, growth=1.25)
     gate.adopt(Fence("v1", (FenceBucket(1 << 31, -500.0),), 40.0))
     made = entry(1)
     made.annotate(annotation(100.0))
@@ -214,7 +215,7 @@ def test_controls_age_before_they_arrive_and_renew() -> None:
 
 def test_what_every_first_token_waits_for_is_no_work_of_a_prompt_whoever_predicted_it() -> None:
     """The prior learns how long first tokens take, so that its least is more than the cost model's."""
-    state = AgentState(WorkerConfig("w", "i", "h:1", "m"), Random(1))
+    state = AgentState(WorkerConfig(worker="w", incarnation="i", address="h:1", pool="m"), Random(1))
     for model_s, prior_s in ((0.01, 0.05), (0.03, 0.07)):
         state.see_prefill(model_s)
         state.see_prior(prior_s)

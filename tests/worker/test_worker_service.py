@@ -121,7 +121,7 @@ class Rig:
         self.rpc = RpcServer()
         execution_pb2_grpc.add_ExecutionServicer_to_server(self.server, self.rpc.server)  # type: ignore[no-untyped-call]
         port = await self.rpc.start("127.0.0.1", 0, [])
-        config = WorkerConfig("w", "w-1", f"127.0.0.1:{port}", "m", static_n_run=1)
+        config = WorkerConfig(worker="w", incarnation="w-1", address=f"127.0.0.1:{port}", pool="m", static_n_run=1)
         agent = WorkerAgent(config, Random(1))
         metrics = WorkerMetrics(CollectorRegistry())
         self.service = WorkerService(agent, self.server, self.bus, metrics, max_body_bytes=max_body_bytes)

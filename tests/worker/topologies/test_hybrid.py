@@ -8,14 +8,17 @@ from hypothesis import strategies as st
 
 from hmas.contracts.control import Hints, TopologyName
 from hmas.contracts.request import Slo
-from hmas.worker.agent.applications import MAX_APPLICATIONS, MIN_COUNT, Applications
+from hmas.worker.agent.applications import Applications
+from hmas.worker.agent.config import ApplicationsConfig
 from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.service_view import ServiceView
 from hmas.worker.agent.topologies import TOPOLOGIES
-from hmas.worker.agent.topologies.hybrid import MOVES, Hybrid, due_s, slack_s, work_s
+from hmas.worker.agent.topologies.hybrid import Hybrid, HybridConfig, due_s, slack_s, work_s
 from tests.worker.builders import annotation, entry, request
 
 EDF = Hints(alpha_low=0.0, alpha_high=0.0)
+CONFIG = HybridConfig()
+APPLICATIONS = ApplicationsConfig()
 
 
 def at(now_s: float) -> ServiceView:
@@ -36,7 +39,7 @@ def batch(seq: int, prefill_s: float, ttlt_s: float, tokens: float | None = 100.
 
 
 def hybrid(hints: Hints, now_s: float, *entries: QueueEntry) -> Hybrid:
-    made = Hybrid(hints)
+    made = Hybrid(hints, CONFIG)
     made.observe(at(now_s))
     for each in entries:
         made.push(each)
@@ -100,7 +103,7 @@ def test_alpha_rises_with_relegations_within_the_hints_and_falls_again() -> None
 
 def test_a_move_of_alpha_reorders_all_that_waits_a_few_at_a_time() -> None:
     made = hybrid(Hints(alpha_low=0.0, alpha_high=64.0), 0.0)
-    count = 3 * MOVES
+    count = 3 * CONFIG.moves
     for seq in range(count):
         made.push(chat(seq, 1.0 + (seq % 7) * 0.001, 1000.0))
     made.push(chat(count, 2.0, 1.0))
@@ -122,17 +125,17 @@ def test_relegated_requests_get_a_share_while_others_wait() -> None:
 
 def test_where_more_are_late_than_may_be_moved_at_once_a_late_one_goes_meanwhile() -> None:
     made = hybrid(EDF, 100.0)
-    for seq in range(MOVES + 10):
+    for seq in range(CONFIG.moves + 10):
         made.push(chat(seq, 1.0, 1.0))
-    made.push(chat(MOVES + 10, 1.0, 1000.0))
+    made.push(chat(CONFIG.moves + 10, 1.0, 1000.0))
     late = made.pop()
     assert late is not None
-    assert late.request.id == f"r{MOVES}"
+    assert late.request.id == f"r{CONFIG.moves}"
     assert not late.relegated
     made.observe(at(100.1))
     head = made.peek()
     assert head is not None
-    assert head.request.id == f"r{MOVES + 10}"
+    assert head.request.id == f"r{CONFIG.moves + 10}"
 
 
 action = st.one_of(
@@ -176,18 +179,18 @@ def test_each_entry_leaves_once_and_nothing_late_before_what_is_in_time(script: 
 
 
 def test_applications_remember_what_their_answers_seldom_exceed() -> None:
-    known = Applications()
+    known = Applications(APPLICATIONS)
     mine, other = request("a", tenant="t1"), request("b", tenant="t2")
-    for tokens in [10, 20] * MIN_COUNT:
+    for tokens in [10, 20] * APPLICATIONS.min_count:
         known.learn(mine, tokens)
     assert known.usual_tokens(mine) == pytest.approx(15 + 2 * 5, rel=0.01)
     assert known.usual_tokens(other) is None
 
 
 def test_applications_are_bounded() -> None:
-    known = Applications()
-    for tenant in range(MAX_APPLICATIONS + 10):
-        for _ in range(MIN_COUNT):
+    known = Applications(APPLICATIONS)
+    for tenant in range(APPLICATIONS.max_applications + 10):
+        for _ in range(APPLICATIONS.min_count):
             known.learn(request("a", tenant=f"t{tenant}"), 5)
     assert known.usual_tokens(request("a", tenant="t0")) is None
-    assert known.usual_tokens(request("a", tenant=f"t{MAX_APPLICATIONS + 9}")) == pytest.approx(5.0)
+    assert known.usual_tokens(request("a", tenant=f"t{APPLICATIONS.max_applications + 9}")) == pytest.approx(5.0)

@@ -13,9 +13,9 @@ from hmas.contracts.request import Slo
 from hmas.worker.agent import deadline_order
 from hmas.worker.agent.deadline_order import DeadlineOrder, Job
 from hmas.worker.agent.entry import QueueEntry
-from hmas.worker.agent.relegated import SHARE_MAX
+from hmas.worker.agent.relegated import RelegatedConfig
 from hmas.worker.agent.service_view import EngineOccupancy, ServiceView
-from hmas.worker.agent.topologies.max_on_time import MaxOnTime, ServiceRate
+from hmas.worker.agent.topologies.max_on_time import MaxOnTime, MaxOnTimeConfig, ServiceRate, ServiceRateConfig
 from tests.worker.builders import annotation, entry, request
 
 jobs = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 30)), min_size=1, max_size=9)
@@ -133,7 +133,7 @@ def prefilling(
 
 
 def filled(entries: list[QueueEntry]) -> MaxOnTime:
-    topology = MaxOnTime(Hints())
+    topology = MaxOnTime(Hints(), MaxOnTimeConfig())
     for each in entries:
         topology.push(each)
     return topology
@@ -205,13 +205,13 @@ def test_relegated_work_gets_its_share_under_lasting_overload() -> None:
             waited_s = now_s
     assert waited_s is not None
     assert waited_s < 400.0
-    assert relegated_s <= 1.1 * SHARE_MAX * served_s + 3.0
+    assert relegated_s <= 1.1 * RelegatedConfig().most_share * served_s + 3.0
 
 
 def test_an_engine_that_decodes_beside_must_begin_a_long_prompt_earlier() -> None:
     busy = replace(view(0.0).engines[0], prefill_pace=0.5)
     for engine, can_wait in ((view(0.0).engines[0], True), (busy, False)):
-        topology = MaxOnTime(Hints())
+        topology = MaxOnTime(Hints(), MaxOnTimeConfig())
         topology.observe(ServiceView(0.0, (engine,)))
         long = prefilling(1, 2.0, ttft_s=5.0)
         topology.push(long)
@@ -222,7 +222,7 @@ def test_an_engine_that_decodes_beside_must_begin_a_long_prompt_earlier() -> Non
 @pytest.mark.parametrize("slots", [4, 256])
 def test_a_long_answer_makes_way_on_full_engines_however_many_slots_they_have(slots: int) -> None:
     """An answer of 20 s begins after a short one that is due a second later, not after one due five seconds later."""
-    topology = MaxOnTime(Hints())
+    topology = MaxOnTime(Hints(), MaxOnTimeConfig())
     full = replace(view(0.0, running=slots).engines[0], cap=slots)
     for n in range(200):
         topology.observe(ServiceView(n * 0.1, (full,)))
@@ -236,7 +236,7 @@ def test_a_long_answer_makes_way_on_full_engines_however_many_slots_they_have(sl
 def test_a_step_by_itself_is_no_work_of_a_prompt() -> None:
     """Nine prompts that add 0.1 s each to steps of 0.5 s fit a second; nine of 0.6 s would not."""
     entries = [prefilling(n, 0.6, ttft_s=2.0) for n in range(9)]
-    topology = MaxOnTime(Hints())
+    topology = MaxOnTime(Hints(), MaxOnTimeConfig())
     topology.observe(replace(view(0.0), prefill_floor_s=0.5))
     for each in entries:
         topology.push(each)
@@ -254,7 +254,7 @@ def test_ranks_put_relegated_requests_behind_all_others() -> None:
 
 def test_work_that_comes_in_lumps_is_no_slower_than_work_that_flows() -> None:
     """A bound on each sample would call an engine idle half of the time for each long prompt."""
-    rate = ServiceRate()
+    rate = ServiceRate(ServiceRateConfig())
     for n in range(1, 400):
         rate.add(1.0 if n % 2 else 0.0)
         rate.observe(n * 0.5)
@@ -266,7 +266,7 @@ def test_work_that_comes_in_lumps_is_no_slower_than_work_that_flows() -> None:
 
 
 def test_a_rate_is_measured_only_while_requests_wait() -> None:
-    rate = ServiceRate()
+    rate = ServiceRate(ServiceRateConfig())
     before = rate.value
     for n in range(1, 50):
         rate.ran_dry()

@@ -11,7 +11,7 @@ from hmas.contracts.request import Slo
 from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.topologies import TOPOLOGIES, Topology
 from hmas.worker.agent.topologies.mlfq import LEVEL_RANK
-from hmas.worker.agent.topologies.priority import AGEING_S
+from hmas.worker.agent.topologies.priority import PriorityConfig
 from tests.worker.builders import annotation, entry, request
 
 FAIR = [TopologyName.WFQ, TopologyName.STRIDE, TopologyName.CFS, TopologyName.RR, TopologyName.LOTTERY]
@@ -72,7 +72,7 @@ def test_shortest_first(name: TopologyName) -> None:
 def test_priority_ages() -> None:
     waiting = costed(0, 1.0, priority=1)
     fresh = costed(1, 1.0, priority=0)
-    fresh_later = entry(2, request("r2", priority=0, arrival_s=AGEING_S + 0.1))
+    fresh_later = entry(2, request("r2", priority=0, arrival_s=PriorityConfig().ageing_s + 0.1))
     assert order(fill(make(TopologyName.PRIORITY), [waiting, fresh_later, fresh])) == ["r1", "r0", "r2"]
 
 

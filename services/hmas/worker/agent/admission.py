@@ -3,12 +3,10 @@
 from bisect import bisect_left
 
 from hmas.contracts.control import Fence
-from hmas.contracts.registry import EngineInfo
-from hmas.worker.agent.engine_state import DEFAULT_BLOCK, EngineState
+from hmas.worker.agent.engine_state import EngineState
 from hmas.worker.agent.entry import QueueEntry
 
 NO_FENCE = Fence(version="")
-GROWTH = 1.25  # of what a request that outgrew its bound has produced, where nothing better is known
 
 
 class AdmissionGate:
@@ -21,17 +19,18 @@ class AdmissionGate:
     request runs alone.
     """
 
-    def __init__(self, delta_frag: float) -> None:
+    def __init__(self, *, delta_frag: float, growth: float) -> None:
         self._delta_frag = delta_frag
+        self._growth = growth
         self.adopt(NO_FENCE)
 
     def adopt(self, fence: Fence) -> None:
         self._fence = fence
         self._edges = [bucket.prompt_upto for bucket in fence.buckets]
 
-    def budget_blocks(self, info: EngineInfo) -> int:
+    def budget_blocks(self, engine: EngineState) -> int:
         """M_cap (1 - delta_frag) in blocks; 0 where the engine does not tell its capacity."""
-        return int(info.kv_capacity_tokens * (1.0 - self._delta_frag)) // (info.block_size or DEFAULT_BLOCK)
+        return int(engine.info.kv_capacity_tokens * (1.0 - self._delta_frag)) // engine.block_size
 
     def upper(self, entry: QueueEntry) -> float:
         """l_upper, output tokens; at least what was produced, at least 1."""
@@ -45,7 +44,7 @@ class AdmissionGate:
 
     def grown(self, entry: QueueEntry) -> float:
         """The rolling conservative estimate for a running request that outgrew its bound (App. C.2)."""
-        return self._limited(entry, max(self._fence.rolling_upper, GROWTH * entry.output_tokens + 1.0))
+        return self._limited(entry, max(self._fence.rolling_upper, self._growth * entry.output_tokens + 1.0))
 
     def _limited(self, entry: QueueEntry, upper: float) -> float:
         limit = entry.request.max_tokens

@@ -2,18 +2,16 @@
 
 from hmas.contracts.request import Request
 from hmas.laws.niyama import LengthHistory
-
-MIN_COUNT = 8  # finished requests before a history is trusted
-MEMORY = 256  # effective number of finished requests remembered
-MAX_APPLICATIONS = 4096
+from hmas.worker.agent.config import ApplicationsConfig
 
 
 class Applications:
     """Bounded: the application first heard of goes first."""
 
-    __slots__ = ("_histories",)
+    __slots__ = ("_config", "_histories")
 
-    def __init__(self) -> None:
+    def __init__(self, config: ApplicationsConfig) -> None:
+        self._config = config
         self._histories: dict[tuple[str, str], LengthHistory] = {}
 
     def learn(self, request: Request, output_tokens: int) -> None:
@@ -21,14 +19,14 @@ class Applications:
         name = (request.tenant, request.flow)
         history = self._histories.get(name)
         if history is None:
-            if len(self._histories) >= MAX_APPLICATIONS:
+            if len(self._histories) >= self._config.max_applications:
                 del self._histories[next(iter(self._histories))]
-            history = self._histories[name] = LengthHistory(MEMORY)
+            history = self._histories[name] = LengthHistory(self._config.memory)
         history.add(output_tokens)
 
     def usual_tokens(self, request: Request) -> float | None:
         """Mean and two standard deviations; None while too little is known. A client's bound caps it."""
         history = self._histories.get((request.tenant, request.flow))
-        if history is None or history.count < MIN_COUNT:
+        if history is None or history.count < self._config.min_count:
             return None
         return history.upper if request.max_tokens is None else min(history.upper, request.max_tokens)

@@ -3,7 +3,6 @@
 from hmas.contracts.outcome import OUTCOME_TABLE, Outcome
 from hmas.contracts.worker import Abort, Conclude, Handback, Reject, Timeline, WorkerEffect
 from hmas.worker.agent.entry import EntryState, QueueEntry
-from hmas.worker.agent.meter import retry_after_s
 from hmas.worker.agent.state import AgentState
 
 
@@ -13,7 +12,7 @@ def refuse(
     """Never dispatched, not in the queue (any more). `promise_s`: when there is a place for it."""
     state.remember_end(entry.request.id, entry.attempt)
     wait_s = state.queue_wait_s() if promise_s is None else promise_s
-    retry_s = retry_after_s(wait_s) if OUTCOME_TABLE[outcome].retry_helps else None
+    retry_s = state.meter.retry_after_s(wait_s) if OUTCOME_TABLE[outcome].retry_helps else None
     return Reject(entry.request.id, entry.attempt, entry.gateway, outcome, message, retry_s)
 
 

@@ -19,8 +19,6 @@ from hmas.worker.agent.engine_state import EngineState
 from hmas.worker.agent.entry import EntryState, QueueEntry
 from hmas.worker.agent.state import AgentState
 
-BUSY_S = 0.1  # an engine without room is left alone
-
 
 def _running(state: AgentState, request_id: str) -> QueueEntry | None:
     """None for what ended or was taken from its engine meanwhile."""
@@ -94,7 +92,7 @@ def on_failed(state: AgentState, event: EngineFailed) -> list[WorkerEffect]:
 
 def _waits_for_room(state: AgentState, entry: QueueEntry) -> bool:
     """Whether to ask again later: as long as requests outlast the last engine. Its engine is left alone meanwhile."""
-    state.fleet[entry.engine].held_until_s = state.now_s + BUSY_S
+    state.fleet[entry.engine].held_until_s = state.now_s + state.config.busy_pause_s
     if entry.busy_since_s is None:
         entry.busy_since_s = state.now_s
     return state.now_s - entry.busy_since_s < state.config.no_engine_patience_s
@@ -131,9 +129,9 @@ def on_engine_up(state: AgentState, event: EngineWentUp) -> EngineState:
     """A new engine, a known one that came back (another start), or news about one that is up."""
     engine = state.fleet.get(event.info.engine)
     if engine is None:
-        engine = state.fleet[event.info.engine] = EngineState(event.info)
+        engine = state.fleet[event.info.engine] = EngineState(event.info, state.config.engine)
     engine.info = replace(event.info, up=True)
-    engine.budget_blocks = state.gate.budget_blocks(engine.info)
+    engine.budget_blocks = state.gate.budget_blocks(engine)
     if not engine.up:
         engine.up = True
         engine.starts += 1

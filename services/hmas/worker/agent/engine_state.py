@@ -4,18 +4,12 @@ from math import inf
 
 from hmas.contracts.registry import EngineInfo
 from hmas.contracts.worker import EngineSampled
+from hmas.worker.agent.config import EngineStateConfig
 from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.flow import FlowRegulator
 from hmas.worker.agent.memory_peak import MemoryPeak
 from hmas.worker.agent.prefill_backlog import PrefillBacklog
 from hmas.worker.agent.service_view import EngineOccupancy
-
-DEFAULT_BLOCK = 16  # tokens a KV block holds, where the engine does not say
-PRESUMED = 3.0  # predicted prefill times after which an unseen first token has come
-SPARED = 0.1  # of what runs: its TPOT SLOs may be tighter than the one utilisation is measured by
-PEAK_FRESH_S = 0.1  # while all grow as they were forecast to
-PLENTY = 2  # times what could be needed at most: no need to forecast
-SAMPLE_FRESH_S = 2.0  # an older sample says nothing about utilisation any more
 
 
 class EngineState:
@@ -24,6 +18,7 @@ class EngineState:
     """
 
     __slots__ = (
+        "_config",
         "b_token",
         "blocks",
         "budget_blocks",
@@ -49,14 +44,15 @@ class EngineState:
         "up",
     )
 
-    def __init__(self, info: EngineInfo) -> None:
+    def __init__(self, info: EngineInfo, config: EngineStateConfig) -> None:
+        self._config = config
         self.name = info.engine
         self.info = info
         self.up = False
         self.starts = 0
         self.running: dict[str, QueueEntry] = {}  # in flight, by request id
         self.decoding = 0  # of them, with a first token
-        self.prefill = PrefillBacklog()
+        self.prefill = PrefillBacklog(config.prefill)
         self.blocks = 0  # KV blocks that they hold in the end, in all
         self.peak = MemoryPeak(())  # of them, as forecast at `peak_s`
         self.peak_s = -inf
@@ -78,12 +74,12 @@ class EngineState:
 
     @property
     def block_size(self) -> int:
-        return self.info.block_size or DEFAULT_BLOCK
+        return self.info.block_size or self._config.default_block
 
     @property
     def sequences(self) -> int:
-        """The engine's own bound on running sequences; 0 if it does not say."""
-        return self.info.max_num_seqs
+        """The engine's own bound on running sequences."""
+        return self.info.max_num_seqs or self._config.default_sequences
 
     def occupy(self, now_s: float, entry: QueueEntry, prefill_s: float) -> None:
         """`prefill_s`: what its prompt adds to the engine's steps, predicted."""
@@ -126,7 +122,7 @@ class EngineState:
 
     def peak_with(self, now_s: float, entry: QueueEntry, blocks: int) -> float:
         """The most blocks ever held here if `entry` ran too, and came to hold so many."""
-        if self.peak_changed or now_s - self.peak_s > PEAK_FRESH_S:
+        if self.peak_changed or now_s - self.peak_s > self._config.peak_fresh_s:
             self._forecast(now_s)
         size = self.block_size
         return self.peak.with_another(*_growth(entry, blocks * size, size)) / size
@@ -140,7 +136,7 @@ class EngineState:
         """Answers that are not streamed do not show their first token: by now it has come."""
         for entry in self.prefill.entries():
             since_s = now_s if entry.dispatched_s is None else entry.dispatched_s
-            if not entry.request.stream and now_s - since_s > PRESUMED * (entry.prefill_s + entry.tpot_s):
+            if not entry.request.stream and now_s - since_s > self._config.presumed * (entry.prefill_s + entry.tpot_s):
                 self.prefill.remove(now_s, entry, computed=False)
 
     def take_busy_s(self, now_s: float) -> float:
@@ -157,14 +153,14 @@ class EngineState:
         self.sample_unread = True
 
     def refresh_tightest(self) -> None:
-        """The TPOT SLO that all but `SPARED` of what runs can do with, of those that the engine could meet at all: a
+        """The TPOT SLO that all but `spared` of what runs can do with, of those that the engine could meet at all: a
         few tight ones, or one below the engine's unloaded decode time, must not throttle everybody else."""
         met = sorted(e.slo.tpot_s for e in self.running.values() if not e.slo.whole and e.slo.tpot_s >= e.tpot_s)
-        self.tightest_tpot_s = met[int(SPARED * len(met))] if met else inf
+        self.tightest_tpot_s = met[int(self._config.spared * len(met))] if met else inf
 
     def measured(self, now_s: float) -> bool:
         """Whether there is a sample to go by."""
-        return now_s - self.sampled_s <= SAMPLE_FRESH_S
+        return now_s - self.sampled_s <= self._config.sample_fresh_s
 
     def utilisation(self, now_s: float) -> float:
         """The binding resource: max(KV use, step time / tightest TPOT SLO) (DESIGN §5.5); 0 if not `measured`."""
@@ -174,8 +170,8 @@ class EngineState:
 
     def occupancy(self, now_s: float) -> EngineOccupancy:
         block, held = self.block_size, self.blocks
-        if held * PLENTY > self.budget_blocks > 0:
-            if now_s - self.peak_s > PEAK_FRESH_S:
+        if held * self._config.plenty > self.budget_blocks > 0:
+            if now_s - self.peak_s > self._config.peak_fresh_s:
                 self._forecast(now_s)
             held = min(held, int(self.peak.tokens / block))
         return EngineOccupancy(

@@ -7,9 +7,8 @@ from dataclasses import replace
 from math import exp, log1p
 
 from hmas.contracts.request import Request, Tags
-from hmas.worker.agent.prior import LengthCell, cell_of
-
-DOUBT = 8.0  # settled requests that a bias is believed half after
+from hmas.worker.agent.config import LengthBiasConfig
+from hmas.worker.agent.prior import LengthCells
 
 
 class LengthBias:
@@ -17,15 +16,16 @@ class LengthBias:
     type over all tenants, and that towards 1, by how many were seen. Predictors are never mixed (`Tags.version`).
     Bounded: the oldest cell goes first."""
 
-    def __init__(self) -> None:
-        self._cells: dict[tuple[str, ...], LengthCell] = {}
+    def __init__(self, config: LengthBiasConfig) -> None:
+        self._doubt = config.doubt
+        self._cells: LengthCells[tuple[str, ...]] = LengthCells(config.memory, config.max_cells)
 
     def corrected(self, request: Request, tags: Tags) -> Tags:
         log_factor = 0.0
         for name in _names(request, tags):
             cell = self._cells.get(name)
             if cell is not None:
-                log_factor += cell.count / (cell.count + DOUBT) * (cell.mean - log_factor)
+                log_factor += cell.count / (cell.count + self._doubt) * (cell.mean - log_factor)
         if not log_factor:
             return tags
         factor = exp(log_factor)
@@ -41,7 +41,7 @@ class LengthBias:
             return
         error = log1p(output_tokens) - log1p(tags.output_tokens)
         for name in _names(request, tags):
-            cell_of(self._cells, name).add(error)
+            self._cells.add(name, error)
 
 
 def _names(request: Request, tags: Tags) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -2,9 +2,7 @@
 
 from math import exp
 
-WINDOW_S = 10.0  # time constant of the measured speed
-MIN_RETRY_S = 1.0
-MAX_RETRY_S = 600.0
+from hmas.worker.agent.config import MeterConfig
 
 
 class ServiceMeter:
@@ -12,9 +10,10 @@ class ServiceMeter:
     that a bias of the cost predictions cancels between the speed and the backlog it divides. Speed is measured only
     while requests wait: what an idle worker delivers is its demand, not its capacity."""
 
-    __slots__ = ("_done_s", "_since_s", "_speed")
+    __slots__ = ("_config", "_done_s", "_since_s", "_speed")
 
-    def __init__(self) -> None:
+    def __init__(self, config: MeterConfig) -> None:
+        self._config = config
         self._done_s = 0.0
         self._since_s: float | None = None
         self._speed = 0.0
@@ -29,7 +28,7 @@ class ServiceMeter:
         if since_s is None or now_s <= since_s or not backlogged:
             return
         elapsed_s = now_s - since_s
-        share = 1.0 - exp(-elapsed_s / WINDOW_S) if self._speed else 1.0
+        share = 1.0 - exp(-elapsed_s / self._config.window_s) if self._speed else 1.0
         self._speed += share * (done_s / elapsed_s - self._speed)
 
     def speed(self, cold_speed: float) -> float:
@@ -41,7 +40,6 @@ class ServiceMeter:
         speed = self.speed(cold_speed)
         return work_s / speed if speed > 0.0 else 0.0
 
-
-def retry_after_s(wait_s: float) -> float:
-    """When a refused client should come back: once the present backlog is served."""
-    return min(MAX_RETRY_S, max(MIN_RETRY_S, wait_s))
+    def retry_after_s(self, wait_s: float) -> float:
+        """When a refused client should come back: once the present backlog is served."""
+        return min(self._config.max_retry_s, max(self._config.min_retry_s, wait_s))

@@ -1,10 +1,7 @@
 """Prompts that an engine has still to compute, and how fast it gets through them."""
 
+from hmas.worker.agent.config import PrefillBacklogConfig
 from hmas.worker.agent.entry import QueueEntry
-
-MEASURE_S = 0.25  # of time with prompts before it, between two measurements of the pace
-SMOOTHING = 0.5  # a new measurement's share
-MOST_PACE = 1000.0
 
 
 class PrefillBacklog:
@@ -13,9 +10,10 @@ class PrefillBacklog:
     are computed side by side, so that the window, then, stands for real time: its fill over its delay, as of any pipe.
     """
 
-    __slots__ = ("_busy_s", "_done_s", "_entries", "_since_s", "pace", "seconds")
+    __slots__ = ("_busy_s", "_config", "_done_s", "_entries", "_since_s", "pace", "seconds")
 
-    def __init__(self) -> None:
+    def __init__(self, config: PrefillBacklogConfig) -> None:
+        self._config = config
         self._entries: dict[str, QueueEntry] = {}  # those whose prefill is still to come, as far as can be told
         self.seconds = 0.0
         self.pace = 1.0
@@ -50,7 +48,8 @@ class PrefillBacklog:
             self._done_s += entry.pending_s
         self._busy_s += now_s - self._since_s
         self._since_s = now_s
-        if self._busy_s >= MEASURE_S:
-            measured = min(MOST_PACE, self._done_s / self._busy_s)
-            self.pace += SMOOTHING * (measured - self.pace)
+        config = self._config
+        if self._busy_s >= config.measure_s:
+            measured = min(config.most_pace, self._done_s / self._busy_s)
+            self.pace += config.smoothing * (measured - self.pace)
             self._busy_s = self._done_s = 0.0

@@ -8,17 +8,15 @@ from hmas.worker.agent import ends
 from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.state import AgentState
 
-MOST_PER_CYCLE = 100  # looked at, longest queued first
-TAGS_WITHIN_S = 0.5  # before them, what is known of a request is a guess, and no reason to refuse it
-
 
 def refuse_late(state: AgentState) -> list[WorkerEffect]:
     """Ends those that the topology has relegated, or that cannot start in time any more."""
     effects: list[WorkerEffect] = []
     if not state.up:
         return effects  # without an engine nothing can be predicted; patience decides
-    for entry in list(islice(state.queue.unwilling.values(), MOST_PER_CYCLE)):
-        if entry.annotation is None and state.now_s - entry.enqueued_s < TAGS_WITHIN_S:
+    config = state.config.refusal
+    for entry in list(islice(state.queue.unwilling.values(), config.most_per_cycle)):
+        if entry.annotation is None and state.now_s - entry.enqueued_s < config.tags_within_s:
             continue
         if entry.relegated or state.now_s > entry.ttft_deadline_s - entry.prefill_s:
             effects.append(ends.reject(state, entry, Outcome.SLO_UNREACHABLE, explanation(state, entry)))

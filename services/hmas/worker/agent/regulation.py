@@ -19,8 +19,6 @@ from hmas.worker.agent.intake import engineless_too_long, no_engine_message
 from hmas.worker.agent.refusal import refuse_late
 from hmas.worker.agent.state import AgentState
 
-DEFAULT_SEQUENCES = 256  # of an engine that does not tell its own bound
-
 
 def on_engine_up(state: AgentState, event: EngineWentUp) -> list[WorkerEffect]:
     engine = engine_events.on_engine_up(state, event)
@@ -65,7 +63,7 @@ def _adopt(state: AgentState, engine: EngineState) -> list[WorkerEffect]:
 def set_caps(state: AgentState, engine: EngineState) -> list[WorkerEffect]:
     """Bypass: the engine's own bound. Tuple: N_run and B_token. Neither: the static bound."""
     control = state.controls.engine(engine.name)
-    own = engine.sequences or DEFAULT_SEQUENCES
+    own = engine.sequences
     if control is not None:
         n_run, b_token = max(1, control.n_run), engine.regulator.b_token
     elif state.controls.bypass:

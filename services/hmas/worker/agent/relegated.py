@@ -1,23 +1,32 @@
 """Relegated requests: what stepped aside for the rest, and its claim on service, which grows with age.
 
-Of all service while others wait, the oldest relegated request gets `SHARE` plus `SHARE_GROWTH_PER_S` of its age, at
-most `SHARE_MAX`, so that none starves under an overload that lasts.
+Of all service while others wait, the oldest relegated request gets `share` plus `growth_per_s` of its age, at most
+`most_share`, so that none starves under an overload that lasts.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from hmas.worker.agent.entry import QueueEntry
 
-SHARE, SHARE_GROWTH_PER_S, SHARE_MAX = 0.0025, 0.0025 / 60.0, 0.05
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelegatedConfig:
+    """The claim of the oldest relegated request, as shares of the service of the others."""
+
+    share: float = 0.0025
+    growth_per_s: float = 0.0025 / 60.0  # of its age
+    most_share: float = 0.05
 
 
 class Relegated:
     """Entries with their work, by arrival. Of `place` it makes no use: they may stand in another heap besides."""
 
-    __slots__ = ("_credit", "_held", "_items")
+    __slots__ = ("_config", "_credit", "_held", "_items")
 
-    def __init__(self) -> None:
+    def __init__(self, config: RelegatedConfig) -> None:
+        self._config = config
         self._held: dict[int, tuple[QueueEntry, float]] = {}  # by seq
         self._items: list[tuple[float, int]] = []  # (arrival, seq), some of which left
         self._credit = 0.0  # work owed to the oldest
@@ -62,8 +71,8 @@ class Relegated:
     def earn(self, now_s: float, work: float) -> None:
         """So much was served before the oldest."""
         if (oldest := self.oldest()) is not None:
-            age_s = max(0.0, now_s - oldest.request.arrival_s)
-            self._credit += work * min(SHARE_MAX, SHARE + SHARE_GROWTH_PER_S * age_s)
+            config, age_s = self._config, max(0.0, now_s - oldest.request.arrival_s)
+            self._credit += work * min(config.most_share, config.share + config.growth_per_s * age_s)
 
     def spend(self, work: float) -> None:
         """So much of the relegated was served."""

@@ -1,11 +1,17 @@
 """Who was served more than its share lately: a virtual token counter (Sheng et al., OSDI 2024) that forgets."""
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from math import exp
 
-WINDOW_S = 30.0  # time constant of what was served
-SILENT_S = 120.0  # served nothing for so long, a tenant counts no more
-MAX_TENANTS = 4096  # the longest silent go first
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedSharesConfig:
+    """How long service counts, and of how many tenants."""
+
+    window_s: float = 30.0  # time constant of what was served
+    silent_s: float = 120.0  # served nothing for so long, a tenant counts no more
+    max_tenants: int = 4096  # the longest silent go first
 
 
 class ServedTokens:
@@ -22,9 +28,11 @@ class ServedTokens:
 class ServedShares:
     """Service tokens by tenant, exponentially forgotten. What is served and a question cost O(1)."""
 
-    __slots__ = ("_all", "_tenants", "_weights")
+    __slots__ = ("_all", "_config", "_tenants", "_weights", "_window_s")
 
-    def __init__(self) -> None:
+    def __init__(self, config: ServedSharesConfig) -> None:
+        self._config = config
+        self._window_s = config.window_s
         self._tenants: OrderedDict[str, ServedTokens] = OrderedDict()  # longest silent first
         self._weights = 0.0
         self._all = ServedTokens(0.0)
@@ -39,7 +47,7 @@ class ServedShares:
         served.weight = weight
         for counter in (served, self._all):
             if counter.seen_s != now_s:
-                counter.tokens *= exp((counter.seen_s - now_s) / WINDOW_S)
+                counter.tokens *= exp((counter.seen_s - now_s) / self._window_s)
                 counter.seen_s = now_s
             counter.tokens += tokens
         self._tenants.move_to_end(tenant)
@@ -49,10 +57,10 @@ class ServedShares:
     def _forget(self, now_s: float) -> None:
         while True:
             tenant, served = next(iter(self._tenants.items()))
-            if now_s - served.seen_s < SILENT_S and len(self._tenants) <= MAX_TENANTS:
+            if now_s - served.seen_s < self._config.silent_s and len(self._tenants) <= self._config.max_tenants:
                 return
             self._weights -= served.weight
-            self._all.tokens -= served.tokens * exp((served.seen_s - now_s) / WINDOW_S)
+            self._all.tokens -= served.tokens * exp((served.seen_s - now_s) / self._window_s)
             del self._tenants[tenant]
 
     def excess(self, tenant: str) -> float:
@@ -61,5 +69,5 @@ class ServedShares:
         if served is None or self._all.tokens <= 0.0:
             return 0.0
         since_s = self._all.seen_s - served.seen_s
-        share = served.tokens * exp(-since_s / WINDOW_S) / self._all.tokens
+        share = served.tokens * exp(-since_s / self._window_s) / self._all.tokens
         return share * self._weights / served.weight

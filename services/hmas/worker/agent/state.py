@@ -16,10 +16,6 @@ from hmas.worker.agent.prior import Prior
 from hmas.worker.agent.queue import RequestQueue
 from hmas.worker.agent.service_view import ServiceView
 
-FLOOR_RISE = 0.005  # of the way to each prediction above it
-MOST_LAG_S = 0.5  # more is a process that was stopped for a while, and is over
-REMEMBERED = 8192  # ended attempts, so that a repeated Submit is not served twice
-
 
 class AgentState:
     """`now_s` is that of the current step."""
@@ -29,12 +25,12 @@ class AgentState:
         self.queue = RequestQueue(config.max_queued, config.max_queued_tokens, rng)
         self.fleet: dict[str, EngineState] = {}
         self.up: list[EngineState] = []
-        self.gate = AdmissionGate(config.delta_frag)
+        self.gate = AdmissionGate(delta_frag=config.delta_frag, growth=config.growth)
         self.controls = ControlState(config.worker, config.pool)
         self.prior = Prior(config.prior)
-        self.applications = Applications()
-        self.length_bias = LengthBias()
-        self.meter = ServiceMeter()
+        self.applications = Applications(config.applications)
+        self.length_bias = LengthBias(config.length_bias)
+        self.meter = ServiceMeter(config.meter)
         self.ledger = TelemetryLedger(
             config.telemetry_period_s, config.telemetry_events, config.running_report_period_s
         )
@@ -59,11 +55,11 @@ class AgentState:
     def remember_end(self, request_id: str, attempt: int) -> None:
         self._ended[request_id] = attempt
         self._ended.move_to_end(request_id)
-        if len(self._ended) > REMEMBERED:
+        if len(self._ended) > self.config.ended_remembered:
             self._ended.popitem(last=False)
 
     def see_cycle(self) -> None:
-        self.lag_s = min(MOST_LAG_S, max(0.0, self.now_s - self._cycled_s - CYCLE_S))
+        self.lag_s = min(self.config.most_lag_s, max(0.0, self.now_s - self._cycled_s - CYCLE_S))
         self._cycled_s = self.now_s
 
     def cold_speed(self) -> float:
@@ -80,10 +76,10 @@ class AgentState:
 
     def see_prefill(self, predicted_s: float) -> None:
         """The floor falls at once and rises slowly, so that it follows a predictor that has learnt better."""
-        self.prefill_floor_s = _floor(self.prefill_floor_s, predicted_s)
+        self.prefill_floor_s = self._floor(self.prefill_floor_s, predicted_s)
 
     def see_prior(self, ttft_s: float) -> None:
-        self.prior_floor_s = _floor(self.prior_floor_s, ttft_s)
+        self.prior_floor_s = self._floor(self.prior_floor_s, ttft_s)
 
     def prefill_s(self, entry: QueueEntry) -> float:
         """What its prompt adds to the steps of an engine, which costs a step anyway while it decodes."""
@@ -95,6 +91,5 @@ class AgentState:
     def service_view(self) -> ServiceView:
         return ServiceView(self.now_s, tuple(engine.occupancy(self.now_s) for engine in self.up), self.prefill_floor_s)
 
-
-def _floor(floor_s: float, seen_s: float) -> float:
-    return seen_s if seen_s < floor_s else floor_s + FLOOR_RISE * (seen_s - floor_s)
+    def _floor(self, floor_s: float, seen_s: float) -> float:
+        return seen_s if seen_s < floor_s else floor_s + self.config.floor_rise * (seen_s - floor_s)

@@ -3,7 +3,7 @@
 from hmas.contracts.control import Hints, TopologyName
 from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.shares import TenantShare
-from hmas.worker.agent.topologies.fair_share import FairShare
+from hmas.worker.agent.topologies.fair_share import FairShare, FairShareConfig
 
 
 class Cfs(FairShare):
@@ -14,8 +14,8 @@ class Cfs(FairShare):
     name = TopologyName.CFS
     __slots__ = ("_current",)
 
-    def __init__(self, hints: Hints) -> None:
-        super().__init__(hints)
+    def __init__(self, hints: Hints, config: FairShareConfig) -> None:
+        super().__init__(hints, config)
         self._current: TenantShare | None = None
 
     def upfront(self, entry: QueueEntry) -> float:

@@ -1,6 +1,7 @@
 """The common half of the topologies that share service among tenants by a virtual tag (WFQ, Stride, CFS, RR, MLFQ)."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from hmas.contracts.control import Hints, TopologyName
 from hmas.worker.agent.entry import QueueEntry
@@ -8,7 +9,10 @@ from hmas.worker.agent.keyed_heap import KeyedHeap
 from hmas.worker.agent.service_view import ServiceView
 from hmas.worker.agent.shares import TenantShare
 
-MAX_IDLE = 4096  # idle tenants whose debt is remembered
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FairShareConfig:
+    max_idle: int = 4096  # idle tenants whose debt is remembered
 
 
 class FairShare:
@@ -16,16 +20,17 @@ class FairShare:
 
     A tenant is charged at `pop` (`upfront`) and corrected by `on_served`, so that shares follow real service, not
     predictions. One that comes back from idle starts no earlier than virtual time: idling earns no credit. One that
-    leaves in debt is remembered until virtual time has caught up with it, `MAX_IDLE` of them at most.
+    leaves in debt is remembered until virtual time has caught up with it, `max_idle` of them at most.
     Subclasses say what is charged when, and what it does to the share.
     """
 
     name: TopologyName
     accounts_service = True
     paced = False
-    __slots__ = ("_idle", "_length", "_quantum", "_ready", "_shares", "_turns", "_virtual")
+    __slots__ = ("_idle", "_length", "_max_idle", "_quantum", "_ready", "_shares", "_turns", "_virtual")
 
-    def __init__(self, hints: Hints) -> None:
+    def __init__(self, hints: Hints, config: FairShareConfig) -> None:
+        self._max_idle = config.max_idle
         self._quantum = float(max(1, hints.quantum_tokens))
         self._ready: KeyedHeap[TenantShare] = KeyedHeap()
         self._shares: dict[str, TenantShare] = {}  # every tenant known, backlogged or idle
@@ -167,5 +172,5 @@ class FairShare:
             return
         self._idle[share.tenant] = share
         longest = next(iter(self._idle))
-        if len(self._idle) > MAX_IDLE or self.settled(self._idle[longest]):
+        if len(self._idle) > self._max_idle or self.settled(self._idle[longest]):
             del self._idle[longest], self._shares[longest]

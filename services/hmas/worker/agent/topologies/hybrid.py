@@ -11,17 +11,22 @@ worker, so an urgent request overtakes all of it, and what has begun is the engi
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import chain
 
 from hmas.contracts.control import Hints, TopologyName
 from hmas.laws.niyama import LoadAlpha
 from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.keyed_heap import KeyedHeap, Place
-from hmas.worker.agent.relegated import Relegated
+from hmas.worker.agent.relegated import Relegated, RelegatedConfig
 from hmas.worker.agent.service_view import ServiceView
 
-AT_RISK = 0.25  # share of its time that is left when an important request calls on the others to step aside
-MOVES = 32  # entries that change their place between two looks at the clock: a third of a millisecond
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HybridConfig:
+    at_risk: float = 0.25  # share of its time that is left when an important request calls on the others to step aside
+    moves: int = 32  # entries that change their place between two looks at the clock: a third of a millisecond
+    relegated: RelegatedConfig = field(default_factory=RelegatedConfig)
 
 
 class HybridLane:
@@ -80,15 +85,16 @@ class Hybrid:
     name = TopologyName.HYBRID
     accounts_service = False
     paced = True
-    __slots__ = ("_alpha", "_important", "_low", "_moves", "_now_s", "_relegated", "_relegations")
+    __slots__ = ("_alpha", "_config", "_important", "_low", "_moves", "_now_s", "_relegated", "_relegations")
 
-    def __init__(self, hints: Hints) -> None:
+    def __init__(self, hints: Hints, config: HybridConfig) -> None:
+        self._config = config
         self._alpha = LoadAlpha(hints.alpha_low, max(hints.alpha_low, hints.alpha_high))
         self._now_s = float("-inf")
         self._important, self._low = HybridLane(), HybridLane()
-        self._relegated = Relegated()
+        self._relegated = Relegated(config.relegated)
         self._relegations = 0
-        self._moves = MOVES  # left until the clock is seen again
+        self._moves = config.moves  # left until the clock is seen again
 
     def __len__(self) -> int:
         return len(self._important) + len(self._low) + len(self._relegated)
@@ -102,7 +108,7 @@ class Hybrid:
 
     def observe(self, view: ServiceView) -> None:
         self._now_s = view.now_s
-        self._moves = MOVES
+        self._moves = self._config.moves
         lanes = (self._important, self._low)
         if not any(lane.stale for lane in lanes) and self._alpha.step(view.now_s, self._relegations):
             for lane in lanes:
@@ -183,7 +189,7 @@ class Hybrid:
         return low
 
     def _at_risk(self, entry: QueueEntry) -> bool:
-        return slack_s(entry, self._now_s) < AT_RISK * (due_s(entry) - entry.request.arrival_s)
+        return slack_s(entry, self._now_s) < self._config.at_risk * (due_s(entry) - entry.request.arrival_s)
 
 
 def due_s(entry: QueueEntry) -> float:

@@ -1,15 +1,20 @@
 """Lottery scheduling (Waldspurger and Weihl 1994) with compensation tickets."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
-from hmas.contracts.control import Hints, TopologyName
+from hmas.contracts.control import TopologyName
 from hmas.worker.agent.config import RandomSource
 from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.service_view import ServiceView
 from hmas.worker.agent.shares import TenantShare
 
 TICKETS = 1 << 32  # of a tenant of weight 1 whose head asks for one service token
-BIAS_MEMORY = 15.0 / 16.0  # per ended request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LotteryConfig:
+    bias_memory: float = 15.0 / 16.0  # of the ratio of real to predicted service, per ended request
 
 
 class TicketTree:
@@ -67,10 +72,11 @@ class Lottery:
     name = TopologyName.LOTTERY
     accounts_service = True
     paced = False
-    __slots__ = ("_by_slot", "_draw", "_free", "_length", "_shares", "_tree", "_winner")
+    __slots__ = ("_bias_memory", "_by_slot", "_free", "_length", "_rng", "_shares", "_tree", "_winner")
 
-    def __init__(self, hints: Hints, draw: RandomSource) -> None:
-        self._draw = draw
+    def __init__(self, rng: RandomSource, config: LotteryConfig) -> None:
+        self._rng = rng
+        self._bias_memory = config.bias_memory
         self._tree = TicketTree()
         self._shares: dict[str, TenantShare] = {}
         self._by_slot: list[TenantShare | None] = [None]
@@ -100,7 +106,7 @@ class Lottery:
 
     def peek(self) -> QueueEntry | None:
         if self._winner is None and self._length:
-            self._winner = self._by_slot[self._tree.find(self._draw.randrange(self._tree.total))]
+            self._winner = self._by_slot[self._tree.find(self._rng.randrange(self._tree.total))]
         return None if self._winner is None else self._winner.queue.peek()
 
     def pop(self) -> QueueEntry | None:
@@ -141,8 +147,8 @@ class Lottery:
     def on_served(self, entry: QueueEntry, tokens: float, final: bool) -> None:
         share = self._shares.get(entry.request.tenant)
         if final and share is not None and entry.charged > 0.0 and tokens > 0.0:
-            share.credit = BIAS_MEMORY * share.credit + tokens
-            share.tag = BIAS_MEMORY * share.tag + entry.charged
+            share.credit = self._bias_memory * share.credit + tokens
+            share.tag = self._bias_memory * share.tag + entry.charged
             self._issue(share)
 
     def _seat(self, tenant: str, weight: float) -> TenantShare:

@@ -20,18 +20,18 @@ Beyond it (weights, arrivals, a batched engine, predictions) this is a heuristic
 - Server: all engines together. The work of a request is the engine time it takes up: what its prompt adds to the
   steps, and for each output token the share of a step that its sequence slot stands for or, where memory is shorter
   than slots, its part of the KV memory. Engines work at a rate of about 1 each; the rate is measured while requests
-  wait, and a part of it (`HEADROOM`) is left to what is still to come.
+  wait, and a part of it (`headroom`) is left to what is still to come.
 - Due: the latest start that meets the TTFT, plus its own work at that rate. TPOT is kept by the pump's prefill window
   and by the caps in force.
 - Decoding outlasts the plan: while slots or memory are short, a long answer costs those who come later. So the order
-  is by due date plus `PATIENCE` of the time that the answer takes (more where it takes more of the memory than a slot's
+  is by due date plus `patience` of the time that the answer takes (more where it takes more of the memory than a slot's
   share), in proportion to how full the engines are.
 - Utility: given up is what costs most work per unit of value, value = tenant's weight * 2^-priority (H-MAS Eq. 1).
 - With the hint `by_tokens` value is that times what ESG (Eq. 6) loses: of the service tokens, all that is not worth
-  SLO / TTLT when it is served `SET_ASIDE_S` late. ESG counts until the last token, so a start may come later than the
-  TTFT asks, yet by no more than `ESG_SPARE` of that time: a plan of minutes comes to nothing with lengths that are
+  SLO / TTLT when it is served `set_aside_s` late. ESG counts until the last token, so a start may come later than the
+  TTFT asks, yet by no more than `esg_spare` of that time: a plan of minutes comes to nothing with lengths that are
   guesses. What is given up has a chance until its last token is due.
-- A tenant that was served more than `TOLERATED` times its weighted share lately (virtual token counter) is given up
+- A tenant that was served more than `tolerated` times its weighted share lately (virtual token counter) is given up
   first: its price is multiplied, so that its flood does not become the others' misses.
 - Who was refused and comes back when it was told to is given up last, for a share of the rate.
 - What is given up is relegated, not refused: it is served when nothing that can be on time waits, the cheapest first,
@@ -39,6 +39,7 @@ Beyond it (weights, arrivals, a batched engine, predictions) this is a heuristic
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import chain
 from math import exp
 
@@ -46,47 +47,71 @@ from hmas.contracts.control import Hints, TopologyName
 from hmas.worker.agent.deadline_order import DeadlineOrder, Job
 from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.keyed_heap import KeyedHeap
-from hmas.worker.agent.relegated import Relegated
-from hmas.worker.agent.served_shares import ServedShares
+from hmas.worker.agent.relegated import Relegated, RelegatedConfig
+from hmas.worker.agent.served_shares import ServedShares, ServedSharesConfig
 from hmas.worker.agent.service_view import ServiceView
 
-HEADROOM = 0.9  # of the measured rate is given to what waits already
-PATIENCE = 0.12  # seconds that a deadline is put back per second of decoding
-FREE_SHARE, FULL_SHARE = 0.5, 0.9  # of slots or memory in use: where decode work begins to matter, and does in full
-RATE_WINDOW_S = 15.0  # time constant of the measured rate
-RATE_SAMPLE_S = 0.5
-COLD_RATE, COLD_S = 0.8, 2.0  # of an engine, until measured; it counts like a measurement of so many seconds
-DEFAULT_SLOTS = 256
-SET_ASIDE_S, ESG_SPARE = 60.0, 0.2
-RESTORE_EVERY_S, RESTORED = 0.25, 8  # relegated requests taken back at once
-FEW, WALKED = 4, 32  # jobs given up one by one; looked at in one walk where they are more
-RETIRED = 64  # most that are found late at once
 RELEGATED_RANK = 1e9  # seconds: behind any deadline
-MAX_STRETCH = 4.0
-PRIORITY_SPAN = 8  # priorities beyond it count as it
 
-TOLERATED, FLOOD_POWER = 2.0, 8  # a tenant served beyond so many times its share gives up first, the more the sooner
-PROMISED_SHARE, PROMISED_AHEAD_S = 0.1, 60.0  # of the rate, kept for who comes back; so much of it at once
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceRateConfig:
+    """How the engines' rate is measured."""
+
+    window_s: float = 15.0  # time constant
+    sample_s: float = 0.5
+    cold_rate: float = 0.8  # of an engine, until measured
+    cold_s: float = 2.0  # the cold rate counts like a measurement of so many seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaxOnTimeConfig:
+    """The constants of the model described above."""
+
+    headroom: float = 0.9  # of the measured rate is given to what waits already
+    replanned: float = 0.05  # relative change of the rate that is worth all summaries anew
+    patience: float = 0.12  # seconds that a deadline is put back per second of decoding
+    free_share: float = 0.5  # of slots or memory in use: where decode work begins to matter
+    full_share: float = 0.9  # and where it does in full
+    smoothing: float = 0.05  # a new look's share in how full the engines are
+    default_slots: int = 256  # of an engine, until one was seen
+    set_aside_s: float = 60.0  # by which what is set aside is taken to be late, for ESG
+    esg_spare: float = 0.2  # of the time up to the last token, by which a start may come later, for ESG
+    restore_every_s: float = 0.25
+    restored: int = 8  # relegated requests taken back at once
+    few: int = 4  # jobs given up one by one
+    walked: int = 32  # looked at in one walk where they are more
+    retired: int = 64  # most that are found late at once
+    max_stretch: float = 4.0  # of a prefill, by the decodes beside it
+    priority_span: int = 8  # priorities beyond it count as it
+    tolerated: float = 2.0  # a tenant served beyond so many times its share gives up first
+    flood_power: int = 8  # and the sooner, the more it was
+    promised_share: float = 0.1  # of the rate, kept for who comes back
+    promised_ahead_s: float = 60.0  # so much of that share may be promised at once
+    rate: ServiceRateConfig = field(default_factory=ServiceRateConfig)
+    relegated: RelegatedConfig = field(default_factory=RelegatedConfig)
+    served: ServedSharesConfig = field(default_factory=ServedSharesConfig)
 
 
 class ServiceRate:
     """Engine seconds of work dispatched per second, all engines together, while requests wait. `most`: it can be; an
     engine that is quicker with prompts than predicted does more than a second in one."""
 
-    __slots__ = ("_begun_s", "_done", "_idle", "_rate", "_seen_s", "engines", "most")
+    __slots__ = ("_begun_s", "_config", "_done", "_idle", "_rate", "_seen_s", "engines", "most")
 
-    def __init__(self) -> None:
+    def __init__(self, config: ServiceRateConfig) -> None:
+        self._config = config
         self.engines = 1
         self.most = 1.0
         self._rate: float | None = None
         self._begun_s: float | None = None
         self._done = 0.0
-        self._seen_s = COLD_S
+        self._seen_s = config.cold_s
         self._idle = True
 
     @property
     def value(self) -> float:
-        return COLD_RATE * self.engines if self._rate is None else self._rate
+        return self._config.cold_rate * self.engines if self._rate is None else self._rate
 
     def add(self, work: float) -> None:
         self._done += work
@@ -96,13 +121,14 @@ class ServiceRate:
         self._idle = True
 
     def observe(self, now_s: float) -> None:
-        elapsed_s = RATE_SAMPLE_S if self._begun_s is None else now_s - self._begun_s
-        if elapsed_s < RATE_SAMPLE_S:
+        sample_s = self._config.sample_s
+        elapsed_s = sample_s if self._begun_s is None else now_s - self._begun_s
+        if elapsed_s < sample_s:
             return
         if not self._idle:
             sample = self._done / elapsed_s
             self._seen_s += elapsed_s
-            share = max(1.0 - exp(-elapsed_s / RATE_WINDOW_S), elapsed_s / self._seen_s)
+            share = max(1.0 - exp(-elapsed_s / self._config.window_s), elapsed_s / self._seen_s)
             self._rate = min(self.most, self.value + share * (sample - self.value))
         self._begun_s, self._done, self._idle = now_s, 0.0, False
 
@@ -115,26 +141,27 @@ class MaxOnTime:
     accounts_service = True
     paced = True
     __slots__ = (
-        "_by_tokens", "_floods", "_floor_s", "_fullness", "_kv_tokens", "_late", "_memory_lead", "_now_s",
+        "_by_tokens", "_config", "_floods", "_floor_s", "_fullness", "_kv_tokens", "_late", "_memory_lead", "_now_s",
         "_on_time", "_planned_rate", "_promised_s", "_rate", "_relegated",
         "_restored_s", "_served", "_slots", "_spare", "_stretch",
     )  # fmt: skip
 
-    def __init__(self, hints: Hints) -> None:
+    def __init__(self, hints: Hints, config: MaxOnTimeConfig) -> None:
+        self._config = config
         self._by_tokens = hints.by_tokens
         self._on_time = DeadlineOrder()
         self._spare: KeyedHeap[QueueEntry] = KeyedHeap()
         self._late: KeyedHeap[QueueEntry] = KeyedHeap()
-        self._relegated = Relegated()  # all of spare and late
-        self._rate = ServiceRate()
-        self._served = ServedShares()
+        self._relegated = Relegated(config.relegated)  # all of spare and late
+        self._rate = ServiceRate(config.rate)
+        self._served = ServedShares(config.served)
         self._floods: dict[str, float] = {}  # by tenant, until more is served
         self._promised_s = 0.0  # until when its share of the rate is spoken for
-        self._planned_rate = HEADROOM * COLD_RATE
+        self._planned_rate = config.headroom * config.rate.cold_rate
         self._floor_s = 0.0
         self._fullness = 0.0
         self._stretch = 1.0  # of a prefill, by the decodes beside it
-        self._slots = DEFAULT_SLOTS
+        self._slots = config.default_slots
         self._kv_tokens = 0
         self._memory_lead = 0.0  # by how much more of the memory is in use than of the slots
         self._now_s = 0.0
@@ -155,7 +182,7 @@ class MaxOnTime:
     def _jobs(self, entries: Iterable[QueueEntry]) -> Iterator[Job]:
         """At a switch of all that waits: what is alike for them is looked up once."""
         floor_s, rate, floods = self._floor_s, self._planned_rate, self._floods
-        patience, slot = PATIENCE * self._fullness * self._slots, 1.0 / self._slots
+        patience, slot = self._config.patience * self._fullness * self._slots, 1.0 / self._slots
         kv_tokens = self._kv_tokens if self._memory_lead > 0.0 else 0
         latest_start_s, value_of = self._latest_start_s, self._value
         for entry in entries:
@@ -173,21 +200,23 @@ class MaxOnTime:
 
     def _latest_start_s(self, entry: QueueEntry) -> float:
         start_s = entry.ttft_deadline_s - entry.prefill_s * self._stretch
-        return start_s + ESG_SPARE * (entry.slack_s - start_s) if self._by_tokens else start_s
+        return start_s + self._config.esg_spare * (entry.slack_s - start_s) if self._by_tokens else start_s
 
     def _value(self, entry: QueueEntry) -> float:
         priority = entry.request.priority
-        if not -PRIORITY_SPAN <= priority <= PRIORITY_SPAN:
-            priority = PRIORITY_SPAN if priority > 0 else -PRIORITY_SPAN
+        span = self._config.priority_span
+        if not -span <= priority <= span:
+            priority = span if priority > 0 else -span
         value = float(entry.request.weight * 2.0**-priority)
         if not self._by_tokens:
             return value
-        return value * entry.service * SET_ASIDE_S / (SET_ASIDE_S + entry.deadline_s - entry.request.arrival_s)
+        late_s = self._config.set_aside_s
+        return value * entry.service * late_s / (late_s + entry.deadline_s - entry.request.arrival_s)
 
     def _flood(self, tenant: str) -> float:
         """What makes the work of a tenant dearer that was served beyond its share; 1 for the others."""
-        excess = self._served.excess(tenant) / TOLERATED
-        flood = self._floods[tenant] = excess**FLOOD_POWER if excess > 1.0 else 1.0
+        excess = self._served.excess(tenant) / self._config.tolerated
+        flood = self._floods[tenant] = excess**self._config.flood_power if excess > 1.0 else 1.0
         return flood
 
     def observe(self, view: ServiceView) -> None:
@@ -198,13 +227,13 @@ class MaxOnTime:
         self._rate.observe(view.now_s)
         self._relegate()
         self._retire()
-        if view.now_s - self._restored_s >= RESTORE_EVERY_S:
+        if view.now_s - self._restored_s >= self._config.restore_every_s:
             self._restored_s = view.now_s
             self._restore()
 
     def _retire(self) -> None:
         """Relegated requests that cannot make it any more."""
-        for _ in range(RETIRED):
+        for _ in range(self._config.retired):
             entry = self._spare.peek()
             if entry is None:
                 return
@@ -215,7 +244,7 @@ class MaxOnTime:
             self._late.push(self._relegated.work(entry) / self._value(entry), entry)
 
     def _see(self, view: ServiceView) -> None:
-        engines = view.engines
+        config, engines = self._config, view.engines
         cap = running = kv_tokens = kv_free = 0
         for engine in engines:
             cap += engine.cap
@@ -223,35 +252,36 @@ class MaxOnTime:
             kv_tokens += engine.kv_tokens
             kv_free += engine.kv_free_tokens
         slots, memory = running / cap, 1.0 - kv_free / kv_tokens if kv_tokens else 0.0
-        self._memory_lead += 0.05 * (memory - slots - self._memory_lead)
+        self._memory_lead += config.smoothing * (memory - slots - self._memory_lead)
         full = max(slots, memory)
-        full = min(1.0, max(0.0, (full - FREE_SHARE) / (FULL_SHARE - FREE_SHARE)))
-        self._fullness += 0.05 * (full - self._fullness)
+        full = min(1.0, max(0.0, (full - config.free_share) / (config.full_share - config.free_share)))
+        self._fullness += config.smoothing * (full - self._fullness)
         self._slots = max(1, cap // len(engines))
         self._kv_tokens = kv_tokens // len(engines)
         self._rate.engines = len(engines)
         self._rate.most = sum(max(1.0, engine.prefill_pace) for engine in engines)
         prefill_pace = sum(engine.prefill_pace for engine in engines) / len(engines)
-        self._stretch = 1.0 / min(1.0, max(1.0 / MAX_STRETCH, prefill_pace))
+        self._stretch = 1.0 / min(1.0, max(1.0 / config.max_stretch, prefill_pace))
 
     def _relegate(self) -> None:
         """Give up jobs until the rest is on time; of a long queue that is new, as far as one walk gets."""
-        rate = HEADROOM * self._rate.value
-        if abs(rate - self._planned_rate) > 0.05 * self._planned_rate:  # seldom: it makes all summaries anew
+        config = self._config
+        rate = config.headroom * self._rate.value
+        if abs(rate - self._planned_rate) > config.replanned * self._planned_rate:  # seldom
             self._planned_rate = rate
-        for _ in range(FEW):
+        for _ in range(config.few):
             job = self._on_time.sacrifice(self._now_s, self._planned_rate)
             if job is None:
                 return
             self._on_time.remove(job.entry)
             self._set_aside(job)
-        for job in self._on_time.give_up(self._now_s, self._planned_rate, WALKED):
+        for job in self._on_time.give_up(self._now_s, self._planned_rate, config.walked):
             self._set_aside(job)
 
     def _restore(self) -> None:
         """Take relegated requests back, cheapest first, as long as all stay on time: what was planned before them may
         have left, or the engines be faster."""
-        for _ in range(RESTORED):
+        for _ in range(self._config.restored):
             if (entry := self._spare.peek()) is None:
                 return
             self._on_time.add(self._job(entry))
@@ -269,13 +299,13 @@ class MaxOnTime:
 
     def promise_s(self, entry: QueueEntry) -> float:
         """How long until the queued `entry`, if it comes again, is given up last: until so much of what waits and is
-        cheaper is done that it fits before it is due, and until `PROMISED_SHARE` of the rate has room for it beside all
+        cheaper is done that it fits before it is due, and until `promised_share` of the rate has room for it beside all
         others with a promise (generic cell rate algorithm)."""
         job, rate = self._job(entry), self._rate.value
         before = sum(other.work for other in self._on_time if other.price < job.price)
         slack_s = self._latest_start_s(entry) - entry.request.arrival_s
-        self._promised_s = max(self._promised_s, self._now_s) + job.work / (PROMISED_SHARE * rate)
-        return max(0.0, before / rate - slack_s, self._promised_s - self._now_s - PROMISED_AHEAD_S)
+        self._promised_s = max(self._promised_s, self._now_s) + job.work / (self._config.promised_share * rate)
+        return max(0.0, before / rate - slack_s, self._promised_s - self._now_s - self._config.promised_ahead_s)
 
     # --- the topology
 

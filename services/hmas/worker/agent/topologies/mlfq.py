@@ -1,13 +1,19 @@
 """Multi-level feedback queue (Corbato et al. 1962; rules as in Arpaci-Dusseau, Operating Systems, ch. 8)."""
 
+from dataclasses import dataclass
+
 from hmas.contracts.control import Hints, TopologyName
 from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.shares import TenantShare
-from hmas.worker.agent.topologies.fair_share import FairShare
+from hmas.worker.agent.topologies.fair_share import FairShare, FairShareConfig
 
-LEVELS = 6
 LEVEL_RANK = float(1 << 40)  # ranks within one level stay below
-BOOST_QUANTA = 64  # quanta served per known tenant between two boosts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MlfqConfig(FairShareConfig):
+    levels: int = 6
+    boost_quanta: int = 64  # quanta served per known tenant between two boosts
 
 
 class Mlfq(FairShare):
@@ -15,15 +21,17 @@ class Mlfq(FairShare):
 
     A tenant starts at the top and sinks a level when it has received its allotment there, quantum * weight * 2^level
     service tokens, whether in one run or many (idling does not reset it). The highest level is served first, tenants
-    of one level in turn. After every `BOOST_QUANTA` quanta of service per tenant all return to the top, so none
+    of one level in turn. After every `boost_quanta` quanta of service per tenant all return to the top, so none
     starves. Service is counted as it is really given.
     """
 
     name = TopologyName.MLFQ
-    __slots__ = ("_since_boost",)
+    __slots__ = ("_boost_quanta", "_levels", "_since_boost")
 
-    def __init__(self, hints: Hints) -> None:
-        super().__init__(hints)
+    def __init__(self, hints: Hints, config: MlfqConfig) -> None:
+        super().__init__(hints, config)
+        self._levels = config.levels
+        self._boost_quanta = config.boost_quanta
         self._since_boost = 0.0
 
     def upfront(self, entry: QueueEntry) -> float:
@@ -44,14 +52,14 @@ class Mlfq(FairShare):
             self._turns += 1
             share.tag = float(self._turns)  # behind the others of its level
         entry = super().pop()
-        if self._since_boost >= BOOST_QUANTA * self._quantum * len(self._shares):
+        if self._since_boost >= self._boost_quanta * self._quantum * len(self._shares):
             self._boost()
         return entry
 
     def charge(self, share: TenantShare, tokens: float) -> None:
         share.credit += tokens
         self._since_boost += tokens
-        while share.level < LEVELS - 1:
+        while share.level < self._levels - 1:
             allotment = self._quantum * share.weight * (1 << share.level)
             if share.credit < allotment:
                 break

@@ -1,20 +1,29 @@
 """Strict priority with linear ageing (H-MAS App. C.2; ageing as in Kleinrock's delay-dependent priorities, 1964)."""
 
+from dataclasses import dataclass
+
 from hmas.contracts.control import TopologyName
 from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.topologies.base import KeyOrdered
 
-AGEING_S = 30.0  # waiting that is worth one priority level
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorityConfig:
+    ageing_s: float = 30.0  # waiting that is worth one priority level
 
 
 class Priority(KeyOrdered):
-    """Lower `priority` first, each `AGEING_S` seconds of waiting worth a level, so that none waits for ever.
+    """Lower `priority` first, each `ageing_s` seconds of waiting worth a level, so that none waits for ever.
 
-    Effective priority = priority - (now - a_r) / AGEING_S; `now` is common to all, which leaves a constant key.
+    Effective priority = priority - (now - a_r) / ageing_s; `now` is common to all, which leaves a constant key.
     """
 
     name = TopologyName.PRIORITY
-    __slots__ = ()
+    __slots__ = ("_ageing_s",)
+
+    def __init__(self, config: PriorityConfig) -> None:
+        super().__init__()
+        self._ageing_s = config.ageing_s
 
     def key(self, entry: QueueEntry) -> float:
-        return entry.request.priority * AGEING_S + entry.request.arrival_s
+        return entry.request.priority * self._ageing_s + entry.request.arrival_s

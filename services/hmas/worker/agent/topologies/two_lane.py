@@ -1,6 +1,7 @@
 """Two lanes, fast and slow, by predicted service time; least slack first within each (H-MAS §3.5, Eq. 5)."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 from statistics import median
 
@@ -9,9 +10,13 @@ from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.keyed_heap import KeyedHeap
 from hmas.worker.agent.service_view import ServiceView
 
-GATE_STEP = 1.02  # factor by which the running median moves per request
-
 Lane = KeyedHeap[QueueEntry]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwoLaneConfig:
+    gate_step: float = 1.02  # factor by which the running median moves per request
+    least_weight: float = 0.05  # of either lane, so that neither starves
 
 
 def _slack(entry: QueueEntry) -> float:
@@ -30,14 +35,15 @@ class TwoLane:
     name = TopologyName.TWO_LANE
     accounts_service = False
     paced = False
-    __slots__ = ("_credit", "_fast", "_fixed_gate", "_gate", "_slow", "_weight")
+    __slots__ = ("_credit", "_fast", "_fixed_gate", "_gate", "_gate_step", "_slow", "_weight")
 
-    def __init__(self, hints: Hints) -> None:
+    def __init__(self, hints: Hints, config: TwoLaneConfig) -> None:
         self._fast: Lane = KeyedHeap()
         self._slow: Lane = KeyedHeap()
         self._fixed_gate = hints.lane_gate_s is not None
         self._gate = hints.lane_gate_s or 0.0
-        self._weight = min(0.95, max(0.05, hints.fast_weight))  # neither lane starves
+        self._gate_step = config.gate_step
+        self._weight = min(1.0 - config.least_weight, max(config.least_weight, hints.fast_weight))
         self._credit = 0.0
 
     def __len__(self) -> int:
@@ -96,7 +102,7 @@ class TwoLane:
             if self._gate <= 0.0:
                 self._gate = total_s
             else:
-                self._gate *= GATE_STEP if total_s > self._gate else 1.0 / GATE_STEP
+                self._gate *= self._gate_step if total_s > self._gate else 1.0 / self._gate_step
         return self._fast if total_s <= self._gate else self._slow
 
     def _next_lane(self) -> Lane:
