@@ -65,7 +65,14 @@ def request(rng: Random, number: int) -> Request:
 def entries(count: int) -> list[QueueEntry]:
     rng = Random(1)
     return [
-        QueueEntry(request(rng, n), 1, "g", n, n * 0.001, Assumption(rng.uniform(1, 500), 900.0, rng.random(), 0.02))
+        QueueEntry(
+            request(rng, n),
+            attempt=1,
+            gateway="g",
+            seq=n,
+            now_s=n * 0.001,
+            estimate=Assumption(rng.uniform(1, 500), 900.0, rng.random(), 0.02),
+        )
         for n in range(count)
     ]
 

@@ -47,7 +47,9 @@ class Rig:
 
     def __init__(self, url: str, max_num_seqs: int | None = None) -> None:
         self.events: asyncio.Queue[EngineEvent] = asyncio.Queue()
-        config = OpenAiHttpConfig(EngineFacts("sglang", max_num_seqs=max_num_seqs), url, probe_timeout_s=30.0)
+        config = OpenAiHttpConfig(
+            facts=EngineFacts(name="sglang", max_num_seqs=max_num_seqs), url=url, probe_timeout_s=30.0
+        )
         self.adapter = OpenAiHttpAdapter(config, self.events.put_nowait)
         self.sinks: dict[str, Sink] = {}
         self.ended: list[str] = []  # in their order
@@ -68,7 +70,15 @@ class Rig:
             {"model": MODEL, "prompt": name, "max_tokens": tokens, "ignore_eos": True, "stream": True,
              "stream_options": {"include_usage": True}}
         )  # fmt: skip
-        job = EngineJob(name, "/v1/completions", body, stream=True, strip_usage=True, prompt_tokens=2, urgency=urgency)
+        job = EngineJob(
+            request_id=name,
+            path="/v1/completions",
+            body=body,
+            stream=True,
+            strip_usage=True,
+            prompt_tokens=2,
+            urgency=urgency,
+        )
         sink = self.sinks[name] = Sink(on_end)
         self.adapter.start(job, sink)
         return sink

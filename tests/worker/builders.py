@@ -45,7 +45,12 @@ def annotation(
 def entry(seq: int, req: Request | None = None, *, tokens: float = 50.0, attempt: int = 1) -> QueueEntry:
     made = request(f"r{seq}", arrival_s=float(seq)) if req is None else req
     return QueueEntry(
-        made, attempt, "g1", seq, float(seq), Assumption(tokens, 2 * tokens, made.prompt_tokens / 1000, 0.02)
+        made,
+        attempt=attempt,
+        gateway="g1",
+        seq=seq,
+        now_s=float(seq),
+        estimate=Assumption(tokens, 2 * tokens, made.prompt_tokens / 1000, 0.02),
     )
 
 

@@ -175,7 +175,9 @@ class Pair:
 
     async def start_worker(self, incarnation: str, port: int) -> int:
         incarnation = f"{self._run}-{incarnation}"
-        self.server = server = ExecutionServer(StreamServerConfig("w", incarnation, grace_s=self.worker_grace_s))
+        self.server = server = ExecutionServer(
+            StreamServerConfig(worker="w", incarnation=incarnation, grace_s=self.worker_grace_s)
+        )
         self.server.open(self.worker)
         if self.local:
             self.listener = LocalListener(pb.GatewayFrame.FromString, lambda stream: self.wire.locally(server, stream))

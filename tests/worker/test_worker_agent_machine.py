@@ -52,8 +52,9 @@ from hmas.worker.agent.agent import WorkerAgent, WorkerConfig
 from tests.conftest import examples
 from tests.worker.builders import annotation, engine, request
 
-CONFIG = WorkerConfig(worker="w1", incarnation="i1", address="host:1", pool="m", max_queued=25, max_queued_tokens=60_000, no_engine_patience_s=3.0,
-    max_dispatches_per_pump=4, telemetry_events=16,
+CONFIG = WorkerConfig(
+    worker="w1", incarnation="i1", address="host:1", pool="m", max_queued=25, max_queued_tokens=60_000,
+    no_engine_patience_s=3.0, max_dispatches_per_pump=4, telemetry_events=16,
 )  # fmt: skip
 ENGINES = {
     "e1": engine("e1", max_num_seqs=3, kv_capacity_tokens=4000, max_model_len=4096),

@@ -219,7 +219,9 @@ def test_what_every_first_token_waits_for_is_no_work_of_a_prompt_whoever_predict
     for model_s, prior_s in ((0.01, 0.05), (0.03, 0.07)):
         state.see_prefill(model_s)
         state.see_prior(prior_s)
-    untagged = QueueEntry(request(), 1, "g", 1, 0.0, Assumption(50.0, 100.0, 0.07, 0.02))
+    untagged = QueueEntry(
+        request(), attempt=1, gateway="g", seq=1, now_s=0.0, estimate=Assumption(50.0, 100.0, 0.07, 0.02)
+    )
     assert state.prefill_s(untagged) == pytest.approx(0.02, rel=0.02)
     untagged.annotate(annotation(50.0, ttft_s=0.03))
     assert state.prefill_s(untagged) == pytest.approx(0.02, rel=0.02)

@@ -117,7 +117,7 @@ class Rig:
     async def start(self, *, max_body_bytes: int = 10_000) -> None:
         for path, body in (("/health", b""), ("/v1/models", b"{}"), ("/metrics", b"")):
             self._page(path, body)
-        self.server = ExecutionServer(StreamServerConfig("w", "w-1", grace_s=0.05))
+        self.server = ExecutionServer(StreamServerConfig(worker="w", incarnation="w-1", grace_s=0.05))
         self.rpc = RpcServer()
         execution_pb2_grpc.add_ExecutionServicer_to_server(self.server, self.rpc.server)  # type: ignore[no-untyped-call]
         port = await self.rpc.start("127.0.0.1", 0, [])
@@ -125,8 +125,8 @@ class Rig:
         agent = WorkerAgent(config, Random(1))
         metrics = WorkerMetrics(CollectorRegistry())
         self.service = WorkerService(agent, self.server, self.bus, metrics, max_body_bytes=max_body_bytes)
-        facts = EngineFacts("e")
-        self.adapter = OpenAiHttpAdapter(OpenAiHttpConfig(facts, self.engine.url), self.service.post)
+        facts = EngineFacts(name="e")
+        self.adapter = OpenAiHttpAdapter(OpenAiHttpConfig(facts=facts, url=self.engine.url), self.service.post)
         self.running = asyncio.create_task(self.service.run({"e": self.adapter}))
         self.streams = WorkerStreams("g", "g-1", self.gateway, StreamConfig())
         heartbeat = WorkerHeartbeat("w", "w-1", config.address, 1, "m", (), (), 0, 0, 0, 9, 9, 0.0, False)

@@ -55,7 +55,9 @@ async def serve(settings: WorkerSettings, worker: str, stop: Stop) -> None:
     """Serves until `stop`, then drains."""
     started_as = incarnation()
     bus = Bus(settings, worker)
-    execution = ExecutionServer(StreamServerConfig(worker, started_as, grace_s=settings.gateway_grace_s))
+    execution = ExecutionServer(
+        StreamServerConfig(worker=worker, incarnation=started_as, grace_s=settings.gateway_grace_s)
+    )
     rpc = RpcServer()
     execution_pb2_grpc.add_ExecutionServicer_to_server(execution, rpc.server)  # type: ignore[no-untyped-call]
     port = await rpc.start(settings.grpc_host, settings.grpc_port, [EXECUTION])

@@ -38,6 +38,7 @@ class HeldAttempt:
         session: GatewaySession,
         submit: pb.Submit,
         request: Request,
+        *,
         post: Callable[[WorkerEvent], None],
         clock: Callable[[], float],
         tracing: Tracing | None = None,
@@ -119,7 +120,11 @@ class HeldAttempt:
 
     def finished_message(self, conclude: Conclude) -> pb.Finished:
         """What the gateway hears of its end. The engine's last bytes are passed on where the end is the engine's."""
-        end = self.end if self.end is not None and self.end.outcome is conclude.outcome else JobEnd(conclude.outcome)
+        end = (
+            self.end
+            if self.end is not None and self.end.outcome is conclude.outcome
+            else JobEnd(outcome=conclude.outcome)
+        )
         decoded = max(self.tokens, conclude.output_tokens) - 1
         return pb.Finished(
             request_id=self.request_id,

@@ -128,7 +128,9 @@ class WorkerService:
             self._refuse(session, message, Outcome.POOL_QUEUE_FULL, "the worker holds too many bytes of requests")
             return
         request = request_of(message, self._clock())
-        self._attempts.add(HeldAttempt(session, message, request, self.post, self._clock, self._tracing))
+        self._attempts.add(
+            HeldAttempt(session, message, request, post=self.post, clock=self._clock, tracing=self._tracing)
+        )
         self.post(Submitted(request, message.attempt, session.id, message.promised))
 
     def on_annotate(self, session: GatewaySession, message: pb.Annotate) -> None:

@@ -25,7 +25,7 @@ Read = Callable[[], Awaitable[Any]]
 Write = Callable[[pb.WorkerFrame], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StreamServerConfig:
     """`grace_s`: how long a session, and with it a gateway's requests, outlives its connection."""
 

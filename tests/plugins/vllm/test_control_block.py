@@ -27,7 +27,11 @@ def test_control_block_round_trip(seq: int, n_run: int, b_token: int, valid_ms: 
     assert back.valid_for_s == pytest.approx(valid_ms / 1000, abs=0.0011)
 
 
-@given(st.builds(StatusBlock, U64, U32, U32, U32, U32, U64, U32, U32))
+@given(
+    st.builds(
+        StatusBlock, seq=U64, cap=U32, token_budget=U32, running=U32, waiting=U32, steps=U64, refused=U32, faults=U32
+    )
+)
 def test_status_block_round_trip(status: StatusBlock) -> None:
     assert StatusBlock.unpack(status.pack()) == status
 
@@ -133,7 +137,10 @@ def test_channel_does_not_block_or_fail_on_what_is_no_file(path: Path, kind: str
 def test_status_is_told_at_most_ten_times_a_second(path: Path) -> None:
     channel = ControlChannel(path)
     for step in range(100):
-        channel.tell(step * 0.01, StatusBlock(1, 2, 3, 4, 5, step, 0, 0))
+        channel.tell(
+            step * 0.01,
+            StatusBlock(seq=1, cap=2, token_budget=3, running=4, waiting=5, steps=step, refused=0, faults=0),
+        )
     status = StatusBlock.unpack(status_path(path).read_bytes())
     assert status is not None
     assert status.steps in range(80, 100)
@@ -142,4 +149,4 @@ def test_status_is_told_at_most_ten_times_a_second(path: Path) -> None:
 def test_without_a_path_nothing_is_in_force() -> None:
     channel = ControlChannel(None)
     assert channel.current(0.0) is None
-    channel.tell(0.0, StatusBlock(0, 0, 0, 0, 0, 0, 0, 0))
+    channel.tell(0.0, StatusBlock(seq=0, cap=0, token_budget=0, running=0, waiting=0, steps=0, refused=0, faults=0))

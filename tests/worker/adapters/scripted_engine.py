@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 Handler = Callable[["Peer"], Awaitable[None]]
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Peer:
     """One request as it arrived, and the connection to answer on."""
 
@@ -81,7 +81,15 @@ class ScriptedEngine:
                 method, path, _ = head[0].split(" ")
                 headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in head[1:] if line)}
                 body = await reader.readexactly(int(headers.get("content-length", 0)))
-                peer = Peer(method, path, headers, body, reader, writer, number)
+                peer = Peer(
+                    method=method,
+                    path=path,
+                    headers=headers,
+                    body=body,
+                    reader=reader,
+                    writer=writer,
+                    connection=number,
+                )
                 self.requests.append(peer)
                 await self.script[path](peer)
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):

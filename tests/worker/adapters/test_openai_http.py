@@ -17,7 +17,9 @@ from hmas.worker.adapters.openai_http import OpenAiHttpAdapter, OpenAiHttpConfig
 from tests.worker.adapters.scripted_engine import Handler, Peer, ScriptedEngine
 
 CHAT = "/v1/chat/completions"
-JOB = EngineJob("r1", CHAT, b'{"model":"m"}', stream=True, strip_usage=True, prompt_tokens=5, urgency=1.0)
+JOB = EngineJob(
+    request_id="r1", path=CHAT, body=b'{"model":"m"}', stream=True, strip_usage=True, prompt_tokens=5, urgency=1.0
+)
 USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":9}}\n\n'
 ROLE = b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n\n'
 DONE = b"data: [DONE]\n\n"
@@ -53,9 +55,9 @@ class Rig:
     def __init__(self, engine: ScriptedEngine) -> None:
         self.engine = engine
         self.events: asyncio.Queue[EngineEvent] = asyncio.Queue()
-        facts = EngineFacts("e1", hardware="h")
+        facts = EngineFacts(name="e1", hardware="h")
         self.config = OpenAiHttpConfig(
-            facts, engine.url, probe_period_s=0.05, probe_timeout_s=0.5, scrape_period_s=0.02,
+            facts=facts, url=engine.url, probe_period_s=0.05, probe_timeout_s=0.5, scrape_period_s=0.02,
             breaker=BreakerConfig(cooldown_s=0.02, max_cooldown_s=0.05),
         )  # fmt: skip
         self.adapter = OpenAiHttpAdapter(self.config, self.events.put_nowait)
@@ -130,7 +132,10 @@ async def test_a_plain_answer_is_passed_on_whole(rig: Rig) -> None:
     rig.engine.script[CHAT] = whole(body)
     sink = rig.start(replace(JOB, stream=False))
     end = await sink.end()
-    assert (sink.data, end) == (b"", JobEnd(Outcome.FINISHED, "", 200, body, 9, 7))
+    assert (sink.data, end) == (
+        b"",
+        JobEnd(outcome=Outcome.FINISHED, message="", status=200, data=body, output_tokens=9, prompt_tokens=7),
+    )
 
 
 @pytest.mark.parametrize(
@@ -205,7 +210,7 @@ async def test_aborting_frees_the_engine_and_says_nothing_more(rig: Rig) -> None
 
 
 async def test_the_replayed_length_and_the_rank_reach_the_engine_only_here(engine: ScriptedEngine) -> None:
-    config = OpenAiHttpConfig(EngineFacts("e"), engine.url, priority="sglang", api_key="secret")
+    config = OpenAiHttpConfig(facts=EngineFacts(name="e"), url=engine.url, priority="sglang", api_key="secret")
     adapter = OpenAiHttpAdapter(config, lambda _: None)
     engine.script[CHAT] = chunks(token("a"), DONE)
     sink = Sink()
@@ -328,7 +333,7 @@ async def test_refusals_of_bad_requests_never_open_the_breaker(rig: Rig) -> None
 @pytest.mark.parametrize("url", ["", "localhost:8000", "ftp://x"])
 def test_an_unusable_url_is_refused_with_advice(url: str) -> None:
     with pytest.raises(ValueError, match="give http://HOST:PORT"):
-        OpenAiHttpAdapter(OpenAiHttpConfig(EngineFacts("e"), url), lambda _: None)
+        OpenAiHttpAdapter(OpenAiHttpConfig(facts=EngineFacts(name="e"), url=url), lambda _: None)
 
 
 async def test_nobody_listening_is_no_engine_from_the_first_request_on(rig: Rig) -> None:

@@ -23,14 +23,32 @@ vllm:cache_config_info{block_size="16",num_gpu_blocks="1000",x="a\\"b"} 1.0"""
 
 def test_a_vllm_page_is_read_over_all_its_ranks() -> None:
     assert scrape.dialect_of(VLLM_PAGE) is scrape.VLLM
-    assert scrape.read(VLLM_PAGE, scrape.VLLM) == scrape.Reading(5, 4, 0.5, 1, 1000.0, 1000.0, 2.5, 100.0)
+    assert scrape.read(VLLM_PAGE, scrape.VLLM) == scrape.Reading(
+        running=5,
+        waiting=4,
+        kv_usage=0.5,
+        preemptions=1,
+        prompt_tokens=1000.0,
+        generation_tokens=1000.0,
+        gap_sum_s=2.5,
+        gap_count=100.0,
+    )
     assert scrape.labels_of(VLLM_PAGE, "vllm:cache_config_info")["num_gpu_blocks"] == "1000"
 
 
 def test_an_sglang_page_is_told_apart() -> None:
     page = b"sglang:num_running_reqs 2\nsglang:num_queue_reqs 1\nsglang:token_usage 0.5\n"
     assert scrape.dialect_of(page) is scrape.SGLANG
-    assert scrape.read(page, scrape.SGLANG) == scrape.Reading(2, 1, 0.5, 0, None, None, None, None)
+    assert scrape.read(page, scrape.SGLANG) == scrape.Reading(
+        running=2,
+        waiting=1,
+        kv_usage=0.5,
+        preemptions=0,
+        prompt_tokens=None,
+        generation_tokens=None,
+        gap_sum_s=None,
+        gap_count=None,
+    )
 
 
 def test_sglangs_queues_are_not_counted_once_more_by_priority() -> None:
@@ -45,7 +63,16 @@ sglang:num_retracted_requests_total{model_name="m",priority=""} 4.0
 sglang:prompt_tokens_total{model_name="m",priority=""} 10.0
 sglang:prompt_tokens_total{model_name="m",priority="5"} 32.0
 """
-    assert scrape.read(page, scrape.SGLANG) == scrape.Reading(3, 7, 0.0, 4, 42.0, None, None, None)
+    assert scrape.read(page, scrape.SGLANG) == scrape.Reading(
+        running=3,
+        waiting=7,
+        kv_usage=0.0,
+        preemptions=4,
+        prompt_tokens=42.0,
+        generation_tokens=None,
+        gap_sum_s=None,
+        gap_count=None,
+    )
 
 
 def test_an_sglang_that_ran_nothing_yet_is_known_all_the_same() -> None:

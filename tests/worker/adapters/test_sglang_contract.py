@@ -17,7 +17,15 @@ from hmas.worker.adapters.openai_http import OpenAiHttpAdapter, OpenAiHttpConfig
 from tests.worker.adapters.scripted_engine import Peer, ScriptedEngine
 
 CHAT = "/v1/chat/completions"
-JOB = EngineJob("r1", CHAT, b'{"model":"m","stream":true}', stream=True, strip_usage=True, prompt_tokens=5, urgency=2.5)
+JOB = EngineJob(
+    request_id="r1",
+    path=CHAT,
+    body=b'{"model":"m","stream":true}',
+    stream=True,
+    strip_usage=True,
+    prompt_tokens=5,
+    urgency=2.5,
+)
 METRICS = b"""\
 # TYPE sglang:num_running_reqs gauge
 sglang:num_running_reqs{engine_type="unified",model_name="m",tp_rank="0"} 3.0
@@ -87,7 +95,7 @@ class Rig:
         self.engine, self.sglang = engine, Sglang(engine)
         self.events: asyncio.Queue[EngineEvent] = asyncio.Queue()
         config = OpenAiHttpConfig(
-            EngineFacts("e1", max_num_seqs=max_num_seqs), engine.url,
+            facts=EngineFacts(name="e1", max_num_seqs=max_num_seqs), url=engine.url,
             probe_period_s=0.05, probe_timeout_s=0.5, scrape_period_s=0.02,
             breaker=BreakerConfig(cooldown_s=0.02, max_cooldown_s=0.05),
         )  # fmt: skip

@@ -15,7 +15,16 @@ from hmas.worker.adapters.base import EngineJob
 from hmas.worker.adapters.body import with_xargs
 from hmas.worker.adapters.steering import VALID_FOR_S, ControlBlockBridge
 
-JOB = EngineJob("r", "/v1/completions", b"{}", True, True, prompt_tokens=5, urgency=2.5, tpot_s=0.05)
+JOB = EngineJob(
+    request_id="r",
+    path="/v1/completions",
+    body=b"{}",
+    stream=True,
+    strip_usage=True,
+    prompt_tokens=5,
+    urgency=2.5,
+    tpot_s=0.05,
+)
 
 
 def test_caps_arrive_at_the_engines_end(tmp_path: Path) -> None:
@@ -66,7 +75,7 @@ def test_the_plugins_status_is_read(tmp_path: Path) -> None:
     path = tmp_path / "control"
     bridge = ControlBlockBridge("e", path)
     assert bridge.status() is None
-    status = StatusBlock(3, 4, 1024, 4, 9, 100, 0, 2)
+    status = StatusBlock(seq=3, cap=4, token_budget=1024, running=4, waiting=9, steps=100, refused=0, faults=2)
     status_path(path).write_bytes(status.pack())
     assert bridge.status() == status
 

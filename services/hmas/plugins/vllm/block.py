@@ -39,7 +39,7 @@ class ControlBlock:
         return ControlBlock(seq, n_run, b_token, min(MAX_VALID_FOR_S, valid_ms / 1000))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StatusBlock:
     """What the engine made of it. `seq` of the block in force, 0: none; `cap` on running requests; tokens a step may
     have (`token_budget`); `refused`: unreadable blocks; `faults`: exceptions caught.
@@ -61,7 +61,19 @@ class StatusBlock:
 
     @staticmethod
     def unpack(data: bytes) -> "StatusBlock | None":
-        return StatusBlock(*_STATUS.unpack_from(data)[3:]) if _sound(data, b"HMST") else None
+        if not _sound(data, b"HMST"):
+            return None
+        _, _, _, seq, cap, token_budget, running, waiting, steps, refused, faults = _STATUS.unpack_from(data)
+        return StatusBlock(
+            seq=seq,
+            cap=cap,
+            token_budget=token_budget,
+            running=running,
+            waiting=waiting,
+            steps=steps,
+            refused=refused,
+            faults=faults,
+        )
 
 
 def _u32(value: int) -> int:

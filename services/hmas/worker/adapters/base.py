@@ -9,7 +9,7 @@ from hmas.contracts.worker import EngineSampled, EngineWentDown, EngineWentUp
 EngineEvent = EngineWentUp | EngineWentDown | EngineSampled
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineJob:
     """One dispatched request. `body` is JSON for the engine; `urgency` ranks it (lower first). `tpot_s`: its TPOT SLO,
     None where only its last token is judged.
@@ -29,7 +29,7 @@ class EngineJob:
     tpot_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnd:
     """How a job ended: FINISHED, ENGINE_REFUSED, ENGINE_ERROR, or NO_ENGINE where nobody listens at its address.
 

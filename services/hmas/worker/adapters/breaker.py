@@ -19,7 +19,7 @@ TRANSITIONS: dict[BreakerState, frozenset[BreakerState]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerConfig:
     """`failures`: consecutive requests, `probes`: consecutive unanswered probes that open it. The cooldown doubles
     with each failed trial."""

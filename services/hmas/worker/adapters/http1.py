@@ -12,7 +12,7 @@ from typing import Protocol, cast
 import httptools
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PoolConfig:
     """`keepalive_s` is below uvicorn's five seconds: a connection that the server is about to close is not reused."""
 

@@ -19,7 +19,7 @@ DEFAULT_TOKENS_PER_SEQUENCE = 2_048
 EMULATED_METRIC = "hmas_engine_step_lag_seconds_count"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
     """What the operator said of an engine; None and `auto`: ask the engine."""
 
@@ -31,7 +31,7 @@ class EngineFacts:
     kv_capacity_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SglangFacts:
     """What SGLang's `/server_info` says. `max_running`: its own bound on running requests, which no live cap may
     exceed. `higher_first`: the polarity of its priorities; None: it has none."""
@@ -44,7 +44,9 @@ class SglangFacts:
     def of(server: dict[str, Any], max_running: int) -> "SglangFacts":
         low_first = bool(server.get("schedule_low_priority_values_first"))
         higher_first = None if not server.get("enable_priority_scheduling") else not low_first
-        return SglangFacts(max_running, _positive(server.get("pp_size")) or 1, higher_first)
+        return SglangFacts(
+            max_running=max_running, pipeline_stages=_positive(server.get("pp_size")) or 1, higher_first=higher_first
+        )
 
 
 class Unreachable(Exception):

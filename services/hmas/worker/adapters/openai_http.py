@@ -31,7 +31,7 @@ STEP_READINGS = 10  # scrapes: 5 s at the default period
 Priority = Literal["auto", "off", "vllm", "sglang"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpenAiHttpConfig:
     """One engine. `priority`: whose polarity its integer priority has; `off` where it does not schedule by it, `auto`
     to go by what it says of itself (SGLang does). `control_block`: file shared with our scheduler plug-in in vLLM.
@@ -49,7 +49,7 @@ class OpenAiHttpConfig:
     pool: PoolConfig = field(default_factory=PoolConfig)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Job:
     exchange: HttpExchange
     reply: EngineReply
@@ -92,11 +92,19 @@ class OpenAiHttpAdapter:
         try:
             body = self._body(job, level)
         except ValueError as error:
-            sink.on_end(JobEnd(Outcome.INVALID_REQUEST, f"the body cannot be sent to an engine: {error}", 400))
+            sink.on_end(
+                JobEnd(
+                    outcome=Outcome.INVALID_REQUEST,
+                    message=f"the body cannot be sent to an engine: {error}",
+                    status=400,
+                )
+            )
             return
         head = self._target.head("POST", job.path, len(body), job)
         exchange = self._pool.send(head, body, reply)  # calls nothing back before this returns
-        self._jobs[job.request_id] = _Job(exchange, reply, job.prompt_tokens, job.urgency, level)
+        self._jobs[job.request_id] = _Job(
+            exchange=exchange, reply=reply, prompt_tokens=job.prompt_tokens, urgency=job.urgency, level=level
+        )
 
     def abort(self, request_id: str) -> None:
         job = self._jobs.pop(request_id, None)
@@ -307,7 +315,7 @@ class _Sampler:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Target:
     """Where requests go, and the heads they begin with."""
 
@@ -329,7 +337,7 @@ class _Target:
         if config.api_key:
             common += f"Authorization: Bearer {config.api_key}\r\n"
         prefix = url.path.rstrip("/").removesuffix("/v1")
-        return _Target(url.hostname, port, tls, prefix, common)
+        return _Target(host=url.hostname, port=port, tls=tls, prefix=prefix, common=common)
 
     def head(self, method: str, path: str, length: int | None, job: EngineJob | None = None) -> bytes:
         head = f"{method} {self.prefix}{path} HTTP/1.1\r\n{self.common}"

@@ -59,7 +59,9 @@ class EngineReply:
 
     def fail(self, reason: str) -> None:
         if not self._over:
-            self._finish(JobEnd(Outcome.ENGINE_ERROR, reason, self.status, retryable=self.tokens == 0))
+            self._finish(
+                JobEnd(outcome=Outcome.ENGINE_ERROR, message=reason, status=self.status, retryable=self.tokens == 0)
+            )
 
     @property
     def over(self) -> bool:
@@ -127,7 +129,16 @@ class StreamReply(EngineReply):
             return
         usage = self._decoder.usage or Usage(None, None)
         data = self._held + relayed
-        self._finish(JobEnd(Outcome.FINISHED, "", 200, data, usage.output_tokens, usage.prompt_tokens))
+        self._finish(
+            JobEnd(
+                outcome=Outcome.FINISHED,
+                message="",
+                status=200,
+                data=data,
+                output_tokens=usage.output_tokens,
+                prompt_tokens=usage.prompt_tokens,
+            )
+        )
 
     def _error_end(self, error: dict[str, Any]) -> JobEnd:
         code = error.get("code")
@@ -140,12 +151,21 @@ def plain_end(body: bytes) -> JobEnd:
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return JobEnd(Outcome.ENGINE_ERROR, "the engine's answer is not JSON", 200, retryable=True)
+        return JobEnd(
+            outcome=Outcome.ENGINE_ERROR, message="the engine's answer is not JSON", status=200, retryable=True
+        )
     if isinstance(document, dict) and (document.get("object") == "error" or document.get("error")):
         code = error_object(document).get("code")
         return refusal(code if isinstance(code, int) and 400 <= code <= 599 else 500, body)
     usage = usage_of(document) or Usage(None, None)
-    return JobEnd(Outcome.FINISHED, "", 200, body, usage.output_tokens, usage.prompt_tokens)
+    return JobEnd(
+        outcome=Outcome.FINISHED,
+        message="",
+        status=200,
+        data=body,
+        output_tokens=usage.output_tokens,
+        prompt_tokens=usage.prompt_tokens,
+    )
 
 
 def refusal(status: int, body: bytes, *, generated: bool = False) -> JobEnd:
@@ -158,10 +178,12 @@ def refusal(status: int, body: bytes, *, generated: bool = False) -> JobEnd:
     message = error["message"] or f"the engine answered HTTP {status}"
     if 400 <= status < 500 and status not in _NOT_THE_CLIENTS:
         error = {**error, "message": message, "code": error["code"] if error["code"] is not None else status}
-        return JobEnd(Outcome.ENGINE_REFUSED, message, status, orjson.dumps({"error": error}))
+        return JobEnd(
+            outcome=Outcome.ENGINE_REFUSED, message=message, status=status, data=orjson.dumps({"error": error})
+        )
     busy = status in _BUSY and not generated
     message = f"the engine answered HTTP {status}: {message}"
-    return JobEnd(Outcome.ENGINE_ERROR, message, status, retryable=not generated, busy=busy)
+    return JobEnd(outcome=Outcome.ENGINE_ERROR, message=message, status=status, retryable=not generated, busy=busy)
 
 
 def error_object(document: Any) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def labels_of(page: bytes, name: str) -> dict[str, str]:
     return {k.decode(): v.decode() for k, v in _LABEL.findall(found[0][0])} if found else {}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
     """Names of one engine family's metrics. Counters scrape with `_total`."""
 
@@ -65,29 +65,29 @@ class Dialect:
 
 
 VLLM = Dialect(
-    "vllm",
-    "vllm:num_requests_running",
-    "vllm:num_requests_waiting",
-    "vllm:kv_cache_usage_perc",
-    "vllm:num_preemptions_total",
-    "vllm:prompt_tokens_total",
-    "vllm:generation_tokens_total",
-    "vllm:inter_token_latency_seconds",
+    kind="vllm",
+    running="vllm:num_requests_running",
+    waiting="vllm:num_requests_waiting",
+    kv_usage="vllm:kv_cache_usage_perc",
+    preemptions="vllm:num_preemptions_total",
+    prompt_tokens="vllm:prompt_tokens_total",
+    generation_tokens="vllm:generation_tokens_total",
+    inter_token="vllm:inter_token_latency_seconds",
 )
 SGLANG = Dialect(
-    "sglang",
-    "sglang:num_running_reqs",
-    "sglang:num_queue_reqs",
-    "sglang:token_usage",
-    "sglang:num_retracted_requests_total",
-    "sglang:prompt_tokens_total",
-    "sglang:generation_tokens_total",
-    "sglang:inter_token_latency_seconds",
+    kind="sglang",
+    running="sglang:num_running_reqs",
+    waiting="sglang:num_queue_reqs",
+    kv_usage="sglang:token_usage",
+    preemptions="sglang:num_retracted_requests_total",
+    prompt_tokens="sglang:prompt_tokens_total",
+    generation_tokens="sglang:generation_tokens_total",
+    inter_token="sglang:inter_token_latency_seconds",
 )
 DIALECTS = (VLLM, SGLANG)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """One scrape; None where the engine does not tell."""
 

@@ -21,7 +21,7 @@ class Applications:
         if history is None:
             if len(self._histories) >= self._config.max_applications:
                 del self._histories[next(iter(self._histories))]
-            history = self._histories[name] = LengthHistory(self._config.memory)
+            history = self._histories[name] = LengthHistory(memory=self._config.memory)
         history.add(output_tokens)
 
     def usual_tokens(self, request: Request) -> float | None:

@@ -125,7 +125,7 @@ class DeadlineOrder:
             if block.rate != rate:
                 block.review(rate)
             if before + block.lateness > limit:
-                return _first_late(block, before, limit, now_s, rate, dearest)
+                return _first_late(block, before=before, limit=limit, now_s=now_s, rate=rate, dearest=dearest)
             before += block.work
             dearest = _dearer(dearest, block.dearest)
         return None
@@ -174,7 +174,7 @@ def _dearer(one: Job | None, other: Job | None) -> Job | None:
 
 
 def _first_late(
-    block: Block, before: float, limit: float, now_s: float, rate: float, dearest: Job | None
+    block: Block, *, before: float, limit: float, now_s: float, rate: float, dearest: Job | None
 ) -> Job | None:
     for job in block.jobs:
         before += job.work

@@ -86,7 +86,7 @@ class QueueEntry:
     )  # fmt: skip
 
     def __init__(
-        self, request: Request, attempt: int, gateway: str, seq: int, now_s: float, estimate: Assumption
+        self, request: Request, *, attempt: int, gateway: str, seq: int, now_s: float, estimate: Assumption
     ) -> None:
         self.request = request
         self.attempt = attempt

@@ -23,7 +23,14 @@ def on_submitted(state: AgentState, event: Submitted) -> list[WorkerEffect]:
         return effects
     estimate = state.prior.estimate(request.tenant, request.prompt_tokens)
     state.see_prior(estimate.ttft_s)
-    entry = QueueEntry(request, event.attempt, event.gateway, state.next_seq(), state.now_s, estimate)
+    entry = QueueEntry(
+        request,
+        attempt=event.attempt,
+        gateway=event.gateway,
+        seq=state.next_seq(),
+        now_s=state.now_s,
+        estimate=estimate,
+    )
     entry.promised = event.promised
     entry.usual_tokens = state.applications.usual_tokens(request)
     refusal = _refusal(state, request) or _overflow(state, entry)
