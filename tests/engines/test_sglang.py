@@ -13,7 +13,7 @@ import pytest
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.worker import EngineSampled, EngineWentUp
 from hmas.worker.adapters.base import EngineEvent, EngineJob, JobEnd
-from hmas.worker.adapters.monitor import EngineFacts
+from hmas.worker.adapters.monitor import EngineFacts, MonitorConfig
 from hmas.worker.adapters.openai_http import OpenAiHttpAdapter, OpenAiHttpConfig
 from tests.engines.engine_server import MODEL
 from tests.engines.sglang_server import QUEUED, SLOTS, SglangServer
@@ -48,7 +48,7 @@ class Rig:
     def __init__(self, url: str, max_num_seqs: int | None = None) -> None:
         self.events: asyncio.Queue[EngineEvent] = asyncio.Queue()
         config = OpenAiHttpConfig(
-            facts=EngineFacts(name="sglang", max_num_seqs=max_num_seqs), url=url, probe_timeout_s=30.0
+            facts=EngineFacts(name="sglang", max_num_seqs=max_num_seqs), url=url, monitor=MonitorConfig(timeout_s=30.0)
         )
         self.adapter = OpenAiHttpAdapter(config, self.events.put_nowait)
         self.sinks: dict[str, Sink] = {}

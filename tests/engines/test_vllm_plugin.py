@@ -11,7 +11,7 @@ import pytest
 
 from hmas.plugins.vllm.block import ControlBlock, StatusBlock
 from hmas.plugins.vllm.block_file import status_path
-from hmas.worker.adapters.steering import ControlBlockBridge
+from hmas.worker.adapters.steering import ControlBlockBridge, SteeringConfig
 from tests.conftest import eventually
 from tests.engines.engine_server import MODEL
 from tests.engines.scheduler_noise import hostile_write
@@ -44,7 +44,7 @@ async def client(vllm: VllmServer) -> AsyncIterator[httpx.AsyncClient]:
 @asynccontextmanager
 async def bridge(vllm: VllmServer) -> AsyncIterator[ControlBlockBridge]:
     """The worker's end, renewed as a worker does; afterwards the engine has its own limits again."""
-    made = ControlBlockBridge("vllm", vllm.control)
+    made = ControlBlockBridge("vllm", vllm.control, SteeringConfig())
     renewing = asyncio.create_task(made.run())
     try:
         yield made

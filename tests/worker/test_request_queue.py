@@ -1,4 +1,4 @@
-"""The request pool over every topology: nothing lost, nothing twice, the order right."""
+"""The request queue over every topology: nothing lost, nothing twice, the order right."""
 
 from collections.abc import Callable
 from random import Random
@@ -32,7 +32,7 @@ hints = st.builds(
 )
 
 
-class PoolMachine(RuleBasedStateMachine):
+class QueueMachine(RuleBasedStateMachine):
     """Against a plain dict of what waits and what runs."""
 
     start: TopologyName | None = None  # None: also switches
@@ -45,9 +45,9 @@ class PoolMachine(RuleBasedStateMachine):
 
     @initialize(seed=st.integers(0, 100), first=hints)
     def build(self, seed: int, first: Hints) -> None:
-        self.pool = RequestQueue(40, 1_000_000, Random(seed))
+        self.queue = RequestQueue(40, 1_000_000, Random(seed))
         if self.start is not None:
-            self.pool.switch(self.start, first)
+            self.queue.switch(self.start, first)
 
     @rule(
         tenant=st.sampled_from("abcd"), flow=st.sampled_from("xy"), prompt=st.integers(0, 3000),
@@ -64,9 +64,9 @@ class PoolMachine(RuleBasedStateMachine):
         )  # fmt: skip
         new = entry(self.seq, made, tokens=tokens)
         full = len(self.queued) >= 40
-        assert (self.pool.refusal(new) is not None) == full
+        assert (self.queue.refusal(new) is not None) == full
         if not full:
-            self.pool.add(new)
+            self.queue.add(new)
             self.queued[made.id] = new
 
     def _pick(self, of: dict[str, QueueEntry], pick: int) -> QueueEntry:
@@ -76,12 +76,12 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(count=st.integers(1, 6))
     def take(self, count: int) -> None:
         for _ in range(min(count, len(self.queued))):
-            head = self.pool.peek()
+            head = self.queue.peek()
             assert head is not None
-            key = KEYS.get(self.pool.topology)
+            key = KEYS.get(self.queue.topology)
             if key is not None:
                 assert head is min(self.queued.values(), key=lambda e: (key(e), e.seq))
-            assert self.pool.take() is head
+            assert self.queue.take() is head
             del self.queued[head.request.id]  # KeyError: lost or twice
             self.running[head.request.id] = head
 
@@ -89,28 +89,28 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(pick=picks)
     def cancel_queued(self, pick: int) -> None:
         gone = self._pick(self.queued, pick)
-        self.pool.remove(gone)
+        self.queue.remove(gone)
         del self.queued[gone.request.id]
 
     @precondition(lambda self: self.queued or self.running)
     @rule(pick=picks, tokens=st.floats(0, 900), ttft=st.floats(0, 5), tpot=st.floats(0, 0.1))
     def annotate(self, pick: int, tokens: float, ttft: float, tpot: float) -> None:
         target = self._pick(self.queued | self.running, pick)
-        self.pool.annotate(target, annotation(tokens, ttft_s=ttft, tpot_s=tpot))
+        self.queue.annotate(target, annotation(tokens, ttft_s=ttft, tpot_s=tpot))
 
     @precondition(lambda self: self.running)
     @rule(pick=picks, output=st.integers(0, 800))
     def progress(self, pick: int, output: int) -> None:
         target = self._pick(self.running, pick)
         target.output_tokens = max(target.output_tokens, output)
-        self.pool.account(target, target.received_service, final=False)
+        self.queue.account(target, target.received_service, final=False)
 
     @precondition(lambda self: self.running)
     @rule(pick=picks)
     def finish(self, pick: int) -> None:
         target = self._pick(self.running, pick)
-        self.pool.account(target, target.received_service, final=True)
-        self.pool.remove(target)
+        self.queue.account(target, target.received_service, final=True)
+        self.queue.remove(target)
         del self.running[target.request.id]
 
     @precondition(lambda self: self.running)
@@ -120,68 +120,68 @@ class PoolMachine(RuleBasedStateMachine):
         if target.output_tokens:
             return
         target.tried += ("e1#1",)
-        self.pool.requeue(target)
+        self.queue.requeue(target)
         del self.running[target.request.id]
         self.queued[target.request.id] = target
 
     @precondition(lambda self: self.start is None)
     @rule(name=st.sampled_from(list(TopologyName)), new=hints)
     def switch(self, name: TopologyName, new: Hints) -> None:
-        before = (self.pool.topology, self.pool.hints)
-        assert self.pool.switch(name, new) == (before != (name, new))
+        before = (self.queue.topology, self.queue.hints)
+        assert self.queue.switch(name, new) == (before != (name, new))
 
     @invariant()
     def holds_exactly(self) -> None:
-        if not hasattr(self, "pool"):
+        if not hasattr(self, "queue"):
             return
-        assert len(self.pool) == len(self.queued)
-        assert {e.request.id for e in self.pool.queued()} == set(self.queued)
-        assert {e.request.id for e in self.pool.entries()} == set(self.queued) | set(self.running)
-        ordered = [e.request.id for e in self.pool._order]
+        assert len(self.queue) == len(self.queued)
+        assert {e.request.id for e in self.queue.queued()} == set(self.queued)
+        assert {e.request.id for e in self.queue.entries()} == set(self.queued) | set(self.running)
+        ordered = [e.request.id for e in self.queue._order]
         assert sorted(ordered) == sorted(self.queued)
-        assert self.pool.queued_tokens == sum(e.work_tokens for e in self.queued.values())
-        assert self.pool.queued_s == pytest.approx(sum(e.total_s for e in self.queued.values()), abs=1e-6)
-        assert (self.pool.peek() is None) == (not self.queued)
+        assert self.queue.queued_tokens == sum(e.work_tokens for e in self.queued.values())
+        assert self.queue.queued_s == pytest.approx(sum(e.total_s for e in self.queued.values()), abs=1e-6)
+        assert (self.queue.peek() is None) == (not self.queued)
 
     def teardown(self) -> None:
-        if not hasattr(self, "pool"):
+        if not hasattr(self, "queue"):
             return
-        while self.pool.peek() is not None:
-            taken = self.pool.take()
+        while self.queue.peek() is not None:
+            taken = self.queue.take()
             assert self.queued.pop(taken.request.id) is taken
             assert taken.state is EntryState.RUNNING
         assert not self.queued
 
 
-def _machine(name: TopologyName | None) -> type[PoolMachine]:
-    return type(f"PoolMachine_{name}", (PoolMachine,), {"start": name})
+def _machine(name: TopologyName | None) -> type[QueueMachine]:
+    return type(f"QueueMachine_{name}", (QueueMachine,), {"start": name})
 
 
 @pytest.mark.parametrize("name", [None, *TopologyName], ids=str)
-def test_pool_neither_loses_nor_repeats(name: TopologyName | None) -> None:
+def test_queue_neither_loses_nor_repeats(name: TopologyName | None) -> None:
     from hypothesis.stateful import run_state_machine_as_test
 
     most = examples(60 if name is None else 20)
     run_state_machine_as_test(_machine(name), settings=settings(max_examples=most, stateful_step_count=40))
 
 
-def drain(pool: RequestQueue) -> list[str]:
+def drain(queue: RequestQueue) -> list[str]:
     ids = []
-    while pool.peek() is not None:
-        ids.append(pool.take().request.id)
+    while queue.peek() is not None:
+        ids.append(queue.take().request.id)
     return ids
 
 
 def filled(seed: int, count: int) -> RequestQueue:
     rng = Random(seed)
-    pool = RequestQueue(10_000, 10**9, Random(seed))
+    queue = RequestQueue(10_000, 10**9, Random(seed))
     for seq in range(count):
         made = request(
             f"r{seq}", tenant=rng.choice("abcde"), flow=rng.choice("xy"), prompt_tokens=rng.randint(1, 4000),
             weight=rng.choice([1.0, 2.0]), arrival_s=seq + rng.random(), priority=rng.randint(0, 3),
         )  # fmt: skip
-        pool.add(entry(seq, made, tokens=rng.uniform(1, 500)))
-    return pool
+        queue.add(entry(seq, made, tokens=rng.uniform(1, 500)))
+    return queue
 
 
 @pytest.mark.parametrize("name", list(TopologyName))
@@ -202,29 +202,29 @@ def test_after_a_switch_the_order_is_as_if_freshly_built(name: TopologyName) -> 
 
 
 def test_repeating_a_decision_keeps_the_order_and_its_accounts() -> None:
-    pool = filled(5, 50)
-    assert pool.switch(TopologyName.WFQ, Hints())
-    generation = pool.generation
-    assert not pool.switch(TopologyName.WFQ, Hints())
-    assert pool.generation == generation
+    queue = filled(5, 50)
+    assert queue.switch(TopologyName.WFQ, Hints())
+    generation = queue.generation
+    assert not queue.switch(TopologyName.WFQ, Hints())
+    assert queue.generation == generation
 
 
 def test_token_bound_refuses_but_an_empty_queue_takes_any_size() -> None:
-    pool = RequestQueue(10, 1000, Random(0))
+    queue = RequestQueue(10, 1000, Random(0))
     large = entry(1, request("large", prompt_tokens=5000))
-    assert pool.refusal(large) is None
-    pool.add(large)
-    refusal = pool.refusal(entry(2, request("small", prompt_tokens=10)))
+    assert queue.refusal(large) is None
+    queue.add(large)
+    refusal = queue.refusal(entry(2, request("small", prompt_tokens=10)))
     assert refusal is not None
     assert "1000" in refusal
 
 
 def test_overtaken_counts_later_arrivals_dispatched_earlier() -> None:
-    pool = RequestQueue(100, 10**9, Random(0))
-    pool.switch(TopologyName.SJF, Hints())
+    queue = RequestQueue(100, 10**9, Random(0))
+    queue.switch(TopologyName.SJF, Hints())
     long = entry(0, request("long"), tokens=5000.0)
-    pool.add(long)
+    queue.add(long)
     for seq in range(1, 8):
-        pool.add(entry(seq, request(f"r{seq}")))
-    assert drain(pool)[-1] == "long"
+        queue.add(entry(seq, request(f"r{seq}")))
+    assert drain(queue)[-1] == "long"
     assert long.overtaken == 7

@@ -1,4 +1,4 @@
-"""The worker: one request pool in front of the engines of one model, ordered, admitted and pumped (H-MAS §3.5).
+"""The worker: one request queue in front of the engines of one model, ordered, admitted and pumped (H-MAS §3.5).
 
 `WorkerAgent(config, rng).step(now_s, event)` is the whole of it; the shell and the simulator drive the same agent.
 

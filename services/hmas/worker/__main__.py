@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import socket
 
 from hmas.contracts.control import ControlTuple, TopologyDecision, TopologyReceived, TupleReceived
 from hmas.runtime.bucket import BucketUnavailable, ControlBucket
@@ -19,20 +18,13 @@ from hmas.worker.adapters.openai_http import OpenAiHttpAdapter
 from hmas.worker.agent import WorkerAgent
 from hmas.worker.metrics import WorkerMetrics
 from hmas.worker.settings import WorkerSettings
-from hmas.worker.shell import WorkerService
+from hmas.worker.shell import WorkerShell
 from hmas.worker.streams import ExecutionServer, StreamServerConfig
 
 EXECUTION = execution_pb2.DESCRIPTOR.services_by_name["Execution"].full_name
 
 
-def _advertised(settings: WorkerSettings, port: int) -> str:
-    host = settings.advertise_host or settings.grpc_host
-    if host in ("0.0.0.0", "::", "[::]"):
-        host = socket.gethostname()
-    return f"{host}:{port}"
-
-
-def _follow_controls(bus: Bus, bucket: ControlBucket, service: WorkerService, worker: str, pool: str) -> None:
+def _follow_controls(bus: Bus, bucket: ControlBucket, shell: WorkerShell, worker: str, pool: str) -> None:
     """Controls as they are published, and the last ones kept, at the start and after each reconnection."""
 
     async def read_kept() -> None:
@@ -42,12 +34,12 @@ def _follow_controls(bus: Bus, bucket: ControlBucket, service: WorkerService, wo
         except BucketUnavailable:
             return  # what is published arrives all the same
         if topology is not None:
-            service.post(TopologyReceived(*topology))
+            shell.post(TopologyReceived(*topology))
         if control is not None:
-            service.post(TupleReceived(*control))
+            shell.post(TupleReceived(*control))
 
-    bus.subscribe(subjects.control_topology(pool), TopologyDecision, lambda d: service.post(TopologyReceived(d, 0.0)))
-    bus.subscribe(subjects.control_tuple(worker), ControlTuple, lambda c: service.post(TupleReceived(c, 0.0)))
+    bus.subscribe(subjects.control_topology(pool), TopologyDecision, lambda d: shell.post(TopologyReceived(d, 0.0)))
+    bus.subscribe(subjects.control_tuple(worker), ControlTuple, lambda c: shell.post(TupleReceived(c, 0.0)))
     bus.on_connected(read_kept)
 
 
@@ -64,23 +56,21 @@ async def serve(settings: WorkerSettings, worker: str, stop: Stop) -> None:
     local = LocalListener(execution_pb2.GatewayFrame.FromString, execution.converse_locally)
     await local.start(started_as)
     agent = WorkerAgent(
-        settings.worker_config(worker, started_as, _advertised(settings, port)), random.Random(settings.seed)
+        settings.worker_config(worker, started_as, settings.advertised(port)), random.Random(settings.seed)
     )
     tracing = open_tracing("worker", worker, settings)
-    service = WorkerService(
-        agent, execution, bus, WorkerMetrics(), max_body_bytes=settings.max_body_bytes, tracing=tracing
-    )
-    engines = {c.facts.name: OpenAiHttpAdapter(c, service.post) for c in settings.engine_configs()}
-    _follow_controls(bus, ControlBucket(bus, worker), service, worker, settings.pool)
+    shell = WorkerShell(agent, execution, bus, WorkerMetrics(), max_body_bytes=settings.max_body_bytes, tracing=tracing)
+    engines = {c.facts.name: OpenAiHttpAdapter(c, shell.post) for c in settings.engine_configs()}
+    _follow_controls(bus, ControlBucket(bus, worker), shell, worker, settings.pool)
     ops = ops_server(settings.ops_host, settings.ops_port, lambda: any(engine.up for engine in engines.values()))
     await ops.start()
-    tasks = [asyncio.create_task(service.run(engines)), asyncio.create_task(bus.run())]
+    tasks = [asyncio.create_task(shell.run(engines)), asyncio.create_task(bus.run())]
     waiter = asyncio.create_task(stop.wait())
     try:
         done, _ = await asyncio.wait([waiter, *tasks], return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()  # neither ends by itself: this raises its error
-        await service.drain(settings.drain_grace_s)
+        await shell.drain(settings.drain_grace_s)
     finally:
         for task in (waiter, *tasks):
             task.cancel()

@@ -1,6 +1,7 @@
 """Settings of a worker, read once at its start."""
 
 import json
+import socket
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -111,6 +112,13 @@ class WorkerSettings(RuntimeSettings):
             control_block=engine.control_block or block,
             scrape_period_s=self.scrape_period_s,
         )
+
+    def advertised(self, port: int) -> str:
+        """The address that gateways connect to, HOST:PORT; `port` is the one that was bound."""
+        host = self.advertise_host or self.grpc_host
+        if host in ("0.0.0.0", "::", "[::]"):
+            host = socket.gethostname()
+        return f"{host}:{port}"
 
     def worker_config(self, worker: str, incarnation: str, address: str) -> WorkerConfig:
         return WorkerConfig(

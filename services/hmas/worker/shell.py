@@ -57,7 +57,7 @@ class Publisher(Protocol):
     def publish(self, subject: str, value: Any) -> None: ...
 
 
-class WorkerService:
+class WorkerShell:
     """The one owner of a worker's agent. All methods run on the event loop and none waits, save `run` and `drain`."""
 
     def __init__(

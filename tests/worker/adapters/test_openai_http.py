@@ -12,7 +12,7 @@ from hmas.contracts.registry import EngineInfo
 from hmas.contracts.worker import EngineSampled, EngineWentDown, EngineWentUp
 from hmas.worker.adapters.base import EngineEvent, EngineJob, JobEnd
 from hmas.worker.adapters.breaker import BreakerConfig
-from hmas.worker.adapters.monitor import EngineFacts
+from hmas.worker.adapters.monitor import EngineFacts, MonitorConfig
 from hmas.worker.adapters.openai_http import OpenAiHttpAdapter, OpenAiHttpConfig
 from tests.worker.adapters.scripted_engine import Handler, Peer, ScriptedEngine
 
@@ -57,8 +57,8 @@ class Rig:
         self.events: asyncio.Queue[EngineEvent] = asyncio.Queue()
         facts = EngineFacts(name="e1", hardware="h")
         self.config = OpenAiHttpConfig(
-            facts=facts, url=engine.url, probe_period_s=0.05, probe_timeout_s=0.5, scrape_period_s=0.02,
-            breaker=BreakerConfig(cooldown_s=0.02, max_cooldown_s=0.05),
+            facts=facts, url=engine.url, probe_period_s=0.05, scrape_period_s=0.02,
+            monitor=MonitorConfig(timeout_s=0.5), breaker=BreakerConfig(cooldown_s=0.02, max_cooldown_s=0.05),
         )  # fmt: skip
         self.adapter = OpenAiHttpAdapter(self.config, self.events.put_nowait)
         self.running: asyncio.Task[None] | None = None

@@ -12,7 +12,7 @@ from hmas.contracts.outcome import Outcome
 from hmas.contracts.worker import EngineSampled, EngineWentUp
 from hmas.worker.adapters.base import EngineEvent, EngineJob, JobEnd
 from hmas.worker.adapters.breaker import BreakerConfig
-from hmas.worker.adapters.monitor import EngineFacts
+from hmas.worker.adapters.monitor import EngineFacts, MonitorConfig
 from hmas.worker.adapters.openai_http import OpenAiHttpAdapter, OpenAiHttpConfig
 from tests.worker.adapters.scripted_engine import Peer, ScriptedEngine
 
@@ -96,7 +96,7 @@ class Rig:
         self.events: asyncio.Queue[EngineEvent] = asyncio.Queue()
         config = OpenAiHttpConfig(
             facts=EngineFacts(name="e1", max_num_seqs=max_num_seqs), url=engine.url,
-            probe_period_s=0.05, probe_timeout_s=0.5, scrape_period_s=0.02,
+            probe_period_s=0.05, monitor=MonitorConfig(timeout_s=0.5), scrape_period_s=0.02,
             breaker=BreakerConfig(cooldown_s=0.02, max_cooldown_s=0.05),
         )  # fmt: skip
         self.adapter = OpenAiHttpAdapter(config, self.events.put_nowait)

@@ -13,8 +13,9 @@ from hmas.plugins.vllm.block_file import status_path
 from hmas.plugins.vllm.channel import ControlChannel
 from hmas.worker.adapters.base import EngineJob
 from hmas.worker.adapters.body import with_xargs
-from hmas.worker.adapters.steering import VALID_FOR_S, ControlBlockBridge
+from hmas.worker.adapters.steering import ControlBlockBridge, SteeringConfig
 
+CONFIG = SteeringConfig()
 JOB = EngineJob(
     request_id="r",
     path="/v1/completions",
@@ -29,22 +30,21 @@ JOB = EngineJob(
 
 def test_caps_arrive_at_the_engines_end(tmp_path: Path) -> None:
     path = tmp_path / "control"
-    bridge, channel = ControlBlockBridge("e", path), ControlChannel(path)
+    bridge, channel = ControlBlockBridge("e", path, CONFIG), ControlChannel(path)
     seen: list[tuple[int, int]] = []
     for step, caps in enumerate([(32, 1024), (4, 1024), (12, 8)]):
         bridge.steer(*caps)
         block = channel.current(float(step))
         assert block is not None
-        assert block.valid_for_s == VALID_FOR_S
+        assert block.valid_for_s == CONFIG.valid_for_s
         seen.append((block.n_run, block.b_token))
     assert seen == [(32, 1024), (4, 1024), (12, 8)]
     assert channel.refused == 0
 
 
-async def test_the_bridge_renews_what_is_in_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hmas.worker.adapters.steering.RENEW_S", 0.0)
+async def test_the_bridge_renews_what_is_in_force(tmp_path: Path) -> None:
     path = tmp_path / "control"
-    bridge = ControlBlockBridge("e", path)
+    bridge = ControlBlockBridge("e", path, replace(CONFIG, renew_s=0.0))
     task = asyncio.create_task(bridge.run())
     await asyncio.sleep(0)
     assert not path.exists(), "nothing is in force before the first caps"
@@ -62,7 +62,7 @@ async def test_the_bridge_renews_what_is_in_force(tmp_path: Path, monkeypatch: p
 
 
 def test_a_path_that_cannot_be_written_does_no_harm(tmp_path: Path) -> None:
-    bridge = ControlBlockBridge("e", tmp_path / "missing" / "control")
+    bridge = ControlBlockBridge("e", tmp_path / "missing" / "control", CONFIG)
     bridge.steer(1, 1)
     (tmp_path / "missing").mkdir()
     bridge.steer(2, 2)
@@ -73,7 +73,7 @@ def test_a_path_that_cannot_be_written_does_no_harm(tmp_path: Path) -> None:
 
 def test_the_plugins_status_is_read(tmp_path: Path) -> None:
     path = tmp_path / "control"
-    bridge = ControlBlockBridge("e", path)
+    bridge = ControlBlockBridge("e", path, CONFIG)
     assert bridge.status() is None
     status = StatusBlock(seq=3, cap=4, token_budget=1024, running=4, waiting=9, steps=100, refused=0, faults=2)
     status_path(path).write_bytes(status.pack())
@@ -81,7 +81,7 @@ def test_the_plugins_status_is_read(tmp_path: Path) -> None:
 
 
 def test_rank_and_promise_travel_with_the_request(tmp_path: Path) -> None:
-    bridge = ControlBlockBridge("e", tmp_path / "control")
+    bridge = ControlBlockBridge("e", tmp_path / "control", CONFIG)
     assert bridge.xargs(JOB) == {"hmas_urgency": 2.5, "hmas_tpot_ms": 50.0}
     assert bridge.xargs(replace(JOB, urgency=inf, tpot_s=None)) == {}, "JSON has no infinity"
 

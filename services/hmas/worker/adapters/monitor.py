@@ -13,10 +13,18 @@ from hmas.worker.adapters.http1 import HttpPool
 
 log = structlog.get_logger()
 
-MAX_PAGE_BYTES = 8 * 2**20
-DEFAULT_MAX_MODEL_LEN = 131_072
-DEFAULT_TOKENS_PER_SEQUENCE = 2_048
 EMULATED_METRIC = "hmas_engine_step_lag_seconds_count"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonitorConfig:
+    """How an engine is asked, and what is assumed of one that tells neither us nor the operator."""
+
+    timeout_s: float = 3.0  # of each question
+    max_page_bytes: int = 8 * 2**20  # what is longer is cut
+    max_num_seqs: int = 256
+    max_model_len: int = 131_072
+    tokens_per_sequence: int = 2_048  # of KV cache, where its size is unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +68,8 @@ class Unreachable(Exception):
 class _Page:
     """A small whole answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self.answer: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
         self._status = 0
         self._bodies: list[bytes] = []
@@ -71,7 +80,7 @@ class _Page:
 
     def on_body(self, data: bytes) -> None:
         self._size += len(data)
-        if self._size <= MAX_PAGE_BYTES:
+        if self._size <= self._max_bytes:
             self._bodies.append(data)
 
     def on_complete(self) -> None:
@@ -86,8 +95,8 @@ class _Page:
 class EngineMonitor:
     """Questions to one engine. `head(method, path, length)` builds a request's head."""
 
-    def __init__(self, pool: HttpPool, head: Any, facts: EngineFacts, timeout_s: float) -> None:
-        self._pool, self._head, self._facts, self._timeout_s = pool, head, facts, timeout_s
+    def __init__(self, pool: HttpPool, head: Any, facts: EngineFacts, config: MonitorConfig) -> None:
+        self._pool, self._head, self._facts, self._config = pool, head, facts, config
         self._dialect: scrape.Dialect | None = None
         self.sglang: SglangFacts | None = None  # after `discover`, if it is one
 
@@ -100,13 +109,13 @@ class EngineMonitor:
         return await self._ask(path, self._head("POST", path, len(body)), body)
 
     async def _ask(self, path: str, head: bytes, body: bytes) -> tuple[int, bytes]:
-        page = _Page()
+        page = _Page(self._config.max_page_bytes)
         exchange = self._pool.send(head, body, page)
         try:
-            async with asyncio.timeout(self._timeout_s):  # wait_for may swallow a cancellation
+            async with asyncio.timeout(self._config.timeout_s):  # wait_for may swallow a cancellation
                 return await page.answer
         except TimeoutError:
-            raise Unreachable(f"no answer to {path} within {self._timeout_s} s", certain=False) from None
+            raise Unreachable(f"no answer to {path} within {self._config.timeout_s} s", certain=False) from None
         finally:
             if not page.answer.done() or page.answer.cancelled():
                 exchange.abort()
@@ -132,14 +141,15 @@ class EngineMonitor:
         block_size = _positive(cache.get("block_size")) or _positive(server.get("page_size")) or 1
         blocks = _positive(cache.get("num_gpu_blocks"))
         told = blocks * block_size if blocks else _positive(server.get("max_total_num_tokens"))
-        facts = self._facts
+        facts, config = self._facts, self._config
         own = _max_running(server)
-        max_num_seqs = min(facts.max_num_seqs, own or facts.max_num_seqs) if facts.max_num_seqs else own or 256
+        max_num_seqs = facts.max_num_seqs or own or config.max_num_seqs
+        max_num_seqs = min(max_num_seqs, own or max_num_seqs)
         self.sglang = SglangFacts.of(server, own or max_num_seqs) if kind == "sglang" else None
-        max_model_len = facts.max_model_len or _positive(card.get("max_model_len")) or DEFAULT_MAX_MODEL_LEN
+        max_model_len = facts.max_model_len or _positive(card.get("max_model_len")) or config.max_model_len
         capacity = facts.kv_capacity_tokens or told
         if not capacity:
-            capacity = max(max_model_len, max_num_seqs * DEFAULT_TOKENS_PER_SEQUENCE)
+            capacity = max(max_model_len, max_num_seqs * config.tokens_per_sequence)
             log.warning("engine_kv_capacity_assumed", engine=facts.name, tokens=capacity, hint="set kv_capacity_tokens")
         return EngineInfo(
             engine=facts.name,

@@ -19,14 +19,12 @@ from hmas.worker.adapters.base import EngineEvent, EngineJob, JobEnd, JobSink
 from hmas.worker.adapters.body import TOP_LEVEL, replay_fields, sglang_level, vllm_priority, with_fields, with_xargs
 from hmas.worker.adapters.breaker import Breaker, BreakerConfig
 from hmas.worker.adapters.http1 import HttpExchange, HttpPool, PoolConfig
-from hmas.worker.adapters.monitor import EngineFacts, EngineMonitor, Unreachable
+from hmas.worker.adapters.monitor import EngineFacts, EngineMonitor, MonitorConfig, Unreachable
 from hmas.worker.adapters.replies import EngineReply, StreamReply
 from hmas.worker.adapters.sse import SseDecoder
-from hmas.worker.adapters.steering import ControlBlockBridge, SglangCap
+from hmas.worker.adapters.steering import ControlBlockBridge, SglangCap, SteeringConfig
 
 log = structlog.get_logger()
-
-STEP_READINGS = 10  # scrapes: 5 s at the default period
 
 Priority = Literal["auto", "off", "vllm", "sglang"]
 
@@ -43,8 +41,11 @@ class OpenAiHttpConfig:
     priority: Priority = "auto"
     control_block: Path | None = None
     probe_period_s: float = 1.0
-    probe_timeout_s: float = 3.0
+    reprobe_s: float = 0.05  # how soon one that is suspected or down is asked again
     scrape_period_s: float = 0.5
+    step_readings: int = 10  # scrapes that the mean step is taken over: 5 s at the default period
+    monitor: MonitorConfig = field(default_factory=MonitorConfig)
+    steering: SteeringConfig = field(default_factory=SteeringConfig)
     breaker: BreakerConfig = field(default_factory=BreakerConfig)
     pool: PoolConfig = field(default_factory=PoolConfig)
 
@@ -66,10 +67,12 @@ class OpenAiHttpAdapter:
         self._post = post
         self._target = _Target.of(config)
         self._pool = HttpPool(self._target.host, self._target.port, self._target.tls, config.pool)
-        self._monitor = EngineMonitor(self._pool, self._target.head, config.facts, config.probe_timeout_s)
+        self._monitor = EngineMonitor(self._pool, self._target.head, config.facts, config.monitor)
         self._breaker = Breaker(config.breaker)
-        self._bridge = ControlBlockBridge(self.name, config.control_block) if config.control_block else None
-        self._cap = SglangCap(self.name, self._monitor.post)
+        self._bridge: ControlBlockBridge | None = None
+        if config.control_block:
+            self._bridge = ControlBlockBridge(self.name, config.control_block, config.steering)
+        self._cap = SglangCap(self.name, self._monitor.post, config.steering)
         self._jobs: dict[str, _Job] = {}
         self._suspected = asyncio.Event()  # wakes the prober before its time
         self._up = False
@@ -201,11 +204,11 @@ class OpenAiHttpAdapter:
             self._suspected.clear()
             if self._breaker.usable or self._breaker.probe_due(time.monotonic()):
                 await self._probe()
-            period_s = self._config.probe_period_s if self._breaker.usable else 0.05
+            period_s = self._config.probe_period_s if self._breaker.usable else self._config.reprobe_s
             try:
                 async with asyncio.timeout(period_s):  # wait_for may swallow a cancellation
                     await self._suspected.wait()
-                await asyncio.sleep(0.05)  # a burst of broken streams asks once
+                await asyncio.sleep(self._config.reprobe_s)  # a burst of broken streams asks once
             except TimeoutError:
                 pass
 
@@ -249,7 +252,7 @@ class OpenAiHttpAdapter:
     # --- samples -------------------------------------------------------------------------------------------------
 
     async def _keep_sampling(self) -> None:
-        sampler = _Sampler(self.name)
+        sampler = _Sampler(self.name, self._config.step_readings)
         while True:
             await asyncio.sleep(self._config.scrape_period_s)
             if not self._breaker.usable:
@@ -283,13 +286,13 @@ class OpenAiHttpAdapter:
 
 
 class _Sampler:
-    """Rates between two readings; the mean step over the last `STEP_READINGS`, since a single long prefill is no
+    """Rates between two readings; the mean step over the last `step_readings`, since a single long prefill is no
     utilisation: a request's TPOT averages over it."""
 
-    def __init__(self, engine: str) -> None:
+    def __init__(self, engine: str, step_readings: int) -> None:
         self._engine = engine
         self._before: tuple[float, scrape.Reading] | None = None
-        self._recent: deque[scrape.Reading] = deque(maxlen=STEP_READINGS)
+        self._recent: deque[scrape.Reading] = deque(maxlen=step_readings)
         self._step_s = 0.0
 
     def sample(self, now_s: float, reading: scrape.Reading, decoding: int) -> EngineSampled:

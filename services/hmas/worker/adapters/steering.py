@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
@@ -15,19 +16,25 @@ from hmas.worker.adapters.monitor import SglangFacts, Unreachable
 
 log = structlog.get_logger()
 
-RENEW_S = 1.0
-VALID_FOR_S = 5.0  # an engine whose worker is gone returns to its own limits after this
-SETTLE_S = 0.25  # caps that follow each other closely are told once
-RETRY_S = 1.0
-
 Post = Callable[[str, bytes], Awaitable[tuple[int, bytes]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteeringConfig:
+    """Of a vLLM's control block `renew_s` and `valid_for_s`, of an SGLang's cap the others."""
+
+    renew_s: float = 1.0
+    valid_for_s: float = 5.0  # an engine whose worker is gone returns to its own limits after this
+    settle_s: float = 0.25  # caps that follow each other closely are told once
+    retry_s: float = 1.0
 
 
 class ControlBlockBridge:
     """Writes the caps into the control block of a vLLM with our scheduler plug-in, and keeps them from running out."""
 
-    def __init__(self, engine: str, path: Path) -> None:
+    def __init__(self, engine: str, path: Path, config: SteeringConfig) -> None:
         self._engine = engine
+        self._config = config
         self._control = BlockFile(path, writable=True)
         self._status = BlockFile(status_path(path), writable=False)
         self._caps: tuple[int, int] | None = None
@@ -58,7 +65,7 @@ class ControlBlockBridge:
             while True:
                 self._write()
                 self._watch()
-                await asyncio.sleep(RENEW_S)
+                await asyncio.sleep(self._config.renew_s)
         finally:
             self._control.close()
             self._status.close()
@@ -68,7 +75,7 @@ class ControlBlockBridge:
             return
         self._seq += 1
         try:
-            self._control.write(ControlBlock(self._seq, *self._caps, VALID_FOR_S).pack())
+            self._control.write(ControlBlock(self._seq, *self._caps, self._config.valid_for_s).pack())
             self._written = True
         except OSError as error:
             self._control.reopen()
@@ -88,8 +95,9 @@ class SglangCap:
 
     PATH = "/set_internal_state"
 
-    def __init__(self, engine: str, post: Post) -> None:
+    def __init__(self, engine: str, post: Post, config: SteeringConfig) -> None:
         self._engine = engine
+        self._config = config
         self._post = post
         self._own = 0
         self._pipeline = 1
@@ -112,8 +120,8 @@ class SglangCap:
             self._changed.clear()
             if self._wanted and self._wanted != (self._told or self._own) and not await self._tell(self._wanted):
                 self._changed.set()
-                await asyncio.sleep(RETRY_S)
-            await asyncio.sleep(SETTLE_S)
+                await asyncio.sleep(self._config.retry_s)
+            await asyncio.sleep(self._config.settle_s)
 
     async def restore(self) -> None:
         """The engine's own bound again."""

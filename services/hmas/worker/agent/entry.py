@@ -38,7 +38,7 @@ class QueueEntry:
     `ttft_deadline_s` the instant its first token is due. `claimed` are cognition's tags as they came, before the worker
     corrected them. `promised`: it was refused before, and comes back when it was told to. `usual_tokens` is the length
     that its application's answers seldom exceed, as known when it came. `place` belongs to the active topology;
-    `charged` is the service already accounted to its tenant there, under the pool's `generation`.
+    `charged` is the service already accounted to its tenant there, under the queue's `generation`.
     """
 
     __slots__ = (

@@ -1,4 +1,4 @@
-"""The request pool: every request the worker holds, and the active topology over those that wait."""
+"""The request queue: every request the worker holds, and the active topology over those that wait."""
 
 from collections.abc import Iterator
 

@@ -24,7 +24,7 @@ from hmas.worker.agent import WorkerAgent
 from hmas.worker.agent.config import WorkerConfig
 from hmas.worker.metrics import WorkerMetrics
 from hmas.worker.settings import WorkerSettings
-from hmas.worker.shell import WorkerService
+from hmas.worker.shell import WorkerShell
 from hmas.worker.streams import ExecutionServer, StreamServerConfig
 from tests.worker.adapters.scripted_engine import Peer, ScriptedEngine
 
@@ -124,10 +124,10 @@ class Rig:
         config = WorkerConfig(worker="w", incarnation="w-1", address=f"127.0.0.1:{port}", pool="m", static_n_run=1)
         agent = WorkerAgent(config, Random(1))
         metrics = WorkerMetrics(CollectorRegistry())
-        self.service = WorkerService(agent, self.server, self.bus, metrics, max_body_bytes=max_body_bytes)
+        self.shell = WorkerShell(agent, self.server, self.bus, metrics, max_body_bytes=max_body_bytes)
         facts = EngineFacts(name="e")
-        self.adapter = OpenAiHttpAdapter(OpenAiHttpConfig(facts=facts, url=self.engine.url), self.service.post)
-        self.running = asyncio.create_task(self.service.run({"e": self.adapter}))
+        self.adapter = OpenAiHttpAdapter(OpenAiHttpConfig(facts=facts, url=self.engine.url), self.shell.post)
+        self.running = asyncio.create_task(self.shell.run({"e": self.adapter}))
         self.streams = WorkerStreams("g", "g-1", self.gateway, StreamConfig())
         heartbeat = WorkerHeartbeat("w", "w-1", config.address, 1, "m", (), (), 0, 0, 0, 9, 9, 0.0, False)
         self.streams.ensure(heartbeat)
@@ -269,9 +269,9 @@ async def test_a_drain_hands_back_the_queue_and_waits_for_what_runs(rig: Rig) ->
     rig.submit("b")
     rig.streams.annotate("w", pb.Annotate(request_id="b", attempt=1))  # without tags: not taken, and harms nothing
     async with asyncio.timeout(5):
-        while len(rig.service._attempts) < 2:
+        while len(rig.shell._attempts) < 2:
             await asyncio.sleep(0.001)
-    draining = asyncio.create_task(rig.service.drain(30.0))
+    draining = asyncio.create_task(rig.shell.drain(30.0))
     await rig.gateway.until(lambda: rig.gateway.handbacks == ["b"])
     await rig.gateway.until(lambda: rig.gateway.loads and rig.gateway.loads[-1].draining)
     rig.submit("c")
@@ -285,14 +285,14 @@ async def test_a_drain_hands_back_the_queue_and_waits_for_what_runs(rig: Rig) ->
 async def test_a_drain_ends_what_outlasts_its_grace(rig: Rig) -> None:
     rig.submit("a")
     await rig.gateway.until(lambda: "a" in rig.gateway.data)
-    await asyncio.wait_for(rig.service.drain(0.01), 5)
+    await asyncio.wait_for(rig.shell.drain(0.01), 5)
     assert rig.gateway.finished["a"].outcome == "draining"
     await asyncio.wait_for(rig.held.freed.wait(), 5)
 
 
 async def test_reports_and_controls_pass_through(rig: Rig) -> None:
     decision = TopologyDecision("m", TopologyName.EDF, Hints(), False, 1, 1, 60.0, "test", "rules")
-    rig.service.post(TopologyReceived(decision, 0.0))
+    rig.shell.post(TopologyReceived(decision, 0.0))
     rig.held.go.set()
     rig.submit("a")
     await rig.finished("a")
