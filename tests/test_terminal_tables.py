@@ -78,7 +78,7 @@ def top() -> RenderableType:
     model, worker = TopModel(), "hmas-worker-7d9f8b6c5-x2x4z"
     tail, counts = Tail(1, 12.34, 56.78), ("offered", "settled", "ok", "ttft_ok", "tpot_ok", "tokens_served")
     shares = (ShareView(name=MODEL, weight=1.0, **dict.fromkeys(counts, 1_234_567)),)
-    sample = EngineSample("engine-127.0.0.1:8001", True, 256, 1024, 1.0, 10**6, 12345, 0.5, 1e3, 1e2, 0.1, 1024, 99999,
+    sample = EngineSample("engine-127.0.0.1:8001", True, 256, 1024, 1.0, 10**6, 12345, 0.5, 1e3, 1e2, 1024, 99999,
                           0.66, 0.97, 0)  # fmt: skip
     filled = {f.name: 1234.5 for f in fields(VShort)} | {"ttft": tail, "tpot": tail, "violation_rate": 1.0}
     model.short[MODEL] = VShort(**filled | {"pool": MODEL, "queued": 12345, "running": 1024, "mismatch": 12.34})  # type: ignore[arg-type]

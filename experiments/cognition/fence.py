@@ -92,6 +92,6 @@ def _finished(name: str, prompt_tokens: int, output_tokens: int, predicted: floa
     return RequestFinished(
         request_id=name, tenant="", task=TaskType.UNKNOWN, engine="", outcome=Outcome.FINISHED,
         prompt_tokens=prompt_tokens, output_tokens=output_tokens, predicted_output_tokens=predicted,
-        upper_output_tokens=0.0, predictor="model", predicted_ttft_s=0.0, predicted_tpot_s=0.0, prefill_s=0.0,
+        upper_output_tokens=0.0, predictor="model", prefill_s=0.0,
         tpot_s=0.0, tpot_slo_s=0.0, censored=False, age_s=0.0,
     )  # fmt: skip

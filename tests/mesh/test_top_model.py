@@ -12,7 +12,7 @@ from hmas.mesh.top.model import CHANGES_KEPT, MAX_WORKERS, TopModel
 from hmas.mesh.top.view import render_top
 
 HEARTBEAT = WorkerHeartbeat("w1", "i", "h:1", 1, "m", (), (), 3, 900, 2, 100, 1000, 1.5, False)
-SAMPLE = EngineSample("e1", True, 2, 1, 0.42, 1000, 5, 0.02, 1e3, 1e2, 0.1, 16, 64, 0.6, 0.9, 0)
+SAMPLE = EngineSample("e1", True, 2, 1, 0.42, 1000, 5, 0.02, 1e3, 1e2, 16, 64, 0.6, 0.9, 0)
 TELEMETRY = WorkerTelemetry("w1", "m", 3, 900, "edf", False, False, (SAMPLE,), (), (), (), (), ())
 DECISION = TopologyDecision("m", T.SJF, Hints(), False, 1, 1, 15.0, "start", "rules")
 CONTROL = ControlTuple("w1", (EngineControl("e1", 16, 64, 1, 128, 1.0, 0.7, 0.9),), Fence("v"), 1, 1, 5.0)

@@ -32,7 +32,7 @@ def call(number: int, count: int = 1, worker: str = "w", budget_s: float = 0.05)
 
 def finished(name: str, prefill_s: float, tpot_s: float, **changes: Any) -> WorkerReported:
     row = RequestFinished(
-        name, "a", TaskType.QA, "e", Outcome.FINISHED, 100, 50, 60.0, 80.0, "v1", 0.2, 0.04, prefill_s, tpot_s,
+        name, "a", TaskType.QA, "e", Outcome.FINISHED, 100, 50, 60.0, 80.0, "v1", prefill_s, tpot_s,
         0.07, False, 0.0,
     )  # fmt: skip
     telemetry = WorkerTelemetry("w", "m", 0, 0, "sjf", False, False, (), (), (), (), (replace(row, **changes),))

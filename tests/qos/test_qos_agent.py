@@ -35,7 +35,7 @@ from hmas.qos.agent.shares import OTHER
 SLO = Slo(4.0, 0.07)
 SAMPLE = EngineSample(
     engine="e", up=True, running=3, waiting=0, kv_usage=0.5, kv_capacity_tokens=1000, preemptions_total=0,
-    step_s=0.03, prefill_tokens_per_s=300.0, decode_tokens_per_s=200.0, tightest_tpot_slo_s=0.07, n_run=8,
+    step_s=0.03, prefill_tokens_per_s=300.0, decode_tokens_per_s=200.0, n_run=8,
     b_token=8, utilisation=0.6, busy=1.0,
 )  # fmt: skip
 
@@ -56,7 +56,7 @@ def settled(name: str = "r", tenant: str = "a", **changes: Any) -> RequestSettle
 
 def finished(name: str, **changes: Any) -> RequestFinished:
     base = RequestFinished(
-        name, "a", TaskType.QA, "e", Outcome.FINISHED, 100, 50, 60.0, 80.0, "v1", 0.1, 0.03, 0.1, 0.05, 0.07,
+        name, "a", TaskType.QA, "e", Outcome.FINISHED, 100, 50, 60.0, 80.0, "v1", 0.1, 0.05, 0.07,
         False, 0.0,
     )  # fmt: skip
     return replace(base, **changes)

@@ -50,7 +50,7 @@ class Plant:
         self.waiting = in_flight - self.running
         saturated = -1 if self.b_token <= low else int(self.b_token >= high)
         return EngineSample(
-            "e", True, self.running, self.waiting, 0.1, 10**6, 0, self.base_s, 0.0, 0.0, self.slo_s, self.n_run,
+            "e", True, self.running, self.waiting, 0.1, 10**6, 0, self.base_s, 0.0, 0.0, self.n_run,
             int(self.b_token), self.utilisation(), 1.0, saturated,
         )  # fmt: skip
 
@@ -149,7 +149,7 @@ def test_a_burst_that_still_fills_the_engine_shows_no_limit() -> None:
     for i in range(40):  # ten sequences a second get through prefill, the others wait for it
         running = 10 + i
         sample = EngineSample(
-            "e", True, running, 100 - running, 0.1, 10**6, 0, 0.03, 0.0, 0.0, 0.07, N_MAX, N_MAX, 0.5, 1.0, 1
+            "e", True, running, 100 - running, 0.1, 10**6, 0, 0.03, 0.0, 0.0, N_MAX, N_MAX, 0.5, 1.0, 1
         )
         controller.observe(sample, BAND)
         controller.move(i * 0.1, 100, queued=50)
@@ -159,7 +159,7 @@ def test_a_burst_that_still_fills_the_engine_shows_no_limit() -> None:
 def test_n_run_does_not_rise_where_something_else_binds() -> None:
     controller = BandController(BandConfig(), N_MAX)
     controller.adopt(100)
-    sample = EngineSample("e", True, 40, 0, 0.5, 10**6, 0, 0.03, 0.0, 0.0, 0.07, 100, N_MAX + 1, 0.5, 1.0, 1)
+    sample = EngineSample("e", True, 40, 0, 0.5, 10**6, 0, 0.03, 0.0, 0.0, 100, N_MAX + 1, 0.5, 1.0, 1)
     for i in range(100):
         controller.observe(sample, BAND)
         controller.move(i * 0.25, 40, queued=500)  # the memory fence keeps them out
@@ -169,7 +169,7 @@ def test_n_run_does_not_rise_where_something_else_binds() -> None:
 @pytest.mark.parametrize(("unconditional", "moved"), [(False, False), (True, True)])
 def test_moves_only_when_the_inner_loop_is_exhausted_unless_told_otherwise(unconditional: bool, moved: bool) -> None:
     controller = BandController(BandConfig(unconditional=unconditional), N_MAX)
-    sample = EngineSample("e", True, 200, 0, 0.5, 10**6, 0, 0.1, 0.0, 0.0, 0.07, N_MAX, 230, 1.3, 1.0, 0)
+    sample = EngineSample("e", True, 200, 0, 0.5, 10**6, 0, 0.1, 0.0, 0.0, N_MAX, 230, 1.3, 1.0, 0)
     for i in range(100):
         controller.observe(sample, BAND)
         controller.move(i * 0.1, 200, 10)
@@ -182,7 +182,7 @@ def test_moves_keep_their_period_and_slew() -> None:
     caps = [controller.n_run]
     for i in range(50):
         running = controller.n_run
-        sample = EngineSample("e", True, running, 0, 1.0, 10**6, 0, 0.3, 0.0, 0.0, 0.07, running, running, 3.0, 1.0, -1)
+        sample = EngineSample("e", True, running, 0, 1.0, 10**6, 0, 0.3, 0.0, 0.0, running, running, 3.0, 1.0, -1)
         controller.observe(sample, BAND)
         if controller.move(i * 0.1, running, 10):
             caps.append(controller.n_run)
@@ -194,7 +194,7 @@ def test_bounds_are_never_left() -> None:
     controller = BandController(BandConfig(n_min=4), 16)
     for i in range(400):
         running = controller.n_run
-        high = EngineSample("e", True, running, 0, 1.0, 1, 0, 1.0, 0.0, 0.0, 0.07, running, 1, 9.0, 1.0, -1)
+        high = EngineSample("e", True, running, 0, 1.0, 1, 0, 1.0, 0.0, 0.0, running, 1, 9.0, 1.0, -1)
         controller.observe(high, BAND)
         controller.move(i * 0.25, running, 10)
     assert controller.n_run == 4
@@ -204,7 +204,7 @@ def test_bounds_are_never_left() -> None:
 @pytest.mark.parametrize("running", [0, 1, 100, 255, 256, 400])
 def test_b_min_leaves_room_for_running_decodes_and_a_prefill_chunk(running: int) -> None:
     controller = BandController(BandConfig(min_prefill_chunk=64), N_MAX)
-    sample = EngineSample("e", True, running, 0, 0.1, 1, 0, 0.0, 0.0, 0.0, 0.07, 1, 3, 0.1, 1.0)
+    sample = EngineSample("e", True, running, 0, 0.1, 1, 0, 0.0, 0.0, 0.0, 1, 3, 0.1, 1.0)
     control = controller.control(sample, BAND)
     assert control.b_min == min(control.b_max, running + 64)
     assert control.b_min <= control.b_token <= control.b_max
@@ -213,7 +213,7 @@ def test_b_min_leaves_room_for_running_decodes_and_a_prefill_chunk(running: int)
 
 def test_hold_forgets_what_was_seen() -> None:
     controller = BandController(BandConfig(), N_MAX)
-    hot = EngineSample("e", True, 256, 0, 1.0, 1, 0, 1.0, 0.0, 0.0, 0.07, 256, 1, 5.0, 1.0, -1)
+    hot = EngineSample("e", True, 256, 0, 1.0, 1, 0, 1.0, 0.0, 0.0, 256, 1, 5.0, 1.0, -1)
     for i in range(50):
         controller.observe(hot, BAND)
         controller.hold()

@@ -9,7 +9,7 @@ from hmas.statera.agent.config import FenceConfig
 from hmas.statera.agent.fence import UNBOUNDED_PROMPT, FenceCalibration
 
 FINISHED = RequestFinished(
-    "r", "a", TaskType.QA, "e", Outcome.FINISHED, 100, 50, 60.0, 80.0, "v1", 0.1, 0.03, 0.1, 0.05, 0.07, False, 0.0
+    "r", "a", TaskType.QA, "e", Outcome.FINISHED, 100, 50, 60.0, 80.0, "v1", 0.1, 0.05, 0.07, False, 0.0
 )
 
 

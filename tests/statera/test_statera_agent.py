@@ -38,7 +38,7 @@ HEARTBEAT = WorkerHeartbeat(
     "w", "i", "h:1", 1, "m", (), (EngineInfo("e", True, "emulated", "A100", 4096, 100_000, 16, 64),), 0, 0, 0,
     100, 10**6, 0.0, False,
 )  # fmt: skip
-SAMPLE = EngineSample("e", True, 4, 0, 0.1, 100_000, 0, 0.01, 100.0, 100.0, 0.07, 64, 65, 0.2, 1.0, 1)
+SAMPLE = EngineSample("e", True, 4, 0, 0.1, 100_000, 0, 0.01, 100.0, 100.0, 64, 65, 0.2, 1.0, 1)
 HOT = replace(SAMPLE, running=64, utilisation=1.5, b_token=65, b_saturated=-1)
 VIEW = VShort(
     "m", 5.0, 0, 0, 4, 0.1, 0.2, Tail(), Tail(), 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0,
@@ -206,7 +206,7 @@ def test_a_new_writer_goes_on_from_the_last_tuple(known_first: bool) -> None:
 def test_finished_requests_reach_the_fence() -> None:
     agent = started()
     row = RequestFinished(
-        "r", "a", TaskType.QA, "e", Outcome.FINISHED, 100, 90, 60.0, 80.0, "v1", 0.1, 0.03, 0.1, 0.05, 0.07,
+        "r", "a", TaskType.QA, "e", Outcome.FINISHED, 100, 90, 60.0, 80.0, "v1", 0.1, 0.05, 0.07,
         False, 0.0,
     )  # fmt: skip
     agent.step(1.0, telemetry(finished=(row,) * 50))

@@ -8,7 +8,7 @@ from hmas.contracts.telemetry import RequestFinished, WorkerTelemetry
 from hmas.worker.metrics import WorkerMetrics
 
 FINISHED = RequestFinished(
-    "r", "acme", TaskType.QA, "e1", Outcome.FINISHED, 10, 100, 80.0, 120.0, "v", 0.1, 0.02, 0.1, 0.02, 0.05, False, 0.0
+    "r", "acme", TaskType.QA, "e1", Outcome.FINISHED, 10, 100, 80.0, 120.0, "v", 0.1, 0.02, 0.05, False, 0.0
 )
 
 

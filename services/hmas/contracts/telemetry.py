@@ -24,10 +24,9 @@ class EngineSample:
     step_s: float
     prefill_tokens_per_s: float
     decode_tokens_per_s: float
-    tightest_tpot_slo_s: float  # that all but a tenth of what runs can do with; inf when none runs
     n_run: int  # in force
     b_token: int  # in force, after the inner loop
-    utilisation: float  # max(kv_usage, step_s / tightest_tpot_slo_s)
+    utilisation: float  # max(kv_usage, step_s / the TPOT SLO that all but a tenth of what runs can do with)
     busy: float  # share of time the engine had work; shown, never regulated on
     b_saturated: int = 0  # inner loop: -1 at b_min, +1 at b_max, 0 between
 
@@ -77,8 +76,6 @@ class RequestFinished:
     predicted_output_tokens: float
     upper_output_tokens: float  # the fence's l_upper it was admitted with
     predictor: str  # Tags.version
-    predicted_ttft_s: float
-    predicted_tpot_s: float
     prefill_s: float  # dispatch to first token
     tpot_s: float
     tpot_slo_s: float

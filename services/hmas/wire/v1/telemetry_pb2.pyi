@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class EngineSample(_message.Message):
-    __slots__ = ("engine", "up", "running", "waiting", "kv_usage", "kv_capacity_tokens", "preemptions_total", "step_s", "prefill_tokens_per_s", "decode_tokens_per_s", "tightest_tpot_slo_s", "n_run", "b_token", "utilisation", "busy", "b_saturated")
+    __slots__ = ("engine", "up", "running", "waiting", "kv_usage", "kv_capacity_tokens", "preemptions_total", "step_s", "prefill_tokens_per_s", "decode_tokens_per_s", "n_run", "b_token", "utilisation", "busy", "b_saturated")
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     UP_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
@@ -19,7 +19,6 @@ class EngineSample(_message.Message):
     STEP_S_FIELD_NUMBER: _ClassVar[int]
     PREFILL_TOKENS_PER_S_FIELD_NUMBER: _ClassVar[int]
     DECODE_TOKENS_PER_S_FIELD_NUMBER: _ClassVar[int]
-    TIGHTEST_TPOT_SLO_S_FIELD_NUMBER: _ClassVar[int]
     N_RUN_FIELD_NUMBER: _ClassVar[int]
     B_TOKEN_FIELD_NUMBER: _ClassVar[int]
     UTILISATION_FIELD_NUMBER: _ClassVar[int]
@@ -35,13 +34,12 @@ class EngineSample(_message.Message):
     step_s: float
     prefill_tokens_per_s: float
     decode_tokens_per_s: float
-    tightest_tpot_slo_s: float
     n_run: int
     b_token: int
     utilisation: float
     busy: float
     b_saturated: int
-    def __init__(self, engine: _Optional[str] = ..., up: _Optional[bool] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., kv_usage: _Optional[float] = ..., kv_capacity_tokens: _Optional[int] = ..., preemptions_total: _Optional[int] = ..., step_s: _Optional[float] = ..., prefill_tokens_per_s: _Optional[float] = ..., decode_tokens_per_s: _Optional[float] = ..., tightest_tpot_slo_s: _Optional[float] = ..., n_run: _Optional[int] = ..., b_token: _Optional[int] = ..., utilisation: _Optional[float] = ..., busy: _Optional[float] = ..., b_saturated: _Optional[int] = ...) -> None: ...
+    def __init__(self, engine: _Optional[str] = ..., up: _Optional[bool] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., kv_usage: _Optional[float] = ..., kv_capacity_tokens: _Optional[int] = ..., preemptions_total: _Optional[int] = ..., step_s: _Optional[float] = ..., prefill_tokens_per_s: _Optional[float] = ..., decode_tokens_per_s: _Optional[float] = ..., n_run: _Optional[int] = ..., b_token: _Optional[int] = ..., utilisation: _Optional[float] = ..., busy: _Optional[float] = ..., b_saturated: _Optional[int] = ...) -> None: ...
 
 class RequestQueued(_message.Message):
     __slots__ = ("request_id", "tenant", "task", "prompt_tokens", "predicted_output_tokens", "age_s")
@@ -94,7 +92,7 @@ class FirstTokenSeen(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., engine: _Optional[str] = ..., ttft_s: _Optional[float] = ..., prefill_s: _Optional[float] = ..., ttft_slo_s: _Optional[float] = ..., age_s: _Optional[float] = ...) -> None: ...
 
 class RequestFinished(_message.Message):
-    __slots__ = ("request_id", "tenant", "task", "engine", "outcome", "prompt_tokens", "output_tokens", "predicted_output_tokens", "upper_output_tokens", "predictor", "predicted_ttft_s", "predicted_tpot_s", "prefill_s", "tpot_s", "tpot_slo_s", "censored", "age_s")
+    __slots__ = ("request_id", "tenant", "task", "engine", "outcome", "prompt_tokens", "output_tokens", "predicted_output_tokens", "upper_output_tokens", "predictor", "prefill_s", "tpot_s", "tpot_slo_s", "censored", "age_s")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
@@ -105,8 +103,6 @@ class RequestFinished(_message.Message):
     PREDICTED_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     UPPER_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PREDICTOR_FIELD_NUMBER: _ClassVar[int]
-    PREDICTED_TTFT_S_FIELD_NUMBER: _ClassVar[int]
-    PREDICTED_TPOT_S_FIELD_NUMBER: _ClassVar[int]
     PREFILL_S_FIELD_NUMBER: _ClassVar[int]
     TPOT_S_FIELD_NUMBER: _ClassVar[int]
     TPOT_SLO_S_FIELD_NUMBER: _ClassVar[int]
@@ -122,14 +118,12 @@ class RequestFinished(_message.Message):
     predicted_output_tokens: float
     upper_output_tokens: float
     predictor: str
-    predicted_ttft_s: float
-    predicted_tpot_s: float
     prefill_s: float
     tpot_s: float
     tpot_slo_s: float
     censored: bool
     age_s: float
-    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., engine: _Optional[str] = ..., outcome: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., predicted_output_tokens: _Optional[float] = ..., upper_output_tokens: _Optional[float] = ..., predictor: _Optional[str] = ..., predicted_ttft_s: _Optional[float] = ..., predicted_tpot_s: _Optional[float] = ..., prefill_s: _Optional[float] = ..., tpot_s: _Optional[float] = ..., tpot_slo_s: _Optional[float] = ..., censored: _Optional[bool] = ..., age_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., engine: _Optional[str] = ..., outcome: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., predicted_output_tokens: _Optional[float] = ..., upper_output_tokens: _Optional[float] = ..., predictor: _Optional[str] = ..., prefill_s: _Optional[float] = ..., tpot_s: _Optional[float] = ..., tpot_slo_s: _Optional[float] = ..., censored: _Optional[bool] = ..., age_s: _Optional[float] = ...) -> None: ...
 
 class RequestRunning(_message.Message):
     __slots__ = ("engine", "prompt_tokens", "output_tokens", "predicted_output_tokens", "upper_output_tokens", "predictor")
