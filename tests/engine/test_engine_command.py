@@ -33,7 +33,7 @@ def test_a_calibrated_profile_comes_from_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--profile", "nonesuch"], "no engine profile 'nonesuch'; there are:"),
+        (["--profile", "nonesuch"], "no engine profile 'nonesuch'; choose one of:"),
         (["--max-num-seqs", "4096"], "max_num_batched_tokens must be at least max_num_seqs"),
         (["--profile-file", "/nowhere.yaml"], "/nowhere.yaml"),
     ],

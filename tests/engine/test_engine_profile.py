@@ -27,8 +27,8 @@ def test_every_builtin_profile_says_where_it_comes_from() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("- 1", "maps profile names"),
-        ("a: {limits: {}}", "profile 'a': 'cost'"),
+        ("- 1", "map profile names"),
+        ("a: {limits: {}}", "profile 'a' is not valid: the field 'cost' is missing"),
         ("a: {cost: {c0_s: 1}}", "profile 'a'.*c_p_s"),
         ("a: {cost: {c0_s: 0, c_p_s: 0, c_d_s: 0, c_k_s: 0}}", "c0_s must be above 0"),
         ("a: {cost: {c0_s: 1, c_p_s: -1, c_d_s: 0, c_k_s: 0}}", "c_p_s must be a finite"),
@@ -43,7 +43,7 @@ def test_a_bad_profile_file_says_what_is_wrong(text: str, message: str) -> None:
 def test_limits_that_cannot_go_together_are_refused() -> None:
     with pytest.raises(ValueError, match="max_num_batched_tokens must be at least"):
         EngineLimits(max_num_seqs=64, max_num_batched_tokens=32)
-    with pytest.raises(ValueError, match=r"there are: .*tiny-emulated"):
+    with pytest.raises(ValueError, match=r"choose one of: .*tiny-emulated"):
         builtin_profile("nonesuch")
     assert builtin_profile("tiny-emulated").with_limits(max_num_seqs=4).limits.max_num_seqs == 4
 

@@ -1,4 +1,4 @@
-"""Shell: `python -m hmas.engine`, the emulated engine as a process. Flags have vLLM's names."""
+"""Shell: `python -m hmas.engine` runs the emulated engine as a process. Its flags have the names of vLLM's."""
 
 import argparse
 import gc
@@ -24,32 +24,42 @@ LIMIT_FLAGS = ("max_num_seqs", "max_num_batched_tokens", "block_size", "max_mode
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="python -m hmas.engine", description="An emulated vLLM server.")
-    p.add_argument("--profile", default="tiny-emulated", help=f"one of {', '.join(sorted(builtin_profiles()))}")
-    p.add_argument("--profile-file", type=Path, help="a YAML file of further profiles, e.g. a calibrated one")
+    p.add_argument(
+        "--profile", default="tiny-emulated", help=f"engine profile: one of {', '.join(sorted(builtin_profiles()))}"
+    )
+    p.add_argument("--profile-file", type=Path, help="YAML file of further profiles, e.g. from `hmas calibrate`")
     p.add_argument("--host", default="127.0.0.1")
-    p.add_argument("--port", type=int, default=8000, help="0 takes a free one and prints it")
-    p.add_argument("--served-model-name", help="default: the profile's name")
+    p.add_argument("--port", type=int, default=8000, help="0: any free port, which is then printed")
+    p.add_argument("--served-model-name", help="model name that clients use; default: the profile's name")
     for flag in LIMIT_FLAGS:
-        p.add_argument(f"--{flag.replace('_', '-')}", type=int, help="overrides the profile")
-    p.add_argument("--num-gpu-blocks-override", type=int, dest="num_gpu_blocks", help="overrides the profile")
-    p.add_argument("--watermark", type=float, help="share of KV blocks that admission leaves free")
+        p.add_argument(f"--{flag.replace('_', '-')}", type=int, help="overrides the profile's value")
+    p.add_argument("--num-gpu-blocks-override", type=int, dest="num_gpu_blocks", help="size of the KV cache in blocks")
+    p.add_argument("--watermark", type=float, help="share of KV blocks that admission leaves free, in [0, 1)")
     p.add_argument("--scheduling-policy", choices=get_args(SchedulingPolicy))
     p.add_argument("--enable-prefix-caching", action=argparse.BooleanOptionalAction, default=None)
     p.add_argument(
         "--dynamic-chunking",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help="cut prefill to the slack of what decodes (vllm_xargs: hmas_tpot_ms, hmas_ttft_ms)",
+        help="limit prefill to the slack of decoding requests (vllm_xargs: hmas_tpot_ms, hmas_ttft_ms)",
     )
-    p.add_argument("--output-median", type=float, default=115.0, help="of answers whose length the client leaves open")
-    p.add_argument("--output-sigma", type=float, default=1.0, help="of the logarithm of such a length")
-    p.add_argument("--seed", type=int, default=0, help="of such lengths; each is a function of prompt and seed")
-    p.add_argument("--shutdown-grace-s", type=int, default=5, help="how long SIGTERM lets streams run on")
+    p.add_argument(
+        "--output-median",
+        type=float,
+        default=115.0,
+        help="median length, in tokens, of answers whose length the client leaves open",
+    )
+    p.add_argument("--output-sigma", type=float, default=1.0, help="standard deviation of the log of those lengths")
+    p.add_argument("--seed", type=int, default=0, help="seed of those lengths; each depends on prompt and seed alone")
+    p.add_argument("--shutdown-grace-s", type=int, default=5, help="seconds for which streams go on after SIGTERM")
     return p
 
 
 def chosen_profile(args: argparse.Namespace) -> EngineProfile:
-    """ValueError says what does not fit."""
+    """Returns the profile that `args` name, with its limits overridden by the flags given.
+
+    Raises ValueError for an unknown profile or limits that contradict one another, OSError for an unreadable file.
+    """
     if args.profile_file is not None:
         profiles = parse_profiles(args.profile_file.read_text(encoding="utf-8"))
         profile = profiles[args.profile] if args.profile in profiles else builtin_profile(args.profile)
@@ -90,7 +100,8 @@ def main(argv: list[str] | None = None) -> int:
     # uvicorn hands a caught signal on when it has shut down; a stop that was asked for is no failure.
     for caught in (signal.SIGTERM, signal.SIGINT):
         signal.signal(caught, lambda *_: None)
-    # What is loaded by now lives for ever: keep the collector off it, and rare, so that no step waits for a pause.
+    # Objects loaded so far live until exit: exempt them from garbage collection and make collections rare, because a
+    # collection's pause would delay an engine step.
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 50, 1_000)

@@ -1,10 +1,10 @@
-"""vLLM's response bodies: server-sent events from templates made once per request, and whole JSON answers."""
+"""Response bodies in vLLM's format: server-sent events from templates made once per request, and whole JSON answers."""
 
 import orjson
 
 from hmas.engine.api import BadRequest, Generation
 
-# One token each under any production tokenizer; what they say does not matter.
+# Each word is one token under any production tokenizer; the emulated answer's meaning does not matter.
 _WORDS = (
     b" the of and to in is that for it was on are with as his they be at one have this from or had by not but what all"
     b" were we when your can said there use an each which she do how their if will up other about out many then them"
@@ -15,17 +15,17 @@ DONE = b"data: [DONE]\n\n"
 
 
 def word(index: int) -> bytes:
-    """The text of an answer's token `index`; plain ASCII that needs no escape in JSON."""
+    """Returns the text of an answer's token number `index`: plain ASCII that needs no escape in JSON."""
     return WORDS[index * 7 % len(WORDS)]
 
 
 def error_event(error: BadRequest) -> bytes:
-    """An error once a stream has begun."""
+    """Returns the event that ends an already started stream with an error, with the stream's end marker."""
     return b"data: " + error.json() + b"\n\n" + DONE
 
 
 class AnswerText:
-    """Bytes of one answer. `event` costs a concatenation."""
+    """Makes the response bytes of one answer. Each `event` costs one concatenation."""
 
     def __init__(self, generation: Generation, response_id: str, model: str, created_s: int) -> None:
         self._generation = generation
@@ -41,20 +41,20 @@ class AnswerText:
         self._after = closing + b'"finish_reason":null}]'
 
     def role_event(self) -> bytes:
-        """The chunk that opens a chat stream, sent with the first token; nothing for completions."""
+        """Returns the chunk that opens a chat stream, sent with the first token; b"" for a plain completion."""
         if not self._generation.chat:
             return b""
         choice = b'{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]'
         return self._head + choice + self._usage_field(0) + b"}\n\n"
 
     def event(self, index: int) -> bytes:
-        """The chunk of token `index`."""
+        """Returns the streamed chunk of token number `index`."""
         if self._generation.continuous_usage:
             return self._before + word(index) + self._after + self._usage_field(index + 1) + b"}\n\n"
         return self._before + word(index) + self._after + b"}\n\n"
 
     def last_events(self, index: int) -> bytes:
-        """The last token's chunk with its finish reason, the usage chunk if asked for, and the end."""
+        """Returns the last token's chunk with its finish reason, the usage chunk if requested, and the end marker."""
         last = self.event(index).replace(b'"finish_reason":null', b'"finish_reason":"%b"' % self.finish_reason)
         if self._generation.include_usage:
             last += self._head + b"]" + self._usage(index + 1) + b"}\n\n"
@@ -65,7 +65,7 @@ class AnswerText:
         return b"stop" if self._generation.stops else b"length"
 
     def whole(self) -> bytes:
-        """The answer to a request without `stream`."""
+        """Returns the whole JSON body that answers a request without `stream`."""
         count = self._generation.output_tokens
         text = b"".join(word(i) for i in range(count)).decode()
         choice: dict[str, object] = {"index": 0, "logprobs": None, "finish_reason": self.finish_reason.decode()}

@@ -1,4 +1,4 @@
-"""OpenAI bodies as vLLM reads them: a generation, or vLLM's error object."""
+"""Reads OpenAI request bodies as vLLM does: the result is a `Generation`, or a `BadRequest` in vLLM's error format."""
 
 from dataclasses import dataclass
 from math import inf, isfinite
@@ -11,13 +11,16 @@ from hmas.engine.core.output_length import OutputLength
 from hmas.engine.core.profile import EngineLimits
 from hmas.laws.tokens import BYTES_PER_TOKEN, estimate_prompt_tokens, flatten_messages
 
-# Integer fields and their least values; priority may be any 64-bit integer.
+# The integer fields and their smallest allowed values; priority may be any 64-bit integer.
 _INTEGERS = {"max_tokens": 1, "max_completion_tokens": 1, "min_tokens": 0, "n": 1, "priority": -(2**63)}
 
 
 @dataclass(frozen=True, slots=True)
 class BadRequest:
-    """vLLM's `{"error": {"message", "type", "param", "code"}}`; `status` is also the code."""
+    """An error answer in vLLM's format `{"error": {"message", "type", "param", "code"}}`.
+
+    `status` is the HTTP status and the `code`; `param` names the faulty request field, None if no single one is faulty.
+    """
 
     status: int
     message: str
@@ -32,16 +35,18 @@ class BadRequest:
 
 @dataclass(frozen=True, slots=True)
 class UrgencyTerms:
-    """What `vllm_xargs` says of a request's deadlines, as our scheduler plug-in reads it: `hmas_urgency` (lower first),
-    `hmas_tpot_ms`, and `hmas_ttft_ms`, the time left to the first token's deadline. What is no finite number counts as
-    not said."""
+    """A request's deadlines as its `vllm_xargs` state them for the H-MAS scheduler plug-in.
+
+    The fields are `hmas_urgency` (lower values are served first), `hmas_tpot_ms` (TPOT SLO), and `hmas_ttft_ms` (time
+    left to the first token's deadline). A value that is not a finite number counts as absent.
+    """
 
     urgency: float = inf
     tpot_s: float | None = None
     ttft_s: float | None = None
 
     def pace(self, now_s: float) -> TokenDeadline | None:
-        """Of a request that came at `now_s`; None without a TPOT."""
+        """Returns the token deadlines of a request that arrived at `now_s`; None if it states no TPOT."""
         if self.tpot_s is None:
             return None
         return TokenDeadline(self.tpot_s, None if self.ttft_s is None else now_s + self.ttft_s)
@@ -49,7 +54,11 @@ class UrgencyTerms:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What a body asks for. `stops` tells whether the answer ends by itself (`stop`) or at the limit (`length`)."""
+    """The answer that a valid request asks for.
+
+    `stops` is true if the answer ends by itself (finish reason `stop`), false if at its limit (`length`).
+    `continuous_usage` asks for token counts in every chunk.
+    """
 
     chat: bool
     stream: bool
@@ -65,7 +74,7 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class ApiReader:
-    """Reads bodies for one served model. Fields it does not know are accepted and ignored, as in vLLM."""
+    """Reads request bodies for one served model. Unknown fields are accepted and ignored, as in vLLM."""
 
     model: str
     limits: EngineLimits
@@ -103,7 +112,7 @@ class ApiReader:
         )
 
     def object_of(self, raw: bytes) -> dict[str, Any] | BadRequest:
-        """The body as an object that names this engine's model or none."""
+        """Returns the body as a JSON object; BadRequest if it is not one or names another model than this engine's."""
         try:
             body = orjson.loads(raw)
         except orjson.JSONDecodeError as error:
@@ -120,18 +129,24 @@ class ApiReader:
             if not isinstance(prompt, list) or not prompt or not all(isinstance(m, dict) for m in prompt):
                 return BadRequest(400, "messages must be a non-empty list of objects", "messages")
         elif not _is_one_prompt(prompt):
-            return BadRequest(400, "prompt must be one non-empty string or list of token ids", "prompt")
+            return BadRequest(
+                400,
+                "prompt must be one non-empty string or one list of token ids; send one prompt per request",
+                "prompt",
+            )
         return None
 
     def _field_error(self, body: dict[str, Any]) -> BadRequest | None:
         for name, least in _INTEGERS.items():
             value = body.get(name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-                return BadRequest(400, f"{name} must be an integer", name)
+                return BadRequest(400, f"{name} must be an integer, got {value!r}", name)
             if value is not None and value < least:
                 return BadRequest(400, f"{name} must be at least {least}, got {value}.", name)
         if body.get("n", 1) not in (1, None):
-            return BadRequest(400, "the emulated engine generates one choice: n must be 1", "n")
+            return BadRequest(
+                400, "the emulated engine generates one choice per request: leave n out or set it to 1", "n"
+            )
         if not isinstance(body.get("stream_options") or {}, dict):
             return BadRequest(400, "stream_options must be an object", "stream_options")
         if body.get("stream_options") and not body.get("stream"):
@@ -157,7 +172,10 @@ class ApiReader:
         )
 
     def _prefix_hashes(self, content: bytes, tokens: int) -> tuple[int, ...]:
-        """Chained hashes of the prompt's full blocks, a token being `BYTES_PER_TOKEN` bytes; good in this process."""
+        """Returns chained hashes of the prompt's full blocks, counting `BYTES_PER_TOKEN` bytes as a token.
+
+        The hashes are comparable within this process only. The result is empty without prefix caching.
+        """
         if not self.limits.enable_prefix_caching:
             return ()
         size = self.limits.block_size * BYTES_PER_TOKEN
@@ -194,7 +212,7 @@ def _is_single_text(prompt: list[Any]) -> bool:
 
 
 def _content(prompt: Any) -> bytes:
-    """The prompt as bytes, `BYTES_PER_TOKEN` a token."""
+    """Returns the prompt as bytes, in which every `BYTES_PER_TOKEN` bytes count as one token."""
     if isinstance(prompt, str):
         return prompt.encode("utf-8", "surrogatepass")
     if isinstance(prompt[0], int):

@@ -1,4 +1,4 @@
-"""Shell: ASGI messages sent from the step loop itself, without a task switch per token."""
+"""Shell: sends ASGI messages from the step loop itself, without a task switch per token."""
 
 from asyncio import Task, create_task
 from collections import deque
@@ -11,9 +11,9 @@ Send = Callable[[Message], Coroutine[Any, Any, None]]
 
 
 class DirectSend:
-    """Drives uvicorn's `send`, which writes to the transport and suspends only while a slow reader makes it wait.
+    """Calls uvicorn's `send` synchronously; it suspends only while a slow client keeps the transport full.
 
-    While it waits, messages queue in order; an answer's length bounds that queue.
+    During that time further messages queue in order; the length of one answer bounds the queue.
     """
 
     def __init__(self, send: Send) -> None:
@@ -42,7 +42,7 @@ class DirectSend:
 
 @coroutine
 def _rest_of(sending: Coroutine[Any, Any, None], awaited: Any) -> Generator[Any, None, None]:
-    """Goes on with a coroutine that has been driven up to its first suspension."""
+    """Runs a coroutine to its end that has already been driven to its first suspension, which `awaited` stands for."""
     while True:
         yield awaited
         try:

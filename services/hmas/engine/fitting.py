@@ -1,4 +1,4 @@
-"""Least-squares fit of the cost model to observed times. Used for published measurements and for live calibration."""
+"""Least-squares fit of the step cost model to observed times, for published measurements and live calibration."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ COEFFICIENTS = 5
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One measured time and the work in it, in the terms of `StepCostModel`; counts may be means over steps."""
+    """A measured time (s) and the work done in it, in the terms of `StepCostModel`; counts may be means over steps."""
 
     kind: Literal["prefill", "decode"]
     seconds: float
@@ -32,8 +32,10 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """`half_width_95` are the 95 % confidence half-widths of the coefficients in the cost model's order, seconds;
-    0 for those at their bound of 0.
+    """A fitted cost model with its error.
+
+    `half_width_95` holds the half-widths of the coefficients' 95 % confidence intervals, in the cost model's order and
+    in seconds; 0 for a coefficient at its bound of 0.
     """
 
     cost: StepCostModel
@@ -42,15 +44,16 @@ class Fit:
 
 
 def fit_cost(observations: Sequence[Observation]) -> Fit:
-    """The non-negative coefficients with the least squared *relative* error, prefill and decode weighing the same.
+    """Returns the non-negative coefficients with the least squared *relative* error.
 
-    ValueError if there are too few observations, or none fixes the cost of an empty step.
+    Prefill and decode observations have the same total weight. Raises ValueError if there are too few observations,
+    a time is not positive, or the observations do not determine the cost of an empty step.
     """
     if len(observations) < COEFFICIENTS:
         raise ValueError(f"a fit needs at least {COEFFICIENTS} observations, got {len(observations)}")
     seconds = np.array([o.seconds for o in observations])
     if not (seconds > 0).all():
-        raise ValueError("observed times must be above 0")
+        raise ValueError("every observed time must be above 0 seconds: leave the others out of the fit")
     design = np.array([o.features() for o in observations])
     kinds = np.array([o.kind for o in observations])
     weights = 1.0 / seconds
@@ -59,13 +62,19 @@ def fit_cost(observations: Sequence[Observation]) -> Fit:
         weights[chosen] /= np.sqrt(max(1, chosen.sum()))
     solution, used = _non_negative(design * weights[:, None], seconds * weights)
     if solution[0] <= 0.0:
-        raise ValueError("the observations do not fix the cost of an empty step: add decode with few sequences")
+        raise ValueError(
+            "the observations do not determine the cost of an empty step (c0_s came out as 0): add "
+            "measurements of decoding with few sequences"
+        )
     error = _error(np.abs(design @ solution - seconds) / seconds, kinds)
     return Fit(_cost(solution), error, _half_widths(design * weights[:, None], seconds * weights, solution, used))
 
 
 def _non_negative(design: Vector, target: Vector) -> tuple[Vector, list[int]]:
-    """Non-negative least squares, exactly, by trying every set of coefficients; and the set of the best."""
+    """Solves non-negative least squares exactly, by trying every set of coefficients.
+
+    Returns the best solution and the indices of its non-zero coefficients.
+    """
     scale = np.where((norm := np.linalg.norm(design, axis=0)) > 0, norm, 1.0)
     best, best_used, least = np.zeros(design.shape[1]), [0], float("inf")
     for size in range(1, design.shape[1] + 1):
@@ -80,7 +89,7 @@ def _non_negative(design: Vector, target: Vector) -> tuple[Vector, list[int]]:
 
 
 def _half_widths(design: Vector, target: Vector, solution: Vector, used: list[int]) -> tuple[float, ...]:
-    """1.96 standard errors of ordinary least squares over the coefficients used."""
+    """Returns 1.96 standard errors of ordinary least squares over the coefficients in `used`; 0 for the others."""
     freedom = max(1, len(target) - len(used))
     variance = float(np.sum((design @ solution - target) ** 2)) / freedom
     covariance = variance * np.linalg.pinv(design[:, used].T @ design[:, used])

@@ -1,4 +1,4 @@
-"""A Prometheus histogram that takes many equal observations at once, and exact quantiles of a bounded window."""
+"""A Prometheus histogram that takes many equal observations at once, and exact quantiles of recent values."""
 
 from bisect import bisect_left
 from collections import deque
@@ -9,7 +9,7 @@ from hmas.laws.scoring import quantile
 
 
 class Histogram:
-    """Counts per bucket; `bounds` ascend, the last bucket is open."""
+    """Counts observations per bucket. `bounds` are the ascending upper bounds; one more bucket has no bound."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds: Final = bounds
@@ -21,13 +21,13 @@ class Histogram:
         self.sum += value * count
 
     def cumulative(self) -> list[tuple[str, float]]:
-        """Prometheus' `le` and cumulative count."""
+        """Returns (upper bound `le`, cumulative count) per bucket, as Prometheus expects them."""
         names = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
         return list(zip(names, map(float, accumulate(self._counts)), strict=True))
 
 
 class RecentValues:
-    """The last `size` values, and how many and how large there were since the last reset."""
+    """Keeps the last `size` values, and the count and maximum of all values since the last reset."""
 
     def __init__(self, size: int) -> None:
         self._values: deque[float] = deque(maxlen=size)
@@ -45,6 +45,6 @@ class RecentValues:
             self.max = value
 
     def quantiles(self, *qs: float) -> list[float]:
-        """nan for each while the window is empty."""
+        """Returns the given quantiles of the values kept; NaN for each if there are none."""
         ordered = sorted(self._values)
         return [quantile(ordered, q) for q in qs]

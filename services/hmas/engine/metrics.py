@@ -1,4 +1,4 @@
-"""What the engine says of itself: vLLM's metrics by name, and a record of each finished request."""
+"""The emulated engine's telemetry: metrics under vLLM's names, and a record of each finished request."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from hmas.engine.histogram import Histogram
 
 RECORDS = 20_000
 
-# Buckets are vLLM's.
+# The bucket bounds are those of vLLM.
 _TTFT = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0),
     *(160.0, 640.0, 2560.0),
@@ -33,7 +33,10 @@ _LAG = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class ServedRequest:
-    """One finished request as the engine saw it, seconds from its arrival here; TPOT 0 for a single token."""
+    """A finished request as the engine saw it; times are seconds since its arrival at the engine.
+
+    `tpot_s` is 0 for an answer of a single token.
+    """
 
     id: str
     prompt_tokens: int
@@ -46,7 +49,7 @@ class ServedRequest:
 
 
 class EngineTelemetry(Collector):
-    """Histograms and counters of one engine; gauges are read from the core when scraped."""
+    """The metrics of one engine: it counts events, and reads gauges from the core when Prometheus scrapes."""
 
     def __init__(self, core: EngineCore, model: str) -> None:
         self._core = core
@@ -58,10 +61,13 @@ class EngineTelemetry(Collector):
             "vllm:time_to_first_token_seconds": ("Time to first token.", Histogram(_TTFT)),
             "vllm:inter_token_latency_seconds": ("Time between two tokens of a request.", Histogram(_ITL)),
             "vllm:request_time_per_output_token_seconds": ("Mean time per output token.", Histogram(_ITL)),
-            "vllm:e2e_request_latency_seconds": ("Arrival to last token.", Histogram(_LATENCY)),
-            "vllm:request_queue_time_seconds": ("Arrival to first scheduled.", Histogram(_LATENCY)),
+            "vllm:e2e_request_latency_seconds": ("Time from arrival to the last token.", Histogram(_LATENCY)),
+            "vllm:request_queue_time_seconds": ("Time from arrival until first scheduled.", Histogram(_LATENCY)),
             "vllm:iteration_tokens_total": ("Tokens computed per engine step.", Histogram(_TOKENS)),
-            "hmas_engine_step_lag_seconds": ("Due end of a step to its last token written.", Histogram(_LAG)),
+            "hmas_engine_step_lag_seconds": (
+                "From a step's due end until its last token was written.",
+                Histogram(_LAG),
+            ),
         }
         by_name = {name: histogram for name, (_, histogram) in self._histograms.items()}
         self._ttft = by_name["vllm:time_to_first_token_seconds"]
@@ -73,21 +79,24 @@ class EngineTelemetry(Collector):
         self._lag = by_name["hmas_engine_step_lag_seconds"]
 
     def step(self, tokens: int) -> None:
-        """A step over `tokens` computed tokens has begun."""
+        """Records the begin of a step that computes `tokens` tokens."""
         self._iteration.observe(tokens)
 
     def tokens(self, gap_s: float, count: int, lag_s: float) -> None:
-        """A step has ended: `count` requests got a token `gap_s` after their last one."""
+        """Records the end of a step: `count` requests got a token `gap_s` after their previous one.
+
+        `lag_s` is the time from the step's due end until its last token was written.
+        """
         if count:
             self._itl.observe(gap_s, count)
         self._lag.observe(lag_s)
 
     def resumed(self, gap_s: float) -> None:
-        """A preempted request got a token again."""
+        """Records that a preempted request got a token again, `gap_s` after it was preempted."""
         self._itl.observe(gap_s)
 
     def refused(self) -> None:
-        """The queue was full."""
+        """Counts a request that the engine refused."""
         self._refused += 1
 
     def aborted(self) -> None:
@@ -109,9 +118,13 @@ class EngineTelemetry(Collector):
         yield self._counter("vllm:num_preemptions", "Preemptions.", stats.num_preemptions)
         yield self._counter("vllm:prompt_tokens", "Prompt tokens computed.", stats.prompt_tokens)
         yield self._counter("vllm:generation_tokens", "Tokens generated.", stats.generation_tokens)
-        yield self._counter("vllm:prefix_cache_queries", "Prompt tokens looked up.", stats.prefix_cache_queries)
-        yield self._counter("vllm:prefix_cache_hits", "Prompt tokens found.", stats.prefix_cache_hits)
-        yield self._counter("vllm:admission_rejections", "Requests refused by a full queue.", self._refused)
+        yield self._counter(
+            "vllm:prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", stats.prefix_cache_queries
+        )
+        yield self._counter(
+            "vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache.", stats.prefix_cache_hits
+        )
+        yield self._counter("vllm:admission_rejections", "Requests refused because the queue was full.", self._refused)
         success = CounterMetricFamily(
             "vllm:request_success", "Ended requests.", labels=[*self._labels, "finished_reason"]
         )

@@ -1,4 +1,4 @@
-"""One request's way out: tokens from the step loop become events on the wire, then a record."""
+"""Writes the response of one request: turns its tokens into events on the wire, and then into a telemetry record."""
 
 from hmas.engine.answer import AnswerText, error_event
 from hmas.engine.api import BadRequest, Generation
@@ -9,7 +9,10 @@ STREAM_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cac
 
 
 class RequestStream:
-    """The `TokenSink` of one request, streamed or whole. `finished`: its last byte was handed to the transport."""
+    """The `TokenSink` of one request, whose answer is streamed or sent whole.
+
+    `finished` is true once the complete answer was handed to the transport.
+    """
 
     def __init__(
         self,
@@ -33,7 +36,7 @@ class RequestStream:
         self._preemptions = 0
 
     def open(self) -> None:
-        """A stream's headers go out at once; a whole answer's with the answer."""
+        """Sends the headers of a streamed answer at once; those of a whole answer are sent with the answer."""
         if self._generation.stream:
             self._send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
 
@@ -58,7 +61,7 @@ class RequestStream:
             self._settle(now_s)
 
     def fail(self, error: BadRequest) -> None:
-        """Ends a response that cannot be completed."""
+        """Ends a response that cannot be completed with an error; does nothing if it is complete."""
         if self.finished:
             return
         if self._generation.stream:

@@ -1,7 +1,7 @@
-"""Shell: the emulated engine's HTTP interface, vLLM's by path, body and metric name.
+"""Shell: the emulated engine's HTTP interface, with the paths, bodies and metric names of vLLM.
 
-Bare ASGI, so that the step loop loses no time to it. A request's handler submits it to the step loop and then waits
-for nothing but the client's end; the loop writes.
+It is plain ASGI without a framework, so that it takes little time from the step loop. A request's handler submits the
+request to the step loop and then only waits for the client to disconnect; the step loop writes the answer.
 """
 
 from asyncio import CancelledError, get_running_loop, sleep
@@ -60,7 +60,7 @@ class EngineServer:
 
     @property
     def stepper(self) -> Stepper:
-        """Made in the loop that serves the first message."""
+        """The step loop; it is created on first use, inside the running event loop."""
         if self._stepper is None:
             self._stepper = Stepper(self.core, get_running_loop(), self.telemetry)
         return self._stepper
@@ -96,7 +96,11 @@ class EngineServer:
         arrival_s = monotonic()
         raw = await _read_body(receive)
         if raw is None:
-            await _reply(send, 413, BadRequest(413, f"the body exceeds {MAX_BODY_BYTES} bytes").json())
+            await _reply(
+                send,
+                413,
+                BadRequest(413, f"the body exceeds {MAX_BODY_BYTES} bytes: shorten the prompt").json(),
+            )
             return
         generation = self._reader.read(raw, chat=chat)
         if isinstance(generation, BadRequest):
@@ -111,19 +115,19 @@ class EngineServer:
         result = self.stepper.submit(self._engine_request(request_id, generation, arrival_s), stream)
         if result is not AddResult.ACCEPTED:
             self.telemetry.refused()
-            error = BadRequest(503, f"the engine refused the request: {result.value}")
+            error = BadRequest(503, f"the engine refused the request ({result.value}): retry later")
             await _reply(send, error.status, error.json())
             return
         await self._follow(request_id, stream, receive)
 
     async def _follow(self, request_id: str, stream: RequestStream, receive: Receive) -> None:
-        """Opens the response and waits until it is complete, or the client gone, or the server told to stop."""
+        """Opens the response and waits until it is complete, the client disconnects, or the server stops."""
         stream.open()
         try:
             while (await receive())["type"] != "http.disconnect":
                 pass
         except CancelledError:
-            stream.fail(BadRequest(503, "the engine is shutting down"))
+            stream.fail(BadRequest(503, "the engine is shutting down: use another engine"))
             raise
         finally:
             if not stream.finished:
@@ -175,14 +179,18 @@ class EngineServer:
             return body.status, body.json(), JSON
         prompt = body.get("messages", body.get("prompt"))
         if not isinstance(prompt, str | list):
-            return 400, BadRequest(400, "give a prompt or messages", "prompt").json(), JSON
+            return (
+                400,
+                BadRequest(400, "the body needs a field prompt or messages (text or a list)", "prompt").json(),
+                JSON,
+            )
         tokens = estimate_prompt_tokens(prompt)
         limit = self.core.profile.limits.max_model_len
         answer = {"count": tokens, "max_model_len": limit, "tokens": list(range(tokens)), "token_strs": None}
         return 200, orjson.dumps(answer), JSON
 
     def _lag(self, _: bytes) -> tuple[int, bytes, tuple[bytes, bytes]]:
-        """Seconds; quantiles are null before the first step since the last reset."""
+        """Answers with the lag of the steps in seconds; quantiles are null if no step ran since the last reset."""
         lag = self.stepper.lag
         p50_s, p99_s = lag.quantiles(0.50, 0.99)
         return 200, orjson.dumps({"count": lag.count, "p50_s": p50_s, "p99_s": p99_s, "max_s": lag.max}), JSON
@@ -196,7 +204,7 @@ class EngineServer:
 
 
 async def _read_body(receive: Receive) -> bytes | None:
-    """None beyond `MAX_BODY_BYTES`."""
+    """Returns the request body; None if it is longer than `MAX_BODY_BYTES`."""
     parts, size = [], 0
     while True:
         message = await receive()

@@ -1,4 +1,4 @@
-"""Shell: runs the engine core in real time and measures how far real time falls behind it."""
+"""Shell: runs the engine core in real time and measures how far its steps lag behind their due ends."""
 
 from asyncio import AbstractEventLoop, TimerHandle
 from collections import deque
@@ -12,11 +12,12 @@ from hmas.engine.histogram import RecentValues
 from hmas.engine.metrics import EngineTelemetry
 
 LAG_WINDOW = 100_000
-SLICE = 4  # tokens written before the loop may look at its sockets: a request is stamped when it comes, not after all
+# Tokens written before the event loop gets a turn, so that a new request's arrival time is taken without delay.
+SLICE = 4
 
 
 class TokenSink(Protocol):
-    """Where a request's tokens go. Called from the step loop: quick, and never awaiting."""
+    """The receiver of one request's tokens. The step loop calls it, so its methods must be quick and never await."""
 
     def scheduled(self, now_s: float) -> None: ...
     def preempted(self, now_s: float) -> None: ...
@@ -25,7 +26,10 @@ class TokenSink(Protocol):
 
 @dataclass(slots=True)
 class Writing:
-    """Tokens of an ended step on their way out. `gap_s`: since the step before; `decoded`: tokens but first ones."""
+    """The tokens of an ended step that are not yet written, by request id.
+
+    `gap_s` is the time since the end of the step before, `decoded` the number of tokens that are not first tokens.
+    """
 
     tokens: deque[str]
     finished: list[str]
@@ -35,10 +39,11 @@ class Writing:
 
 
 class Stepper:
-    """Drives one core. A step begins where the one before was due, not where it was noticed, so lag never adds up; its
-    tokens are written while the next one runs.
+    """Drives one engine core in real time; times are of `time.monotonic`, in seconds.
 
-    `lag` is the time from a step's due end to the last of its tokens written. Times are `time.monotonic`.
+    A step begins at the due end of the step before, not when that end was noticed, so that lag never accumulates. The
+    tokens of a step are written while the next one runs. `lag` records the time from a step's due end until its last
+    token was written.
     """
 
     def __init__(self, core: EngineCore, loop: AbstractEventLoop, telemetry: EngineTelemetry) -> None:
@@ -51,7 +56,7 @@ class Stepper:
         self._timer: TimerHandle | None = None
         self._due_s = 0.0
         self._last_end_s = 0.0
-        self._paused_s: dict[str, float] = {}  # preempted requests, until they resume
+        self._paused_s: dict[str, float] = {}  # when each preempted request was preempted, until it resumes
 
     def submit(self, request: EngineRequest, sink: TokenSink) -> AddResult:
         result = self.core.add(request)
@@ -63,7 +68,7 @@ class Stepper:
         return result
 
     def abort(self, request_id: str) -> None:
-        """Frees the request's memory at once; it gets no token any more."""
+        """Ends a request: its KV memory is freed at once and it gets no further token."""
         if self.core.abort(request_id):
             del self._sinks[request_id]
             self._paused_s.pop(request_id, None)
@@ -94,7 +99,7 @@ class Stepper:
             paused_s = self._paused_s.pop(request_id, None)
             if paused_s is not None:
                 self._telemetry.resumed(due_s - paused_s)
-        # Newest first: a first token does not wait for the batch's rest.
+        # First tokens are at the end of `tokens` and are written first, so that they do not wait for all the others.
         tokens = deque(reversed(result.tokens))
         decoded = len(tokens) - len(result.first)
         self._writing = Writing(tokens, result.finished, due_s, due_s - self._last_end_s, decoded)
@@ -103,7 +108,7 @@ class Stepper:
         self._write(SLICE)
 
     def _write(self, most: int | None) -> None:
-        """Hands out tokens of the step that ended, `most` of them now and the rest soon; None: all now."""
+        """Writes up to `most` tokens of the ended step now and schedules the rest; None writes all of them now."""
         writing = self._writing
         if writing is None:
             return
@@ -123,6 +128,6 @@ class Stepper:
         self._telemetry.tokens(writing.gap_s, writing.decoded, lag_s)
 
     def _write_on(self, writing: Writing) -> None:
-        """The next slice, unless the next step's end has written it already."""
+        """Writes the next slice, unless the end of the next step has written the rest already."""
         if self._writing is writing:
             self._write(SLICE)

@@ -1,4 +1,4 @@
-"""The emulated engine without its process: vLLM V1's scheduler and memory over a cost model, driven step by step."""
+"""The emulated engine without I/O: vLLM V1's scheduler and KV cache over a cost model, driven step by step."""
 
 from hmas.engine.core.core import EngineCore
 

@@ -1,21 +1,22 @@
-"""Dynamic chunking: how long a step may last so that no decode's next token is late for it (Niyama §3.3).
+"""Dynamic chunking: how long a step may last so that no decoding request's next token comes late (Niyama §3.3).
 
-Token deadlines are cumulative (Niyama Eq. 2): a request that is ahead of its pace lends what it is ahead to prefill.
+Token deadlines are cumulative (Niyama Eq. 2): the time by which a request is ahead of its deadlines is available to
+prefill.
 """
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass
 from math import inf
 
-MIN_CHUNK_TOKENS = 64  # while a decode is late whatever is done, prefill goes on by this much a step
+MIN_CHUNK_TOKENS = 64  # per step: what prefill gets while some decoding request is late in any case
 
 
 @dataclass(frozen=True, slots=True)
 class TokenDeadline:
-    """Token n is due at `first_due_s + (n - 1) * tpot_s`, on the clock of the engine's driver.
+    """A request's token deadlines: token n is due at `first_due_s + (n - 1) * tpot_s`.
 
-    `first_due_s` None: the first token counts as just in time whenever it comes (a TPOT SLO alone, DESIGN §8).
-    ValueError unless `tpot_s` is above 0.
+    Times are on the clock of whoever drives the engine. If `first_due_s` is None, the first token counts as just in
+    time whenever it comes (a TPOT SLO alone, DESIGN §8). Raises ValueError unless `tpot_s` is above 0.
     """
 
     tpot_s: float
@@ -23,12 +24,12 @@ class TokenDeadline:
 
     def __post_init__(self) -> None:
         if not self.tpot_s > 0.0:
-            raise ValueError("tpot_s must be above 0")
+            raise ValueError(f"tpot_s must be above 0, got {self.tpot_s}")
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What prefill may take of a step, seconds and tokens."""
+    """The most time (s) and tokens that prefill may add to one step."""
 
     seconds: float = inf
     tokens: float = inf
@@ -38,10 +39,10 @@ UNBOUNDED = Allowance()
 
 
 class TokenDeadlines:
-    """When the next tokens of sequences are due that gain a token each at every step.
+    """The due times of the next tokens of sequences that all gain one token at every step.
 
-    Kept per TPOT as sorted due times, each as if no step had ended yet: after `ended` steps all of one TPOT are
-    `ended * tpot_s` later, in the same order. So a step costs a search per distinct TPOT.
+    For each TPOT it keeps the sorted due times as if no step had ended yet: after `ended` steps all due times of one
+    TPOT are `ended * tpot_s` later, in the same order. A step therefore costs one search per distinct TPOT.
     """
 
     def __init__(self) -> None:
@@ -51,19 +52,19 @@ class TokenDeadlines:
         insort(self._dues.setdefault(tpot_s, []), due_s)
 
     def remove(self, tpot_s: float, due_s: float) -> None:
-        """What was added."""
+        """Removes a due time that `add` was given with the same arguments."""
         dues = self._dues[tpot_s]
         del dues[bisect_left(dues, due_s)]
         if not dues:
             del self._dues[tpot_s]
 
     def allowance(self, now_s: float, ended: int, bare_s: float, least_s: float) -> Allowance:
-        """What prefill may take of the step that begins now, `ended` steps after the first.
+        """Returns what prefill may add to the step that begins at `now_s`, `ended` steps after the first.
 
-        `bare_s` is the step without prefill, `least_s` with a chunk of `MIN_CHUNK_TOKENS`. A decode that the bare step
-        serves in time stays in time. One that is late already holds the chunk at the minimum, and so does one whose
-        TPOT is shorter than `least_s` once it has used up its slack: no schedule that computes prompts at all keeps
-        that, and waiting for it would stop prefill for good.
+        `bare_s` is the duration of the step without prefill, `least_s` with a chunk of `MIN_CHUNK_TOKENS`. A sequence
+        that the bare step serves in time stays in time. A sequence that is late already reduces the chunk to the
+        minimum. So does one whose TPOT is shorter than `least_s` once it has no slack left: no schedule that computes
+        prompts at all can keep that TPOT, and waiting for it would stop prefill for good.
         """
         step_s, late = inf, False
         for tpot_s, dues in self._dues.items():

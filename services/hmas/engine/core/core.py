@@ -1,9 +1,9 @@
-"""The engine: vLLM V1's scheduler over a cost model. Who drives it asks when a step begins and says when it has ended.
+"""The engine: vLLM V1's scheduler over a cost model. A driver, live or simulated, begins and ends each step.
 
-A step first decodes every running sequence, then goes on with prompts that are half computed, then admits from the
-waiting queue while the token budget lasts; where blocks run out, the last running sequence is preempted and computed
-anew later. A prompt's first token comes at the end of the step that completes its prefill. Under dynamic chunking the
-step also ends before any decode's next token is due (Niyama §3.3).
+A step first decodes every running sequence, then continues prompts that are partly computed, then admits sequences
+from the waiting queue while the token budget lasts. Where KV blocks run out, the sequence admitted last is preempted
+and computed again later. A prompt's first token comes at the end of the step that completes its prefill. Under dynamic
+chunking the step also ends before any decoding sequence's next token is due (Niyama §3.3).
 """
 
 from collections.abc import Callable
@@ -21,11 +21,11 @@ NO_CAP = 1 << 30
 
 
 class EngineCore:
-    """One engine. Times are the driver's; the core adds nothing to them.
+    """One emulated engine. All times are on the driver's clock, in seconds; the core has no clock of its own.
 
-    `waiting` replaces the queue order of the profile's policy. `gate` may hold back the head of the queue (it is asked
-    only when the engine is not empty). `separate_prefill`: a step computes prompts or decodes, prompts first (SGLang's
-    default), instead of both.
+    `waiting` replaces the queue that the profile's scheduling policy implies. `gate` returns False to hold back the
+    head of the queue; it is called only while some request runs. With `separate_prefill` a step computes prompts or
+    decodes, prompts first (SGLang's default), instead of both together.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class EngineCore:
         self.kv = KvCache(limits.num_gpu_blocks, limits.block_size, limits.enable_prefix_caching)
         self.running: dict[str, Sequence] = {}  # in the order of admission
         self._by_priority = limits.scheduling_policy == "priority"
-        if waiting is None:  # an empty queue is false
+        if waiting is None:  # `or` would not do: an empty queue is falsy
             waiting = FcfsQueue() if limits.scheduling_policy == "fcfs" else PriorityQueue()
         self.waiting: WaitingQueue = waiting
         self._gate = gate
@@ -49,11 +49,11 @@ class EngineCore:
         self._decoding = True  # whether the step in flight decodes
         self._sequences: dict[str, Sequence] = {}
         self._prefill: dict[str, Sequence] = {}  # running, prompt not yet computed
-        self._stalled: dict[str, Sequence] = {}  # decoding, but beyond b_token in this step; longest stalled first
+        self._stalled: dict[str, Sequence] = {}  # decoding, but left out of this step by b_token; longest stalled first
         self._decode = DecodeGroup(limits.block_size)
         self._dynamic = limits.dynamic_chunking
-        self._allowance = UNBOUNDED  # of the step that is being scheduled
-        self._chunks: dict[str, Sequence] = {}  # whose prompts the step in flight computes
+        self._allowance = UNBOUNDED  # what prefill may add to the step being scheduled
+        self._chunks: dict[str, Sequence] = {}  # sequences of whose prompts the step in flight computes a chunk
         self._plan: StepPlan | None = None
         self._running_cap = limits.max_num_seqs
         self._decode_cap = NO_CAP
@@ -66,12 +66,18 @@ class EngineCore:
         self._prefix_hits = 0
 
     def add(self, request: EngineRequest) -> AddResult:
-        """Queues a request. ValueError if its id is already here, or its prefix hashes exceed its prompt."""
+        """Queues a request, or refuses it by the returned value.
+
+        Raises ValueError if a request with its id is in the engine, or its prefix hashes exceed its prompt.
+        """
         limits = self.profile.limits
         if request.id in self._sequences:
-            raise ValueError(f"request {request.id} is already in the engine")
+            raise ValueError(f"a request with the id {request.id} is already in the engine: use another id")
         if len(request.prefix_hashes) * limits.block_size > request.prompt_tokens:
-            raise ValueError(f"request {request.id} has prefix hashes beyond the full blocks of its prompt")
+            raise ValueError(
+                f"request {request.id} has {len(request.prefix_hashes)} prefix hashes, more than its prompt of "
+                f"{request.prompt_tokens} tokens has full blocks of {limits.block_size}"
+            )
         room = limits.max_model_len - request.prompt_tokens
         if room < 1:
             return AddResult.TOO_LONG
@@ -84,7 +90,10 @@ class EngineCore:
         return AddResult.ACCEPTED
 
     def abort(self, request_id: str) -> bool:
-        """Ends a request and frees its blocks at once, also during a step. False if it is not here (any more)."""
+        """Ends a request and frees its KV blocks at once, even during a step.
+
+        Returns False if the request is not, or no longer, in the engine.
+        """
         seq = self._sequences.pop(request_id, None)
         if seq is None:
             return False
@@ -98,17 +107,20 @@ class EngineCore:
         return True
 
     def set_limits(self, n_run: int | None = None, b_token: int | None = None) -> None:
-        """Live caps on running sequences and on decode tokens per step; None lifts one.
+        """Sets caps on running sequences (`n_run`) and on decode tokens per step (`b_token`); None lifts a cap.
 
-        Neither evicts what runs. Under `b_token` (at least 1) the decoding sequences take turns.
+        Neither cap evicts running sequences. Where more sequences decode than `b_token` (at least 1), they take turns.
         """
         limit = self.profile.limits.max_num_seqs
         self._running_cap = limit if n_run is None else max(0, min(n_run, limit))
         self._decode_cap = NO_CAP if b_token is None else max(1, b_token)
 
     def step_begin(self, now_s: float = 0.0) -> StepPlan | None:
-        """Schedules a step, or None if there is nothing to do. RuntimeError if one is in flight. `now_s`, its begin on
-        the clock of the requests' paces, counts under dynamic chunking only."""
+        """Begins a step and returns its plan; None if there is nothing to do.
+
+        `now_s` is the step's begin on the clock of the requests' token deadlines; only dynamic chunking uses it.
+        Raises RuntimeError if the step before has not ended.
+        """
         if self._plan is not None:
             raise RuntimeError("the step in flight has not ended: call step_end first")
         plan = StepPlan()
@@ -137,7 +149,7 @@ class EngineCore:
         return plan
 
     def step_end(self) -> StepResult:
-        """Ends the step in flight and hands out its tokens. RuntimeError if there is none."""
+        """Ends the step in flight and returns its tokens. Raises RuntimeError if no step is in flight."""
         if self._plan is None:
             raise RuntimeError("no step is in flight: call step_begin first")
         self._plan = None
@@ -157,8 +169,10 @@ class EngineCore:
         return StepResult(tokens, first, done)
 
     def fast_forward(self, now_s: float, until_s: float) -> FastForward:
-        """Runs, back to back from `now_s`, the steps that end before `until_s` and in which nothing but decoding
-        happens: nobody is admitted, finishes or is preempted. Equal to stepping; no step may be in flight.
+        """Runs, back to back from `now_s`, the quiet steps that end before `until_s`.
+
+        A step is quiet if it only decodes: no sequence is admitted, finishes or is preempted. The result equals that
+        of single steps. While a step is in flight nothing runs.
         """
         steps, end_s, blocks = self._look_ahead(now_s, until_s)
         self._decode.pace(now_s)
@@ -168,17 +182,19 @@ class EngineCore:
         return FastForward(steps, end_s)
 
     def quiet_until(self, now_s: float) -> float:
-        """When the last of the steps ends that `fast_forward` would run if nothing came in between; `now_s` if it
-        would run none. Changes nothing."""
+        """Returns the end of the last quiet step that `fast_forward` would run if no request arrived or was aborted.
+
+        It is `now_s` if there would be no such step. The call changes nothing.
+        """
         return self._look_ahead(now_s, inf)[1]
 
     def generated(self, request_id: str) -> int:
-        """Tokens a request has so far. KeyError if it is not here (any more)."""
+        """Returns how many tokens a request has so far. Raises KeyError if it is not, or no longer, in the engine."""
         seq = self._sequences[request_id]
         return self._decode.generated(seq) if request_id in self._decode.members else seq.generated
 
     def progress(self) -> list[tuple[str, int]]:
-        """Requests in decode that have tokens, with how many."""
+        """Returns (request id, tokens generated so far) of every decoding request."""
         return [*self._decode.progress(), *((seq.id, seq.generated) for seq in self._stalled.values())]
 
     def stats(self) -> EngineStats:
@@ -194,13 +210,13 @@ class EngineCore:
         )
 
     def _look_ahead(self, now_s: float, until_s: float) -> tuple[int, float, int]:
-        """Quiet steps that end before `until_s`: their number, the end of the last, the blocks they take."""
+        """Returns the number of quiet steps that end before `until_s`, the last one's end, and the blocks they take."""
         if self._plan is not None or self._prefill or not self._decode.members or self._may_change():
             return 0, now_s, 0
         return self._decode.look_ahead(now_s, until_s, self.profile.cost, self.kv.free)
 
     def _take_turns(self) -> None:
-        """Fills the decode group up to b_token; those longest in it make room for those longest stalled."""
+        """Fills the decode group up to b_token: its longest members make room for the sequences stalled longest."""
         group, stalled = self._decode, self._stalled
         cap = self._decode_cap
         if not stalled and len(group) <= cap:
@@ -224,12 +240,12 @@ class EngineCore:
         group.begin()
 
     def _schedule_prefill(self, plan: StepPlan) -> None:
-        """Goes on with what is half computed: one prompt at most, since only the end of the budget cuts a prompt."""
+        """Continues the partly computed prompt (at most one, because only the end of a budget cuts a prompt)."""
         for seq in list(self._prefill.values()):
             self._go_on(seq, plan)
 
     def _go_on(self, seq: Sequence, plan: StepPlan) -> None:
-        """The next chunk of a half computed prompt; it may have been preempted meanwhile."""
+        """Puts the next chunk of a partly computed prompt into the step, unless the sequence itself is preempted."""
         chunk = self._chunk(seq.target - seq.context, seq.context, plan)
         while seq.state is State.PREFILL and self._blocks_for(seq, chunk) > self.kv.free:
             self._preempt(self._victim(), plan)
@@ -237,7 +253,7 @@ class EngineCore:
             self._compute(seq, chunk, plan)
 
     def _admit(self, plan: StepPlan) -> None:
-        """Starts waiting sequences while cap, budget and memory allow."""
+        """Admits waiting sequences while the cap on running ones, the token budget and the KV memory allow."""
         while len(self.running) < self._running_cap and self._budget(plan) > 0:
             seq = self.waiting.peek()
             match = self._fitting(seq) if seq is not None else None
@@ -259,9 +275,10 @@ class EngineCore:
             self._compute(seq, chunk, plan)
 
     def _fitting(self, seq: Sequence) -> PrefixMatch | None:
-        """The cached prefix of a waiting sequence that fits as a whole beside what runs, else None (vLLM's
-        `scheduler_reserve_full_isl`: a first chunk is not enough). An empty engine takes anything: alone, every
-        accepted request fits.
+        """Returns the cached prefix of a waiting sequence if the whole prompt fits beside the running ones, else None.
+
+        Room for a first chunk is not enough (vLLM's `scheduler_reserve_full_isl`). An empty engine takes any sequence,
+        because every accepted request fits alone.
         """
         match = self.kv.match(seq)
         needed = self.kv.blocks_of(seq.target) - match.blocks + match.free
@@ -272,7 +289,7 @@ class EngineCore:
         return match if self._gate is None or self._gate(self, seq) else None
 
     def _may_change(self) -> bool:
-        """Whether the next steps could admit, or rotate, without anything finishing first."""
+        """Tells whether the next steps could admit a sequence, or rotate stalled ones, before any sequence finishes."""
         if self._stalled or len(self._decode) > self._decode_cap:
             return True
         budget = self.profile.limits.max_num_batched_tokens - (0 if self._separate else len(self._decode))
@@ -282,7 +299,7 @@ class EngineCore:
         return head is not None and (self._gate is not None or self._fitting(head) is not None)
 
     def _allow(self, now_s: float) -> Allowance:
-        """What the decodes of the step leave to prefill."""
+        """Returns what the decoding sequences' deadlines leave to prefill in the step that begins at `now_s`."""
         group, cost = self._decode, self.profile.cost
         bare_s = cost.step_s(0, len(group), group.context_tokens, 0.0)
         context = max((seq.context for seq in self._prefill.values()), default=0)
@@ -290,7 +307,7 @@ class EngineCore:
         return group.allowance(now_s, bare_s, least_s)
 
     def _chunk(self, wanted: int, context: int, plan: StepPlan) -> int:
-        """Tokens that a prompt with `context` computed ones may have of the step."""
+        """Returns how many of `wanted` prompt tokens the step may compute after `context` computed ones."""
         most = min(wanted, self._budget(plan))
         allowed = self._allowance
         if allowed is UNBOUNDED:
@@ -307,7 +324,7 @@ class EngineCore:
         return self.kv.blocks_of(seq.context + chunk) - self.kv.blocks_of(seq.context)
 
     def _compute(self, seq: Sequence, chunk: int, plan: StepPlan) -> None:
-        """Puts a prefill chunk into the step; its blocks are there."""
+        """Puts a prefill chunk into the step; the caller has made sure that enough blocks are free."""
         self.kv.take(self._blocks_for(seq, chunk))
         self._chunks[seq.id] = seq
         plan.prefill_tokens += chunk
@@ -333,7 +350,7 @@ class EngineCore:
         seq.state = State.DONE
 
     def _victim(self) -> Sequence:
-        """Who is preempted: the last admitted; under the priority policy the one of least priority."""
+        """Returns the sequence to preempt: the last admitted, or under the priority policy the least important one."""
         if self._by_priority:
             return max(self.running.values(), key=lambda seq: (seq.request.priority, seq.order))
         return next(reversed(self.running.values()))
@@ -349,7 +366,7 @@ class EngineCore:
         plan.preempted.append(seq.id)
 
     def _stop_running(self, seq: Sequence) -> None:
-        """Takes a sequence out of `running` and out of wherever else it is."""
+        """Takes a sequence out of `running` and out of the collection of its phase (prefill, decoding or stalled)."""
         del self.running[seq.id]
         if seq.state is State.PREFILL:
             del self._prefill[seq.id]

@@ -1,8 +1,8 @@
-"""The sequences that decode, advanced all at once: a step costs the same for 2 and for 200 of them.
+"""The decoding sequences, advanced all at once: a step costs the same work for 2 and for 200 of them.
 
-Every member gains one KV slot when a step begins and one token when it ends, so what a member has is a constant plus
-the group's count of begun or ended steps. Which steps need new blocks repeats every `block_size` steps, and the step
-in which a member finishes is known when it joins.
+Every member gains one KV slot when a step begins and one token when it ends, so a member's count of slots or tokens is
+a constant plus the group's count of begun or ended steps. The pattern of steps that need new blocks repeats every
+`block_size` steps, and the step in which a member finishes is known when it joins.
 """
 
 from hmas.engine.core.chunking import Allowance, TokenDeadlines
@@ -11,7 +11,10 @@ from hmas.engine.core.sequence import Sequence
 
 
 class DecodeGroup:
-    """Members by id, in joining order. Join between steps only; leave at any time."""
+    """The decoding sequences by id, in the order in which they joined.
+
+    A sequence joins between steps only; it may leave at any time.
+    """
 
     def __init__(self, block_size: int) -> None:
         self.members: dict[str, Sequence] = {}
@@ -23,8 +26,8 @@ class DecodeGroup:
         self._phases = [0] * block_size  # members that need a block in steps with begun % block_size == index
         self._finishing: dict[int, dict[str, Sequence]] = {}  # ended -> members whose last token that step gives
         self._deadlines = TokenDeadlines()
-        self._dues: dict[str, tuple[float, float]] = {}  # id -> what was added there
-        self._unpaced: dict[str, Sequence] = {}  # whose pace starts at the next step's begin
+        self._dues: dict[str, tuple[float, float]] = {}  # id -> (tpot_s, due time) as added to `_deadlines`
+        self._unpaced: dict[str, Sequence] = {}  # members whose token deadlines start when the next step begins
 
     def __len__(self) -> int:
         return len(self.members)
@@ -40,7 +43,7 @@ class DecodeGroup:
             self._unpaced[seq.id] = seq
 
     def leave(self, seq: Sequence) -> None:
-        """Writes the sequence's context and tokens back to it."""
+        """Removes a member and writes its context and token counts back to the sequence."""
         del self.members[seq.id]
         context, generated = self._base.pop(seq.id)
         self._context_base -= context
@@ -58,12 +61,12 @@ class DecodeGroup:
         return self._base[seq.id][1] + self._ended
 
     def pace(self, now_s: float) -> None:
-        """Starts the paces of those who joined, as the next step begins."""
+        """Starts the token deadlines of the members that joined since the last step; the next begins at `now_s`."""
         for seq in self._unpaced.values():
             pace = seq.request.pace
             assert pace is not None
             if seq.first_due_s is None:
-                # Its tokens so far count as just in time.
+                # The tokens generated so far count as just in time.
                 due_s = pace.first_due_s
                 seq.first_due_s = now_s - (self.generated(seq) - 1) * pace.tpot_s if due_s is None else due_s
             due = self._dues[seq.id] = (pace.tpot_s, seq.first_due_s + self._base[seq.id][1] * pace.tpot_s)
@@ -71,28 +74,28 @@ class DecodeGroup:
         self._unpaced.clear()
 
     def allowance(self, now_s: float, bare_s: float, least_s: float) -> Allowance:
-        """What the members leave to prefill; see `TokenDeadlines.allowance`."""
+        """Returns what the members' deadlines leave to prefill; see `TokenDeadlines.allowance`."""
         return self._deadlines.allowance(now_s, self._ended, bare_s, least_s)
 
     def progress(self) -> list[tuple[str, int]]:
-        """Tokens of every member."""
+        """Returns (request id, tokens generated so far) of every member."""
         ended = self._ended
         return [(request_id, generated + ended) for request_id, (_, generated) in self._base.items()]
 
     @property
     def context_tokens(self) -> int:
-        """Summed over the members; during a step with the tokens being computed."""
+        """Context tokens summed over the members; during a step the tokens being computed are included."""
         return self._context_base + len(self.members) * self._begun
 
     def blocks_needed(self) -> int:
-        """New blocks the next step takes."""
+        """Returns how many new KV blocks the next step takes."""
         return self._phases[(self._begun + 1) % self._block_size]
 
     def begin(self) -> None:
         self._begun += 1
 
     def end(self) -> list[Sequence]:
-        """Ends the step; the members with their last token leave and are returned."""
+        """Ends the step; removes and returns the members that got their last token."""
         self._ended += 1
         finished = list(self._finishing.get(self._ended, {}).values())
         for seq in finished:
@@ -100,10 +103,10 @@ class DecodeGroup:
         return finished
 
     def look_ahead(self, now_s: float, until_s: float, cost: StepCostModel, free_blocks: int) -> tuple[int, float, int]:
-        """Steps, back to back, that end before `until_s`, finish no member and fit `free_blocks`; changes nothing.
+        """Finds the steps, back to back, that end before `until_s`, finish no member and fit into `free_blocks`.
 
-        Returns (steps, end of the last, blocks they take). The end is summed step by step in the order in which
-        single steps sum it, so that it is the same float.
+        Returns (number of steps, end of the last in s, blocks they take) and changes nothing. The end is summed step
+        by step in the order in which single steps sum it, so that it is the same float.
         """
         seqs = len(self.members)
         most = min(self._finishing) - self._ended - 1 if self._finishing else 0
@@ -122,6 +125,6 @@ class DecodeGroup:
         return steps, now_s, blocks
 
     def skip(self, steps: int) -> None:
-        """Takes `steps` steps that were looked ahead."""
+        """Advances the group by `steps` steps, as many as `look_ahead` found."""
         self._begun += steps
         self._ended += steps

@@ -1,8 +1,8 @@
-"""Paged KV memory with a prefix cache, in vLLM's manner, at a cost that does not grow with the number of blocks.
+"""Paged KV memory with a prefix cache as in vLLM, at a cost that does not grow with the number of blocks.
 
-Blocks are counted, not numbered. vLLM's queue of free blocks, least recently freed first, is kept as runs: a run of
-blocks with nothing in them, a cached block found by its hash, or the cached blocks of a preempted sequence, which that
-sequence alone can take up again. A block keeps its content until it is taken for something else.
+Blocks are counted, not numbered. vLLM's queue of free blocks, least recently freed first, is kept as entries of three
+kinds: a run of empty blocks, one cached block found by its hash, or the cached blocks of a preempted sequence, which
+only that sequence can reuse. A free block keeps its content until it is taken for new content.
 """
 
 from collections import OrderedDict
@@ -21,9 +21,9 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class PrefixMatch:
-    """Blocks of a sequence found in the cache, in prompt order: shared by hash, then its own from before preemption.
+    """How many leading blocks of a sequence are cached: `shared` by hash, then its `own` from before a preemption.
 
-    `free` of them lie in the free queue, so that taking them up uses free blocks.
+    `free` of them are in the free queue, so that reusing them reduces the number of free blocks.
     """
 
     shared: int = 0
@@ -39,7 +39,7 @@ NO_MATCH = PrefixMatch()
 
 
 class KvCache:
-    """`free` counts the blocks that can be taken, those with reusable content included."""
+    """The KV memory of one engine. `free` counts the blocks that can be taken, including those with cached content."""
 
     def __init__(self, num_blocks: int, block_size: int, prefix_caching: bool) -> None:
         self.num_blocks = num_blocks
@@ -47,7 +47,8 @@ class KvCache:
         self.free = num_blocks
         self._caching = prefix_caching
         first = _Run(num_blocks)
-        self._queue: OrderedDict[int | _Run, None] = OrderedDict({first: None})  # free blocks, next to be taken first
+        # The free blocks; the next to be taken stands first.
+        self._queue: OrderedDict[int | _Run, None] = OrderedDict({first: None})
         self._refs: dict[int, int] = {}  # cached hash -> sequences that hold it; 0 while in the free queue
         self._own: dict[str, _Run] = {}
 
@@ -55,7 +56,7 @@ class KvCache:
         return -(-tokens // self.block_size)
 
     def match(self, seq: Sequence) -> PrefixMatch:
-        """The longest cached prefix; at least one token is left to compute, as in vLLM."""
+        """Returns a sequence's longest cached prefix, which leaves at least one token to compute, as in vLLM."""
         if not self._caching:
             return NO_MATCH
         limit = (seq.target - 1) // self.block_size
@@ -73,7 +74,7 @@ class KvCache:
         return PrefixMatch(shared, own, free + own)
 
     def take_up(self, seq: Sequence, match: PrefixMatch) -> None:
-        """Gives the sequence the blocks of its match; `match` must be fresh."""
+        """Gives the sequence its cached blocks; nothing may have been taken or freed since `match` was computed."""
         for h in seq.request.prefix_hashes[: match.shared]:
             if self._refs[h] == 0:
                 del self._queue[h]
@@ -89,7 +90,7 @@ class KvCache:
         self.free -= match.free
 
     def take(self, count: int) -> None:
-        """Takes blocks for new content, the longest free first; `count` must not exceed `free`."""
+        """Takes `count` blocks for new content, those free longest first; `count` must not exceed `free`."""
         self.free -= count
         while count:
             entry = next(iter(self._queue))
@@ -106,7 +107,7 @@ class KvCache:
             del self._queue[entry]
 
     def enter(self, seq: Sequence) -> None:
-        """Makes the prompt blocks that the sequence's context now fills available to others.
+        """Enters the prompt blocks that the sequence has now filled into the prefix cache, for others to share.
 
         A block whose hash is already cached stays the sequence's private copy, as in vLLM.
         """
@@ -121,7 +122,10 @@ class KvCache:
         seq.hashed = max(seq.hashed, full)
 
     def release(self, seq: Sequence, *, keep: bool) -> None:
-        """Frees the blocks of a sequence, last block first. `keep`: it will come back for them (preemption)."""
+        """Frees the blocks of a sequence, last block first.
+
+        `keep` is for a preempted sequence: its blocks stay marked as its own, so that it can reuse them.
+        """
         blocks = self.blocks_of(seq.context)
         own = 0
         if self._caching and keep:
@@ -141,13 +145,13 @@ class KvCache:
         seq.hashed = 0
 
     def forget(self, seq: Sequence) -> None:
-        """A preempted sequence will not come back: its kept blocks are worth nothing any more."""
+        """Gives up the blocks that `release(keep=True)` kept for a preempted sequence, because it will not resume."""
         run = self._own.pop(seq.id, None)
         if run is not None:
             run.owner = None
 
     def check(self) -> None:
-        """Asserts that the free queue and the counters agree."""
+        """Asserts that the free queue and the counters agree (for tests)."""
         runs = [entry for entry in self._queue if isinstance(entry, _Run)]
         hashes = [entry for entry in self._queue if not isinstance(entry, _Run)]
         assert self.free == sum(run.count for run in runs) + len(hashes)

@@ -1,6 +1,6 @@
-"""Engine profiles: what a step costs and how much fits.
+"""Engine profiles: the duration of a step, and the limits on sequences, tokens and KV memory.
 
-Those that were chosen stand in `profiles.yaml`, those fitted to measurements in `profiles_fitted.yaml`.
+Profiles that were chosen are in `profiles.yaml`, those fitted to measurements in `profiles_fitted.yaml`.
 """
 
 from dataclasses import dataclass, field, fields, replace
@@ -16,13 +16,14 @@ SchedulingPolicy = Literal["fcfs", "priority", "urgency"]
 
 @dataclass(frozen=True, slots=True)
 class StepCostModel:
-    """Seconds of one engine step (DESIGN §5.7):
+    """The duration of one engine step in seconds (DESIGN §5.7):
 
     t_step = c0 + c_p * prefill_tokens + c_d * decode_seqs + c_k * context_tokens + c_pp * prefill_pairs
 
-    `context_tokens` is summed over the decoding sequences, each with the token being computed. `prefill_pairs` is the
+    `context_tokens` is summed over the decoding sequences and includes the token being computed. `prefill_pairs` is the
     attention work of a prefill chunk, chunk * (context before it + chunk / 2); its sum over the chunks of a prompt
-    does not depend on how it was cut.
+    does not depend on how the prompt was cut. Raises ValueError unless all coefficients are finite, c0_s is above 0
+    and the others are at least 0.
     """
 
     c0_s: float
@@ -34,7 +35,7 @@ class StepCostModel:
     def __post_init__(self) -> None:
         for f in fields(self):
             if not 0.0 <= getattr(self, f.name) < float("inf"):
-                raise ValueError(f"{f.name} must be a finite number of seconds, 0 or more")
+                raise ValueError(f"{f.name} must be a finite number of seconds, 0 or more, got {getattr(self, f.name)}")
         if self.c0_s <= 0.0:
             raise ValueError("c0_s must be above 0: a step that takes no time never ends")
 
@@ -48,11 +49,11 @@ class StepCostModel:
         )
 
     def prefill_s(self, tokens: int, pairs: float) -> float:
-        """What prefill adds to a step."""
+        """Returns the seconds that `tokens` prefill tokens with `pairs` of attention work add to a step."""
         return self.c_p_s * tokens + self.c_pp_s * pairs
 
     def prefill_within(self, seconds: float, context: int) -> float:
-        """The longest chunk, in tokens, that adds at most `seconds` to a step when `context` tokens precede it."""
+        """Returns the longest chunk (tokens) after `context` computed tokens that adds at most `seconds` to a step."""
         if seconds <= 0.0:
             return 0.0
         linear_s = self.c_p_s + self.c_pp_s * context  # of s = linear * x + c_pp / 2 * x^2
@@ -62,11 +63,12 @@ class StepCostModel:
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """vLLM's flags of the same names. `watermark` is the share of blocks that admission leaves free.
+    """The engine's limits; they mean what vLLM's flags of the same names mean.
 
-    `scheduling_policy` urgency and `dynamic_chunking` are what our scheduler plug-in adds to vLLM: what waits is
-    ordered by the urgency that each request states, and prefill takes no more of a step than the decodes' slack
-    allows, at most `max_num_batched_tokens`.
+    `watermark` is the share of KV blocks that admission leaves free. `max_num_queued_reqs` None: an unbounded queue.
+    The policy `urgency` and `dynamic_chunking` emulate the H-MAS scheduler plug-in: waiting requests are ordered by the
+    urgency that each states, and prefill takes no more of a step than the slack of the decoding requests allows, at
+    most `max_num_batched_tokens`. Raises ValueError for limits that are out of range or contradict one another.
     """
 
     max_num_seqs: int = 256
@@ -83,26 +85,32 @@ class EngineLimits:
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "max_num_batched_tokens", "block_size", "num_gpu_blocks", "max_model_len"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1")
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.max_num_batched_tokens < self.max_num_seqs:
-            raise ValueError("max_num_batched_tokens must be at least max_num_seqs: raise it or lower max_num_seqs")
+            raise ValueError(
+                f"max_num_batched_tokens must be at least max_num_seqs, got {self.max_num_batched_tokens} and "
+                f"{self.max_num_seqs}: raise the one or lower the other"
+            )
         if self.num_gpu_blocks * self.block_size < self.max_model_len:
             raise ValueError(
-                f"max_model_len {self.max_model_len} needs more than the KV cache of {self.num_gpu_blocks} blocks of "
-                f"{self.block_size}: lower max_model_len or raise num_gpu_blocks"
+                f"max_model_len {self.max_model_len} exceeds the KV cache of {self.num_gpu_blocks} blocks of "
+                f"{self.block_size} tokens: lower max_model_len or raise num_gpu_blocks"
             )
         if not 0.0 <= self.watermark < 1.0:
-            raise ValueError("watermark must be in [0, 1)")
+            raise ValueError(f"watermark must be in [0, 1), got {self.watermark}")
         if self.max_num_queued_reqs is not None and self.max_num_queued_reqs < 0:
-            raise ValueError("max_num_queued_reqs must be 0 or more")
+            raise ValueError(f"max_num_queued_reqs must be 0 or more, got {self.max_num_queued_reqs}")
         if self.scheduling_policy not in get_args(SchedulingPolicy):
-            raise ValueError(f"scheduling_policy must be one of {', '.join(get_args(SchedulingPolicy))}")
+            names = ", ".join(get_args(SchedulingPolicy))
+            raise ValueError(f"scheduling_policy must be one of {names}, got {self.scheduling_policy!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class FitError:
-    """How well the cost model reproduces what it was fitted to: relative errors as shares, None where the source has
-    no such figures.
+    """How well a cost model reproduces the measurements it was fitted to.
+
+    `points` is their number. The others are relative errors as shares, mean and 90 % quantile; None where the source
+    has no measurements of that kind.
     """
 
     points: int
@@ -114,10 +122,11 @@ class FitError:
 
 @dataclass(frozen=True, slots=True)
 class EngineProfile:
-    """One engine: cost model, limits, where the figures come from, and their fit error (None if chosen, not fitted).
+    """An engine to emulate: its cost model and limits, the `source` of the figures, and the error of their fit.
 
-    `request_overhead_s`: what a request costs outside the steps (HTTP, tokenizer, the way to the scheduler and back).
-    It delays the request and costs the engine nothing.
+    `fit` is None for a profile that was chosen, not fitted. `request_overhead_s` is the time that a request spends
+    outside the engine's steps (HTTP, tokenizer, transport), in [0, 60); it delays the request and costs the engine
+    no time.
     """
 
     name: str
@@ -129,18 +138,23 @@ class EngineProfile:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.request_overhead_s < 60.0:
-            raise ValueError("request_overhead_s must be in [0, 60)")
+            raise ValueError(f"request_overhead_s must be in [0, 60), got {self.request_overhead_s}")
 
     def with_limits(self, **overrides: Any) -> "EngineProfile":
-        """The same engine started with other flags. ValueError if they cannot go together."""
+        """Returns a copy with the given limits replaced. Raises ValueError if the limits contradict one another."""
         return replace(self, limits=replace(self.limits, **overrides))
 
 
 def parse_profiles(text: str) -> dict[str, EngineProfile]:
-    """Profiles of a YAML text `{name: {source, cost, limits, fit}}`. ValueError names the profile and the reason."""
+    """Returns the profiles of a YAML text `{name: {source, cost, limits, fit}}` by name.
+
+    Raises ValueError that names the faulty profile and the reason.
+    """
     document = yaml.safe_load(text)
     if not isinstance(document, dict):
-        raise ValueError("a profile file maps profile names to {source, cost, limits, fit}")
+        raise ValueError(
+            "this profile file is no YAML mapping: it must map profile names to {source, cost, limits, fit}"
+        )
     return {str(name): _profile(str(name), body) for name, body in document.items()}
 
 
@@ -156,20 +170,21 @@ def _profile(name: str, body: Any) -> EngineProfile:
             request_overhead_s=float(body.get("request_overhead_s", 0.0)),
         )
     except (TypeError, KeyError, AttributeError, ValueError) as error:
-        raise ValueError(f"profile {name!r}: {error}") from error
+        reason = f"the field {error} is missing" if isinstance(error, KeyError) else error
+        raise ValueError(f"engine profile {name!r} is not valid: {reason}") from error
 
 
 @cache
 def builtin_profiles() -> dict[str, EngineProfile]:
-    """The profiles that come with the package."""
+    """Returns the profiles that come with the package, by name."""
     folder = files("hmas.engine.core")
     texts = ((folder / name).read_text(encoding="utf-8") for name in ("profiles.yaml", "profiles_fitted.yaml"))
     return {name: profile for text in texts for name, profile in parse_profiles(text).items()}
 
 
 def builtin_profile(name: str) -> EngineProfile:
-    """ValueError lists the names there are."""
+    """Returns the built-in profile of that name. Raises ValueError that lists the known names."""
     profiles = builtin_profiles()
     if name not in profiles:
-        raise ValueError(f"no engine profile {name!r}; there are: {', '.join(sorted(profiles))}")
+        raise ValueError(f"no engine profile {name!r}; choose one of: {', '.join(sorted(profiles))}")
     return profiles[name]

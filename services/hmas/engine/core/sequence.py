@@ -1,4 +1,4 @@
-"""What the engine core is asked for, and what it remembers of it."""
+"""Requests to the engine core, and the state that the core keeps of each."""
 
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
@@ -8,11 +8,12 @@ from hmas.engine.core.chunking import TokenDeadline
 
 @dataclass(frozen=True, slots=True)
 class EngineRequest:
-    """`output_tokens` is the true length: the engine generates exactly that many (at least 1), no one else reads it.
+    """A request as the engine core takes it.
 
-    `priority` (under the urgency policy: the urgency) counts unless the policy is FCFS, lower first. `prefix_hashes`
-    are chained hashes of the prompt's leading full blocks (each stands for the whole prefix up to its end);
-    non-negative integers. `pace` says when its tokens are due; it counts under dynamic chunking only.
+    `output_tokens` is the true output length: the engine generates exactly that many tokens (at least 1), and no other
+    component reads it. `priority` (the urgency, under the urgency policy) orders the queue, lower first; FCFS ignores
+    it. `prefix_hashes` are chained hashes, non-negative integers, of the prompt's leading full blocks; each stands for
+    the whole prefix up to its block's end. `pace` holds the token deadlines, which only dynamic chunking uses.
     """
 
     id: str
@@ -24,22 +25,28 @@ class EngineRequest:
 
     def __post_init__(self) -> None:
         if self.prompt_tokens < 1 or self.output_tokens < 1:
-            raise ValueError(f"request {self.id}: prompt_tokens and output_tokens must be at least 1")
+            raise ValueError(
+                f"request {self.id}: prompt_tokens and output_tokens must be at least 1, got {self.prompt_tokens} "
+                f"and {self.output_tokens}"
+            )
 
 
 def expand_prefix_hashes(hash_ids: tuple[int, ...], tokens_per_hash: int, block_size: int) -> tuple[int, ...]:
-    """A trace's prefix hashes (Mooncake: 512 tokens each) as hashes of engine blocks.
+    """Converts a trace's prefix hashes (Mooncake: one per 512 tokens) into hashes of engine blocks.
 
-    ValueError unless `tokens_per_hash` is a multiple of `block_size`.
+    Raises ValueError unless `tokens_per_hash` is a multiple of `block_size`.
     """
     ratio, rest = divmod(tokens_per_hash, block_size)
     if rest:
-        raise ValueError(f"{tokens_per_hash} tokens per hash is no multiple of the block size {block_size}")
+        raise ValueError(
+            f"the trace has one prefix hash per {tokens_per_hash} tokens, which is no multiple of the engine's block "
+            f"size {block_size}: choose a profile whose block_size divides it"
+        )
     return tuple(h * ratio + i for h in hash_ids for i in range(ratio))
 
 
 class AddResult(StrEnum):
-    """A refusal is a value."""
+    """The core's answer to a new request: accepted, or the reason why it was refused."""
 
     ACCEPTED = "accepted"
     TOO_LONG = "too_long"  # the prompt leaves no room for a token in max_model_len
@@ -55,11 +62,12 @@ class State(Enum):
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """A request inside the engine.
+    """The state of a request inside the engine.
 
-    `context` is the number of tokens that hold KV slots and `generated` the tokens sampled so far; while the sequence
-    is a member of the decode group both stand still here and are read through the group. `target` is what prefill has
-    to compute: the prompt, after a preemption also the tokens sampled before it.
+    `order` is its rank by arrival. `context` is the number of tokens that hold KV slots, `generated` the number of
+    tokens sampled so far; while the sequence is a member of the decode group both are out of date here and must be read
+    from the group. `target` is the number of tokens that prefill computes: the prompt, and after a preemption also the
+    tokens sampled before it.
     """
 
     request: EngineRequest
@@ -70,7 +78,7 @@ class Sequence:
     context: int = 0
     generated: int = 0
     shared: list[int] = field(default_factory=list)  # hashes of the blocks it holds a reference to
-    first_due_s: float | None = None  # the start of its pace, once it decodes
+    first_due_s: float | None = None  # when its first token was due, known once it decodes under dynamic chunking
     hashed: int = 0  # leading prompt blocks already looked up or entered in the prefix cache
 
     @property

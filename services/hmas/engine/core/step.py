@@ -1,13 +1,14 @@
-"""What the core says about its steps and about itself."""
+"""The values that the engine core returns about its steps and its state."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
 class StepPlan:
-    """A step that has begun. `admitted` includes sequences that resume; `preempted` are waiting again.
+    """A step that has begun, and the work in it.
 
-    `prefill_pairs` is the attention work of the prefill chunks, `context_tokens` that of decoding (see `CostModel`).
+    `admitted` lists the requests that start or resume in it, `preempted` those sent back to the queue. `prefill_pairs`
+    is the attention work of the prefill chunks, `context_tokens` that of decoding (see `StepCostModel`).
     """
 
     duration_s: float = 0.0
@@ -21,10 +22,10 @@ class StepPlan:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """A step that has ended: each request in `tokens` got exactly one token.
+    """A step that has ended: each request in `tokens` (ids) got exactly one token.
 
-    `first` are those of them whose prefill this step completed (their first token, unless they resumed after a
-    preemption), `finished` those for which it was the last.
+    `first` lists those whose prefill this step completed (their first token, unless they resumed after a preemption),
+    `finished` those that got their last token.
     """
 
     tokens: list[str]
@@ -34,7 +35,7 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class FastForward:
-    """`steps` whole steps in which every running request got one token each; the last ended at `end_s`."""
+    """The result of a fast-forward: every running request got a token in each of `steps` steps, until `end_s`."""
 
     steps: int
     end_s: float
@@ -42,7 +43,10 @@ class FastForward:
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """A snapshot under vLLM's names; totals since the start, prefix cache counted in tokens as vLLM does."""
+    """A snapshot of the engine under the names of vLLM's metrics.
+
+    `kv_cache_usage` is a share. Preemptions, tokens and prefix-cache figures (in tokens) are totals since the start.
+    """
 
     num_requests_running: int
     num_requests_waiting: int

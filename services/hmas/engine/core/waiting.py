@@ -1,4 +1,4 @@
-"""Orders of the waiting queue."""
+"""The waiting queues of the engine core, one class per order."""
 
 from collections import OrderedDict
 from heapq import heappop, heappush
@@ -8,7 +8,7 @@ from hmas.engine.core.sequence import Sequence
 
 
 class WaitingQueue(Protocol):
-    """The engine's queue. `push_back_in` takes a preempted sequence back."""
+    """A queue of waiting sequences. `push` adds a new sequence, `push_back_in` one that was preempted."""
 
     def push(self, seq: Sequence) -> None: ...
     def push_back_in(self, seq: Sequence) -> None: ...
@@ -19,7 +19,7 @@ class WaitingQueue(Protocol):
 
 
 class FcfsQueue:
-    """First come, first served; a preempted sequence goes to the head. All operations O(1)."""
+    """A first-come, first-served queue; a preempted sequence goes to the head. All operations are O(1)."""
 
     def __init__(self) -> None:
         self._queue: OrderedDict[str, Sequence] = OrderedDict()
@@ -45,7 +45,10 @@ class FcfsQueue:
 
 
 class PriorityQueue:
-    """By (priority, arrival), lower first; a preempted sequence keeps its place. O(log n), removal is lazy."""
+    """A queue ordered by (priority, arrival), lower first; a preempted sequence gets its old place.
+
+    Operations are O(log n); removed sequences stay in the heap until they reach its top or are cleaned up.
+    """
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Sequence]] = []
@@ -72,7 +75,7 @@ class PriorityQueue:
 
     def remove(self, seq: Sequence) -> None:
         del self._live[seq.id]
-        if len(self._heap) > 2 * len(self._live) + 64:  # keep what was removed lazily from piling up
+        if len(self._heap) > 2 * len(self._live) + 64:  # removed sequences must not pile up
             self._heap = sorted(entry for entry in self._heap if self._live.get(entry[2].id) is entry[2])
 
     def __len__(self) -> int:
