@@ -1,4 +1,4 @@
-"""`hmas calibrate`."""
+"""The command `hmas calibrate`."""
 
 import platform
 from pathlib import Path
@@ -20,28 +20,28 @@ from hmas.mesh.command import run_command
 
 console = Console()
 errors = Console(stderr=True)
-PROBES = 3  # requests that find out how many tokens a word has
+PROBES = 3  # requests that determine how many tokens a word has
 DEFAULT_MODEL_LEN = 4096
 
 
 def calibrate(
-    url: Annotated[str, typer.Argument(help="any OpenAI endpoint, e.g. http://127.0.0.1:8000")],
+    url: Annotated[str, typer.Argument(help="base URL of any OpenAI endpoint, e.g. http://127.0.0.1:8000")],
     out: Annotated[Path, typer.Option(help="profile file to write")] = Path("out/calibrated.yaml"),
-    name: Annotated[str, typer.Option(help="name of the profile; default: the model's and this host's")] = "",
-    model: Annotated[str, typer.Option(help="model to ask; default: the first it lists")] = "",
+    name: Annotated[str, typer.Option(help="name of the profile; default: the model's name and this host's")] = "",
+    model: Annotated[str, typer.Option(help="model to measure; default: the first that the endpoint lists")] = "",
     api_key_file: Annotated[Path | None, typer.Option(help="file with the endpoint's API key")] = None,
-    max_requests: Annotated[int, typer.Option(min=40, help="budget of requests")] = 400,
+    max_requests: Annotated[int, typer.Option(min=40, help="most requests to send in all")] = 400,
     max_batch: Annotated[int, typer.Option(min=1, help="most requests at once")] = 64,
     max_prompt: Annotated[
-        int | None, typer.Option(min=64, help="longest prompt; default: what the model takes")
+        int | None, typer.Option(min=64, help="longest prompt, in tokens; default: the model's context length")
     ] = None,
-    max_num_seqs: Annotated[int | None, typer.Option(min=1, help="the engine's flag, if known")] = None,
-    max_num_batched_tokens: Annotated[int, typer.Option(min=1, help="the engine's flag")] = 2048,
-    kv_tokens: Annotated[int | None, typer.Option(min=1, help="size of the KV cache, if known")] = None,
+    max_num_seqs: Annotated[int | None, typer.Option(min=1, help="the engine's --max-num-seqs, if known")] = None,
+    max_num_batched_tokens: Annotated[int, typer.Option(min=1, help="the engine's --max-num-batched-tokens")] = 2048,
+    kv_tokens: Annotated[int | None, typer.Option(min=1, help="size of the KV cache in tokens, if known")] = None,
     request_timeout: Annotated[float, typer.Option(min=1, help="seconds one request may take")] = 120.0,
-    fresh: Annotated[bool, typer.Option(help="forget what an interrupted run has measured")] = False,
+    fresh: Annotated[bool, typer.Option(help="discard the measurements of an interrupted run")] = False,
 ) -> None:
-    """Measure a live endpoint, fit the emulator's cost model to it, write a profile."""
+    """Measure a live endpoint, fit the emulated engine's cost model to it, and write an engine profile."""
     stated = Stated(max_num_seqs, max_num_batched_tokens, kv_tokens)
     journal = out.with_suffix(".points.jsonl")
 
@@ -55,7 +55,7 @@ def calibrate(
                     endpoint, url, name, max_requests, max_batch, max_prompt, stated, journal
                 )
         except EndpointFailed as error:
-            errors.print(f"calibrate: {error}", soft_wrap=True, markup=False)
+            errors.print(f"hmas calibrate: {error}", soft_wrap=True, markup=False)
             return 1
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(made.yaml(), encoding="utf-8")
@@ -89,7 +89,7 @@ async def _calibrate(
 async def _measured(
     endpoint: Endpoint, points: tuple[PlanPoint, ...], journal: MeasurementJournal
 ) -> list[Measurement]:
-    """With a bar, in requests; those of an interrupted run count at once."""
+    """Measures all points and shows a progress bar that counts requests; points in the journal count at once."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("requests", total=requests_of(points))

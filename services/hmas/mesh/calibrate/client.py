@@ -1,4 +1,4 @@
-"""The endpoint under measurement: streams of stamped tokens, its model card and metrics."""
+"""HTTP client of the endpoint to calibrate: token streams with arrival times, its model card and its metrics."""
 
 import asyncio
 import random
@@ -18,12 +18,12 @@ SCRAPE_PERIOD_S = 0.05
 
 
 class EndpointFailed(Exception):
-    """The endpoint does not answer, or not as an OpenAI server would; the reason and what to do."""
+    """The endpoint does not answer, or not as an OpenAI server would; the message says why and what to do."""
 
 
 @dataclass(slots=True)
 class StampedAnswer:
-    """A `BodySink`: the status, and each piece of the body with the instant at which it came."""
+    """A `BodySink` that keeps the HTTP status and each piece of the body with its arrival time (monotonic, s)."""
 
     status: int = 0
     pieces: list[tuple[float, bytes]] = field(default_factory=list)
@@ -38,7 +38,7 @@ class StampedAnswer:
         return b"".join(piece for _, piece in self.pieces)
 
     def events(self) -> Iterator[tuple[float, dict[str, Any]]]:
-        """The server-sent events, each with the instant at which its line was whole. Raises JSONDecodeError."""
+        """Yields each server-sent event with the time at which its line was complete. Raises JSONDecodeError."""
         rest = b""
         for at_s, piece in self.pieces:
             *lines, rest = (rest + piece).split(b"\n")
@@ -48,7 +48,11 @@ class StampedAnswer:
 
 
 class Endpoint:
-    """One OpenAI server. All methods raise EndpointFailed. Times are of the monotonic clock, seconds."""
+    """An OpenAI server under measurement. Times are of the monotonic clock, in seconds.
+
+    The constructor (for a faulty URL), `card` and `stream` raise EndpointFailed. `model` "" means the first model that
+    the server lists.
+    """
 
     def __init__(self, url: str, api_key: str, model: str, timeout_s: float) -> None:
         self._url = url.rstrip("/").removesuffix("/v1")
@@ -68,26 +72,31 @@ class Endpoint:
         self._client.close()
 
     async def card(self) -> dict[str, Any]:
-        """The model's card; the first model where none was named."""
+        """Returns the model's entry in the server's model list, and sets `model` to its id. Raises EndpointFailed."""
         page = await self._get("/v1/models")
         try:
             cards = [card for card in orjson.loads(page)["data"] if self.model in ("", card["id"])]
         except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-            raise EndpointFailed(f"{self._url}/v1/models is no OpenAI model list: check the URL") from error
+            raise EndpointFailed(
+                f"{self._url}/v1/models does not answer with an OpenAI model list: check the URL"
+            ) from error
         if not cards:
-            raise EndpointFailed(f"{self._url} does not serve {self.model!r}: give one of its models with --model")
+            raise EndpointFailed(f"{self._url} does not serve the model {self.model!r}: name another with --model")
         self.model = str(cards[0]["id"])
         return dict(cards[0])
 
     async def metrics(self) -> bytes:
-        """The Prometheus page; empty where there is none."""
+        """Returns the server's Prometheus page; b"" if it has none."""
         try:
             return await self._get("/metrics")
         except EndpointFailed:
             return b""
 
     async def stream(self, words: int, output_tokens: int, seed: str) -> StreamTimes:
-        """A completion of exactly `output_tokens`, from a prompt that no prefix cache has seen."""
+        """Streams a completion of exactly `output_tokens` and returns its times. Raises EndpointFailed.
+
+        The prompt has `words` words drawn by `seed`, so that no prefix cache holds it.
+        """
         draw = random.Random(seed)
         prompt = " ".join(draw.choice(WORDS) for _ in range(max(1, words)))
         body = {
@@ -100,11 +109,13 @@ class Endpoint:
             async with asyncio.timeout(self._timeout_s):
                 await self._client.post(self._origin, "/v1/completions", headers, orjson.dumps(body), answer)
         except (ConnectionFailed, TimeoutError) as error:
-            reason = error if isinstance(error, ConnectionFailed) else "no end in time"
-            raise EndpointFailed(f"{self._url} broke off a completion: {reason}") from error
+            reason = error if isinstance(error, ConnectionFailed) else f"no end within {self._timeout_s:g} s"
+            raise EndpointFailed(
+                f"{self._url} did not complete a request ({reason}): check its log or raise --request-timeout"
+            ) from error
         if answer.status != 200:
             text = answer.whole()[:300].decode("utf-8", "replace")
-            raise EndpointFailed(f"{self._url}/v1/completions answered HTTP {answer.status}: {text}")
+            raise EndpointFailed(f"{self._url}/v1/completions refused a request with HTTP {answer.status}: {text}")
         return self._times(answer, sent_s)
 
     def _times(self, answer: StampedAnswer, sent_s: float) -> StreamTimes:
@@ -113,18 +124,18 @@ class Endpoint:
         try:
             for at_s, event in answer.events():
                 if event.get("error"):
-                    raise EndpointFailed(f"{self._url} ended a stream with an error: {event['error']}")
+                    raise EndpointFailed(f"{self._url} ended a stream with an error, check its log: {event['error']}")
                 usage = event.get("usage") or usage
                 if event.get("choices"):
                     stamps.append(at_s)
         except (orjson.JSONDecodeError, AttributeError) as error:
-            raise EndpointFailed(f"{self._url} streams something that is not an OpenAI completion: {error}") from error
+            raise EndpointFailed(f"{self._url} does not stream OpenAI completions, check the URL: {error}") from error
         if not stamps or "prompt_tokens" not in usage:
-            raise EndpointFailed(f"{self._url} does not report usage in streams: calibration needs its token counts")
+            raise EndpointFailed(f"{self._url} reports no token counts (usage) in streams: calibrate a server that can")
         return StreamTimes(sent_s, tuple(stamps), int(usage["prompt_tokens"]), int(usage["completion_tokens"]))
 
     async def watch(self, stop: asyncio.Event) -> EngineGauges:
-        """The most that the metrics show until `stop`."""
+        """Polls the server's metrics until `stop` is set and returns the highest values seen; zeros without metrics."""
         most = EngineGauges()
         while not stop.is_set():
             page = await self.metrics()
@@ -146,8 +157,10 @@ class Endpoint:
             async with asyncio.timeout(self._timeout_s):
                 await self._client.get(self._origin, path, self._headers, answer)
         except (ConnectionFailed, TimeoutError) as error:
-            reason = error if isinstance(error, ConnectionFailed) else "no answer in time"
-            raise EndpointFailed(f"{self._url} does not answer: {reason}; is the server up?") from error
+            reason = error if isinstance(error, ConnectionFailed) else f"no answer within {self._timeout_s:g} s"
+            raise EndpointFailed(
+                f"{self._url} does not answer ({reason}): start the server, or correct the URL"
+            ) from error
         if answer.status != 200:
-            raise EndpointFailed(f"{self._url}{path} answered HTTP {answer.status}")
+            raise EndpointFailed(f"{self._url}{path} answered HTTP {answer.status}: check URL and --api-key-file")
         return answer.whole()

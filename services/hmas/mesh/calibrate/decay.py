@@ -1,9 +1,9 @@
-"""MaaSO's throughput decay function (MaaSO §IV-B, Eq. 1): what one request's decode speed becomes under load.
+"""MaaSO's throughput decay function (MaaSO §IV-B, Eq. 1): how one request's decode speed falls under load.
 
     T(W) = T_1 * (1 - alpha * ln(1 + beta * (min(W, B) - 1)))
 
-T_1 is the tokens per second of a request alone, W the requests at once, B the batch size at which the logarithmic
-decay is cut off. The published text gives these properties in words; alpha and beta are found by least squares.
+T(W) is the tokens per second of one request among W concurrent ones, T_1 that of a request alone, and B the batch size
+beyond which the decay stops. The paper gives these properties in words; alpha and beta are fitted by least squares.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,11 @@ BETAS = np.logspace(-4, 3, 281)
 
 @dataclass(frozen=True, slots=True)
 class ThroughputDecay:
-    """`half_width_95`: of alpha and beta. `error_mean`: mean relative error as a share."""
+    """A fitted decay function; `tokens_per_s` is T_1 and `batch_size` is B of the formula.
+
+    `half_width_95` holds the half-widths of the 95 % confidence intervals of alpha and beta, `error_mean` the mean
+    relative error as a share.
+    """
 
     tokens_per_s: float
     alpha: float
@@ -27,12 +31,15 @@ class ThroughputDecay:
     error_mean: float
 
     def at(self, workload: float) -> float:
-        """Tokens per second of each of `workload` requests."""
+        """Returns the tokens per second of each of `workload` concurrent requests."""
         return self.tokens_per_s * (1 - self.alpha * log1p(self.beta * (min(workload, self.batch_size) - 1)))
 
 
 def fit_decay(points: Sequence[tuple[int, float]], batch_size: int) -> ThroughputDecay | None:
-    """From (workload, tokens per second of one request); None without the unloaded speed or with fewer than three."""
+    """Fits the decay to points of (concurrent requests, tokens per second of each).
+
+    Returns None unless there is a point with one request and at least two with more.
+    """
     alone = [speed for load, speed in points if load == 1]
     loaded = [(min(load, batch_size), speed) for load, speed in points if load > 1]
     if not alone or len(loaded) < 2:

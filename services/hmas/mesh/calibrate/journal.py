@@ -1,4 +1,4 @@
-"""Measurements on disk, one JSON line each, so that a calibration can go on where it stopped."""
+"""Measurements on disk, one JSON line each, so that a calibration can continue where it stopped."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,11 @@ from hmas.mesh.calibrate.measurement import Measurement
 
 
 class MeasurementJournal:
-    """The first line says what is measured; a file about something else is not continued. Raises ValueError."""
+    """The measurements of one calibration on disk; `done` holds them by point id.
+
+    The file's first line is `subject`, which describes what is measured; the constructor raises ValueError for a file
+    about another subject.
+    """
 
     def __init__(self, path: Path, subject: dict[str, Any]) -> None:
         self._path = path
@@ -27,7 +31,10 @@ class MeasurementJournal:
     def _load(self, subject: dict[str, Any]) -> None:
         rows = _rows(self._path)
         if not rows or rows[0] != subject:
-            raise ValueError(f"{self._path} holds measurements of something else: use --fresh to begin again")
+            raise ValueError(
+                f"{self._path} holds measurements of another endpoint, model or plan: use --fresh to discard them, or "
+                "another --out"
+            )
         self.done = {row["id"]: Measurement(**row) for row in rows[1:]}
 
     def _append(self, row: dict[str, Any]) -> None:
@@ -36,7 +43,7 @@ class MeasurementJournal:
 
 
 def measurements_in(path: Path) -> list[Measurement]:
-    """What a calibration has written down, whatever its subject."""
+    """Returns all measurements in a journal file, whatever its subject."""
     return [Measurement(**row) for row in _rows(path)[1:]]
 
 
@@ -46,5 +53,5 @@ def _rows(path: Path) -> list[dict[str, Any]]:
         try:
             rows.append(orjson.loads(line))
         except orjson.JSONDecodeError:
-            continue  # cut off when it was interrupted
+            continue  # the line was cut off when the calibration was interrupted
     return rows

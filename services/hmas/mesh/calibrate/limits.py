@@ -1,4 +1,4 @@
-"""An engine's limits: told by its metrics or the operator, else derived from what was measured."""
+"""An engine's limits: stated by the operator, read from its metrics, or derived from the measurements."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from hmas.engine.core.profile import EngineLimits
 from hmas.mesh.calibrate.measurement import Measurement
 from hmas.worker.adapters import scrape
 
-TELLING_USAGE = 0.03  # a smaller share of KV use says too little about the whole
+TELLING_USAGE = 0.03  # share of KV use below which the cache's size cannot be estimated well
 DEFAULT_BLOCK = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """What the operator states; None: find out."""
+    """The limits that the operator states; None: to be found out. `kv_tokens` is the size of the KV cache."""
 
     max_num_seqs: int | None = None
     max_num_batched_tokens: int = 2048
@@ -21,7 +21,7 @@ class Stated:
 
 
 def told_kv(page: bytes) -> tuple[int, int]:
-    """Block size and number of blocks from vLLM's metrics; zeros where it tells none."""
+    """Returns KV block size (tokens) and number of blocks as vLLM's metrics page states them; zeros if absent."""
     labels = scrape.labels_of(page, "vllm:cache_config_info")
     try:
         return int(labels["block_size"]), int(labels["num_gpu_blocks"])
@@ -30,7 +30,10 @@ def told_kv(page: bytes) -> tuple[int, int]:
 
 
 def seen_kv_tokens(measurements: Sequence[Measurement]) -> int | None:
-    """Capacity from tokens held and the share of the cache they took, at the fullest point."""
+    """Estimates the KV cache's size in tokens from the point with the highest use of it.
+
+    Returns None if no point used enough of the cache for an estimate.
+    """
     fullest = max(measurements, key=lambda m: m.kv_usage, default=None)
     if fullest is None or fullest.kv_usage < TELLING_USAGE:
         return None
@@ -38,7 +41,7 @@ def seen_kv_tokens(measurements: Sequence[Measurement]) -> int | None:
 
 
 def seen_max_seqs(measurements: Sequence[Measurement]) -> int | None:
-    """The running requests beyond which some waited; None if none ever did."""
+    """Returns the number of running requests beyond which others waited; None if no request ever waited."""
     full = [m.running for m in measurements if m.waiting > 0 and 0 < m.running < m.batch]
     return max(full, default=None)
 
@@ -46,7 +49,10 @@ def seen_max_seqs(measurements: Sequence[Measurement]) -> int | None:
 def limits_of(
     page: bytes, max_model_len: int, measurements: Sequence[Measurement], stated: Stated
 ) -> tuple[EngineLimits, list[str]]:
-    """The limits, and remarks on those that are guesses."""
+    """Returns the engine's limits, and a remark on each limit that had to be assumed.
+
+    `page` is the engine's metrics page. A stated limit outranks one in the metrics, which outranks an estimate.
+    """
     remarks: list[str] = []
     block, blocks = told_kv(page)
     block = block or DEFAULT_BLOCK
@@ -54,11 +60,13 @@ def limits_of(
     tokens = stated.kv_tokens or blocks * block or seen
     if not tokens:
         tokens = 16 * max_model_len
-        remarks.append(f"the KV cache's size could not be seen: {tokens} tokens assumed, give --kv-tokens")
+        remarks.append(
+            f"the KV cache's size could not be determined: {tokens} tokens are assumed; state it with --kv-tokens"
+        )
     max_seqs = stated.max_num_seqs or seen_max_seqs(measurements)
     if not max_seqs:
         max_seqs = 256
-        remarks.append("no bound on sequences was met: 256 assumed, give --max-num-seqs")
+        remarks.append("no limit on running sequences was reached: 256 is assumed; state it with --max-num-seqs")
     model_len = min(max_model_len, tokens)
     limits = EngineLimits(
         max_num_seqs=max_seqs,

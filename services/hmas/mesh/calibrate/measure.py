@@ -1,4 +1,4 @@
-"""Goes through a plan's points against an endpoint, one after the other."""
+"""Measures the points of a plan at an endpoint, one after the other."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -10,13 +10,13 @@ from hmas.mesh.calibrate.measurement import Measurement, StreamTimes, measured
 from hmas.mesh.calibrate.plan import PlanPoint
 
 PROBE_WORDS = 64
-WARM_UP = 3  # requests before anything is measured
-MARGIN = 0.95  # a prompt's length is estimated from words: stay below the model's bound
+WARM_UP = 3  # requests sent before anything is measured
+MARGIN = 0.95  # a prompt's length is only estimated from its words: it must stay below the model's limit
 
 
 @dataclass(frozen=True, slots=True)
 class WordRate:
-    """Tokens of a prompt: `fixed` plus `per_word` a word."""
+    """The length of a prompt in tokens: `fixed` plus `per_word` for each word."""
 
     fixed: float
     per_word: float
@@ -26,7 +26,7 @@ class WordRate:
 
 
 async def word_rate(endpoint: Endpoint) -> WordRate:
-    """Two short requests tell it; they and one more also warm the endpoint up."""
+    """Determines the word rate by two short requests; they and a third also warm the endpoint up."""
     short = await endpoint.stream(PROBE_WORDS, 4, "probe-1")
     long = await endpoint.stream(2 * PROBE_WORDS, 4, "probe-2")
     await endpoint.stream(PROBE_WORDS, 16, "probe-3")
@@ -40,7 +40,10 @@ async def measure(
     journal: MeasurementJournal,
     on_point: Callable[[Measurement], None],
 ) -> list[Measurement]:
-    """All points' measurements; those in the journal are not measured again."""
+    """Returns the measurements of all points; points in the journal are not measured again.
+
+    `on_point` is called with each measurement. Raises EndpointFailed.
+    """
     rate = None
     for point in points:
         if point.id not in journal.done:

@@ -1,4 +1,4 @@
-"""What was measured at a point, out of the times at which tokens came."""
+"""Computes the measurement of a plan's point from the times at which tokens arrived."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -9,12 +9,12 @@ import numpy as np
 from hmas.engine.fitting import Observation
 from hmas.mesh.calibrate.plan import PlanPoint
 
-MIN_STEPS = 8  # in a window where all of a batch decode, for a mean worth having
+MIN_STEPS = 8  # in the window where the whole batch decodes: fewer make an unreliable mean
 
 
 @dataclass(frozen=True, slots=True)
 class StreamTimes:
-    """One request: when it was sent, when each token event came, and the endpoint's own counts."""
+    """When one request was sent and when each of its token events came, in s; the endpoint counted the tokens."""
 
     sent_s: float
     token_s: tuple[float, ...]
@@ -24,9 +24,12 @@ class StreamTimes:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One point. `seconds`: TTFT, or the mean step while the whole batch decoded; None where it never did at once
-    (more than the engine runs together). `context_tokens`: summed over the batch, at the window's middle. `kv_usage`,
-    `running`: the most that the engine's metrics showed meanwhile, `held_tokens` what was in the cache at the end.
+    """The measurement of one point of the plan.
+
+    `seconds` is the TTFT (prefill points) or the mean step while the whole batch decoded; None if it never decoded all
+    at once, because the engine runs fewer together. `context_tokens` is summed over the batch at the middle of that
+    window. `kv_usage` (share), `running` and `waiting` are the highest values in the engine's metrics during the point,
+    `held_tokens` the tokens in the KV cache at its end.
     """
 
     id: str
@@ -46,7 +49,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class EngineGauges:
-    """The most that the metrics page showed during a point."""
+    """The highest values in the engine's metrics during a point; `kv_usage` is a share."""
 
     kv_usage: float = 0.0
     running: int = 0
@@ -66,12 +69,15 @@ def measured(point: PlanPoint, streams: Sequence[StreamTimes], gauges: EngineGau
 
 
 def _decode_step(streams: Sequence[StreamTimes]) -> tuple[float | None, float]:
-    """Mean step and summed context in the window from the last first token to the first last token."""
+    """Returns the mean step (s) and the summed context (tokens) while all streams decode.
+
+    That window lasts from the latest first token to the earliest last token; the step is None if it is too short.
+    """
     begin_s = max(s.token_s[0] for s in streams)
     end_s = min(s.token_s[-1] for s in streams)
     steps, context = 0.0, 0.0
     for stream in streams:
-        # Several tokens may share an event: the engine's own count tells how many an event holds on average.
+        # An event may hold several tokens: the engine's token count gives their mean number per event.
         per_event = stream.output_tokens / len(stream.token_s)
         before = sum(t <= begin_s for t in stream.token_s) * per_event
         within = sum(begin_s < t <= end_s for t in stream.token_s) * per_event
@@ -85,7 +91,10 @@ def _decode_step(streams: Sequence[StreamTimes]) -> tuple[float | None, float]:
 def observations(
     measurements: Sequence[Measurement], overhead_s: float, max_num_batched_tokens: int
 ) -> list[Observation]:
-    """In the cost model's terms; `overhead_s` is what a request costs outside the engine's steps."""
+    """Converts measurements into observations for the fit of the cost model.
+
+    `overhead_s` is a request's time outside the engine's steps; it is subtracted from each TTFT.
+    """
     result = []
     for tokens, ttft_s in _telling(ttft_by_length(measurements), overhead_s):
         steps = -(-tokens // max_num_batched_tokens)
@@ -100,7 +109,7 @@ def observations(
 
 
 def ttft_by_length(measurements: Sequence[Measurement]) -> list[tuple[float, float]]:
-    """Prompt tokens and the median TTFT of the repeats, ascending."""
+    """Returns (prompt tokens, median TTFT of the repeats in s) of the prefill points, ascending."""
     found: dict[float, list[float]] = {}
     for m in measurements:
         if m.kind == "prefill" and m.seconds:
@@ -109,21 +118,27 @@ def ttft_by_length(measurements: Sequence[Measurement]) -> list[tuple[float, flo
 
 
 def _telling(prefills: list[tuple[float, float]], overhead_s: float) -> list[tuple[float, float]]:
-    """Without those that are mostly overhead: what is left of them is noise, which a relative fit would follow."""
+    """Drops prefills that are mostly overhead: their remainder is noise, which a fit of relative errors would follow.
+
+    At least the three longest stay.
+    """
     kept = [(tokens, ttft_s) for tokens, ttft_s in prefills if ttft_s >= 2 * overhead_s]
     return kept if len(kept) >= 3 else prefills[-3:]
 
 
 def overhead_s(measurements: Sequence[Measurement]) -> float:
-    """Time a request spends outside the engine's steps (HTTP, tokenizer, queue): what TTFT tends to as prompts become
-    short, less a step of one decode, which costs the engine about as much as a step that begins a short prompt."""
+    """Estimates the time (s) that a request spends outside the engine's steps (HTTP, tokenizer, queue).
+
+    It is the limit of TTFT for short prompts, less a step of one decoding request, which takes the engine about as long
+    as a step that begins a short prompt. It is 0 if there are too few measurements.
+    """
     steps = [m.seconds for m in measurements if m.kind == "decode" and m.batch == 1 and m.seconds]
     prefills = ttft_by_length(measurements)
     if len(prefills) < 3 or not steps:
         return 0.0
     lengths, seconds = (np.array(column) for column in zip(*prefills, strict=True))
     design = np.stack([np.ones_like(lengths), lengths, lengths**2 / 2], axis=1) / seconds[:, None]
-    for columns in (3, 2):  # without the square where it would be negative
+    for columns in (3, 2):  # without the quadratic term if its coefficient would be negative
         solution = np.linalg.lstsq(design[:, :columns], np.ones_like(seconds), rcond=None)[0]
         if solution[-1] >= 0:
             break

@@ -1,4 +1,4 @@
-"""A calibration's outcome: the fitted profile, as YAML, table and plot."""
+"""The outcome of a calibration: the fitted profile as YAML, as a table and as plots."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -27,7 +27,10 @@ PLOT_SIZE = (74, 16)  # columns and lines
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """`overhead_s`: what a request costs outside the engine's steps; taken off each TTFT before the fit."""
+    """A fitted profile with the measurements behind it; `decay` is None if there were too few for its fit.
+
+    `overhead_s` is a request's time outside the engine's steps, subtracted from each TTFT before the fit.
+    """
 
     profile: EngineProfile
     fit: Fit
@@ -36,7 +39,7 @@ class Calibration:
     measurements: tuple[Measurement, ...]
 
     def yaml(self) -> str:
-        """A profile file, as `parse_profiles` reads it, with what else is known."""
+        """Returns a profile file that `parse_profiles` reads, with confidence intervals and the throughput decay."""
         body: dict[str, Any] = {
             "source": self.profile.source,
             "cost": asdict(self.fit.cost),
@@ -51,12 +54,12 @@ class Calibration:
                 for name, value in asdict(self.decay).items()
             }
         text = yaml.safe_dump({self.profile.name: body}, sort_keys=False, width=120)
-        parse_profiles(text)  # what is written can be read
+        parse_profiles(text)  # proves that what is written can be read
         return text
 
 
 def calibrated(name: str, source: str, measurements: Sequence[Measurement], limits: EngineLimits) -> Calibration:
-    """Raises ValueError where the measurements do not allow a fit."""
+    """Fits a profile to the measurements. Raises ValueError if they do not allow a fit."""
     extra_s = overhead_s(measurements)
     fit = fit_cost(observations(measurements, extra_s, limits.max_num_batched_tokens))
     decodes = [m for m in measurements if m.kind == "decode" and m.seconds]
@@ -68,7 +71,7 @@ def calibrated(name: str, source: str, measurements: Sequence[Measurement], limi
 
 
 def table(calibration: Calibration) -> Table:
-    """Coefficients with their confidence, errors, limits."""
+    """Returns a table of the fitted coefficients with their confidence, the fit's errors, and the engine's limits."""
     result = Table(title=f"profile {calibration.profile.name}", title_justify="left")
     for column in ("", "fitted", "± (95 %)", "unit"):
         result.add_column(column, justify="left" if column in ("", "unit") else "right")
@@ -95,7 +98,7 @@ def table(calibration: Calibration) -> Table:
 
 
 def plots(calibration: Calibration) -> Group:
-    """Measured points and the fit: TTFT by prompt length, step by batch."""
+    """Returns text plots of measured points and fit: TTFT by prompt length, and step duration by batch size."""
     cost, limits = calibration.fit.cost, calibration.profile.limits
     prefills = [m for m in calibration.measurements if m.kind == "prefill" and m.seconds]
     decodes = [m for m in calibration.measurements if m.kind == "decode" and m.seconds]
@@ -114,7 +117,10 @@ def plots(calibration: Calibration) -> Group:
 
 
 def _plot(y: str, x: str, xs: Sequence[float], measurements: Sequence[Measurement], fitted_s: Sequence[float]) -> Panel:
-    """A frame from 0 to the largest `x` and time. `x` marks what was measured and hides an equal `o`, the fit."""
+    """Plots times (s) over `xs` as text, both axes from 0 to the largest value.
+
+    A mark x is a measured point, o a fitted one; where both fall together only the x shows.
+    """
     measured_s = [m.seconds or 0.0 for m in measurements]
     columns, lines = PLOT_SIZE
     right, top_s = max(xs, default=0.0) or 1.0, max((*measured_s, *fitted_s), default=0.0) or 1.0

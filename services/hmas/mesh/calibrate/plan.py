@@ -1,4 +1,4 @@
-"""Which points to measure within a budget of requests."""
+"""Plans which points to measure within a budget of requests."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -7,14 +7,14 @@ from typing import Literal
 SHORTEST_PROMPT = 16
 PREFILL_LENGTHS = 8
 PREFILL_REPEATS = 3
-ROUNDS = 5  # all points again, where the budget allows: a machine's speed changes from minute to minute
+ROUNDS = 5  # how often all points are measured if the budget allows: a machine's speed changes over minutes
 DECODE_TOKENS = 64
-CONTEXT_SHARES = (0.02, 0.15, 0.4)  # of the model's length
+CONTEXT_SHARES = (0.02, 0.15, 0.4)  # prompt lengths of decode points, as shares of the longest prompt
 
 
 @dataclass(frozen=True, slots=True)
 class PlanPoint:
-    """`batch` requests at once, `prompt_tokens` each, `output_tokens` out."""
+    """One point to measure: `batch` concurrent requests of `prompt_tokens` and `output_tokens` each."""
 
     kind: Literal["prefill", "decode"]
     prompt_tokens: int
@@ -28,10 +28,10 @@ class PlanPoint:
 
 
 def make_plan(max_prompt: int, max_batch: int, budget: int) -> tuple[PlanPoint, ...]:
-    """Points of at most `budget` requests together, short and small ones first; what does not fit is left out. What is
-    left of the budget goes into whole further rounds.
+    """Returns points of at most `budget` requests in all, short prompts and small batches first.
 
-    Raises ValueError where the budget does not even allow a fit.
+    Points that exceed the budget are left out; a remainder pays for further rounds of all points. Raises ValueError if
+    the budget is too small for a fit.
     """
     lengths = _geometric(SHORTEST_PROMPT, max(SHORTEST_PROMPT, max_prompt), PREFILL_LENGTHS)
     prefills = [PlanPoint("prefill", n, 1, 1, r) for r in range(PREFILL_REPEATS) for n in lengths]
@@ -53,7 +53,10 @@ def make_plan(max_prompt: int, max_batch: int, budget: int) -> tuple[PlanPoint, 
         chosen += again
     kinds = [p.kind for p in chosen]
     if kinds.count("prefill") < 3 or kinds.count("decode") < 2:
-        raise ValueError("the budget is too small for a fit: allow at least 40 requests")
+        raise ValueError(
+            f"a budget of {requests_of(chosen) + budget} requests is too small for a fit: allow at least 40 requests "
+            "with --max-requests"
+        )
     return tuple(chosen)
 
 
