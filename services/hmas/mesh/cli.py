@@ -1,4 +1,4 @@
-"""The `hmas` command."""
+"""The `hmas` command line: its sub-commands and their options."""
 
 import sys
 from collections.abc import Callable
@@ -27,9 +27,13 @@ app = typer.Typer(
 console = Console() if Console().is_terminal else Console(width=160)  # piped output is not cut to 80 columns
 ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
-DataDir = Annotated[Path, typer.Option(envvar="HMAS_DATA_DIR", help="where the embedded mesh keeps its state and logs")]
-NatsUrl = Annotated[str | None, typer.Option(help="NATS of the mesh; default: the embedded mesh under --data-dir")]
-Pool = Annotated[str | None, typer.Option(help="model pool; default: the embedded mesh's")]
+DataDir = Annotated[
+    Path, typer.Option(envvar="HMAS_DATA_DIR", help="folder in which the embedded mesh keeps its state and logs")
+]
+NatsUrl = Annotated[
+    str | None, typer.Option(help="URL of the mesh's NATS server; default: that of the embedded mesh under --data-dir")
+]
+Pool = Annotated[str | None, typer.Option(help="pool, named after its model; default: the embedded mesh's")]
 
 
 def _show_version(wanted: bool) -> None:
@@ -49,27 +53,45 @@ def options(
 
 @app.command()
 def up(
-    host: Annotated[str, typer.Option(help="address of the API")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="port of the API; 0 picks a free one")] = 8000,
-    engine: Annotated[list[str] | None, typer.Option(help="URL of a vLLM or SGLang; repeat it for several")] = None,
-    model: Annotated[str, typer.Option(help="model the engines serve; asked of the first engine if not given")] = "",
-    alias: Annotated[list[str] | None, typer.Option(help="another name clients may use for the model")] = None,
+    host: Annotated[str, typer.Option(help="address on which the API listens")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="port of the API; 0: any free port")] = 8000,
+    engine: Annotated[
+        list[str] | None, typer.Option(help="URL of a vLLM or SGLang server; repeat the option for several")
+    ] = None,
+    model: Annotated[
+        str, typer.Option(help="model that the engines serve; default: the first that the first engine lists")
+    ] = "",
+    alias: Annotated[
+        list[str] | None,
+        typer.Option(help="another name that clients may use for the model; repeat the option for several"),
+    ] = None,
     engine_api_key_file: Annotated[Path | None, typer.Option(help="file with the engines' API key")] = None,
     max_num_seqs: Annotated[
-        int | None, typer.Option(min=1, help="the engines' --max-num-seqs (vLLM does not tell)")
+        int | None, typer.Option(min=1, help="the engines' --max-num-seqs, which vLLM does not report")
     ] = None,
     hardware: Annotated[str, typer.Option(help="the engines' hardware, for the cost model, e.g. h100")] = "",
     profile: Annotated[str, typer.Option(help="cost profile of the emulated engines")] = "tiny-emulated",
-    emulated: Annotated[int, typer.Option(min=1, max=64, help="how many emulated engines, without --engine")] = 2,
-    workers: Annotated[int, typer.Option(min=0, max=64, help="workers that share the engines; 0: one each")] = 0,
-    tenants: Annotated[Path | None, typer.Option(help="tenants and keys; without it everyone is `default`")] = None,
-    nats_url: Annotated[str | None, typer.Option(help="an external NATS with JetStream instead of our own")] = None,
-    nats_port: Annotated[int, typer.Option(help="port of our own NATS; 0 picks a free one")] = 0,
+    emulated: Annotated[
+        int, typer.Option(min=1, max=64, help="number of emulated engines to start if no --engine is given")
+    ] = 2,
+    workers: Annotated[
+        int, typer.Option(min=0, max=64, help="number of workers that share the engines; 0: one per engine")
+    ] = 0,
+    tenants: Annotated[
+        Path | None,
+        typer.Option(help="YAML file of tenants and API keys; without it every client is the tenant `default`"),
+    ] = None,
+    nats_url: Annotated[
+        str | None, typer.Option(help="URL of an external NATS server with JetStream, instead of an embedded one")
+    ] = None,
+    nats_port: Annotated[int, typer.Option(help="port of the embedded NATS server; 0: any free port")] = 0,
     llm_url: Annotated[str | None, typer.Option(help="OpenAI endpoint of the meta controller's LLM")] = None,
-    llm_model: Annotated[str, typer.Option(help="its model")] = "",
-    llm_api_key_file: Annotated[Path | None, typer.Option(help="file with its API key")] = None,
-    replay: Annotated[bool, typer.Option(help="accept the load generator's hmas_replay field")] = False,
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error")] = "info",
+    llm_model: Annotated[str, typer.Option(help="model of the meta controller's LLM")] = "",
+    llm_api_key_file: Annotated[Path | None, typer.Option(help="file with the API key of that LLM")] = None,
+    replay: Annotated[
+        bool, typer.Option(help="let the load generator fix output lengths (field hmas_replay); for benchmarks only")
+    ] = False,
+    log_level: Annotated[str, typer.Option(help="lowest level that is logged: debug, info, warning or error")] = "info",
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
     """Start the whole mesh on this machine and serve until Ctrl-C."""
@@ -87,10 +109,12 @@ def up(
 @app.command()
 def top(
     nats_url: NatsUrl = None,
-    once: Annotated[float | None, typer.Option(help="listen this many seconds, print one picture, end")] = None,
+    once: Annotated[
+        float | None, typer.Option(help="listen for this many seconds, print the view once, and end")
+    ] = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Watch the mesh: workers, topology, control tuple, attainment."""
+    """Watch the running mesh: workers, topology, control tuples, and the share of requests that meet their SLOs."""
     from hmas.mesh.top.shell import run_top
 
     async def main() -> int:
@@ -107,12 +131,14 @@ def pin(
     nats_url: NatsUrl = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Pin the topology; outranks every selector until lifted."""
+    """Pin a pool to one topology; a pin outranks every selector until it is lifted with `off`."""
     from hmas.mesh.pin import set_pin
 
     async def main() -> int:
         if topology != "off" and topology not in set(TopologyName):
-            raise ValueError(f"{topology!r} is no topology: use one of {', '.join(TopologyName)}, or off")
+            raise ValueError(
+                f"{topology!r} is not a topology: use one of {', '.join(TopologyName)}, or `off` to lift the pin"
+            )
         chosen = None if topology == "off" else TopologyName(topology)
         name = pool or read_state(data_dir).pool
         await set_pin(open_bus(nats_url, data_dir), name, chosen)
@@ -124,8 +150,8 @@ def pin(
 
 @app.command()
 def why(
-    request_id: Annotated[str, typer.Argument(help="the X-Request-Id of a recent request")],
-    as_json: Annotated[bool, typer.Option("--json", help="print the raw timeline")] = False,
+    request_id: Annotated[str, typer.Argument(help="X-Request-Id of a recent request")],
+    as_json: Annotated[bool, typer.Option("--json", help="print the timeline as JSON")] = False,
     nats_url: NatsUrl = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
@@ -135,7 +161,7 @@ def why(
     async def main() -> int:
         timeline = await ask_why(open_bus(nats_url, data_dir), request_id)
         if timeline is None:
-            errors.print(f"no gateway remembers {request_id}: it is too old, or it was never here")
+            errors.print(f"no gateway remembers the request {request_id}: check the id and ask soon after the request")
             return 1
         if as_json:
             console.print_json(data=timeline)
@@ -148,14 +174,18 @@ def why(
 
 @app.command()
 def doctor(
-    port: Annotated[int, typer.Option(help="port the API shall use")] = 8000,
-    nats_port: Annotated[int | None, typer.Option(help="port NATS shall use, if it must be a certain one")] = None,
-    engine: Annotated[list[str] | None, typer.Option(help="URL of an engine to reach")] = None,
+    port: Annotated[int, typer.Option(help="port that the API will use")] = 8000,
+    nats_port: Annotated[
+        int | None, typer.Option(help="port that the embedded NATS server will use, if it must be a certain one")
+    ] = None,
+    engine: Annotated[
+        list[str] | None, typer.Option(help="URL of an engine to check; repeat the option for several")
+    ] = None,
     llm_url: Annotated[str | None, typer.Option(help="OpenAI endpoint of the meta controller's LLM")] = None,
     tenants: Annotated[Path | None, typer.Option(help="tenants file to check")] = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Check ports, binaries, configuration and reachability, and say what to do."""
+    """Check ports, binaries, configuration and connections that a mesh needs, and say what to do about each fault."""
     from hmas.gateway.tenants.store import load_tenants
     from hmas.mesh import doctor as d
 
@@ -175,7 +205,7 @@ def doctor(
         d.check_http(f"engine {u}", u, "/health", "start the engine, or correct its URL") for u in engine or ()
     ]
     if llm_url:
-        advice = "start the LLM server or correct its URL; without it the rules decide"
+        advice = "start the LLM server or correct its URL; without an LLM the rules choose the topology"
         findings.append(d.check_http("LLM of the meta controller", llm_url, "/models", advice))
     if tenants is not None:
         findings.append(d.check_tenants(tenants, load_tenants))
@@ -185,7 +215,7 @@ def doctor(
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Commands of another part, and the extra without which they cannot run."""
+    """The commands that another package defines, and the extra of the installation that they need."""
 
     module: str
     attribute: str
@@ -207,7 +237,7 @@ PARTS = {
 
 
 def mount(name: str, part: Part) -> None:
-    """Adds a part's commands; where its extra is missing, one that says so whatever its arguments are."""
+    """Adds the commands of a part; if its extra is not installed, adds a command that says so instead."""
     try:
         with needs(part.extra):
             commands = getattr(import_module(part.module), part.attribute)
@@ -230,7 +260,7 @@ def _refusal(missing: MissingExtra) -> Callable[[], None]:
 
 
 def main() -> None:
-    """Entry point; the commands of other parts are mounted here."""
+    """Runs the `hmas` command, with the commands that other packages define."""
     for name, part in PARTS.items():
         mount(name, part)
     asked = PARTS.get(next(iter(sys.argv[1:]), ""))

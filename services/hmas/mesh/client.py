@@ -1,4 +1,4 @@
-"""Short-lived connections of the command line to a mesh's NATS server."""
+"""Short-lived connections from the command line to a mesh's NATS server."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,7 +21,10 @@ class MeshUnreachable(Exception):
 
 
 def nats_settings(nats_url: str | None, data_dir: Path) -> RuntimeSettings:
-    """The given URL, else the environment's, else the embedded mesh's with its password. Raises NoMesh."""
+    """Returns settings with the NATS URL: the given one, otherwise HMAS_NATS_URL, otherwise the embedded mesh's.
+
+    The embedded mesh's come with its user and password. Raises NoMesh if no mesh runs in `data_dir`.
+    """
     settings = RuntimeSettings()
     if nats_url is not None:
         return settings.model_copy(update={"nats_url": nats_url})
@@ -38,19 +41,24 @@ def _settings_of(state: MeshState) -> RuntimeSettings:
 
 
 def bus_of(state: MeshState) -> Bus:
-    """A bus to the NATS server of a running mesh."""
+    """Returns a bus, not yet connected, to the NATS server of a running mesh."""
     return Bus(_settings_of(state), instance_name("cli"))
 
 
 @asynccontextmanager
 async def connected(bus: Bus) -> AsyncIterator[ControlBucket]:
-    """Runs the bus for the length of the block. Raises MeshUnreachable after five seconds without a connection."""
+    """Runs the bus inside the `async with` block, which gets the bucket of control values.
+
+    Raises MeshUnreachable if there is no connection within `CONNECT_TIMEOUT_S`.
+    """
     task = asyncio.create_task(bus.run())
     try:
         await asyncio.wait_for(bus.wait_connected(), CONNECT_TIMEOUT_S)
         yield ControlBucket(bus, instance_name("cli"))
     except TimeoutError:
-        raise MeshUnreachable("NATS does not answer: is the mesh running (`hmas up`), is --nats-url right?") from None
+        raise MeshUnreachable(
+            "the mesh's NATS server does not answer: start the mesh with `hmas up`, or correct --nats-url"
+        ) from None
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""`hmas train` and `hmas eval`: the commands of perception and prediction under one name each."""
+"""The commands `hmas train` and `hmas eval`, each with the sub-commands `perception` and `prediction`."""
 
 import typer
 

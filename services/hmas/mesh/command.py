@@ -1,4 +1,4 @@
-"""How each `hmas` command runs: what a user can mend becomes one line and exit code 1, never a traceback."""
+"""Runs each `hmas` command: an error that the user can correct becomes one line and exit code 1, not a traceback."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -28,10 +28,13 @@ def refuse(error: Exception) -> typer.Exit:
 
 
 def run_command(main: Callable[[], Awaitable[int]]) -> None:
-    """Runs a command and turns what a user can mend into one line and exit code 1."""
+    """Runs a command and exits with its code; an error that the user can correct is one line and exit code 1.
+
+    Ctrl-C is exit code 130.
+    """
 
     async def body() -> int:
-        configure_logs("hmas", "cli", "error", "console")  # the command's own output says what matters
+        configure_logs("hmas", "cli", "error", "console")  # only errors: the command prints its own results
         return await main()
 
     try:

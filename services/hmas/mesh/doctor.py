@@ -1,4 +1,4 @@
-"""`hmas doctor`: checks what a mesh needs and says what to do."""
+"""The checks of `hmas doctor`: each finds out whether something a mesh needs is there, and says what to do."""
 
 import platform
 import shutil
@@ -24,7 +24,7 @@ MIN_FREE_BYTES = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check's result. `advice` says what to do where the verdict is not ok."""
+    """The result of one check. `advice` says what to do if the verdict is not ok."""
 
     check: str
     verdict: Verdict
@@ -56,7 +56,10 @@ def check_port(name: str, port: int, *, mesh_runs: bool) -> Finding:
     if mesh_runs:
         return Finding(f"port {port} ({name})", "ok", "in use by the running mesh")
     return Finding(
-        f"port {port} ({name})", "fail", "in use", f"stop what listens there, or give `hmas up` another {name} port"
+        f"port {port} ({name})",
+        "fail",
+        "in use",
+        f"stop the process that listens there, or give `hmas up` another {name} port",
     )
 
 
@@ -67,17 +70,25 @@ def check_data_dir(data_dir: Path) -> Finding:
         probe.write_text("")
         probe.unlink()
     except OSError as error:
-        return Finding("data directory", "fail", str(error), f"make {data_dir} writable, or give --data-dir")
+        return Finding(
+            "data directory", "fail", str(error), f"make {data_dir} writable, or choose another folder with --data-dir"
+        )
     free = shutil.disk_usage(data_dir).free
     if free < MIN_FREE_BYTES:
         return Finding(
-            "data directory", "warn", f"{free / 2**20:.0f} MiB free", "free some disk: JetStream writes there"
+            "data directory",
+            "warn",
+            f"{free / 2**20:.0f} MiB free",
+            "free some disk space: NATS JetStream stores its data there",
         )
     return Finding("data directory", "ok", f"{data_dir}, {free / 2**30:.0f} GiB free")
 
 
 def check_http(name: str, url: str, path: str, advice: str) -> Finding:
-    """Reachable means any HTTP answer below 500."""
+    """Checks that an HTTP server answers `path`.
+
+    The verdict is ok below status 400, warn from 400 to 499, and fail from 500 on or without an answer.
+    """
     try:
         with urlopen(Request(url.rstrip("/") + path), timeout=TIMEOUT_S) as reply:
             return Finding(name, "ok", f"{url} answers {reply.status}")
@@ -89,7 +100,7 @@ def check_http(name: str, url: str, path: str, advice: str) -> Finding:
 
 
 def check_tenants(path: Path, load: Callable[[Path], object]) -> Finding:
-    """`load` parses the file and raises ValueError or OSError with a reason."""
+    """Checks that `load` accepts the tenants file; it raises ValueError or OSError with a reason if not."""
     try:
         load(path)
     except (ValueError, OSError) as error:
@@ -98,12 +109,12 @@ def check_tenants(path: Path, load: Callable[[Path], object]) -> Finding:
 
 
 def check_mesh(data_dir: Path) -> list[Finding]:
-    """Reachability of the running mesh, if there is one."""
+    """Checks that every service of the running mesh is ready; without a mesh it returns one finding that says so."""
     try:
         state = read_state(data_dir)
     except NoMesh:
         return [Finding("mesh", "ok", "none runs here; start one with `hmas up`")]
-    advice = "see the logs under the data directory, or start again with `hmas up`"
+    advice = "read the logs under the data directory, or start the mesh again with `hmas up`"
     findings = [check_http("gateway", state.gateway_url, "/ready", advice)]
     findings += [check_http(f"service {n}", url, "/ready", advice) for n, url in sorted(state.ops_urls.items())]
     return findings

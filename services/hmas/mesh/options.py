@@ -1,4 +1,4 @@
-"""What `hmas up` can be told."""
+"""The options of `hmas up`."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,9 +8,10 @@ from hmas.mesh.state import DEFAULT_DATA_DIR
 
 @dataclass(frozen=True, slots=True)
 class MeshOptions:
-    """An embedded mesh. `engine_urls` empty: emulated engines are started, one worker each.
+    """The options of an embedded mesh. Without `engine_urls`, `emulated` emulated engines are started.
 
-    `replay`: accept the load generator's `hmas_replay` field (never on a mesh that serves others).
+    `replay` accepts the load generator's `hmas_replay` field, which fixes output lengths; a mesh that serves real
+    clients must leave it off.
     """
 
     host: str = "127.0.0.1"
@@ -19,13 +20,13 @@ class MeshOptions:
     aliases: tuple[str, ...] = ()
     engine_urls: tuple[str, ...] = ()
     engine_api_key_file: Path | None = None
-    max_num_seqs: int | None = None  # of the given engines; vLLM does not tell
+    max_num_seqs: int | None = None  # of the engines in `engine_urls`; vLLM does not report it
     hardware: str = ""
     profile: str = "tiny-emulated"
     emulated: int = 2
-    workers: int = 0  # 0: one an engine
-    nats_url: str | None = None  # an external server
-    nats_port: int = 0  # of the embedded server; 0: any free one, so that two meshes never meet
+    workers: int = 0  # 0: one per engine
+    nats_url: str | None = None  # of an external server; None: an embedded one is started
+    nats_port: int = 0  # of the embedded server; 0: any free port, so that two meshes do not share a server
     tenants: Path | None = None
     llm_url: str | None = None
     llm_model: str = ""

@@ -1,4 +1,4 @@
-"""`hmas pin`: an operator's override of the topology, kept in the bucket until lifted."""
+"""The command `hmas pin`: an operator's choice of topology, kept in the NATS bucket until it is lifted."""
 
 import getpass
 import os
@@ -10,7 +10,10 @@ from hmas.wire.subjects import control_pin, pin_key
 
 
 async def set_pin(bus: Bus, pool: str, topology: TopologyName | None) -> Pin:
-    """Stores the pin and tells the meta controller at once. Raises BucketUnavailable, MeshUnreachable."""
+    """Stores the pin of a pool and publishes it to the meta controller; `topology` None lifts it.
+
+    Raises BucketUnavailable or MeshUnreachable.
+    """
     pin = Pin(pool, topology, by=_user())
     async with connected(bus) as bucket:
         await bucket.put(pin_key(pool), pin)
@@ -19,7 +22,7 @@ async def set_pin(bus: Bus, pool: str, topology: TopologyName | None) -> Pin:
 
 
 def _user() -> str:
-    """Who pinned it; a container's user may have a number only."""
+    """Returns the name of the operator's account, or its number, because an account in a container may lack a name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -1,4 +1,4 @@
-"""From options to processes: what the embedded mesh starts, on which ports, with which settings."""
+"""Turns options into processes: what the embedded mesh starts, on which ports, and with which settings."""
 
 import json
 import sys
@@ -17,7 +17,11 @@ CONTROL_AGENTS = ("qos", "meta", "statera")
 
 @dataclass(frozen=True, slots=True)
 class MeshPlan:
-    """`processes` in order of start; `first` must be ready before the next starts; `ready_urls` by process."""
+    """The processes of an embedded mesh, in order of start, and their URLs.
+
+    A process in `first` must be ready before the next starts. `ready_urls` (readiness checks) and `ops_urls` (metrics
+    and readiness of services) are by process name.
+    """
 
     processes: tuple[ProcessSpec, ...]
     first: frozenset[str]
@@ -46,7 +50,7 @@ def module(name: str, *args: str) -> list[str]:
 
 
 class _Builder:
-    """Collects processes while ports are handed out."""
+    """Collects the processes of a plan and assigns their ports."""
 
     def __init__(self, options: MeshOptions) -> None:
         self.options = options
@@ -59,7 +63,7 @@ class _Builder:
         self._taken: set[int] = set()
 
     def port(self, preferred: int = 0) -> int:
-        """A free port that this plan did not hand out before."""
+        """Returns a free port that this plan has not assigned yet: `preferred` if possible."""
         port = free_port(preferred)
         while port in self._taken:
             port = free_port()
@@ -77,7 +81,7 @@ class _Builder:
         self.ready["nats"] = f"tcp://127.0.0.1:{port}"
 
     def engines(self) -> tuple[str, ...]:
-        """URLs of the given engines, or of emulated ones that are started."""
+        """Returns the URLs of the given engines; without any, adds emulated engines to the plan and returns theirs."""
         if self.options.engine_urls:
             return self.options.engine_urls
         urls = []
@@ -85,7 +89,7 @@ class _Builder:
             name, port = f"engine-{number}", self.port()
             argv = module("engine", "--profile", self.options.profile, "--port", str(port))
             argv += ["--served-model-name", self.options.pool]
-            # An emulated GPU shares the machine's cores, but its clock must not wait for them: the kernel lets a
+            # An emulated engine shares the machine's cores, but its steps must end on time, and the kernel lets a
             # woken process wait for a whole time slice of another, about 3 ms.
             self.processes.append(ProcessSpec(name, argv, prompt=True))
             urls.append(f"http://127.0.0.1:{port}")
@@ -93,7 +97,7 @@ class _Builder:
         return tuple(urls)
 
     def service(self, service: str, name: str, env: Mapping[str, str]) -> None:
-        """A service of the mesh with its ops port; ready when its /ready says so."""
+        """Adds a service of the mesh with its ops port; it counts as ready when its /ready answers 2xx."""
         port = self.port()
         common = {
             "HMAS_INSTANCE": name,
@@ -110,7 +114,10 @@ class _Builder:
 
 
 def make_plan(options: MeshOptions) -> MeshPlan:
-    """Picks ports; raises NatsBinaryMissing."""
+    """Plans the processes of an embedded mesh, picks their ports and makes its data directory.
+
+    Raises NatsBinaryMissing.
+    """
     options.data_dir.mkdir(parents=True, exist_ok=True)
     options.data_dir.chmod(0o700)
     build = _Builder(options)
@@ -168,7 +175,7 @@ def _worker(options: MeshOptions, urls: tuple[str, ...]) -> dict[str, str]:
 
 
 def _engine(options: MeshOptions, url: str) -> dict[str, object]:
-    """What no engine tells over HTTP is given: how many sequences it runs at most, and on which hardware."""
+    """Returns an engine's settings: its URL and what engines do not report over HTTP (hardware, max_num_seqs)."""
     if options.engine_urls:
         known = {"hardware": options.hardware, "max_num_seqs": options.max_num_seqs}
         return {"url": url, **{name: value for name, value in known.items() if value}}

@@ -1,4 +1,4 @@
-"""One supervised child process: started, watched, restarted with backoff, stopped gracefully."""
+"""One supervised child process: it is started, watched, restarted with backoff, and stopped gracefully."""
 
 import asyncio
 import ctypes
@@ -16,7 +16,7 @@ log = structlog.get_logger()
 
 FIRST_BACKOFF_S = 0.3
 MAX_BACKOFF_S = 5.0
-STEADY_AFTER_S = 10.0  # a process that lived this long starts again without backoff
+STEADY_AFTER_S = 10.0  # a process that ran this long restarts with the first backoff again
 READ_BYTES = 65_536
 MAX_LINE_BYTES = 16_384
 _PR_SET_PDEATHSIG = 1
@@ -24,8 +24,11 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """What to run. `env` is added to the parent's environment. `prompt`: wake it before anything else;
-    a wish, granted where the user may (root, or CAP_SYS_NICE)."""
+    """What to run. `env` is added to the parent's environment; `stop_grace_s` is the time between SIGTERM and SIGKILL.
+
+    `prompt` asks for real-time scheduling, so that the process runs as soon as it wakes; it has no effect without root
+    or CAP_SYS_NICE.
+    """
 
     name: str
     argv: Sequence[str]
@@ -35,8 +38,10 @@ class ProcessSpec:
 
 
 def _prepare_child(prompt: bool) -> None:
-    """In the child, before it runs: the kernel ends it when its parent is killed, so that not even kill -9 leaves
-    processes behind."""
+    """Runs in the child before its program: tells the kernel to end the child when its parent dies.
+
+    Thus not even kill -9 of the supervisor leaves processes behind.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         if prompt:
@@ -45,10 +50,10 @@ def _prepare_child(prompt: bool) -> None:
 
 
 class LineSplitter:
-    """Splits a process's output into lines. Of a line longer than `MAX_LINE_BYTES` only its beginning is kept."""
+    """Splits a process's output into lines; a line is cut off at `MAX_LINE_BYTES`."""
 
     def __init__(self) -> None:
-        self._open = bytearray()  # the line whose end has not come yet, as far as it is kept
+        self._open = bytearray()  # the beginning of a line whose end has not come yet
 
     def feed(self, data: bytes) -> list[bytes]:
         """Returns the lines that `data` completes, without their line ends."""
@@ -62,7 +67,7 @@ class LineSplitter:
         return done
 
     def close(self) -> list[bytes]:
-        """Returns the last line where it had no end."""
+        """Returns the last line if the output ended without a line end; otherwise an empty list."""
         return [bytes(self._open)] if self._open else []
 
     def _keep(self, part: bytes) -> None:
@@ -70,8 +75,11 @@ class LineSplitter:
 
 
 class SupervisedProcess:
-    """Runs a spec until told to stop. Its output goes line by line to `sink(name, line)`; lines for which `sink` raises
-    are dropped and counted. `refused`: it ended with EX_CONFIG, which no restart mends; its last line says why."""
+    """Runs a process and restarts it when it dies, until it is stopped.
+
+    Each line of its output goes to `sink(name, line)`; lines for which `sink` raises are dropped and counted. `refused`
+    is true once the process ended with EX_CONFIG, after which a restart would be useless; its last line says why.
+    """
 
     def __init__(self, spec: ProcessSpec, env: Mapping[str, str], sink: Callable[[str, str], None]) -> None:
         self.spec = spec
@@ -88,7 +96,7 @@ class SupervisedProcess:
         return self._process.pid if self._process and self._process.returncode is None else None
 
     async def run(self) -> None:
-        """Starts and restarts until `stop`, or until the process refuses its configuration."""
+        """Starts the process and restarts it whenever it dies, until `stop` is called or it refuses its configuration."""
         backoff_s = FIRST_BACKOFF_S
         loop = asyncio.get_running_loop()
         while not self._stopping.is_set():
@@ -107,7 +115,7 @@ class SupervisedProcess:
             backoff_s = min(backoff_s * 2, MAX_BACKOFF_S)
 
     async def stop(self) -> None:
-        """SIGTERM, then SIGKILL when its grace is over."""
+        """Ends the process with SIGTERM, or with SIGKILL if it still runs after `stop_grace_s`."""
         self._stopping.set()
         process = self._process
         if process is None or process.returncode is not None:
@@ -127,7 +135,7 @@ class SupervisedProcess:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C reaches the supervisor alone, which stops the others in order
+            start_new_session=True,  # Ctrl-C reaches only the supervisor, which stops the processes in order
             preexec_fn=partial(_prepare_child, self.spec.prompt),
         )
         assert self._process.stdout is not None

@@ -1,4 +1,4 @@
-"""The services of the mesh and their settings, in the order a request meets them."""
+"""The services of the mesh with their settings, in the order in which a request passes them."""
 
 from pydantic_settings import BaseSettings
 

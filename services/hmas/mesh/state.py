@@ -1,4 +1,4 @@
-"""Where a running embedded mesh can be found: `<data dir>/mesh.json`."""
+"""The file `<data dir>/mesh.json`, by which commands find a running embedded mesh."""
 
 import fcntl
 import json
@@ -11,13 +11,16 @@ DEFAULT_DATA_DIR = Path(".hmas")
 
 
 class NoMesh(Exception):
-    """No embedded mesh is known under the data directory."""
+    """No embedded mesh runs in the data directory, or its state file cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshState:
-    """URLs of a running mesh. `nats_password_file` is empty where the NATS server is not its own. `pids` by process
-    name, as of its start."""
+    """The URLs of a running mesh.
+
+    `nats_password_file` is "" if the NATS server is an external one. `pids` are by process name and as of the mesh's
+    start; restarts change them.
+    """
 
     gateway_url: str
     nats_url: str
@@ -35,7 +38,7 @@ class MeshState:
 
 
 def read_state(data_dir: Path) -> MeshState:
-    """Raises NoMesh, saying what to do."""
+    """Returns the state of the mesh that runs in `data_dir`. Raises NoMesh, whose message says what to do."""
     path = data_dir / "mesh.json"
     try:
         fields = json.loads(path.read_text())
@@ -53,12 +56,14 @@ def forget_state(data_dir: Path) -> None:
 
 @contextmanager
 def sole_owner(data_dir: Path) -> Iterator[None]:
-    """Keeps a second mesh out of the data directory, whose files two would spoil. Raises ValueError that says what to
-    do. The kernel lets go of it when the process dies, however it does."""
+    """Locks the data directory, so that two meshes never write the same files. Raises ValueError if one runs there.
+
+    The kernel releases the lock when the process ends, however it ends.
+    """
     data_dir.mkdir(parents=True, exist_ok=True)
     with (data_dir / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ValueError(f"a mesh runs in {data_dir} already: stop it, or give --data-dir another folder") from None
+            raise ValueError(f"a mesh already runs in {data_dir}: stop it, or give --data-dir another folder") from None
         yield

@@ -1,4 +1,4 @@
-"""The embedded mesh: starts every process of a plan in order, waits until it serves, stops it in reverse."""
+"""The embedded mesh: starts the processes of a plan in order, waits until it serves, stops them in reverse order."""
 
 import asyncio
 import logging
@@ -27,11 +27,11 @@ ALARMS = ("warning", "error", "critical", "traceback")
 
 
 class MeshFailed(Exception):
-    """A process of the mesh did not come up."""
+    """A process of the mesh did not become ready."""
 
 
 class ProcessLogs:
-    """One rotating file a process under `<data dir>/logs`; lines that alarm also go to `alarm(name, line)`."""
+    """Writes one rotating log file per process; lines with a word of ALARMS also go to `alarm(process, line)`."""
 
     def __init__(self, directory: Path, alarm: Callable[[str, str], None]) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,10 @@ class ProcessLogs:
 
 
 class Mesh:
-    """`async with Mesh(options, alarm) as mesh:` serves at `mesh.plan.state.gateway_url` inside the block."""
+    """An embedded mesh: inside `async with Mesh(options, alarm) as mesh:` it serves at `mesh.plan.gateway_url`.
+
+    `alarm(process, line)` gets log lines that look like warnings or errors. Entering raises MeshFailed.
+    """
 
     def __init__(self, options: MeshOptions, alarm: Callable[[str, str], None] = lambda name, line: None) -> None:
         self.options = options
@@ -101,12 +104,16 @@ class Mesh:
             if self.processes[name].refused:
                 raise MeshFailed(self.logs.tail(name, 1))
             if loop.time() > deadline_s or self.processes[name].restarts > 2:
-                raise MeshFailed(f"{name} did not become ready ({url}). Its last lines:\n{self.logs.tail(name)}")
+                raise MeshFailed(
+                    f"the process {name} did not become ready ({url}); its last log lines:\n{self.logs.tail(name)}"
+                )
             await asyncio.sleep(0.1)
 
     async def _wait_connected(self) -> None:
-        """The gateway meets its workers at their next heartbeats, within a second or so; without it serves all the
-        same, so that this wait has no failure."""
+        """Waits until the gateway is connected to all workers, known by their heartbeats.
+
+        The wait ends without an error after `CONNECT_TIMEOUT_S`, because the gateway serves with fewer workers as well.
+        """
         wanted = sum(name.startswith("worker") for name in self.processes)
         deadline_s = asyncio.get_running_loop().time() + CONNECT_TIMEOUT_S
         while asyncio.get_running_loop().time() < deadline_s:
@@ -115,7 +122,7 @@ class Mesh:
             await asyncio.sleep(0.1)
 
     async def stop(self) -> None:
-        """Gateway first, so that clients drain while everything behind still works; NATS last."""
+        """Stops the processes: the gateway first, so that its open requests still complete, and NATS last."""
         for name in reversed(self.processes):
             await self.processes[name].stop()
             await asyncio.gather(self._tasks[name], return_exceptions=True)
@@ -124,7 +131,7 @@ class Mesh:
 
 
 def _answers(url: str) -> bool:
-    """True for a 2xx answer; `tcp://host:port` asks for a connection only."""
+    """Tells whether `url` answers with a status below 300; for `tcp://host:port` a connection is enough."""
     if url.startswith("tcp://"):
         import socket
 
@@ -139,7 +146,7 @@ def _answers(url: str) -> bool:
 
 
 def _workers_connected(gateway_url: str) -> int:
-    """As the gateway's metrics say; 0 if they cannot be read."""
+    """Returns the number of workers connected, from the gateway's metrics; 0 if these cannot be read."""
     try:
         with urllib.request.urlopen(f"{gateway_url}/metrics", timeout=1.0) as reply:
             lines = reply.read().decode().splitlines()

@@ -1,4 +1,4 @@
-"""`hmas up`: the embedded mesh in the foreground."""
+"""The command `hmas up`: runs the embedded mesh in the foreground."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ def _picture(mesh: Mesh) -> Table:
 
 
 def model_of(engine_url: str, api_key: str) -> str:
-    """The first model an engine lists. Raises ValueError that says what to do."""
+    """Returns the first model that an engine lists. Raises ValueError, which says what to do, if it lists none."""
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     request = urllib.request.Request(f"{engine_url.rstrip('/')}/v1/models", headers=headers)
     try:
@@ -40,11 +40,13 @@ def model_of(engine_url: str, api_key: str) -> str:
             return str(json.load(reply)["data"][0]["id"])
     except (urllib.error.URLError, OSError, ValueError, LookupError, TypeError) as error:
         reason = getattr(error, "reason", error)
-        raise ValueError(f"{engine_url} does not tell its model ({reason}): start it first, or give --model") from None
+        raise ValueError(
+            f"the engine {engine_url} does not list its model ({reason}): start it first, or name it with --model"
+        ) from None
 
 
 def with_model(options: MeshOptions) -> MeshOptions:
-    """Asks the first given engine for its model where none was named."""
+    """Returns the options with a model: if none is named, the first given engine is asked. Raises ValueError."""
     if options.model or not options.engine_urls:
         return options
     key = options.engine_api_key_file.read_text().strip() if options.engine_api_key_file else ""
@@ -52,7 +54,10 @@ def with_model(options: MeshOptions) -> MeshOptions:
 
 
 async def serve(options: MeshOptions, console: Console) -> int:
-    """Serves until SIGINT or SIGTERM; 0 after a clean stop. Raises MeshFailed, NatsBinaryMissing, ValueError."""
+    """Runs a mesh until SIGINT or SIGTERM and returns the exit code: 0, or 130 if interrupted while starting.
+
+    Raises MeshFailed, NatsBinaryMissing or ValueError.
+    """
     with sole_owner(options.data_dir):
         return await _serve(with_model(options), console)
 

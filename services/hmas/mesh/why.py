@@ -1,4 +1,4 @@
-"""`hmas why`: the timeline of a recent request, asked of every gateway."""
+"""The command `hmas why`: asks every gateway for the timeline of a recent request."""
 
 import json
 from typing import Any
@@ -16,7 +16,7 @@ TIMEOUT_S = 2.0
 
 
 async def ask_why(bus: Bus, request_id: str) -> dict[str, Any] | None:
-    """The request's timeline, or None if no gateway remembers it."""
+    """Returns the timeline of a request; None if no gateway remembers it. Raises MeshUnreachable."""
     import nats.errors
 
     async with connected(bus):
@@ -31,7 +31,7 @@ async def ask_why(bus: Bus, request_id: str) -> dict[str, Any] | None:
 
 
 def render_why(timeline: dict[str, Any]) -> RenderableType:
-    """Sections of the timeline as one table a section; lists of attempts as one table an attempt."""
+    """Renders each section of a timeline, and each element of its lists (e.g. attempts), as one table."""
     parts: list[RenderableType] = []
     plain = {k: v for k, v in timeline.items() if not isinstance(v, dict | list)}
     parts.append(_section("request", plain))

@@ -49,10 +49,10 @@ async def test_tokens_are_stamped_as_they_come_and_counted_by_the_endpoint() -> 
 @pytest.mark.parametrize(
     ("pieces", "status", "message"),
     [
-        (TOKENS, "200 OK", "does not report usage"),
-        ([b"data: {\n"], "200 OK", "not an OpenAI completion"),
-        ([event({"error": "out of memory"})], "200 OK", "ended a stream with an error: out of memory"),
-        ([b"no such model"], "404 Not Found", "answered HTTP 404: no such model"),
+        (TOKENS, "200 OK", "reports no token counts"),
+        ([b"data: {\n"], "200 OK", "does not stream OpenAI completions"),
+        ([event({"error": "out of memory"})], "200 OK", "ended a stream with an error, check its log: out of memory"),
+        ([b"no such model"], "404 Not Found", "refused a request with HTTP 404: no such model"),
     ],
 )
 async def test_what_is_no_measurement_says_why(pieces: list[bytes], status: str, message: str) -> None:
@@ -63,7 +63,7 @@ async def test_what_is_no_measurement_says_why(pieces: list[bytes], status: str,
 
 async def test_the_first_model_is_taken_where_none_is_named() -> None:
     async with endpoint(b'{"data": [{"id": "first"}, {"id": "second"}]}') as client:
-        with pytest.raises(EndpointFailed, match="does not serve 'm'"):
+        with pytest.raises(EndpointFailed, match="does not serve the model 'm'"):
             await client.card()
         client.model = ""
         assert (await client.card(), client.model) == ({"id": "first"}, "first")
@@ -71,11 +71,11 @@ async def test_the_first_model_is_taken_where_none_is_named() -> None:
 
 async def test_a_server_that_is_not_there_or_silent_is_named() -> None:
     async with Endpoint("http://127.0.0.1:9", "", "m", 5.0) as client:
-        with pytest.raises(EndpointFailed, match="is the server up"):
+        with pytest.raises(EndpointFailed, match="start the server, or correct the URL"):
             await client.card()
         assert await client.metrics() == b""
     async with endpoint(*TOKENS * 100, timeout_s=0.1) as client:
-        with pytest.raises(EndpointFailed, match="no end in time"):
+        with pytest.raises(EndpointFailed, match="no end within 0.1 s"):
             await client.stream(3, 2, "seed")
     with pytest.raises(EndpointFailed, match="must have the form"):
         Endpoint("nonsense", "", "m", 5.0)

@@ -1,4 +1,4 @@
-"""`hmas compare` and `hmas replay`."""
+"""The commands `hmas compare` and `hmas replay`."""
 
 import asyncio
 import signal
@@ -25,12 +25,15 @@ from hmas.mesh.supervisor import Mesh
 
 console = Console() if Console().is_terminal else Console(width=120)
 DEFAULT_RATE_RPS = 7.0
-MAX_MODEL_LEN = 16384  # of the default profile
+MAX_MODEL_LEN = 16384  # tokens; that of the default engine profile
 
 
 @asynccontextmanager
 async def interruptible() -> AsyncIterator[asyncio.Event]:
-    """Ctrl-C and SIGTERM cancel the block's task once; the mesh inside it is then stopped cleanly."""
+    """Lets Ctrl-C and SIGTERM cancel the task in the `async with` block, which then stops its mesh cleanly.
+
+    It yields an event that is set at that moment.
+    """
     task = asyncio.current_task()
     stop = asyncio.Event()
     assert task is not None
@@ -50,21 +53,29 @@ async def interruptible() -> AsyncIterator[asyncio.Event]:
 
 
 def compare(
-    trace: Annotated[Path | None, typer.Option(help="trace file, e.g. official Azure CSV; else one is made")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="trace file, e.g. the official Azure CSV; default: a generated trace")
+    ] = None,
     rate: Annotated[float, typer.Option(help="mean requests per second")] = DEFAULT_RATE_RPS,
-    seconds: Annotated[float | None, typer.Option(help="length of each replay; 60, with --capacity 90")] = None,
-    seed: Annotated[int, typer.Option(help="seed of the trace and its annotation")] = 1,
+    seconds: Annotated[
+        float | None, typer.Option(help="seconds of each replay; default: 60, with --capacity 90")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="seed of the trace and of its task types and SLOs")] = 1,
     seeds: Annotated[
-        int, typer.Option(min=1, help="with --capacity or --topology: how many seeds, from --seed on")
+        int, typer.Option(min=1, help="with --capacity or --topology: number of seeds, from --seed upwards")
     ] = 3,
-    capacity: Annotated[bool, typer.Option(help="find the direct capacity, compare at 1.4 and 0.5 times it")] = False,
+    capacity: Annotated[
+        bool,
+        typer.Option(help="find the capacity of the engines without the mesh, and compare at 1.4 and 0.5 times it"),
+    ] = False,
     topology: Annotated[
-        list[TopologyName] | None, typer.Option(help="compare these (repeat it): each pinned in turn, at --rate")
+        list[TopologyName] | None,
+        typer.Option(help="topology to pin and compare at --rate; repeat the option for several"),
     ] = None,
     profile: Annotated[str, typer.Option(help="cost profile of the emulated engines")] = "tiny-emulated",
-    json: Annotated[Path | None, typer.Option(help="also write the figures here")] = None,
+    json: Annotated[Path | None, typer.Option(help="file to which the figures are also written, as JSON")] = None,
 ) -> None:
-    """Start a mesh, replay a trace through it and straight at its engines, print both in one table, and end."""
+    """Start a mesh, replay a trace through it and directly at its engines, and print both in one table."""
 
     async def main() -> int:
         with tempfile.TemporaryDirectory(prefix="hmas-") as scratch:
@@ -91,13 +102,21 @@ def compare(
 
 
 def replay(
-    trace: Annotated[Path, typer.Argument(help="trace file: official Azure CSV first, and the others of `hmas load`")],
-    rate: Annotated[float | None, typer.Option(help="scale to this mean rate; default: the trace's own")] = None,
-    seconds: Annotated[float, typer.Option(help="how much of the trace")] = 60.0,
-    seed: Annotated[int, typer.Option(help="seed of annotation and window")] = 1,
-    data_dir: Annotated[Path, typer.Option(envvar="HMAS_DATA_DIR", help="of the running mesh")] = DEFAULT_DATA_DIR,
+    trace: Annotated[
+        Path, typer.Argument(help="trace file, e.g. the official Azure CSV, or any other that `hmas load` reads")
+    ],
+    rate: Annotated[
+        float | None, typer.Option(help="requests per second to which the trace is scaled; default: its own rate")
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="seconds of the trace to replay")] = 60.0,
+    seed: Annotated[
+        int, typer.Option(help="seed of the task types and SLOs, and of the part of the trace that is replayed")
+    ] = 1,
+    data_dir: Annotated[
+        Path, typer.Option(envvar="HMAS_DATA_DIR", help="data directory of the running mesh")
+    ] = DEFAULT_DATA_DIR,
 ) -> None:
-    """Replay a trace through the running mesh (`hmas up --replay`), open loop, and score it."""
+    """Replay a trace at its arrival times through the running mesh (`hmas up --replay`), and score it."""
 
     async def main() -> int:
         state: MeshState = read_state(data_dir)

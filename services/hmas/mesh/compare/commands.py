@@ -1,4 +1,4 @@
-"""What `hmas compare` does: one pair of replays, or the search of the capacity and pairs at multiples of it."""
+"""The comparisons of `hmas compare`: one pair of replays, or a search for the capacity and pairs at multiples of it."""
 
 import json
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ SEARCH_FROM_RPS = 5.0
 
 @dataclass(slots=True)
 class Comparison:
-    """Replays a workload through the mesh and straight at its engines."""
+    """Replays a workload through the mesh and directly at its engines, for `window_s` seconds each."""
 
     state: MeshState
     workload: ReplayWorkload
@@ -41,7 +41,7 @@ class Comparison:
         return await self.direct(rate_rps, seed), await self.mesh(rate_rps, seed)
 
     async def capacity(self, seed: int, start_rps: float = SEARCH_FROM_RPS) -> RateSearch:
-        """lambda*: the highest rate at which the direct replay still has a goodput rate of 0.95."""
+        """Searches for λ*: the highest rate at which the direct replay still has a goodput rate of 0.95."""
 
         async def measure(rate_rps: float) -> float:
             run = await self.direct(rate_rps, seed, f"direct at {rate_rps:.2f} req/s")
@@ -53,7 +53,7 @@ class Comparison:
 
 
 async def once(comparison: Comparison, rate_rps: float, seed: int, json_path: Path | None) -> bool:
-    """One pair and its table; true if both runs are valid."""
+    """Runs one pair of replays (direct, mesh) and prints its table; returns whether both runs are valid."""
     direct, mesh = await comparison.pair(rate_rps, seed)
     title = f"{comparison.workload.name}, {rate_rps:g} req/s for {comparison.window_s:g} s"
     comparison.console.print(comparison_table(title, {"direct": [direct], "mesh": [mesh]}))
@@ -64,10 +64,15 @@ async def once(comparison: Comparison, rate_rps: float, seed: int, json_path: Pa
 
 
 async def at_capacity(comparison: Comparison, seeds: tuple[int, ...], json_path: Path | None) -> bool:
-    """lambda*, then pairs at 1.4 and 0.5 times it for each seed; true if the goals hold and all runs are valid."""
+    """Searches for λ*, then replays pairs at 1.4 and 0.5 times λ* for each seed.
+
+    Returns whether the goals for the ratio of goodput rates are met and all runs are valid.
+    """
     search = await comparison.capacity(seeds[0])
     console = comparison.console
-    console.print(f"capacity of the direct engines: {search.rate_rps:.2f} req/s (fails at {search.failing_rps})")
+    console.print(
+        f"capacity of the engines without the mesh: {search.rate_rps:.2f} req/s (fails at {search.failing_rps})"
+    )
     page: dict[str, Any] = {
         "capacity_rps": search.rate_rps,
         "search": [{"rate_rps": p.rate_rps, "goodput_rate": p.goodput_rate} for p in search.points],

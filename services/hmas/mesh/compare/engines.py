@@ -1,4 +1,4 @@
-"""The emulated engines' own word on how late they ran. Real ones have no clock to be late for."""
+"""Reads from emulated engines how far their steps lagged; real engines have no virtual time and report none."""
 
 import json
 import urllib.error
@@ -10,7 +10,7 @@ MAX_LAG_P99_S = 0.005
 
 @dataclass(frozen=True, slots=True)
 class EngineLag:
-    """Lag of the engines' steps behind their virtual end, seconds; the worst engine's."""
+    """The lag of engine steps behind their due ends, in s: the worst engine's quantiles, over `steps` steps of all."""
 
     steps: int
     p50_s: float
@@ -27,7 +27,7 @@ def reset_lag(urls: tuple[str, ...]) -> None:
 
 
 def read_lag(urls: tuple[str, ...]) -> EngineLag | None:
-    """Since the last reset; None if none of the engines is emulated."""
+    """Returns the lag since the last reset; None if no engine is emulated."""
     lags = [json.loads(page) for url in urls if (page := _lag(url, "GET"))]
     if not lags:
         return None
@@ -39,7 +39,7 @@ def read_lag(urls: tuple[str, ...]) -> EngineLag | None:
 
 
 def _lag(url: str, method: str) -> bytes:
-    """Empty where the engine knows no such path."""
+    """Sends a request to the engine's lag page and returns the body; b"" if the engine has no such page."""
     try:
         with urllib.request.urlopen(urllib.request.Request(f"{url}/hmas/lag", method=method), timeout=5) as reply:
             return bytes(reply.read())

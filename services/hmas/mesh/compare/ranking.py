@@ -1,4 +1,4 @@
-"""The topologies beside one another on a live mesh: each pinned in turn, the same trace, the same rate."""
+"""Compares topologies on a live mesh: each is pinned in turn and gets the same trace at the same rate."""
 
 import asyncio
 import re
@@ -15,21 +15,22 @@ from hmas.mesh.compare.table import comparison_table, scores_json
 from hmas.mesh.pin import set_pin
 from hmas.mesh.state import MeshState
 
-IN_FORCE_S = 30.0  # a second where nothing is wrong
+IN_FORCE_S = 30.0  # it takes about a second if nothing is wrong
 POLL_S = 0.1
 
 
 class NotInForce(Exception):
-    """A worker did not take the pinned topology up."""
+    """A worker did not adopt the pinned topology in time."""
 
 
 async def ranked(
     comparison: Comparison, topologies: Sequence[TopologyName], rate_rps: float, seeds: Sequence[int],
     json_path: Path | None,
 ) -> bool:  # fmt: skip
-    """Replays straight at the engines, then through the mesh pinned to each topology; true if all runs are valid.
+    """Replays directly at the engines, then through the mesh pinned to each topology, and prints one table.
 
-    Raises NotInForce."""
+    Returns whether all runs are valid. Raises NotInForce.
+    """
     runs: dict[str, list[Replay]] = {"direct": [await comparison.direct(rate_rps, seed) for seed in seeds]}
     for topology in topologies:
         await pinned(comparison.state, topology)
@@ -44,7 +45,7 @@ async def ranked(
 
 
 async def pinned(state: MeshState, topology: TopologyName) -> None:
-    """Pins it, and waits until every worker of the mesh says that it is in force. Raises NotInForce."""
+    """Pins a topology and waits until every worker of the mesh reports it as active. Raises NotInForce."""
     await set_pin(bus_of(state), state.pool, topology)
     urls = [url for name, url in state.ops_urls.items() if name.startswith("worker")]
     try:
@@ -54,11 +55,14 @@ async def pinned(state: MeshState, topology: TopologyName) -> None:
                     return
                 await asyncio.sleep(POLL_S)
     except TimeoutError:
-        raise NotInForce(f"not every worker orders by {topology} after {IN_FORCE_S:g} s") from None
+        raise NotInForce(
+            f"not every worker adopted the topology {topology} within {IN_FORCE_S:g} s: look for errors in the logs of "
+            "workers and meta controller"
+        ) from None
 
 
 def _topology(ops_url: str) -> str:
-    """The active one, by the worker's own metrics."""
+    """Returns the active topology according to a worker's metrics; "" if they name none."""
     with urllib.request.urlopen(f"{ops_url}/metrics", timeout=5) as reply:
         text = reply.read().decode()
     found = re.search(r'^hmas_worker_topology\{topology="(\w+)"\} 1(\.0)?$', text, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""One replay against the mesh or against its engines, with live progress."""
+"""Replays a trace at the mesh or directly at its engines, with live progress."""
 
 import asyncio
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ DRAIN_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A run with the engines' lag during it; None for real engines."""
+    """The result of a replay, with the engines' lag during it; `lag` is None for real engines."""
 
     result: LoadResult
     lag: EngineLag | None
@@ -32,7 +32,7 @@ class Replay:
 
     @property
     def reasons(self) -> list[str]:
-        """Why the run is invalid; empty if it is valid."""
+        """The reasons why the run is invalid; empty if it is valid."""
         late = [] if self.lag is None or self.lag.valid else [f"engine steps lag {self.lag.p99_s * 1e3:.1f} ms at p99"]
         return [*self.result.reasons, *late]
 
@@ -51,7 +51,10 @@ async def replay(
     name: str, trace: Trace, target: Target, state: MeshState, console: Console, *, seed: int, window_s: float,
     stop: asyncio.Event | None = None,
 ) -> Replay:  # fmt: skip
-    """Offers the trace for `window_s` seconds and waits `DRAIN_S` more; what is unfinished then is not completed."""
+    """Sends the trace's requests for `window_s` seconds, waits up to `DRAIN_S` more for answers, and scores the run.
+
+    Requests still open after that count as not completed. Setting `stop` ends the run early.
+    """
     plan = LoadPlan(name=name, trace=trace, target=target, seed=seed, window_s=window_s, drain_s=DRAIN_S)
     reset_lag(state.engine_urls)
     bar = Bar(

@@ -1,4 +1,4 @@
-"""The table of a comparison, and its JSON."""
+"""The table of a comparison, and its figures as JSON."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ ROWS: tuple[tuple[str, str, float, str], ...] = (
 
 
 def comparison_table(title: str, runs: Mapping[str, Sequence[Replay]]) -> Table:
-    """A column a system, a row a metric; several runs of a system show mean and spread."""
+    """Returns a table with one column per system and one row per metric; several runs show as mean (min-max)."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     table.add_column("", no_wrap=True)
     for name in runs:
@@ -40,7 +40,7 @@ def comparison_table(title: str, runs: Mapping[str, Sequence[Replay]]) -> Table:
 
 
 def comparison_rows(runs: Mapping[str, Sequence[Replay]]) -> list[tuple[str, ...]]:
-    """Label and cells; those of emulated engines only where there are any."""
+    """Returns one row per metric: its label and a cell per system; the engines' lag only if some engine is emulated."""
     every = runs.values()
     rows = [
         (label, *(_cell([getattr(r.score, name) * factor for r in rs], form) for rs in every))
@@ -62,7 +62,7 @@ def _cell(values: list[float], form: str) -> str:
 
 
 def scores_json(runs: Sequence[Replay]) -> dict[str, Any]:
-    """Mean of each column over the runs, the single runs beside it."""
+    """Returns the mean of each metric over the runs, and the runs themselves under `runs`; NaN becomes None."""
     fields = list(asdict(runs[0].score))
     columns = {f: _mean([getattr(r.score, f) for r in runs]) for f in fields}
     return {

@@ -1,4 +1,4 @@
-"""The trace that both sides are offered."""
+"""The trace that both sides of a comparison receive."""
 
 from dataclasses import dataclass, replace
 from math import ceil, log
@@ -12,14 +12,17 @@ from hmas_loadgen.traces.row import Trace
 from hmas_loadgen.workloads.published import published_trace
 from hmas_loadgen.workloads.scaling import to_rate, window
 
-DENSER = 4.0  # the rates between two powers of it are samples of one trace
-SPARE_TOKENS = 512  # of the context window, for the chat template and the count's rounding
+DENSER = 4.0  # all rates between two powers of it are samples of one trace
+SPARE_TOKENS = 512  # kept free in the context, for the chat template and for rounding of the token count
 
 
 @dataclass(frozen=True, slots=True)
 class SloFactors:
-    """By which the SLOs of Table 6 are multiplied: how slow an engine computes prompts, and its steps, relative to
-    those for which the table was written."""
+    """The factors by which the SLOs of H-MAS Table 6 are multiplied.
+
+    They say how many times slower the engine computes prompts (`ttft`) and steps (`tpot`) than the engines for which
+    the table was written.
+    """
 
     ttft: float = 1.0
     tpot: float = 1.0
@@ -27,10 +30,10 @@ class SloFactors:
 
 @dataclass(frozen=True, slots=True)
 class ReplayWorkload:
-    """A trace file, or none: then one is made from the published statistics of the Azure trace (H-MAS §2).
+    """The requests to replay: a trace file, or one generated from the Azure trace's published statistics (H-MAS §2).
 
-    `max_model_len`: rows that cannot fit the engines' context are left out, for both sides alike. `slo_factors`: the
-    pace of the engines.
+    `path` None means a generated trace. Requests longer than the engines' context of `max_model_len` tokens are left
+    out, for both sides alike. `slo_factors` adapt the SLOs to the engines' speed.
     """
 
     path: Path | None
@@ -42,14 +45,20 @@ class ReplayWorkload:
         return self.path.name if self.path else "Azure-like bursty trace"
 
     def own_rate_rps(self) -> float:
-        """The file's mean rate. Raises ValueError for a trace whose requests all arrive at once."""
+        """Returns the trace file's mean rate in requests per second.
+
+        Raises ValueError without a file, or if all its requests arrive at once.
+        """
         trace = read_trace(self.path) if self.path else None
         if trace is None or trace.duration_s == 0:
-            raise ValueError("the trace has no rate of its own: give --rate")
+            raise ValueError("a trace whose requests all arrive at once has no rate of its own: give --rate")
         return len(trace.rows) / trace.duration_s
 
     def at(self, rate_rps: float, seconds: float, seed: int) -> Trace:
-        """`seconds` of it at a mean of `rate_rps`, with task types and SLOs (H-MAS App. E.5). Raises ValueError."""
+        """Returns `seconds` of the workload at a mean of `rate_rps`, with task types and SLOs (H-MAS App. E.5).
+
+        Raises ValueError if the file is not a trace, or none of its requests fits the context.
+        """
         if self.path is None:
             trace = self._made(rate_rps, seconds, seed)
         else:
@@ -58,8 +67,10 @@ class ReplayWorkload:
         return trace if self.slo_factors == SloFactors() else self._paced(trace)
 
     def _made(self, rate_rps: float, seconds: float, seed: int) -> Trace:
-        """Exactly that many requests, which a short draw misses by a fifth: a sample of a denser trace, which keeps its
-        bursts. A higher rate out of the same one adds requests to a lower rate's, so that a search sees little noise.
+        """Generates a trace with exactly rate × seconds requests, as a sample of a denser trace, whose bursts it keeps.
+
+        A short trace drawn at the rate itself would miss it by up to a fifth. Samples of one dense trace contain one
+        another: a higher rate adds requests to those of a lower rate, so that a search over rates sees little noise.
         """
         dense_rps = float(DENSER ** ceil(log(2.0 * rate_rps, DENSER)))
         dense = self._fitting(published_trace(dense_rps, seconds, seed))
@@ -68,10 +79,12 @@ class ReplayWorkload:
         return dense.derived([dense.rows[n] for n in kept], f"sampled to {rate_rps:g} requests/s")
 
     def _fitting(self, trace: Trace) -> Trace:
-        """What the engines' context can take; the rate is that of these."""
+        """Returns the trace without requests that exceed the engines' context. Raises ValueError if none is left."""
         rows = [r for r in trace.rows if r.input_tokens + r.output_tokens <= self.max_model_len - SPARE_TOKENS]
         if not rows:
-            raise ValueError(f"no request of the trace fits the engines' context of {self.max_model_len} tokens")
+            raise ValueError(
+                f"no request of the trace fits the engines' context of {self.max_model_len} tokens: use another trace"
+            )
         return trace.derived(rows, f"requests within {self.max_model_len} tokens")
 
     def _paced(self, trace: Trace) -> Trace:
@@ -86,7 +99,7 @@ class ReplayWorkload:
 
     @staticmethod
     def _slice(trace: Trace, rate_rps: float, seconds: float, seed: int) -> Trace:
-        """A window of the file, a different one for each seed where it is long enough, scaled to the rate."""
+        """Returns a window of the trace, scaled to the rate; in a long trace each seed gets another window."""
         spare_s = trace.duration_s - seconds
         start_s = 0.0 if spare_s <= 0 else (seed * seconds) % spare_s
         return to_rate(window(trace, start_s, seconds) if spare_s > 0 else trace, rate_rps, seed)

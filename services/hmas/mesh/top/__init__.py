@@ -1,1 +1,1 @@
-"""`hmas top`: a live terminal view. The model is pure (values in, renderable out); the shell subscribes and redraws."""
+"""The command `hmas top`, a live terminal view. Model and view are pure; the shell subscribes to NATS and redraws."""

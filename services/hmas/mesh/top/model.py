@@ -1,4 +1,4 @@
-"""What `hmas top` knows: the newest value of each subject, and the last changes of topology and control tuple."""
+"""The state that `hmas top` shows: the newest value of each subject, and recent changes of topology and controls."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ MAX_WORKERS = 512
 
 @dataclass(slots=True)
 class WorkerRow:
-    """The newest of one worker. `heard_s` is when its last heartbeat came, on the local clock."""
+    """The newest values of one worker. `heard_s` is when its last heartbeat came, on the local monotonic clock."""
 
     heartbeat: WorkerHeartbeat | None = None
     telemetry: WorkerTelemetry | None = None
@@ -27,7 +27,10 @@ class WorkerRow:
 
 @dataclass(slots=True)
 class TopModel:
-    """Feed it values as they arrive; at most `MAX_WORKERS` workers are kept."""
+    """The newest values by worker and by pool; `hear` takes each value as it arrives.
+
+    At most `MAX_WORKERS` workers are kept. `changes` holds (time in s, pool or worker, text), oldest first.
+    """
 
     workers: dict[str, WorkerRow] = field(default_factory=dict)
     short: dict[str, VShort] = field(default_factory=dict)
@@ -55,7 +58,7 @@ class TopModel:
             case ControlTuple():
                 self._hear_tuple(now_s, value)
             case AuditRecord():
-                if value.kind not in ("decided", "tuple"):  # those are seen as the change they make
+                if value.kind not in ("decided", "tuple"):  # these show as the change of topology or controls
                     self.changes.append((now_s, value.pool, f"{value.kind}: {value.decision} ({value.reason})"))
 
     def _row(self, worker: str) -> WorkerRow:

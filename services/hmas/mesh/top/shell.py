@@ -1,4 +1,4 @@
-"""Subscribes and redraws until interrupted."""
+"""Shell of `hmas top`: subscribes to the mesh's subjects and redraws the view until interrupted."""
 
 import asyncio
 import time
@@ -30,7 +30,10 @@ def subscribe_all(bus: Bus, model: TopModel) -> None:
 
 
 async def run_top(bus: Bus, console: Console, *, once_after_s: float | None = None) -> None:
-    """Live view until cancelled; with `once_after_s`, listens that long and prints one picture."""
+    """Shows the live view until cancelled; with `once_after_s` it listens for that many seconds and prints it once.
+
+    Raises MeshUnreachable.
+    """
     model = TopModel()
     subscribe_all(bus, model)
     async with connected(bus):

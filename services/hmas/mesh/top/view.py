@@ -1,4 +1,4 @@
-"""Draws a `TopModel` with rich."""
+"""Renders a `TopModel` as tables of the terminal library rich."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ from hmas.mesh.top.model import TopModel, WorkerRow
 
 def render_top(model: TopModel, now_s: float) -> RenderableType:
     if not model.workers:
-        return Text("waiting for the first heartbeat of a worker ...", style="dim")
+        return Text("waiting for a worker's first heartbeat ...", style="dim")
     parts: list[RenderableType] = [*_pools(model), _workers(model, now_s)]
     for view in model.long.values():
         parts.append(_attainment(f"{view.pool}: attainment by task type", view.tasks))
