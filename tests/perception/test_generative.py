@@ -183,7 +183,7 @@ def test_tuning_resumes_and_the_tuned_model_tags_end_to_end(checkpoint: Path, da
     assert [line for line in lines if line.startswith("step 4")] == [line for line in straight if "step 4" in line]
 
     other = LoraRecipe(steps=4, batch_size=4, rank=4)
-    with pytest.raises(ValueError, match="start one elsewhere"):
+    with pytest.raises(ValueError, match="start a new one in another --out"):
         tune(str(checkpoint), data, tmp_path / "out", other, True, lines.append)
 
     backend = GenerativeBackend(LocalCompletion(str(checkpoint), adapter), "generative-test")

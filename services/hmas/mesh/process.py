@@ -96,7 +96,7 @@ class SupervisedProcess:
         return self._process.pid if self._process and self._process.returncode is None else None
 
     async def run(self) -> None:
-        """Starts the process and restarts it whenever it dies, until `stop` is called or it refuses its configuration."""
+        """Starts the process and restarts it when it dies, until `stop` is called or it refuses its configuration."""
         backoff_s = FIRST_BACKOFF_S
         loop = asyncio.get_running_loop()
         while not self._stopping.is_set():

@@ -1,5 +1,5 @@
-"""Who tags a prompt: the trained model, a language model, or the rules; `table.py` names them."""
+"""The backends that tag a prompt: the trained model, a language model, or the rules; `table.py` lists them."""
 
 import os
 
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # heeded once, when onnxruntime starts
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read once, when onnxruntime is imported

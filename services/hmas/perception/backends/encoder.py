@@ -1,4 +1,4 @@
-"""Prompt text to token ids, head and tail of it, at a bounded cost."""
+"""Turns the head and the tail of a prompt into word-piece ids, at a cost that does not grow with the prompt."""
 
 import re
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 CLS, SEP, PAD = 101, 102, 0  # BERT uncased vocabulary
-# A word piece is 4-5 characters; 8 a token leaves the window full for all but the oddest text.
+# A word piece has 4-5 characters on average; a window of 8 per piece has enough pieces for almost every text.
 CHARS_PER_TOKEN = 8
 _WORD = re.compile(r"[a-z0-9]+|[^a-z0-9\s]")
 _ODD = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\[(?:CLS|SEP|PAD|UNK|MASK)\]")
@@ -18,15 +18,15 @@ _REMEMBERED_WORDS = 16_384
 
 
 def padded(rows: Sequence[list[int]]) -> NDArray[np.int64]:
-    """[n, longest], filled up with PAD."""
+    """Returns the rows as an array [n, length of the longest], filled up with PAD."""
     width = max(1, *map(len, rows))
     return np.array([row + [PAD] * (width - len(row)) for row in rows], np.int64)
 
 
 class PromptEncoder:
-    """The first `head` and the last `tail` word pieces of a prompt, between [CLS] and [SEP].
+    """Encodes the first `head` and the last `tail` word pieces of a prompt, between [CLS] and [SEP].
 
-    Characters beyond the window are cut before tokenisation, so a prompt of a megabyte costs what a page does.
+    Characters between them are cut before tokenisation, so that a prompt of a megabyte costs as much as one page.
     """
 
     def __init__(self, tokenizer: Path, head: int, tail: int) -> None:
@@ -40,7 +40,7 @@ class PromptEncoder:
 
     @property
     def width(self) -> int:
-        """Most ids a prompt can have."""
+        """The largest number of ids that a prompt can have."""
         return self._head + self._tail + 2
 
     def ids(self, text: str) -> list[int]:
@@ -54,7 +54,10 @@ class PromptEncoder:
         return [CLS, *pieces, SEP]
 
     def _pieces(self, text: str) -> list[int]:
-        """What the tokenizer says; plain English, most of whose words are pieces, needs no call for it."""
+        """Returns the word pieces that the tokenizer gives for a text.
+
+        Most words of plain English are one piece each and are looked up without a call of the tokenizer.
+        """
         if not text.isascii() or _ODD.search(text):
             return self._ask(text)
         pieces: list[int] = []

@@ -1,7 +1,8 @@
 """The `generative` backend: a causal LM writes `{task_type, slo_ttft_ms, slo_tpot_ms, output_tokens}` (H-MAS §3.2).
 
-Through any OpenAI endpoint with a JSON schema, or through transformers in this process. Whatever it writes is
-validated; what does not pass is None, which is *unknown*. A shell: it talks to the network or loads a model.
+The model is called through any OpenAI endpoint with a JSON schema, or through transformers in this process. Its answer
+is validated; an invalid answer counts as None, and the request stays *unknown*. This module is part of the shell: it
+uses the network or loads a model.
 """
 
 import json
@@ -23,8 +24,8 @@ MOST_OUTPUT_TOKENS = 65_536
 MOST_SLO_MS = 600_000
 MOST_ANSWER_TOKENS = 64
 MOST_ANSWER_CHARS = 2_000
-CONFIDENCE = 0.9  # of a valid answer; the model states none
-SPREAD = 2.0  # the 90 % quantile over the stated length, until the fence has learned the errors
+CONFIDENCE = 0.9  # given to every valid answer, because the model states none
+SPREAD = 2.0  # assumed ratio of the 90 % quantile to the stated length, until the fence has learned the real errors
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -45,12 +46,12 @@ Complete = Callable[[Sequence[str]], list[str | None]]
 
 
 def tagging_prompt(text: str) -> str:
-    """What the model is asked, at a bounded length."""
+    """Returns the prompt by which the model is asked to tag a request; the request's text is cut to a fixed window."""
     return f"{_INSTRUCTION}\n\n### Request\n{window(text, HEAD_CHARS, TAIL_CHARS)}\n\n### Tags\n"
 
 
 def parse(answer: str | None) -> Estimate | None:
-    """The estimate an answer states; None if it is missing, malformed, incomplete or out of range."""
+    """Returns the estimate that an answer states; None if it is missing, malformed, incomplete or out of range."""
     if answer is None or len(answer) > MOST_ANSWER_CHARS:
         return None
     try:
@@ -68,7 +69,11 @@ def parse(answer: str | None) -> Estimate | None:
 
 
 class GenerativeBackend:
-    """`complete` answers tagging prompts, None where it could not; it must not raise for a prompt's content."""
+    """A perception backend that asks a causal LM for a request's tags.
+
+    `complete` returns the LM's answer to each tagging prompt, None where it has none; it must not raise because of a
+    prompt's content.
+    """
 
     def __init__(self, complete: Complete, version: str) -> None:
         self._complete = complete
@@ -80,7 +85,10 @@ class GenerativeBackend:
 
 
 class EndpointCompletion:
-    """Any OpenAI endpoint, `workers` requests at a time, each bounded by `timeout_s`, none tried again."""
+    """Completes prompts at an OpenAI endpoint, up to `workers` at a time.
+
+    A request that fails or takes longer than `timeout_s` is not retried and yields None.
+    """
 
     def __init__(self, base_url: str, model: str, api_key: str, timeout_s: float = 2.0, workers: int = 16) -> None:
         from openai import OpenAI
@@ -116,7 +124,10 @@ class EndpointCompletion:
 
 
 class LocalCompletion:
-    """A causal LM in this process through transformers; `adapter` is a folder of LoRA weights. Needs extra `train`."""
+    """Completes prompts by a causal LM in this process, through transformers (needs the extra `train`).
+
+    `base` is the model's name or folder, `adapter` a folder of LoRA weights, None for the plain model.
+    """
 
     def __init__(self, base: str, adapter: Path | None = None) -> None:
         from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -143,6 +154,9 @@ class LocalCompletion:
 
 
 def _first_object(text: str) -> str | None:
-    """Up to the first closing brace: an untuned model goes on writing. The object is flat."""
+    """Returns the text up to the first closing brace, because an untuned model goes on writing; None without a brace.
+
+    The object that is asked for has no nested braces.
+    """
     end = text.find("}")
     return text[: end + 1].strip() if end >= 0 else None

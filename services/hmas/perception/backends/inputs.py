@@ -1,4 +1,4 @@
-"""What the heads read of a prompt beside the encoder's output: its features, then which rules match it. Pure."""
+"""The inputs of the model's heads besides the encoder's output: a prompt's features and its matching rules. Pure."""
 
 from hmas.perception.agent.features import FEATURES, features
 from hmas.perception.agent.rules import MATCHES, matches
@@ -7,5 +7,5 @@ NUMBERS = FEATURES + MATCHES
 
 
 def numbers(text: str, prompt_tokens: int) -> list[float]:
-    """`NUMBERS` numbers: the first `FEATURES` are `features`, the others `matches`."""
+    """Returns a prompt's `FEATURES` features, followed by `MATCHES` zeros and ones that say which rules match it."""
     return [*features(text, prompt_tokens), *matches(text)]

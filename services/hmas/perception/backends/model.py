@@ -1,6 +1,6 @@
-"""The `model` backend: a small encoder with task and length heads, one int8 ONNX file, run by ONNX Runtime.
+"""The `model` backend: a small encoder with heads for task type and output length, in one int8 ONNX file.
 
-A shell in that it opens files; what it computes depends on the prompts alone.
+It opens files and is therefore part of the shell; its results depend on the prompts alone.
 """
 
 import hashlib
@@ -22,29 +22,36 @@ from hmas.perception.backends.inputs import numbers
 ARTEFACTS = Path(__file__).parents[1] / "artefacts"
 MODEL_FILE = "perception.onnx"
 TOKENIZER_FILE = "tokenizer.json"
-SLOWER_FUSED = ["SkipLayerNormFusion"]  # this kernel takes four times as long as the two that it replaces
-MOST_PER_RUN = 16  # more in one run fall out of the cache and are slower each
+SLOWER_FUSED = ["SkipLayerNormFusion"]  # this fused kernel takes four times as long as the two kernels that it replaces
+MOST_PER_RUN = 16  # prompts; with more in one run the data exceed the CPU cache and each prompt takes longer
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Of n prompts: `probabilities` [n, 13] over `ModelBackend.tasks`, `tokens` [n, 2] (median, 90 % quantile)."""
+    """The model's output for n prompts.
+
+    `probabilities` [n, 13] are over `ModelBackend.tasks`; `tokens` [n, 2] are the output length's median and 90 %
+    quantile.
+    """
 
     probabilities: NDArray[np.float32]
     tokens: NDArray[np.float32]
 
 
 class ModelBackend:
-    """`folder` holds model and tokenizer. FileNotFoundError or ValueError says what is wrong with them."""
+    """The trained tagger. `folder` holds its model and tokenizer files; `threads` is ONNX Runtime's number of threads.
+
+    The constructor raises FileNotFoundError if the model is missing, ValueError if it is not one of ours.
+    """
 
     def __init__(self, folder: Path = ARTEFACTS, threads: int = 1) -> None:
         path = folder / MODEL_FILE
         if not path.is_file():
-            raise FileNotFoundError(f"no model at {path}: train one with `hmas train perception`")
+            raise FileNotFoundError(f"the perception model {path} is missing: train one with `hmas train perception`")
         self._session = _session(path, threads)
         properties = self._session.get_modelmeta().custom_metadata_map.get("hmas")
         if properties is None:
-            raise ValueError(f"{path} was not written by `hmas train perception`")
+            raise ValueError(f"{path} was not written by `hmas train perception`: train the model again")
         self.metadata = json.loads(properties)
         recipe = self.metadata["recipe"]
         self.tasks = tuple(TaskType(name) for name in self.metadata["tasks"])
@@ -58,7 +65,10 @@ class ModelBackend:
         return self._version
 
     def estimate(self, prompts: Sequence[PromptView]) -> list[Estimate | None]:
-        """None for a prompt without text; `unknown` with a length where the type is in doubt."""
+        """Returns an estimate per prompt, None for a prompt without text.
+
+        If the best task type is less probable than `least_confidence`, the estimate's type is `unknown`.
+        """
         places = [place for place, prompt in enumerate(prompts) if prompt.text.strip()]
         estimates: list[Estimate | None] = [None] * len(prompts)
         if places:
@@ -68,7 +78,7 @@ class ModelBackend:
         return estimates
 
     def predict(self, prompts: Sequence[PromptView]) -> Prediction:
-        """Everything the model says, before any threshold. At least one prompt."""
+        """Returns the model's raw output, without any threshold. `prompts` must not be empty."""
         rows = [self._encoder.ids(prompt.text) for prompt in prompts]
         if len(rows) <= MOST_PER_RUN:
             return self._run(prompts, rows)
@@ -84,7 +94,7 @@ class ModelBackend:
         return Prediction(probabilities, tokens)
 
     def tokenize(self, text: str) -> list[int]:
-        """The ids that the model reads of a prompt."""
+        """Returns the word-piece ids that the model reads from a prompt."""
         return self._encoder.ids(text)
 
     def _run(self, prompts: Sequence[PromptView], rows: Sequence[list[int]]) -> Prediction:
@@ -108,7 +118,9 @@ def _session(path: Path, threads: int) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # it shares its cores
+    options.add_session_config_entry(
+        "session.intra_op.allow_spinning", "0"
+    )  # no busy waiting, because other processes share the cores
     return onnxruntime.InferenceSession(
         str(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=SLOWER_FUSED
     )

@@ -1,4 +1,4 @@
-"""The backends there are. A new one is one file and one line here."""
+"""The table of perception backends. A new backend is one file and one line here."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def _model() -> Backend:
     with needs("perception", "set HMAS_PERCEPTION_BACKEND=rules"):
-        from hmas.perception.backends.model import ModelBackend  # ONNX Runtime loads only where it runs
+        from hmas.perception.backends.model import ModelBackend  # loads ONNX Runtime
 
     return ModelBackend()
 

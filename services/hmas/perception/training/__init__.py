@@ -1,7 +1,7 @@
-"""Training of perception's model: corpus, network, loop, export. Only the loop and the network need torch.
+"""Training of perception's model: corpus, network, training loop and export to ONNX.
 
 Invariants
-- Train, validation and test are split by prompt id (prompts of equal text share one), never by row.
-- One seed, the data's checksum and the command fix the artefact; they are written into it.
-- Answers written by people teach the task type only: their length is not the length a model would produce.
+- Training, validation and test parts are split by prompt id (prompts of equal text share one), never by row.
+- The seed, the data's checksum and the command determine the artefact; they are written into it.
+- Answers written by people teach the task type only: their length is not the length that a model would produce.
 """

@@ -1,4 +1,4 @@
-"""Labelled prompts of `data/prompts`: reading, joining rows into prompts, splitting by prompt id."""
+"""The labelled prompts of `data/prompts`: reads them, joins rows into prompts, and splits them by prompt id."""
 
 import gzip
 import hashlib
@@ -11,7 +11,7 @@ from typing import Any, Literal
 from hmas.contracts.request import TaskType
 
 Part = Literal["train", "validation", "test"]
-# Reference texts: written by people, or tool calls written by hand.
+# Values of `response_model` that mark a reference text, which no language model wrote.
 REFERENCES = frozenset({None, "human", "gold tool calls"})
 VALIDATION_SHARE = 0.1
 TEST_SHARE = 0.2
@@ -19,7 +19,7 @@ TEST_SHARE = 0.2
 
 @dataclass(frozen=True, slots=True)
 class CorpusAnswer:
-    """One answer of a language model: who wrote it, and its length in tokens."""
+    """One answer of a language model: the model's name ("" for an assumed answer) and the answer's length in tokens."""
 
     model: str
     tokens: int
@@ -33,10 +33,11 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt text. `group` is what a split must not cut: the prompt id, shared by prompts of equal text.
+    """One prompt text with its task type and answers.
 
-    `task` is None where no source says it. `passages` are texts written about it, material for other prompts;
-    `made_of` are the sources of those that a synthetic prompt carries.
+    `group` is the prompt id, shared by prompts of equal text; a split never separates a group. `task` is None if the
+    source does not state it. `passages` are texts of answers, from which synthetic prompts are made; `made_of` names
+    the sources of the passages in a synthetic prompt.
     """
 
     group: str
@@ -50,16 +51,18 @@ class Prompt:
 
 
 def prompt_files(folder: Path) -> list[Path]:
-    """The prompt files of a data folder (`data/` or `data/prompts/`), in order. Raises FileNotFoundError."""
+    """Returns the sorted prompt files of a folder (`data/` or `data/prompts/`). Raises FileNotFoundError if none."""
     for place in (folder / "prompts", folder):
         files = sorted(place.glob("*.jsonl.gz"))
         if files:
             return files
-    raise FileNotFoundError(f"no *.jsonl.gz prompt files in {folder} or {folder / 'prompts'}")
+    raise FileNotFoundError(
+        f"no *.jsonl.gz prompt files in {folder} or {folder / 'prompts'}: name the project's data folder"
+    )
 
 
 def checksum(files: Iterable[Path]) -> str:
-    """SHA-256 over names and contents, in the order given."""
+    """Returns the SHA-256 (hexadecimal) over the files' names and contents, in the given order."""
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
@@ -67,7 +70,7 @@ def checksum(files: Iterable[Path]) -> str:
 
 
 def read_prompts(files: Sequence[Path]) -> list[Prompt]:
-    """Every distinct prompt with all its answers. Raises ValueError naming file and line of a bad row."""
+    """Returns every distinct prompt with all its answers. Raises ValueError that names file and line of a bad row."""
     rows: dict[str, list[dict[str, Any]]] = {}
     for row in _rows(files):
         rows.setdefault(row["prompt"], []).append(row)
@@ -83,7 +86,9 @@ def _rows(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
                     row = json.loads(line)
                     row["prompt_id"], row["prompt"], row["prompt_tokens"], row["source"], row["task_type"]
                 except (ValueError, KeyError, TypeError) as error:
-                    raise ValueError(f"{file}:{number}: not a prompt row: {error!r}") from error
+                    raise ValueError(
+                        f"{file}:{number}: not a prompt row (a JSON object with prompt_id, prompt, ...): {error!r}"
+                    ) from error
                 yield row
 
 
@@ -101,7 +106,7 @@ def _prompt(text: str, rows: list[dict[str, Any]]) -> Prompt:
 
 
 def part_of(group: str, seed: int) -> Part:
-    """Where a prompt id belongs: a hash of it decides, so that more data never moves a prompt."""
+    """Returns the part to which a prompt id belongs; a hash decides, so that adding data never moves a prompt."""
     share = int.from_bytes(hashlib.sha256(f"{seed}:{group}".encode()).digest()[:8], "big") / 2**64
     if share < TEST_SHARE:
         return "test"

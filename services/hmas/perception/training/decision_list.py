@@ -1,7 +1,7 @@
-"""Keyword rules learnt from examples: what rules are worth on a source whose wording nobody has seen. Pure.
+"""Keyword rules learnt from examples, a baseline for sources whose wording was not seen in training. Pure.
 
-A decision list (Rivest 1987; Yarowsky 1994): every word and pair of words votes for the type it tells most, and the
-strongest one that a prompt holds decides.
+A decision list (Rivest 1987; Yarowsky 1994): each word and pair of words is a rule for the task type it occurs with
+most, and the strongest rule whose words are in a prompt decides.
 """
 
 import math
@@ -12,12 +12,12 @@ from itertools import pairwise
 from hmas.contracts.request import TaskType
 from hmas.perception.backends.grams import words
 
-LEAST_PROMPTS = 3  # that hold a word before it may be a rule
+LEAST_PROMPTS = 3  # a word must occur in this many prompts to become a rule
 SMOOTHING = 0.1
 
 
 class DecisionList:
-    """Learns from prompt texts and their types, one count a text."""
+    """A decision list learnt from prompt texts and their task types; a word counts once per text."""
 
     def __init__(self, texts: Sequence[str], tasks: Sequence[TaskType]) -> None:
         counts: defaultdict[str, Counter[TaskType]] = defaultdict(Counter)
@@ -27,13 +27,13 @@ class DecisionList:
         self._rules = {term: _rule(found) for term, found in counts.items() if found.total() >= LEAST_PROMPTS}
 
     def tag(self, text: str) -> TaskType:
-        """`unknown` where no word of the text was learnt."""
+        """Returns the task type of a text; `unknown` if no rule's words occur in it."""
         found = [self._rules[term] for term in sorted(_terms(text)) if term in self._rules]
         return max(found, key=lambda rule: rule[0])[1] if found else TaskType.UNKNOWN
 
 
 def _rule(found: Counter[TaskType]) -> tuple[float, TaskType]:
-    """Log odds of the type a term tells most, and the type."""
+    """Returns the smoothed log odds of the task type that a term occurs with most, and that type."""
     task, hits = max(found.items(), key=lambda item: (item[1], item[0]))
     return math.log((hits + SMOOTHING) / (found.total() - hits + SMOOTHING)), task
 

@@ -1,4 +1,4 @@
-"""Prompts as arrays: what the heads train on and what calibration and evaluation read."""
+"""Turns prompts into arrays for the training of the heads, their calibration and their evaluation."""
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,14 +13,18 @@ from hmas.perception.training.corpus import Passage, Prompt
 TASK_ORDER = tuple(task for task in TaskType if task is not TaskType.UNKNOWN)
 _PASSAGE_CHARS = 120
 ASSUMED_WEIGHT = 0.1
-# Of runs that leave sources out.
+# For runs that leave sources out: most prompts per source, and number of groups of sources.
 SOURCE_CAP = 200
 GROUPS = 9
 
 
 @dataclass(frozen=True, slots=True)
 class LengthRows:
-    """One row an answer: the prompt's place, the model's place (0: any other), tokens, and a weight."""
+    """Arrays with one row per answer.
+
+    `prompt` is the prompt's index, `model` the index of the answering model (0: any other model), `tokens` the answer's
+    length and `weight` its weight in training.
+    """
 
     prompt: NDArray[np.int64]
     model: NDArray[np.int64]
@@ -29,18 +33,20 @@ class LengthRows:
 
 
 def task_index(prompts: Sequence[Prompt]) -> NDArray[np.int64]:
-    """Place of each prompt's type in TASK_ORDER; -1 where no source says it."""
+    """Returns the index of each prompt's task type in TASK_ORDER; -1 where the type is not known."""
     return np.array([TASK_ORDER.index(p.task) if p.task is not None else -1 for p in prompts], np.int64)
 
 
 def model_names(prompts: Iterable[Prompt]) -> tuple[str, ...]:
-    """Models that wrote the answers, in order of name; place 0 stands for every other model."""
+    """Returns the names of the models that wrote the answers, sorted, after "" for every other model at index 0."""
     return ("", *sorted({answer.model for prompt in prompts for answer in prompt.answers}))
 
 
 def length_rows(prompts: Sequence[Prompt], models: Sequence[str]) -> LengthRows:
-    """Every answer. A prompt's weight grows with the root of its number of answers only; an assumed answer, which
-    has no model's name, weighs little.
+    """Returns one row per answer of the prompts.
+
+    The total weight of a prompt is the square root of its number of answers; an assumed answer, which has no model's
+    name, weighs `ASSUMED_WEIGHT` of a real one.
     """
     place = {name: index for index, name in enumerate(models)}
     rows = [
@@ -63,7 +69,7 @@ def length_rows(prompts: Sequence[Prompt], models: Sequence[str]) -> LengthRows:
 
 
 def passages(prompts: Iterable[Prompt]) -> Iterator[Passage]:
-    """Prose that instructions may be put in front of: answers, and the documents that prompts carry."""
+    """Yields prose to which synthetic instructions can be added: answers, and documents contained in prompts."""
     for prompt in prompts:
         if prompt.task in (TaskType.CODE_GENERATION, TaskType.MATH_REASONING):
             continue
@@ -74,7 +80,7 @@ def passages(prompts: Iterable[Prompt]) -> Iterator[Passage]:
 
 
 def capped(prompts: Sequence[Prompt], seed: int) -> list[Prompt]:
-    """At most `SOURCE_CAP` prompts a source, drawn by `seed`, so that a large source does not set a type's wording."""
+    """Returns at most `SOURCE_CAP` prompts per source, drawn by `seed`, so that no large source dominates a type."""
     rng = random.Random(seed)
     by_source: dict[str, list[Prompt]] = {}
     for prompt in prompts:
@@ -87,8 +93,11 @@ def capped(prompts: Sequence[Prompt], seed: int) -> list[Prompt]:
 
 
 def source_groups(typed: Sequence[Prompt]) -> list[frozenset[str]]:
-    """Sources that are left out together, `GROUPS` of them: one run serves several, and each source sees a little less
-    than all the others. Sources of one type go to different groups, so that no type is lost with them."""
+    """Returns `GROUPS` groups of sources that are left out of training together.
+
+    Thus one run measures several sources, although each run also lacks the others of its group. Sources of one task
+    type are in different groups, so that every type stays in training.
+    """
     first = {prompt.source: str(prompt.task) for prompt in reversed(typed)}
     order = sorted(first, key=lambda source: (first[source], source))
     return [frozenset(order[start::GROUPS]) for start in range(GROUPS)]

@@ -1,4 +1,4 @@
-"""From torch to one int8 ONNX file: encoder, quantised and pooled through ONNX Runtime, then the heads on top."""
+"""Exports the torch networks as one int8 ONNX graph: the quantised encoder with the heads on top."""
 
 import json
 import tempfile
@@ -24,7 +24,7 @@ _BATCH = 64
 
 
 def quantised_encoder(backbone: Path, layers: int) -> onnx.ModelProto:
-    """int8 weights, activations quantised as they come (dynamic quantisation)."""
+    """Returns the encoder's first `layers` layers as an ONNX graph with int8 weights and dynamic quantisation."""
     ids = torch.ones(2, 8, dtype=torch.long)
     with tempfile.TemporaryDirectory() as folder:
         plain, small = Path(folder) / "plain.onnx", Path(folder) / "int8.onnx"
@@ -34,7 +34,7 @@ def quantised_encoder(backbone: Path, layers: int) -> onnx.ModelProto:
 
 
 def pooled(encoder: onnx.ModelProto, rows: Sequence[list[int]], threads: int) -> NDArray[np.float32]:
-    """The encoder's output for each prompt's ids, [n, p], computed by the very graph that ships."""
+    """Returns the encoder's output [n, p] for each prompt's ids, computed by the same graph that is exported."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(encoder.SerializeToString(), options, providers=["CPUExecutionProvider"])
@@ -49,7 +49,10 @@ def pooled(encoder: onnx.ModelProto, rows: Sequence[list[int]], threads: int) ->
 
 
 def whole_graph(encoder: onnx.ModelProto, heads: Heads, metadata: dict[str, object]) -> onnx.ModelProto:
-    """Encoder and heads in one graph. Inputs ids, numbers, grams, model; outputs probabilities, tokens."""
+    """Returns encoder and heads as one graph, with `metadata` in its property `hmas`.
+
+    Its inputs are ids, numbers, grams and model; its outputs are probabilities and tokens.
+    """
     rows = torch.zeros(2, 3, dtype=torch.long)
     sample = (torch.zeros(2, heads.task.mean.numel()), torch.zeros(2, NUMBERS), rows, rows[:, 0])
     with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,6 @@
-"""What only training can measure: each source left out in turn, and the embedding + MLP baseline of lengths.
+"""Measurements that need training: accuracy on sources left out, and the embedding + MLP baseline for output lengths.
 
-`hmas train perception --held-out` writes it beside the artefact, stamped with the data's checksum and the recipe.
+`hmas train perception --held-out` writes them beside the artefact, with the data's checksum and the recipe.
 """
 
 import json
@@ -33,12 +33,12 @@ from hmas.perception.training.phrases import PhraseBook
 from hmas.perception.training.train import TOKENIZER_FILE, Reader, backbone
 
 HELD_OUT_FILE = "held_out.json"
-EMBEDDED_TOKENS = (80, 44)  # head and tail of what the baseline's full encoder reads
+EMBEDDED_TOKENS = (80, 44)  # word pieces of a prompt's head and tail that the baseline's encoder reads
 BASELINE_EPOCHS, BASELINE_SEEDS = 60, 3
 
 
 def measure(data: Path, folder: Path, recipe: TrainingRecipe, report: Callable[[str], None], threads: int = 1) -> Path:
-    """Writes HELD_OUT_FILE into `folder`, which holds the tokenizer of a trained artefact."""
+    """Runs both measurements and writes HELD_OUT_FILE into `folder`, which must hold a trained artefact's tokenizer."""
     files = prompt_files(data)
     prompts = read_prompts(files)
     home = backbone()
@@ -59,10 +59,10 @@ def measure(data: Path, folder: Path, recipe: TrainingRecipe, report: Callable[[
 def leave_one_source_out(
     reader: Reader, prompts: Sequence[Prompt], recipe: TrainingRecipe, report: Callable[[str], None]
 ) -> dict[str, dict[str, float]]:
-    """Accuracy on each source of heads that saw neither it nor the other sources of its group.
+    """Measures, for each source, the accuracy of task heads trained without it and the other sources of its group.
 
-    `ours`: the recipe without the group and without synthetic prompts over its texts. `bare`: the reading expert on
-    the other sources alone, without anything written by hand.
+    Returns {source: {"ours", "bare"}}. `ours` is the full recipe without the group and without synthetic prompts made
+    of its texts; `bare` is only the expert that reads the encoder, without synthetic prompts or handwritten rules.
     """
     typed = [prompt for prompt in prompts if prompt.task is not None]
     drawn = PhraseBook(list(passages(typed)), random.Random(recipe.seed)).draw(recipe.synthetic_per_type)
@@ -90,10 +90,10 @@ def leave_one_source_out(
 def mlp_baseline(
     home: Path, tokenizer: Path, prompts: Sequence[Prompt], recipe: TrainingRecipe, report: Callable[[str], None]
 ) -> dict[str, float]:
-    """MAE, tokens, of an MLP on the full six-layer MiniLM embedding (Maestro's BERT-MLP), on our test part.
+    """Measures the MAE, in tokens, of an MLP on the full six-layer MiniLM embedding (Maestro's BERT-MLP).
 
-    With and without the answering model's name, on log and on plain tokens; means over seeds. The best epoch by the
-    validation part counts.
+    Returns one figure per variant: with and without the answering model's name, trained on log and on plain tokens.
+    Each is the mean over seeds of the error on the test part, at the epoch that is best on the validation part.
     """
     parts = split([prompt for prompt in prompts if prompt.answers], recipe.seed)
     models = model_names(parts["train"])
@@ -148,7 +148,7 @@ def _mlp_mae(
 
 @torch.no_grad()
 def _embed(home: Path, tokenizer: Path, prompts: Sequence[Prompt]) -> NDArray[np.float32]:
-    """Sentence embeddings as all-MiniLM-L6-v2 gives them: mean pooled, of unit length."""
+    """Returns the sentence embeddings of all-MiniLM-L6-v2 [n, 384]: mean over tokens, scaled to unit length."""
     encoder, bert = PromptEncoder(tokenizer, *EMBEDDED_TOKENS), AutoModel.from_pretrained(home).eval()
     rows = [encoder.ids(prompt.text) for prompt in prompts]
     order = sorted(range(len(rows)), key=lambda place: len(rows[place]))

@@ -1,4 +1,4 @@
-"""Training of the heads over a fixed encoder's output: task cross-entropy, length pinball; calibration after it."""
+"""Trains the heads on a fixed encoder's output (cross-entropy for types, pinball for lengths); calibrates them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,14 +21,18 @@ LEVELS = torch.tensor([0.5, 0.9])
 
 @dataclass(frozen=True, slots=True)
 class TrainingRecipe:
-    """Everything that fixes a run besides the data."""
+    """All parameters that determine a training run besides the data."""
 
     seed: int = 0
     layers: int = 1
     head_tokens: int = 12
     tail_tokens: int = 6
     synthetic_per_type: int = 2000
-    shares: tuple[float, float, float] = (1.0, 1.5, 0.75)  # of encoder, rules and words in the task head
+    shares: tuple[float, float, float] = (
+        1.0,
+        1.5,
+        0.75,
+    )  # exponents of the experts on encoder, rules and words in the task head
     batch_size: int = 128
     task_epochs: int = 8
     length_epochs: int = 40
@@ -38,16 +42,19 @@ class TrainingRecipe:
     word_epochs: int = 12
     word_decay: float = 3e-6
     length_weight_decay: float = 0.01
-    model_dropout: float = 0.3  # a fleet's model is mostly none of those that wrote the corpus
-    token_scale: float = 150.0  # tokens; the error in tokens counts beside the error in log tokens
+    model_dropout: float = 0.3  # a served model is rarely one of those that wrote the corpus
+    token_scale: float = 150.0  # tokens; the loss adds the error in tokens, over this, to the error in log tokens
     coverage: float = 0.9
-    folds: int = 2  # of the training part, for scores by heads that did not see the answer
-    least_confidence: float = 0.5  # below it the type is `unknown`
+    folds: int = 2  # of the training part, for conformity scores by heads that did not see the answer
+    least_confidence: float = 0.5  # below this probability the type is `unknown`
 
 
 @dataclass(frozen=True, slots=True)
 class Arrays:
-    """n prompts as the heads see them: encoder output [n, p], numbers [n, NUMBERS], grams [n, g] with 0 for none."""
+    """The heads' inputs for n prompts.
+
+    `pooled` [n, p] is the encoder's output, `numbers` is [n, NUMBERS], and `grams` [n, g] is padded with 0.
+    """
 
     pooled: Floats
     numbers: Floats
@@ -61,7 +68,10 @@ class Arrays:
 
 
 def train_task(arrays: Arrays, task: Ints, recipe: TrainingRecipe) -> TaskHead:
-    """`task` [n] has no -1. Deterministic for a seed on one build of torch."""
+    """Trains the task head on task indices `task` [n], none of them -1.
+
+    The result is deterministic for a seed on one build of torch.
+    """
     torch.manual_seed(recipe.seed)
     (pooled, numbers, _), target = arrays.tensors(), torch.from_numpy(task)
     head = TaskHead(pooled.mean(0), pooled.std(0) + 1e-3, recipe.shares).train()
@@ -98,7 +108,7 @@ def train_length(arrays: Arrays, rows: LengthRows, models: int, recipe: Training
 def _descend(
     head: nn.Module, size: int, epochs: int, decay: float, recipe: TrainingRecipe, loss: Callable[[Tensor], Tensor]
 ) -> None:
-    """AdamW, linear decay to zero, batches in an order that the seed gives."""
+    """Minimises `loss` by AdamW with a learning rate that falls linearly to 0; the seed determines the batches."""
     optimizer = torch.optim.AdamW(head.parameters(), lr=recipe.rate, weight_decay=decay)
     order = np.random.default_rng(recipe.seed)
     steps = epochs * -(-size // recipe.batch_size)
@@ -115,7 +125,7 @@ def _descend(
 
 @torch.no_grad()
 def _fit_words(head: TaskHead, grams: Ints, task: Ints, recipe: TrainingRecipe) -> None:
-    """Sets the weights of words: one logistic regression a type, by averaged stochastic descent."""
+    """Sets the head's word weights by one logistic regression per task type (averaged stochastic gradient descent)."""
     held = grams > 0
     count = held.sum(1)
     starts = np.concatenate([[0], count.cumsum()])
@@ -131,7 +141,7 @@ def _fit_words(head: TaskHead, grams: Ints, task: Ints, recipe: TrainingRecipe) 
 
 @torch.no_grad()
 def calibrate_task(head: TaskHead, arrays: Arrays, task: Ints) -> float:
-    """Sets and returns the temperature of least negative log-likelihood (Guo et al. 2017), by grid."""
+    """Sets the head's temperature to that of least negative log-likelihood (Guo et al. 2017) on a grid; returns it."""
     logits = head(*arrays.tensors())
     target = torch.from_numpy(task)
     grid = torch.linspace(0.3, 6.0, 229)
@@ -142,9 +152,9 @@ def calibrate_task(head: TaskHead, arrays: Arrays, task: Ints) -> float:
 
 @torch.no_grad()
 def length_scores(head: LengthHead, arrays: Arrays, rows: LengthRows) -> Floats:
-    """Conformity scores of the upper quantile, log tokens: how far above it each answer lies.
+    """Returns the conformity scores of the upper quantile: by how many log tokens each answer exceeds it.
 
-    Scored as if the answering model were none of the corpus: such are the models of most meshes.
+    Every answer is scored as if its model were not in the corpus, as is true of most served models.
     """
     model = torch.zeros(len(rows.tokens), dtype=torch.long)
     pooled, numbers, _ = arrays.rows(rows.prompt).tensors()
@@ -154,6 +164,9 @@ def length_scores(head: LengthHead, arrays: Arrays, rows: LengthRows) -> Floats:
 
 
 def conformal_shift(scores: Floats, coverage: float) -> float:
-    """What to add to the upper quantile (Romano et al. 2019); scores of heads that did not see the answers."""
+    """Returns what to add to the upper quantile (log tokens) to reach `coverage` (Romano et al. 2019).
+
+    `scores` must come from heads that did not see the answers in training.
+    """
     level = min(1.0, coverage * (1 + 1 / len(scores)))
     return float(np.quantile(scores, level))

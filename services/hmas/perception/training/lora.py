@@ -1,4 +1,4 @@
-"""`hmas train generative`: LoRA weights that teach a causal LM to write tags (H-MAS App. D.3), with resume."""
+"""`hmas train generative`: trains LoRA weights by which a causal LM writes tags (H-MAS App. D.3); it can resume."""
 
 import json
 import random
@@ -19,12 +19,15 @@ from hmas.perception.backends.generative import tagging_prompt
 from hmas.perception.training.corpus import Prompt, checksum, prompt_files, read_prompts, split
 
 CHECKPOINT, STATE_FILE, METADATA_FILE = "adapter", "state.pt", "metadata.json"
-_IGNORED = -100  # label of a token that carries no loss
+_IGNORED = -100  # label of a token that does not contribute to the loss
 
 
 @dataclass(frozen=True, slots=True)
 class LoraRecipe:
-    """`batch_size` requests a step. `saved_every` and `reported_every` are in steps."""
+    """The parameters of a LoRA run: each step trains on `batch_size` requests of up to `most_tokens` tokens.
+
+    `saved_every` and `reported_every` count steps.
+    """
 
     seed: int = 0
     steps: int = 2000
@@ -37,10 +40,11 @@ class LoraRecipe:
 
 
 def tune(base: str, data: Path, out: Path, recipe: LoraRecipe, resume: bool, report: Callable[[str], None]) -> Path:
-    """Writes adapter, optimizer state and metadata into `out`. With `resume`, goes on from the last save there.
+    """Trains the adapter and writes it, the optimizer state and metadata into `out`; returns the adapter's folder.
 
-    The batches depend on seed and step alone, so a resumed run sees what an uninterrupted one would. Raises
-    ValueError if the run to resume has another recipe, data set or base.
+    With `resume` the run continues from the last save in `out`. A batch depends on seed and step alone, so that a
+    resumed run trains on the same batches as an uninterrupted one. Raises ValueError if there is no run to resume, or
+    it has another recipe, data set or base model.
     """
     files = prompt_files(data)
     identity = {"base": base, "data_sha256": checksum(files), "recipe": {**asdict(recipe), "steps": None}}
@@ -63,7 +67,10 @@ def tune(base: str, data: Path, out: Path, recipe: LoraRecipe, resume: bool, rep
 
 
 def targets(prompts: Sequence[Prompt]) -> list[tuple[str, str]]:
-    """(tagging prompt, JSON of its tags) for every prompt whose type and answer length are known."""
+    """Returns (tagging prompt, JSON of its tags) for every prompt with a known task type and answer length.
+
+    Raises ValueError if there is none.
+    """
     rows = []
     for prompt in prompts:
         if prompt.task is None or not prompt.answers:
@@ -71,7 +78,9 @@ def targets(prompts: Sequence[Prompt]) -> list[tuple[str, str]]:
         length = max(1, round(median(answer.tokens for answer in prompt.answers)))
         rows.append((tagging_prompt(prompt.text), json.dumps(_tags(prompt.task, length)) + "\n"))
     if not rows:
-        raise ValueError("no prompt of these files has both a task type and an answer of a language model")
+        raise ValueError(
+            "no prompt of these files has both a task type and an answer of a language model: use other prompt files"
+        )
     return rows
 
 
@@ -82,22 +91,30 @@ def _tags(task: TaskType, output_tokens: int) -> dict[str, object]:
 
 
 def _model(base: str, out: Path, recipe: LoraRecipe, identity: dict[str, Any] | None) -> tuple[Any, int]:
-    """The model with its adapter, and the steps already done; `identity` is that of the run to resume, if any."""
+    """Returns the base model with its adapter, and the number of steps done.
+
+    `identity` describes the run to resume; None starts a new adapter. Raises ValueError if it cannot be resumed.
+    """
     model = AutoModelForCausalLM.from_pretrained(base)
     if identity is None:
         names = ["q_proj", "k_proj", "v_proj", "o_proj"]
         config = LoraConfig(r=recipe.rank, lora_alpha=2 * recipe.rank, target_modules=names, task_type="CAUSAL_LM")
         return get_peft_model(model, config), 0
     if not (out / STATE_FILE).is_file():
-        raise ValueError(f"nothing to resume in {out}")
+        raise ValueError(f"no interrupted run in {out} to resume: start one without --resume")
     if json.loads((out / METADATA_FILE).read_text()) != identity:
-        raise ValueError(f"the run in {out} has another base, data set or recipe: start one elsewhere")
+        raise ValueError(
+            f"the run in {out} has another base model, data set or recipe: start a new one in another --out"
+        )
     state = torch.load(out / STATE_FILE, weights_only=True)
     return PeftModel.from_pretrained(model, str(out / CHECKPOINT), is_trainable=True), int(state["step"])
 
 
 def _batch(tokenizer: Any, rows: Sequence[tuple[str, str]], step: int, recipe: LoraRecipe) -> dict[str, Tensor]:
-    """Ids, mask and labels [b, s]; only the tags carry loss. The prompt gives way where both are too long."""
+    """Returns ids, mask and labels [b, s] of the step's batch; only the tags contribute to the loss.
+
+    A prompt that is too long together with its tags loses its beginning.
+    """
     rng = random.Random(recipe.seed * 1_000_003 + step)
     pairs = list(_encoded(tokenizer, rng.choices(rows, k=recipe.batch_size), recipe.most_tokens))
     width = max(len(prompt) + len(tags) for prompt, tags in pairs)
@@ -131,4 +148,4 @@ def _save(model: Any, optimizer: torch.optim.Optimizer, step: int, out: Path, id
     model.save_pretrained(str(out / CHECKPOINT))
     (out / METADATA_FILE).write_text(json.dumps(identity, indent=1, sort_keys=True) + "\n")
     torch.save({"optimizer": optimizer.state_dict(), "step": step}, out / "state.tmp")
-    (out / "state.tmp").replace(out / STATE_FILE)  # last, so that an interrupted save is not resumed from
+    (out / "state.tmp").replace(out / STATE_FILE)  # written last, so that an interrupted save is never resumed

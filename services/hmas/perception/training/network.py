@@ -1,4 +1,4 @@
-"""The tagger: the lowest layer of a MiniLM encoder, pooled, with a task head and an ensemble of length heads."""
+"""The tagger: the lowest layers of a MiniLM encoder, pooled, with a task head and an ensemble of length heads."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,18 +17,20 @@ HIDDEN = 384
 MODEL_WIDTH = 32
 TASK_WIDTH = 192
 MATCH_WIDTH = 96
-NEVER_SEEN = -12.0  # log odds of a type that no word was seen with
+NEVER_SEEN = -12.0  # log odds of a task type that occurred with no word
 LENGTH_WIDTH = 96
 LENGTH_HEADS = 4
-LENGTH_INPUT_SCALE = 0.2  # of the 384 standardised states, lest they drown what the prompt says of its answer
+LENGTH_INPUT_SCALE = (
+    0.2  # of the 384 standardised states, so that they do not outweigh the length that a prompt asks for
+)
 MOST_LOG_TOKENS = 10.5  # 36,000 tokens
 
 
 class Encoder(nn.Module):
-    """ids [b, s], 0 for none -> [b, (layers + 2) * HIDDEN]: the means of the embeddings and of every layer's states,
-    and the last one's maximum.
+    """The lowest `layers` layers of MiniLM. It maps ids [b, s] (0: padding) to [b, (layers + 2) * HIDDEN].
 
-    Lower layers keep the wording that tells a task type; the upper ones of a sentence encoder wash it out.
+    The output is the mean over tokens of the embeddings and of every layer's states, and the maximum of the last
+    layer's. Lower layers keep the wording that tells a task type; the upper layers of a sentence encoder lose it.
     """
 
     def __init__(self, backbone: Path, layers: int) -> None:
@@ -49,12 +51,12 @@ class Encoder(nn.Module):
 
 
 class TaskHead(nn.Module):
-    """pooled [b, p], numbers [b, NUMBERS], grams [b, g] -> logits [b, 13], divided by `temperature`.
+    """Maps pooled [b, p], numbers [b, NUMBERS] and grams [b, g] to task logits [b, 13], divided by `temperature`.
 
-    A product of three experts (Hinton 2002), each trained on its own loss: one reads the encoder, one which rules
-    match, one is linear in the words and pairs of words of the instruction; `shares` are their exponents. Trained as
-    one network the encoder, which knows the wording of every source, would explain all, and nothing would be learned
-    of the others, which hold where a source was never seen.
+    It is a product of three experts (Hinton 2002), each trained on its own loss: one reads the encoder's output, one
+    the matching rules, and one is linear in the words and pairs of words of the instruction; `shares` are their
+    exponents. If they were trained as one network, the encoder, which knows the wording of every training source,
+    would explain everything, and the other two, which also hold for unseen sources, would learn nothing.
     """
 
     def __init__(self, mean: Tensor, scale: Tensor, shares: Sequence[float]) -> None:
@@ -65,11 +67,11 @@ class TaskHead(nn.Module):
         self.register_buffer("temperature", torch.ones(()))
         self.body = _body(mean.numel() + FEATURES, TASK_WIDTH, TASKS)
         self.matches = _body(NUMBERS, MATCH_WIDTH, TASKS)
-        self.words = nn.Embedding.from_pretrained(torch.zeros(GRAMS, TASKS))  # which freezes it
+        self.words = nn.Embedding.from_pretrained(torch.zeros(GRAMS, TASKS))  # from_pretrained freezes the weights
         self.register_buffer("bias", torch.full((TASKS,), NEVER_SEEN))
 
     def networks(self, pooled: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits [b, 13] of the experts on encoder and rules."""
+        """Returns the logits [b, 13] of the expert on the encoder and of the expert on the rules."""
         read = torch.cat([(pooled - self.mean) / self.scale, numbers[:, :FEATURES]], dim=1)
         return self.body(read), self.matches(numbers)
 
@@ -83,11 +85,11 @@ class TaskHead(nn.Module):
 
 
 class LengthHead(nn.Module):
-    """pooled, numbers, model [b] (0: any other) -> [b, 2]: median and 90 % quantile of log(1 + output tokens).
+    """Maps pooled, numbers and model [b] (0: any other) to [b, 2]: median and 90 % quantile of log(1 + output tokens).
 
-    The mean of an ensemble. Where the prompt states a length, the median is mixed, by a gate, of a free estimate and
-    of the stated length times a factor: a wish is a wish, whatever the words around it. The quantiles never cross;
-    `shift` is the conformal correction of the upper one.
+    The output is the mean of an ensemble. If the prompt states a length, a gate mixes the median from a free estimate
+    and the stated length times a factor, so that a stated length counts whatever the words around it are. The quantiles
+    never cross; `shift` is the conformal correction of the upper one.
     """
 
     def __init__(self, mean: Tensor, scale: Tensor, models: int) -> None:
@@ -100,12 +102,14 @@ class LengthHead(nn.Module):
         width = HIDDEN + FEATURES + MODEL_WIDTH
         self.hidden = nn.Sequential(nn.Dropout(0.2), nn.Linear(width, LENGTH_HEADS * LENGTH_WIDTH), nn.GELU())
         self.out = nn.Parameter(torch.randn(LENGTH_HEADS, LENGTH_WIDTH, 4) * LENGTH_WIDTH**-0.5)
-        # A usual answer has 150 tokens, whose log is 5; one with a stated length begins at that length.
+        # The free estimate starts at the usual 150 tokens (log 5), the estimate from a stated length at that length.
         self.bias = nn.Parameter(torch.tensor([5.0, 0.0, 0.0, 0.0]).repeat(LENGTH_HEADS, 1, 1))
 
     def members(self, pooled: Tensor, numbers: Tensor, model: Tensor) -> Tensor:
-        """[heads, b, 2], without the conformal shift."""
-        states = ((pooled - self.mean) / self.scale)[:, -2 * HIDDEN : -HIDDEN] * LENGTH_INPUT_SCALE  # the last mean
+        """Returns the outputs of the ensemble's members [heads, b, 2], without the conformal shift."""
+        states = ((pooled - self.mean) / self.scale)[
+            :, -2 * HIDDEN : -HIDDEN
+        ] * LENGTH_INPUT_SCALE  # the mean of the last layer
         seen = torch.cat([states, numbers[:, :FEATURES], self.models(model)], dim=1)
         hidden = self.hidden(seen).view(-1, LENGTH_HEADS, LENGTH_WIDTH).transpose(0, 1)
         raw = nn.functional.dropout(hidden, 0.2, self.training) @ self.out + self.bias
@@ -121,7 +125,7 @@ class LengthHead(nn.Module):
 
 
 class Heads(nn.Module):
-    """What is exported on top of the encoder: probabilities [b, 13] and tokens [b, 2]."""
+    """The part exported on top of the encoder: returns task probabilities [b, 13] and output tokens [b, 2]."""
 
     def __init__(self, task: TaskHead, length: LengthHead) -> None:
         super().__init__()
@@ -139,6 +143,9 @@ def _body(inputs: int, width: int, outputs: int) -> nn.Sequential:
 
 
 def pinball(quantiles: Tensor, target: Tensor, levels: Tensor) -> Tensor:
-    """Pinball loss, summed over `levels` [q]; quantiles [..., b, q], target [b] (Koenker & Bassett 1978)."""
+    """Returns the pinball loss of quantiles [..., b, q] for target [b], summed over `levels` [q].
+
+    Source: Koenker & Bassett 1978.
+    """
     gap = target.unsqueeze(-1) - quantiles
     return torch.maximum(levels * gap, (levels - 1) * gap).sum(-1)

