@@ -53,7 +53,7 @@ def test_a_running_request_is_seen(tmp_path: Path) -> None:
 def test_an_unknown_file_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "x.csv"
     file.write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match="no measurement file"):
+    with pytest.raises(ValueError, match="no measurement file of a known kind"):
         read(file)
     with pytest.raises(FileNotFoundError, match=LLM_PILOT):
         perf_files(tmp_path)

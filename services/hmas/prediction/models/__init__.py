@@ -1,1 +1,1 @@
-"""Who predicts a cost: CatBoost forests where they are known to hold, else a linear profile; `table.py` names them."""
+"""The models that predict a request's cost: CatBoost forests for known hardware, otherwise a linear profile."""

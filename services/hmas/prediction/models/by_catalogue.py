@@ -1,4 +1,4 @@
-"""Who predicts, by what is known of model and accelerator."""
+"""Chooses the cost model for each query by whether the catalogue knows the query's model and accelerator."""
 
 from collections.abc import Sequence
 
@@ -8,8 +8,10 @@ from hmas.prediction.models.catalogue import knows
 
 
 class ByCatalogue:
-    """`trained` answers for what the catalogue knows; `untrained` for the rest, of which trees trained on measurements
-    say anything between a tenth of a millisecond and a second a token."""
+    """A cost model that asks `trained` about models and accelerators in the catalogue, and `untrained` about others.
+
+    For unknown ones, trees trained on measurements may predict anything from 0.1 ms to 1 s per token.
+    """
 
     def __init__(self, trained: CostModel, untrained: CostModel) -> None:
         self._trained = trained

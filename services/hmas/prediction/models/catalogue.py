@@ -1,7 +1,7 @@
-"""Names of models and accelerators to numbers a regressor can generalise over. Pure.
+"""Maps names of models and accelerators to numbers over which a regressor can generalise. Pure.
 
-A name that is not in the tables still gives what it says of itself ("qwen3-30b-a3b": 30 and 3 billion parameters);
-what nothing is known of is NaN, which CatBoost takes as missing.
+A model's name that is not in the table may still state its size ("qwen3-30b-a3b": 30 billion parameters, 3 of them
+active); everything unknown is NaN, which CatBoost treats as missing.
 """
 
 import math
@@ -16,7 +16,11 @@ NAN = math.nan
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """Billions of parameters, in all and at work on a token; bytes a parameter; flags as 0 or 1."""
+    """The size of a language model; NaN where unknown.
+
+    `params` and `active` (used per token) are in billions, `weight_bytes` is bytes per parameter; `encoder_decoder` and
+    `flash` (attention) are flags, 0 or 1.
+    """
 
     params: float = NAN
     active: float = NAN
@@ -29,7 +33,10 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """One device: memory GB, bandwidth GB/s, dense 16-bit tensor TFLOP/s, NVLink between devices."""
+    """One accelerator device; NaN where unknown.
+
+    `memory` is in GB, `bandwidth` in GB/s, `tflops` are dense 16-bit TFLOP/s, `nvlink` (between devices) is a flag.
+    """
 
     memory: float = NAN
     bandwidth: float = NAN
@@ -37,7 +44,7 @@ class Accelerator:
     nvlink: float = NAN
 
 
-# Architectures from the models' configuration files; flash attention as served in the LLM-Pilot measurements.
+# Architectures are from the models' configuration files; flash attention is as in the LLM-Pilot measurements.
 _MODELS: tuple[tuple[str, ModelFacts], ...] = (
     ("flan-t5-xxl", ModelFacts(11, 11, 24, 4096, 4, 1, 0)),
     ("flan-t5-xl", ModelFacts(3, 3, 24, 2048, 4, 1, 0)),
@@ -60,7 +67,7 @@ _MODELS: tuple[tuple[str, ModelFacts], ...] = (
     ("gpt-oss-20b", ModelFacts(21, 3.6, 24, 2880)),
     ("glm-4.5", ModelFacts(355, 32, 92, 5120)),
 )
-# Vendors' data sheets; the first name found in the hardware's name counts, so longer ones stand first.
+# From the vendors' data sheets; the first entry found in the hardware's name counts, so longer names come first.
 _ACCELERATORS: tuple[tuple[str, Accelerator], ...] = (
     ("a100-80", Accelerator(80, 2039, 312, 1)),
     ("a100", Accelerator(40, 1555, 312, 0)),
@@ -110,7 +117,7 @@ def model_facts(name: str) -> ModelFacts:
 
 @lru_cache(maxsize=1024)
 def accelerator(hardware: str) -> tuple[Accelerator, int]:
-    """The device and how many of them ("A100-40GBx2", "2 x A100"; one where it does not say)."""
+    """Returns the device that a hardware name states, and how many ("A100-40GBx2", "2 x A100"; 1 if not stated)."""
     lower = hardware.lower().strip()
     found = next((device for key, device in _ACCELERATORS if key in lower), Accelerator())
     count = _COUNT.search(lower)
@@ -127,7 +134,10 @@ def _fixed(model: str, hardware: str) -> tuple[float, ...]:
 
 
 def row(query: CostQuery) -> tuple[float, ...]:
-    """The regressors' input, in the order of NAMES. The last two are the roofline's times for a step and a prefill."""
+    """Returns the regressors' input for a query, in the order of NAMES.
+
+    The last two numbers are the roofline model's times, in ms, for one decode step and for the prefill.
+    """
     fixed = _fixed(query.model, query.hardware)
     active, weight_bytes, bandwidth, tflops, devices = fixed[1], fixed[4], fixed[8], fixed[9], fixed[11]
     return (
@@ -140,6 +150,6 @@ def row(query: CostQuery) -> tuple[float, ...]:
 
 
 def knows(query: CostQuery) -> bool:
-    """Whether model and accelerator are of those that measurements say something about."""
+    """Tells whether the size of the query's model and the bandwidth of its accelerator are known."""
     fixed = _fixed(query.model, query.hardware)
     return not math.isnan(fixed[1] + fixed[8])

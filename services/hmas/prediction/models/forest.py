@@ -1,7 +1,7 @@
-"""Evaluation of CatBoost's symmetric trees for a few rows, some ten times faster than through its own call.
+"""Evaluates CatBoost's symmetric trees; for a few rows it is some ten times faster than CatBoost itself.
 
-A symmetric tree of depth d asks the same d questions on every path, so their answers, packed into bits, are the leaf's
-number. All trees are asked at once. Pure.
+A symmetric tree of depth d asks the same d questions on every path, so that the answers, packed into bits, are the
+leaf's number. The questions of all trees are evaluated at once. Pure.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-DEPTH = 8  # questions a tree, one byte of answers; shallower trees are filled up with questions nobody passes
+DEPTH = 8  # questions per tree, one byte of answers; shallower trees get questions whose answer is always no
 
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """k targets of t trees each. `feature`, `border` [k * t * DEPTH]; `leaves` [k * t, 256]; `scale`, `bias` [k].
+    """The trees for k targets, t per target.
 
-    A question is `row[feature] > border`; NaN answers no, as CatBoost's default treats it.
+    `feature` and `border` are [k * t * DEPTH], `leaves` [k * t, 256], `scale` and `bias` [k]. A question is
+    `row[feature] > border`; for NaN the answer is no, as in CatBoost's default.
     """
 
     feature: NDArray[np.int64]
@@ -28,7 +29,7 @@ class Forest:
     bias: NDArray[np.float64]
 
     def predict(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
-        """[n, inputs] -> [n, k], row by row: the answers of one row stay in the cache."""
+        """Returns the targets [n, k] of rows [n, inputs], row by row, so that the data stay in the CPU cache."""
         return np.array([self._one(row) for row in rows]).reshape(len(rows), len(self.bias))
 
     def _one(self, row: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -40,7 +41,10 @@ class Forest:
 
 
 def forest(models: Sequence[Mapping[str, Any]]) -> Forest:
-    """From CatBoost models in its JSON format, one a target. Raises ValueError for trees it cannot hold."""
+    """Returns a forest from CatBoost models in its JSON format, one per target.
+
+    Raises ValueError for trees that are too deep or have categorical splits.
+    """
     most = max(len(model["oblivious_trees"]) for model in models)
     shape = (len(models), most, DEPTH)
     feature, border = np.zeros(shape, np.int64), np.full(shape, np.inf, np.float32)
@@ -49,7 +53,10 @@ def forest(models: Sequence[Mapping[str, Any]]) -> Forest:
         for number, tree in enumerate(model["oblivious_trees"]):
             splits = tree["splits"] or []
             if len(splits) > DEPTH or any(split["split_type"] != "FloatFeature" for split in splits):
-                raise ValueError(f"only numeric symmetric trees of at most {DEPTH} splits")
+                raise ValueError(
+                    f"a forest holds only numeric symmetric trees of at most {DEPTH} splits: train with a smaller "
+                    "depth and without categories"
+                )
             for place, split in enumerate(splits):
                 feature[target, number, place] = split["float_feature_index"]
                 border[target, number, place] = split["border"]

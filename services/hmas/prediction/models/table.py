@@ -1,4 +1,4 @@
-"""The cost models there are. A new one is one file and one line here."""
+"""The table of cost models. A new cost model is one file and one line here."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def _catboost(settings: "PredictionSettings") -> CostModel:
     with needs("prediction", "set HMAS_COST_MODEL=linear"):
-        from hmas.prediction.models.catboost_model import CatBoostCostModel  # its arrays load only where it runs
+        from hmas.prediction.models.catboost_model import CatBoostCostModel  # loads its arrays
 
     return ByCatalogue(CatBoostCostModel(), settings.linear_model())
 

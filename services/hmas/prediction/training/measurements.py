@@ -1,4 +1,4 @@
-"""`data/perf` as one table: regressor inputs, targets and where each row is from."""
+"""Reads the files of `data/perf` into one form: regressor inputs, targets, and the origin of each row."""
 
 import hashlib
 from collections.abc import Iterable
@@ -16,15 +16,16 @@ from hmas.prediction.models.catalogue import NAMES, model_facts, row
 LLM_PILOT, SPLITWISE = "llm_pilot_requests.csv.gz", "splitwise_perf_model.csv.gz"
 AICONFIGURATOR, VLLM = "aiconfigurator_silicon.csv.gz", "vllm_measured_requests.csv.gz"
 _STATE = ("running", "waiting", "kv_usage", "prompt_tokens", "output_tokens")
-_USABLE_MEMORY = 0.9  # of a device's, after the engine's own
+_USABLE_MEMORY = 0.9  # share of a device's memory left for weights and KV cache
 _KV_BYTES = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """n rows. `inputs` [n, len(NAMES)]; times in seconds; `tpot_s` NaN for a single token.
+    """Measured requests, n rows: regressor inputs [n, len(NAMES)] and times in seconds [n].
 
-    `configuration` names model and hardware, `model` the model, `source` the file.
+    `tpot_s` is NaN for an answer of a single token. `configuration` names model and hardware, `model` the model alone,
+    `source` the file.
     """
 
     inputs: NDArray[np.float32]
@@ -43,7 +44,7 @@ class Measurements:
 
     @property
     def decode_s(self) -> NDArray[np.float64]:
-        """Time from the first token to the last."""
+        """Time from the first token to the last, in s; 0 for a single token."""
         return np.nan_to_num(self.tpot_s) * np.maximum(0.0, self.output_tokens - 1)
 
     @property
@@ -52,7 +53,7 @@ class Measurements:
 
 
 def checksum(files: Iterable[Path]) -> str:
-    """SHA-256 over names and contents, in the order given."""
+    """Returns the SHA-256 (hexadecimal) over the files' names and contents, in the given order."""
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
@@ -60,26 +61,34 @@ def checksum(files: Iterable[Path]) -> str:
 
 
 def perf_files(folder: Path) -> list[Path]:
-    """The files this module reads, of `data/` or `data/perf/`. Raises FileNotFoundError naming the first missing."""
+    """Returns the measurement files in a folder (`data/` or `data/perf/`).
+
+    Raises FileNotFoundError that names the first missing file.
+    """
     place = folder / "perf" if (folder / "perf").is_dir() else folder
     files = [place / name for name in (LLM_PILOT, SPLITWISE, AICONFIGURATOR, VLLM)]
     for file in files:
         if not file.is_file():
-            raise FileNotFoundError(f"no {file}")
+            raise FileNotFoundError(f"the measurement file {file} is missing: name the project's data folder")
     return files
 
 
 def read(file: Path) -> Measurements:
-    """Any file of `data/perf` that this module knows, told by its columns. Raises ValueError for another."""
+    """Reads a measurement file of `data/perf`, whose kind its columns tell. Raises ValueError for an unknown kind."""
     frame = pd.read_csv(file)
     for column, reader in _READERS.items():
         if column in frame.columns:
             return reader(frame)
-    raise ValueError(f"{file}: its columns are those of no measurement file known here")
+    raise ValueError(
+        f"{file} is no measurement file of a known kind: it needs one of the columns {', '.join(_READERS)}"
+    )
 
 
 def _llm_pilot(frame: pd.DataFrame) -> Measurements:
-    """Prefill = first message + TTFT: the first message carries metadata only. Closed loop: `num_users` in flight."""
+    """Reads LLM-Pilot measurements, taken in a closed loop with `num_users` requests in flight.
+
+    Prefill time is time to the first message plus TTFT, because the first message carries only metadata.
+    """
     frame = frame[frame.output_tokens > 0].reset_index(drop=True)
     hardware = frame.gpu_type + "x" + frame.n_gpus.astype(str)
     prefill = (frame.first_msg_ms + frame.ttft_ms).to_numpy() / 1e3
@@ -92,7 +101,7 @@ def _llm_pilot(frame: pd.DataFrame) -> Measurements:
         kv_usage=_kv_usage(frame.model, hardware, held),
     )  # fmt: skip
     tpot = frame.decode_ms.to_numpy() / 1e3 / np.where(frame.output_tokens > 1, frame.output_tokens - 1, np.nan)
-    # Every user sends its next request at once, so the load a request meets is the number of users.
+    # Each user sends its next request immediately, so that the load on arrival is the number of users.
     return _measurements(state, prefill, tpot, LLM_PILOT, frame.num_users.to_numpy(float))
 
 
@@ -107,7 +116,7 @@ def _splitwise(frame: pd.DataFrame) -> Measurements:
 
 
 def _aiconfigurator(frame: pd.DataFrame) -> Measurements:
-    """Aggregated serving only: disaggregated pools have no one engine to speak of."""
+    """Reads AIConfigurator measurements of aggregated serving; a disaggregated pool is no single engine: left out."""
     frame = frame[(frame["mode"] == "agg") & (frame.silicon_tpot_ms > 0)].reset_index(drop=True)
     devices = (frame.tp_size.fillna(1) * frame.pp_size.fillna(1) * frame.attention_dp_size.fillna(1)).astype(int)
     each = frame.silicon_concurrency / frame.attention_dp_size.fillna(1).clip(lower=1)
@@ -146,7 +155,11 @@ def _in_flight(
     end: NDArray[np.float64],
     tokens: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Of each request at its arrival, among its run: requests decoding, requests without a token, tokens held."""
+    """Returns the state that each request met at its arrival, within its run.
+
+    These are the numbers of requests decoding and of requests still without a token, and the tokens held in the KV
+    cache. Times are in s; `wait` is the time from `start` to the first token.
+    """
     running, waiting, held = (np.zeros(len(run)) for _ in range(3))
     for number in np.unique(run):
         own = np.flatnonzero(run == number)
@@ -162,7 +175,10 @@ def _in_flight(
 
 
 def _kv_usage(model: pd.Series, hardware: pd.Series, held: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Tokens held over the tokens that fit beside the weights, by the architecture; engines report it themselves."""
+    """Estimates KV use in [0, 1]: tokens held over the tokens that fit beside the weights, by the architecture.
+
+    In live service engines report this figure themselves.
+    """
     pairs = model + "|" + hardware
     room = {pair: _room(*pair.split("|")) for pair in pairs.unique()}
     return np.clip(held / pairs.map(room).to_numpy(float), 0.0, 1.0)
@@ -177,7 +193,7 @@ def _room(model: str, hardware: str) -> float:
 
 
 def _nominal_row(model: str, hardware: str) -> tuple[float, ...]:
-    """The inputs of one idle engine and a prompt of one token."""
+    """Returns the regressor inputs for a prompt of one token on an idle engine."""
     return row(CostQuery(1, 1.0, model, hardware, 0, 0, 0.0, TaskType.UNKNOWN))
 
 
@@ -188,7 +204,10 @@ def _measurements(
     source: str,
     concurrency: NDArray[np.float64] | None = None,
 ) -> Measurements:
-    """Model and hardware columns come once per configuration; the rest is arithmetic over columns."""
+    """Builds the measurements of a file: inputs that depend on model and hardware are computed once per configuration.
+
+    `concurrency` defaults to the requests running and waiting plus the request itself.
+    """
     configuration = (state.model + " on " + state.hardware).to_numpy(object)
     inputs = np.empty((len(state), len(NAMES)), np.float32)
     for name, group in state.groupby(["model", "hardware"], sort=True):

@@ -1,4 +1,4 @@
-"""`hmas train prediction`: measured performance in, CatBoost artefacts out."""
+"""`hmas train prediction`: trains CatBoost cost models on measured performance and writes their artefacts."""
 
 import json
 import tempfile
@@ -23,7 +23,7 @@ THROUGHPUT_FILE, LATENCY_FILE = "throughput.cbm", "latency_per_token.cbm"
 
 @dataclass(frozen=True, slots=True)
 class ForestRecipe:
-    """Everything that fixes a run besides the data."""
+    """All parameters that determine a training run besides the data."""
 
     seed: int = 0
     test_share: float = 0.2
@@ -33,20 +33,25 @@ class ForestRecipe:
     upper_trees: int = 300
     upper_depth: int = 6
     upper: float = 0.9
-    most_gaps: int = 32  # weight of a time per token grows up to so many gaps
-    other_weight: float = 50.0  # of a row that is not LLM-Pilot's, which has a hundred times their rows
-    upper_rows: int = 150_000  # quantile loss is slow and saturates early
+    most_gaps: int = 32  # the weight of a time per token grows with the answer's gaps between tokens, up to this many
+    other_weight: float = (
+        50.0  # of a row from another source than LLM-Pilot, which has a hundred times as many rows as the others
+    )
+    upper_rows: int = 150_000  # most rows for the quantile models, whose training is slow and gains little from more
 
 
 def held_apart(size: int, recipe: ForestRecipe) -> NDArray[np.bool_]:
-    """The random split that the paper implies: which rows of a file are held apart."""
+    """Returns a mask of the `size` rows of a file that are held apart for testing (random, as the paper implies)."""
     return np.random.default_rng(recipe.seed).random(size) < recipe.test_share
 
 
 def train(
     data: Path, out: Path, recipe: ForestRecipe, command: str, report: Callable[[str], None], threads: int = 1
 ) -> Path:
-    """Fits on the training rows of every file and writes the artefacts and their metadata into `out`."""
+    """Fits all models on the training rows of every file and writes artefacts and metadata into `out`.
+
+    `report` gets lines of progress. Returns `out`.
+    """
     files = perf_files(data)
     sets = [measured.rows(~held_apart(len(measured.prefill_s), recipe)) for measured in map(read, files)]
     report(f"{sum(len(s.prefill_s) for s in sets)} training rows")
@@ -69,7 +74,7 @@ def train(
 
 
 def fit_cost(sets: Sequence[Measurements], recipe: ForestRecipe, threads: int) -> dict[str, CatBoostRegressor]:
-    """Prefill and time per token. A mean over many gaps is a firmer observation than one gap, and weighs more."""
+    """Fits prefill time and time per token; an answer of more tokens gives a more reliable mean and weighs more."""
     inputs, weight = np.concatenate([s.inputs for s in sets]), _weights(sets, recipe)
     prefill, tpot = np.concatenate([s.prefill_s for s in sets]), np.concatenate([s.tpot_s for s in sets])
     gaps = np.minimum(np.concatenate([s.output_tokens for s in sets]) - 1, recipe.most_gaps)
@@ -97,17 +102,17 @@ def fit_upper(sets: Sequence[Measurements], recipe: ForestRecipe, threads: int) 
 
 
 def throughput(rows: Measurements) -> NDArray[np.float64]:
-    """Output tokens per second of a request, first byte to last."""
+    """Returns the output tokens per second of each request, over its whole latency."""
     return rows.output_tokens / rows.latency_s
 
 
 def latency_per_token(rows: Measurements) -> NDArray[np.float64]:
-    """Mean latency per output token, seconds."""
+    """Returns each request's mean latency per output token, in s."""
     return rows.latency_s / rows.output_tokens
 
 
 def forests(models: Mapping[str, CatBoostRegressor]) -> tuple[Forest, Forest]:
-    """What the service evaluates: expected costs, and their upper quantiles, from the models by name."""
+    """Converts the trained models, by name, into the forests of expected costs and of upper quantiles."""
     cost, upper = (
         forest([_as_json(models[name]) for name in names]) for names in ((PREFILL, TPOT), (PREFILL_UPPER, TPOT_UPPER))
     )
