@@ -1,20 +1,20 @@
-"""Scheduler plug-in for vLLM 0.29 to 0.32: the control tuple acts inside the engine.
+"""Scheduler plug-in for vLLM 0.29 to 0.32, through which the control tuple acts inside the engine.
 
     vllm serve MODEL --scheduler-cls hmas.plugins.vllm.HmasAsyncScheduler
 
-`HmasAsyncScheduler` goes with async scheduling, vLLM's default on GPUs; `HmasScheduler` without it (CPUs). The
-environment variable `HMAS_CONTROL_BLOCK` names the control block's file, which the worker's engine setting
-`control_block` names too (a folder both see: /dev/shm, or a memory-backed volume of one pod).
+Use `HmasAsyncScheduler` with async scheduling, vLLM's default on GPUs, and `HmasScheduler` without it (on CPUs). The
+environment variable `HMAS_CONTROL_BLOCK` names the control block's file; the worker's engine setting `control_block`
+must name the same file, in a folder that both see (/dev/shm, or a memory-backed volume of one pod).
 
-What it does
-- N_run: most running requests. B_token: decode tokens of a step, one (and its drafts) for each running sequence; so
-  the least of both caps admissions, and what already runs goes on.
-- The prefill chunk has a budget of its own beside the decodes: as large as their slack to the next token's deadline
-  allows (Niyama §3.3), never less than `MIN_CHUNK_TOKENS`.
-- Waiting requests are ordered by `hmas_urgency` in their `vllm_xargs`, lower first; preempted ones come first, those
-  without one last.
+What the plug-in does
+- It admits waiting requests only while fewer run than the smaller of two caps: N_run, and the number of sequences whose
+  decode tokens (one each, and its draft tokens) fit into B_token. Requests that already run continue.
+- It limits the prefill chunk of a step to the slack that the decoding requests have until their next tokens' deadlines
+  (Niyama §3.3), but never below `MIN_CHUNK_TOKENS`.
+- It orders waiting requests by `hmas_urgency` in their `vllm_xargs`, lower first; preempted requests come first,
+  requests without an urgency last.
 
-`<control block>.status` tells what is in force and how many faults were caught.
+The file `<control block>.status` holds the limits in force and the number of exceptions caught.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ __all__ = ["HmasAsyncScheduler", "HmasScheduler"]
 
 
 def __getattr__(name: str) -> Any:
-    """The classes need vLLM, the worker's end of the control block does not."""
+    """Imports a scheduler class when it is first used: the classes need vLLM, the worker's use of this package not."""
     if name in __all__:
         from hmas.plugins.vllm import scheduler
 

@@ -1,6 +1,7 @@
-"""Layout of the control block (worker to engine) and the status block (engine to worker): 64 bytes, checked by CRC-32.
+"""Layout of the control block (worker to engine) and the status block (engine to worker): 64 bytes with a CRC-32.
 
-A block that is torn, foreign or of another version reads as None. Little-endian; numbers are unsigned.
+A block that is half written, of another program or of another version unpacks as None. Numbers are unsigned and
+little-endian.
 """
 
 import struct
@@ -19,7 +20,10 @@ _CHECKSUM = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True)
 class ControlBlock:
-    """Caps in force until `valid_for_s` after the engine first saw this `seq`; 0: the engine's own limit."""
+    """The caps that the worker sets: running sequences (`n_run`) and decode tokens per step (`b_token`); 0 sets no cap.
+
+    They are in force for `valid_for_s` seconds (at most `MAX_VALID_FOR_S`) after the engine first sees the block.
+    """
 
     seq: int
     n_run: int
@@ -41,8 +45,10 @@ class ControlBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusBlock:
-    """What the engine made of it. `seq` of the block in force, 0: none; `cap` on running requests; tokens a step may
-    have (`token_budget`); `refused`: unreadable blocks; `faults`: exceptions caught.
+    """The engine's state under the control block.
+
+    `seq` is that of the control block in force (0: none), `cap` the limit on running requests, `token_budget` the most
+    tokens per step, `refused` the number of unreadable blocks and `faults` the number of exceptions caught.
     """
 
     seq: int

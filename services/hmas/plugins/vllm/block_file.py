@@ -1,5 +1,8 @@
-"""A block in a file that two processes share. Read and written by one system call each: no mapping that a truncated
-file would turn into a fatal signal, nothing that blocks."""
+"""A block in a file that two processes share.
+
+It is read and written by one system call each, which does not block. It is not memory-mapped, because access to a
+mapping of a truncated file is a fatal signal.
+"""
 
 import os
 import stat
@@ -9,7 +12,10 @@ from hmas.plugins.vllm.block import BLOCK_BYTES
 
 
 class BlockFile:
-    """One end of it. `read` and `write` raise OSError; a file that was replaced is found again by `reopen`."""
+    """One process's handle of a block's file, opened on first use. `read` and `write` raise OSError.
+
+    After the file was replaced, `reopen` makes the next access use the new one.
+    """
 
     def __init__(self, path: Path, *, writable: bool) -> None:
         self._path = path
@@ -17,14 +23,14 @@ class BlockFile:
         self._fd = -1
 
     def read(self) -> bytes:
-        """The block's bytes, fewer if there are no more."""
+        """Returns the block's bytes; fewer than `BLOCK_BYTES` if the file is shorter."""
         return os.pread(self._opened(), BLOCK_BYTES, 0)
 
     def write(self, data: bytes) -> None:
         os.pwrite(self._opened(), data, 0)
 
     def reopen(self) -> None:
-        """Let the next access look the path up again."""
+        """Closes the file; the next access opens its path again."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -33,11 +39,11 @@ class BlockFile:
 
     def _opened(self) -> int:
         if self._fd < 0:
-            # Neither a pipe that would block nor a link to somewhere else.
+            # The flags prevent blocking on a pipe and following a symbolic link.
             fd = os.open(self._path, self._flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 os.close(fd)
-                raise OSError(f"{self._path} is not a regular file")
+                raise OSError(f"the control block {self._path} is not a regular file: delete it or name another")
             self._fd = fd
         return self._fd
 

@@ -1,16 +1,19 @@
-"""The engine's end of the control block: what is in force now, and the status sent back."""
+"""The engine's end of the control block: reads the controls in force and writes the status."""
 
 from pathlib import Path
 
 from hmas.plugins.vllm.block import ControlBlock, StatusBlock
 from hmas.plugins.vllm.block_file import BlockFile, status_path
 
-REOPEN_S = 1.0  # how often a missing or silent file is looked up again
+REOPEN_S = 1.0  # interval at which a file that is missing or no longer changes is opened again
 STATUS_S = 0.1
 
 
 class ControlChannel:
-    """Never raises. `refused` counts unreadable blocks."""
+    """Reads controls from the block at `path` and writes the status beside it; None: there are no controls.
+
+    No method raises. `refused` counts unreadable blocks.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self._control = BlockFile(path, writable=False) if path else None
@@ -21,7 +24,7 @@ class ControlChannel:
         self.refused = 0
 
     def current(self, now_s: float) -> ControlBlock | None:
-        """The block in force; None if there is none or nobody renewed it in time."""
+        """Returns the control block in force; None if there is none, or the worker did not renew it in time."""
         if self._control is None:
             return None
         data = self._read(now_s)
@@ -41,14 +44,14 @@ class ControlChannel:
             self._status.reopen()
 
     def _read(self, now_s: float) -> bytes:
-        """b"" where there is nothing to read."""
+        """Returns the bytes of the block; b"" if the file is missing or cannot be read."""
         assert self._control is not None
         silent = now_s - self._seen_s > REOPEN_S
         if silent and now_s - self._looked_s > REOPEN_S:
             self._looked_s = now_s
             self._control.reopen()
         elif silent and self._block is None and not self._last:
-            return b""  # a file that is not there is not looked for at each step
+            return b""  # a missing file is not looked up at every step
         try:
             return self._control.read()
         except OSError:

@@ -1,6 +1,6 @@
-"""The scheduler classes that vLLM loads: its own, with steering around `schedule()`.
+"""The scheduler classes that vLLM loads: vLLM's own schedulers, with steering before and after `schedule()`.
 
-vLLM's scheduler interface is not public: `schedule` is passed whatever arguments the version has.
+vLLM's scheduler interface is not public, so that `schedule` passes on whatever arguments a version has.
 """
 
 import os
@@ -18,7 +18,10 @@ logger = init_logger("vllm.hmas")
 
 
 class _Steered:
-    """Goes before one of vLLM's schedulers in the order of bases. Without steering it is that scheduler."""
+    """Base class that adds steering to a vLLM scheduler, which must be the next base.
+
+    If steering cannot be set up, the scheduler works as vLLM's own.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -28,7 +31,7 @@ class _Steered:
             self._steering = Steering(self, ControlChannel(Path(path) if path else None), _warn)
             logger.info("H-MAS steers this engine; control block: %s", path or "none (HMAS_CONTROL_BLOCK is not set)")
         except Exception as error:
-            _warn(f"this vLLM cannot be steered: {type(error).__name__}: {error}")
+            _warn(f"this vLLM cannot be steered and schedules on its own: {type(error).__name__}: {error}")
 
     def add_request(self, request: Any) -> None:
         super().add_request(request)
@@ -45,11 +48,11 @@ class _Steered:
 
 
 class HmasScheduler(_Steered, Scheduler):
-    """For synchronous scheduling."""
+    """vLLM's synchronous scheduler (its default on CPUs) with H-MAS steering."""
 
 
 class HmasAsyncScheduler(_Steered, AsyncScheduler):
-    """For async scheduling, vLLM's default on GPUs."""
+    """vLLM's async scheduler (its default on GPUs) with H-MAS steering."""
 
 
 def _warn(message: str) -> None:

@@ -1,6 +1,6 @@
-"""What the plug-in does around each `schedule()` of vLLM's scheduler: caps, chunk, order.
+"""Steering of vLLM's scheduler around each `schedule()`: caps, prefill chunk, and order of the waiting queue.
 
-Attributes that differ between vLLM versions are handled here alone.
+This is the only module that handles attributes that differ between vLLM versions.
 """
 
 import math
@@ -14,12 +14,15 @@ from hmas.plugins.vllm.channel import ControlChannel
 from hmas.plugins.vllm.chunking import MIN_CHUNK_TOKENS, DecodePace, StepCost
 
 Fault = Callable[[str], None]
-REMEMBERED_PACES = 1024  # beyond this, those of requests that ended are forgotten
+REMEMBERED_PACES = 1024  # entries; beyond this, those of ended requests are deleted
 
 
 class Steering:
-    """Belongs to one scheduler. `before` and `after` never raise: a fault is counted, and the scheduler's own limits
-    are put back."""
+    """Steers one vLLM scheduler: `before` and `after` are called around each `schedule()`.
+
+    They never raise: an exception is counted in `faults`, and the scheduler's own limits are restored. `fault` gets a
+    message about some of them.
+    """
 
     def __init__(
         self, scheduler: Any, channel: ControlChannel, fault: Fault, clock: Callable[[], float] = time.monotonic
@@ -28,7 +31,7 @@ class Steering:
         self._channel = channel
         self._fault = fault
         self._clock = clock
-        # 0.31 on tells admissions from the model runner's slots; before, the one cap is both.
+        # From 0.31 on vLLM has a cap on admissions apart from the model runner's slots; before, one cap is both.
         self._cap_name = "max_num_active_reqs" if hasattr(scheduler, "max_num_active_reqs") else "max_num_running_reqs"
         self._own_cap: int = getattr(scheduler, self._cap_name)
         self._own_budget: int = scheduler.max_num_scheduled_tokens
@@ -37,14 +40,16 @@ class Steering:
         self._cost = StepCost()
         self._paces: dict[str, DecodePace] = {}
         self._unordered = False
-        self._decode_tokens = 0  # of the step that is being scheduled
-        self._step: tuple[float, int] | None = None  # begin and prefill tokens of the last step
+        self._decode_tokens = 0  # of the step being scheduled
+        self._step: tuple[float, int] | None = (
+            None  # begin (s) and prefill tokens of the last step; None after an idle one
+        )
         self._seq = 0
         self._steps = 0
         self.faults = 0
 
     def added(self) -> None:
-        """A request came into the waiting queue."""
+        """Notes that a request entered the waiting queue, which must be ordered again."""
         self._unordered = True
 
     def before(self) -> None:
@@ -76,19 +81,21 @@ class Steering:
     # --- N_run and B_token
 
     def _cap(self, block: ControlBlock | None) -> None:
-        """The least of N_run and B_token, in sequences: each running one takes its decode tokens at every step."""
+        """Caps running requests by the lesser of N_run and the sequences whose decode tokens fit into B_token."""
         cap = self._own_cap
         if block is not None:
             cap = min(cap, block.n_run or cap, max(1, block.b_token // self._per_sequence) if block.b_token else cap)
         cap = max(1, cap)
         if self._cap_name == "max_num_running_reqs":
-            cap = max(cap, len(self._scheduler.running))  # below that, vLLM's own assertion ends the engine
+            cap = max(
+                cap, len(self._scheduler.running)
+            )  # a smaller cap would fail an assertion in vLLM and end the engine
         setattr(self._scheduler, self._cap_name, cap)
 
     # --- the prefill chunk
 
     def _budget(self, now_s: float) -> None:
-        """All running decodes, and beside them a chunk that fits their slack."""
+        """Sets the step's token budget: all decode tokens, and a prefill chunk that fits the decodes' slack."""
         scheduler = self._scheduler
         decodes, prefills = self._split(scheduler.running)
         self._decode_tokens = sum(_pending_tokens(request) for request in decodes)
@@ -98,7 +105,7 @@ class Steering:
             chunk = self._cost.chunk(slack_s, most=budget)
             if chunk < budget - self._decode_tokens:
                 budget = self._decode_tokens + chunk
-                if prefills:  # the decodes take theirs first, the chunk is what is left
+                if prefills:  # decodes are scheduled first; the rest of the budget is the chunk
                     scheduler.running[:] = decodes + prefills
         scheduler.max_num_scheduled_tokens = budget
 
@@ -110,7 +117,7 @@ class Steering:
         return decodes, prefills
 
     def _slack_s(self, now_s: float, decodes: Iterable[Any]) -> float:
-        """The least, over decodes whose TPOT promise this engine can keep at all; infinite without any."""
+        """Returns the least slack (s) of decoding requests whose TPOT this engine can meet; infinite without any."""
         least_s = math.inf
         for request in decodes:
             pace = self._paces.get(request.request_id) or self._pace(now_s, request)
@@ -122,7 +129,7 @@ class Steering:
         return least_s
 
     def _pace(self, now_s: float, request: Any) -> DecodePace:
-        """Of a request seen in decode for the first time: its tokens so far count as just in time."""
+        """Starts the deadlines of a request first seen decoding; its tokens so far count as just in time."""
         tpot_s = _number(request, "hmas_tpot_ms", math.inf) / 1000
         pace = DecodePace(tpot_s if tpot_s > 0 else math.inf, now_s)
         if math.isfinite(pace.tpot_s):
@@ -131,14 +138,14 @@ class Steering:
         return pace
 
     def _learn(self, now_s: float) -> None:
-        """Time from one step's begin to the next's, if the engine was not idle between."""
+        """Updates the cost estimates by the time since the last step's begin, unless the engine was idle in between."""
         if self._step is not None and self._scheduler.running:
             self._cost.observe(now_s - self._step[0], self._step[1])
 
     # --- order
 
     def _order(self) -> None:
-        """Under vLLM's priority policy the queue is a heap of its own, and `priority` orders it."""
+        """Sorts the waiting queue by urgency; under vLLM's priority policy the queue is a heap and stays as it is."""
         waiting = self._scheduler.waiting
         if isinstance(waiting, deque) and len(waiting) > 1:
             ordered = sorted(waiting, key=_rank)
@@ -171,8 +178,10 @@ class Steering:
 
 
 def _chunkable(scheduler: Any) -> bool:
-    """Whether any chunk will do. Where prefill must not be cut, or only at boundaries of the model, a smaller budget
-    could hold a request back for ever."""
+    """Tells whether a prompt may be cut into chunks of any size.
+
+    Where it may not, or only at boundaries of the model, a smaller token budget could hold a request back for ever.
+    """
     return (
         bool(scheduler.scheduler_config.enable_chunked_prefill)
         and not getattr(scheduler, "need_mamba_block_aligned_split", False)
@@ -182,23 +191,26 @@ def _chunkable(scheduler: Any) -> bool:
 
 
 def _pending_tokens(request: Any) -> int:
-    """Tokens it takes in the next step: one, and its drafts."""
+    """Returns the tokens that a decoding request takes in the next step: one and its draft tokens."""
     pending = request.num_tokens_with_spec + request.num_output_placeholders - request.num_computed_tokens
     return max(1, int(pending))
 
 
 def _tokens_under_way(request: Any) -> int:
-    """Generated, or being generated by a step that async scheduling began already."""
+    """Returns the tokens that a request has, including those of a step that async scheduling has already begun."""
     return int(request.num_output_tokens + request.num_output_placeholders)
 
 
 def _rank(request: Any) -> tuple[bool, float]:
-    """Preempted ones first: their turn has been."""
+    """Returns a waiting request's sort key: preempted requests first, because they had their turn; then by urgency."""
     return not request.num_preemptions, _number(request, "hmas_urgency", math.inf)
 
 
 def _number(request: Any, name: str, default: float) -> float:
-    """A number out of `vllm_xargs`, which clients that reach the engine directly may fill with anything."""
+    """Returns a finite number from a request's `vllm_xargs`, otherwise `default`.
+
+    Clients that reach the engine directly may put anything there.
+    """
     params = request.sampling_params
     extra = params.extra_args if params is not None else None
     value = extra.get(name) if extra else None
