@@ -131,7 +131,7 @@ class Endpoint:
         except (orjson.JSONDecodeError, AttributeError) as error:
             raise EndpointFailed(f"{self._url} does not stream OpenAI completions, check the URL: {error}") from error
         if not stamps or "prompt_tokens" not in usage:
-            raise EndpointFailed(f"{self._url} reports no token counts (usage) in streams: calibrate a server that can")
+            raise EndpointFailed(f"{self._url} reports no token counts (usage) in streams: use a server that does")
         return StreamTimes(sent_s, tuple(stamps), int(usage["prompt_tokens"]), int(usage["completion_tokens"]))
 
     async def watch(self, stop: asyncio.Event) -> EngineGauges:

@@ -118,9 +118,8 @@ def _session(path: Path, threads: int) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    options.add_session_config_entry(
-        "session.intra_op.allow_spinning", "0"
-    )  # no busy waiting, because other processes share the cores
+    # No busy waiting, because other processes share the cores.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return onnxruntime.InferenceSession(
         str(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=SLOWER_FUSED
     )

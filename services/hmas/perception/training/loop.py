@@ -28,11 +28,7 @@ class TrainingRecipe:
     head_tokens: int = 12
     tail_tokens: int = 6
     synthetic_per_type: int = 2000
-    shares: tuple[float, float, float] = (
-        1.0,
-        1.5,
-        0.75,
-    )  # exponents of the experts on encoder, rules and words in the task head
+    shares: tuple[float, float, float] = (1.0, 1.5, 0.75)  # exponents of the experts on encoder, rules and words
     batch_size: int = 128
     task_epochs: int = 8
     length_epochs: int = 40

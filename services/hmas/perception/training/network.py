@@ -20,9 +20,7 @@ MATCH_WIDTH = 96
 NEVER_SEEN = -12.0  # log odds of a task type that occurred with no word
 LENGTH_WIDTH = 96
 LENGTH_HEADS = 4
-LENGTH_INPUT_SCALE = (
-    0.2  # of the 384 standardised states, so that they do not outweigh the length that a prompt asks for
-)
+LENGTH_INPUT_SCALE = 0.2  # of the standardised states, so that they do not outweigh a length that a prompt states
 MOST_LOG_TOKENS = 10.5  # 36,000 tokens
 
 
@@ -107,9 +105,8 @@ class LengthHead(nn.Module):
 
     def members(self, pooled: Tensor, numbers: Tensor, model: Tensor) -> Tensor:
         """Returns the outputs of the ensemble's members [heads, b, 2], without the conformal shift."""
-        states = ((pooled - self.mean) / self.scale)[
-            :, -2 * HIDDEN : -HIDDEN
-        ] * LENGTH_INPUT_SCALE  # the mean of the last layer
+        # These columns are the mean of the last layer's states.
+        states = ((pooled - self.mean) / self.scale)[:, -2 * HIDDEN : -HIDDEN] * LENGTH_INPUT_SCALE
         seen = torch.cat([states, numbers[:, :FEATURES], self.models(model)], dim=1)
         hidden = self.hidden(seen).view(-1, LENGTH_HEADS, LENGTH_WIDTH).transpose(0, 1)
         raw = nn.functional.dropout(hidden, 0.2, self.training) @ self.out + self.bias

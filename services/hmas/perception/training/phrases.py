@@ -47,10 +47,8 @@ SIZES = (
     ("{n}字左右。", 50, 3000),
 )
 OBEYED = 0.25  # sigma of the log-normal spread of an answer's length around the requested one
-UNDERSHOOT_TOKENS, UNDERSHOOT = (
-    1000.0,
-    0.6,
-)  # beyond so many tokens an answer grows with this power of the requested length
+# Beyond so many tokens an answer grows with this power of the requested length.
+UNDERSHOOT_TOKENS, UNDERSHOOT = 1000.0, 0.6
 FRAMED = 0.2
 FRAMES = (
     "### Instruction:\n{text}\n\n### Response:",

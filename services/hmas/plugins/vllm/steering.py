@@ -41,9 +41,7 @@ class Steering:
         self._paces: dict[str, DecodePace] = {}
         self._unordered = False
         self._decode_tokens = 0  # of the step being scheduled
-        self._step: tuple[float, int] | None = (
-            None  # begin (s) and prefill tokens of the last step; None after an idle one
-        )
+        self._step: tuple[float, int] | None = None  # begin (s) and prefill tokens of the last step that was not idle
         self._seq = 0
         self._steps = 0
         self.faults = 0
@@ -87,9 +85,7 @@ class Steering:
             cap = min(cap, block.n_run or cap, max(1, block.b_token // self._per_sequence) if block.b_token else cap)
         cap = max(1, cap)
         if self._cap_name == "max_num_running_reqs":
-            cap = max(
-                cap, len(self._scheduler.running)
-            )  # a smaller cap would fail an assertion in vLLM and end the engine
+            cap = max(cap, len(self._scheduler.running))  # a smaller one fails an assertion that ends vLLM
         setattr(self._scheduler, self._cap_name, cap)
 
     # --- the prefill chunk
@@ -161,7 +157,9 @@ class Steering:
         setattr(self._scheduler, self._cap_name, cap if self._cap_name == "max_num_running_reqs" else self._own_cap)
         self._scheduler.max_num_scheduled_tokens = self._own_budget
         if self.faults == 1 or self.faults % 1000 == 0:
-            self._fault(f"{type(error).__name__}: {error} (fault {self.faults}); the engine's own limits are in force")
+            self._fault(
+                f"steering failed ({self.faults} so far), the engine's own limits apply: {type(error).__name__}: {error}"
+            )
 
     def _status(self) -> StatusBlock:
         scheduler = self._scheduler

@@ -34,9 +34,7 @@ class ForestRecipe:
     upper_depth: int = 6
     upper: float = 0.9
     most_gaps: int = 32  # the weight of a time per token grows with the answer's gaps between tokens, up to this many
-    other_weight: float = (
-        50.0  # of a row from another source than LLM-Pilot, which has a hundred times as many rows as the others
-    )
+    other_weight: float = 50.0  # of a row from another source than LLM-Pilot, which has a hundred times their rows
     upper_rows: int = 150_000  # most rows for the quantile models, whose training is slow and gains little from more
 
 
