@@ -22,7 +22,7 @@ MENDABLE = (
 
 
 def refuse(error: Exception) -> typer.Exit:
-    """Prints what a user can mend, in a line that is not broken."""
+    """Prints an error that the user can correct, as one unwrapped line, and returns exit code 1 to raise."""
     errors.print(Text.assemble(("hmas:", "red"), f" {error}"), soft_wrap=True)
     return typer.Exit(1)
 

@@ -44,7 +44,10 @@ def check_nats_binary() -> Finding:
 
 
 def check_extra(extra: str, package: str, without: str) -> Finding:
-    """`package` is what the extra brings; `without` is what to set where it is not wanted."""
+    """Checks that an extra of the installation is present, by `package`, which it installs.
+
+    `without` is the setting that makes the extra unnecessary.
+    """
     if find_spec(package) is not None:
         return Finding(f"hmas[{extra}]", "ok", "installed")
     return Finding(f"hmas[{extra}]", "warn", "not installed", f"pip install 'hmas[{extra}]', or set {without}")

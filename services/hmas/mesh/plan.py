@@ -59,7 +59,7 @@ class _Builder:
         self.ready: dict[str, str] = {}
         self.ops: dict[str, str] = {}
         self.nats_url = options.nats_url or ""
-        self.nats_password_file: Path | None = None  # of a server of our own
+        self.nats_password_file: Path | None = None  # of the embedded server; None with an external one
         self._taken: set[int] = set()
 
     def port(self, preferred: int = 0) -> int:

@@ -30,7 +30,7 @@ def _table(title: str, columns: Iterable[str]) -> Table:
 
 
 def _pools(model: TopModel) -> Iterable[Table]:
-    """A table a pool, under its name and its workers' topologies."""
+    """Yields one table per pool, whose title names the pool and its workers' topologies."""
     columns = ("req/s", "good/s", "queued", "running", "oldest", "TTFT s\np50/p95", "TPOT ms\np50/p95", "missed",
                "mismatch")  # fmt: skip
     for pool in sorted({*model.short, *model.decisions}):

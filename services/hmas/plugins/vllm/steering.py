@@ -158,7 +158,7 @@ class Steering:
         self._scheduler.max_num_scheduled_tokens = self._own_budget
         if self.faults == 1 or self.faults % 1000 == 0:
             self._fault(
-                f"steering failed ({self.faults} so far), the engine's own limits apply: {type(error).__name__}: {error}"
+                f"steering failed ({self.faults} so far); engine's own limits apply: {type(error).__name__}: {error}"
             )
 
     def _status(self) -> StatusBlock:
