@@ -47,7 +47,7 @@ def bus_of(state: MeshState) -> Bus:
 
 @asynccontextmanager
 async def connected(bus: Bus) -> AsyncIterator[ControlBucket]:
-    """Runs the bus inside the `async with` block, which gets the bucket of control values.
+    """Runs the bus inside the `async with` block and yields the bucket (NATS key-value store) of control values.
 
     Raises MeshUnreachable if there is no connection within `CONNECT_TIMEOUT_S`.
     """

@@ -148,7 +148,10 @@ class SupervisedProcess:
         return await self._process.wait()
 
     def _pass_on(self, line: bytes) -> None:
-        """Nothing that happens here may stop the reading: a process whose output nobody reads stands still."""
+        """Passes a line of output to the sink, and counts it if the sink raises.
+
+        No exception may stop the reading, because a process whose output is not read would block.
+        """
         try:
             self._sink(self.spec.name, line.decode(errors="replace"))
         except Exception as error:  # e.g. the disk of the log file is full

@@ -275,8 +275,9 @@ class EngineCore:
             self._compute(seq, chunk, plan)
 
     def _fitting(self, seq: Sequence) -> PrefixMatch | None:
-        """Returns the cached prefix of a waiting sequence if the whole prompt fits beside the running ones, else None.
+        """Returns the cached prefix of a waiting sequence that can be admitted now; otherwise None.
 
+        Its whole prompt must fit into the KV cache beside the running sequences, and the gate must let it pass.
         Room for a first chunk is not enough (vLLM's `scheduler_reserve_full_isl`). An empty engine takes any sequence,
         because every accepted request fits alone.
         """

@@ -10,7 +10,7 @@ MAX_LAG_P99_S = 0.005
 
 @dataclass(frozen=True, slots=True)
 class EngineLag:
-    """The lag of engine steps behind their due ends, in s: the worst engine's quantiles, over `steps` steps of all."""
+    """How late engine steps ended, in s: quantiles of the worst engine. `steps` counts the steps of all engines."""
 
     steps: int
     p50_s: float

@@ -41,7 +41,8 @@ class Prediction:
 class ModelBackend:
     """The trained tagger. `folder` holds its model and tokenizer files; `threads` is ONNX Runtime's number of threads.
 
-    The constructor raises FileNotFoundError if the model is missing, ValueError if it is not one of ours.
+    The constructor raises FileNotFoundError if the model is missing, ValueError if `hmas train perception` did
+    not write it.
     """
 
     def __init__(self, folder: Path = ARTEFACTS, threads: int = 1) -> None:

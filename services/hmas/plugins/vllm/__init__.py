@@ -23,7 +23,7 @@ __all__ = ["HmasAsyncScheduler", "HmasScheduler"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a scheduler class when it is first used: the classes need vLLM, the worker's use of this package not."""
+    """Imports a scheduler class when it is first used, because workers import this package too and lack vLLM."""
     if name in __all__:
         from hmas.plugins.vllm import scheduler
 

@@ -48,7 +48,7 @@ class _Steered:
 
 
 class HmasScheduler(_Steered, Scheduler):
-    """vLLM's synchronous scheduler (its default on CPUs) with H-MAS steering."""
+    """vLLM's synchronous scheduler, as used on CPUs, with H-MAS steering."""
 
 
 class HmasAsyncScheduler(_Steered, AsyncScheduler):

@@ -21,7 +21,7 @@ class Steering:
     """Steers one vLLM scheduler: `before` and `after` are called around each `schedule()`.
 
     They never raise: an exception is counted in `faults`, and the scheduler's own limits are restored. `fault` gets a
-    message about some of them.
+    message about the first and then every 1000th exception.
     """
 
     def __init__(
