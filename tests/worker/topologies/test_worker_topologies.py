@@ -47,6 +47,12 @@ def test_table_names_every_topology_by_its_own_name() -> None:
     assert all(make(name).name is name for name in TopologyName)
 
 
+def test_only_the_order_that_plans_ahead_promises_a_place() -> None:
+    waiting = entry(1)
+    promises = {name: fill(make(name), [waiting]).promise_s(waiting) for name in TopologyName}
+    assert [name for name, promise_s in promises.items() if promise_s is not None] == [TopologyName.MAX_ON_TIME]
+
+
 def test_fcfs_orders_by_arrival_at_the_gateway() -> None:
     late = entry(1, request("late", arrival_s=5.0))
     early = entry(2, request("early", arrival_s=1.0))

@@ -114,7 +114,7 @@ class WorkerConfig:
     running_report_period_s: float = 1.0
     cold_speed_share: float = 0.5
     growth: float = 1.25  # of what a request that outgrew its bound has produced, where nothing better is known
-    floor_rise: float = 0.005  # of a step's own cost, of the way to each prediction above it
+    floor_rise: float = 0.005  # what a step costs by itself rises by this share of the way to each prediction above it
     most_lag_s: float = 0.5  # more is a process that was stopped for a while, and is over
     busy_pause_s: float = 0.1  # an engine without room is left alone
     ended_remembered: int = 8192  # ended attempts, so that a repeated Submit is not served twice

@@ -18,7 +18,7 @@ from hmas.worker.agent.service_view import ServiceView
 
 
 class AgentState:
-    """`now_s` is that of the current step."""
+    """All that one worker knows. `now_s` is the instant of the current step."""
 
     def __init__(self, config: WorkerConfig, rng: RandomSource) -> None:
         self.config = config
