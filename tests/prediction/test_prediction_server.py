@@ -13,6 +13,7 @@ from hmas.prediction.agent import PredictionAgent
 from hmas.prediction.agent.backend import CostModel, CostQuery
 from hmas.prediction.settings import PredictionSettings
 from hmas.prediction.shell import SERVICE, WARM_UP, PredictionServer
+from hmas.runtime.extras import CannotStart
 from hmas.runtime.rpc import RpcServer, open_channel
 from hmas.wire.v1 import cognition_pb2 as pb
 from hmas.wire.v1 import cognition_pb2_grpc
@@ -103,5 +104,5 @@ def test_settings_name_what_is_wrong(tmp_path: Path) -> None:
         PredictionSettings(cost_model="oracle")
     broken = tmp_path / "profiles.yaml"
     broken.write_text("- {model: x}\n")
-    with pytest.raises(ValueError, match="row 1: expected exactly the fields"):
+    with pytest.raises(CannotStart, match="row 1: expected exactly the fields"):
         PredictionSettings(cost_profiles_file=broken).linear_model()
