@@ -37,7 +37,7 @@ from hmas.runtime import ids
 from hmas.runtime.bus import Bus
 from hmas.runtime.extras import CannotStart
 from hmas.runtime.host import AgentHost
-from hmas.runtime.lifecycle import Stop, run_service
+from hmas.runtime.lifecycle import Stop, run_service, run_until
 from hmas.runtime.ops import HttpServer
 from hmas.runtime.tracing import open_tracing
 from hmas.wire import subjects
@@ -119,19 +119,10 @@ class GatewayService:
         port = await self._http.start()
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # the server reports what matters itself
         log.info("listening", host=self._settings.host, port=port)
-        tasks = [
-            asyncio.create_task(c) for c in (self._bus.run(), self._tick(), self._tenants.run(self._tenants_changed))
-        ]
-        waiter = asyncio.create_task(stop.wait())
+        tenants = self._tenants.run(self._tenants_changed)
         try:
-            done, _ = await asyncio.wait([waiter, *tasks], return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()  # none of the others ends by itself: this raises its error
-            await self._drain()
+            await run_until(stop, self._bus.run(), self._tick(), tenants, drain=self._drain)
         finally:
-            for task in (waiter, *tasks):
-                task.cancel()
-            await asyncio.gather(waiter, *tasks, return_exceptions=True)
             await self._cognition.close()
             await self._streams.close()
             await self._bus.close()

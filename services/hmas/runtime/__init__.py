@@ -3,7 +3,8 @@
 Invariants
 - One event loop per process; an agent is stepped by its `AgentHost` alone, never concurrently, never re-entrantly.
 - Publishing never blocks and never fails a caller: without NATS, messages are dropped and counted. Serving goes on.
-- Every queue is bounded. Every task belongs to the service's task group; SIGTERM and SIGINT start the drain.
+- Every queue is bounded. What a service does all its life runs under one `lifecycle.run_until`: the first failure ends
+  all of it, and SIGTERM and SIGINT start the drain. Who starts a shorter task holds it until it ends.
 """
 
 import os

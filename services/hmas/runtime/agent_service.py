@@ -12,7 +12,7 @@ from hmas.runtime.host import AgentHost
 from hmas.runtime.ids import incarnation
 from hmas.runtime.keeper import Keeper
 from hmas.runtime.lease import Lease
-from hmas.runtime.lifecycle import Stop
+from hmas.runtime.lifecycle import Stop, run_until
 from hmas.runtime.ops import ops_server
 from hmas.runtime.settings import RuntimeSettings
 
@@ -58,16 +58,9 @@ class AgentService(Generic[Ev, Ef]):
         await ops.start()
         if start is not None:
             await start()
-        tasks = [asyncio.create_task(c) for c in (self.bus.run(), self._lead(), self.keeper.run(), self._tick())]
-        waiter = asyncio.create_task(stop.wait())
         try:
-            done, _ = await asyncio.wait([waiter, *tasks], return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()  # a task of the service never ends by itself: this raises its error
+            await run_until(stop, self.bus.run(), self._lead(), self.keeper.run(), self._tick())
         finally:
-            for task in (waiter, *tasks):
-                task.cancel()
-            await asyncio.gather(waiter, *tasks, return_exceptions=True)
             await self._lease.release()
             if finish is not None:
                 await finish()

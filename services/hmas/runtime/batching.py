@@ -15,7 +15,7 @@ from hmas.contracts.control_agents import TimerTicked
 from hmas.runtime.background import background_thread
 from hmas.runtime.bus import Bus
 from hmas.runtime.host import AgentHost
-from hmas.runtime.lifecycle import Stop
+from hmas.runtime.lifecycle import Stop, run_until
 from hmas.runtime.ops import ops_server
 from hmas.runtime.rpc import RpcServer
 from hmas.runtime.settings import RuntimeSettings
@@ -95,15 +95,9 @@ class BatchingShell(Generic[Item, Row, Result, Answer]):
         await rpc.start(*address, [service])
         ops = ops_server(settings.ops_host, settings.ops_port, lambda: True)
         await ops.start()
-        tasks = [asyncio.create_task(bus.run()), asyncio.create_task(stop.wait())]
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            await run_until(stop, bus.run())
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
             await rpc.stop(0.5)
             await self.close()
             await bus.close()

@@ -5,8 +5,8 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
-from typing import NoReturn, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, NoReturn, TypeVar
 
 import structlog
 import uvloop
@@ -47,6 +47,52 @@ class Stop:
         await self._event.wait()
 
 
+CANCEL_AGAIN_S = 1.0  # a library may swallow a cancellation; then the next one is due
+
+
+async def run_until(
+    stop: Stop, *coros: Coroutine[Any, Any, None], drain: Callable[[], Awaitable[None]] | None = None
+) -> None:
+    """Runs `coros` side by side until `stop` is set and `drain` has returned, while which they go on.
+
+    The first of them to fail ends all, and its error is raised; one that returns ends all too. No task of theirs
+    outlives the call, however it ends.
+    """
+
+    async def stopped() -> None:
+        await stop.wait()
+        if drain is not None:
+            await drain()
+
+    tasks = [asyncio.create_task(coro) for coro in (*coros, stopped())]
+    ended: set[asyncio.Task[None]] = set()
+    try:
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await _cancel(tasks)
+    failed = [task for task in tasks if not task.cancelled() and task.exception() is not None]
+    failed.sort(key=lambda task: task not in ended)
+    for task in failed[1:] if ended.intersection(failed) else failed:
+        log.warning("failed_while_stopping", error=repr(task.exception()))
+    for task in ended.intersection(failed[:1]):
+        task.result()
+
+
+async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Returns when all have ended, even where it is cancelled itself meanwhile."""
+    pending, cancelled = {task for task in tasks if not task.done()}, False
+    while pending:
+        for task in pending:
+            task.cancel()
+        try:
+            _, pending = await asyncio.wait(pending, timeout=CANCEL_AGAIN_S)
+        except asyncio.CancelledError:
+            cancelled = True
+            pending = {task for task in pending if not task.done()}
+    if cancelled:
+        raise asyncio.CancelledError
+
+
 def calm_collector() -> None:
     """Imports and tables live forever: keep the collector from walking them on the hot path."""
     gc.collect()
@@ -61,7 +107,7 @@ def run_service(
     service: str, settings_class: type[Settings], main: Callable[[Settings, str, Stop], Awaitable[None]]
 ) -> None:
     """Reads the settings from the environment and runs `main(settings, instance, stop)` until it returns. `main` owns
-    its task group and its drain. What an operator can mend ends the process with one line and status EX_CONFIG."""
+    its tasks, under `run_until`, and its drain. What an operator can mend ends the process with one line and status EX_CONFIG."""
     try:
         _run(service, settings_class(), main)
     except ValidationError as error:

@@ -7,7 +7,7 @@ from hmas.contracts.control import ControlTuple, TopologyDecision, TopologyRecei
 from hmas.runtime.bucket import BucketUnavailable, ControlBucket
 from hmas.runtime.bus import Bus
 from hmas.runtime.ids import incarnation
-from hmas.runtime.lifecycle import Stop, run_service
+from hmas.runtime.lifecycle import Stop, run_service, run_until
 from hmas.runtime.local import LocalListener
 from hmas.runtime.ops import ops_server
 from hmas.runtime.rpc import RpcServer
@@ -64,17 +64,9 @@ async def serve(settings: WorkerSettings, worker: str, stop: Stop) -> None:
     _follow_controls(bus, ControlBucket(bus, worker), shell, worker, settings.pool)
     ops = ops_server(settings.ops_host, settings.ops_port, lambda: any(engine.up for engine in engines.values()))
     await ops.start()
-    tasks = [asyncio.create_task(shell.run(engines)), asyncio.create_task(bus.run())]
-    waiter = asyncio.create_task(stop.wait())
     try:
-        done, _ = await asyncio.wait([waiter, *tasks], return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()  # neither ends by itself: this raises its error
-        await shell.drain(settings.drain_grace_s)
+        await run_until(stop, shell.run(engines), bus.run(), drain=lambda: shell.drain(settings.drain_grace_s))
     finally:
-        for task in (waiter, *tasks):
-            task.cancel()
-        await asyncio.gather(waiter, *tasks, return_exceptions=True)
         for engine in engines.values():
             await engine.close()
         await execution.close()
