@@ -8,7 +8,8 @@ write in the same epoch, and receivers ignore the older epoch.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from enum import StrEnum
 
 import structlog
 
@@ -17,6 +18,36 @@ from hmas.wire.subjects import lease_key
 from hmas.wire.v1 import observe_pb2
 
 log = structlog.get_logger()
+
+
+class LeaseState(StrEnum):
+    STANDBY = "standby"
+    HELD = "held"
+
+
+class LeaseChange(StrEnum):
+    """What may happen to a lease; `taken`, `unreachable` and `released` are the reasons why it is lost."""
+
+    GRANTED = "granted"
+    RENEWED = "renewed"
+    TAKEN = "taken"
+    UNREACHABLE = "unreachable"
+    RELEASED = "released"
+
+
+TRANSITIONS: Mapping[LeaseState, Mapping[LeaseChange, LeaseState]] = {
+    LeaseState.STANDBY: {LeaseChange.GRANTED: LeaseState.HELD},
+    LeaseState.HELD: {
+        LeaseChange.RENEWED: LeaseState.HELD,
+        LeaseChange.TAKEN: LeaseState.STANDBY,
+        LeaseChange.UNREACHABLE: LeaseState.STANDBY,
+        LeaseChange.RELEASED: LeaseState.STANDBY,
+    },
+}
+
+
+class IllegalLeaseChange(Exception):
+    """The change has no row for the state; nothing was changed."""
 
 
 class Lease:
@@ -37,14 +68,35 @@ class Lease:
         self._bucket, self._key, self._holder = bucket, lease_key(role), holder
         self._granted, self._lost = granted, lost
         self._ttl_s, self._renew_s, self._clock = ttl_s, renew_s, clock
-        self._revision: int | None = None  # of our own last write, while holding
+        self._state = LeaseState.STANDBY
+        self._revision = 0  # of our own last write, while held
         self._epoch = 0
         self._renewed_s = 0.0
         self._seen: tuple[int, float] | None = None  # another's revision and when it was first seen
 
     @property
+    def state(self) -> LeaseState:
+        return self._state
+
+    @property
     def held(self) -> bool:
-        return self._revision is not None
+        return self._state is LeaseState.HELD
+
+    def change(self, change: LeaseChange) -> None:
+        """The only way to another state. Tells the agent of a grant or a loss. Raises IllegalLeaseChange."""
+        before = self._state
+        if change not in TRANSITIONS[before]:
+            raise IllegalLeaseChange(f"{self._key}: {change} while {before}")
+        self._state = after = TRANSITIONS[before][change]
+        if before is after:
+            return
+        if after is LeaseState.HELD:
+            log.info("lease_granted", key=self._key, epoch=self._epoch)
+            self._granted(self._epoch)
+        else:
+            level = logging.INFO if change is LeaseChange.RELEASED else logging.WARNING
+            log.log(level, "lease_lost", key=self._key, epoch=self._epoch, reason=change.value)
+            self._lost()
 
     async def run(self) -> None:
         while True:
@@ -54,31 +106,32 @@ class Lease:
     async def tick(self) -> None:
         """One attempt to renew or take over."""
         try:
-            if self._revision is not None:
-                await self._renew(self._revision)
+            if self.held:
+                await self._renew()
             else:
                 await self._try_take()
         except BucketUnavailable:
             if self.held and self._clock() - self._renewed_s > self._ttl_s:
-                self._give_up("unreachable")
+                self.change(LeaseChange.UNREACHABLE)
 
     async def release(self) -> None:
         """Lets a standby take over at once."""
-        if self._revision is None:
+        if not self.held:
             return
         try:
             await self._bucket.swap(self._key, self._value("", self._epoch), self._revision)
         except BucketUnavailable:
             pass
-        self._give_up("released")
+        self.change(LeaseChange.RELEASED)
 
-    async def _renew(self, revision: int) -> None:
+    async def _renew(self) -> None:
         started_s = self._clock()
-        renewed = await self._bucket.swap(self._key, self._value(self._holder, self._epoch), revision)
+        renewed = await self._bucket.swap(self._key, self._value(self._holder, self._epoch), self._revision)
         if renewed is None:
-            self._give_up("taken")
+            self.change(LeaseChange.TAKEN)
             return
         self._revision, self._renewed_s = renewed, started_s
+        self.change(LeaseChange.RENEWED)
 
     async def _try_take(self) -> None:
         entry = await self._bucket.get_raw(self._key)
@@ -100,14 +153,7 @@ class Lease:
         if taken is None:
             return
         self._revision, self._epoch, self._renewed_s, self._seen = taken, epoch, started_s, None
-        log.info("lease_granted", key=self._key, epoch=epoch)
-        self._granted(epoch)
-
-    def _give_up(self, reason: str) -> None:
-        self._revision = None
-        level = logging.INFO if reason == "released" else logging.WARNING
-        log.log(level, "lease_lost", key=self._key, epoch=self._epoch, reason=reason)
-        self._lost()
+        self.change(LeaseChange.GRANTED)
 
     @staticmethod
     def _value(holder: str, epoch: int) -> bytes:
