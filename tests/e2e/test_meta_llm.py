@@ -19,7 +19,7 @@ from nats.aio.client import Client
 from hmas.contracts.control import AuditRecord, TopologyDecision
 from hmas.mesh.nats_server import NATS_USER
 from hmas.wire.codec import decode
-from hmas.wire.subjects import ALL_TOPOLOGIES, AUDIT
+from hmas.wire.subjects import AUDIT, all_of
 
 pytestmark = pytest.mark.e2e
 
@@ -146,7 +146,7 @@ async def test_a_bad_answer_is_rejected_audited_and_the_rules_decide(
     asked = llm.asked
     await asyncio.sleep(2.5)  # answers to questions put before the script changed are out of the way
     await connection.subscribe(AUDIT, cb=on_audit)
-    await connection.subscribe(ALL_TOPOLOGIES, cb=on_decision)
+    await connection.subscribe(all_of(TopologyDecision), cb=on_decision)
     async with openai.AsyncOpenAI(base_url=f"{mesh.url}/v1", api_key="x", max_retries=0, timeout=30) as client:
         async with asyncio.timeout(40):
             while not any(a.kind == "rejected" for a in audits) or not decisions:
@@ -170,7 +170,7 @@ async def test_a_good_answer_is_applied(governed: Any) -> None:
     async def on_decision(message: Any) -> None:
         decisions.append(decode(TopologyDecision, message.data))
 
-    await connection.subscribe(ALL_TOPOLOGIES, cb=on_decision)
+    await connection.subscribe(all_of(TopologyDecision), cb=on_decision)
     async with openai.AsyncOpenAI(base_url=f"{mesh.url}/v1", api_key="x", max_retries=0, timeout=30) as client:
         async with asyncio.timeout(60):
             while not any(d.topology == "edf" and d.selector == "llm" for d in decisions):

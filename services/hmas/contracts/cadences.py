@@ -26,6 +26,6 @@ class Cadences:
 
 LIVE = Cadences()
 # Counting tokens at every cycle costs a third of a simulated run, and no decision reads them faster than the fence's
-# bounds grow. The gateway's tick drives its telemetry, which is due every 100 ms: a tick between two reports decides
-# time-outs and moves alone.
+# bounds grow. The gateway reports every 100 ms: a tick in between would look at time-outs and moves alone, and shift
+# the instants of every result that was published.
 SIMULATED = replace(LIVE, progress_s=0.5, gateway_tick_s=0.1)

@@ -148,10 +148,10 @@ class TopologyReceived:
     """`aged_s`: how long ago it was sent (0 when it came from the publisher, the server's age from the bucket)."""
 
     decision: TopologyDecision
-    aged_s: float
+    aged_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class TupleReceived:
     control: ControlTuple
-    aged_s: float
+    aged_s: float = 0.0

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 
 WIRE_VERSION = 1
-HEARTBEAT_S = 1.0
-WORKER_LOST_AFTER_S = 3.5  # three missed heartbeats and some slack
 
 
 @dataclass(frozen=True, slots=True)

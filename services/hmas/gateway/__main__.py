@@ -3,11 +3,14 @@
 import asyncio
 import logging
 import time
+from collections.abc import Callable
+from typing import Any
 
 import structlog
 import uvicorn
 from google.protobuf.message import DecodeError
 
+from hmas.contracts.cadences import LIVE
 from hmas.contracts.control import ControlTuple, TopologyDecision
 from hmas.contracts.control_agents import TimerTicked
 from hmas.contracts.gateway import (
@@ -19,9 +22,9 @@ from hmas.contracts.gateway import (
     TenantsChanged,
 )
 from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.routes import Role
 from hmas.contracts.views import VShort
 from hmas.gateway.agent import GatewayAgent
-from hmas.gateway.agent.config import TICK_S
 from hmas.gateway.agent.directory import ModelDirectory
 from hmas.gateway.cognition import CognitionShell
 from hmas.gateway.decisions import DecisionLog
@@ -55,12 +58,13 @@ class GatewayService:
         self._directory = ModelDirectory()
         self._decisions = DecisionLog(time.time)
         self._bus = Bus(settings, gateway)
-        telemetry = subjects.gateway_telemetry(gateway)
         self._tracing = open_tracing("gateway", gateway, settings)
         self._shell = GatewayShell(
-            settings.shell_config(gateway), self._directory, lambda t: self._bus.publish(telemetry, t),
+            settings.shell_config(gateway),
+            self._directory,
+            lambda telemetry: self._bus.publish(subjects.subject_of(telemetry), telemetry),
             tracing=self._tracing,
-        )  # fmt: skip
+        )
         self._host: AgentHost[GatewayEvent, GatewayEffect] = AgentHost(
             GatewayAgent(settings.agent_config(gateway)), self._shell.execute
         )
@@ -71,12 +75,18 @@ class GatewayService:
         self._http = HttpServer(self._http_config())
 
     def _subscribe(self) -> None:
-        self._bus.subscribe(subjects.ALL_WORKERS, WorkerHeartbeat, self._shell.on_heartbeat)
-        self._bus.subscribe(subjects.ALL_SHORT, VShort, self._shell.on_view)
-        self._bus.subscribe(subjects.ALL_WORKERS, WorkerHeartbeat, self._decisions.on_heartbeat)
-        self._bus.subscribe(subjects.ALL_TOPOLOGIES, TopologyDecision, self._decisions.on_topology)
-        self._bus.subscribe(subjects.ALL_TUPLES, ControlTuple, self._decisions.on_tuple)
+        receive: dict[type, Callable[[Any], None]] = {
+            WorkerHeartbeat: self._on_heartbeat,
+            VShort: self._shell.on_view,
+            TopologyDecision: self._decisions.on_topology,
+            ControlTuple: self._decisions.on_tuple,
+        }
+        self._bus.follow(Role.GATEWAY, self._host.post, receive=receive)
         self._bus.answer(subjects.QUERY_WHY, self._answer_why)
+
+    def _on_heartbeat(self, heartbeat: WorkerHeartbeat) -> None:
+        self._shell.on_heartbeat(heartbeat)
+        self._decisions.on_heartbeat(heartbeat)
 
     def _http_config(self) -> uvicorn.Config:
         settings = self._settings
@@ -137,13 +147,13 @@ class GatewayService:
         deadline_s = asyncio.get_running_loop().time() + self._settings.drain_grace_s
         log.info("draining", requests=self._shell.live, grace_s=self._settings.drain_grace_s)
         while self._shell.live and asyncio.get_running_loop().time() < deadline_s:  # noqa: ASYNC110 (not worth an event)
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(LIVE.gateway_tick_s)
         self._host.post(GatewayDrainExpired())
         await self._http.stop()
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(LIVE.gateway_tick_s)
             self._host.post(GatewayTicked())
             self._cognition.post(TimerTicked())
 

@@ -6,7 +6,7 @@ import os
 from hmas.contracts.control import Pin, TopologyName
 from hmas.mesh.client import connected
 from hmas.runtime.bus import Bus
-from hmas.wire.subjects import control_pin, pin_key
+from hmas.wire.subjects import pin_key, subject_of
 
 
 async def set_pin(bus: Bus, pool: str, topology: TopologyName | None) -> Pin:
@@ -17,7 +17,7 @@ async def set_pin(bus: Bus, pool: str, topology: TopologyName | None) -> Pin:
     pin = Pin(pool, topology, by=_user())
     async with connected(bus) as bucket:
         await bucket.put(pin_key(pool), pin)
-        bus.publish(control_pin(pool), pin)
+        bus.publish(subject_of(pin), pin)
     return pin
 
 

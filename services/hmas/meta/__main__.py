@@ -5,20 +5,9 @@ from typing import TYPE_CHECKING, assert_never
 
 import structlog
 
-from hmas.contracts.control import Pin, TopologyDecision
-from hmas.contracts.control_agents import (
-    AskSelector,
-    LongViewReceived,
-    MetaEffect,
-    MetaEvent,
-    PinChanged,
-    PublishAudit,
-    PublishTopology,
-    ShortViewReceived,
-    TopologyRestored,
-)
+from hmas.contracts.control_agents import AskSelector, MetaEffect, MetaEvent, PublishAudit, PublishTopology
 from hmas.contracts.registry import WorkerHeartbeat
-from hmas.contracts.views import VLong, VShort
+from hmas.contracts.routes import Role
 from hmas.meta.agent import MetaAgent
 from hmas.meta.settings import MetaSettings
 from hmas.meta.shell import SERVICE, DecisionMetrics, MetaServer, PoolIntroduction
@@ -36,15 +25,9 @@ log = structlog.get_logger()
 
 
 def _subscribe(service: AgentService[MetaEvent, MetaEffect]) -> None:
-    bus, post = service.bus, service.post
-    introduction = PoolIntroduction(service.bucket, post)
-    bus.subscribe(subjects.ALL_SHORT, VShort, lambda v: post(ShortViewReceived(v)))
-    bus.subscribe(subjects.ALL_LONG, VLong, lambda v: post(LongViewReceived(v)))
-    bus.subscribe(subjects.ALL_PINS, Pin, lambda p: post(PinChanged(p)))
-    # A copy that stands by follows what the writer decides.
-    bus.subscribe(subjects.ALL_TOPOLOGIES, TopologyDecision, lambda d: post(TopologyRestored(d)))
-    bus.subscribe(subjects.ALL_WORKERS, WorkerHeartbeat, introduction.hear)
-    bus.on_connected(introduction.connected)
+    introduction = PoolIntroduction(service.bucket, service.post)
+    service.bus.follow(Role.META, service.post, receive={WorkerHeartbeat: introduction.hear})
+    service.bus.on_connected(introduction.connected)
 
 
 def _llm_client(settings: MetaSettings, post: Callable[[object], None]) -> "LlmClient":
@@ -62,7 +45,7 @@ async def serve(settings: MetaSettings, instance: str, stop: Stop) -> None:
     def execute(effect: MetaEffect) -> None:
         match effect:
             case PublishTopology(decision):
-                service.bus.publish(subjects.control_topology(decision.pool), decision)
+                service.bus.publish(subjects.subject_of(decision), decision)
                 service.keeper.keep(subjects.topology_key(decision.pool), decision)
                 metrics.show(decision)
             case PublishAudit(record):

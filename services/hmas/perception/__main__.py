@@ -2,15 +2,13 @@
 
 import structlog
 
-from hmas.contracts.control_agents import GatewayReported
-from hmas.contracts.telemetry import GatewayTelemetry
+from hmas.contracts.routes import Role
 from hmas.perception.agent import PerceptionAgent
 from hmas.perception.settings import PerceptionSettings
 from hmas.perception.shell import SERVICE, WARM_UP, PerceptionServer
 from hmas.runtime.bus import Bus
 from hmas.runtime.lifecycle import Stop, run_service
 from hmas.runtime.rpc import RpcServer
-from hmas.wire import subjects
 from hmas.wire.v1 import cognition_pb2_grpc
 
 log = structlog.get_logger()
@@ -27,7 +25,7 @@ async def serve(settings: PerceptionSettings, instance: str, stop: Stop) -> None
         Bus(settings, instance),
     )
     cognition_pb2_grpc.add_PerceptionServicer_to_server(server, rpc.server)  # type: ignore[no-untyped-call]
-    bus.subscribe(subjects.ALL_GATEWAY_TELEMETRY, GatewayTelemetry, lambda t: server.shell.post(GatewayReported(t)))
+    bus.follow(Role.PERCEPTION, server.shell.post)
     await server.shell.warm_up(WARM_UP)
     await server.shell.serve(rpc, SERVICE, (settings.grpc_host, settings.grpc_port), bus, settings, stop)
 

@@ -3,6 +3,7 @@
 import structlog
 
 from hmas.contracts.control_agents import WorkerReported
+from hmas.contracts.routes import Role
 from hmas.contracts.telemetry import WorkerTelemetry
 from hmas.prediction.agent import PredictionAgent
 from hmas.prediction.settings import PredictionSettings
@@ -10,7 +11,6 @@ from hmas.prediction.shell import SERVICE, WARM_UP, PredictionServer
 from hmas.runtime.bus import Bus
 from hmas.runtime.lifecycle import Stop, run_service
 from hmas.runtime.rpc import RpcServer
-from hmas.wire import subjects
 from hmas.wire.v1 import cognition_pb2_grpc
 
 log = structlog.get_logger()
@@ -33,7 +33,7 @@ async def serve(settings: PredictionSettings, instance: str, stop: Stop) -> None
             server.shell.post(WorkerReported(telemetry))
             server.show_scale(telemetry.worker)
 
-    bus.subscribe(subjects.ALL_WORKER_TELEMETRY, WorkerTelemetry, learn)
+    bus.follow(Role.PREDICTION, server.shell.post, receive={WorkerTelemetry: learn})
     await server.shell.warm_up(WARM_UP)
     await server.shell.serve(rpc, SERVICE, (settings.grpc_host, settings.grpc_port), bus, settings, stop)
 

@@ -2,23 +2,15 @@
 
 from typing import assert_never
 
-from hmas.contracts.control_agents import (
-    GatewayReported,
-    PublishLong,
-    PublishShort,
-    QosEffect,
-    QosEvent,
-    WorkerReported,
-)
-from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
-from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
+from hmas.contracts.control_agents import PublishLong, PublishShort, QosEffect, QosEvent
+from hmas.contracts.routes import Role
 from hmas.qos.agent import QosAgent
 from hmas.qos.settings import QosSettings
 from hmas.qos.shell import SERVICE, QosServer, ViewMetrics
 from hmas.runtime.agent_service import AgentService
 from hmas.runtime.lifecycle import Stop, run_service
 from hmas.runtime.rpc import RpcServer
-from hmas.wire import subjects
+from hmas.wire.subjects import subject_of
 from hmas.wire.v1 import observe_pb2_grpc
 
 
@@ -30,18 +22,15 @@ async def serve(settings: QosSettings, instance: str, stop: Stop) -> None:
     def execute(effect: QosEffect) -> None:
         match effect:
             case PublishShort(view):
-                service.bus.publish(subjects.qos_short(view.pool), view)
+                service.bus.publish(subject_of(view), view)
                 metrics.show(view)
             case PublishLong(view):
-                service.bus.publish(subjects.qos_long(view.pool), view)
+                service.bus.publish(subject_of(view), view)
             case _:
                 assert_never(effect)
 
     service: AgentService[QosEvent, QosEffect] = AgentService("qos", instance, settings, agent, execute)
-    bus, post = service.bus, service.post
-    bus.subscribe(subjects.ALL_WORKER_TELEMETRY, WorkerTelemetry, lambda t: post(WorkerReported(t)))
-    bus.subscribe(subjects.ALL_GATEWAY_TELEMETRY, GatewayTelemetry, lambda t: post(GatewayReported(t)))
-    bus.subscribe(subjects.ALL_WORKERS, WorkerHeartbeat, lambda h: post(HeartbeatReceived(h)))
+    service.bus.follow(Role.QOS, service.post)
 
     async def start() -> None:
         await rpc.start(settings.grpc_host, settings.grpc_port, [SERVICE])

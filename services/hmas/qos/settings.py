@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from hmas.contracts.cadences import LONG_VIEW_S, SHORT_VIEW_S
 from hmas.qos.agent.config import QosConfig
 from hmas.runtime.settings import RuntimeSettings
 
@@ -12,9 +13,9 @@ class QosSettings(RuntimeSettings):
     grpc_host: str = Field("127.0.0.1", description="Address of the Qos service")
     grpc_port: int = Field(0, ge=0, le=65535, description="Port of the Qos service; 0 picks a free one")
     short_window_s: float = Field(5.0, gt=0, description="Window of V_short, seconds")
-    short_every_s: float = Field(0.25, ge=0.05, description="Between two V_short of a pool, seconds")
+    short_every_s: float = Field(SHORT_VIEW_S, ge=0.05, description="Between two V_short of a pool, seconds")
     long_window_s: float = Field(120.0, gt=0, description="Window of V_long, seconds")
-    long_every_s: float = Field(5.0, ge=0.25, description="Between two V_long of a pool, seconds")
+    long_every_s: float = Field(LONG_VIEW_S, ge=0.25, description="Between two V_long of a pool, seconds")
     max_names: int = Field(32, gt=0, description="Tenants and task types named in a view; the rest are 'other'")
 
     def qos_config(self) -> QosConfig:

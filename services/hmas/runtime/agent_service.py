@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from hmas.contracts.agent import Agent
+from hmas.contracts.cadences import LIVE
 from hmas.contracts.control_agents import EpochGranted, EpochLost, TimerTicked
 from hmas.runtime.bucket import ControlBucket
 from hmas.runtime.bus import Bus
@@ -18,7 +19,6 @@ from hmas.runtime.settings import RuntimeSettings
 
 Ev = TypeVar("Ev")
 Ef = TypeVar("Ef")
-TICK_S = 0.05
 
 
 class AgentService(Generic[Ev, Ef]):
@@ -73,5 +73,5 @@ class AgentService(Generic[Ev, Ef]):
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(LIVE.control_tick_s)
             self.post(TimerTicked())

@@ -1,7 +1,8 @@
 """NATS for the shells: publish without blocking, subscribe to decoded values, survive the server's death."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import nats
@@ -10,8 +11,10 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from prometheus_client import Counter, Gauge
 
+from hmas.contracts.routes import ROUTES, Hearer, Role, Route
 from hmas.runtime.settings import RuntimeSettings
 from hmas.wire.codec import WireError, decode, encode
+from hmas.wire.subjects import pattern, token
 
 T = TypeVar("T")
 log = structlog.get_logger()
@@ -60,6 +63,27 @@ class Bus:
             handler(value)
 
         self._subscriptions.append((subject, receive))
+
+    def follow(
+        self,
+        role: Role,
+        post: Callable[[Any], None],
+        *,
+        own: Mapping[str, str] = MappingProxyType({}),
+        receive: Mapping[type, Callable[[Any], None]] = MappingProxyType({}),
+        routes: Iterable[Route] = ROUTES,
+    ) -> None:
+        """Subscribes to all that `role` hears. Before `run`.
+
+        `post` gets the event that the table makes of a message, or the message itself where it makes none; `receive`
+        has functions that take a type of message instead. `own`: the names of this worker and its pool.
+        """
+        for route in routes:
+            for hearer in route.hearers:
+                if hearer.role is role:
+                    where = pattern(route, token(own[route.about])) if hearer.own else pattern(route)
+                    deliver = receive.get(route.message) or _posting(hearer, post)
+                    self.subscribe(where, route.message, deliver)
 
     def answer(self, subject: str, handler: Callable[[bytes], bytes | None]) -> None:
         """Answers requests on a subject; None stays silent, for another copy to answer. Before `run`."""
@@ -145,3 +169,8 @@ class Bus:
 
     async def _on_reconnected(self) -> None:
         await self._announce()
+
+
+def _posting(hearer: Hearer, post: Callable[[Any], None]) -> Callable[[Any], None]:
+    event = hearer.event
+    return post if event is None else lambda message: post(event(message))

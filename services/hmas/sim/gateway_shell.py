@@ -51,7 +51,7 @@ class SimGateway:
             SendRecall: lambda e: self._send(e.worker, RecallRequested(e.request_id, e.attempt)),
             Refuse: lambda e: mesh.settle(e.request_id, e.outcome),
             Settle: self._settle,
-            PublishGatewayTelemetry: lambda e: mesh.publish_gateway(e.telemetry),
+            PublishGatewayTelemetry: lambda e: mesh.publish(e.telemetry),
         }
 
     def start(self) -> None:

@@ -5,27 +5,21 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from hmas.contracts.control import Pin, TopologyReceived, TupleReceived
+from hmas.contracts.control import Pin
 from hmas.contracts.control_agents import (
     AskSelector,
     EpochGranted,
-    GatewayReported,
-    LongViewReceived,
     PinChanged,
-    PublishAudit,
     PublishLong,
     PublishShort,
     PublishTopology,
     PublishTuple,
     SelectorAnswered,
-    ShortViewReceived,
     TimerTicked,
-    WorkerReported,
 )
-from hmas.contracts.gateway import ViewReceived
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
-from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
+from hmas.contracts.routes import ROUTES, Role, Route
+from hmas.contracts.telemetry import WorkerTelemetry
 from hmas.contracts.views import VLong
 from hmas.engine.core import EngineCore
 from hmas.engine.core.profile import EngineProfile
@@ -61,6 +55,7 @@ class MeshSim:
         *,
         cutoff_s: float = 600.0,
         log: EffectLog | None = None,
+        routes: Iterable[Route] = ROUTES,
     ) -> None:
         self.setup = setup
         self.heap = EventHeap()
@@ -84,11 +79,19 @@ class MeshSim:
         self._statera = StateraAgent(setup.statera_config)
         self._handlers: dict[str, Handlers] = {
             "qos": {
-                PublishShort: self._short,
+                PublishShort: lambda e: self.publish(e.view),
                 PublishLong: self._long,
             },
-            "meta": {PublishTopology: self._topology, PublishAudit: _ignore, AskSelector: self._ask},
-            "statera": {PublishTuple: self._tuple, PublishAudit: _ignore},
+            "meta": {PublishTopology: lambda e: self.publish(e.decision), AskSelector: self._ask},
+            "statera": {PublishTuple: lambda e: self.publish(e.control)},
+        }
+        self._routes = {route.message: route for route in routes}
+        self._parties: dict[Role, list[tuple[Callable[[Any], None], dict[str, str]]]] = {
+            Role.GATEWAY: [(self.gateway.step, {})],
+            Role.WORKER: [(w.step, {"worker": w.name, "pool": POOL}) for w in self.workers.values()],
+            Role.QOS: [(self._to_qos, {})],
+            Role.META: [(self._to_meta, {})],
+            Role.STATERA: [(self._to_statera, {})] if setup.statera else [],
         }
 
     def run(self) -> SimResult:
@@ -152,48 +155,25 @@ class MeshSim:
 
     # --- the bus
 
-    def _bus(self, deliver: Callable[[Any], None], event: object) -> None:
-        self.heap.after(self.setup.delays.bus_s, deliver, event)
+    def publish(self, message: Any) -> None:
+        """To all that hear it, as the events that the table makes of it; shells that only listen are not here."""
+        route = self._routes.get(type(message))
+        if route is None:
+            return
+        for hearer in route.hearers:
+            for step, own in self._parties.get(hearer.role, ()):
+                if hearer.event is not None and (not hearer.own or own[route.about] == getattr(message, route.about)):
+                    self.heap.after(self.setup.delays.bus_s, step, hearer.event(message))
 
     def publish_worker(self, telemetry: WorkerTelemetry) -> None:
         ended = [f for f in telemetry.finished if not f.censored]
         self._fence_checked += len(ended)
         self._fence_misses += sum(f.output_tokens > f.upper_output_tokens for f in ended)
-        event = WorkerReported(telemetry)
-        self._bus(self._to_qos, event)
-        if self.setup.statera:
-            self._bus(self._to_statera, event)
-
-    def publish_gateway(self, telemetry: GatewayTelemetry) -> None:
-        self._bus(self._to_qos, GatewayReported(telemetry))
-
-    def publish_heartbeat(self, heartbeat: WorkerHeartbeat) -> None:
-        self._bus(self.gateway.step, HeartbeatReceived(heartbeat))
-        seen = HeartbeatReceived(heartbeat)
-        self._bus(self._to_qos, seen)
-        self._bus(self._to_meta, seen)
-        if self.setup.statera:
-            self._bus(self._to_statera, seen)
-
-    def _short(self, effect: PublishShort) -> None:
-        event = ShortViewReceived(effect.view)
-        self._bus(self._to_meta, event)
-        if self.setup.statera:
-            self._bus(self._to_statera, event)
-        self._bus(self.gateway.step, ViewReceived(effect.view))
+        self.publish(telemetry)
 
     def _long(self, effect: PublishLong) -> None:
         self.views.append(effect.view)
-        self._bus(self._to_meta, LongViewReceived(effect.view))
-
-    def _topology(self, effect: PublishTopology) -> None:
-        for worker in self.workers.values():
-            self._bus(worker.step, TopologyReceived(effect.decision, 0.0))
-        if self.setup.statera:
-            self._bus(self._to_statera, TopologyReceived(effect.decision, 0.0))
-
-    def _tuple(self, effect: PublishTuple) -> None:
-        self._bus(self.workers[effect.control.worker].step, TupleReceived(effect.control, 0.0))
+        self.publish(effect.view)
 
     def _ask(self, effect: AskSelector) -> None:
         event = SelectorAnswered(effect.ask, effect.view.pool, scripted_llm.answer(effect), "")
@@ -225,10 +205,6 @@ class MeshSim:
 
     def _to_statera(self, event: Any) -> None:
         self.carry_out("statera", self._statera.step(self.heap.now_s, event), self._handlers["statera"])
-
-
-def _ignore(_: object) -> None:
-    pass
 
 
 def _workers(mesh: MeshSim, profile: EngineProfile, engines: int, seed: int) -> list[SimWorker]:

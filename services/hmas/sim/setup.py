@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from hmas.contracts.cadences import SIMULATED, Cadences
 from hmas.contracts.control import Hints, TopologyName
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.meta.agent.config import MetaConfig
@@ -21,21 +22,6 @@ class Delays:
     relay_s: float = 0.001
     engine_s: float = 0.001
     bus_s: float = 0.001
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cadences:
-    """Periods of the live shells' timers, seconds. `progress_s` is longer than the live worker's, which counts tokens
-    at every cycle: it costs a third of a run otherwise, and no decision reads it faster than the fence's bounds grow.
-    """
-
-    worker_cycle_s: float = 0.1
-    progress_s: float = 0.5
-    heartbeat_s: float = 1.0
-    scrape_s: float = 0.5
-    step_window_s: float = 5.0
-    gateway_tick_s: float = 0.1
-    control_tick_s: float = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +54,7 @@ class MeshSetup:
     workers: int = 1
     plugin: bool = False
     delays: Delays = field(default_factory=Delays)
-    cadences: Cadences = field(default_factory=Cadences)
+    cadences: Cadences = SIMULATED
     cognition: SimCognitionConfig = field(default_factory=SimCognitionConfig)
     gateway_config: GatewayConfig = field(default_factory=lambda: GatewayConfig(gateway="g0"))
     qos_config: QosConfig = field(default_factory=QosConfig)

@@ -58,7 +58,7 @@ class SimWorker:
             Reject: self._reject,
             Handback: self._hand_back,
             PublishTelemetry: lambda e: mesh.publish_worker(e.telemetry),
-            PublishHeartbeat: lambda e: mesh.publish_heartbeat(e.heartbeat),
+            PublishHeartbeat: lambda e: mesh.publish(e.heartbeat),
             TopologySwitched: self._switched,
         }
 

@@ -4,18 +4,9 @@ from typing import assert_never
 
 import structlog
 
-from hmas.contracts.control import TopologyDecision, TopologyReceived
-from hmas.contracts.control_agents import (
-    PublishAudit,
-    PublishTuple,
-    ShortViewReceived,
-    StateraEffect,
-    StateraEvent,
-    WorkerReported,
-)
+from hmas.contracts.control_agents import PublishAudit, PublishTuple, StateraEffect, StateraEvent
 from hmas.contracts.registry import WorkerHeartbeat
-from hmas.contracts.telemetry import WorkerTelemetry
-from hmas.contracts.views import VShort
+from hmas.contracts.routes import Role
 from hmas.runtime.agent_service import AgentService
 from hmas.runtime.lifecycle import Stop, run_service
 from hmas.statera.agent import StateraAgent
@@ -33,7 +24,7 @@ async def serve(settings: StateraSettings, instance: str, stop: Stop) -> None:
     def execute(effect: StateraEffect) -> None:
         match effect:
             case PublishTuple(control):
-                service.bus.publish(subjects.control_tuple(control.worker), control)
+                service.bus.publish(subjects.subject_of(control), control)
                 service.keeper.keep(subjects.tuple_key(control.worker), control)
                 metrics.show(control)
             case PublishAudit(record):
@@ -44,12 +35,8 @@ async def serve(settings: StateraSettings, instance: str, stop: Stop) -> None:
 
     agent = StateraAgent(settings.statera_config())
     service: AgentService[StateraEvent, StateraEffect] = AgentService("statera", instance, settings, agent, execute)
-    bus, post = service.bus, service.post
-    introduction = WorkerIntroduction(service.bucket, post)
-    bus.subscribe(subjects.ALL_WORKER_TELEMETRY, WorkerTelemetry, lambda t: post(WorkerReported(t)))
-    bus.subscribe(subjects.ALL_SHORT, VShort, lambda v: post(ShortViewReceived(v)))
-    bus.subscribe(subjects.ALL_TOPOLOGIES, TopologyDecision, lambda d: post(TopologyReceived(d, 0.0)))
-    bus.subscribe(subjects.ALL_WORKERS, WorkerHeartbeat, introduction.hear)
+    introduction = WorkerIntroduction(service.bucket, service.post)
+    service.bus.follow(Role.STATERA, service.post, receive={WorkerHeartbeat: introduction.hear})
     await service.run(stop)
 
 

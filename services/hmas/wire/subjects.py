@@ -1,7 +1,10 @@
-"""NATS subjects and buckets, once: name, message, who to whom, how often. `docs/subjects.md` is made from here."""
+"""NATS subjects and buckets. Who hears which message is `hmas.contracts.routes`; here each route gets its subject."""
 
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
+
+from hmas.contracts.routes import ROUTES, Route
 
 PREFIX = "hmas.v1"
 CONTROL_BUCKET = "hmas_control"  # last topology and tuple, pins, leases
@@ -13,48 +16,28 @@ def token(name: str) -> str:
     return quote(name, safe="-_").replace(".", "=2E").replace("%", "=").replace("~", "=7E") or "="
 
 
-def worker_telemetry(worker: str) -> str:
-    return f"{PREFIX}.telemetry.worker.{token(worker)}"
+_ROUTES: dict[type, Route] = {route.message: route for route in ROUTES}
 
 
-def gateway_telemetry(gateway: str) -> str:
-    return f"{PREFIX}.telemetry.gateway.{token(gateway)}"
+def subject_of(message: Any) -> str:
+    """Where a message is published. Raises KeyError for a type without a route."""
+    route = _ROUTES[type(message)]
+    return pattern(route, token(getattr(message, route.about)) if route.about else "")
 
 
-def qos_short(pool: str) -> str:
-    return f"{PREFIX}.qos.short.{token(pool)}"
+def pattern(route: Route, about: str = "*") -> str:
+    """Of the messages of a route about one worker, gateway or pool, whose token is `about`; of all by default."""
+    return f"{PREFIX}.{route.subject}.{about}" if route.about else f"{PREFIX}.{route.subject}"
 
 
-def qos_long(pool: str) -> str:
-    return f"{PREFIX}.qos.long.{token(pool)}"
-
-
-def control_topology(pool: str) -> str:
-    return f"{PREFIX}.control.topology.{token(pool)}"
-
-
-def control_tuple(worker: str) -> str:
-    return f"{PREFIX}.control.tuple.{token(worker)}"
-
-
-def control_pin(pool: str) -> str:
-    return f"{PREFIX}.control.pin.{token(pool)}"
-
-
-def registry(worker: str) -> str:
-    return f"{PREFIX}.registry.{token(worker)}"
+def all_of(message: type) -> str:
+    """Of all messages of a type."""
+    return pattern(_ROUTES[message])
 
 
 AUDIT = f"{PREFIX}.audit"
 QUERY_WHY = f"{PREFIX}.query.why"
-ALL_WORKER_TELEMETRY = f"{PREFIX}.telemetry.worker.*"
-ALL_GATEWAY_TELEMETRY = f"{PREFIX}.telemetry.gateway.*"
-ALL_SHORT = f"{PREFIX}.qos.short.*"
-ALL_LONG = f"{PREFIX}.qos.long.*"
-ALL_TOPOLOGIES = f"{PREFIX}.control.topology.*"
-ALL_TUPLES = f"{PREFIX}.control.tuple.*"
-ALL_PINS = f"{PREFIX}.control.pin.*"
-ALL_WORKERS = f"{PREFIX}.registry.*"
+QUERY_EFFECTS = f"{PREFIX}.query.effects"
 
 
 def topology_key(pool: str) -> str:
@@ -75,7 +58,7 @@ def lease_key(role: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One row of the subject table."""
+    """One row of the page of subjects."""
 
     name: str
     message: str
@@ -84,21 +67,16 @@ class Subject:
     cadence: str
 
 
+def _row(route: Route) -> Subject:
+    name = pattern(route, f"<{route.about}>")
+    hearers = ", ".join(hearer.role for hearer in route.hearers)
+    return Subject(name, route.message.__name__, ", ".join(route.publishers), hearers, route.cadence)
+
+
 SUBJECTS: tuple[Subject, ...] = (
-    Subject(f"{PREFIX}.telemetry.worker.<worker>", "WorkerTelemetry", "worker", "qos, statera",
-            "every 100 ms or 256 events"),
-    Subject(f"{PREFIX}.telemetry.gateway.<gateway>", "GatewayTelemetry", "gateway", "qos",
-            "every 100 ms or 256 events, one message per pool"),
-    Subject(f"{PREFIX}.qos.short.<pool>", "VShort", "qos", "statera, meta, gateway", "250 ms"),
-    Subject(f"{PREFIX}.qos.long.<pool>", "VLong", "qos", "meta", "5 s"),
-    Subject(f"{PREFIX}.control.topology.<pool>", "TopologyDecision", "meta", "workers, statera, gateway",
-            "on decision, repeated every valid_for_s / 3"),
-    Subject(f"{PREFIX}.control.tuple.<worker>", "ControlTuple", "statera", "worker, gateway",
-            "on change, repeated every valid_for_s / 3"),
-    Subject(f"{PREFIX}.control.pin.<pool>", "Pin", "`hmas pin`", "meta", "on command; kept in the bucket"),
-    Subject(f"{PREFIX}.registry.<worker>", "WorkerHeartbeat", "worker", "gateway, qos, statera, meta", "1 s"),
-    Subject(AUDIT, "AuditRecord", "meta, statera", f"JetStream stream {AUDIT_STREAM}", "on decision"),
-    Subject(QUERY_WHY, "WhyRequest, WhyReply", "`hmas why`", "gateways", "request-reply"),
+    *map(_row, ROUTES),
+    Subject(QUERY_WHY, "WhyRequest, WhyReply", "`hmas why`", "gateway", "request-reply"),
+    Subject(QUERY_EFFECTS, "EffectsRequest, EffectsReply", "`hmas why --effects`", "all services", "request, many replies"),
 )  # fmt: skip
 
 KEYS: tuple[Subject, ...] = (

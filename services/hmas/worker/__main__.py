@@ -4,6 +4,7 @@ import asyncio
 import random
 
 from hmas.contracts.control import ControlTuple, TopologyDecision, TopologyReceived, TupleReceived
+from hmas.contracts.routes import Role
 from hmas.runtime.bucket import BucketUnavailable, ControlBucket
 from hmas.runtime.bus import Bus
 from hmas.runtime.ids import incarnation
@@ -38,8 +39,7 @@ def _follow_controls(bus: Bus, bucket: ControlBucket, shell: WorkerShell, worker
         if control is not None:
             shell.post(TupleReceived(*control))
 
-    bus.subscribe(subjects.control_topology(pool), TopologyDecision, lambda d: shell.post(TopologyReceived(d, 0.0)))
-    bus.subscribe(subjects.control_tuple(worker), ControlTuple, lambda c: shell.post(TupleReceived(c, 0.0)))
+    bus.follow(Role.WORKER, shell.post, own={"worker": worker, "pool": pool})
     bus.on_connected(read_kept)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
+from hmas.contracts.cadences import LIVE
 from hmas.runtime.settings import RuntimeSettings
 from hmas.worker.adapters.monitor import EngineFacts
 from hmas.worker.adapters.openai_http import OpenAiHttpConfig, Priority
@@ -63,7 +64,7 @@ class WorkerSettings(RuntimeSettings):
         10.0, ge=0, description="How long queued requests outlast the last engine, or an engine without room"
     )
     gateway_grace_s: float = Field(5.0, gt=0, description="How long a gateway's requests outlive its connection")
-    scrape_period_s: float = Field(0.5, gt=0, description="Between two scrapes of an engine's metrics")
+    scrape_period_s: float = Field(LIVE.scrape_s, gt=0, description="Between two scrapes of an engine's metrics")
     seed: int | None = Field(None, description="Seed of the Lottery topology; random if unset")
 
     @field_validator("aliases", mode="before")

@@ -8,8 +8,9 @@ from typing import Any, Protocol, assert_never
 import structlog
 
 from hmas.contracts.agent import Agent
+from hmas.contracts.cadences import LIVE
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.registry import HEARTBEAT_S, WorkerHeartbeat
+from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.request import Annotation
 from hmas.contracts.worker import (
     Abort,
@@ -37,12 +38,11 @@ from hmas.contracts.worker import (
 )
 from hmas.runtime.host import AgentHost
 from hmas.runtime.tracing import Tracing
-from hmas.wire import subjects
 from hmas.wire.codec import from_message
 from hmas.wire.execution import request_of
+from hmas.wire.subjects import subject_of
 from hmas.wire.v1 import execution_pb2 as pb
 from hmas.worker.adapters.base import EngineAdapter
-from hmas.worker.agent.config import CYCLE_S
 from hmas.worker.attempts import AttemptTable, HeldAttempt
 from hmas.worker.metrics import WorkerMetrics
 from hmas.worker.streams import ExecutionServer, GatewaySession
@@ -110,13 +110,13 @@ class WorkerShell:
         heartbeat_s = self._clock()
         while True:
             if self._clock() >= heartbeat_s:
-                heartbeat_s = self._clock() + HEARTBEAT_S
+                heartbeat_s = self._clock() + LIVE.heartbeat_s
                 self.post(HeartbeatDue())
             progress = self._attempts.progress()
             if progress:
                 self.post(ProgressSampled(progress))
             self.post(CycleTicked())
-            await asyncio.sleep(CYCLE_S)
+            await asyncio.sleep(LIVE.worker_cycle_s)
 
     def on_submit(self, session: GatewaySession, message: pb.Submit) -> None:
         held = self._attempts.get(message.request_id)
@@ -166,7 +166,7 @@ class WorkerShell:
                     attempt.session.send("handback", pb.Handback(request_id=effect.request_id, attempt=effect.attempt))
             case PublishTelemetry(telemetry):
                 self._metrics.observe(telemetry)
-                self._bus.publish(subjects.worker_telemetry(telemetry.worker), telemetry)
+                self._bus.publish(subject_of(telemetry), telemetry)
             case PublishHeartbeat(heartbeat):
                 self._publish_heartbeat(heartbeat)
             case SteerEngine():
@@ -223,7 +223,7 @@ class WorkerShell:
         session.send("finished", refusal)
 
     def _publish_heartbeat(self, heartbeat: WorkerHeartbeat) -> None:
-        self._bus.publish(subjects.registry(heartbeat.worker), heartbeat)
+        self._bus.publish(subject_of(heartbeat), heartbeat)
         load = pb.Load(
             queued=heartbeat.queued,
             queued_tokens=heartbeat.queued_tokens,

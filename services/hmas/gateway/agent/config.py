@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-TICK_S = 0.05  # between two `GatewayTicked`
+from hmas.contracts.cadences import TELEMETRY_EVENTS, TELEMETRY_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +23,8 @@ class GatewayConfig:
     max_held_bytes: int = 2**30
     max_attempts: int = 8
     report_lag_s: float = 0.02
-    telemetry_s: float = 0.1
-    telemetry_events: int = 256
+    telemetry_s: float = TELEMETRY_S
+    telemetry_events: int = TELEMETRY_EVENTS
     prior_output_tokens: float = 200.0
     prior_prefill_tokens_per_s: float = 8_000.0
     prior_tpot_s: float = 0.02

@@ -7,8 +7,9 @@ worker's engines: the unit of `WorkerHeartbeat.backlog_s`.
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from hmas.contracts.cadences import WORKER_LOST_AFTER_S
 from hmas.contracts.gateway import LoadReported
-from hmas.contracts.registry import WIRE_VERSION, WORKER_LOST_AFTER_S, WorkerHeartbeat
+from hmas.contracts.registry import WIRE_VERSION, WorkerHeartbeat
 from hmas.contracts.request import Annotation, Request
 from hmas.gateway.agent.config import GatewayConfig
 

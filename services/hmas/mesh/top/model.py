@@ -3,8 +3,9 @@
 from collections import deque
 from dataclasses import dataclass, field
 
+from hmas.contracts.cadences import WORKER_LOST_AFTER_S
 from hmas.contracts.control import AuditRecord, ControlTuple, TopologyDecision
-from hmas.contracts.registry import WORKER_LOST_AFTER_S, WorkerHeartbeat
+from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.telemetry import WorkerTelemetry
 from hmas.contracts.views import VLong, VShort
 

@@ -6,27 +6,13 @@ import time
 from rich.console import Console
 from rich.live import Live
 
-from hmas.contracts.control import AuditRecord, ControlTuple, TopologyDecision
-from hmas.contracts.registry import WorkerHeartbeat
-from hmas.contracts.telemetry import WorkerTelemetry
-from hmas.contracts.views import VLong, VShort
+from hmas.contracts.routes import Role
 from hmas.mesh.client import connected
 from hmas.mesh.top.model import TopModel
 from hmas.mesh.top.view import render_top
 from hmas.runtime.bus import Bus
-from hmas.wire import subjects
 
 REDRAW_S = 0.5
-
-
-def subscribe_all(bus: Bus, model: TopModel) -> None:
-    bus.subscribe(subjects.ALL_WORKERS, WorkerHeartbeat, lambda v: model.hear(time.monotonic(), v))
-    bus.subscribe(subjects.ALL_WORKER_TELEMETRY, WorkerTelemetry, lambda v: model.hear(time.monotonic(), v))
-    bus.subscribe(subjects.ALL_SHORT, VShort, lambda v: model.hear(time.monotonic(), v))
-    bus.subscribe(subjects.ALL_LONG, VLong, lambda v: model.hear(time.monotonic(), v))
-    bus.subscribe(subjects.ALL_TOPOLOGIES, TopologyDecision, lambda v: model.hear(time.monotonic(), v))
-    bus.subscribe(subjects.ALL_TUPLES, ControlTuple, lambda v: model.hear(time.monotonic(), v))
-    bus.subscribe(subjects.AUDIT, AuditRecord, lambda v: model.hear(time.monotonic(), v))
 
 
 async def run_top(bus: Bus, console: Console, *, once_after_s: float | None = None) -> None:
@@ -35,7 +21,7 @@ async def run_top(bus: Bus, console: Console, *, once_after_s: float | None = No
     Raises MeshUnreachable.
     """
     model = TopModel()
-    subscribe_all(bus, model)
+    bus.follow(Role.TOP, lambda value: model.hear(time.monotonic(), value))
     async with connected(bus):
         if once_after_s is not None:
             await asyncio.sleep(once_after_s)

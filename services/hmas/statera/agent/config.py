@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from hmas.contracts.cadences import SHORT_VIEW_S, WORKER_LOST_AFTER_S
+
 
 @dataclass(frozen=True, slots=True)
 class FenceConfig:
@@ -59,9 +61,9 @@ class StateraConfig:
     band: BandConfig = field(default_factory=BandConfig)
     seeker: SeekerConfig = field(default_factory=SeekerConfig)
     valid_for_s: float = 5.0
-    min_publish_s: float = 0.25  # V_short's cadence; changes in between are coalesced
+    min_publish_s: float = SHORT_VIEW_S  # changes in between are coalesced
     view_stale_s: float = 5.0
-    worker_lost_after_s: float = 3.5
+    worker_lost_after_s: float = WORKER_LOST_AFTER_S
     pool_forgotten_after_s: float = 3600.0  # its calibration with it
     freeze_after_switch_s: float = 30.0  # of the seeker: a new topology changes what goodput there is
     audit_change: float = 0.1  # relative change of N_run worth a record

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
+from hmas.contracts.cadences import LIVE
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.worker import EngineSampled, EngineWentDown, EngineWentUp
 from hmas.worker.adapters import scrape
@@ -42,8 +43,8 @@ class OpenAiHttpConfig:
     control_block: Path | None = None
     probe_period_s: float = 1.0
     reprobe_s: float = 0.05  # how soon one that is suspected or down is asked again
-    scrape_period_s: float = 0.5
-    step_readings: int = 10  # scrapes that the mean step is taken over: 5 s at the default period
+    scrape_period_s: float = LIVE.scrape_s
+    step_readings: int = round(LIVE.step_window_s / LIVE.scrape_s)  # scrapes that the mean step is taken over
     monitor: MonitorConfig = field(default_factory=MonitorConfig)
     steering: SteeringConfig = field(default_factory=SteeringConfig)
     breaker: BreakerConfig = field(default_factory=BreakerConfig)

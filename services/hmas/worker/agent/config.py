@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Protocol
 
-CYCLE_S = 0.1  # between two `CycleTicked`
+from hmas.contracts.cadences import TELEMETRY_EVENTS, TELEMETRY_S
 
 
 class RandomSource(Protocol):
@@ -109,8 +109,8 @@ class WorkerConfig:
     prefill_window_s: float = 0.1
     no_engine_patience_s: float = 10.0
     max_dispatches_per_pump: int = 32  # about a millisecond, in which no token is relayed
-    telemetry_period_s: float = 0.1
-    telemetry_events: int = 256
+    telemetry_period_s: float = TELEMETRY_S
+    telemetry_events: int = TELEMETRY_EVENTS
     running_report_period_s: float = 1.0
     cold_speed_share: float = 0.5
     growth: float = 1.25  # of what a request that outgrew its bound has produced, where nothing better is known

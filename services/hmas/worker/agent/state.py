@@ -3,9 +3,10 @@
 from collections import OrderedDict
 from math import inf
 
+from hmas.contracts.cadences import LIVE
 from hmas.worker.agent.admission import AdmissionGate
 from hmas.worker.agent.applications import Applications
-from hmas.worker.agent.config import CYCLE_S, RandomSource, WorkerConfig
+from hmas.worker.agent.config import RandomSource, WorkerConfig
 from hmas.worker.agent.controls import ControlState
 from hmas.worker.agent.engine_state import EngineState
 from hmas.worker.agent.entry import QueueEntry
@@ -59,7 +60,7 @@ class AgentState:
             self._ended.popitem(last=False)
 
     def see_cycle(self) -> None:
-        self.lag_s = min(self.config.most_lag_s, max(0.0, self.now_s - self._cycled_s - CYCLE_S))
+        self.lag_s = min(self.config.most_lag_s, max(0.0, self.now_s - self._cycled_s - LIVE.worker_cycle_s))
         self._cycled_s = self.now_s
 
     def cold_speed(self) -> float:

@@ -1,0 +1,125 @@
+"""Who hears what: the table that live subscriptions, the simulator's bus and `docs/subjects.md` are made from."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hmas.contracts.cadences import HEARTBEAT_S, LONG_VIEW_S, SHORT_VIEW_S, TELEMETRY_EVENTS, TELEMETRY_S
+from hmas.contracts.control import (
+    AuditRecord,
+    ControlTuple,
+    Pin,
+    TopologyDecision,
+    TopologyReceived,
+    TupleReceived,
+)
+from hmas.contracts.control_agents import (
+    GatewayReported,
+    LongViewReceived,
+    PinChanged,
+    ShortViewReceived,
+    TopologyRestored,
+    WorkerReported,
+)
+from hmas.contracts.gateway import ViewReceived
+from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
+from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
+from hmas.contracts.views import VLong, VShort
+
+
+class Role(StrEnum):
+    """Who publishes or hears."""
+
+    GATEWAY = "gateway"
+    WORKER = "worker"
+    PERCEPTION = "perception"
+    PREDICTION = "prediction"
+    QOS = "qos"
+    META = "meta"
+    STATERA = "statera"
+    PIN = "`hmas pin`"
+    TOP = "`hmas top`"
+
+
+@dataclass(frozen=True, slots=True)
+class Hearer:
+    """`event`: what its agent steps with, made of the message alone; None where only the shell listens. `own`: it hears
+    what is about itself or its pool, not all."""
+
+    role: Role
+    event: type | None = None
+    own: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One kind of message on the bus; `message` names the route. `about`: the field of the message that ends its
+    subject. `hearers` in the order in which they hear it where all are equally far."""
+
+    message: type
+    publishers: tuple[Role, ...]
+    subject: str
+    about: str
+    cadence: str
+    hearers: tuple[Hearer, ...]
+
+
+_TELEMETRY = f"every {1000 * TELEMETRY_S:g} ms or {TELEMETRY_EVENTS} events"
+_REPEATED = "repeated every valid_for_s / 3"
+
+ROUTES: tuple[Route, ...] = (
+    Route(
+        WorkerTelemetry, (Role.WORKER,), "telemetry.worker", "worker", _TELEMETRY,
+        (
+            Hearer(Role.QOS, WorkerReported),
+            Hearer(Role.STATERA, WorkerReported),
+            Hearer(Role.PREDICTION, WorkerReported),
+            Hearer(Role.TOP),
+        ),
+    ),
+    Route(
+        GatewayTelemetry, (Role.GATEWAY,), "telemetry.gateway", "gateway", f"{_TELEMETRY}, one message per pool",
+        (Hearer(Role.QOS, GatewayReported), Hearer(Role.PERCEPTION, GatewayReported)),
+    ),
+    Route(
+        VShort, (Role.QOS,), "qos.short", "pool", f"{1000 * SHORT_VIEW_S:g} ms",
+        (
+            Hearer(Role.META, ShortViewReceived),
+            Hearer(Role.STATERA, ShortViewReceived),
+            Hearer(Role.GATEWAY, ViewReceived),
+            Hearer(Role.TOP),
+        ),
+    ),
+    Route(
+        VLong, (Role.QOS,), "qos.long", "pool", f"{LONG_VIEW_S:g} s",
+        (Hearer(Role.META, LongViewReceived), Hearer(Role.TOP)),
+    ),
+    Route(
+        TopologyDecision, (Role.META,), "control.topology", "pool", f"on decision, {_REPEATED}",
+        (
+            Hearer(Role.WORKER, TopologyReceived, own=True),
+            Hearer(Role.STATERA, TopologyReceived),
+            Hearer(Role.META, TopologyRestored),  # a copy that stands by follows what the writer decides
+            Hearer(Role.GATEWAY),
+            Hearer(Role.TOP),
+        ),
+    ),
+    Route(
+        ControlTuple, (Role.STATERA,), "control.tuple", "worker", f"on change, {_REPEATED}",
+        (Hearer(Role.WORKER, TupleReceived, own=True), Hearer(Role.GATEWAY), Hearer(Role.TOP)),
+    ),
+    Route(
+        Pin, (Role.PIN,), "control.pin", "pool", "on command; kept in the bucket",
+        (Hearer(Role.META, PinChanged),),
+    ),
+    Route(
+        WorkerHeartbeat, (Role.WORKER,), "registry", "worker", f"{HEARTBEAT_S:g} s",
+        (
+            Hearer(Role.GATEWAY, HeartbeatReceived),
+            Hearer(Role.QOS, HeartbeatReceived),
+            Hearer(Role.META, HeartbeatReceived),
+            Hearer(Role.STATERA, HeartbeatReceived),
+            Hearer(Role.TOP),
+        ),
+    ),
+    Route(AuditRecord, (Role.META, Role.STATERA), "audit", "", "on decision", (Hearer(Role.TOP),)),
+)  # fmt: skip
