@@ -58,3 +58,27 @@ def test_commands_without_a_mesh_say_what_to_do(mesh: Any, tmp_path: Any) -> Non
     assert done.returncode == 1
     assert "hmas up" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_why_shows_what_each_agent_heard_of_a_request_and_did(mesh: Any, client: openai.OpenAI) -> None:
+    secret = "the password of the harbour is swordfish"
+    raw = client.chat.completions.with_raw_response.create(
+        model="emulated", messages=[{"role": "user", "content": secret}], max_tokens=5
+    )
+    request_id = raw.headers["x-request-id"]
+    deadline = time.monotonic() + 20
+    roles: set[str] = set()
+    while not roles >= {"gateway", "worker", "qos", "statera", "perception", "prediction"}:  # telemetry is on its way
+        assert time.monotonic() < deadline, roles
+        done = mesh.hmas("why", request_id, "--effects", "--json")
+        assert done.returncode == 0, done.stderr
+        steps = json.loads(done.stdout)
+        roles = {step["role"] for step in steps}
+    assert "swordfish" not in done.stdout
+    told = {(step["role"], effect["$"]) for step in steps for effect in step["effects"]}
+    assert told >= {("gateway", "SendSubmit"), ("gateway", "Settle"), ("worker", "Dispatch"), ("worker", "Conclude")}
+    ages = [step["age_s"] for step in steps]
+    assert ages == sorted(ages, reverse=True)
+    shown = mesh.hmas("why", request_id, "--effects").stdout
+    for word in ("RequestReceived", "Submitted", "Dispatch", "Settle", "worker-1", "steps of the last"):
+        assert word in shown

@@ -36,12 +36,14 @@ from hmas.gateway.shell import GatewayShell
 from hmas.gateway.streams import WorkerStreams
 from hmas.gateway.tenants.file import TenantFileError
 from hmas.gateway.tenants.store import TenantStore
+from hmas.laws.recording import AgentOrigin
 from hmas.runtime import ids
 from hmas.runtime.bus import Bus
 from hmas.runtime.extras import CannotStart
 from hmas.runtime.host import AgentHost
 from hmas.runtime.lifecycle import Stop, run_service, run_until
 from hmas.runtime.ops import HttpServer
+from hmas.runtime.recorder import Recorder
 from hmas.runtime.tracing import open_tracing
 from hmas.wire import subjects
 from hmas.wire.v1 import observe_pb2
@@ -65,8 +67,10 @@ class GatewayService:
             lambda telemetry: self._bus.publish(subjects.subject_of(telemetry), telemetry),
             tracing=self._tracing,
         )
+        config = settings.agent_config(gateway)
+        self._recorder = Recorder(AgentOrigin(Role.GATEWAY, gateway, config), settings)
         self._host: AgentHost[GatewayEvent, GatewayEffect] = AgentHost(
-            GatewayAgent(settings.agent_config(gateway)), self._shell.execute
+            GatewayAgent(config), self._shell.execute, observe=self._recorder.observe
         )
         self._streams = WorkerStreams(gateway, ids.incarnation(), self._shell, settings.stream_config())
         self._cognition = CognitionShell(settings.cognition_config(), self._shell.on_annotated)
@@ -83,6 +87,7 @@ class GatewayService:
         }
         self._bus.follow(Role.GATEWAY, self._host.post, receive=receive)
         self._bus.answer(subjects.QUERY_WHY, self._answer_why)
+        self._bus.answer(subjects.QUERY_EFFECTS, self._recorder.answer)
 
     def _on_heartbeat(self, heartbeat: WorkerHeartbeat) -> None:
         self._shell.on_heartbeat(heartbeat)
@@ -112,7 +117,7 @@ class GatewayService:
         engines die it stays ready: a 503 that says when to come back is better than no address to ask."""
         return bool(self._directory) and (self._bus.connected or self._shell.workers_connected > 0)
 
-    def _answer_why(self, data: bytes) -> bytes | None:
+    async def _answer_why(self, data: bytes) -> bytes | None:
         """None leaves the question to another gateway."""
         try:
             query = observe_pb2.WhyRequest.FromString(data)
@@ -136,6 +141,7 @@ class GatewayService:
             await self._cognition.close()
             await self._streams.close()
             await self._bus.close()
+            self._recorder.close()
             if self._tracing is not None:
                 await asyncio.to_thread(self._tracing.close)
 

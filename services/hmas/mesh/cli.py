@@ -152,18 +152,25 @@ def pin(
 def why(
     request_id: Annotated[str, typer.Argument(help="X-Request-Id of a recent request")],
     as_json: Annotated[bool, typer.Option("--json", help="print the timeline as JSON")] = False,
+    effects: Annotated[bool, typer.Option(help="print what each agent heard of it and did, step by step")] = False,
     nats_url: NatsUrl = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
     """Show a recent request's timeline: tags, predictions, waits, topology, engine, outcome."""
-    from hmas.mesh.why import ask_why, render_why
+    from hmas.mesh.why import ask_effects, ask_why, effects_data, render_effects, render_why
 
     async def main() -> int:
         timeline = await ask_why(open_bus(nats_url, data_dir), request_id)
         if timeline is None:
             errors.print(f"no gateway remembers the request {request_id}: check the id and ask soon after the request")
             return 1
-        if as_json:
+        if effects:
+            replies = await ask_effects(open_bus(nats_url, data_dir), timeline["request_id"])
+            if as_json:
+                console.print_json(data=effects_data(replies))
+            else:
+                console.print(render_effects(replies))
+        elif as_json:
             console.print_json(data=timeline)
         else:
             console.print(render_why(timeline))

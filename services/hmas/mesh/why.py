@@ -1,6 +1,9 @@
-"""The command `hmas why`: asks every gateway for the timeline of a recent request."""
+"""The command `hmas why`: asks every gateway for the timeline of a recent request, and every agent for its
+steps that concern it."""
 
+import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -9,10 +12,11 @@ from rich.text import Text
 
 from hmas.mesh.client import connected
 from hmas.runtime.bus import Bus
-from hmas.wire.subjects import QUERY_WHY
+from hmas.wire.subjects import QUERY_EFFECTS, QUERY_WHY
 from hmas.wire.v1 import observe_pb2
 
 TIMEOUT_S = 2.0
+QUIET_S = 0.7  # every process answers for itself; after so long without a reply there is none to come
 
 
 async def ask_why(bus: Bus, request_id: str) -> dict[str, Any] | None:
@@ -58,3 +62,63 @@ def _plain(value: object) -> str:
     if value is None:
         return "-"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+async def ask_effects(bus: Bus, request_id: str) -> list[observe_pb2.EffectsReply]:
+    """What each process remembers of its agent's steps that concern the request, by its own id."""
+    replies: list[observe_pb2.EffectsReply] = []
+    async with connected(bus):
+        inbox = bus.client.new_inbox()
+        subscription = await bus.client.subscribe(inbox)
+        query = observe_pb2.EffectsRequest(request_id=request_id).SerializeToString()
+        await bus.client.publish(QUERY_EFFECTS, query, reply=inbox)
+        try:
+            async with asyncio.timeout(TIMEOUT_S) as deadline:
+                async for message in subscription.messages:
+                    replies.append(observe_pb2.EffectsReply.FromString(message.data))
+                    deadline.reschedule(asyncio.get_running_loop().time() + QUIET_S)
+        except TimeoutError:
+            pass
+    return sorted(replies, key=lambda reply: (reply.role, reply.name))
+
+
+def effects_data(replies: Sequence[observe_pb2.EffectsReply]) -> list[dict[str, Any]]:
+    """The steps of all, oldest first. `age_s`: how long ago, by the clock of the agent's own process."""
+    steps = [
+        {
+            "role": reply.role,
+            "name": reply.name,
+            "age_s": step.age_s,
+            "event": json.loads(step.event_json),
+            "effects": json.loads(step.effects_json),
+        }
+        for reply in replies
+        for step in reply.steps
+    ]
+    return sorted(steps, key=lambda step: -step["age_s"])
+
+
+def render_effects(replies: Sequence[observe_pb2.EffectsReply]) -> RenderableType:
+    """A line an event and a line an effect of it, since the first step; then who answered."""
+    steps = effects_data(replies)
+    lines = []
+    for step in steps:
+        at_s = steps[0]["age_s"] - step["age_s"]
+        lines.append(Text(f"{at_s:9.4f} s  {step['name']}  {_value(step['event'])}"))
+        lines += [Text(f"             → {_value(effect)}", style="bold") for effect in step["effects"]]
+    for reply in replies:
+        told = f"{reply.name}: {len(reply.steps)} steps of the last {reply.since_s:.0f} s"
+        lines.append(Text(told + (f", {reply.left_out} more left out" if reply.left_out else ""), style="dim"))
+    return Group(*lines)
+
+
+def _value(data: Any) -> str:
+    """A plain value as its class would show itself."""
+    if isinstance(data, dict):
+        name, fields = data["$"], {k: v for k, v in data.items() if k != "$"}
+        if set(fields) == {"value"}:  # a member of an enumeration
+            return str(fields["value"])
+        return f"{name}({', '.join(f'{k}={_value(v)}' for k, v in fields.items())})"
+    if isinstance(data, list):
+        return f"[{', '.join(map(_value, data))}]"
+    return _plain(data)

@@ -8,6 +8,7 @@ import structlog
 from hmas.contracts.control_agents import AskSelector, MetaEffect, MetaEvent, PublishAudit, PublishTopology
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.routes import Role
+from hmas.laws.recording import AgentOrigin
 from hmas.meta.agent import MetaAgent
 from hmas.meta.settings import MetaSettings
 from hmas.meta.shell import SERVICE, DecisionMetrics, MetaServer, PoolIntroduction
@@ -38,7 +39,9 @@ def _llm_client(settings: MetaSettings, post: Callable[[object], None]) -> "LlmC
 
 async def serve(settings: MetaSettings, instance: str, stop: Stop) -> None:
     """Serves until `stop`."""
-    agent, metrics, rpc = MetaAgent(settings.meta_config()), DecisionMetrics(), RpcServer()
+    config = settings.meta_config()
+    origin = AgentOrigin(Role.META, instance, config)
+    agent, metrics, rpc = MetaAgent(config), DecisionMetrics(), RpcServer()
     server = MetaServer(agent)
     observe_pb2_grpc.add_MetaServicer_to_server(server, rpc.server)  # type: ignore[no-untyped-call]
 
@@ -66,7 +69,7 @@ async def serve(settings: MetaSettings, instance: str, stop: Stop) -> None:
             case _:
                 assert_never(effect)
 
-    service: AgentService[MetaEvent, MetaEffect] = AgentService("meta", instance, settings, agent, execute)
+    service: AgentService[MetaEvent, MetaEffect] = AgentService(origin, settings, agent, execute)
     llm = _llm_client(settings, service.post) if settings.chosen_selector == "llm" else None
     log.info("selector", selector=settings.chosen_selector, llm=settings.llm_url or "no endpoint set: the rules decide")
     _subscribe(service)

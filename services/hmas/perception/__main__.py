@@ -3,11 +3,13 @@
 import structlog
 
 from hmas.contracts.routes import Role
+from hmas.laws.recording import AgentOrigin
 from hmas.perception.agent import PerceptionAgent
 from hmas.perception.settings import PerceptionSettings
 from hmas.perception.shell import SERVICE, WARM_UP, PerceptionServer
 from hmas.runtime.bus import Bus
 from hmas.runtime.lifecycle import Stop, run_service
+from hmas.runtime.recorder import Recorder
 from hmas.runtime.rpc import RpcServer
 from hmas.wire.v1 import cognition_pb2_grpc
 
@@ -18,9 +20,11 @@ async def serve(settings: PerceptionSettings, instance: str, stop: Stop) -> None
     """Serves until `stop`. NATS only teaches the prior; without it requests are answered all the same."""
     source, backend = settings.backend()
     log.info("backend", backend=settings.perception_backend, version=backend.version)
-    agent = PerceptionAgent(settings.perception_config(backend.version, source))
+    config = settings.perception_config(backend.version, source)
+    recorder = Recorder(AgentOrigin(Role.PERCEPTION, instance, config), settings)
+    agent = PerceptionAgent(config)
     server, rpc, bus = (
-        PerceptionServer(agent, backend, settings.perception_budget_s),
+        PerceptionServer(agent, backend, settings.perception_budget_s, recorder),
         RpcServer(),
         Bus(settings, instance),
     )

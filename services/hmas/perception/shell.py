@@ -9,6 +9,7 @@ from hmas.contracts.request import Slo, Tags
 from hmas.perception.agent.agent import PerceiveItem, PerceptionAgent
 from hmas.perception.agent.backend import Backend, Estimate, PromptView
 from hmas.runtime.batching import SECONDS_BUCKETS, BatchingShell
+from hmas.runtime.recorder import Recorder
 from hmas.wire.codec import WireError, from_message, to_message
 from hmas.wire.v1 import cognition_pb2 as pb
 from hmas.wire.v1 import cognition_pb2_grpc
@@ -23,9 +24,11 @@ BATCH_SECONDS = Histogram("hmas_perception_batch_seconds", "One batch in the bac
 class PerceptionServer(cognition_pb2_grpc.PerceptionServicer):
     """Late tags are the prior's, never an error."""
 
-    def __init__(self, agent: PerceptionAgent, backend: Backend, budget_s: float) -> None:
+    def __init__(
+        self, agent: PerceptionAgent, backend: Backend, budget_s: float, recorder: Recorder | None = None
+    ) -> None:
         self.shell: BatchingShell[PerceiveItem, PromptView, Estimate | None, Tags] = BatchingShell(
-            agent, backend.estimate, budget_s, BATCH_SECONDS, FALLBACKS
+            agent, backend.estimate, budget_s, BATCH_SECONDS, FALLBACKS, recorder
         )
 
     async def Perceive(self, request: pb.PerceiveBatch, context: Any) -> pb.PerceiveReply:  # the RPC's name

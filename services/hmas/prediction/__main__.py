@@ -5,11 +5,13 @@ import structlog
 from hmas.contracts.control_agents import WorkerReported
 from hmas.contracts.routes import Role
 from hmas.contracts.telemetry import WorkerTelemetry
+from hmas.laws.recording import AgentOrigin
 from hmas.prediction.agent import PredictionAgent
 from hmas.prediction.settings import PredictionSettings
 from hmas.prediction.shell import SERVICE, WARM_UP, PredictionServer
 from hmas.runtime.bus import Bus
 from hmas.runtime.lifecycle import Stop, run_service
+from hmas.runtime.recorder import Recorder
 from hmas.runtime.rpc import RpcServer
 from hmas.wire.v1 import cognition_pb2_grpc
 
@@ -20,9 +22,11 @@ async def serve(settings: PredictionSettings, instance: str, stop: Stop) -> None
     """Serves until `stop`. NATS only corrects the model; without it requests are answered all the same."""
     model = settings.model()
     log.info("cost_model", model=settings.cost_model, version=model.version)
-    agent = PredictionAgent(settings.prediction_config(), settings.linear_model())
+    config, linear = settings.prediction_config(), settings.linear_model()
+    recorder = Recorder(AgentOrigin(Role.PREDICTION, instance, (config, linear.profiles)), settings)
+    agent = PredictionAgent(config, linear)
     server, rpc, bus = (
-        PredictionServer(agent, model, settings.prediction_budget_s),
+        PredictionServer(agent, model, settings.prediction_budget_s, recorder),
         RpcServer(),
         Bus(settings, instance),
     )

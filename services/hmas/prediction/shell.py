@@ -9,6 +9,7 @@ from hmas.contracts.request import Cost, TaskType
 from hmas.prediction.agent.agent import PredictionAgent, PredictItem
 from hmas.prediction.agent.backend import CostModel, CostQuery
 from hmas.runtime.batching import SECONDS_BUCKETS, BatchingShell
+from hmas.runtime.recorder import Recorder
 from hmas.wire.codec import to_message
 from hmas.wire.v1 import cognition_pb2 as pb
 from hmas.wire.v1 import cognition_pb2_grpc
@@ -27,10 +28,12 @@ BATCH_SECONDS = Histogram("hmas_prediction_batch_seconds", "One batch in the cos
 class PredictionServer(cognition_pb2_grpc.PredictionServicer):
     """Late costs are the linear profile's, never an error."""
 
-    def __init__(self, agent: PredictionAgent, model: CostModel, budget_s: float) -> None:
+    def __init__(
+        self, agent: PredictionAgent, model: CostModel, budget_s: float, recorder: Recorder | None = None
+    ) -> None:
         self._agent = agent
         self.shell: BatchingShell[PredictItem, CostQuery, Cost, Cost] = BatchingShell(
-            agent, model.predict, budget_s, BATCH_SECONDS, FALLBACKS
+            agent, model.predict, budget_s, BATCH_SECONDS, FALLBACKS, recorder
         )
 
     def show_scale(self, worker: str) -> None:

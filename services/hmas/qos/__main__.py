@@ -4,6 +4,7 @@ from typing import assert_never
 
 from hmas.contracts.control_agents import PublishLong, PublishShort, QosEffect, QosEvent
 from hmas.contracts.routes import Role
+from hmas.laws.recording import AgentOrigin
 from hmas.qos.agent import QosAgent
 from hmas.qos.settings import QosSettings
 from hmas.qos.shell import SERVICE, QosServer, ViewMetrics
@@ -16,7 +17,9 @@ from hmas.wire.v1 import observe_pb2_grpc
 
 async def serve(settings: QosSettings, instance: str, stop: Stop) -> None:
     """Serves until `stop`."""
-    agent, metrics, rpc = QosAgent(settings.qos_config()), ViewMetrics(), RpcServer()
+    config = settings.qos_config()
+    origin = AgentOrigin(Role.QOS, instance, config)
+    agent, metrics, rpc = QosAgent(config), ViewMetrics(), RpcServer()
     observe_pb2_grpc.add_QosServicer_to_server(QosServer(agent), rpc.server)  # type: ignore[no-untyped-call]
 
     def execute(effect: QosEffect) -> None:
@@ -29,7 +32,7 @@ async def serve(settings: QosSettings, instance: str, stop: Stop) -> None:
             case _:
                 assert_never(effect)
 
-    service: AgentService[QosEvent, QosEffect] = AgentService("qos", instance, settings, agent, execute)
+    service: AgentService[QosEvent, QosEffect] = AgentService(origin, settings, agent, execute)
     service.bus.follow(Role.QOS, service.post)
 
     async def start() -> None:

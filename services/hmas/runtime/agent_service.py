@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 from hmas.contracts.agent import Agent
 from hmas.contracts.cadences import LIVE
 from hmas.contracts.control_agents import EpochGranted, EpochLost, TimerTicked
+from hmas.laws.recording import AgentOrigin
 from hmas.runtime.bucket import ControlBucket
 from hmas.runtime.bus import Bus
 from hmas.runtime.host import AgentHost
@@ -15,7 +16,9 @@ from hmas.runtime.keeper import Keeper
 from hmas.runtime.lease import Lease
 from hmas.runtime.lifecycle import Stop, run_until
 from hmas.runtime.ops import ops_server
+from hmas.runtime.recorder import Recorder
 from hmas.runtime.settings import RuntimeSettings
+from hmas.wire.subjects import QUERY_EFFECTS
 
 Ev = TypeVar("Ev")
 Ef = TypeVar("Ef")
@@ -28,16 +31,19 @@ class AgentService(Generic[Ev, Ef]):
     """
 
     def __init__(
-        self, role: str, instance: str, settings: RuntimeSettings, agent: Agent[Ev, Ef], execute: Callable[[Ef], None]
+        self, origin: AgentOrigin, settings: RuntimeSettings, agent: Agent[Ev, Ef], execute: Callable[[Ef], None]
     ) -> None:
+        instance = origin.name
         self.bus = Bus(settings, instance)
         self.bucket = ControlBucket(self.bus, instance)
         self.keeper = Keeper(self.bucket)
-        self.host: AgentHost[Ev, Ef] = AgentHost(agent, execute)
+        self._recorder = Recorder(origin, settings)
+        self.host: AgentHost[Ev, Ef] = AgentHost(agent, execute, observe=self._recorder.observe)
+        self.bus.answer(QUERY_EFFECTS, self._recorder.answer)
         self._settings = settings
         self._lease = Lease(
             self.bucket,
-            role,
+            origin.role,
             f"{instance}/{incarnation()}",  # two copies that were given one name are two holders all the same
             granted=lambda epoch: self.post(EpochGranted(epoch)),
             lost=lambda: self.post(EpochLost()),
@@ -65,6 +71,7 @@ class AgentService(Generic[Ev, Ef]):
             if finish is not None:
                 await finish()
             await self.bus.close()
+            self._recorder.close()
             await ops.stop()
 
     async def _lead(self) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter as Counts
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Generic, Protocol, TypeVar, assert_never
+from typing import Any, Generic, Protocol, TypeVar, assert_never
 
 import structlog
 from prometheus_client import Counter, Histogram
@@ -17,8 +17,10 @@ from hmas.runtime.bus import Bus
 from hmas.runtime.host import AgentHost
 from hmas.runtime.lifecycle import Stop, run_until
 from hmas.runtime.ops import ops_server
+from hmas.runtime.recorder import Recorder
 from hmas.runtime.rpc import RpcServer
 from hmas.runtime.settings import RuntimeSettings
+from hmas.wire.subjects import QUERY_EFFECTS
 
 log = structlog.get_logger()
 REPLY_MARGIN_S = 0.005  # of the caller's deadline, for the way back
@@ -52,13 +54,17 @@ class BatchingShell(Generic[Item, Row, Result, Answer]):
         budget_s: float,
         seconds: Histogram,
         fallbacks: Counter,
+        recorder: Recorder | None = None,
     ) -> None:
+        self._recorder = recorder
         self._agent = agent
         self._model = model
         self._budget_s = budget_s
         self._seconds = seconds
         self._fallbacks = fallbacks
-        self._host: AgentHost[object, RunBatch[Row] | AnswerCall[Answer]] = AgentHost(agent, self._execute)  # type: ignore[arg-type]  # who posts knows what its agent hears
+        observe = recorder.observe if recorder is not None else None
+        host: AgentHost[Any, RunBatch[Row] | AnswerCall[Answer]] = AgentHost(agent, self._execute, observe=observe)
+        self._host = host
         self._calls: dict[int, asyncio.Future[tuple[Answer, ...]]] = {}
         self._numbers = count(1)
         self._thread = background_thread("model")
@@ -92,6 +98,8 @@ class BatchingShell(Generic[Item, Row, Result, Answer]):
         self, rpc: RpcServer, service: str, address: tuple[str, int], bus: Bus, settings: RuntimeSettings, stop: Stop
     ) -> None:
         """Serves `service` at `address` (host, port) until `stop`. Without NATS requests are answered all the same."""
+        if self._recorder is not None:
+            bus.answer(QUERY_EFFECTS, self._recorder.answer)
         await rpc.start(*address, [service])
         ops = ops_server(settings.ops_host, settings.ops_port, lambda: True)
         await ops.start()
@@ -108,6 +116,8 @@ class BatchingShell(Generic[Item, Row, Result, Answer]):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._thread.shutdown(wait=False, cancel_futures=True)
+        if self._recorder is not None:
+            self._recorder.close()
 
     def _expire(self, number: int) -> None:
         if number in self._calls and not self._calls[number].done():

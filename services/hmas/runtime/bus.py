@@ -85,11 +85,11 @@ class Bus:
                     deliver = receive.get(route.message) or _posting(hearer, post)
                     self.subscribe(where, route.message, deliver)
 
-    def answer(self, subject: str, handler: Callable[[bytes], bytes | None]) -> None:
+    def answer(self, subject: str, handler: Callable[[bytes], Awaitable[bytes | None]]) -> None:
         """Answers requests on a subject; None stays silent, for another copy to answer. Before `run`."""
 
         async def receive(message: Msg) -> None:
-            reply = handler(message.data)
+            reply = await handler(message.data)
             if reply is not None and message.reply:
                 await message.respond(reply)
 

@@ -15,15 +15,22 @@ class AgentHost(Generic[Ev, Ef]):
     """The one owner of an agent.
 
     `post` steps the agent at once on the caller's stack (the event loop's thread); an event posted while effects are
-    executed waits its turn, so that steps never nest. `execute` must not block or raise; it may start tasks.
+    executed waits its turn, so that steps never nest. `execute` must not block or raise; it may start tasks. `observe`
+    sees every step before its effects are executed, and is held to the same.
     """
 
     def __init__(
-        self, agent: Agent[Ev, Ef], execute: Callable[[Ef], None], clock: Callable[[], float] = time.monotonic
+        self,
+        agent: Agent[Ev, Ef],
+        execute: Callable[[Ef], None],
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        observe: Callable[[float, Ev, list[Ef]], None] | None = None,
     ) -> None:
         self._agent = agent
         self._execute = execute
         self._clock = clock
+        self._observe = observe
         self._inbox: deque[Ev] = deque()
         self._stepping = False
 
@@ -34,7 +41,11 @@ class AgentHost(Generic[Ev, Ef]):
         self._stepping = True
         try:
             while self._inbox:
-                for effect in self._agent.step(self._clock(), self._inbox.popleft()):
+                now_s, event = self._clock(), self._inbox.popleft()
+                effects = self._agent.step(now_s, event)
+                if self._observe is not None:
+                    self._observe(now_s, event, effects)
+                for effect in effects:
                     self._execute(effect)
         finally:
             self._stepping = False

@@ -26,6 +26,13 @@ class RuntimeSettings(BaseSettings):
     log_format: Literal["console", "json"] = Field("console", description="Human-readable lines or JSON")
     otlp_endpoint: str = Field("", description="OTLP/HTTP collector of traces, e.g. http://collector:4318; empty: none")
     trace_ratio: float = Field(1.0, ge=0, le=1, description="Share of the requests traced whose client does not say")
+    record_steps: int = Field(
+        8192, ge=0, le=10**6, description="Last steps of the agent kept in memory for `hmas why --effects`"
+    )
+    record_dir: Path | None = Field(
+        None, description="Folder for a recording of every step from the start, for `hmas sim replay-log`; empty: none"
+    )
+    record_max_bytes: int = Field(2**28, ge=2**16, description="Size at which that recording ends")
     drain_grace_s: float = Field(20.0, ge=0, description="Seconds in-flight work may take after SIGTERM")
 
     def nats_password(self) -> SecretStr | None:

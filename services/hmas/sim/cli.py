@@ -1,6 +1,8 @@
 """`hmas sim`: one run, lambda*."""
 
+import re
 from collections.abc import Iterable, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -10,12 +12,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from hmas.laws.recording import RecordingError
 from hmas.sim.bound import upper_bound
 from hmas.sim.capacity import find_capacity
 from hmas.sim.cells import GUESS_RPS, Cell, compute
 from hmas.sim.effect_log import EffectLog
 from hmas.sim.experiment import Experiment, ExperimentError, load_experiment
 from hmas.sim.recording import attach
+from hmas.sim.replay import RecordingFolder, replay
 from hmas.sim.result import SimResult
 from hmas.sim.sources import WorkloadSpec, build
 from hmas.sim.systems import needs_prompts, run_system
@@ -60,6 +64,9 @@ def run(
     recorded: Annotated[
         Path | None, typer.Option(help="Outputs of `python -m experiments record`, for system hmas-recorded.")
     ] = None,
+    record: Annotated[
+        Path | None, typer.Option(help="Record every step of every agent under this folder.", file_okay=False)
+    ] = None,
     data: Data = None,
 ) -> None:
     """Runs an experiment's systems for one seed and prints their scores."""
@@ -76,7 +83,7 @@ def run(
         for rate, title in _rates(experiment, spec):
             workload = build(spec, rate, seed).fitting(experiment.engine)
             workload = workload if recorded is None else attach(workload, recorded)
-            for digest in _run_all(experiment, workload, title, seed, print_hash):
+            for digest in _run_all(experiment, workload, title, seed, print_hash, record):
                 hashes.update(digest.encode())
     if print_hash:
         typer.echo(hashes.hexdigest())
@@ -97,7 +104,9 @@ def _rates(experiment: Experiment, spec: WorkloadSpec) -> list[tuple[float, str]
     return [(load * capacity, f"{load:g} λ* = {load * capacity:.2f} requests/s") for load in experiment.loads]
 
 
-def _run_all(experiment: Experiment, workload: Workload, title: str, seed: int, hashed: bool) -> list[str]:
+def _run_all(
+    experiment: Experiment, workload: Workload, title: str, seed: int, hashed: bool, record: Path | None
+) -> list[str]:
     """Prints a table with a row a system; returns the hashes of their effects."""
     profile, engines = experiment.engine, experiment.engines
     limit = upper_bound(workload, profile, engines)
@@ -106,7 +115,10 @@ def _run_all(experiment: Experiment, workload: Workload, title: str, seed: int, 
         if needs_prompts(system) and not any(r.prompt for r in workload.requests):
             continue
         log = EffectLog() if hashed else None
-        result = run_system(system, workload, profile, engines, seed, log, experiment.workers)
+        name = re.sub(r"[^\w.]+", "-", f"{workload.name} {title} seed {seed} {system}")
+        folder = record / name if record is not None else None
+        with closing(RecordingFolder(folder)) if folder is not None else nullcontext() as recording:
+            result = run_system(system, workload, profile, engines, seed, log, experiment.workers, recording)
         rows.append(_row(result, limit.goodput_rate))
         if log is not None:
             digests.append(log.digest())
@@ -146,3 +158,23 @@ def capacity(
     for spec in experiment.workloads:
         found = find_capacity(lambda r, s, w=spec: build(w, r, s), experiment.engine, experiment.engines, GUESS_RPS)  # type: ignore[misc]
         typer.echo(f"{spec.name}: λ* = {found.rate_rps:.2f} requests/s (FCFS keeps {found.goodput_rate:.3f})")
+
+
+@app.command("replay-log")
+def replay_log(
+    file: Annotated[Path, typer.Argument(help="A recording of one agent.", exists=True, dir_okay=False)],
+) -> None:
+    """Steps a fresh agent through a recording; shows the first effect that differs, and ends with status 1 then."""
+    try:
+        done = replay(file)
+    except (RecordingError, OSError) as error:
+        raise typer.BadParameter(f"{file}: {error}") from error
+    what = f"{done.origin.role} {done.origin.name}"
+    if done.difference is None:
+        console.print(f"{what}: {done.steps} steps, {done.effects} effects, all equal", highlight=False)
+        return
+    first = done.difference
+    typer.echo(f"{what}: step {first.step} at {first.now_s!r} s differs")
+    for name, value in (("event", first.event), ("expected", first.expected), ("got", first.got)):
+        typer.echo(f"  {name}: {'nothing' if value is None else value}")
+    raise typer.Exit(1)

@@ -60,7 +60,7 @@ class SimGateway:
         self._mesh.every(self._mesh.setup.cadences.gateway_tick_s, self._tick)
 
     def step(self, event: Any) -> None:
-        self._mesh.carry_out(self.name, self.agent.step(self._heap.now_s, event), self._handlers)
+        self._mesh.step(self.name, self.agent, event, self._handlers)
 
     def _tick(self) -> None:
         self.step(GatewayTicked())

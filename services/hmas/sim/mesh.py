@@ -1,10 +1,11 @@
 """The whole mesh on one event heap."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from random import Random
 from typing import Any
 
+from hmas.contracts.agent import Agent
 from hmas.contracts.control import Pin
 from hmas.contracts.control_agents import (
     AskSelector,
@@ -24,6 +25,7 @@ from hmas.contracts.views import VLong
 from hmas.engine.core import EngineCore
 from hmas.engine.core.profile import EngineProfile
 from hmas.gateway.agent import GatewayAgent
+from hmas.laws.recording import AgentOrigin
 from hmas.meta.agent import MetaAgent
 from hmas.qos.agent import QosAgent
 from hmas.sim import scripted_llm
@@ -32,6 +34,7 @@ from hmas.sim.effect_log import EffectLog
 from hmas.sim.estimators import Costs, LinearCosts, ProfileCosts, estimator
 from hmas.sim.gateway_shell import SimGateway
 from hmas.sim.heap import EventHeap
+from hmas.sim.replay import RecordingFolder
 from hmas.sim.result import SimResult, SystemRun
 from hmas.sim.setup import PLUGIN_CHUNK_TOKENS, POOL, MeshSetup
 from hmas.sim.shells import SimWorker
@@ -56,11 +59,13 @@ class MeshSim:
         cutoff_s: float = 600.0,
         log: EffectLog | None = None,
         routes: Iterable[Route] = ROUTES,
+        recording: RecordingFolder | None = None,
     ) -> None:
         self.setup = setup
         self.heap = EventHeap()
         self.journeys = {r.id: Journey(offered=r) for r in workload.requests}
         self.log = log
+        self._recording = recording
         self.views: list[VLong] = []
         self._workload = workload
         self._until_s = workload.duration_s + cutoff_s
@@ -93,6 +98,19 @@ class MeshSim:
             Role.META: [(self._to_meta, {})],
             Role.STATERA: [(self._to_statera, {})] if setup.statera else [],
         }
+
+        if recording is not None:
+            for origin in self._origins(seed):
+                recording.begin(origin)
+
+    def _origins(self, seed: int) -> Iterator[AgentOrigin]:
+        setup = self.setup
+        yield AgentOrigin(Role.GATEWAY, self.gateway.name, setup.gateway_config)
+        for i, worker in enumerate(self.workers.values()):
+            yield AgentOrigin(Role.WORKER, worker.name, worker.config, _worker_seed(seed, i))
+        yield AgentOrigin(Role.QOS, "qos", setup.qos_config)
+        yield AgentOrigin(Role.META, "meta", setup.meta_config)
+        yield AgentOrigin(Role.STATERA, "statera", setup.statera_config)
 
     def run(self) -> SimResult:
         self._start()
@@ -131,11 +149,14 @@ class MeshSim:
 
         self.heap.after(period_s, tick)
 
-    def carry_out(self, agent: str, effects: Iterable[object], handlers: Handlers) -> None:
-        """Effects in order; what has no handler is for logs and metrics only."""
+    def step(self, name: str, agent: Agent[Any, Any], event: object, handlers: Handlers) -> None:
+        """Effects are carried out in order; what has no handler is for logs and metrics only."""
+        effects = agent.step(self.heap.now_s, event)
+        if self._recording is not None:
+            self._recording.add(name, self.heap.now_s, event, effects)
         for effect in effects:
             if self.log is not None:
-                self.log.add(self.heap.now_s, agent, effect)
+                self.log.add(self.heap.now_s, name, effect)
             handler = handlers.get(type(effect))
             if handler is not None:
                 handler(effect)
@@ -198,13 +219,17 @@ class MeshSim:
             self._to_statera(TimerTicked())
 
     def _to_qos(self, event: Any) -> None:
-        self.carry_out("qos", self._qos.step(self.heap.now_s, event), self._handlers["qos"])
+        self.step("qos", self._qos, event, self._handlers["qos"])
 
     def _to_meta(self, event: Any) -> None:
-        self.carry_out("meta", self._meta.step(self.heap.now_s, event), self._handlers["meta"])
+        self.step("meta", self._meta, event, self._handlers["meta"])
 
     def _to_statera(self, event: Any) -> None:
-        self.carry_out("statera", self._statera.step(self.heap.now_s, event), self._handlers["statera"])
+        self.step("statera", self._statera, event, self._handlers["statera"])
+
+
+def _worker_seed(seed: int, index: int) -> str:
+    return f"{seed} worker {index}"
 
 
 def _workers(mesh: MeshSim, profile: EngineProfile, engines: int, seed: int) -> list[SimWorker]:
@@ -217,6 +242,6 @@ def _workers(mesh: MeshSim, profile: EngineProfile, engines: int, seed: int) -> 
     for i in range(setup.workers):
         names = [f"e{j}" for j in range(i, engines, setup.workers)]
         config = replace(setup.worker_config, worker=f"w{i}", pool=POOL)
-        agent = WorkerAgent(config, Random(f"{seed} worker {i}"))
+        agent = WorkerAgent(config, Random(_worker_seed(seed, i)))
         found.append(SimWorker(mesh, config, agent, {name: EngineCore(profile) for name in names}))
     return found

@@ -42,6 +42,7 @@ class SimWorker:
     def __init__(self, mesh: MeshPort, config: WorkerConfig, agent: WorkerAgent, cores: dict[str, EngineCore]) -> None:
         self.name = config.worker
         self.agent = agent
+        self.config = config
         self.engines = {name: SimEngine(mesh.heap, core, name, self._stepped) for name, core in cores.items()}
         self.spans: list[TopologySpan] = []
         self._mesh = mesh
@@ -79,7 +80,7 @@ class SimWorker:
         self._mesh.every(cadences.scrape_s, self._scrape)
 
     def step(self, event: Any) -> None:
-        self._mesh.carry_out(self.name, self.agent.step(self._heap.now_s, event), self._handlers)
+        self._mesh.step(self.name, self.agent, event, self._handlers)
 
     # --- timers
 

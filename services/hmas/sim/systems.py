@@ -10,6 +10,7 @@ from hmas.sim.baselines.run import run_baseline
 from hmas.sim.baselines.systems import BASELINES
 from hmas.sim.effect_log import EffectLog
 from hmas.sim.mesh import MeshSim
+from hmas.sim.replay import RecordingFolder
 from hmas.sim.result import SimResult
 from hmas.sim.setup import MeshSetup
 from hmas.sim.workload import Workload
@@ -63,11 +64,12 @@ def run_system(
     seed: int,
     log: EffectLog | None = None,
     workers: int = 1,
+    recording: RecordingFolder | None = None,
 ) -> SimResult:
-    """One run. ValueError lists the systems there are."""
+    """One run. `recording` takes the agents' steps; baselines have none. ValueError lists the systems there are."""
     if system in MESHES:
         setup = replace(MESHES[system], workers=workers)
-        return MeshSim(setup, profile, engines, workload, seed, log=log).run()
+        return MeshSim(setup, profile, engines, workload, seed, log=log, recording=recording).run()
     if system not in BASELINES:
         raise ValueError(f"no system {system!r}; there are: {', '.join(system_names())}")
     result = run_baseline(system, workload, profile, engines, seed)

@@ -7,6 +7,7 @@ import structlog
 from hmas.contracts.control_agents import PublishAudit, PublishTuple, StateraEffect, StateraEvent
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.routes import Role
+from hmas.laws.recording import AgentOrigin
 from hmas.runtime.agent_service import AgentService
 from hmas.runtime.lifecycle import Stop, run_service
 from hmas.statera.agent import StateraAgent
@@ -19,6 +20,8 @@ log = structlog.get_logger()
 
 async def serve(settings: StateraSettings, instance: str, stop: Stop) -> None:
     """Serves until `stop`."""
+    config = settings.statera_config()
+    origin = AgentOrigin(Role.STATERA, instance, config)
     metrics = TupleMetrics()
 
     def execute(effect: StateraEffect) -> None:
@@ -33,8 +36,8 @@ async def serve(settings: StateraSettings, instance: str, stop: Stop) -> None:
             case _:
                 assert_never(effect)
 
-    agent = StateraAgent(settings.statera_config())
-    service: AgentService[StateraEvent, StateraEffect] = AgentService("statera", instance, settings, agent, execute)
+    agent = StateraAgent(config)
+    service: AgentService[StateraEvent, StateraEffect] = AgentService(origin, settings, agent, execute)
     introduction = WorkerIntroduction(service.bucket, service.post)
     service.bus.follow(Role.STATERA, service.post, receive={WorkerHeartbeat: introduction.hear})
     await service.run(stop)

@@ -76,7 +76,7 @@ def _row(route: Route) -> Subject:
 SUBJECTS: tuple[Subject, ...] = (
     *map(_row, ROUTES),
     Subject(QUERY_WHY, "WhyRequest, WhyReply", "`hmas why`", "gateway", "request-reply"),
-    Subject(QUERY_EFFECTS, "EffectsRequest, EffectsReply", "`hmas why --effects`", "all services", "request, many replies"),
+    Subject(QUERY_EFFECTS, "EffectsRequest, EffectsReply", "`hmas why --effects`", "all services", "request, replies"),
 )  # fmt: skip
 
 KEYS: tuple[Subject, ...] = (

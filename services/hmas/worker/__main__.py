@@ -2,15 +2,18 @@
 
 import asyncio
 import random
+import secrets
 
 from hmas.contracts.control import ControlTuple, TopologyDecision, TopologyReceived, TupleReceived
 from hmas.contracts.routes import Role
+from hmas.laws.recording import AgentOrigin
 from hmas.runtime.bucket import BucketUnavailable, ControlBucket
 from hmas.runtime.bus import Bus
 from hmas.runtime.ids import incarnation
 from hmas.runtime.lifecycle import Stop, run_service, run_until
 from hmas.runtime.local import LocalListener
 from hmas.runtime.ops import ops_server
+from hmas.runtime.recorder import Recorder
 from hmas.runtime.rpc import RpcServer
 from hmas.runtime.tracing import open_tracing
 from hmas.wire import subjects
@@ -55,11 +58,20 @@ async def serve(settings: WorkerSettings, worker: str, stop: Stop) -> None:
     port = await rpc.start(settings.grpc_host, settings.grpc_port, [EXECUTION])
     local = LocalListener(execution_pb2.GatewayFrame.FromString, execution.converse_locally)
     await local.start(started_as)
-    agent = WorkerAgent(
-        settings.worker_config(worker, started_as, settings.advertised(port)), random.Random(settings.seed)
-    )
+    config = settings.worker_config(worker, started_as, settings.advertised(port))
+    seed = secrets.randbits(32) if settings.seed is None else settings.seed
+    recorder = Recorder(AgentOrigin(Role.WORKER, worker, config, seed), settings)
+    bus.answer(subjects.QUERY_EFFECTS, recorder.answer)
     tracing = open_tracing("worker", worker, settings)
-    shell = WorkerShell(agent, execution, bus, WorkerMetrics(), max_body_bytes=settings.max_body_bytes, tracing=tracing)
+    shell = WorkerShell(
+        WorkerAgent(config, random.Random(seed)),
+        execution,
+        bus,
+        WorkerMetrics(),
+        max_body_bytes=settings.max_body_bytes,
+        tracing=tracing,
+        observe=recorder.observe,
+    )
     engines = {c.facts.name: OpenAiHttpAdapter(c, shell.post) for c in settings.engine_configs()}
     _follow_controls(bus, ControlBucket(bus, worker), shell, worker, settings.pool)
     ops = ops_server(settings.ops_host, settings.ops_port, lambda: any(engine.up for engine in engines.values()))
@@ -73,6 +85,7 @@ async def serve(settings: WorkerSettings, worker: str, stop: Stop) -> None:
         await local.close()
         await rpc.stop(0.5)
         await bus.close()
+        recorder.close()
         await ops.stop()
         if tracing is not None:
             await asyncio.to_thread(tracing.close)

@@ -70,6 +70,7 @@ class WorkerShell:
         max_body_bytes: int,
         clock: Callable[[], float] = time.monotonic,
         tracing: Tracing | None = None,
+        observe: Callable[[float, WorkerEvent, list[WorkerEffect]], None] | None = None,
     ) -> None:
         self._tracing = tracing
         self._server = server
@@ -78,7 +79,7 @@ class WorkerShell:
         self._clock = clock
         self._attempts = AttemptTable(max_body_bytes)
         self._engines: Mapping[str, EngineAdapter] = {}
-        self._host: AgentHost[WorkerEvent, WorkerEffect] = AgentHost(agent, self._execute, clock)
+        self._host: AgentHost[WorkerEvent, WorkerEffect] = AgentHost(agent, self._execute, clock, observe=observe)
         self.post = self._host.post
 
     async def run(self, engines: Mapping[str, EngineAdapter]) -> None:

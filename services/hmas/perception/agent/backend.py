@@ -1,17 +1,18 @@
 """What a perception backend is: prompts in, estimates out."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from hmas.contracts.request import TaskType
+from hmas.laws.recording import PRIVATE
 
 
 @dataclass(frozen=True, slots=True)
 class PromptView:
     """What perception may see of a request. `prompt_tokens` is the gateway's count; `max_tokens` only caps."""
 
-    text: str
+    text: str = field(metadata=PRIVATE)
     prompt_tokens: int
     model: str
     tenant: str

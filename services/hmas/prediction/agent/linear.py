@@ -62,8 +62,8 @@ class LinearCostModel:
     version = VERSION
 
     def __init__(self, profiles: Sequence[LinearProfile]) -> None:
-        self._profiles = tuple(profiles)
+        self.profiles = tuple(profiles)
 
     def predict(self, queries: Sequence[CostQuery]) -> list[Cost]:
         """By the first profile that matches."""
-        return [next(p for p in self._profiles if p.matches(query)).cost(query) for query in queries]
+        return [next(p for p in self.profiles if p.matches(query)).cost(query) for query in queries]

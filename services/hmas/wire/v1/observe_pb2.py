@@ -26,7 +26,7 @@ from hmas.wire.v1 import control_pb2 as hmas_dot_wire_dot_v1_dot_control__pb2
 from hmas.wire.v1 import views_pb2 as hmas_dot_wire_dot_v1_dot_views__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ahmas/wire/v1/observe.proto\x12\x0chmas.wire.v1\x1a\x1ahmas/wire/v1/control.proto\x1a\x18hmas/wire/v1/views.proto\"\x1c\n\x0cViewsRequest\x12\x0c\n\x04pool\x18\x01 \x01(\t\"T\n\nViewsReply\x12#\n\x05short\x18\x01 \x03(\x0b\x32\x14.hmas.wire.v1.VShort\x12!\n\x04long\x18\x02 \x03(\x0b\x32\x13.hmas.wire.v1.VLong\"/\n\x10\x44\x65\x63isionsRequest\x12\x0c\n\x04pool\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x03\"l\n\x0e\x44\x65\x63isionsReply\x12/\n\x07\x63urrent\x18\x01 \x03(\x0b\x32\x1e.hmas.wire.v1.TopologyDecision\x12)\n\x06recent\x18\x02 \x03(\x0b\x32\x19.hmas.wire.v1.AuditRecord\" \n\nWhyRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"0\n\x08WhyReply\x12\r\n\x05\x66ound\x18\x01 \x01(\x08\x12\x15\n\rtimeline_json\x18\x02 \x01(\t\"&\n\x05Lease\x12\x0e\n\x06holder\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x32\x44\n\x03Qos\x12=\n\x05Views\x12\x1a.hmas.wire.v1.ViewsRequest\x1a\x18.hmas.wire.v1.ViewsReply2Q\n\x04Meta\x12I\n\tDecisions\x12\x1e.hmas.wire.v1.DecisionsRequest\x1a\x1c.hmas.wire.v1.DecisionsReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ahmas/wire/v1/observe.proto\x12\x0chmas.wire.v1\x1a\x1ahmas/wire/v1/control.proto\x1a\x18hmas/wire/v1/views.proto\"\x1c\n\x0cViewsRequest\x12\x0c\n\x04pool\x18\x01 \x01(\t\"T\n\nViewsReply\x12#\n\x05short\x18\x01 \x03(\x0b\x32\x14.hmas.wire.v1.VShort\x12!\n\x04long\x18\x02 \x03(\x0b\x32\x13.hmas.wire.v1.VLong\"/\n\x10\x44\x65\x63isionsRequest\x12\x0c\n\x04pool\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x03\"l\n\x0e\x44\x65\x63isionsReply\x12/\n\x07\x63urrent\x18\x01 \x03(\x0b\x32\x1e.hmas.wire.v1.TopologyDecision\x12)\n\x06recent\x18\x02 \x03(\x0b\x32\x19.hmas.wire.v1.AuditRecord\" \n\nWhyRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"0\n\x08WhyReply\x12\r\n\x05\x66ound\x18\x01 \x01(\x08\x12\x15\n\rtimeline_json\x18\x02 \x01(\t\"&\n\x05Lease\x12\x0e\n\x06holder\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\"$\n\x0e\x45\x66\x66\x65\x63tsRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"G\n\x0cRecordedStep\x12\r\n\x05\x61ge_s\x18\x01 \x01(\x01\x12\x12\n\nevent_json\x18\x02 \x01(\t\x12\x14\n\x0c\x65\x66\x66\x65\x63ts_json\x18\x03 \x01(\t\"x\n\x0c\x45\x66\x66\x65\x63tsReply\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07since_s\x18\x03 \x01(\x01\x12)\n\x05steps\x18\x04 \x03(\x0b\x32\x1a.hmas.wire.v1.RecordedStep\x12\x10\n\x08left_out\x18\x05 \x01(\x03\x32\x44\n\x03Qos\x12=\n\x05Views\x12\x1a.hmas.wire.v1.ViewsRequest\x1a\x18.hmas.wire.v1.ViewsReply2Q\n\x04Meta\x12I\n\tDecisions\x12\x1e.hmas.wire.v1.DecisionsRequest\x1a\x1c.hmas.wire.v1.DecisionsReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -47,8 +47,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WHYREPLY']._serialized_end=455
   _globals['_LEASE']._serialized_start=457
   _globals['_LEASE']._serialized_end=495
-  _globals['_QOS']._serialized_start=497
-  _globals['_QOS']._serialized_end=565
-  _globals['_META']._serialized_start=567
-  _globals['_META']._serialized_end=648
+  _globals['_EFFECTSREQUEST']._serialized_start=497
+  _globals['_EFFECTSREQUEST']._serialized_end=533
+  _globals['_RECORDEDSTEP']._serialized_start=535
+  _globals['_RECORDEDSTEP']._serialized_end=606
+  _globals['_EFFECTSREPLY']._serialized_start=608
+  _globals['_EFFECTSREPLY']._serialized_end=728
+  _globals['_QOS']._serialized_start=730
+  _globals['_QOS']._serialized_end=798
+  _globals['_META']._serialized_start=800
+  _globals['_META']._serialized_end=881
 # @@protoc_insertion_point(module_scope)

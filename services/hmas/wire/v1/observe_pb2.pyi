@@ -59,3 +59,33 @@ class Lease(_message.Message):
     holder: str
     epoch: int
     def __init__(self, holder: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class EffectsRequest(_message.Message):
+    __slots__ = ("request_id",)
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    def __init__(self, request_id: _Optional[str] = ...) -> None: ...
+
+class RecordedStep(_message.Message):
+    __slots__ = ("age_s", "event_json", "effects_json")
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    EVENT_JSON_FIELD_NUMBER: _ClassVar[int]
+    EFFECTS_JSON_FIELD_NUMBER: _ClassVar[int]
+    age_s: float
+    event_json: str
+    effects_json: str
+    def __init__(self, age_s: _Optional[float] = ..., event_json: _Optional[str] = ..., effects_json: _Optional[str] = ...) -> None: ...
+
+class EffectsReply(_message.Message):
+    __slots__ = ("role", "name", "since_s", "steps", "left_out")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SINCE_S_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    role: str
+    name: str
+    since_s: float
+    steps: _containers.RepeatedCompositeFieldContainer[RecordedStep]
+    left_out: int
+    def __init__(self, role: _Optional[str] = ..., name: _Optional[str] = ..., since_s: _Optional[float] = ..., steps: _Optional[_Iterable[_Union[RecordedStep, _Mapping]]] = ..., left_out: _Optional[int] = ...) -> None: ...

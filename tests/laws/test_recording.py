@@ -1,0 +1,100 @@
+"""Recordings: every value comes back as it was, and what is private does not leave its process."""
+
+from math import inf, nan
+from typing import Any, get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hmas.contracts.cognition import AnswerCall, BatchReturned, CallReceived
+from hmas.contracts.control import Hints, Pin, TopologyName
+from hmas.contracts.control_agents import PinChanged
+from hmas.contracts.routes import Role
+from hmas.contracts.telemetry import WorkerTelemetry
+from hmas.contracts.worker import WorkerEffect, WorkerEvent
+from hmas.laws.recording import (
+    AgentOrigin,
+    RecordingError,
+    classes_of,
+    mentions,
+    origin_line,
+    parse_origin,
+    parse_step,
+    plain,
+    restored,
+    role_of,
+    step_line,
+)
+from hmas.perception.agent import PerceptionAgent
+from hmas.perception.agent.agent import PerceiveItem
+from hmas.perception.agent.backend import Estimate, PromptView
+
+WORKER = classes_of(WorkerEvent, WorkerEffect)
+PERCEPTION = classes_of(*get_type_hints(PerceptionAgent.step).values())
+
+
+@pytest.mark.parametrize("kind", WORKER.values(), ids=lambda kind: kind.__name__)
+@given(data=st.data())
+def test_every_value_a_worker_hears_or_says_comes_back(kind: type, data: st.DataObject) -> None:
+    value = data.draw(st.from_type(kind))
+    back = restored(plain(value), WORKER)
+    assert type(back) is type(value)
+    assert repr(back) == repr(value)
+
+
+def test_the_classes_of_an_agent_hold_those_inside_its_events() -> None:
+    assert WORKER["WorkerTelemetry"] is WorkerTelemetry
+    assert {"PerceiveItem", "PromptView", "Estimate", "Tags", "TaskType", "RequestSettled"} <= set(PERCEPTION)
+
+
+@pytest.mark.parametrize("number", [0.1, 1e-300, inf, -inf, 3.0])
+def test_a_step_line_keeps_instants_and_kinds_of_numbers(number: float) -> None:
+    event = BatchReturned(1, (Estimate("QA", number, 2.0, 3.0), None))  # type: ignore[arg-type]
+    now_s, back, effects = parse_step(step_line(number, event, []), PERCEPTION)
+    assert (now_s, back, effects) == (number, event, [])
+    assert isinstance(back.results[0].confidence, float)
+
+
+def test_no_number_stays_none() -> None:
+    line = step_line(0.0, BatchReturned(1, (nan,)), [])
+    assert repr(parse_step(line, PERCEPTION)[1].results[0]) == "nan"
+
+
+def test_the_text_of_a_prompt_is_not_written() -> None:
+    prompt = PromptView("my secret", 3, "m", "t", None)
+    item = PerceiveItem("r1", prompt, None, False, 0.5)  # type: ignore[arg-type]
+    line = step_line(0.0, CallReceived(1, (item,), 0.04), [AnswerCall(1, ())])
+    assert "secret" not in line
+    _, back, effects = parse_step(line, PERCEPTION)
+    assert back.items[0].prompt == PromptView("", 3, "m", "t", None)
+    assert effects == [AnswerCall(1, ())]
+
+
+def test_an_origin_comes_back() -> None:
+    origin = AgentOrigin(Role.META, "m0", (Hints(), TopologyName.EDF), "1 worker 0")
+    line = origin_line(origin)
+    assert role_of(line) is Role.META
+    assert parse_origin(line, classes_of(Hints, TopologyName)) == origin
+
+
+@pytest.mark.parametrize("line", ["", "{}", "[]", '{"format": 99, "origin": {}}', '{"format": 1, "origin": {}}', "x"])
+def test_what_begins_no_recording_is_refused(line: str) -> None:
+    with pytest.raises(RecordingError):
+        role_of(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["x", "{}", "[1, 2]", '[0, {"$": "Unknown"}, []]', '[0, {"$": "CancelRequested", "bogus": 1}, []]', "[0,{},[]]"],
+)
+def test_a_step_that_cannot_be_read_is_refused(line: str) -> None:
+    with pytest.raises(RecordingError):
+        parse_step(line, WORKER)
+
+
+def test_mentions_looks_into_every_corner() -> None:
+    event: Any = PinChanged(Pin("p", TopologyName.EDF, by="me"))
+    assert mentions(event, "me")
+    assert mentions([(), (1, event)], "p")
+    assert not mentions(event, "m")
