@@ -58,11 +58,8 @@ async def test_a_reply_holds_what_concerns_the_request_and_no_more() -> None:
     reply = await asked(one, "a")
     assert (reply.role, reply.name, reply.since_s, reply.left_out) == ("worker", "w0", 10.0, 0)
     assert [step.age_s for step in reply.steps] == [9.0, 8.0, 7.0]
-    assert [json.loads(s.event_json)["$"] for s in reply.steps] == [
-        "CancelRequested",
-        "EngineFinished",
-        "ProgressSampled",
-    ]
+    events = [json.loads(step.event_json) for step in reply.steps]
+    assert [event["$"] for event in events] == ["CancelRequested", "EngineFinished", "ProgressSampled"]
     aborted = [{"$": "Abort", "request_id": "a", "engine": "e"}]
     assert [json.loads(s.effects_json) for s in reply.steps] == [aborted, aborted, []]
     assert events[2]["output_tokens"] == [["a", 3]]
