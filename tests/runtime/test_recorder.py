@@ -40,10 +40,13 @@ class Echo:
 def test_the_host_shows_each_step_before_its_effects() -> None:
     seen: list[object] = []
     times = iter((1.0, 2.0))
-    host: AgentHost[int, int] = AgentHost(
-        Echo(), lambda effect: (seen.append(effect), effect == 5 and host.post(6)), lambda: next(times),  # type: ignore[arg-type,func-returns-value,return-value]
-        observe=lambda *step: seen.append(step),
-    )  # fmt: skip
+
+    def execute(effect: int) -> None:
+        seen.append(effect)
+        if effect == 5:
+            host.post(6)
+
+    host: AgentHost[int, int] = AgentHost(Echo(), execute, lambda: next(times), observe=lambda *step: seen.append(step))
     host.post(5)
     assert seen == [(1.0, 5, [5, -5]), 5, -5, (2.0, 6, [6, -6]), 6, -6]
 

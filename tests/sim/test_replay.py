@@ -3,7 +3,6 @@
 from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -14,7 +13,7 @@ from hmas.sim.cli import app
 from hmas.sim.mesh import MeshSim
 from hmas.sim.replay import RecordingFolder, replay
 from hmas.sim.setup import MeshSetup
-from hmas.worker.agent import core as worker_core
+from hmas.worker.agent.admission import AdmissionGate
 from tests.sim.sim_cases import SMALL, random_workload
 
 AGENTS = ("g0", "w0", "w1", "qos", "meta", "statera")
@@ -44,8 +43,7 @@ def test_every_agent_of_the_mesh_is_recorded(recorded: Path) -> None:
 
 
 def test_another_constant_shows_the_first_effect_that_differs(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: Any = worker_core.AdmissionGate
-    monkeypatch.setattr(worker_core, "AdmissionGate", lambda delta_frag: made(0.999))
+    monkeypatch.setattr("hmas.worker.agent.state.AdmissionGate", lambda delta_frag: AdmissionGate(0.999))
     path = recorded / "w0.jsonl"
     first = replay(path).difference
     assert first is not None

@@ -107,7 +107,8 @@ def run_service(
     service: str, settings_class: type[Settings], main: Callable[[Settings, str, Stop], Awaitable[None]]
 ) -> None:
     """Reads the settings from the environment and runs `main(settings, instance, stop)` until it returns. `main` owns
-    its tasks, under `run_until`, and its drain. What an operator can mend ends the process with one line and status EX_CONFIG."""
+    its tasks, under `run_until`, and its drain. What an operator can mend ends the process with one line and status
+    EX_CONFIG."""
     try:
         _run(service, settings_class(), main)
     except ValidationError as error:

@@ -1,11 +1,11 @@
 """What the stand-ins for the shells see of the mesh around them and of one another."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from hmas.contracts.agent import Agent
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.registry import WorkerHeartbeat
-from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
+from hmas.contracts.telemetry import WorkerTelemetry
 from hmas.contracts.worker import (
     Annotated,
     CancelRequested,
@@ -59,14 +59,12 @@ class MeshPort(Protocol):
 
     def every(self, period_s: float, call: Callable[[], None]) -> None: ...
 
-    def carry_out(
-        self, agent: str, effects: Iterable[object], handlers: Mapping[type, Callable[[Any], None]]
+    def step(
+        self, name: str, agent: Agent[Any, Any], event: object, handlers: Mapping[type, Callable[[Any], None]]
     ) -> None: ...
 
     def settle(self, request_id: str, outcome: Outcome) -> None: ...
 
+    def publish(self, message: object) -> None: ...
+
     def publish_worker(self, telemetry: WorkerTelemetry) -> None: ...
-
-    def publish_gateway(self, telemetry: GatewayTelemetry) -> None: ...
-
-    def publish_heartbeat(self, heartbeat: WorkerHeartbeat) -> None: ...
