@@ -1,22 +1,24 @@
 """Recordings of simulated agents, replayed."""
 
 from contextlib import closing
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
+from random import Random
 
 import pytest
 from typer.testing import CliRunner
 
 from hmas.contracts.control_agents import QosEffect, QosEvent
+from hmas.contracts.routes import Role
 from hmas.laws.recording import RecordingError, classes_of, parse_step, step_line
 from hmas.sim.cli import app
 from hmas.sim.mesh import MeshSim
-from hmas.sim.replay import RecordingFolder, replay
+from hmas.sim.replay import AGENTS, RecordingFolder, replay
 from hmas.sim.setup import MeshSetup
-from hmas.worker.agent.admission import AdmissionGate
+from hmas.worker.agent import WorkerAgent
 from tests.sim.sim_cases import SMALL, random_workload
 
-AGENTS = ("g0", "w0", "w1", "qos", "meta", "statera")
+NAMES = ("g0", "w0", "w1", "qos", "meta", "statera")
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +29,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_fresh_agent_takes_the_same_steps(recorded: Path, name: str) -> None:
     done = replay(recorded / f"{name}.jsonl")
     assert done.difference is None
@@ -39,11 +41,13 @@ def test_a_fresh_agent_takes_the_same_steps(recorded: Path, name: str) -> None:
 
 
 def test_every_agent_of_the_mesh_is_recorded(recorded: Path) -> None:
-    assert {path.stem for path in recorded.iterdir()} == set(AGENTS)
+    assert {path.stem for path in recorded.iterdir()} == set(NAMES)
 
 
 def test_another_constant_shows_the_first_effect_that_differs(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hmas.worker.agent.state.AdmissionGate", lambda delta_frag: AdmissionGate(0.999))
+    cls, configs, _ = AGENTS[Role.WORKER]
+    other = (cls, configs, lambda o: WorkerAgent(replace(o.config, delta_frag=0.999), Random(o.seed)))
+    monkeypatch.setitem(AGENTS, Role.WORKER, other)
     path = recorded / "w0.jsonl"
     first = replay(path).difference
     assert first is not None
