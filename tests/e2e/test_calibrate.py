@@ -56,7 +56,7 @@ async def test_costs_and_limits_are_found(tmp_path: Path) -> None:
 def test_an_endpoint_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
     run = calibrate(f"http://127.0.0.1:{free_port()}", tmp_path / "out.yaml")
     assert run.returncode == 1
-    assert "is the server up?" in run.stderr
+    assert "start the server, or correct the URL" in run.stderr
     assert not (tmp_path / "out.yaml").exists()
 
 
