@@ -123,8 +123,10 @@ class Questions:
 
     def __init__(self) -> None:
         self.asked: list[Question] = []
+        self.heard: list[CognitionQueueEvent] = []
 
     def post(self, event: CognitionQueueEvent) -> None:
+        self.heard.append(event)
         if isinstance(event, QuestionAsked):
             self.asked.append(event.question)
 

@@ -6,8 +6,17 @@ from typing import Any
 import orjson
 import pytest
 
-from hmas.contracts.gateway import GatewayDraining, RequestAnnotated
+from hmas.contracts.gateway import (
+    GatewayDraining,
+    LoadReported,
+    QuestionAsked,
+    QuestionWithdrawn,
+    RequestAnnotated,
+    ViewReceived,
+    WorkerVanished,
+)
 from hmas.contracts.outcome import Outcome
+from hmas.contracts.registry import HeartbeatReceived
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.http.server import HttpServerConfig
 from hmas.wire.v1 import execution_pb2 as pb
@@ -27,7 +36,7 @@ from tests.gateway.gateway_harness import (
     gateway,
     silence,
 )
-from tests.gateway.gateway_script import annotation, timeline
+from tests.gateway.gateway_script import annotation, heartbeat, timeline, view
 
 
 async def test_a_plain_answer_is_passed_on_as_it_is() -> None:
@@ -59,6 +68,24 @@ async def test_text_completions_and_aliases() -> None:
         assert response.content == PLAIN
         ((_, submit),) = g.workers.submits
         assert (submit.model, orjson.loads(submit.body)["model"], submit.prompt_tokens) == ("m", "m", 3)
+
+
+async def test_cognition_hears_of_workers_and_of_requests_that_ended() -> None:
+    async with gateway() as g, client(g) as c:
+        assert (await c.post(PATH, json=CHAT)).content == PLAIN
+        g.shell.on_load("w1", pb.Load(running=2, queued=3))
+        g.shell.on_view(view(settled_rps=1.0))
+        g.shell.on_vanished("w1", "killed")
+        ((_, submit),) = g.workers.submits
+        (question,) = g.questions.asked
+        assert g.questions.heard == [
+            HeartbeatReceived(heartbeat("w1")),
+            QuestionAsked(question),
+            QuestionWithdrawn(submit.request_id),
+            LoadReported(worker="w1", queued=3, queued_tokens=0, running=2, backlog_s=0.0, draining=False),
+            ViewReceived(view(settled_rps=1.0)),
+            WorkerVanished("w1", "killed"),
+        ]
 
 
 async def test_an_annotation_goes_to_the_worker() -> None:
