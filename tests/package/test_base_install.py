@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hmas.mesh.cli import PARTS
 from tests.package.commands import COMMANDS, RUNS, arguments, every_command
 from tests.package.conftest import Installed
 
@@ -71,6 +72,17 @@ def test_the_help_of_every_command_is_shown_or_names_its_extra(base: Installed) 
     for words, end in zip(COMMANDS, ended, strict=True):
         extra = COMMANDS[words][1] if end.status else RUNS
         assert not faults(end, extra), (words, end)
+
+
+def test_the_list_of_commands_says_what_is_not_installed(base: Installed) -> None:
+    shown = run(base, ["hmas", "--help"])
+    assert shown.status == 0
+    assert all(name in shown.text for name in PARTS)
+    assert "Not installed: numpy is missing: pip install 'hmas[sim]'" in shown.text
+
+
+def test_an_engine_needs_no_extra(base: Installed) -> None:
+    assert run(base, ["python", "-m", "hmas.engine", "--help"]).status == 0
 
 
 def test_a_traceback_is_found(base: Installed) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from hmas.contracts.control import TopologyName
 from hmas.mesh.client import open_bus
@@ -249,9 +250,9 @@ def mount(name: str, part: Part) -> None:
         with needs(part.extra):
             commands = getattr(import_module(part.module), part.attribute)
     except MissingExtra as missing:
-        app.command(name, help=f"Not installed: {missing}", add_help_option=False, context_settings=ANY_ARGUMENTS)(
-            _refusal(missing)
-        )
+        app.command(
+            name, help=escape(f"Not installed: {missing}"), add_help_option=False, context_settings=ANY_ARGUMENTS
+        )(_refusal(missing))
         return
     if isinstance(commands, typer.Typer):
         app.add_typer(commands, name=name, help=part.help)

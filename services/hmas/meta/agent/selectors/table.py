@@ -11,13 +11,13 @@ from hmas.meta.agent.selectors.selector import Selector
 
 
 def _bandit(config: MetaConfig) -> Selector:
-    from hmas.meta.agent.selectors.bandit import BanditSelector  # needs the extra `adaptive`
+    from hmas.meta.agent.selectors.bandit import BanditSelector  # needs the extra `meta`
 
     return BanditSelector(config.rules, learned())
 
 
 def _changepoint(config: MetaConfig) -> Selector:
-    from hmas.meta.agent.selectors.changepoint import ChangePointSelector  # needs the extra `adaptive`
+    from hmas.meta.agent.selectors.changepoint import ChangePointSelector  # needs the extra `meta`
 
     return ChangePointSelector(config.rules, learned())
 
