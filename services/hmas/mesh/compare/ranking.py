@@ -19,7 +19,7 @@ IN_FORCE_S = 30.0  # it takes about a second if nothing is wrong
 POLL_S = 0.1
 
 
-class NotInForce(Exception):
+class NotInForce(TimeoutError):
     """A worker did not adopt the pinned topology in time."""
 
 
