@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmas.laws.niyama import CALM_S, LengthHistory, LoadAlpha
+from hmas.laws.lengths import LengthHistory
+from hmas.laws.niyama import CALM_S, LoadAlpha
 
 
 def test_alpha_follows_the_load_within_its_range() -> None:

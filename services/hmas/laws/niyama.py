@@ -1,10 +1,6 @@
-"""Niyama's two small laws: alpha by load (§4.2) and an application's output length from its history (§3.4).
+"""Niyama's alpha by load (§4.2), which the worker's Hybrid topology and the simulated Niyama engine both go by."""
 
-Here because the worker's Hybrid topology and the simulated Niyama engine both go by them.
-"""
-
-from dataclasses import dataclass
-from math import inf, sqrt
+from math import inf
 
 PERIOD_S = 1.0
 CALM_S = 20.0
@@ -36,23 +32,3 @@ class LoadAlpha:
             self._pressed_s = now_s
             self.value = max(self._low, before / 2.0) if before > FIRST_ALPHA else self._low
         return self.value != before
-
-
-@dataclass(slots=True)
-class LengthHistory:
-    """Running mean and variance (Welford) of one application's output lengths; of the last `memory` or so of them,
-    where one is given."""
-
-    memory: float = inf
-    count: int = 0
-    mean: float = 0.0
-    variance: float = 0.0
-    upper: float = 0.0  # over-approximated by two standard deviations (§3.4); 0 before any is known
-
-    def add(self, tokens: float) -> None:
-        self.count += 1
-        share = 1.0 / min(self.count, self.memory)
-        delta = tokens - self.mean
-        self.mean += share * delta
-        self.variance = (1.0 - share) * (self.variance + share * delta * delta)
-        self.upper = self.mean + 2.0 * sqrt(self.variance)

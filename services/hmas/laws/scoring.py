@@ -5,12 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from hmas.contracts.outcome import Outcome
+from hmas.contracts.outcome import OUTCOME_TABLE, Outcome
 from hmas.contracts.request import Slo, TaskType
+from hmas.contracts.telemetry import RequestSettled
 
 ESG_INPUT_WEIGHT = 1.0
 ESG_OUTPUT_WEIGHT = 2.0
 ESG_ALPHA = 1.0
+_TOO_MANY_REQUESTS = 429
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,34 @@ def service_gain(s: Settlement) -> float:
         return base
     ratio = (ttlt_slo_s(s.slo, s.output_tokens) / s.last_token_s) ** ESG_ALPHA
     return float(base * min(1.0, ratio))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`judged` false: the request says nothing about the quality of service (a client's own fault or choice)."""
+
+    judged: bool
+    ok: bool
+    ttft_ok: bool
+    tpot_ok: bool
+    gain: float
+
+
+def _client_fault(outcome: Outcome) -> bool:
+    status = OUTCOME_TABLE[outcome].http_status
+    return 400 <= status < 500 and status != _TOO_MANY_REQUESTS and outcome is not Outcome.CANCELLED
+
+
+def verdict(settled: RequestSettled) -> Verdict:
+    """A client that left while its latencies were still good is not counted; one that left before is not OK."""
+    row = Settlement(
+        settled.request_id, settled.tenant, settled.task, "", settled.outcome, settled.slo, settled.prompt_tokens,
+        settled.output_tokens, settled.ttft_s, settled.tpot_s, settled.last_token_s, 0.0,
+    )  # fmt: skip
+    first, rate = ttft_ok(row), tpot_ok(row)
+    withdrawn = settled.outcome is Outcome.CANCELLED and first and rate
+    judged = not withdrawn and not _client_fault(settled.outcome)
+    return Verdict(judged, is_ok(row), first, rate, service_gain(row))
 
 
 def mismatch(arriving_tokens_per_s: float, served_tokens_per_s: float, epsilon: float = 1e-9) -> float:

@@ -16,7 +16,7 @@ from hmas.contracts.control_agents import (
 from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
 from hmas.contracts.views import VLong, VShort
-from hmas.laws.verdict import verdict
+from hmas.laws.scoring import verdict
 from hmas.qos.agent.config import QosConfig
 from hmas.qos.agent.long import LongWindow
 from hmas.qos.agent.short import ShortWindow

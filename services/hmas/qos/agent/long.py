@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.telemetry import GatewayTelemetry, RequestSettled
 from hmas.contracts.views import VLong, VShort
-from hmas.laws.scoring import ESG_INPUT_WEIGHT, ESG_OUTPUT_WEIGHT, jain_index
-from hmas.laws.verdict import Verdict
+from hmas.laws.scoring import ESG_INPUT_WEIGHT, ESG_OUTPUT_WEIGHT, Verdict, jain_index
 from hmas.qos.agent.arrivals import ArrivalProcess
 from hmas.qos.agent.config import QosConfig
 from hmas.qos.agent.ring import Ring

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hmas.contracts.views import ShareView
-from hmas.laws.verdict import Verdict
+from hmas.laws.scoring import Verdict
 
 OTHER = "other"
 _NAMES_PER_BUCKET = 4  # times the names of a view, so that the view's choice is among many

@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 
 from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
 from hmas.contracts.views import EngineView, VShort
-from hmas.laws.scoring import mismatch
-from hmas.laws.verdict import Verdict
+from hmas.laws.scoring import Verdict, mismatch
 from hmas.qos.agent.config import QosConfig
 from hmas.qos.agent.ring import Ring
 from hmas.qos.agent.statistics import LatencySketch, merged_sketch

@@ -12,7 +12,8 @@ from hmas.engine.core.chunking import TokenDeadline
 from hmas.engine.core.profile import EngineProfile
 from hmas.engine.core.sequence import AddResult, EngineRequest, Sequence
 from hmas.engine.core.step import StepPlan
-from hmas.laws.niyama import LengthHistory, LoadAlpha
+from hmas.laws.lengths import LengthHistory
+from hmas.laws.niyama import LoadAlpha
 from hmas.sim.baselines.niyama_queue import NiyamaQueue, NiyamaRequest
 from hmas.sim.baselines.sarathi import SarathiCore
 
