@@ -6,7 +6,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.telemetry import GatewayTelemetry, RequestSettled
-from hmas.laws.verdict import verdict
+from hmas.laws.scoring import verdict
 
 MAX_TENANTS = 200  # with series of their own; the rest count as `other`
 _TTFT_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 4, 6, 8, 12, 20, 40, 80)

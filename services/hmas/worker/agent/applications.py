@@ -1,7 +1,7 @@
 """How long the answers of each application usually are (Niyama §3.4). An application is a flow of a tenant."""
 
 from hmas.contracts.request import Request
-from hmas.laws.niyama import LengthHistory
+from hmas.laws.lengths import LengthHistory
 from hmas.worker.agent.config import ApplicationsConfig
 
 
