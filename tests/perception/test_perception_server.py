@@ -6,13 +6,16 @@ from contextlib import asynccontextmanager
 
 import grpc
 import pytest
+from prometheus_client import CollectorRegistry
 
 from hmas.contracts.request import TagSource
 from hmas.perception.agent import PerceptionAgent
 from hmas.perception.agent.backend import Backend, Estimate, PromptView
 from hmas.perception.agent.rules import RulesBackend
+from hmas.perception.metrics import PerceptionMetrics
+from hmas.perception.server import SERVICE, PerceptionServer
 from hmas.perception.settings import PerceptionSettings
-from hmas.perception.shell import SERVICE, WARM_UP, PerceptionServer
+from hmas.perception.shell import WARM_UP, PerceptionShell
 from hmas.runtime.rpc import RpcServer, open_channel
 from hmas.wire.v1 import cognition_pb2 as pb
 from hmas.wire.v1 import cognition_pb2_grpc, types_pb2
@@ -50,13 +53,15 @@ Perceive = Callable[..., grpc.aio.UnaryUnaryCall]
 @asynccontextmanager
 async def serving(backend: Backend, budget_s: float = 10.0) -> AsyncIterator[Perceive]:
     config = PerceptionSettings(ops_port=0).perception_config(backend.version, TagSource.RULES)
-    server, rpc = PerceptionServer(PerceptionAgent(config), backend, budget_s), RpcServer()
+    metrics, rpc = PerceptionMetrics(CollectorRegistry()), RpcServer()
+    shell = PerceptionShell(PerceptionAgent(config), backend, budget_s, metrics)
+    server = PerceptionServer(shell, metrics)
     cognition_pb2_grpc.add_PerceptionServicer_to_server(server, rpc.server)  # type: ignore[no-untyped-call]
     port = await rpc.start("127.0.0.1", 0, [SERVICE])
     async with open_channel(f"127.0.0.1:{port}") as channel:
         yield cognition_pb2_grpc.PerceptionStub(channel).Perceive  # type: ignore[no-untyped-call]
     await rpc.stop(0.0)
-    await server.shell.close()
+    await shell.close()
 
 
 async def test_tags_in_the_batch_s_order() -> None:
@@ -92,9 +97,9 @@ async def test_the_shipped_model_is_the_default() -> None:
 
 async def test_a_broken_backend_warms_up_without_an_error() -> None:
     config = PerceptionSettings().perception_config("b", TagSource.MODEL)
-    server = PerceptionServer(PerceptionAgent(config), BrokenBackend(), 1.0)
-    await server.shell.warm_up(WARM_UP)
-    await server.shell.close()
+    shell = PerceptionShell(PerceptionAgent(config), BrokenBackend(), 1.0, PerceptionMetrics(CollectorRegistry()))
+    await shell.warm_up(WARM_UP)
+    await shell.close()
 
 
 async def test_a_broken_backend_is_the_prior_s_turn() -> None:

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import grpc
 import pytest
+from prometheus_client import CollectorRegistry
 
 from hmas.contracts.request import Cost
 from hmas.prediction.agent import PredictionAgent
 from hmas.prediction.agent.backend import CostModel, CostQuery
+from hmas.prediction.metrics import PredictionMetrics
+from hmas.prediction.server import SERVICE, PredictionServer
 from hmas.prediction.settings import PredictionSettings
-from hmas.prediction.shell import SERVICE, WARM_UP, PredictionServer
+from hmas.prediction.shell import WARM_UP, PredictionShell
 from hmas.runtime.extras import CannotStart
 from hmas.runtime.rpc import RpcServer, open_channel
 from hmas.wire.v1 import cognition_pb2 as pb
@@ -50,13 +53,15 @@ Predict = Callable[..., grpc.aio.UnaryUnaryCall]
 async def serving(model: CostModel | None = None, budget_s: float = 10.0) -> AsyncIterator[Predict]:
     settings = PredictionSettings()
     agent = PredictionAgent(settings.prediction_config(), settings.linear_model())
-    server, rpc = PredictionServer(agent, model or settings.linear_model(), budget_s), RpcServer()
+    metrics, rpc = PredictionMetrics(CollectorRegistry()), RpcServer()
+    shell = PredictionShell(agent, model or settings.linear_model(), budget_s, metrics)
+    server = PredictionServer(shell, metrics)
     cognition_pb2_grpc.add_PredictionServicer_to_server(server, rpc.server)  # type: ignore[no-untyped-call]
     port = await rpc.start("127.0.0.1", 0, [SERVICE])
     async with open_channel(f"127.0.0.1:{port}") as channel:
         yield cognition_pb2_grpc.PredictionStub(channel).Predict  # type: ignore[no-untyped-call]
     await rpc.stop(0.0)
-    await server.shell.close()
+    await shell.close()
 
 
 async def test_costs_in_the_batch_s_order() -> None:
@@ -73,9 +78,10 @@ async def test_costs_in_the_batch_s_order() -> None:
 async def test_the_shipped_model_is_the_default_and_warms_up_off_the_loop() -> None:
     settings = PredictionSettings()
     model = settings.model()
-    server = PredictionServer(PredictionAgent(settings.prediction_config(), settings.linear_model()), model, 10.0)
-    await server.shell.warm_up(WARM_UP)
-    await server.shell.close()
+    agent = PredictionAgent(settings.prediction_config(), settings.linear_model())
+    shell = PredictionShell(agent, model, 10.0, PredictionMetrics(CollectorRegistry()))
+    await shell.warm_up(WARM_UP)
+    await shell.close()
     assert model.version.startswith("catboost-")
 
 

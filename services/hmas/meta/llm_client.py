@@ -1,4 +1,4 @@
-"""Shell: the network half of the LLM selector. Needs the extra `meta`."""
+"""The network half of the LLM selector. Needs the extra `meta`."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,51 +1,29 @@
-"""Shell: the Qos service and the metrics of the views."""
+"""Shell: what the QoS agent decides is published and shown."""
 
-from typing import Any
+from typing import assert_never
 
-from prometheus_client import REGISTRY, CollectorRegistry, Gauge
-
-from hmas.contracts.views import VShort
+from hmas.contracts.control_agents import PublishLong, PublishShort, QosEffect, QosEvent
+from hmas.laws.recording import AgentOrigin
 from hmas.qos.agent import QosAgent
-from hmas.wire.codec import to_message
-from hmas.wire.v1 import observe_pb2 as pb
-from hmas.wire.v1 import observe_pb2_grpc
-
-SERVICE = pb.DESCRIPTOR.services_by_name["Qos"].full_name
-_GAUGES = {
-    "queued": "Requests queued",
-    "running": "Requests running",
-    "kv_usage": "Share of the pool's KV cache in use",
-    "utilisation": "Binding utilisation, window mean",
-    "violation_rate": "Settled requests that missed an SLO, share",
-    "ttft_violation_rate": "Settled requests that missed their TTFT SLO, share",
-    "tpot_violation_rate": "Settled requests that missed their TPOT SLO, share",
-    "arrival_rps": "Requests offered per second",
-    "mismatch": "Arriving over served tokens, minus one (H-MAS Eq. 7)",
-    "oldest_wait_s": "Longest wait of a queued request, seconds",
-}
+from hmas.qos.metrics import QosMetrics
+from hmas.qos.settings import QosSettings
+from hmas.runtime.agent_service import AgentService
+from hmas.wire.subjects import subject_of
 
 
-class QosServer(observe_pb2_grpc.QosServicer):
-    """Answers with the latest views, also on a copy that stands by."""
+class QosShell:
+    """Executes the agent's effects; events are posted to `service`."""
 
-    def __init__(self, agent: QosAgent) -> None:
-        self._agent = agent
+    def __init__(self, origin: AgentOrigin, settings: QosSettings, agent: QosAgent, metrics: QosMetrics) -> None:
+        self._metrics = metrics
+        self.service: AgentService[QosEvent, QosEffect] = AgentService(origin, settings, agent, self.execute)
 
-    async def Views(self, request: pb.ViewsRequest, context: Any) -> pb.ViewsReply:  # the RPC's name
-        short, long = self._agent.views(request.pool)
-        return pb.ViewsReply(short=map(to_message, short), long=map(to_message, long))
-
-
-class ViewMetrics:
-    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
-        self._gauges = {
-            name: Gauge(f"hmas_qos_{name}", text, ["pool"], registry=registry) for name, text in _GAUGES.items()
-        }
-        self._ttft = Gauge("hmas_qos_ttft_p99_s", "Recent TTFT, 99 % quantile", ["pool"], registry=registry)
-        self._tpot = Gauge("hmas_qos_tpot_p99_s", "Recent TPOT, 99 % quantile", ["pool"], registry=registry)
-
-    def show(self, view: VShort) -> None:
-        for name, gauge in self._gauges.items():
-            gauge.labels(view.pool).set(getattr(view, name))
-        self._ttft.labels(view.pool).set(view.ttft.p99_s)
-        self._tpot.labels(view.pool).set(view.tpot.p99_s)
+    def execute(self, effect: QosEffect) -> None:
+        match effect:
+            case PublishShort(view):
+                self.service.bus.publish(subject_of(view), view)
+                self._metrics.show(view)
+            case PublishLong(view):
+                self.service.bus.publish(subject_of(view), view)
+            case _:
+                assert_never(effect)

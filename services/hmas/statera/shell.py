@@ -1,68 +1,37 @@
-"""Shell: what Statera keeps, reads again and shows."""
+"""Shell: what Statera decides is published, kept and shown."""
 
-import asyncio
-from collections.abc import Callable
+from typing import assert_never
 
 import structlog
-from prometheus_client import REGISTRY, CollectorRegistry, Gauge
 
-from hmas.contracts.control import ControlTuple
-from hmas.contracts.control_agents import TupleRestored
-from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
-from hmas.runtime.bucket import BucketUnavailable, ControlBucket
+from hmas.contracts.control_agents import PublishAudit, PublishTuple, StateraEffect, StateraEvent
+from hmas.laws.recording import AgentOrigin
+from hmas.runtime.agent_service import AgentService
+from hmas.statera.agent import StateraAgent
+from hmas.statera.metrics import StateraMetrics
+from hmas.statera.settings import StateraSettings
 from hmas.wire import subjects
 
 log = structlog.get_logger()
-LAST_TUPLE_MAX_AGE_S = 600.0  # an older set-point is of another load
 
 
-class WorkerIntroduction:
-    """Reads a worker's last tuple before its first heartbeat is posted, so that a new writer goes on from it."""
+class StateraShell:
+    """Executes the agent's effects; events are posted to `service`."""
 
-    def __init__(self, bucket: ControlBucket, post: Callable[[object], None]) -> None:
-        self._bucket = bucket
-        self._post = post
-        self._known: set[str] = set()
-        self._reading: dict[str, asyncio.Task[None]] = {}
+    def __init__(
+        self, origin: AgentOrigin, settings: StateraSettings, agent: StateraAgent, metrics: StateraMetrics
+    ) -> None:
+        self._metrics = metrics
+        self.service: AgentService[StateraEvent, StateraEffect] = AgentService(origin, settings, agent, self.execute)
 
-    def hear(self, heartbeat: WorkerHeartbeat) -> None:
-        if heartbeat.worker in self._known:
-            self._post(HeartbeatReceived(heartbeat))
-        elif heartbeat.worker not in self._reading:
-            self._reading[heartbeat.worker] = asyncio.create_task(self._introduce(heartbeat))
-
-    async def _introduce(self, heartbeat: WorkerHeartbeat) -> None:
-        try:
-            last = await self._bucket.read(ControlTuple, subjects.tuple_key(heartbeat.worker))
-        except BucketUnavailable as error:
-            log.warning("last_tuple_unread", worker=heartbeat.worker, error=str(error))
-            last = None
-        if last is not None and last[1] <= LAST_TUPLE_MAX_AGE_S:
-            self._post(TupleRestored(last[0]))
-        self._known.add(heartbeat.worker)
-        self._post(HeartbeatReceived(heartbeat))
-        del self._reading[heartbeat.worker]
-
-
-class TupleMetrics:
-    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
-        labels = ["worker", "engine"]
-        self._n_run = Gauge("hmas_statera_n_run", "Concurrency set-point N_run", labels, registry=registry)
-        self._u_high = Gauge("hmas_statera_u_high", "Upper edge of the utilisation band", labels, registry=registry)
-        self._quantile = Gauge(
-            "hmas_statera_fence_quantile_tokens",
-            "Conformal quantile of the length error, by prompt tokens",
-            ["worker", "prompt_upto"],
-            registry=registry,
-        )
-        self._frozen = Gauge(
-            "hmas_statera_frozen", "1 while the integrators stand still", ["worker"], registry=registry
-        )
-
-    def show(self, control: ControlTuple) -> None:
-        self._frozen.labels(control.worker).set(control.frozen)
-        for engine in control.engines:
-            self._n_run.labels(control.worker, engine.engine).set(engine.n_run)
-            self._u_high.labels(control.worker, engine.engine).set(engine.u_high)
-        for bucket in control.fence.buckets:
-            self._quantile.labels(control.worker, str(bucket.prompt_upto)).set(bucket.quantile)
+    def execute(self, effect: StateraEffect) -> None:
+        match effect:
+            case PublishTuple(control):
+                self.service.bus.publish(subjects.subject_of(control), control)
+                self.service.keeper.keep(subjects.tuple_key(control.worker), control)
+                self._metrics.show(control)
+            case PublishAudit(record):
+                self.service.bus.publish(subjects.AUDIT, record)
+                log.info("tuple_moved", pool=record.pool, decision=record.decision, reason=record.reason)
+            case _:
+                assert_never(effect)

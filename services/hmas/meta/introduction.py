@@ -1,0 +1,56 @@
+"""What is read again when a pool is first heard of, and after a reconnection."""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from hmas.contracts.control import Pin, TopologyDecision
+from hmas.contracts.control_agents import PinChanged, TopologyRestored
+from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
+from hmas.runtime.bucket import BucketUnavailable, ControlBucket
+from hmas.wire import subjects
+
+log = structlog.get_logger()
+
+
+class PoolIntroduction:
+    """Reads a pool's pin and last decision before its first heartbeat is posted; pins again after a reconnection."""
+
+    def __init__(self, bucket: ControlBucket, post: Callable[[object], None]) -> None:
+        self._bucket = bucket
+        self._post = post
+        self._known: set[str] = set()
+        self._reading: dict[str, asyncio.Task[None]] = {}
+
+    def hear(self, heartbeat: WorkerHeartbeat) -> None:
+        if heartbeat.pool in self._known:
+            self._post(HeartbeatReceived(heartbeat))
+        elif heartbeat.pool not in self._reading:
+            self._reading[heartbeat.pool] = asyncio.create_task(self._introduce(heartbeat))
+
+    async def connected(self) -> None:
+        try:
+            await self._bucket.ensure_audit_stream()
+        except BucketUnavailable as error:
+            log.warning("audit_stream_unavailable", error=str(error))
+        for pool in sorted(self._known):
+            await self._read(pool, last_decision=False)
+
+    async def _introduce(self, heartbeat: WorkerHeartbeat) -> None:
+        await self._read(heartbeat.pool, last_decision=True)
+        self._known.add(heartbeat.pool)
+        self._post(HeartbeatReceived(heartbeat))
+        del self._reading[heartbeat.pool]
+
+    async def _read(self, pool: str, *, last_decision: bool) -> None:
+        try:
+            pin = await self._bucket.read(Pin, subjects.pin_key(pool))
+            last = await self._bucket.read(TopologyDecision, subjects.topology_key(pool)) if last_decision else None
+        except BucketUnavailable as error:
+            log.warning("last_decision_unread", pool=pool, error=str(error))
+            return
+        if last is not None:
+            self._post(TopologyRestored(last[0]))
+        if pin is not None:
+            self._post(PinChanged(pin[0]))

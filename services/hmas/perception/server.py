@@ -1,0 +1,41 @@
+"""The Perception service."""
+
+from typing import Any
+
+import grpc
+
+from hmas.contracts.request import Slo
+from hmas.perception.agent.agent import PerceiveItem
+from hmas.perception.agent.backend import PromptView
+from hmas.perception.metrics import PerceptionMetrics
+from hmas.perception.shell import PerceptionShell
+from hmas.wire.codec import WireError, from_message, to_message
+from hmas.wire.v1 import cognition_pb2 as pb
+from hmas.wire.v1 import cognition_pb2_grpc
+
+SERVICE = pb.DESCRIPTOR.services_by_name["Perception"].full_name
+
+
+class PerceptionServer(cognition_pb2_grpc.PerceptionServicer):
+    """Late tags are the prior's, never an error."""
+
+    def __init__(self, shell: PerceptionShell, metrics: PerceptionMetrics) -> None:
+        self._shell = shell
+        self._metrics = metrics
+
+    async def Perceive(self, request: pb.PerceiveBatch, context: Any) -> pb.PerceiveReply:  # the RPC's name
+        try:
+            items = tuple(map(_item, request.requests))
+        except WireError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        tags = await self._shell.answers(items, context.time_remaining())
+        for each in tags:
+            self._metrics.prompts.labels(each.source.value).inc()
+        return pb.PerceiveReply(tags=map(to_message, tags))
+
+
+def _item(message: pb.PerceiveRequest) -> PerceiveItem:
+    max_tokens = message.max_tokens if message.HasField("max_tokens") else None
+    prompt = PromptView(message.text, message.prompt_tokens, message.model, message.tenant, max_tokens)
+    slo = from_message(Slo, message.slo)
+    return PerceiveItem(message.request_id, prompt, slo, message.slo_stated, message.importance)

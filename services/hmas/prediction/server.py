@@ -1,0 +1,48 @@
+"""The Prediction service."""
+
+from typing import Any
+
+import grpc
+
+from hmas.contracts.request import TaskType
+from hmas.prediction.agent.agent import PredictItem
+from hmas.prediction.agent.backend import CostQuery
+from hmas.prediction.metrics import PredictionMetrics
+from hmas.prediction.shell import PredictionShell
+from hmas.wire.codec import to_message
+from hmas.wire.v1 import cognition_pb2 as pb
+from hmas.wire.v1 import cognition_pb2_grpc
+
+SERVICE = pb.DESCRIPTOR.services_by_name["Prediction"].full_name
+
+
+class PredictionServer(cognition_pb2_grpc.PredictionServicer):
+    """Late costs are the linear profile's, never an error."""
+
+    def __init__(self, shell: PredictionShell, metrics: PredictionMetrics) -> None:
+        self._shell = shell
+        self._metrics = metrics
+
+    async def Predict(self, request: pb.PredictBatch, context: Any) -> pb.PredictReply:  # the RPC's name
+        try:
+            items = tuple(map(_item, request.requests))
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        costs = await self._shell.answers(items, context.time_remaining())
+        self._metrics.queries.inc(len(costs))
+        return pb.PredictReply(costs=map(to_message, costs))
+
+
+def _item(message: pb.PredictRequest) -> PredictItem:
+    """Raises ValueError for an unknown task type."""
+    query = CostQuery(
+        prompt_tokens=message.prompt_tokens,
+        output_tokens=message.output_tokens,
+        model=message.model,
+        hardware=message.hardware,
+        running=message.running,
+        waiting=message.waiting,
+        kv_usage=message.kv_usage,
+        task=TaskType(message.task),
+    )
+    return PredictItem(message.request_id, message.worker, query)

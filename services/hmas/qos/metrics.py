@@ -1,0 +1,35 @@
+"""Prometheus metrics of the views."""
+
+from prometheus_client import REGISTRY, CollectorRegistry, Gauge
+
+from hmas.contracts.views import VShort
+
+_GAUGES = {
+    "queued": "Requests queued",
+    "running": "Requests running",
+    "kv_usage": "Share of the pool's KV cache in use",
+    "utilisation": "Binding utilisation, window mean",
+    "violation_rate": "Settled requests that missed an SLO, share",
+    "ttft_violation_rate": "Settled requests that missed their TTFT SLO, share",
+    "tpot_violation_rate": "Settled requests that missed their TPOT SLO, share",
+    "arrival_rps": "Requests offered per second",
+    "mismatch": "Arriving over served tokens, minus one (H-MAS Eq. 7)",
+    "oldest_wait_s": "Longest wait of a queued request, seconds",
+}
+
+
+class QosMetrics:
+    """The last V_short of each pool."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        self._gauges = {
+            name: Gauge(f"hmas_qos_{name}", text, ["pool"], registry=registry) for name, text in _GAUGES.items()
+        }
+        self._ttft = Gauge("hmas_qos_ttft_p99_s", "Recent TTFT, 99 % quantile", ["pool"], registry=registry)
+        self._tpot = Gauge("hmas_qos_tpot_p99_s", "Recent TPOT, 99 % quantile", ["pool"], registry=registry)
+
+    def show(self, view: VShort) -> None:
+        for name, gauge in self._gauges.items():
+            gauge.labels(view.pool).set(getattr(view, name))
+        self._ttft.labels(view.pool).set(view.ttft.p99_s)
+        self._tpot.labels(view.pool).set(view.tpot.p99_s)

@@ -1,0 +1,31 @@
+"""Prometheus metrics of the control tuples."""
+
+from prometheus_client import REGISTRY, CollectorRegistry, Gauge
+
+from hmas.contracts.control import ControlTuple
+
+
+class StateraMetrics:
+    """The last tuple of each worker."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        labels = ["worker", "engine"]
+        self._n_run = Gauge("hmas_statera_n_run", "Concurrency set-point N_run", labels, registry=registry)
+        self._u_high = Gauge("hmas_statera_u_high", "Upper edge of the utilisation band", labels, registry=registry)
+        self._quantile = Gauge(
+            "hmas_statera_fence_quantile_tokens",
+            "Conformal quantile of the length error, by prompt tokens",
+            ["worker", "prompt_upto"],
+            registry=registry,
+        )
+        self._frozen = Gauge(
+            "hmas_statera_frozen", "1 while the integrators stand still", ["worker"], registry=registry
+        )
+
+    def show(self, control: ControlTuple) -> None:
+        self._frozen.labels(control.worker).set(control.frozen)
+        for engine in control.engines:
+            self._n_run.labels(control.worker, engine.engine).set(engine.n_run)
+            self._u_high.labels(control.worker, engine.engine).set(engine.u_high)
+        for bucket in control.fence.buckets:
+            self._quantile.labels(control.worker, str(bucket.prompt_upto)).set(bucket.quantile)
