@@ -1,12 +1,14 @@
-"""Shell: `python -m hmas.perception`."""
+"""Wiring: `python -m hmas.perception`."""
 
 import structlog
 
 from hmas.contracts.routes import Role
 from hmas.laws.recording import AgentOrigin
 from hmas.perception.agent import PerceptionAgent
+from hmas.perception.metrics import PerceptionMetrics
+from hmas.perception.server import SERVICE, PerceptionServer
 from hmas.perception.settings import PerceptionSettings
-from hmas.perception.shell import SERVICE, WARM_UP, PerceptionServer
+from hmas.perception.shell import WARM_UP, PerceptionShell
 from hmas.runtime.bus import Bus
 from hmas.runtime.lifecycle import Stop, run_service
 from hmas.runtime.recorder import Recorder
@@ -23,15 +25,13 @@ async def serve(settings: PerceptionSettings, instance: str, stop: Stop) -> None
     config = settings.perception_config(backend.version, source)
     recorder = Recorder(AgentOrigin(Role.PERCEPTION, instance, config), settings)
     agent = PerceptionAgent(config)
-    server, rpc, bus = (
-        PerceptionServer(agent, backend, settings.perception_budget_s, recorder),
-        RpcServer(),
-        Bus(settings, instance),
-    )
+    metrics, rpc, bus = PerceptionMetrics(), RpcServer(), Bus(settings, instance)
+    shell = PerceptionShell(agent, backend, settings.perception_budget_s, metrics, recorder)
+    server = PerceptionServer(shell, metrics)
     cognition_pb2_grpc.add_PerceptionServicer_to_server(server, rpc.server)  # type: ignore[no-untyped-call]
-    bus.follow(Role.PERCEPTION, server.shell.post)
-    await server.shell.warm_up(WARM_UP)
-    await server.shell.serve(rpc, SERVICE, (settings.grpc_host, settings.grpc_port), bus, settings, stop)
+    bus.follow(Role.PERCEPTION, shell.post)
+    await shell.warm_up(WARM_UP)
+    await shell.serve(rpc, SERVICE, (settings.grpc_host, settings.grpc_port), bus, settings, stop)
 
 
 def main() -> None:
