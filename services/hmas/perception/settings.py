@@ -8,7 +8,7 @@ from hmas.contracts.request import TagSource
 from hmas.perception.agent import PerceptionConfig
 from hmas.perception.agent.backend import Backend
 from hmas.perception.agent.prior import HistoricalPriorConfig
-from hmas.perception.backends.table import BACKENDS
+from hmas.perception.backends.table import BACKENDS, GenerativeConfig
 from hmas.runtime.settings import RuntimeSettings
 
 
@@ -48,13 +48,17 @@ class PerceptionSettings(RuntimeSettings):
             raise ValueError("the generative backend needs HMAS_GENERATIVE_MODEL: a name at the endpoint, or a folder")
         return self
 
-    def generative_api_key(self) -> str:
-        """Raises OSError if the file cannot be read."""
-        return self.generative_api_key_file.read_text().strip() if self.generative_api_key_file is not None else ""
-
     def backend(self) -> tuple[TagSource, Backend]:
+        """Raises OSError if the generative backend's API key cannot be read."""
         source, make = BACKENDS[self.perception_backend]
-        return source, make(self)
+        generative = GenerativeConfig(
+            model=self.generative_model,
+            url=self.generative_url,
+            api_key_file=self.generative_api_key_file,
+            adapter=self.generative_adapter,
+            timeout_s=self.perception_budget_s,
+        )
+        return source, make(generative)
 
     def perception_config(self, version: str, source: TagSource) -> PerceptionConfig:
         return PerceptionConfig(

@@ -45,7 +45,7 @@ class PredictionSettings(RuntimeSettings):
             raise CannotStart(f"HMAS_COST_PROFILES_FILE {path}: {' '.join(str(error).split())}") from error
 
     def model(self) -> CostModel:
-        return COST_MODELS[self.cost_model](self)
+        return COST_MODELS[self.cost_model](self.linear_model())
 
     def prediction_config(self) -> PredictionConfig:
         return PredictionConfig(max_batch=self.prediction_max_batch, max_queued=self.prediction_max_queued)

@@ -1,40 +1,51 @@
 """The table of perception backends. A new backend is one file and one line here."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from pathlib import Path
 
 from hmas.contracts.request import TagSource
 from hmas.perception.agent.backend import Backend
 from hmas.perception.agent.rules import RulesBackend
 from hmas.runtime.extras import needs
 
-if TYPE_CHECKING:
-    from hmas.perception.settings import PerceptionSettings
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerativeConfig:
+    """A causal LM: `model` is its name at the OpenAI endpoint `url`, or without one a local folder."""
+
+    model: str
+    url: str
+    api_key_file: Path | None
+    adapter: Path | None  # LoRA weights for the local model
+    timeout_s: float  # of one answer of the endpoint
+
+    def api_key(self) -> str:
+        """Raises OSError if the file cannot be read."""
+        return self.api_key_file.read_text().strip() if self.api_key_file is not None else ""
 
 
-def _model() -> Backend:
+def _model(_: GenerativeConfig) -> Backend:
     with needs("perception", "set HMAS_PERCEPTION_BACKEND=rules"):
         from hmas.perception.backends.model import ModelBackend  # loads ONNX Runtime
 
     return ModelBackend()
 
 
-def _generative(settings: "PerceptionSettings") -> Backend:
+def _generative(config: GenerativeConfig) -> Backend:
     from hmas.perception.backends.generative import EndpointCompletion, GenerativeBackend, LocalCompletion
 
-    name = settings.generative_model
-    if not settings.generative_url:
+    version = f"generative-{config.model}"
+    if not config.url:
         with needs("train", "set HMAS_GENERATIVE_URL"):
-            return GenerativeBackend(LocalCompletion(name, settings.generative_adapter), f"generative-{name}")
+            return GenerativeBackend(LocalCompletion(config.model, config.adapter), version)
     with needs("meta"):
-        complete = EndpointCompletion(
-            settings.generative_url, name, settings.generative_api_key(), settings.perception_budget_s
-        )
-    return GenerativeBackend(complete, f"generative-{name}")
+        complete = EndpointCompletion(config.url, config.model, config.api_key(), config.timeout_s)
+    return GenerativeBackend(complete, version)
 
 
-BACKENDS: dict[str, tuple[TagSource, Callable[["PerceptionSettings"], Backend]]] = {
-    "model": (TagSource.MODEL, lambda settings: _model()),
+BACKENDS: dict[str, tuple[TagSource, Callable[[GenerativeConfig], Backend]]] = {
+    "model": (TagSource.MODEL, _model),
     "generative": (TagSource.GENERATIVE, _generative),
-    "rules": (TagSource.RULES, lambda settings: RulesBackend()),
+    "rules": (TagSource.RULES, lambda _: RulesBackend()),
 }

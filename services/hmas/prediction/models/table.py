@@ -1,24 +1,22 @@
-"""The table of cost models. A new cost model is one file and one line here."""
+"""The cost models there are, each made from the linear model that stands in for it. A new one is one file and one line
+here."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from hmas.prediction.agent.backend import CostModel
+from hmas.prediction.agent.linear import LinearCostModel
 from hmas.prediction.models.by_catalogue import ByCatalogue
 from hmas.runtime.extras import needs
 
-if TYPE_CHECKING:
-    from hmas.prediction.settings import PredictionSettings
 
-
-def _catboost(settings: "PredictionSettings") -> CostModel:
+def _catboost(linear: LinearCostModel) -> CostModel:
     with needs("prediction", "set HMAS_COST_MODEL=linear"):
-        from hmas.prediction.models.catboost_model import CatBoostCostModel  # loads its arrays
+        from hmas.prediction.models.catboost_model import CatBoostCostModel  # its arrays load only where it runs
 
-    return ByCatalogue(CatBoostCostModel(), settings.linear_model())
+    return ByCatalogue(CatBoostCostModel(), linear)
 
 
-COST_MODELS: dict[str, Callable[["PredictionSettings"], CostModel]] = {
+COST_MODELS: dict[str, Callable[[LinearCostModel], CostModel]] = {
     "catboost": _catboost,
-    "linear": lambda settings: settings.linear_model(),
+    "linear": lambda linear: linear,
 }
