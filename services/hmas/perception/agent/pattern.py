@@ -6,14 +6,15 @@ one.
 
 import re
 from collections.abc import Callable, Iterable
-from re import _parser as grammar  # type: ignore[attr-defined]  # the parse tree, which `re` itself compiles
-from typing import Any
 
 Literals = tuple[str, ...]
+_MARKED = re.compile(r"<([^<>]+)>")
 
 
 class Pattern:
-    """Any of `alternatives`, in either case, `.` matching newlines too."""
+    """Any of `alternatives`: regular expressions in either case, `.` matching newlines too, in which `<a|b>` stands
+    for any of the literals between the brackets. A text without one of them is not searched, so that they must not
+    stand in an optional part."""
 
     def __init__(self, *alternatives: str) -> None:
         self.sources = alternatives
@@ -40,36 +41,16 @@ def _may_match(groups: Iterable[Literals], lower: str) -> bool:
     return True
 
 
+def needed(alternative: str) -> tuple[Literals, ...]:
+    """The literals of each pair of brackets: of each group, one stands in every text that matches."""
+    return tuple(tuple(group.lower().split("|")) for group in _MARKED.findall(alternative))
+
+
+def expression(alternative: str) -> str:
+    """The regular expression without brackets."""
+    return _MARKED.sub(lambda mark: f"(?:{'|'.join(map(re.escape, mark[1].split('|')))})", alternative)
+
+
 def _finder(alternative: str) -> Callable[[str], re.Match[str] | None]:
-    expression = re.compile(alternative, re.IGNORECASE | re.DOTALL)
-    return expression.match if alternative.startswith("^") else expression.search
-
-
-def needed(pattern: str) -> tuple[Literals, ...]:
-    """Groups of lower-case literals: of each group, one stands in every text that matches."""
-    return tuple(dict.fromkeys(tuple(map(str.lower, group)) for group in _groups(grammar.parse(pattern))))
-
-
-def _groups(tree: Iterable[tuple[Any, Any]]) -> list[Literals]:
-    """Of a sequence: its runs of letters, and what each of its parts needs."""
-    groups: list[Literals] = []
-    run = ""
-    for kind, argument in tree:
-        if kind is grammar.LITERAL:
-            run += chr(argument)
-            continue
-        groups += [(run,)] if run else []
-        run = ""
-        if kind is grammar.SUBPATTERN:
-            groups += _groups(argument[-1])
-        elif kind is grammar.MAX_REPEAT and argument[0] > 0:
-            groups += _groups(argument[2])
-        elif kind is grammar.BRANCH:
-            best = [max(_groups(branch), key=_firmness, default=()) for branch in argument[1]]
-            groups += [tuple(literal for group in best for literal in group)] if all(best) else []
-    return [*groups, (run,)] if run else groups
-
-
-def _firmness(group: Literals) -> int:
-    """Long literals stand in few texts."""
-    return min(map(len, group))
+    compiled = re.compile(expression(alternative), re.IGNORECASE | re.DOTALL)
+    return compiled.match if alternative.startswith("^") else compiled.search
