@@ -29,8 +29,13 @@ def prompts(data: Path, seed: int = 0) -> list[PromptView]:
         found = read_prompts(prompt_files(data))
     except FileNotFoundError:
         texts = [rng.choice(_FALLBACK) * rng.randint(1, 40) for _ in range(PROMPTS)]
-        return [PromptView(text, len(text) // 4, "", "", None) for text in texts]
-    return [PromptView(p.text, p.tokens, "", "", None) for p in rng.sample(found, min(PROMPTS, len(found)))]
+        return [
+            PromptView(text=text, prompt_tokens=len(text) // 4, model="", tenant="", max_tokens=None) for text in texts
+        ]
+    return [
+        PromptView(text=p.text, prompt_tokens=p.tokens, model="", tenant="", max_tokens=None)
+        for p in rng.sample(found, min(PROMPTS, len(found)))
+    ]
 
 
 def measure(views: list[PromptView]) -> dict[str, float]:
@@ -79,7 +84,16 @@ def _batched(perception: ModelBackend, prediction: CatBoostCostModel, views: lis
 
 
 def _query(view: PromptView, output_tokens: float) -> CostQuery:
-    return CostQuery(view.prompt_tokens, output_tokens, "llama-13b", "A100x1", 8, 2, 0.4, TaskType.UNKNOWN)
+    return CostQuery(
+        prompt_tokens=view.prompt_tokens,
+        output_tokens=output_tokens,
+        model="llama-13b",
+        hardware="A100x1",
+        running=8,
+        waiting=2,
+        kv_usage=0.4,
+        task=TaskType.UNKNOWN,
+    )
 
 
 def rows() -> list[Row]:

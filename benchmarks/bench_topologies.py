@@ -57,9 +57,20 @@ def row(name: str, value: float, unit: str, goal: float | None) -> Row:
 
 def request(rng: Random, number: int) -> Request:
     return Request(
-        f"r{number}", "m", f"t{rng.randrange(TENANTS)}", "", rng.randint(1, 4000), None, True,
-        Slo(rng.uniform(1, 10), 0.1), True, rng.randrange(5), 1.0, 0.75, number * 0.001,
-    )  # fmt: skip
+        id=f"r{number}",
+        model="m",
+        tenant=f"t{rng.randrange(TENANTS)}",
+        flow="",
+        prompt_tokens=rng.randint(1, 4000),
+        max_tokens=None,
+        stream=True,
+        slo=Slo(rng.uniform(1, 10), 0.1),
+        slo_stated=True,
+        priority=rng.randrange(5),
+        weight=1.0,
+        importance=0.75,
+        arrival_s=number * 0.001,
+    )
 
 
 def entries(count: int) -> list[QueueEntry]:
@@ -111,7 +122,20 @@ def push_pop_rows() -> list[Row]:
 
 
 def decision(name: TopologyName, seq: int) -> TopologyReceived:
-    return TopologyReceived(TopologyDecision("m", name, Hints(), False, 1, seq, FOREVER_S, "", ""), 0.0)
+    return TopologyReceived(
+        TopologyDecision(
+            pool="m",
+            topology=name,
+            hints=Hints(),
+            bypass=False,
+            epoch=1,
+            seq=seq,
+            valid_for_s=FOREVER_S,
+            reason="",
+            selector="",
+        ),
+        0.0,
+    )
 
 
 def loaded_agent(queued: int) -> WorkerAgent:
@@ -143,15 +167,33 @@ def switch_rows(agent: WorkerAgent) -> list[Row]:
 
 
 def caps(n_run: int, seq: int) -> TupleReceived:
-    control = EngineControl("e", n_run, n_run, n_run, n_run, 0.0, 0.0, 1.0)
-    return TupleReceived(ControlTuple("w", (control,), Fence("v"), 1, seq, FOREVER_S), 0.0)
+    control = EngineControl(
+        engine="e", n_run=n_run, b_token=n_run, b_min=n_run, b_max=n_run, gain_b=0.0, u_low=0.0, u_high=1.0
+    )
+    return TupleReceived(
+        ControlTuple(worker="w", engines=(control,), fence=Fence("v"), epoch=1, seq=seq, valid_for_s=FOREVER_S), 0.0
+    )
 
 
 def pump_ms(agent: WorkerAgent) -> float:
     """The slowest topology's median cycle in which an engine has room for all that a pump may dispatch at once."""
     slowest, seq, now_s = 0.0, 1000, 0.0
     agent.step(now_s, caps(1, 1))
-    agent.step(now_s, EngineWentUp(EngineInfo("e", True, "emulated", "", 0, 0, 16, 256)))
+    agent.step(
+        now_s,
+        EngineWentUp(
+            EngineInfo(
+                engine="e",
+                up=True,
+                kind="emulated",
+                hardware="",
+                max_model_len=0,
+                kv_capacity_tokens=0,
+                block_size=16,
+                max_num_seqs=256,
+            )
+        ),
+    )
     running: list[str] = []
     for name in TopologyName:
         agent.step(now_s, decision(name, seq))
@@ -176,9 +218,31 @@ def request_us(name: TopologyName) -> float:
     """CPU of all steps of one request at a short queue: submitted, annotated, dispatched, first token, finished, and
     its share of telemetry."""
     agent, rng = WorkerAgent(CONFIG, Random(1)), Random(3)
-    agent.step(0.0, EngineWentUp(EngineInfo("e", True, "emulated", "", 0, 10_000_000, 16, 256)))
+    agent.step(
+        0.0,
+        EngineWentUp(
+            EngineInfo(
+                engine="e",
+                up=True,
+                kind="emulated",
+                hardware="",
+                max_model_len=0,
+                kv_capacity_tokens=10_000_000,
+                block_size=16,
+                max_num_seqs=256,
+            )
+        ),
+    )
     agent.step(0.0, decision(name, 1))
-    tags = Tags(TaskType.QA, Slo(4.0, 0.1), 50.0, 100.0, 0.9, TagSource.MODEL, "v1")
+    tags = Tags(
+        task=TaskType.QA,
+        slo=Slo(4.0, 0.1),
+        output_tokens=50.0,
+        output_tokens_p90=100.0,
+        confidence=0.9,
+        source=TagSource.MODEL,
+        version="v1",
+    )
     annotation = Annotation(tags, Cost(0.1, 0.02))
     made = [request(rng, number) for number in range(OPERATIONS)]
     begun = process_time()

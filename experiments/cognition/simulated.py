@@ -98,7 +98,10 @@ def _offered(index: int, arrival_s: float, task: TaskType, prompt: Prompt, rng: 
 
 def with_tags(backend: ModelBackend, asked: Workload) -> Workload:
     """The workload with what the model says of each prompt; it does not hear which model answers."""
-    texts = [Prompt("", r.prompt, r.request.prompt_tokens, None, "", ()) for r in asked.requests]
+    texts = [
+        Prompt(group="", text=r.prompt, tokens=r.request.prompt_tokens, task=None, source="", answers=())
+        for r in asked.requests
+    ]
     tags = backend.estimate(list(map(view, texts)))
     return replace(
         asked,

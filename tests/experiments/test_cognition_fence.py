@@ -12,10 +12,18 @@ def test_the_fence_holds_its_level_on_a_drifting_stream() -> None:
     rng = random.Random(0)
     texts = [f"Tell me about subject {n} of {n % 7}." for n in range(120)]
     prompts = [
-        Prompt(str(n), text, 8 + (n % 3) * 200, None, f"s{n % PHASES}",
-               tuple(CorpusAnswer("m", max(1, int(rng.lognormvariate(4 + (n % PHASES) / 2, 0.5)))) for _ in range(3)))
+        Prompt(
+            group=str(n),
+            text=text,
+            tokens=8 + (n % 3) * 200,
+            task=None,
+            source=f"s{n % PHASES}",
+            answers=tuple(
+                CorpusAnswer("m", max(1, int(rng.lognormvariate(4 + (n % PHASES) / 2, 0.5)))) for _ in range(3)
+            ),
+        )
         for n, text in enumerate(texts)
-    ]  # fmt: skip
+    ]
     figures = drifting(ModelBackend(), prompts)
     assert figures.requests == REQUESTS - WARM_UP
     assert abs(figures.missed - figures.epsilon) < 0.02

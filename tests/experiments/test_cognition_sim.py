@@ -5,11 +5,25 @@ from hmas.perception.training.corpus import CorpusAnswer, Prompt
 from hmas.sim.estimators import Recorded
 
 PROMPTS = [
-    Prompt("a", "Translate to German: the cat sleeps.", 8, TaskType.TRANSLATION, "s", (CorpusAnswer("gpt", 7),)),
     Prompt(
-        "b", "Write a long story about a dragon.", 8, TaskType.LONG_FORM_GENERATION, "s", (CorpusAnswer("gpt", 1500),)
+        group="a",
+        text="Translate to German: the cat sleeps.",
+        tokens=8,
+        task=TaskType.TRANSLATION,
+        source="s",
+        answers=(CorpusAnswer("gpt", 7),),
     ),
-    Prompt("c", "who wrote hamlet", 4, TaskType.QA, "s", ()),  # no answer of a language model: nothing to decode
+    Prompt(
+        group="b",
+        text="Write a long story about a dragon.",
+        tokens=8,
+        task=TaskType.LONG_FORM_GENERATION,
+        source="s",
+        answers=(CorpusAnswer("gpt", 1500),),
+    ),
+    Prompt(
+        group="c", text="who wrote hamlet", tokens=4, task=TaskType.QA, source="s", answers=()
+    ),  # no answer of a language model: nothing to decode
 ]
 
 

@@ -246,7 +246,20 @@ def test_an_unknown_kind_is_refused() -> None:
 
 
 def _settled(offered_s: float, ttft_s: float, last_s: float, slo: Slo) -> Settlement:
-    return Settlement("r", "t", TaskType.QA, "m", Outcome.FINISHED, slo, 100, 50, ttft_s, 0.01, last_s, offered_s)
+    return Settlement(
+        request_id="r",
+        tenant="t",
+        task=TaskType.QA,
+        model="m",
+        outcome=Outcome.FINISHED,
+        slo=slo,
+        prompt_tokens=100,
+        output_tokens=50,
+        ttft_s=ttft_s,
+        tpot_s=0.01,
+        last_token_s=last_s,
+        offered_s=offered_s,
+    )
 
 
 def test_mismatch_is_demand_over_service() -> None:

@@ -55,7 +55,20 @@ def test_a_recorded_source_needs_the_data_folder() -> None:
 def settled(slo: Slo, ttft_s: float | None, last_s: float | None, tokens: int = 11) -> Settlement:
     outcome = Outcome.FINISHED if last_s is not None else Outcome.TIMED_OUT
     tpot_s = None if ttft_s is None or last_s is None else (last_s - ttft_s) / (tokens - 1)
-    return Settlement("r", "t", TaskType.UNKNOWN, "m", outcome, slo, 10, tokens, ttft_s, tpot_s, last_s, 0.0)
+    return Settlement(
+        request_id="r",
+        tenant="t",
+        task=TaskType.UNKNOWN,
+        model="m",
+        outcome=outcome,
+        slo=slo,
+        prompt_tokens=10,
+        output_tokens=tokens,
+        ttft_s=ttft_s,
+        tpot_s=tpot_s,
+        last_token_s=last_s,
+        offered_s=0.0,
+    )
 
 
 @pytest.mark.parametrize(

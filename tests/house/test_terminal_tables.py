@@ -78,15 +78,51 @@ def top() -> RenderableType:
     model, worker = TopModel(), "hmas-worker-7d9f8b6c5-x2x4z"
     tail, counts = Tail(1, 12.34, 56.78), ("offered", "settled", "ok", "ttft_ok", "tpot_ok", "tokens_served")
     shares = (ShareView(name=MODEL, weight=1.0, **dict.fromkeys(counts, 1_234_567)),)
-    sample = EngineSample("engine-127.0.0.1:8001", True, 256, 1024, 1.0, 10**6, 12345, 0.5, 1e3, 1e2, 1024, 99999,
-                          0.66, 0.97, 0)  # fmt: skip
+    sample = EngineSample(
+        engine="engine-127.0.0.1:8001",
+        up=True,
+        running=256,
+        waiting=1024,
+        kv_usage=1.0,
+        kv_capacity_tokens=10**6,
+        preemptions_total=12345,
+        step_s=0.5,
+        prefill_tokens_per_s=1e3,
+        decode_tokens_per_s=1e2,
+        n_run=1024,
+        b_token=99999,
+        utilisation=0.66,
+        busy=0.97,
+        b_saturated=0,
+    )
     filled = {f.name: 1234.5 for f in fields(VShort)} | {"ttft": tail, "tpot": tail, "violation_rate": 1.0}
     model.short[MODEL] = VShort(**filled | {"pool": MODEL, "queued": 12345, "running": 1024, "mismatch": 12.34})  # type: ignore[arg-type]
     filled = {f.name: 1234.5 for f in fields(VLong)} | {"tasks": shares, "tenants": shares, "pool": MODEL}
     model.long[MODEL] = VLong(**filled)  # type: ignore[arg-type]
-    model.hear(0.0, WorkerHeartbeat(worker, "i", "h:1", 1, MODEL, (), (), 3, 900, 2, 100, 1000, 1.5, False))
-    telemetry = (worker, MODEL, 12345, 900, TopologyName.MAX_ON_TIME.value, False, True, (sample,), (), (), (), (), ())
-    model.hear(0.0, WorkerTelemetry(*telemetry))
+    model.hear(
+        0.0,
+        WorkerHeartbeat(
+            worker=worker,
+            incarnation="i",
+            address="h:1",
+            wire_version=1,
+            pool=MODEL,
+            aliases=(),
+            engines=(),
+            queued=3,
+            queued_tokens=900,
+            running=2,
+            max_queued=100,
+            max_queued_tokens=1000,
+            backlog_s=1.5,
+            draining=False,
+        ),
+    )
+    telemetry = WorkerTelemetry(
+        worker=worker, pool=MODEL, queued_count=12345, queued_tokens=900, topology=TopologyName.MAX_ON_TIME.value,
+        bypass=False, control_expired=True, engines=(sample,), queued=(), dispatched=(), first_tokens=(), finished=(),
+    )  # fmt: skip
+    model.hear(0.0, telemetry)
     model.changes.append((0.0, worker, "N_run 16 → 8, B_token 128 → 64: the engine's KV cache is nearly full"))
     return render_top(model, 1.0)
 

@@ -13,7 +13,20 @@ from hmas.laws.scoring import Settlement, score, service_by_tenant, service_gain
 def settled(offered_s: float, ttft_s: float = 1.0, outcome: Outcome = Outcome.FINISHED) -> Settlement:
     """10 prompt tokens, 11 output tokens 0.1 s apart, SLO 2 s and 0.2 s."""
     slo = Slo(2.0, 0.2)
-    return Settlement("r", "t", TaskType.QA, "m", outcome, slo, 10, 11, ttft_s, 0.1, ttft_s + 1.0, offered_s)
+    return Settlement(
+        request_id="r",
+        tenant="t",
+        task=TaskType.QA,
+        model="m",
+        outcome=outcome,
+        slo=slo,
+        prompt_tokens=10,
+        output_tokens=11,
+        ttft_s=ttft_s,
+        tpot_s=0.1,
+        last_token_s=ttft_s + 1.0,
+        offered_s=offered_s,
+    )
 
 
 def test_goodput_counts_by_offer_and_esg_by_completion() -> None:

@@ -62,12 +62,12 @@ def test_no_number_stays_none() -> None:
 
 
 def test_the_text_of_a_prompt_is_not_written() -> None:
-    prompt = PromptView("my secret", 3, "m", "t", None)
-    item = PerceiveItem("r1", prompt, None, False, 0.5)  # type: ignore[arg-type]
+    prompt = PromptView(text="my secret", prompt_tokens=3, model="m", tenant="t", max_tokens=None)
+    item = PerceiveItem(request_id="r1", prompt=prompt, slo=None, slo_stated=False, importance=0.5)  # type: ignore[arg-type]
     line = step_line(0.0, CallReceived(1, (item,), 0.04), [AnswerCall(1, ())])
     assert "secret" not in line
     _, back, effects = parse_step(line, PERCEPTION)
-    assert back.items[0].prompt == PromptView("", 3, "m", "t", None)
+    assert back.items[0].prompt == PromptView(text="", prompt_tokens=3, model="m", tenant="t", max_tokens=None)
     assert effects == [AnswerCall(1, ())]
 
 

@@ -11,11 +11,73 @@ from hmas.contracts.telemetry import EngineSample, WorkerTelemetry
 from hmas.mesh.top.model import CHANGES_KEPT, MAX_WORKERS, TopModel
 from hmas.mesh.top.view import render_top
 
-HEARTBEAT = WorkerHeartbeat("w1", "i", "h:1", 1, "m", (), (), 3, 900, 2, 100, 1000, 1.5, False)
-SAMPLE = EngineSample("e1", True, 2, 1, 0.42, 1000, 5, 0.02, 1e3, 1e2, 16, 64, 0.6, 0.9, 0)
-TELEMETRY = WorkerTelemetry("w1", "m", 3, 900, "edf", False, False, (SAMPLE,), (), (), (), (), ())
-DECISION = TopologyDecision("m", T.SJF, Hints(), False, 1, 1, 15.0, "start", "rules")
-CONTROL = ControlTuple("w1", (EngineControl("e1", 16, 64, 1, 128, 1.0, 0.7, 0.9),), Fence("v"), 1, 1, 5.0)
+HEARTBEAT = WorkerHeartbeat(
+    worker="w1",
+    incarnation="i",
+    address="h:1",
+    wire_version=1,
+    pool="m",
+    aliases=(),
+    engines=(),
+    queued=3,
+    queued_tokens=900,
+    running=2,
+    max_queued=100,
+    max_queued_tokens=1000,
+    backlog_s=1.5,
+    draining=False,
+)
+SAMPLE = EngineSample(
+    engine="e1",
+    up=True,
+    running=2,
+    waiting=1,
+    kv_usage=0.42,
+    kv_capacity_tokens=1000,
+    preemptions_total=5,
+    step_s=0.02,
+    prefill_tokens_per_s=1e3,
+    decode_tokens_per_s=1e2,
+    n_run=16,
+    b_token=64,
+    utilisation=0.6,
+    busy=0.9,
+    b_saturated=0,
+)
+TELEMETRY = WorkerTelemetry(
+    worker="w1",
+    pool="m",
+    queued_count=3,
+    queued_tokens=900,
+    topology="edf",
+    bypass=False,
+    control_expired=False,
+    engines=(SAMPLE,),
+    queued=(),
+    dispatched=(),
+    first_tokens=(),
+    finished=(),
+    running=(),
+)
+DECISION = TopologyDecision(
+    pool="m",
+    topology=T.SJF,
+    hints=Hints(),
+    bypass=False,
+    epoch=1,
+    seq=1,
+    valid_for_s=15.0,
+    reason="start",
+    selector="rules",
+)
+CONTROL = ControlTuple(
+    worker="w1",
+    engines=(EngineControl(engine="e1", n_run=16, b_token=64, b_min=1, b_max=128, gain_b=1.0, u_low=0.7, u_high=0.9),),
+    fence=Fence("v"),
+    epoch=1,
+    seq=1,
+    valid_for_s=5.0,
+)
 
 
 def picture(model: TopModel, now_s: float) -> str:
@@ -44,7 +106,20 @@ def test_switches_and_tuple_changes_are_listed_repetitions_are_not() -> None:
     assert len(model.changes) == 1
     model.hear(5.0, replace(DECISION, topology=T.WFQ, seq=9, reason="unfair"))
     model.hear(6.0, replace(CONTROL, engines=(replace(CONTROL.engines[0], n_run=8),), seq=9))
-    model.hear(7.0, AuditRecord("meta", "m", "rejected", "none", "not JSON", "llm", "{}", 1, 2))
+    model.hear(
+        7.0,
+        AuditRecord(
+            source="meta",
+            pool="m",
+            kind="rejected",
+            decision="none",
+            reason="not JSON",
+            selector="llm",
+            view_json="{}",
+            epoch=1,
+            seq=2,
+        ),
+    )
     texts = [text for _, _, text in model.changes]
     assert "sjf → wfq" in texts[1]
     assert "N_run 16 → 8" in texts[2]

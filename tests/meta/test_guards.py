@@ -7,11 +7,47 @@ from hmas.contracts.views import EngineView, Tail, VShort
 from hmas.meta.agent.config import BypassConfig, RollbackConfig
 from hmas.meta.agent.guards import BypassGuard, RollbackGuard
 
-ENGINE = EngineView("w", "e", True, 4, 0, 0.1, 0.2, 0.01, 64, 65, 1, 500.0, 0.0)
+ENGINE = EngineView(
+    worker="w",
+    engine="e",
+    up=True,
+    running=4,
+    waiting=0,
+    kv_usage=0.1,
+    utilisation=0.2,
+    step_s=0.01,
+    n_run=64,
+    b_token=65,
+    b_saturated=1,
+    goodput_tokens_per_s=500.0,
+    preemptions_per_s=0.0,
+)
 FINE = VShort(
-    "m", 5.0, 0, 0, 4, 0.1, 0.2, Tail(100, 0.5, 1.0, 1.0), Tail(), 0.1, 0.1, 0.0, 10.0, 10.0, 10.0, 0.1,
-    1000.0, 1000.0, 0.0, 0.0, (ENGINE,), 1, 1, 2.0,
-)  # fmt: skip
+    pool="m",
+    window_s=5.0,
+    queued=0,
+    queued_tokens=0,
+    running=4,
+    kv_usage=0.1,
+    utilisation=0.2,
+    ttft=Tail(100, 0.5, 1.0, 1.0),
+    tpot=Tail(),
+    violation_rate=0.1,
+    ttft_violation_rate=0.1,
+    tpot_violation_rate=0.0,
+    arrival_rps=10.0,
+    settled_rps=10.0,
+    kept_rps=10.0,
+    kept_violation_rate=0.1,
+    arriving_tokens_per_s=1000.0,
+    served_tokens_per_s=1000.0,
+    mismatch=0.0,
+    oldest_wait_s=0.0,
+    engines=(ENGINE,),
+    epoch=1,
+    seq=1,
+    valid_for_s=2.0,
+)
 COLLAPSED = replace(FINE, violation_rate=0.99, kept_violation_rate=0.99)
 STALLED = replace(FINE, queued=20, served_tokens_per_s=0.0)
 

@@ -24,16 +24,102 @@ from hmas.contracts.views import EngineView, ShareView, Tail, VLong, VShort
 from hmas.meta.agent import MetaAgent
 from hmas.meta.agent.config import MetaConfig, RulesConfig
 
-HEARTBEAT = WorkerHeartbeat("w", "i", "h:1", 1, "m", (), (), 0, 0, 0, 100, 10**6, 0.0, False)
+HEARTBEAT = WorkerHeartbeat(
+    worker="w",
+    incarnation="i",
+    address="h:1",
+    wire_version=1,
+    pool="m",
+    aliases=(),
+    engines=(),
+    queued=0,
+    queued_tokens=0,
+    running=0,
+    max_queued=100,
+    max_queued_tokens=10**6,
+    backlog_s=0.0,
+    draining=False,
+)
 SHORT = VShort(
-    "m", 5.0, 0, 0, 4, 0.1, 0.2, Tail(100, 0.5, 1.0, 1.0), Tail(), 0.1, 0.1, 0.0, 10.0, 10.0, 10.0, 0.1,
-    1000.0, 1000.0, 0.0, 0.0, (EngineView("w", "e", True, 4, 0, 0.1, 0.2, 0.01, 64, 65, 1, 500.0, 0.0),), 1, 1, 2.0,
-)  # fmt: skip
+    pool="m",
+    window_s=5.0,
+    queued=0,
+    queued_tokens=0,
+    running=4,
+    kv_usage=0.1,
+    utilisation=0.2,
+    ttft=Tail(100, 0.5, 1.0, 1.0),
+    tpot=Tail(),
+    violation_rate=0.1,
+    ttft_violation_rate=0.1,
+    tpot_violation_rate=0.0,
+    arrival_rps=10.0,
+    settled_rps=10.0,
+    kept_rps=10.0,
+    kept_violation_rate=0.1,
+    arriving_tokens_per_s=1000.0,
+    served_tokens_per_s=1000.0,
+    mismatch=0.0,
+    oldest_wait_s=0.0,
+    engines=(
+        EngineView(
+            worker="w",
+            engine="e",
+            up=True,
+            running=4,
+            waiting=0,
+            kv_usage=0.1,
+            utilisation=0.2,
+            step_s=0.01,
+            n_run=64,
+            b_token=65,
+            b_saturated=1,
+            goodput_tokens_per_s=500.0,
+            preemptions_per_s=0.0,
+        ),
+    ),
+    epoch=1,
+    seq=1,
+    valid_for_s=2.0,
+)
 CALM = VLong(
-    "m", 120.0, 10.0, 1.0, 2.0, 500.0, 0.5, 200.0, 0.5, 0.5, (), (), (),
-    (ShareView("a", 500, 500, 450, 450, 450, 50_000, 1.0),), 1.0, 10.0, 1.0, 100.0, 0.0, 0.0, 0.0, Tail(), Tail(), 0,
-    0.0, 0.0, 0.5, 0.0, 0.0, 0.0, 1, 1,
-)  # fmt: skip
+    pool="m",
+    window_s=120.0,
+    arrival_rps=10.0,
+    arrival_cv=1.0,
+    burstiness=2.0,
+    prompt_mean=500.0,
+    prompt_cv=0.5,
+    output_mean=200.0,
+    output_cv=0.5,
+    predicted_total_cv=0.5,
+    prompt_histogram=(),
+    output_histogram=(),
+    tasks=(),
+    tenants=(
+        ShareView(
+            name="a", offered=500, settled=500, ok=450, ttft_ok=450, tpot_ok=450, tokens_served=50_000, weight=1.0
+        ),
+    ),
+    jain_index=1.0,
+    goodput=10.0,
+    goodput_rate=1.0,
+    esg_rate=100.0,
+    violation_rate=0.0,
+    ttft_violation_rate=0.0,
+    tpot_violation_rate=0.0,
+    ttft=Tail(),
+    tpot=Tail(),
+    queued=0,
+    mismatch_mean=0.0,
+    mismatch_p95=0.0,
+    utilisation=0.5,
+    trend_arrival=0.0,
+    trend_violation=0.0,
+    trend_prompt=0.0,
+    epoch=1,
+    seq=1,
+)
 MISSES = replace(CALM, violation_rate=0.2, ttft_violation_rate=0.2)  # the rules say EDF
 BLOCKED = replace(MISSES, predicted_total_cv=2.0)  # the rules say two lanes
 COLLAPSED = replace(SHORT, violation_rate=0.99, kept_violation_rate=0.99)
@@ -91,7 +177,17 @@ def test_it_starts_with_the_usual_topology(rules: RulesConfig, first: TopologyNa
     drive.at(0.0, HeartbeatReceived(HEARTBEAT), EpochGranted(3))
     (effect,) = drive.at(0.1, TimerTicked())
     assert effect == PublishTopology(
-        TopologyDecision("m", first, Hints(), False, 3, 1, 15.0, "initial topology", "initial")
+        TopologyDecision(
+            pool="m",
+            topology=first,
+            hints=Hints(),
+            bypass=False,
+            epoch=3,
+            seq=1,
+            valid_for_s=15.0,
+            reason="initial topology",
+            selector="initial",
+        )
     )
 
 
@@ -194,7 +290,17 @@ def test_pools_are_decided_apart() -> None:
 def test_a_standby_is_silent_and_goes_on_from_the_last_decision() -> None:
     drive = Drive()
     drive.at(0.0, HeartbeatReceived(HEARTBEAT))
-    last = TopologyDecision("m", LANES, Hints(2.0), False, 3, 77, 15.0, "long work", "llm")
+    last = TopologyDecision(
+        pool="m",
+        topology=LANES,
+        hints=Hints(lane_gate_s=2.0),
+        bypass=False,
+        epoch=3,
+        seq=77,
+        valid_for_s=15.0,
+        reason="long work",
+        selector="llm",
+    )
     drive.at(0.1, TopologyRestored(last))
     assert drive.run(0.25, 20.0) + drive.at(20.0, LongViewReceived(MISSES)) == []
     drive.at(21.0, EpochGranted(4))
@@ -204,7 +310,17 @@ def test_a_standby_is_silent_and_goes_on_from_the_last_decision() -> None:
 
 
 def test_a_last_decision_read_late_counts_until_something_was_decided() -> None:
-    last = TopologyDecision("m", LANES, Hints(), False, 2, 77, 15.0, "long work", "rules")
+    last = TopologyDecision(
+        pool="m",
+        topology=LANES,
+        hints=Hints(),
+        bypass=False,
+        epoch=2,
+        seq=77,
+        valid_for_s=15.0,
+        reason="long work",
+        selector="rules",
+    )
     drive = started()
     assert topologies(drive.at(0.5, TopologyRestored(last), TimerTicked())) == [(LANES, False)]
     drive = started()
@@ -214,7 +330,17 @@ def test_a_last_decision_read_late_counts_until_something_was_decided() -> None:
 
 def test_a_bypass_in_force_is_taken_over() -> None:
     drive = Drive()
-    last = TopologyDecision("m", FCFS, Hints(), True, 3, 77, 15.0, "collapse", "bypass")
+    last = TopologyDecision(
+        pool="m",
+        topology=FCFS,
+        hints=Hints(),
+        bypass=True,
+        epoch=3,
+        seq=77,
+        valid_for_s=15.0,
+        reason="collapse",
+        selector="bypass",
+    )
     drive.at(0.0, HeartbeatReceived(HEARTBEAT), TopologyRestored(last), EpochGranted(4))
     assert topologies(drive.at(0.25, TimerTicked())) == [(FCFS, True)]
 
@@ -252,7 +378,7 @@ def test_a_good_answer_is_applied() -> None:
     (record,) = records(effects)
     assert (record.kind, record.decision, record.selector) == ("decided", "two_lane", "llm")
     (decision,) = [e.decision for e in effects if isinstance(e, PublishTopology)]
-    assert (decision.topology, decision.hints) == (LANES, Hints(3.0, 0.8, 2048))
+    assert (decision.topology, decision.hints) == (LANES, Hints(lane_gate_s=3.0, fast_weight=0.8, quantum_tokens=2048))
 
 
 BAD_ANSWERS = {
@@ -330,7 +456,17 @@ def test_an_unknown_selector_is_refused_with_the_known_ones() -> None:
 
 def test_a_predecessor_s_pin_is_not_taken_for_its_choice() -> None:
     drive = Drive()
-    choice = TopologyDecision("m", LANES, Hints(), False, 3, 76, 15.0, "long work", "rules")
+    choice = TopologyDecision(
+        pool="m",
+        topology=LANES,
+        hints=Hints(),
+        bypass=False,
+        epoch=3,
+        seq=76,
+        valid_for_s=15.0,
+        reason="long work",
+        selector="rules",
+    )
     pinned = replace(choice, topology=EDF, seq=77, selector="pin")
     drive.at(0.0, HeartbeatReceived(HEARTBEAT), TopologyRestored(choice), TopologyRestored(pinned), EpochGranted(4))
     assert topologies(drive.at(0.25, TimerTicked())) == [(LANES, False)]

@@ -16,7 +16,7 @@ GOOD = {"task_type": "QA", "slo_ttft_ms": 4000, "slo_tpot_ms": 70, "output_token
 
 
 def view(text: str) -> PromptView:
-    return PromptView(text, 5, "m", "t", None)
+    return PromptView(text=text, prompt_tokens=5, model="m", tenant="t", max_tokens=None)
 
 
 def test_a_valid_answer_is_an_estimate() -> None:

@@ -29,7 +29,7 @@ def backend() -> ModelBackend:
 
 
 def view(text: str, model: str = "") -> PromptView:
-    return PromptView(text, max(1, len(text) // 4), model, "tenant", None)
+    return PromptView(text=text, prompt_tokens=max(1, len(text) // 4), model=model, tenant="tenant", max_tokens=None)
 
 
 def test_artefact_is_small_and_says_where_it_is_from(backend: ModelBackend) -> None:

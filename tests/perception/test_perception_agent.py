@@ -16,14 +16,14 @@ from hmas.perception.agent.agent import (
 )
 from hmas.perception.agent.backend import Estimate, PromptView
 
-PROMPT = PromptView("Who wrote Middlemarch?", 6, "m", "a", None)
+PROMPT = PromptView(text="Who wrote Middlemarch?", prompt_tokens=6, model="m", tenant="a", max_tokens=None)
 UNKNOWN_SLO = default_slo(TaskType.UNKNOWN)
-ITEM = PerceiveItem("r", PROMPT, UNKNOWN_SLO, False, 0.75)
+ITEM = PerceiveItem(request_id="r", prompt=PROMPT, slo=UNKNOWN_SLO, slo_stated=False, importance=0.75)
 ESTIMATE = Estimate(TaskType.QA, 0.9, 50.0, 120.0)
 
 
 def agent(**changes: Any) -> PerceptionAgent:
-    return PerceptionAgent(PerceptionConfig("model-3", TagSource.MODEL, **changes))
+    return PerceptionAgent(PerceptionConfig(version="model-3", source=TagSource.MODEL, **changes))
 
 
 def call(number: int, *items: PerceiveItem, budget_s: float = 0.05) -> CallReceived[PerceiveItem]:
@@ -44,7 +44,13 @@ def answered(item: PerceiveItem, estimate: Estimate | None, **changes: Any) -> T
 
 def test_tags_of_an_estimate() -> None:
     assert answered(ITEM, ESTIMATE) == Tags(
-        TaskType.QA, default_slo(TaskType.QA, 0.75), 50.0, 120.0, 0.9, TagSource.MODEL, "model-3"
+        task=TaskType.QA,
+        slo=default_slo(TaskType.QA, 0.75),
+        output_tokens=50.0,
+        output_tokens_p90=120.0,
+        confidence=0.9,
+        source=TagSource.MODEL,
+        version="model-3",
     )
 
 
@@ -85,7 +91,15 @@ def test_what_cannot_be_believed_is_unknown_with_the_prior(estimate: Estimate | 
     a = agent()
     a.step(0.0, call(1))
     result = tags(a.step(0.01, BatchReturned(1, (estimate,))))
-    assert result == Tags(TaskType.UNKNOWN, UNKNOWN_SLO, 200.0, 800.0, 0.0, TagSource.PRIOR, "prior-1")
+    assert result == Tags(
+        task=TaskType.UNKNOWN,
+        slo=UNKNOWN_SLO,
+        output_tokens=200.0,
+        output_tokens_p90=800.0,
+        confidence=0.0,
+        source=TagSource.PRIOR,
+        version="prior-1",
+    )
     assert a.fallbacks == {reason: 1}
 
 
@@ -150,7 +164,19 @@ def test_an_empty_call() -> None:
 def test_settlements_teach_the_prior() -> None:
     a = agent()
     settled = RequestSettled(
-        "r", "a", TaskType.QA, Outcome.FINISHED, UNKNOWN_SLO, 6, 40, 60.0, 1.0, 0.05, 3.45, False, 0.0
+        request_id="r",
+        tenant="a",
+        task=TaskType.QA,
+        outcome=Outcome.FINISHED,
+        slo=UNKNOWN_SLO,
+        prompt_tokens=6,
+        output_tokens=40,
+        predicted_output_tokens=60.0,
+        ttft_s=1.0,
+        tpot_s=0.05,
+        last_token_s=3.45,
+        relegated=False,
+        age_s=0.0,
     )
     a.step(0.0, GatewayReported(GatewayTelemetry("g", "m", (), (settled,) * 20)))
     a.step(1.0, call(1))

@@ -18,7 +18,14 @@ from hmas.perception.training.corpus import CorpusAnswer, Prompt
 
 
 def prompt(text: str, task: TaskType | None, *tokens: int) -> Prompt:
-    return Prompt(text, text, len(text) // 4, task, "s", tuple(CorpusAnswer("gpt", n) for n in tokens))
+    return Prompt(
+        group=text,
+        text=text,
+        tokens=len(text) // 4,
+        task=task,
+        source="s",
+        answers=tuple(CorpusAnswer("gpt", n) for n in tokens),
+    )
 
 
 def test_calibration_error_of_honest_and_of_boastful_confidence() -> None:
@@ -53,7 +60,9 @@ def test_shares_count_hits_per_key() -> None:
 
 def test_a_label_is_contested_where_the_prompt_names_another_type() -> None:
     texts = ("Summarize this text.", "why is the sky blue", "Translate this.")
-    rows = [Prompt(text, text, 5, TaskType.SUMMARIZATION, "s", ()) for text in texts]
+    rows = [
+        Prompt(group=text, text=text, tokens=5, task=TaskType.SUMMARIZATION, source="s", answers=()) for text in texts
+    ]
     assert contested_by_source(rows) == {"s": pytest.approx(1 / 3)}
 
 

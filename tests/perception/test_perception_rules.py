@@ -43,7 +43,7 @@ def test_a_document_s_own_words_do_not_count() -> None:
 
 
 def view(text: str, prompt_tokens: int = 20) -> PromptView:
-    return PromptView(text, prompt_tokens, "m", "t", None)
+    return PromptView(text=text, prompt_tokens=prompt_tokens, model="m", tenant="t", max_tokens=None)
 
 
 def test_a_stated_length_is_believed() -> None:

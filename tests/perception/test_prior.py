@@ -8,7 +8,19 @@ from hmas.contracts.telemetry import RequestSettled
 from hmas.perception.agent.prior import HistoricalPrior, HistoricalPriorConfig, PriorEstimate
 
 SETTLED = RequestSettled(
-    "r", "a", TaskType.QA, Outcome.FINISHED, Slo(4.0, 0.07), 100, 100, 60.0, 1.0, 0.05, 3.45, False, 0.0
+    request_id="r",
+    tenant="a",
+    task=TaskType.QA,
+    outcome=Outcome.FINISHED,
+    slo=Slo(4.0, 0.07),
+    prompt_tokens=100,
+    output_tokens=100,
+    predicted_output_tokens=60.0,
+    ttft_s=1.0,
+    tpot_s=0.05,
+    last_token_s=3.45,
+    relegated=False,
+    age_s=0.0,
 )
 
 

@@ -9,8 +9,23 @@ from hmas.prediction.agent.linear import LinearCostModel, LinearProfile
 from hmas.prediction.models.by_catalogue import ByCatalogue
 from hmas.prediction.models.catboost_model import CatBoostCostModel
 
-KNOWN = CostQuery(1000, 100.0, "llama-13b", "A100x1", 9, 0, 0.1, TaskType.QA)
-UNTRAINED = LinearCostModel([LinearProfile("", "", 0.1, 0.0, 0.02, 0.0)])
+KNOWN = CostQuery(
+    prompt_tokens=1000,
+    output_tokens=100.0,
+    model="llama-13b",
+    hardware="A100x1",
+    running=9,
+    waiting=0,
+    kv_usage=0.1,
+    task=TaskType.QA,
+)
+UNTRAINED = LinearCostModel(
+    [
+        LinearProfile(
+            model="", hardware="", prefill_base=0.1, prefill_per_token=0.0, decode_base=0.02, decode_per_running=0.0
+        )
+    ]
+)
 
 
 @pytest.mark.parametrize("changes", [{"model": "tiny"}, {"hardware": "cpu"}, {"model": "", "hardware": ""}])

@@ -6,7 +6,16 @@ from hmas.prediction.models.catalogue import NAMES, accelerator, model_facts, ro
 
 
 def query(model: str, hardware: str) -> CostQuery:
-    return CostQuery(100, 50.0, model, hardware, 3, 2, 0.5, TaskType.QA)
+    return CostQuery(
+        prompt_tokens=100,
+        output_tokens=50.0,
+        model=model,
+        hardware=hardware,
+        running=3,
+        waiting=2,
+        kv_usage=0.5,
+        task=TaskType.QA,
+    )
 
 
 def test_accelerators_are_told_by_name_and_counted() -> None:

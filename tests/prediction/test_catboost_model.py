@@ -26,7 +26,16 @@ def model() -> CatBoostCostModel:
 
 
 def query(prompt: int = 200, hardware: str = "A100x1", running: int = 4, waiting: int = 0) -> CostQuery:
-    return CostQuery(prompt, 60.0, "llama-13b", hardware, running, waiting, 0.2, TaskType.QA)
+    return CostQuery(
+        prompt_tokens=prompt,
+        output_tokens=60.0,
+        model="llama-13b",
+        hardware=hardware,
+        running=running,
+        waiting=waiting,
+        kv_usage=0.2,
+        task=TaskType.QA,
+    )
 
 
 def test_metadata_tells_where_it_is_from(model: CatBoostCostModel) -> None:
@@ -35,7 +44,18 @@ def test_metadata_tells_where_it_is_from(model: CatBoostCostModel) -> None:
 
 
 def test_costs_are_positive_and_in_order(model: CatBoostCostModel) -> None:
-    queries = [query(prompt) for prompt in (1, 200, 800)] + [CostQuery(5, 1.0, "?", "?", 0, 0, 0.0, TaskType.UNKNOWN)]
+    queries = [query(prompt) for prompt in (1, 200, 800)] + [
+        CostQuery(
+            prompt_tokens=5,
+            output_tokens=1.0,
+            model="?",
+            hardware="?",
+            running=0,
+            waiting=0,
+            kv_usage=0.0,
+            task=TaskType.UNKNOWN,
+        )
+    ]
     costs = model.predict(queries)
     assert len(costs) == len(queries)
     assert all(cost.ttft_s > 0 and cost.tpot_s > 0 and math.isfinite(cost.ttft_s) for cost in costs)

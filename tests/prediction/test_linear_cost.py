@@ -9,7 +9,16 @@ from hmas.contracts.request import Cost, TaskType
 from hmas.prediction.agent.backend import CostQuery
 from hmas.prediction.agent.linear import LinearCostModel, profiles_from
 
-QUERY = CostQuery(1000, 100.0, "some-model", "A100-40GBx1", 9, 0, 0.1, TaskType.QA)
+QUERY = CostQuery(
+    prompt_tokens=1000,
+    output_tokens=100.0,
+    model="some-model",
+    hardware="A100-40GBx1",
+    running=9,
+    waiting=0,
+    kv_usage=0.1,
+    task=TaskType.QA,
+)
 ANY = {"model": "", "hardware": "", "prefill_base": 0.01, "prefill_per_token": 1e-4, "decode_base": 0.02,
        "decode_per_running": 1e-3}  # fmt: skip
 

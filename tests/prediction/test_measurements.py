@@ -81,9 +81,14 @@ def synthetic(hardware: str, factor: float, count: int, seed: int) -> Measuremen
     noise = np.exp(rng.normal(0, 0.05, (2, count)))
     name = np.array([f"m on {hardware}x1"] * count, object)
     return Measurements(
-        inputs, factor * prompt * 1e-3 * noise[0], factor * 0.02 * noise[1], np.full(count, 10.0), name,
-        np.array(["m"] * count, object), LLM_PILOT,
-    )  # fmt: skip
+        inputs=inputs,
+        prefill_s=factor * prompt * 1e-3 * noise[0],
+        tpot_s=factor * 0.02 * noise[1],
+        output_tokens=np.full(count, 10.0),
+        configuration=name,
+        model=np.array(["m"] * count, object),
+        source=LLM_PILOT,
+    )
 
 
 def test_online_correction_makes_up_for_hardware_never_seen() -> None:

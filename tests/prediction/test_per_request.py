@@ -11,6 +11,14 @@ from hmas.prediction.training.measurements import LLM_PILOT, Measurements
 
 def test_without_its_models_it_says_where_they_are(tmp_path: Path) -> None:
     one = np.ones(1)
-    rows = Measurements(np.ones((1, 20), np.float32), one, one, one, one.astype(object), one.astype(object), LLM_PILOT)
+    rows = Measurements(
+        inputs=np.ones((1, 20), np.float32),
+        prefill_s=one,
+        tpot_s=one,
+        output_tokens=one,
+        configuration=one.astype(object),
+        model=one.astype(object),
+        source=LLM_PILOT,
+    )
     with pytest.raises(FileNotFoundError, match=r"throughput\.cbm: run from a clone, or `hmas train prediction`"):
         per_request(rows, tmp_path)

@@ -16,8 +16,23 @@ from hmas.prediction.agent.agent import (
 from hmas.prediction.agent.backend import CostQuery
 from hmas.prediction.agent.linear import LinearCostModel, LinearProfile
 
-QUERY = CostQuery(1000, 100.0, "m", "A100", 9, 0, 0.1, TaskType.QA)
-LINEAR = LinearCostModel([LinearProfile("", "", 0.1, 0.0, 0.02, 0.0)])
+QUERY = CostQuery(
+    prompt_tokens=1000,
+    output_tokens=100.0,
+    model="m",
+    hardware="A100",
+    running=9,
+    waiting=0,
+    kv_usage=0.1,
+    task=TaskType.QA,
+)
+LINEAR = LinearCostModel(
+    [
+        LinearProfile(
+            model="", hardware="", prefill_base=0.1, prefill_per_token=0.0, decode_base=0.02, decode_per_running=0.0
+        )
+    ]
+)
 MODEL_COST = Cost(0.2, 0.04)
 
 
@@ -32,10 +47,36 @@ def call(number: int, count: int = 1, worker: str = "w", budget_s: float = 0.05)
 
 def finished(name: str, prefill_s: float, tpot_s: float, **changes: Any) -> WorkerReported:
     row = RequestFinished(
-        name, "a", TaskType.QA, "e", Outcome.FINISHED, 100, 50, 60.0, 80.0, "v1", prefill_s, tpot_s,
-        0.07, False, 0.0,
-    )  # fmt: skip
-    telemetry = WorkerTelemetry("w", "m", 0, 0, "sjf", False, False, (), (), (), (), (replace(row, **changes),))
+        request_id=name,
+        tenant="a",
+        task=TaskType.QA,
+        engine="e",
+        outcome=Outcome.FINISHED,
+        prompt_tokens=100,
+        output_tokens=50,
+        predicted_output_tokens=60.0,
+        upper_output_tokens=80.0,
+        predictor="v1",
+        prefill_s=prefill_s,
+        tpot_s=tpot_s,
+        tpot_slo_s=0.07,
+        censored=False,
+        age_s=0.0,
+    )
+    telemetry = WorkerTelemetry(
+        worker="w",
+        pool="m",
+        queued_count=0,
+        queued_tokens=0,
+        topology="sjf",
+        bypass=False,
+        control_expired=False,
+        engines=(),
+        queued=(),
+        dispatched=(),
+        first_tokens=(),
+        finished=(replace(row, **changes),),
+    )
     return WorkerReported(telemetry)
 
 

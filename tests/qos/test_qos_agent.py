@@ -41,7 +41,20 @@ SAMPLE = EngineSample(
 
 
 def telemetry(worker: str = "w", pool: str = "m", **changes: Any) -> WorkerReported:
-    base = WorkerTelemetry(worker, pool, 0, 0, "sjf", False, False, (SAMPLE,), (), (), (), ())
+    base = WorkerTelemetry(
+        worker=worker,
+        pool=pool,
+        queued_count=0,
+        queued_tokens=0,
+        topology="sjf",
+        bypass=False,
+        control_expired=False,
+        engines=(SAMPLE,),
+        queued=(),
+        dispatched=(),
+        first_tokens=(),
+        finished=(),
+    )
     return WorkerReported(replace(base, **changes))
 
 
@@ -50,20 +63,56 @@ def gateway(offered: tuple[RequestOffered, ...] = (), settled: tuple[RequestSett
 
 
 def settled(name: str = "r", tenant: str = "a", **changes: Any) -> RequestSettled:
-    base = RequestSettled(name, tenant, TaskType.QA, Outcome.FINISHED, SLO, 100, 50, 60.0, 1.0, 0.05, 3.45, False, 0.0)
+    base = RequestSettled(
+        request_id=name,
+        tenant=tenant,
+        task=TaskType.QA,
+        outcome=Outcome.FINISHED,
+        slo=SLO,
+        prompt_tokens=100,
+        output_tokens=50,
+        predicted_output_tokens=60.0,
+        ttft_s=1.0,
+        tpot_s=0.05,
+        last_token_s=3.45,
+        relegated=False,
+        age_s=0.0,
+    )
     return replace(base, **changes)
 
 
 def finished(name: str, **changes: Any) -> RequestFinished:
     base = RequestFinished(
-        name, "a", TaskType.QA, "e", Outcome.FINISHED, 100, 50, 60.0, 80.0, "v1", 0.1, 0.05, 0.07,
-        False, 0.0,
-    )  # fmt: skip
+        request_id=name,
+        tenant="a",
+        task=TaskType.QA,
+        engine="e",
+        outcome=Outcome.FINISHED,
+        prompt_tokens=100,
+        output_tokens=50,
+        predicted_output_tokens=60.0,
+        upper_output_tokens=80.0,
+        predictor="v1",
+        prefill_s=0.1,
+        tpot_s=0.05,
+        tpot_slo_s=0.07,
+        censored=False,
+        age_s=0.0,
+    )
     return replace(base, **changes)
 
 
 def first_token(name: str, ttft_s: float) -> FirstTokenSeen:
-    return FirstTokenSeen(name, "a", TaskType.QA, "e", ttft_s, 0.1, 4.0, 0.0)
+    return FirstTokenSeen(
+        request_id=name,
+        tenant="a",
+        task=TaskType.QA,
+        engine="e",
+        ttft_s=ttft_s,
+        prefill_s=0.1,
+        ttft_slo_s=4.0,
+        age_s=0.0,
+    )
 
 
 def granted(**changes: Any) -> QosAgent:
@@ -121,8 +170,21 @@ def test_what_was_relegated_is_no_violation_of_what_was_kept() -> None:
 
 def test_short_view_has_the_contract_s_definitions() -> None:
     agent = granted()
-    agent.step(0.0, gateway(tuple(RequestOffered(f"o{i}", "a", 100, 0.0) for i in range(10))))
-    queued = tuple(RequestQueued(f"o{i}", "a", TaskType.QA, 100, 60.0, 0.05) for i in range(10))
+    agent.step(
+        0.0,
+        gateway(tuple(RequestOffered(request_id=f"o{i}", tenant="a", prompt_tokens=100, age_s=0.0) for i in range(10))),
+    )
+    queued = tuple(
+        RequestQueued(
+            request_id=f"o{i}",
+            tenant="a",
+            task=TaskType.QA,
+            prompt_tokens=100,
+            predicted_output_tokens=60.0,
+            age_s=0.05,
+        )
+        for i in range(10)
+    )
     agent.step(0.1, telemetry(queued_count=10, queued_tokens=1000, queued=queued))
     events = tuple(first_token(f"o{i}", 0.5) for i in range(9))
     agent.step(0.2, telemetry(queued_count=1, queued_tokens=100, first_tokens=(*events, first_token("o9", 5.0))))
@@ -201,11 +263,16 @@ def test_sequence_numbers_grow() -> None:
 
 def test_oldest_wait_follows_dispatch_settlement_and_an_emptied_queue() -> None:
     agent = granted()
-    rows = tuple(RequestQueued(f"q{i}", "a", TaskType.QA, 10, 10.0, 0.0) for i in range(3))
+    rows = tuple(
+        RequestQueued(
+            request_id=f"q{i}", tenant="a", task=TaskType.QA, prompt_tokens=10, predicted_output_tokens=10.0, age_s=0.0
+        )
+        for i in range(3)
+    )
     agent.step(0.0, telemetry(queued_count=3, queued=rows[:1]))
     agent.step(1.0, telemetry(queued_count=3, queued=rows[1:]))
     assert short_of(agent.step(2.0, TimerTicked())).oldest_wait_s == 2.0
-    sent = (RequestDispatched("q0", "a", "e", 2.0, 0.0),)
+    sent = (RequestDispatched(request_id="q0", tenant="a", engine="e", waited_s=2.0, age_s=0.0),)
     agent.step(2.1, telemetry(queued_count=2, dispatched=sent))
     assert short_of(agent.step(3.0, TimerTicked())).oldest_wait_s == 2.0
     agent.step(3.1, gateway(settled=(settled("q1", outcome=Outcome.CANCELLED),)))
@@ -248,7 +315,13 @@ def test_long_view() -> None:
     for i in range(100):
         t = i * 0.1
         tenant = "big" if i % 4 else "small"
-        offer = RequestOffered(f"r{i}", tenant, 100 if i % 2 else 300, 0.0, 3.0 if tenant == "big" else 1.0)
+        offer = RequestOffered(
+            request_id=f"r{i}",
+            tenant=tenant,
+            prompt_tokens=100 if i % 2 else 300,
+            age_s=0.0,
+            weight=3.0 if tenant == "big" else 1.0,
+        )
         late = 9.0 if i >= 50 else 1.0
         agent.step(t, gateway((offer,), (settled(f"r{i}", tenant, ttft_s=late, task=TaskType.DIALOGUE),)))
         agent.step(t, TimerTicked())
@@ -274,7 +347,12 @@ def test_trends_are_relative_slopes_per_minute() -> None:
     agent = granted()
     for i in range(120):
         n = 10 + i // 12  # from 10 to 19 a second within two minutes
-        agent.step(float(i), gateway(tuple(RequestOffered(f"{i}-{k}", "a", 100, 0.0) for k in range(n))))
+        agent.step(
+            float(i),
+            gateway(
+                tuple(RequestOffered(request_id=f"{i}-{k}", tenant="a", prompt_tokens=100, age_s=0.0) for k in range(n))
+            ),
+        )
         agent.step(float(i), TimerTicked())
     view = long_of(agent.step(125.0, TimerTicked()))
     assert view.trend_arrival == pytest.approx(5.0 / 15.0, rel=0.1)
@@ -284,7 +362,9 @@ def test_trends_are_relative_slopes_per_minute() -> None:
 def test_tenants_beyond_the_bound_are_other() -> None:
     agent = granted(max_names=4)
     for i in range(1000):
-        agent.step(i * 0.001, gateway((RequestOffered(f"r{i}", f"tenant-{i}", 10, 0.0),)))
+        agent.step(
+            i * 0.001, gateway((RequestOffered(request_id=f"r{i}", tenant=f"tenant-{i}", prompt_tokens=10, age_s=0.0),))
+        )
     view = long_of(agent.step(5.1, TimerTicked()))
     assert len(view.tenants) == 5
     assert view.tenants[-1].name == OTHER

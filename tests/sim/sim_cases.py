@@ -19,7 +19,21 @@ def offered(
 ) -> OfferedRequest:
     task = list(TaskType)[index % 13]
     slo = slo or default_slo(task)
-    request = Request(f"r{index}", "model", tenant, "", prompt, 2048, True, slo, True, 0, 1.0, 0.75, arrival_s)
+    request = Request(
+        id=f"r{index}",
+        model="model",
+        tenant=tenant,
+        flow="",
+        prompt_tokens=prompt,
+        max_tokens=2048,
+        stream=True,
+        slo=slo,
+        slo_stated=True,
+        priority=0,
+        weight=1.0,
+        importance=0.75,
+        arrival_s=arrival_s,
+    )
     return OfferedRequest(
         request=request, output_tokens=output, slo=slo, task=task, prompt="", prefix_hashes=tuple(range(hashes))
     )

@@ -262,5 +262,5 @@ def test_a_scripted_answer_takes_the_way_of_a_language_model() -> None:
     assert any("selector='llm'" in line for line in log.lines)
     assert not any("kind='rejected'" in line for line in log.lines)
     for view in mesh.views:
-        ask = AskSelector(1, view, TopologyName.SJF, Hints(), 10.0)
+        ask = AskSelector(ask=1, view=view, current=TopologyName.SJF, hints=Hints(), timeout_s=10.0)
         assert isinstance(parse_answer(scripted_llm.answer(ask)), Choice)

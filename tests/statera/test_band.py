@@ -50,9 +50,22 @@ class Plant:
         self.waiting = in_flight - self.running
         saturated = -1 if self.b_token <= low else int(self.b_token >= high)
         return EngineSample(
-            "e", True, self.running, self.waiting, 0.1, 10**6, 0, self.base_s, 0.0, 0.0, self.n_run,
-            int(self.b_token), self.utilisation(), 1.0, saturated,
-        )  # fmt: skip
+            engine="e",
+            up=True,
+            running=self.running,
+            waiting=self.waiting,
+            kv_usage=0.1,
+            kv_capacity_tokens=10**6,
+            preemptions_total=0,
+            step_s=self.base_s,
+            prefill_tokens_per_s=0.0,
+            decode_tokens_per_s=0.0,
+            n_run=self.n_run,
+            b_token=int(self.b_token),
+            utilisation=self.utilisation(),
+            busy=1.0,
+            b_saturated=saturated,
+        )
 
     @property
     def queued(self) -> int:
@@ -149,7 +162,21 @@ def test_a_burst_that_still_fills_the_engine_shows_no_limit() -> None:
     for i in range(40):  # ten sequences a second get through prefill, the others wait for it
         running = 10 + i
         sample = EngineSample(
-            "e", True, running, 100 - running, 0.1, 10**6, 0, 0.03, 0.0, 0.0, N_MAX, N_MAX, 0.5, 1.0, 1
+            engine="e",
+            up=True,
+            running=running,
+            waiting=100 - running,
+            kv_usage=0.1,
+            kv_capacity_tokens=10**6,
+            preemptions_total=0,
+            step_s=0.03,
+            prefill_tokens_per_s=0.0,
+            decode_tokens_per_s=0.0,
+            n_run=N_MAX,
+            b_token=N_MAX,
+            utilisation=0.5,
+            busy=1.0,
+            b_saturated=1,
         )
         controller.observe(sample, BAND)
         controller.move(i * 0.1, 100, queued=50)
@@ -159,7 +186,23 @@ def test_a_burst_that_still_fills_the_engine_shows_no_limit() -> None:
 def test_n_run_does_not_rise_where_something_else_binds() -> None:
     controller = BandController(BandConfig(), N_MAX)
     controller.adopt(100)
-    sample = EngineSample("e", True, 40, 0, 0.5, 10**6, 0, 0.03, 0.0, 0.0, 100, N_MAX + 1, 0.5, 1.0, 1)
+    sample = EngineSample(
+        engine="e",
+        up=True,
+        running=40,
+        waiting=0,
+        kv_usage=0.5,
+        kv_capacity_tokens=10**6,
+        preemptions_total=0,
+        step_s=0.03,
+        prefill_tokens_per_s=0.0,
+        decode_tokens_per_s=0.0,
+        n_run=100,
+        b_token=N_MAX + 1,
+        utilisation=0.5,
+        busy=1.0,
+        b_saturated=1,
+    )
     for i in range(100):
         controller.observe(sample, BAND)
         controller.move(i * 0.25, 40, queued=500)  # the memory fence keeps them out
@@ -169,7 +212,23 @@ def test_n_run_does_not_rise_where_something_else_binds() -> None:
 @pytest.mark.parametrize(("unconditional", "moved"), [(False, False), (True, True)])
 def test_moves_only_when_the_inner_loop_is_exhausted_unless_told_otherwise(unconditional: bool, moved: bool) -> None:
     controller = BandController(BandConfig(unconditional=unconditional), N_MAX)
-    sample = EngineSample("e", True, 200, 0, 0.5, 10**6, 0, 0.1, 0.0, 0.0, N_MAX, 230, 1.3, 1.0, 0)
+    sample = EngineSample(
+        engine="e",
+        up=True,
+        running=200,
+        waiting=0,
+        kv_usage=0.5,
+        kv_capacity_tokens=10**6,
+        preemptions_total=0,
+        step_s=0.1,
+        prefill_tokens_per_s=0.0,
+        decode_tokens_per_s=0.0,
+        n_run=N_MAX,
+        b_token=230,
+        utilisation=1.3,
+        busy=1.0,
+        b_saturated=0,
+    )
     for i in range(100):
         controller.observe(sample, BAND)
         controller.move(i * 0.1, 200, 10)
@@ -182,7 +241,23 @@ def test_moves_keep_their_period_and_slew() -> None:
     caps = [controller.n_run]
     for i in range(50):
         running = controller.n_run
-        sample = EngineSample("e", True, running, 0, 1.0, 10**6, 0, 0.3, 0.0, 0.0, running, running, 3.0, 1.0, -1)
+        sample = EngineSample(
+            engine="e",
+            up=True,
+            running=running,
+            waiting=0,
+            kv_usage=1.0,
+            kv_capacity_tokens=10**6,
+            preemptions_total=0,
+            step_s=0.3,
+            prefill_tokens_per_s=0.0,
+            decode_tokens_per_s=0.0,
+            n_run=running,
+            b_token=running,
+            utilisation=3.0,
+            busy=1.0,
+            b_saturated=-1,
+        )
         controller.observe(sample, BAND)
         if controller.move(i * 0.1, running, 10):
             caps.append(controller.n_run)
@@ -194,7 +269,23 @@ def test_bounds_are_never_left() -> None:
     controller = BandController(BandConfig(n_min=4), 16)
     for i in range(400):
         running = controller.n_run
-        high = EngineSample("e", True, running, 0, 1.0, 1, 0, 1.0, 0.0, 0.0, running, 1, 9.0, 1.0, -1)
+        high = EngineSample(
+            engine="e",
+            up=True,
+            running=running,
+            waiting=0,
+            kv_usage=1.0,
+            kv_capacity_tokens=1,
+            preemptions_total=0,
+            step_s=1.0,
+            prefill_tokens_per_s=0.0,
+            decode_tokens_per_s=0.0,
+            n_run=running,
+            b_token=1,
+            utilisation=9.0,
+            busy=1.0,
+            b_saturated=-1,
+        )
         controller.observe(high, BAND)
         controller.move(i * 0.25, running, 10)
     assert controller.n_run == 4
@@ -204,7 +295,22 @@ def test_bounds_are_never_left() -> None:
 @pytest.mark.parametrize("running", [0, 1, 100, 255, 256, 400])
 def test_b_min_leaves_room_for_running_decodes_and_a_prefill_chunk(running: int) -> None:
     controller = BandController(BandConfig(min_prefill_chunk=64), N_MAX)
-    sample = EngineSample("e", True, running, 0, 0.1, 1, 0, 0.0, 0.0, 0.0, 1, 3, 0.1, 1.0)
+    sample = EngineSample(
+        engine="e",
+        up=True,
+        running=running,
+        waiting=0,
+        kv_usage=0.1,
+        kv_capacity_tokens=1,
+        preemptions_total=0,
+        step_s=0.0,
+        prefill_tokens_per_s=0.0,
+        decode_tokens_per_s=0.0,
+        n_run=1,
+        b_token=3,
+        utilisation=0.1,
+        busy=1.0,
+    )
     control = controller.control(sample, BAND)
     assert control.b_min == min(control.b_max, running + 64)
     assert control.b_min <= control.b_token <= control.b_max
@@ -213,7 +319,23 @@ def test_b_min_leaves_room_for_running_decodes_and_a_prefill_chunk(running: int)
 
 def test_hold_forgets_what_was_seen() -> None:
     controller = BandController(BandConfig(), N_MAX)
-    hot = EngineSample("e", True, 256, 0, 1.0, 1, 0, 1.0, 0.0, 0.0, 256, 1, 5.0, 1.0, -1)
+    hot = EngineSample(
+        engine="e",
+        up=True,
+        running=256,
+        waiting=0,
+        kv_usage=1.0,
+        kv_capacity_tokens=1,
+        preemptions_total=0,
+        step_s=1.0,
+        prefill_tokens_per_s=0.0,
+        decode_tokens_per_s=0.0,
+        n_run=256,
+        b_token=1,
+        utilisation=5.0,
+        busy=1.0,
+        b_saturated=-1,
+    )
     for i in range(50):
         controller.observe(hot, BAND)
         controller.hold()

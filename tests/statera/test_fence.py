@@ -9,7 +9,21 @@ from hmas.statera.agent.config import FenceConfig
 from hmas.statera.agent.fence import UNBOUNDED_PROMPT, FenceCalibration
 
 FINISHED = RequestFinished(
-    "r", "a", TaskType.QA, "e", Outcome.FINISHED, 100, 50, 60.0, 80.0, "v1", 0.1, 0.05, 0.07, False, 0.0
+    request_id="r",
+    tenant="a",
+    task=TaskType.QA,
+    engine="e",
+    outcome=Outcome.FINISHED,
+    prompt_tokens=100,
+    output_tokens=50,
+    predicted_output_tokens=60.0,
+    upper_output_tokens=80.0,
+    predictor="v1",
+    prefill_s=0.1,
+    tpot_s=0.05,
+    tpot_slo_s=0.07,
+    censored=False,
+    age_s=0.0,
 )
 
 
@@ -79,7 +93,16 @@ def test_running_requests_lift_the_bound_while_only_short_ones_have_finished() -
     calibration = FenceCalibration(FenceConfig())
     feed(calibration, 60)
     short = calibration.fence(1.0).buckets[0].quantile
-    running = [RequestRunning("e", 100, 900, 60.0, 150.0, "v1")] * 40
+    running = [
+        RequestRunning(
+            engine="e",
+            prompt_tokens=100,
+            output_tokens=900,
+            predicted_output_tokens=60.0,
+            upper_output_tokens=150.0,
+            predictor="v1",
+        )
+    ] * 40
     calibration.running("w", running)
     assert calibration.fence(2.5).buckets[0].quantile == 840.0 > short
     calibration.forget_worker("w")

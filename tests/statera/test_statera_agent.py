@@ -35,25 +35,127 @@ from hmas.statera.agent import StateraAgent
 from hmas.statera.agent.config import SeekerConfig, StateraConfig
 
 HEARTBEAT = WorkerHeartbeat(
-    "w", "i", "h:1", 1, "m", (), (EngineInfo("e", True, "emulated", "A100", 4096, 100_000, 16, 64),), 0, 0, 0,
-    100, 10**6, 0.0, False,
-)  # fmt: skip
-SAMPLE = EngineSample("e", True, 4, 0, 0.1, 100_000, 0, 0.01, 100.0, 100.0, 64, 65, 0.2, 1.0, 1)
+    worker="w",
+    incarnation="i",
+    address="h:1",
+    wire_version=1,
+    pool="m",
+    aliases=(),
+    engines=(
+        EngineInfo(
+            engine="e",
+            up=True,
+            kind="emulated",
+            hardware="A100",
+            max_model_len=4096,
+            kv_capacity_tokens=100_000,
+            block_size=16,
+            max_num_seqs=64,
+        ),
+    ),
+    queued=0,
+    queued_tokens=0,
+    running=0,
+    max_queued=100,
+    max_queued_tokens=10**6,
+    backlog_s=0.0,
+    draining=False,
+)
+SAMPLE = EngineSample(
+    engine="e",
+    up=True,
+    running=4,
+    waiting=0,
+    kv_usage=0.1,
+    kv_capacity_tokens=100_000,
+    preemptions_total=0,
+    step_s=0.01,
+    prefill_tokens_per_s=100.0,
+    decode_tokens_per_s=100.0,
+    n_run=64,
+    b_token=65,
+    utilisation=0.2,
+    busy=1.0,
+    b_saturated=1,
+)
 HOT = replace(SAMPLE, running=64, utilisation=1.5, b_token=65, b_saturated=-1)
 VIEW = VShort(
-    "m", 5.0, 0, 0, 4, 0.1, 0.2, Tail(), Tail(), 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0,
-    0.0,
-    (EngineView("w", "e", True, 4, 0, 0.1, 0.2, 0.01, 64, 65, 1, 500.0, 0.0),), 1, 1, 2.0,
-)  # fmt: skip
+    pool="m",
+    window_s=5.0,
+    queued=0,
+    queued_tokens=0,
+    running=4,
+    kv_usage=0.1,
+    utilisation=0.2,
+    ttft=Tail(),
+    tpot=Tail(),
+    violation_rate=0.0,
+    ttft_violation_rate=0.0,
+    tpot_violation_rate=0.0,
+    arrival_rps=1.0,
+    settled_rps=1.0,
+    kept_rps=1.0,
+    kept_violation_rate=0.0,
+    arriving_tokens_per_s=1.0,
+    served_tokens_per_s=1.0,
+    mismatch=0.0,
+    oldest_wait_s=0.0,
+    engines=(
+        EngineView(
+            worker="w",
+            engine="e",
+            up=True,
+            running=4,
+            waiting=0,
+            kv_usage=0.1,
+            utilisation=0.2,
+            step_s=0.01,
+            n_run=64,
+            b_token=65,
+            b_saturated=1,
+            goodput_tokens_per_s=500.0,
+            preemptions_per_s=0.0,
+        ),
+    ),
+    epoch=1,
+    seq=1,
+    valid_for_s=2.0,
+)
 
 
 def telemetry(sample: EngineSample = SAMPLE, **changes: Any) -> WorkerReported:
-    base = WorkerTelemetry("w", "m", 0, 0, "sjf", False, False, (sample,), (), (), (), ())
+    base = WorkerTelemetry(
+        worker="w",
+        pool="m",
+        queued_count=0,
+        queued_tokens=0,
+        topology="sjf",
+        bypass=False,
+        control_expired=False,
+        engines=(sample,),
+        queued=(),
+        dispatched=(),
+        first_tokens=(),
+        finished=(),
+    )
     return WorkerReported(replace(base, **changes))
 
 
 def decision(topology: TopologyName, *, bypass: bool = False, epoch: int = 1) -> TopologyReceived:
-    return TopologyReceived(TopologyDecision("m", topology, Hints(), bypass, epoch, 1, 15.0, "", "rules"), 0.0)
+    return TopologyReceived(
+        TopologyDecision(
+            pool="m",
+            topology=topology,
+            hints=Hints(),
+            bypass=bypass,
+            epoch=epoch,
+            seq=1,
+            valid_for_s=15.0,
+            reason="",
+            selector="rules",
+        ),
+        0.0,
+    )
 
 
 def tuples(effects: list[StateraEffect]) -> list[ControlTuple]:
@@ -93,15 +195,16 @@ def test_the_first_tuple_throttles_nothing() -> None:
     assert control == ControlTuple(
         worker="w",
         engines=(
-            EngineControl("e", n_run=64, b_token=65, b_min=5, b_max=65, gain_b=0.02 * 65, u_low=0.75,
-                          u_high=0.85),
+            EngineControl(
+                engine="e", n_run=64, b_token=65, b_min=5, b_max=65, gain_b=0.02 * 65, u_low=0.75, u_high=0.85
+            ),
         ),
         fence=Fence(version=""),
         epoch=5,
         seq=1,
         valid_for_s=5.0,
         frozen=False,
-    )  # fmt: skip
+    )
 
 
 def test_an_unchanged_tuple_is_repeated_every_third_of_its_validity() -> None:
@@ -194,7 +297,16 @@ def test_a_standby_is_silent_follows_the_set_point_in_force_and_goes_on_from_it(
 @pytest.mark.parametrize("known_first", [True, False])
 def test_a_new_writer_goes_on_from_the_last_tuple(known_first: bool) -> None:
     agent = StateraAgent(StateraConfig())
-    last = ControlTuple("w", (EngineControl("e", 17, 20, 1, 65, 1.0, 0.8, 0.9),), Fence(""), 4, 812, 5.0)
+    last = ControlTuple(
+        worker="w",
+        engines=(
+            EngineControl(engine="e", n_run=17, b_token=20, b_min=1, b_max=65, gain_b=1.0, u_low=0.8, u_high=0.9),
+        ),
+        fence=Fence(""),
+        epoch=4,
+        seq=812,
+        valid_for_s=5.0,
+    )
     events: list[StateraEvent] = [HeartbeatReceived(HEARTBEAT), TupleRestored(last)]
     for event in events if known_first else reversed(events):
         agent.step(0.0, event)
@@ -206,9 +318,22 @@ def test_a_new_writer_goes_on_from_the_last_tuple(known_first: bool) -> None:
 def test_finished_requests_reach_the_fence() -> None:
     agent = started()
     row = RequestFinished(
-        "r", "a", TaskType.QA, "e", Outcome.FINISHED, 100, 90, 60.0, 80.0, "v1", 0.1, 0.05, 0.07,
-        False, 0.0,
-    )  # fmt: skip
+        request_id="r",
+        tenant="a",
+        task=TaskType.QA,
+        engine="e",
+        outcome=Outcome.FINISHED,
+        prompt_tokens=100,
+        output_tokens=90,
+        predicted_output_tokens=60.0,
+        upper_output_tokens=80.0,
+        predictor="v1",
+        prefill_s=0.1,
+        tpot_s=0.05,
+        tpot_slo_s=0.07,
+        censored=False,
+        age_s=0.0,
+    )
     agent.step(1.0, telemetry(finished=(row,) * 50))
     (control,) = tuples(agent.step(1.1, ShortViewReceived(VIEW)))
     assert control.fence.version == "v1"

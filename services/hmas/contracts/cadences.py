@@ -10,7 +10,7 @@ SHORT_VIEW_S = 0.25
 LONG_VIEW_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cadences:
     """Periods of the timers in the shells. `progress_s`: between two counts of the running requests' output tokens.
     `step_window_s`: an engine's mean step is taken over so long."""

@@ -28,7 +28,7 @@ INITIAL_TOPOLOGY = TopologyName.MAX_ON_TIME  # the default profile; H-MAS Algori
 SAFE_TOPOLOGY = TopologyName.FCFS  # bypass, and a worker whose control ran out
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hints:
     """h_t: a few bounded knobs of a topology (H-MAS App. C.1).
 
@@ -47,7 +47,7 @@ class Hints:
     alpha_high: float = 64.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyDecision:
     """The active topology of a pool. `bypass` is xi: FCFS and unbounded controls until cleared."""
 
@@ -62,7 +62,7 @@ class TopologyDecision:
     selector: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineControl:
     """C_t for one engine: set-points, and what the worker's inner loop needs to regulate around them.
 
@@ -102,7 +102,7 @@ class Fence:
     rolling_upper: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ControlTuple:
     """C_t of one worker, an entry per engine (H-MAS §3.1.1)."""
 
@@ -125,7 +125,7 @@ class Pin:
     by: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRecord:
     """One decision with its reason and the view it was taken on."""
 

@@ -129,7 +129,7 @@ class PublishAudit:
     record: AuditRecord
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AskSelector:
     """Put the view to the slow selector. Whatever comes back, and whenever, arrives as `SelectorAnswered`."""
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 WIRE_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInfo:
     engine: str
     up: bool
@@ -17,7 +17,7 @@ class EngineInfo:
     max_num_seqs: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerHeartbeat:
     """Every second. `incarnation` changes at each start of the process, so a restart is told from a pause.
 

@@ -49,7 +49,7 @@ class Slo:
     whole: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One request as the gateway received it. `arrival_s` is its arrival at the gateway on the local clock.
 
@@ -75,7 +75,7 @@ class Request:
     relegate: bool = True  # false: the tenant prefers a refusal to a late answer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tags:
     """Perception's x_r = [tau, SLO_ttft, SLO_tpot, priority, l_pred] (H-MAS §3.2).
 

@@ -50,7 +50,7 @@ class Hearer:
     own: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
     """One kind of message on the bus; `message` names the route. `about`: the field of the message that ends its
     subject. `hearers` in the order in which they hear it where all are equally far."""
@@ -68,8 +68,12 @@ _REPEATED = "repeated every valid_for_s / 3"
 
 ROUTES: tuple[Route, ...] = (
     Route(
-        WorkerTelemetry, (Role.WORKER,), "telemetry.worker", "worker", _TELEMETRY,
-        (
+        message=WorkerTelemetry,
+        publishers=(Role.WORKER,),
+        subject="telemetry.worker",
+        about="worker",
+        cadence=_TELEMETRY,
+        hearers=(
             Hearer(Role.QOS, WorkerReported),
             Hearer(Role.STATERA, WorkerReported),
             Hearer(Role.PREDICTION, WorkerReported),
@@ -77,12 +81,20 @@ ROUTES: tuple[Route, ...] = (
         ),
     ),
     Route(
-        GatewayTelemetry, (Role.GATEWAY,), "telemetry.gateway", "gateway", f"{_TELEMETRY}, one message per pool",
-        (Hearer(Role.QOS, GatewayReported), Hearer(Role.PERCEPTION, GatewayReported)),
+        message=GatewayTelemetry,
+        publishers=(Role.GATEWAY,),
+        subject="telemetry.gateway",
+        about="gateway",
+        cadence=f"{_TELEMETRY}, one message per pool",
+        hearers=(Hearer(Role.QOS, GatewayReported), Hearer(Role.PERCEPTION, GatewayReported)),
     ),
     Route(
-        VShort, (Role.QOS,), "qos.short", "pool", f"{1000 * SHORT_VIEW_S:g} ms",
-        (
+        message=VShort,
+        publishers=(Role.QOS,),
+        subject="qos.short",
+        about="pool",
+        cadence=f"{1000 * SHORT_VIEW_S:g} ms",
+        hearers=(
             Hearer(Role.META, ShortViewReceived),
             Hearer(Role.STATERA, ShortViewReceived),
             Hearer(Role.GATEWAY, ViewReceived),
@@ -90,12 +102,20 @@ ROUTES: tuple[Route, ...] = (
         ),
     ),
     Route(
-        VLong, (Role.QOS,), "qos.long", "pool", f"{LONG_VIEW_S:g} s",
-        (Hearer(Role.META, LongViewReceived), Hearer(Role.TOP)),
+        message=VLong,
+        publishers=(Role.QOS,),
+        subject="qos.long",
+        about="pool",
+        cadence=f"{LONG_VIEW_S:g} s",
+        hearers=(Hearer(Role.META, LongViewReceived), Hearer(Role.TOP)),
     ),
     Route(
-        TopologyDecision, (Role.META,), "control.topology", "pool", f"on decision, {_REPEATED}",
-        (
+        message=TopologyDecision,
+        publishers=(Role.META,),
+        subject="control.topology",
+        about="pool",
+        cadence=f"on decision, {_REPEATED}",
+        hearers=(
             Hearer(Role.WORKER, TopologyReceived, own=True),
             Hearer(Role.STATERA, TopologyReceived),
             Hearer(Role.META, TopologyRestored),  # a copy that stands by follows what the writer decides
@@ -104,16 +124,28 @@ ROUTES: tuple[Route, ...] = (
         ),
     ),
     Route(
-        ControlTuple, (Role.STATERA,), "control.tuple", "worker", f"on change, {_REPEATED}",
-        (Hearer(Role.WORKER, TupleReceived, own=True), Hearer(Role.GATEWAY), Hearer(Role.TOP)),
+        message=ControlTuple,
+        publishers=(Role.STATERA,),
+        subject="control.tuple",
+        about="worker",
+        cadence=f"on change, {_REPEATED}",
+        hearers=(Hearer(Role.WORKER, TupleReceived, own=True), Hearer(Role.GATEWAY), Hearer(Role.TOP)),
     ),
     Route(
-        Pin, (Role.PIN,), "control.pin", "pool", "on command; kept in the bucket",
-        (Hearer(Role.META, PinChanged),),
+        message=Pin,
+        publishers=(Role.PIN,),
+        subject="control.pin",
+        about="pool",
+        cadence="on command; kept in the bucket",
+        hearers=(Hearer(Role.META, PinChanged),),
     ),
     Route(
-        WorkerHeartbeat, (Role.WORKER,), "registry", "worker", f"{HEARTBEAT_S:g} s",
-        (
+        message=WorkerHeartbeat,
+        publishers=(Role.WORKER,),
+        subject="registry",
+        about="worker",
+        cadence=f"{HEARTBEAT_S:g} s",
+        hearers=(
             Hearer(Role.GATEWAY, HeartbeatReceived),
             Hearer(Role.QOS, HeartbeatReceived),
             Hearer(Role.META, HeartbeatReceived),
@@ -121,5 +153,12 @@ ROUTES: tuple[Route, ...] = (
             Hearer(Role.TOP),
         ),
     ),
-    Route(AuditRecord, (Role.META, Role.STATERA), "audit", "", "on decision", (Hearer(Role.TOP),)),
-)  # fmt: skip
+    Route(
+        message=AuditRecord,
+        publishers=(Role.META, Role.STATERA),
+        subject="audit",
+        about="",
+        cadence="on decision",
+        hearers=(Hearer(Role.TOP),),
+    ),
+)

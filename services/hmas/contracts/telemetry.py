@@ -6,7 +6,7 @@ from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo, TaskType
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSample:
     """One engine's state, scraped or reported. `kv_usage` in [0, 1]; `step_s` is the recent mean engine step.
 
@@ -31,7 +31,7 @@ class EngineSample:
     b_saturated: int = 0  # inner loop: -1 at b_min, +1 at b_max, 0 between
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestQueued:
     request_id: str
     tenant: str
@@ -41,7 +41,7 @@ class RequestQueued:
     age_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestDispatched:
     request_id: str
     tenant: str
@@ -50,7 +50,7 @@ class RequestDispatched:
     age_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FirstTokenSeen:
     request_id: str
     tenant: str
@@ -62,7 +62,7 @@ class FirstTokenSeen:
     age_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFinished:
     """`censored` is true for a request that did not end by itself: its length is only a lower bound."""
 
@@ -83,7 +83,7 @@ class RequestFinished:
     age_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRunning:
     """A request in flight on an engine: its length so far is a censored observation of its length."""
 
@@ -95,7 +95,7 @@ class RequestRunning:
     predictor: str  # Tags.version
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerTelemetry:
     """Every 100 ms or 256 events. `running` once a second, every request in flight; empty in between."""
 
@@ -114,7 +114,7 @@ class WorkerTelemetry:
     running: tuple[RequestRunning, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOffered:
     request_id: str
     tenant: str
@@ -123,7 +123,7 @@ class RequestOffered:
     weight: float = 1.0  # the tenant's share weight
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSettled:
     """The settlement, by the gateway: latencies as the client saw them; None (absent) where never reached."""
 

@@ -13,7 +13,7 @@ class Tail:
     p99_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineView:
     worker: str
     engine: str
@@ -30,7 +30,7 @@ class EngineView:
     preemptions_per_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VShort:
     """Last few seconds of a pool. Rates per second. Violation rates are over settled requests, in [0, 1]."""
 
@@ -60,7 +60,7 @@ class VShort:
     valid_for_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShareView:
     """One tenant's or task type's share of a window."""
 
@@ -74,7 +74,7 @@ class ShareView:
     weight: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VLong:
     """Minutes of a pool: workload statistics and smoothed QoS (H-MAS §3.3, App. C.1)."""
 

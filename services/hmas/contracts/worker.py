@@ -75,7 +75,7 @@ class EngineFinished:
     prompt_tokens: int | None  # the engine's own count, where it reports usage
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFailed:
     """The engine's connection broke or it answered an error. `retryable`: nothing was generated yet and another
     engine may serve it; `busy`: the engine has no room for it now and may have later."""
@@ -88,7 +88,7 @@ class EngineFailed:
     busy: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSampled:
     """A scrape of the engine's own metrics, or the adapter's estimate where it has none."""
 
@@ -151,7 +151,7 @@ WorkerEvent = (
 # --- effects: what to do (imperative) ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
     """A request's walk through the worker, for `hmas why`. Durations since its arrival at the worker, seconds."""
 
@@ -185,7 +185,7 @@ class Abort:
     engine: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reject:
     """Refuse a request that was not dispatched. `retry_after_s` None: a retry cannot help."""
 
@@ -204,7 +204,7 @@ class Handback:
     gateway: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Conclude:
     """The request left the worker for good; the shell sends `Finished` to its gateway."""
 

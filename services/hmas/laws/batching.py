@@ -33,7 +33,7 @@ class BatchLimits:
     split: bool
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Call(Generic[Item, Answer]):
     number: int
     items: tuple[Item, ...]
@@ -88,7 +88,13 @@ class BatchQueue(Generic[Item, Row, Result, Answer]):
             return [AnswerCall(event.call, tuple(self._fall_back(now_s, item, "queue_full") for item in event.items))]
         if not count:
             return [AnswerCall(event.call, ())]
-        call = _Call[Item, Answer](event.call, event.items, now_s + event.budget_s, [None] * count, count)
+        call = _Call[Item, Answer](
+            number=event.call,
+            items=event.items,
+            deadline_s=now_s + event.budget_s,
+            answers=[None] * count,
+            missing=count,
+        )
         self._open[call.number] = call
         self._waiting.append(call)
         return self._next_batch()

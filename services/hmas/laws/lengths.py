@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import inf, sqrt
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class LengthHistory:
     """Running mean and variance (Welford) of one application's output lengths; of the last `memory` or so of them,
     where one is given."""

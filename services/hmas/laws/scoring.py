@@ -15,7 +15,7 @@ ESG_ALPHA = 1.0
 _TOO_MANY_REQUESTS = 429
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
     """A request's end as its client saw it. Latencies are None where that point was never reached.
 
@@ -81,7 +81,7 @@ def service_gain(s: Settlement) -> float:
     return float(base * min(1.0, ratio))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """`judged` false: the request says nothing about the quality of service (a client's own fault or choice)."""
 
@@ -100,13 +100,23 @@ def _client_fault(outcome: Outcome) -> bool:
 def verdict(settled: RequestSettled) -> Verdict:
     """A client that left while its latencies were still good is not counted; one that left before is not OK."""
     row = Settlement(
-        settled.request_id, settled.tenant, settled.task, "", settled.outcome, settled.slo, settled.prompt_tokens,
-        settled.output_tokens, settled.ttft_s, settled.tpot_s, settled.last_token_s, 0.0,
-    )  # fmt: skip
+        request_id=settled.request_id,
+        tenant=settled.tenant,
+        task=settled.task,
+        model="",
+        outcome=settled.outcome,
+        slo=settled.slo,
+        prompt_tokens=settled.prompt_tokens,
+        output_tokens=settled.output_tokens,
+        ttft_s=settled.ttft_s,
+        tpot_s=settled.tpot_s,
+        last_token_s=settled.last_token_s,
+        offered_s=0.0,
+    )
     first, rate = ttft_ok(row), tpot_ok(row)
     withdrawn = settled.outcome is Outcome.CANCELLED and first and rate
     judged = not withdrawn and not _client_fault(settled.outcome)
-    return Verdict(judged, is_ok(row), first, rate, service_gain(row))
+    return Verdict(judged=judged, ok=is_ok(row), ttft_ok=first, tpot_ok=rate, gain=service_gain(row))
 
 
 def mismatch(arriving_tokens_per_s: float, served_tokens_per_s: float, epsilon: float = 1e-9) -> float:
@@ -141,7 +151,7 @@ def quantile(ordered: Sequence[float], q: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
     """The columns of every comparison. Rates are over `offered` requests: shedding is never free."""
 
@@ -195,7 +205,7 @@ def score(settlements: Iterable[Settlement], duration_s: float, weights: Mapping
 WINDOW_S = 10.0  # H-MAS Table 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreWindow:
     """One stretch of a run. `ok` and `offered` count the requests offered in it, `esg_rate` the service gain per
     second of the requests that finished in it."""
@@ -231,7 +241,15 @@ def windows(
     found = []
     for i in range(count):
         span = min(width_s, duration_s - i * width_s)
-        found.append(ScoreWindow(start_s + i * width_s, offered[i], ok[i], ok[i] / span, gain[i] / span))
+        found.append(
+            ScoreWindow(
+                start_s=start_s + i * width_s,
+                offered=offered[i],
+                ok=ok[i],
+                goodput=ok[i] / span,
+                esg_rate=gain[i] / span,
+            )
+        )
     return found
 
 
@@ -243,7 +261,7 @@ def variation(values: Sequence[float]) -> float:
     return float((sum((v - mean) ** 2 for v in values) / len(values)) ** 0.5 / mean)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stability:
     """The columns of H-MAS Table 4. Ratios with a zero denominator are nan."""
 

@@ -27,7 +27,7 @@ _THRESHOLDS = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFigures:
     """`by_type`, `by_source`: (prompts, accuracy). `rejection`: (threshold, share rejected, accuracy of the rest).
 
@@ -45,7 +45,7 @@ class TaskFigures:
     tpot_mae_ms: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LengthFigures:
     """Tokens. `coverage` is the share of answers within the 90 % quantile."""
 
@@ -165,7 +165,7 @@ def answers_of(prompts: Sequence[Prompt]) -> list[tuple[Prompt, CorpusAnswer]]:
 
 
 def view(prompt: Prompt, model: str = "") -> PromptView:
-    return PromptView(prompt.text, prompt.tokens, model, "", None)
+    return PromptView(text=prompt.text, prompt_tokens=prompt.tokens, model=model, tenant="", max_tokens=None)
 
 
 def calibration_error(confidence: Floats, right: NDArray[np.bool_]) -> float:

@@ -36,6 +36,18 @@ class PerceptionServer(cognition_pb2_grpc.PerceptionServicer):
 
 def _item(message: pb.PerceiveRequest) -> PerceiveItem:
     max_tokens = message.max_tokens if message.HasField("max_tokens") else None
-    prompt = PromptView(message.text, message.prompt_tokens, message.model, message.tenant, max_tokens)
+    prompt = PromptView(
+        text=message.text,
+        prompt_tokens=message.prompt_tokens,
+        model=message.model,
+        tenant=message.tenant,
+        max_tokens=max_tokens,
+    )
     slo = from_message(Slo, message.slo)
-    return PerceiveItem(message.request_id, prompt, slo, message.slo_stated, message.importance)
+    return PerceiveItem(
+        request_id=message.request_id,
+        prompt=prompt,
+        slo=slo,
+        slo_stated=message.slo_stated,
+        importance=message.importance,
+    )

@@ -7,7 +7,7 @@ from hmas.perception.metrics import PerceptionMetrics
 from hmas.runtime.batching import BatchingShell
 from hmas.runtime.recorder import Recorder
 
-WARM_UP = PromptView("Summarize this text in one sentence.", 8, "", "", None)
+WARM_UP = PromptView(text="Summarize this text in one sentence.", prompt_tokens=8, model="", tenant="", max_tokens=None)
 
 
 class PerceptionShell(BatchingShell[PerceiveItem, PromptView, Estimate | None, Tags]):

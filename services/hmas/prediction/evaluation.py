@@ -32,7 +32,7 @@ CURVE_POINTS = (0, 10, 25, 50, 100, 200, 400, 800)
 WINDOW = 100
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CostFigures:
     """R2 each. `decode`: first token to last; `tpot`: its mean per token, every row counted alike; `tpot_weighted`:
     every token counted alike. `upper_*`: share of rows within the 90 % quantile, NaN where it was not asked for."""
@@ -46,7 +46,7 @@ class CostFigures:
     upper_tpot: float = float("nan")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
     """Median |log(predicted / observed)| of TPOT and prefill around the n-th settled request of unseen hardware."""
 
@@ -64,9 +64,14 @@ def evaluate(model: CatBoostCostModel, rows: Measurements) -> CostFigures:
     known = np.isfinite(rows.tpot_s)
     figures = cost_figures(model.predict_rows(rows.inputs), rows)
     return CostFigures(
-        figures.rows, figures.prefill, figures.decode, figures.tpot, figures.tpot_weighted,
-        float((rows.prefill_s <= upper[:, 0]).mean()), float((rows.tpot_s[known] <= upper[known, 1]).mean()),
-    )  # fmt: skip
+        rows=figures.rows,
+        prefill=figures.prefill,
+        decode=figures.decode,
+        tpot=figures.tpot,
+        tpot_weighted=figures.tpot_weighted,
+        upper_prefill=float((rows.prefill_s <= upper[:, 0]).mean()),
+        upper_tpot=float((rows.tpot_s[known] <= upper[known, 1]).mean()),
+    )
 
 
 def cost_figures(predicted: Floats, rows: Measurements) -> CostFigures:
@@ -159,8 +164,15 @@ def _learning_curve(rows: Measurements, hardware: str, recipe: ForestRecipe, thr
         corrected.append(_log_errors(measured, _in_place(some, modelled, measured)))
         plain.append(_log_errors(measured, modelled))
     prefill, tpot = np.moveaxis(np.array(corrected), 2, 0)
-    uncorrected = np.median(np.array(plain), axis=(0, 1))
-    return Curve(hardware, CURVE_POINTS, _points(prefill), _points(tpot), *map(float, uncorrected))
+    uncorrected_prefill, uncorrected_tpot = np.median(np.array(plain), axis=(0, 1))
+    return Curve(
+        hardware=hardware,
+        requests=CURVE_POINTS,
+        prefill=_points(prefill),
+        tpot=_points(tpot),
+        uncorrected_prefill=float(uncorrected_prefill),
+        uncorrected_tpot=float(uncorrected_tpot),
+    )
 
 
 def _in_place(rows: Measurements, modelled: Floats, measured: Floats) -> Floats:

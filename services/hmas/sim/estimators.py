@@ -38,7 +38,13 @@ def _tags(offered: OfferedRequest, estimate: Estimate, source: TagSource, versio
     request = offered.request
     slo = request.slo if request.slo_stated else default_slo(estimate.task, request.importance)
     return Tags(
-        estimate.task, slo, estimate.output_tokens, estimate.output_tokens_p90, estimate.confidence, source, version
+        task=estimate.task,
+        slo=slo,
+        output_tokens=estimate.output_tokens,
+        output_tokens_p90=estimate.output_tokens_p90,
+        confidence=estimate.confidence,
+        source=source,
+        version=version,
     )
 
 
@@ -99,7 +105,13 @@ class BackendEstimator:
 
     def tags(self, offered: OfferedRequest) -> Tags | None:
         request = offered.request
-        view = PromptView(offered.prompt, request.prompt_tokens, request.model, request.tenant, request.max_tokens)
+        view = PromptView(
+            text=offered.prompt,
+            prompt_tokens=request.prompt_tokens,
+            model=request.model,
+            tenant=request.tenant,
+            max_tokens=request.max_tokens,
+        )
         estimate = self._backend.estimate([view])[0]
         return None if estimate is None else _tags(offered, estimate, TagSource.RULES, self._backend.version)
 
@@ -134,15 +146,23 @@ class LinearCosts:
 
     def __init__(self, model: str, hardware: str, running: int) -> None:
         text = (files("hmas.prediction") / "profiles.yaml").read_text(encoding="utf-8")
-        self._model = LinearCostModel(profiles_from(yaml.safe_load(text)))
-        self._place = model, hardware
+        self._costs = LinearCostModel(profiles_from(yaml.safe_load(text)))
+        self._model = model
+        self._hardware = hardware
         self._running = running
 
     def cost(self, offered: OfferedRequest, tags: Tags) -> Cost:
         query = CostQuery(
-            offered.request.prompt_tokens, tags.output_tokens, *self._place, self._running, 0, 0.5, tags.task
+            prompt_tokens=offered.request.prompt_tokens,
+            output_tokens=tags.output_tokens,
+            model=self._model,
+            hardware=self._hardware,
+            running=self._running,
+            waiting=0,
+            kv_usage=0.5,
+            task=tags.task,
         )
-        return self._model.predict([query])[0]
+        return self._costs.predict([query])[0]
 
 
 def estimator(kind: str, sigma: float, accuracy: float, seed: int) -> Estimator:

@@ -43,7 +43,13 @@ def record(workload: Workload, backend: Backend, path: Path) -> int:
 
 def _view(offered: OfferedRequest) -> PromptView:
     request = offered.request
-    return PromptView(offered.prompt, request.prompt_tokens, request.model, request.tenant, request.max_tokens)
+    return PromptView(
+        text=offered.prompt,
+        prompt_tokens=request.prompt_tokens,
+        model=request.model,
+        tenant=request.tenant,
+        max_tokens=request.max_tokens,
+    )
 
 
 def attach(workload: Workload, path: Path) -> Workload:

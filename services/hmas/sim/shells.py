@@ -68,9 +68,15 @@ class SimWorker:
             limits = engine.core.profile.limits
             capacity = limits.num_gpu_blocks * limits.block_size
             info = EngineInfo(
-                name, True, "emulated", engine.core.profile.name, limits.max_model_len, capacity, limits.block_size,
-                limits.max_num_seqs,
-            )  # fmt: skip
+                engine=name,
+                up=True,
+                kind="emulated",
+                hardware=engine.core.profile.name,
+                max_model_len=limits.max_model_len,
+                kv_capacity_tokens=capacity,
+                block_size=limits.block_size,
+                max_num_seqs=limits.max_num_seqs,
+            )
             self.step(EngineWentUp(info))
         cadences = self._mesh.setup.cadences
         self.step(HeartbeatDue())
@@ -114,10 +120,16 @@ class SimWorker:
             decode = now.generation_tokens - (before.generation_tokens if before else 0)
             self.step(
                 EngineSampled(
-                    name, now.num_requests_running, now.num_requests_waiting, now.kv_cache_usage,
-                    now.num_preemptions, step_s, prompt / period_s, decode / period_s,
+                    engine=name,
+                    running=now.num_requests_running,
+                    waiting=now.num_requests_waiting,
+                    kv_usage=now.kv_cache_usage,
+                    preemptions_total=now.num_preemptions,
+                    step_s=step_s,
+                    prefill_tokens_per_s=prompt / period_s,
+                    decode_tokens_per_s=decode / period_s,
                 )
-            )  # fmt: skip
+            )
 
     # --- the engine's side
 
@@ -135,7 +147,16 @@ class SimWorker:
             del self._placed[effect.request_id]
             busy = answer is AddResult.QUEUE_FULL
             outcome = Outcome.ENGINE_ERROR if busy else Outcome.ENGINE_REFUSED
-            self._later(EngineFailed(effect.request_id, outcome, answer.value, 0, busy, busy))
+            self._later(
+                EngineFailed(
+                    request_id=effect.request_id,
+                    outcome=outcome,
+                    message=answer.value,
+                    output_tokens=0,
+                    retryable=busy,
+                    busy=busy,
+                )
+            )
 
     def _abort(self, effect: Abort) -> None:
         if self._placed.pop(effect.request_id, None) is not None:

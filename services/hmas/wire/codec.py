@@ -86,7 +86,7 @@ def _compile(cls: type, message: type[Message]) -> None:
     scope: dict[str, Any] = {"Message": message, "Cls": cls}
     pairs = [_expressions(name, hints[name], scope) for name in names]
     encode = ", ".join(f"{n}={e}" for n, (e, _) in zip(names, pairs, strict=True))
-    decode = ", ".join(d for _, d in pairs)
+    decode = ", ".join(f"{n}={d}" for n, (_, d) in zip(names, pairs, strict=True))
     _messages[cls] = message
     _encoders[cls] = eval(f"lambda v: Message({encode})", scope)
     _decoders[cls] = eval(f"lambda m: Cls({decode})", scope)

@@ -62,7 +62,9 @@ def test_a_doubtful_leaf_and_a_thin_view_change_nothing() -> None:
     doubtful = tree.select(0.0, view(queued=100, prompt_mean=5000.0), NOW)
     assert (doubtful.topology, doubtful.hints) == (SJF, NOW.hints)
     assert "in doubt (40%)" in doubtful.reason
-    thin = view(tenants=(ShareView("a", 5, 5, 5, 5, 5, 10, 1.0),))
+    thin = view(
+        tenants=(ShareView(name="a", offered=5, settled=5, ok=5, ttft_ok=5, tpot_ok=5, tokens_served=10, weight=1.0),)
+    )
     for selector in (tree, BanditSelector(RulesConfig(), MADE), ChangePointSelector(RulesConfig(), MADE)):
         assert selector.select(0.0, thin, NOW).reason.startswith("kept: 5 requests settled")
 

@@ -9,11 +9,44 @@ from hmas.meta.agent.config import RulesConfig
 from hmas.meta.agent.selectors.rules import RulesSelector
 from hmas.meta.agent.selectors.selector import Choice
 
-SHARES = (ShareView("a", 100, 100, 90, 95, 95, 50_000, 1.0), ShareView("b", 100, 100, 90, 95, 95, 50_000, 1.0))
+SHARES = (
+    ShareView(name="a", offered=100, settled=100, ok=90, ttft_ok=95, tpot_ok=95, tokens_served=50_000, weight=1.0),
+    ShareView(name="b", offered=100, settled=100, ok=90, ttft_ok=95, tpot_ok=95, tokens_served=50_000, weight=1.0),
+)
 CALM = VLong(
-    "m", 120.0, 10.0, 1.0, 2.0, 500.0, 0.5, 200.0, 0.5, 0.5, (), (), (), SHARES, 1.0, 10.0, 1.0, 100.0, 0.0, 0.0,
-    0.0, Tail(), Tail(), 0, 0.0, 0.0, 0.5, 0.0, 0.0, 0.0, 1, 1,
-)  # fmt: skip
+    pool="m",
+    window_s=120.0,
+    arrival_rps=10.0,
+    arrival_cv=1.0,
+    burstiness=2.0,
+    prompt_mean=500.0,
+    prompt_cv=0.5,
+    output_mean=200.0,
+    output_cv=0.5,
+    predicted_total_cv=0.5,
+    prompt_histogram=(),
+    output_histogram=(),
+    tasks=(),
+    tenants=SHARES,
+    jain_index=1.0,
+    goodput=10.0,
+    goodput_rate=1.0,
+    esg_rate=100.0,
+    violation_rate=0.0,
+    ttft_violation_rate=0.0,
+    tpot_violation_rate=0.0,
+    ttft=Tail(),
+    tpot=Tail(),
+    queued=0,
+    mismatch_mean=0.0,
+    mismatch_p95=0.0,
+    utilisation=0.5,
+    trend_arrival=0.0,
+    trend_violation=0.0,
+    trend_prompt=0.0,
+    epoch=1,
+    seq=1,
+)
 LATE: dict[str, Any] = {"violation_rate": 0.2, "ttft_violation_rate": 0.2}
 MOT, SJF, EDF, FCFS, WFQ, LANES = (
     TopologyName.MAX_ON_TIME,
@@ -75,12 +108,16 @@ def test_late_tokens_are_not_repaired_by_order() -> None:
 
 
 def test_too_few_requests_decide_nothing() -> None:
-    few = (ShareView("a", 10, 10, 0, 0, 0, 100, 1.0),)
+    few = (ShareView(name="a", offered=10, settled=10, ok=0, ttft_ok=0, tpot_ok=0, tokens_served=100, weight=1.0),)
     assert select(FCFS, **LATE, mismatch_mean=1.0, tenants=few).topology is FCFS
 
 
-HOG = ShareView("hog", 800, 500, 450, 480, 480, 900_000, 1.0)
-STARVED = ShareView("starved", 200, 100, 20, 30, 90, 60_000, 1.0)
+HOG = ShareView(
+    name="hog", offered=800, settled=500, ok=450, ttft_ok=480, tpot_ok=480, tokens_served=900_000, weight=1.0
+)
+STARVED = ShareView(
+    name="starved", offered=200, settled=100, ok=20, ttft_ok=30, tpot_ok=90, tokens_served=60_000, weight=1.0
+)
 
 
 def test_a_starved_tenant_brings_weighted_sharing_and_hysteresis_keeps_it() -> None:

@@ -136,7 +136,11 @@ class MetaAgent:
         self._asks += 1
         timeout_s = self._config.ask_timeout_s
         pool.ask = Ask(self._asks, now_s + timeout_s, view)
-        return [AskSelector(self._asks, view, pool.choice.topology, pool.choice.hints, timeout_s)]
+        return [
+            AskSelector(
+                ask=self._asks, view=view, current=pool.choice.topology, hints=pool.choice.hints, timeout_s=timeout_s
+            )
+        ]
 
     # --- decisions ----------------------------------------------------------------------------------------------
 
@@ -238,15 +242,30 @@ class MetaAgent:
     def _decision(self, pool: PoolState) -> TopologyDecision:
         f = pool.in_force()
         return TopologyDecision(
-            pool.name, f.topology, f.hints, f.bypass, self._epoch or 0, self._seq, self._config.valid_for_s,
-            f.reason, f.selector,
-        )  # fmt: skip
+            pool=pool.name,
+            topology=f.topology,
+            hints=f.hints,
+            bypass=f.bypass,
+            epoch=self._epoch or 0,
+            seq=self._seq,
+            valid_for_s=self._config.valid_for_s,
+            reason=f.reason,
+            selector=f.selector,
+        )
 
     def _audit(
         self, pool: PoolState, kind: str, decision: str, reason: str, selector: str, view: VShort | VLong | None
     ) -> list[MetaEffect]:
         view_json = json.dumps(asdict(view)) if view is not None else "{}"
         record = AuditRecord(
-            "meta", pool.name, kind, str(decision), reason, selector, view_json, self._epoch or 0, self._seq
+            source="meta",
+            pool=pool.name,
+            kind=kind,
+            decision=str(decision),
+            reason=reason,
+            selector=selector,
+            view_json=view_json,
+            epoch=self._epoch or 0,
+            seq=self._seq,
         )
         return [PublishAudit(record)]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hmas.contracts.control import INITIAL_TOPOLOGY, Hints, TopologyName
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RulesConfig:
     """Thresholds of the rule-based policy map on V_long. `usual`: the topology taken unless a failure pattern calls for
     another one; SJF is that of H-MAS Algorithm 1, whose patterns of late first tokens apply to it alone. `hints`: its
@@ -29,7 +29,7 @@ class RulesConfig:
     min_tenant_settled: int = 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BypassConfig:
     """Emergency bypass. An overload alone is no emergency: FCFS serves an overload worst of all."""
 
@@ -42,7 +42,7 @@ class BypassConfig:
     hold_max_s: float = 60.0  # then normal adaptation is tried again, lest FCFS keep the violations up for ever
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackConfig:
     """The guard window after a switch (Eq. 12).
 
@@ -61,7 +61,7 @@ class RollbackConfig:
     ban_s: float = 120.0  # the topology rolled back is not chosen again for this long
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MetaConfig:
     selector: str = "rules"
     decide_every_s: float = 15.0  # Delta T_meta

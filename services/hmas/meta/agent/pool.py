@@ -28,7 +28,7 @@ class Ask:
     view: VLong
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InForce:
     """The decision without its stamp."""
 
@@ -39,7 +39,7 @@ class InForce:
     selector: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class PoolState:
     """`choice` is the selector's last good one; a pin or the bypass lies over it and never overwrites it."""
 
@@ -69,11 +69,13 @@ class PoolState:
         """Precedence: pin, bypass, choice."""
         if self.pin is not None and self.pin.topology is not None:
             by = f"pinned by {self.pin.by or 'an operator'}"
-            return InForce(self.pin.topology, self.pin.hints, False, by, PIN)
+            return InForce(topology=self.pin.topology, hints=self.pin.hints, bypass=False, reason=by, selector=PIN)
         if self.bypass.active:
-            return InForce(SAFE_TOPOLOGY, Hints(), True, self.bypass_reason, "bypass")
+            return InForce(
+                topology=SAFE_TOPOLOGY, hints=Hints(), bypass=True, reason=self.bypass_reason, selector="bypass"
+            )
         c = self.choice
-        return InForce(c.topology, c.hints, False, c.reason, self.chosen_by)
+        return InForce(topology=c.topology, hints=c.hints, bypass=False, reason=c.reason, selector=self.chosen_by)
 
     def resume(self, now_s: float, decision: TopologyDecision) -> None:
         """Goes on from a predecessor's last decision; a pin is read where pins are kept."""

@@ -15,7 +15,7 @@ from hmas.perception.agent.prior import VERSION as PRIOR_VERSION
 from hmas.perception.agent.prior import HistoricalPrior, HistoricalPriorConfig
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PerceiveItem:
     """One request of a call. `slo` is what is known so far; `slo_stated` tells whether it may be refined."""
 
@@ -32,7 +32,7 @@ PerceptionEvent = (
 PerceptionEffect = RunBatch[PromptView] | AnswerCall[Tags]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PerceptionConfig:
     """`version` and `source` are the backend's."""
 
@@ -81,13 +81,13 @@ class PerceptionAgent:
         sure = estimate.confidence >= self._config.min_confidence
         task = estimate.task if sure else TaskType.UNKNOWN
         return Tags(
-            task,
-            _slo(item, task),
-            _capped(estimate.output_tokens, item.prompt.max_tokens),
-            _capped(estimate.output_tokens_p90, item.prompt.max_tokens),
-            estimate.confidence,
-            self._config.source,
-            self._config.version,
+            task=task,
+            slo=_slo(item, task),
+            output_tokens=_capped(estimate.output_tokens, item.prompt.max_tokens),
+            output_tokens_p90=_capped(estimate.output_tokens_p90, item.prompt.max_tokens),
+            confidence=estimate.confidence,
+            source=self._config.source,
+            version=self._config.version,
         )
 
     def _fallback(self, now_s: float, item: PerceiveItem, reason: str) -> Tags:
@@ -95,13 +95,13 @@ class PerceptionAgent:
         self.fallbacks[reason] += 1
         prior = self._prior.estimate(now_s, item.prompt.tenant, item.prompt.prompt_tokens)
         return Tags(
-            TaskType.UNKNOWN,
-            _slo(item, TaskType.UNKNOWN),
-            _capped(prior.output_tokens, item.prompt.max_tokens),
-            _capped(prior.output_tokens_p90, item.prompt.max_tokens),
-            0.0,
-            TagSource.PRIOR,
-            PRIOR_VERSION,
+            task=TaskType.UNKNOWN,
+            slo=_slo(item, TaskType.UNKNOWN),
+            output_tokens=_capped(prior.output_tokens, item.prompt.max_tokens),
+            output_tokens_p90=_capped(prior.output_tokens_p90, item.prompt.max_tokens),
+            confidence=0.0,
+            source=TagSource.PRIOR,
+            version=PRIOR_VERSION,
         )
 
 

@@ -8,7 +8,7 @@ from hmas.contracts.request import TaskType
 from hmas.laws.recording import PRIVATE
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PromptView:
     """What perception may see of a request. `prompt_tokens` is the gateway's count; `max_tokens` only caps."""
 

@@ -18,7 +18,7 @@ _EDGES = tuple(_LOWEST * _RATIO**i for i in range(_BUCKETS - 1))
 _ANY = ""  # every tenant together; no tenant has an empty name
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HistoricalPriorConfig:
     half_life_s: float = 600.0
     prompt_edges: tuple[int, ...] = (128, 512, 2048, 8192)

@@ -31,7 +31,7 @@ class Passage:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
     """One prompt text with its task type and answers.
 
@@ -102,7 +102,15 @@ def _prompt(text: str, rows: list[dict[str, Any]]) -> Prompt:
     passages = tuple(row["response"] for row in rows[:1] if row.get("response"))
     task = TaskType(typed[0]) if typed else None
     first = rows[0]
-    return Prompt(first["prompt_id"], text, first["prompt_tokens"], task, first["source"], answers, passages)
+    return Prompt(
+        group=first["prompt_id"],
+        text=text,
+        tokens=first["prompt_tokens"],
+        task=task,
+        source=first["source"],
+        answers=answers,
+        passages=passages,
+    )
 
 
 def part_of(group: str, seed: int) -> Part:

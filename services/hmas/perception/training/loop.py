@@ -19,7 +19,7 @@ Ints = NDArray[np.int64]
 LEVELS = torch.tensor([0.5, 0.9])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRecipe:
     """All parameters that determine a training run besides the data."""
 

@@ -22,7 +22,7 @@ CHECKPOINT, STATE_FILE, METADATA_FILE = "adapter", "state.pt", "metadata.json"
 _IGNORED = -100  # label of a token that does not contribute to the loss
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoraRecipe:
     """The parameters of a LoRA run: each step trains on `batch_size` requests of up to `most_tokens` tokens.
 

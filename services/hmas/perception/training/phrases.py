@@ -88,7 +88,15 @@ class PhraseBook:
             text, answers = self._sized(text)
         text = self._style(text)
         tokens, made_of = max(1, len(text) * 10 // 44), frozenset(self._used)
-        return Prompt(f"{SOURCE}-{task}-{index}", text, tokens, task, SOURCE, answers, made_of=made_of)
+        return Prompt(
+            group=f"{SOURCE}-{task}-{index}",
+            text=text,
+            tokens=tokens,
+            task=task,
+            source=SOURCE,
+            answers=answers,
+            made_of=made_of,
+        )
 
     def _sized(self, text: str) -> tuple[str, tuple[CorpusAnswer, ...]]:
         """Returns the text with a request for a length, and an assumed answer (by no model) of about that length."""

@@ -7,7 +7,7 @@ from typing import Protocol
 from hmas.contracts.request import Cost, TaskType
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CostQuery:
     """One request on one worker. `output_tokens` is l_pred; `running` and `waiting` count the engine's requests.
 

@@ -11,7 +11,7 @@ VERSION = "linear-1"
 _NUMBERS = ("prefill_base", "prefill_per_token", "decode_base", "decode_per_running")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LinearProfile:
     """Seconds. `model` and `hardware` are lower-case parts of the names it is for; empty: of any."""
 
@@ -53,9 +53,8 @@ def _profile(number: int, row: Any) -> LinearProfile:
         value = row[name]
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < float("inf"):
             raise ValueError(f"row {number}: {name} must be seconds, 0 or more, not {value!r}")
-    return LinearProfile(
-        str(row["model"]).lower(), str(row["hardware"]).lower(), *(float(row[name]) for name in _NUMBERS)
-    )
+    numbers = {name: float(row[name]) for name in _NUMBERS}
+    return LinearProfile(model=str(row["model"]).lower(), hardware=str(row["hardware"]).lower(), **numbers)
 
 
 class LinearCostModel:

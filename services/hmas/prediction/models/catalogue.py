@@ -14,7 +14,7 @@ from hmas.prediction.agent.backend import CostQuery
 NAN = math.nan
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
     """The size of a language model; NaN where unknown.
 
@@ -46,26 +46,32 @@ class Accelerator:
 
 # Architectures are from the models' configuration files; flash attention is as in the LLM-Pilot measurements.
 _MODELS: tuple[tuple[str, ModelFacts], ...] = (
-    ("flan-t5-xxl", ModelFacts(11, 11, 24, 4096, 4, 1, 0)),
-    ("flan-t5-xl", ModelFacts(3, 3, 24, 2048, 4, 1, 0)),
-    ("flan-ul2", ModelFacts(20, 20, 32, 4096, 2, 1, 0)),
-    ("mpt-7b", ModelFacts(6.7, 6.7, 32, 4096, 2, 0, 0)),
-    ("mt0-xxl", ModelFacts(13, 13, 24, 4096, 4, 1, 0)),
-    ("codegen2-16b", ModelFacts(16, 16, 34, 6144, 4, 0, 0)),
-    ("gpt-neox-20b", ModelFacts(20.6, 20.6, 44, 6144)),
-    ("starcoder", ModelFacts(15.5, 15.5, 40, 6144, 4)),
-    ("llama-7b", ModelFacts(7, 7, 32, 4096)),
-    ("llama-13b", ModelFacts(13, 13, 40, 5120)),
-    ("llama2-70b", ModelFacts(70, 70, 80, 8192)),
-    ("bloom-176b", ModelFacts(176, 176, 70, 14336)),
-    ("llama-3.1-8b", ModelFacts(8, 8, 32, 4096)),
-    ("minimax-m2", ModelFacts(230, 10, 62, 3072)),
-    ("deepseek-r1", ModelFacts(671, 37, 61, 7168)),
-    ("deepseek-v3", ModelFacts(671, 37, 61, 7168)),
-    ("kimi-k2", ModelFacts(1000, 32, 61, 7168)),
-    ("gpt-oss-120b", ModelFacts(117, 5.1, 36, 2880)),
-    ("gpt-oss-20b", ModelFacts(21, 3.6, 24, 2880)),
-    ("glm-4.5", ModelFacts(355, 32, 92, 5120)),
+    (
+        "flan-t5-xxl",
+        ModelFacts(params=11, active=11, layers=24, width=4096, weight_bytes=4, encoder_decoder=1, flash=0),
+    ),
+    ("flan-t5-xl", ModelFacts(params=3, active=3, layers=24, width=2048, weight_bytes=4, encoder_decoder=1, flash=0)),
+    ("flan-ul2", ModelFacts(params=20, active=20, layers=32, width=4096, weight_bytes=2, encoder_decoder=1, flash=0)),
+    ("mpt-7b", ModelFacts(params=6.7, active=6.7, layers=32, width=4096, weight_bytes=2, encoder_decoder=0, flash=0)),
+    ("mt0-xxl", ModelFacts(params=13, active=13, layers=24, width=4096, weight_bytes=4, encoder_decoder=1, flash=0)),
+    (
+        "codegen2-16b",
+        ModelFacts(params=16, active=16, layers=34, width=6144, weight_bytes=4, encoder_decoder=0, flash=0),
+    ),
+    ("gpt-neox-20b", ModelFacts(params=20.6, active=20.6, layers=44, width=6144)),
+    ("starcoder", ModelFacts(params=15.5, active=15.5, layers=40, width=6144, weight_bytes=4)),
+    ("llama-7b", ModelFacts(params=7, active=7, layers=32, width=4096)),
+    ("llama-13b", ModelFacts(params=13, active=13, layers=40, width=5120)),
+    ("llama2-70b", ModelFacts(params=70, active=70, layers=80, width=8192)),
+    ("bloom-176b", ModelFacts(params=176, active=176, layers=70, width=14336)),
+    ("llama-3.1-8b", ModelFacts(params=8, active=8, layers=32, width=4096)),
+    ("minimax-m2", ModelFacts(params=230, active=10, layers=62, width=3072)),
+    ("deepseek-r1", ModelFacts(params=671, active=37, layers=61, width=7168)),
+    ("deepseek-v3", ModelFacts(params=671, active=37, layers=61, width=7168)),
+    ("kimi-k2", ModelFacts(params=1000, active=32, layers=61, width=7168)),
+    ("gpt-oss-120b", ModelFacts(params=117, active=5.1, layers=36, width=2880)),
+    ("gpt-oss-20b", ModelFacts(params=21, active=3.6, layers=24, width=2880)),
+    ("glm-4.5", ModelFacts(params=355, active=32, layers=92, width=5120)),
 )
 # From the vendors' data sheets; the first entry found in the hardware's name counts, so longer names come first.
 _ACCELERATORS: tuple[tuple[str, Accelerator], ...] = (
@@ -109,7 +115,7 @@ def model_facts(name: str) -> ModelFacts:
         size = _BILLIONS.search(lower.replace("-", " "))
         active = _ACTIVE.search(lower)
         params = float(size.group(1)) if size else NAN
-        facts = ModelFacts(params, float(active.group(1)) if active else params)
+        facts = ModelFacts(params=params, active=float(active.group(1)) if active else params)
     if "fp8" in lower or "int8" in lower:
         return replace(facts, weight_bytes=1.0)
     return replace(facts, weight_bytes=0.5) if "fp4" in lower or "awq" in lower or "int4" in lower else facts

@@ -92,6 +92,7 @@ def read_forests(path: Path) -> tuple[Forest, Forest]:
         raise FileNotFoundError(f"the file {path} is missing: train the cost model with `hmas train prediction`")
     with np.load(path, allow_pickle=False) as arrays:
         cost, upper = (
-            Forest(*(arrays[f"{name}.{field.name}"] for field in fields(Forest))) for name in ("cost", "upper")
+            Forest(**{field.name: arrays[f"{name}.{field.name}"] for field in fields(Forest)})
+            for name in ("cost", "upper")
         )
     return cost, upper

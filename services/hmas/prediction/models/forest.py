@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 DEPTH = 8  # questions per tree, one byte of answers; shallower trees get questions whose answer is always no
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Forest:
     """The trees for k targets, t per target.
 
@@ -63,6 +63,9 @@ def forest(models: Sequence[Mapping[str, Any]]) -> Forest:
             leaves[target, number, : len(tree["leaf_values"])] = tree["leaf_values"]
     scales = [model["scale_and_bias"] for model in models]
     return Forest(
-        feature.ravel(), border.ravel(), leaves.reshape(-1, 1 << DEPTH),
-        np.array([scale for scale, _ in scales], np.float64), np.array([bias[0] for _, bias in scales], np.float64),
-    )  # fmt: skip
+        feature=feature.ravel(),
+        border=border.ravel(),
+        leaves=leaves.reshape(-1, 1 << DEPTH),
+        scale=np.array([scale for scale, _ in scales], np.float64),
+        bias=np.array([bias[0] for _, bias in scales], np.float64),
+    )

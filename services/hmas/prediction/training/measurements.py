@@ -20,7 +20,7 @@ _USABLE_MEMORY = 0.9  # share of a device's memory left for weights and KV cache
 _KV_BYTES = 2.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
     """Measured requests, n rows: regressor inputs [n, len(NAMES)] and times in seconds [n].
 
@@ -38,9 +38,14 @@ class Measurements:
 
     def rows(self, chosen: NDArray[np.int64] | NDArray[np.bool_]) -> "Measurements":
         return Measurements(
-            self.inputs[chosen], self.prefill_s[chosen], self.tpot_s[chosen], self.output_tokens[chosen],
-            self.configuration[chosen], self.model[chosen], self.source,
-        )  # fmt: skip
+            inputs=self.inputs[chosen],
+            prefill_s=self.prefill_s[chosen],
+            tpot_s=self.tpot_s[chosen],
+            output_tokens=self.output_tokens[chosen],
+            configuration=self.configuration[chosen],
+            model=self.model[chosen],
+            source=self.source,
+        )
 
     @property
     def decode_s(self) -> NDArray[np.float64]:
@@ -194,7 +199,18 @@ def _room(model: str, hardware: str) -> float:
 
 def _nominal_row(model: str, hardware: str) -> tuple[float, ...]:
     """Returns the regressor inputs for a prompt of one token on an idle engine."""
-    return row(CostQuery(1, 1.0, model, hardware, 0, 0, 0.0, TaskType.UNKNOWN))
+    return row(
+        CostQuery(
+            prompt_tokens=1,
+            output_tokens=1.0,
+            model=model,
+            hardware=hardware,
+            running=0,
+            waiting=0,
+            kv_usage=0.0,
+            task=TaskType.UNKNOWN,
+        )
+    )
 
 
 def _measurements(
@@ -218,4 +234,12 @@ def _measurements(
     inputs[:, NAMES.index("concurrency")] = load
     inputs[:, NAMES.index("prefill_work_ms")] *= state.prompt_tokens.to_numpy(float)
     outputs = state.output_tokens.to_numpy(float)
-    return Measurements(inputs, prefill_s, tpot_s, outputs, configuration, state.model.to_numpy(object), source)
+    return Measurements(
+        inputs=inputs,
+        prefill_s=prefill_s,
+        tpot_s=tpot_s,
+        output_tokens=outputs,
+        configuration=configuration,
+        model=state.model.to_numpy(object),
+        source=source,
+    )

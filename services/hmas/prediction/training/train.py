@@ -21,7 +21,7 @@ PREFILL_UPPER, TPOT_UPPER = "prefill_p90", "tpot_p90"
 THROUGHPUT_FILE, LATENCY_FILE = "throughput.cbm", "latency_per_token.cbm"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ForestRecipe:
     """All parameters that determine a training run besides the data."""
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hmas.contracts.cadences import LONG_VIEW_S, SHORT_VIEW_S, WORKER_LOST_AFTER_S
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QosConfig:
     """Windows and cadences in seconds; the rest are bounds on memory."""
 

@@ -8,7 +8,7 @@ from hmas.qos.agent.config import QosConfig
 from hmas.qos.agent.ring import Ring
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Bucket:
     samples: int = 0
     utilisation: float = 0.0

@@ -23,7 +23,7 @@ from hmas.qos.agent.statistics import (
 _VIOLATION_FLOOR = 0.01  # a rate below it has no meaningful relative slope
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Bucket:
     tenants: Shares
     tasks: Shares
@@ -52,7 +52,7 @@ class LongWindow:
         self._pool = pool
         names = config.max_names
         self._ring: Ring[_Bucket] = Ring(
-            config.long_window_s, config.long_bucket_s, lambda: _Bucket(Shares(names), Shares(names))
+            config.long_window_s, config.long_bucket_s, lambda: _Bucket(tenants=Shares(names), tasks=Shares(names))
         )
         self._arrivals = ArrivalProcess(config.long_window_s, config.long_bucket_s, config.arrival_reorder_s)
         self._queued = 0

@@ -10,7 +10,7 @@ OTHER = "other"
 _NAMES_PER_BUCKET = 4  # times the names of a view, so that the view's choice is among many
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class ShareCounts:
     offered: int = 0
     settled: int = 0
@@ -76,4 +76,13 @@ def share_views(totals: dict[str, ShareCounts], max_names: int) -> tuple[ShareVi
 
 
 def _view(name: str, s: ShareCounts) -> ShareView:
-    return ShareView(name, s.offered, s.settled, s.ok, s.ttft_ok, s.tpot_ok, s.tokens, s.weight)
+    return ShareView(
+        name=name,
+        offered=s.offered,
+        settled=s.settled,
+        ok=s.ok,
+        ttft_ok=s.ttft_ok,
+        tpot_ok=s.tpot_ok,
+        tokens_served=s.tokens,
+        weight=s.weight,
+    )

@@ -11,7 +11,7 @@ from hmas.qos.agent.statistics import LatencySketch, merged_sketch
 from hmas.qos.agent.workers import WorkerTrack
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Bucket:
     offered: int = 0
     offered_prompt_tokens: int = 0

@@ -165,7 +165,13 @@ class StateraAgent:
         self._seq += 1
         engines, fence, frozen = content
         control = ControlTuple(
-            worker.worker, engines, fence, self._epoch or 0, self._seq, self._config.valid_for_s, frozen
+            worker=worker.worker,
+            engines=engines,
+            fence=fence,
+            epoch=self._epoch or 0,
+            seq=self._seq,
+            valid_for_s=self._config.valid_for_s,
+            frozen=frozen,
         )
         effects = [*self._audit_moves(worker, pool, control), PublishTuple(control)]
         worker.sent, worker.sent_s = content, now_s
@@ -190,5 +196,15 @@ class StateraAgent:
 
     def _audit(self, name: str, pool: _Pool, decision: str, reason: str, loop: str) -> list[StateraEffect]:
         view = json.dumps(asdict(pool.view)) if pool.view is not None else "{}"
-        record = AuditRecord("statera", name, "tuple", decision, reason, loop, view, self._epoch or 0, self._seq)
+        record = AuditRecord(
+            source="statera",
+            pool=name,
+            kind="tuple",
+            decision=decision,
+            reason=reason,
+            selector=loop,
+            view_json=view,
+            epoch=self._epoch or 0,
+            seq=self._seq,
+        )
         return [PublishAudit(record)]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hmas.contracts.cadences import SHORT_VIEW_S, WORKER_LOST_AFTER_S
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FenceConfig:
     """Conformal calibration. `epsilon`: share of requests that may outgrow their bound."""
 
@@ -21,7 +21,7 @@ class FenceConfig:
     refresh_s: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BandConfig:
     """The outer loop, per engine."""
 
@@ -39,7 +39,7 @@ class BandConfig:
     unconditional: bool = False  # Algorithm 2 as printed: move although the inner loop has room
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SeekerConfig:
     """Extremum seeking of the band's upper edge."""
 
@@ -55,7 +55,7 @@ class SeekerConfig:
     enabled: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StateraConfig:
     fence: FenceConfig = field(default_factory=FenceConfig)
     band: BandConfig = field(default_factory=BandConfig)
