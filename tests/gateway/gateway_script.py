@@ -21,21 +21,62 @@ def request(request_id: str = "r1", **changes: object) -> Request:
 
 def heartbeat(worker: str = "w1", *, up: bool = True, **changes: object) -> WorkerHeartbeat:
     values: dict[str, object] = {
-        "worker": worker, "incarnation": "i1", "address": "127.0.0.1:1", "wire_version": WIRE_VERSION, "pool": "m",
-        "aliases": ("alias",), "engines": (EngineInfo("e1", up, "vllm", "A100", 8192, 100_000, 16, 64),),
-        "queued": 0, "queued_tokens": 0, "running": 0, "max_queued": 100, "max_queued_tokens": 1_000_000,
-        "backlog_s": 0.0, "draining": False,
-    }  # fmt: skip
+        "worker": worker,
+        "incarnation": "i1",
+        "address": "127.0.0.1:1",
+        "wire_version": WIRE_VERSION,
+        "pool": "m",
+        "aliases": ("alias",),
+        "engines": (
+            EngineInfo(
+                engine="e1",
+                up=up,
+                kind="vllm",
+                hardware="A100",
+                max_model_len=8192,
+                kv_capacity_tokens=100_000,
+                block_size=16,
+                max_num_seqs=64,
+            ),
+        ),
+        "queued": 0,
+        "queued_tokens": 0,
+        "running": 0,
+        "max_queued": 100,
+        "max_queued_tokens": 1_000_000,
+        "backlog_s": 0.0,
+        "draining": False,
+    }
     return WorkerHeartbeat(**(values | changes))  # type: ignore[arg-type]
 
 
 def annotation(output_tokens: float = 100.0, *, task: TaskType = TaskType.QA, slo: Slo = SLO) -> Annotation:
-    tags = Tags(task, slo, output_tokens, 2 * output_tokens, 0.9, TagSource.MODEL, "v1")
+    tags = Tags(
+        task=task,
+        slo=slo,
+        output_tokens=output_tokens,
+        output_tokens_p90=2 * output_tokens,
+        confidence=0.9,
+        source=TagSource.MODEL,
+        version="v1",
+    )
     return Annotation(tags, Cost(0.1, 0.01))
 
 
 def timeline(*, relegated: bool = False) -> Timeline:
-    return Timeline("w1", "e1", "sjf", 0.1, 0.3, 1.0, 3, 0, 0, 150.0, relegated)
+    return Timeline(
+        worker="w1",
+        engine="e1",
+        topology="sjf",
+        queued_s=0.1,
+        first_token_s=0.3,
+        finished_s=1.0,
+        queue_length=3,
+        overtaken=0,
+        switches=0,
+        upper_output_tokens=150.0,
+        relegated=relegated,
+    )
 
 
 def concluded(

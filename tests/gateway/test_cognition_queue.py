@@ -32,7 +32,15 @@ from hmas.contracts.request import Annotation, Cost, Slo, Tags, TagSource, TaskT
 from hmas.gateway.agent.cognition_queue import CognitionQueue, CognitionQueueConfig
 from tests.gateway.gateway_script import heartbeat, request
 
-TAGS = Tags(TaskType.QA, Slo(4.0, 0.07), 50.0, 90.0, 0.8, TagSource.MODEL, "v7")
+TAGS = Tags(
+    task=TaskType.QA,
+    slo=Slo(4.0, 0.07),
+    output_tokens=50.0,
+    output_tokens_p90=90.0,
+    confidence=0.8,
+    source=TagSource.MODEL,
+    version="v7",
+)
 STATED = replace(TAGS, slo=request().slo)  # what becomes of `TAGS` where the request states its SLO
 COST = Cost(0.2, 0.01)
 CONFIG = CognitionQueueConfig(

@@ -12,15 +12,29 @@ from hmas.gateway.tenants.keys import make_key
 from tests.gateway.gateway_harness import gateway
 from tests.gateway.gateway_script import heartbeat
 
-SJF = TopologyDecision("m", TopologyName.SJF, Hints(), False, 1, 1, 30.0, "start", "rules")
+SJF = TopologyDecision(
+    pool="m",
+    topology=TopologyName.SJF,
+    hints=Hints(),
+    bypass=False,
+    epoch=1,
+    seq=1,
+    valid_for_s=30.0,
+    reason="start",
+    selector="rules",
+)
 
 
 def engine(n_run: int) -> EngineControl:
-    return EngineControl("e", n_run, 2 * n_run, 1, 99, 0.1, 0.7, 0.9)
+    return EngineControl(
+        engine="e", n_run=n_run, b_token=2 * n_run, b_min=1, b_max=99, gain_b=0.1, u_low=0.7, u_high=0.9
+    )
 
 
 def control(*n_run: int, worker: str = "w1") -> ControlTuple:
-    return ControlTuple(worker, tuple(engine(n) for n in n_run), Fence("v"), 1, 1, 30.0)
+    return ControlTuple(
+        worker=worker, engines=tuple(engine(n) for n in n_run), fence=Fence("v"), epoch=1, seq=1, valid_for_s=30.0
+    )
 
 
 class Ticks:

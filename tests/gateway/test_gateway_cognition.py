@@ -22,7 +22,15 @@ from hmas.wire.v1 import cognition_pb2 as pb
 from hmas.wire.v1 import cognition_pb2_grpc
 from tests.gateway.gateway_script import heartbeat, request, view
 
-TAGS = Tags(TaskType.QA, Slo(4.0, 0.07), 50.0, 90.0, 0.8, TagSource.MODEL, "v7")
+TAGS = Tags(
+    task=TaskType.QA,
+    slo=Slo(4.0, 0.07),
+    output_tokens=50.0,
+    output_tokens_p90=90.0,
+    confidence=0.8,
+    source=TagSource.MODEL,
+    version="v7",
+)
 COST = Cost(0.2, 0.01)
 
 

@@ -13,9 +13,20 @@ def settled(tenant: str = "acme", outcome: Outcome = Outcome.FINISHED, ttft_s: f
             *, whole: bool = False, ttlt_s: float | None = None) -> RequestSettled:  # fmt: skip
     done = outcome is Outcome.FINISHED
     return RequestSettled(
-        "r", tenant, TaskType.QA, outcome, Slo(1.0, 0.05, ttlt_s, whole=whole), 10, 20 if done else 0, 20.0, ttft_s,
-        tpot_s if done else None, ttft_s + 19 * tpot_s if done and ttft_s is not None else None, False, 0.0,
-    )  # fmt: skip
+        request_id="r",
+        tenant=tenant,
+        task=TaskType.QA,
+        outcome=outcome,
+        slo=Slo(1.0, 0.05, ttlt_s, whole=whole),
+        prompt_tokens=10,
+        output_tokens=20 if done else 0,
+        predicted_output_tokens=20.0,
+        ttft_s=ttft_s,
+        tpot_s=tpot_s if done else None,
+        last_token_s=ttft_s + 19 * tpot_s if done and ttft_s is not None else None,
+        relegated=False,
+        age_s=0.0,
+    )
 
 
 def count(pool: str, tenant: str, verdict: str) -> float:

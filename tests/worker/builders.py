@@ -7,7 +7,16 @@ from hmas.contracts.request import Annotation, Cost, Request, Slo, Tags, TagSour
 from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.prior import Assumption
 
-ENGINE = EngineInfo("e1", True, "emulated", "A100", 8192, 100_000, 16, 8)
+ENGINE = EngineInfo(
+    engine="e1",
+    up=True,
+    kind="emulated",
+    hardware="A100",
+    max_model_len=8192,
+    kv_capacity_tokens=100_000,
+    block_size=16,
+    max_num_seqs=8,
+)
 
 
 def request(
@@ -23,9 +32,20 @@ def request(
     slo: Slo | None = None,
 ) -> Request:
     return Request(
-        request_id, "m", tenant, flow, prompt_tokens, max_tokens, True, slo or Slo(4.0, 0.1), True, priority, weight,
-        0.75, arrival_s,
-    )  # fmt: skip
+        id=request_id,
+        model="m",
+        tenant=tenant,
+        flow=flow,
+        prompt_tokens=prompt_tokens,
+        max_tokens=max_tokens,
+        stream=True,
+        slo=slo or Slo(4.0, 0.1),
+        slo_stated=True,
+        priority=priority,
+        weight=weight,
+        importance=0.75,
+        arrival_s=arrival_s,
+    )
 
 
 def annotation(
@@ -38,7 +58,15 @@ def annotation(
     version: str = "v1",
 ) -> Annotation:
     upper = tokens * 2 if p90 is None else p90
-    tags = Tags(TaskType.QA, slo or Slo(4.0, 0.1), tokens, upper, 0.9, TagSource.MODEL, version)
+    tags = Tags(
+        task=TaskType.QA,
+        slo=slo or Slo(4.0, 0.1),
+        output_tokens=tokens,
+        output_tokens_p90=upper,
+        confidence=0.9,
+        source=TagSource.MODEL,
+        version=version,
+    )
     return Annotation(tags, Cost(ttft_s, tpot_s))
 
 

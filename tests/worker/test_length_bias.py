@@ -13,7 +13,15 @@ CONFIG = LengthBiasConfig()
 
 def tags(tokens: float, version: str = "v1", task: TaskType = TaskType.QA) -> Tags:
     made = annotation(tokens, p90=2 * tokens, version=version).tags
-    return Tags(task, made.slo, made.output_tokens, made.output_tokens_p90, made.confidence, made.source, version)
+    return Tags(
+        task=task,
+        slo=made.slo,
+        output_tokens=made.output_tokens,
+        output_tokens_p90=made.output_tokens_p90,
+        confidence=made.confidence,
+        source=made.source,
+        version=version,
+    )
 
 
 def learnt(bias: LengthBias, factor: float, count: int, spread: float = 0.0, **fields: object) -> LengthBias:

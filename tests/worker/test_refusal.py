@@ -27,7 +27,23 @@ SLO = Slo(2.0, 0.1)
 
 def agent(topology: TopologyName, **config: object) -> WorkerAgent:
     made = WorkerAgent(replace(WorkerConfig(worker="w1", incarnation="i1", address="", pool="m"), **config), Random(1))  # type: ignore[arg-type]
-    made.step(0.0, TopologyReceived(TopologyDecision("m", topology, Hints(), False, 1, 1, 1e6, "", ""), 0.0))
+    made.step(
+        0.0,
+        TopologyReceived(
+            TopologyDecision(
+                pool="m",
+                topology=topology,
+                hints=Hints(),
+                bypass=False,
+                epoch=1,
+                seq=1,
+                valid_for_s=1e6,
+                reason="",
+                selector="",
+            ),
+            0.0,
+        ),
+    )
     made.step(0.0, EngineWentUp(engine("e1", max_num_seqs=4)))
     return made
 

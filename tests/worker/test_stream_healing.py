@@ -194,7 +194,20 @@ class Pair:
 
     def heartbeat(self, incarnation: str) -> WorkerHeartbeat:
         return WorkerHeartbeat(
-            "w", f"{self._run}-{incarnation}", f"127.0.0.1:{self.wire.port}", 1, "m", (), (), 0, 0, 0, 9, 9, 0.0, False
+            worker="w",
+            incarnation=f"{self._run}-{incarnation}",
+            address=f"127.0.0.1:{self.wire.port}",
+            wire_version=1,
+            pool="m",
+            aliases=(),
+            engines=(),
+            queued=0,
+            queued_tokens=0,
+            running=0,
+            max_queued=9,
+            max_queued_tokens=9,
+            backlog_s=0.0,
+            draining=False,
         )
 
     def submit(self, request_id: str, body: bytes = b"{}") -> None:

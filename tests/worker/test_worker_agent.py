@@ -74,14 +74,32 @@ def dispatched(effects: list[WorkerEffect]) -> list[tuple[str, str]]:
 
 
 def decide(topology: TopologyName, *, bypass: bool = False, seq: int = 1, epoch: int = 1) -> WorkerEvent:
-    return TopologyReceived(TopologyDecision("m", topology, Hints(), bypass, epoch, seq, 15.0, "why", "rules"), 0.0)
+    return TopologyReceived(
+        TopologyDecision(
+            pool="m",
+            topology=topology,
+            hints=Hints(),
+            bypass=bypass,
+            epoch=epoch,
+            seq=seq,
+            valid_for_s=15.0,
+            reason="why",
+            selector="rules",
+        ),
+        0.0,
+    )
 
 
 def tune(
     n_run: int = 2, b_token: int = 8, *, b_min: int = 1, fence: Fence | None = None, seq: int = 1, gain: float = 4.0
 ) -> WorkerEvent:
-    control = EngineControl("e1", n_run, b_token, b_min, 8, gain, 0.5, 0.8)
-    return TupleReceived(ControlTuple("w1", (control,), fence or Fence("v1"), 1, seq, 2.0), 0.0)
+    control = EngineControl(
+        engine="e1", n_run=n_run, b_token=b_token, b_min=b_min, b_max=8, gain_b=gain, u_low=0.5, u_high=0.8
+    )
+    return TupleReceived(
+        ControlTuple(worker="w1", engines=(control,), fence=fence or Fence("v1"), epoch=1, seq=seq, valid_for_s=2.0),
+        0.0,
+    )
 
 
 def telemetry(effects: list[WorkerEffect]) -> WorkerTelemetry:
@@ -107,9 +125,29 @@ def test_a_request_walks_through() -> None:
     assert agent.step(10.1, Annotated("r1", 1, annotation(5.0))) == []
     assert agent.step(10.5, FirstTokenReceived("r1")) == []
     assert agent.step(10.6, ProgressSampled((("r1", 3),))) == []
-    timeline = Timeline("w1", "e1", "fcfs", 0.0, 0.5, 0.75, 0, 0, 0, 600.0, False)
+    timeline = Timeline(
+        worker="w1",
+        engine="e1",
+        topology="fcfs",
+        queued_s=0.0,
+        first_token_s=0.5,
+        finished_s=0.75,
+        queue_length=0,
+        overtaken=0,
+        switches=0,
+        upper_output_tokens=600.0,
+        relegated=False,
+    )
     assert agent.step(10.75, EngineFinished("r1", 6, 100)) == [
-        Conclude("r1", 1, "g1", Outcome.FINISHED, "", 6, timeline)
+        Conclude(
+            request_id="r1",
+            attempt=1,
+            gateway="g1",
+            outcome=Outcome.FINISHED,
+            message="",
+            output_tokens=6,
+            timeline=timeline,
+        )
     ]
     report = telemetry(agent.step(10.8, CycleTicked()))
     assert [q.request_id for q in report.queued] == ["r1"]
@@ -256,18 +294,36 @@ def test_a_lost_gateway_takes_its_requests_with_it() -> None:
 def test_a_retryable_failure_goes_to_the_other_engine_once_and_before_the_rest() -> None:
     agent = worker("e1", "e2", config=replace(CONFIG, static_n_run=1))
     submit(agent, *many(4))
-    assert agent.step(1.0, EngineFailed("r1", Outcome.ENGINE_ERROR, "refused", 0, True)) == []
+    assert (
+        agent.step(
+            1.0,
+            EngineFailed(
+                request_id="r1", outcome=Outcome.ENGINE_ERROR, message="refused", output_tokens=0, retryable=True
+            ),
+        )
+        == []
+    )
     # e1 is free, but r1 may go only to e2 and nothing overtakes it.
     assert dispatched(agent.step(2.0, EngineFinished("r2", 1, None))) == [("r1", "e2"), ("r3", "e1")]
-    (end,) = (e for e in agent.step(3.0, EngineFailed("r1", Outcome.ENGINE_ERROR, "again", 0, True))
-              if isinstance(e, Conclude))  # fmt: skip
+    (end,) = (
+        e
+        for e in agent.step(
+            3.0,
+            EngineFailed(
+                request_id="r1", outcome=Outcome.ENGINE_ERROR, message="again", output_tokens=0, retryable=True
+            ),
+        )
+        if isinstance(e, Conclude)
+    )
     assert (end.outcome, end.message) == (Outcome.ENGINE_ERROR, "again")
 
 
 def test_an_engine_without_room_is_asked_again_in_the_same_order_as_long_as_patience_lasts() -> None:
     agent = worker("e1", config=replace(CONFIG, static_n_run=1))
     submit(agent, *many(2))
-    full = EngineFailed("r1", Outcome.ENGINE_ERROR, "queue full", 0, True, busy=True)
+    full = EngineFailed(
+        request_id="r1", outcome=Outcome.ENGINE_ERROR, message="queue full", output_tokens=0, retryable=True, busy=True
+    )
     assert agent.step(1.0, full) == []
     assert dispatched(agent.step(1.05, CycleTicked())) == []
     assert dispatched(agent.step(1.2, CycleTicked())) == [("r1", "e1")]
@@ -278,7 +334,9 @@ def test_an_engine_without_room_is_asked_again_in_the_same_order_as_long_as_pati
 def test_what_one_engine_has_no_room_for_goes_to_another() -> None:
     agent = worker("e1", "e2", config=replace(CONFIG, static_n_run=2))
     submit(agent, request("r1"))
-    full = EngineFailed("r1", Outcome.ENGINE_ERROR, "queue full", 0, True, busy=True)
+    full = EngineFailed(
+        request_id="r1", outcome=Outcome.ENGINE_ERROR, message="queue full", output_tokens=0, retryable=True, busy=True
+    )
     assert dispatched(agent.step(1.0, full)) == [("r1", "e2")]
     assert dispatched(agent.step(1.0, full)) == []
     assert dispatched(agent.step(1.2, CycleTicked())) == [("r1", "e1")]
@@ -288,7 +346,9 @@ def test_a_failure_after_the_first_token_is_final() -> None:
     agent = worker("e1", "e2")
     submit(agent, request("r1"))
     agent.step(0.5, FirstTokenReceived("r1"))
-    (end,) = agent.step(1.0, EngineFailed("r1", Outcome.ENGINE_ERROR, "cut", 3, True))
+    (end,) = agent.step(
+        1.0, EngineFailed(request_id="r1", outcome=Outcome.ENGINE_ERROR, message="cut", output_tokens=3, retryable=True)
+    )
     assert isinstance(end, Conclude)
     assert (end.outcome, end.output_tokens) == (Outcome.ENGINE_ERROR, 3)
 
@@ -298,8 +358,19 @@ def test_an_engine_that_goes_down_keeps_the_queue_and_gets_it_back() -> None:
     submit(agent, *many(3))
     agent.step(0.5, FirstTokenReceived("r2"))
     assert agent.step(1.0, EngineWentDown("e1", "refused")) == [Abort("r1", "e1")]
-    assert agent.step(1.0, EngineFailed("r1", Outcome.ENGINE_ERROR, "late", 0, True)) == []
-    (end,) = agent.step(1.5, EngineFailed("r2", Outcome.ENGINE_ERROR, "cut", 4, False))
+    assert (
+        agent.step(
+            1.0,
+            EngineFailed(
+                request_id="r1", outcome=Outcome.ENGINE_ERROR, message="late", output_tokens=0, retryable=True
+            ),
+        )
+        == []
+    )
+    (end,) = agent.step(
+        1.5,
+        EngineFailed(request_id="r2", outcome=Outcome.ENGINE_ERROR, message="cut", output_tokens=4, retryable=False),
+    )
     assert isinstance(end, Conclude)
     back = agent.step(2.0, EngineWentUp(ENGINE))
     assert dispatched(back) == [("r1", "e1"), ("r3", "e1")]
@@ -338,7 +409,9 @@ def test_draining_hands_back_what_waits_and_finishes_what_runs() -> None:
     (beat,) = agent.step(1.6, HeartbeatDue())
     assert isinstance(beat, PublishHeartbeat)
     assert (beat.heartbeat.draining, beat.heartbeat.running) == (True, 1)
-    assert agent.step(1.7, EngineFailed("r1", Outcome.ENGINE_ERROR, "x", 0, True)) == [Handback("r1", 1, "g1")]
+    assert agent.step(
+        1.7, EngineFailed(request_id="r1", outcome=Outcome.ENGINE_ERROR, message="x", output_tokens=0, retryable=True)
+    ) == [Handback("r1", 1, "g1")]
 
 
 def test_a_switch_reorders_what_waits() -> None:
@@ -436,7 +509,19 @@ def test_the_inner_loop_throttles_above_the_band_and_holds_at_its_floor() -> Non
         agent.step(0.0, FirstTokenReceived(f"r{i}"))
 
     def cycle(now_s: float, kv: float) -> list[WorkerEffect]:
-        agent.step(now_s, EngineSampled("e1", 3, 0, kv, 0, 0.01, 0.0, 0.0))
+        agent.step(
+            now_s,
+            EngineSampled(
+                engine="e1",
+                running=3,
+                waiting=0,
+                kv_usage=kv,
+                preemptions_total=0,
+                step_s=0.01,
+                prefill_tokens_per_s=0.0,
+                decode_tokens_per_s=0.0,
+            ),
+        )
         effects = agent.step(now_s, CycleTicked())
         return [e for e in effects if isinstance(e, SteerEngine | Dispatch)]
 
@@ -455,7 +540,19 @@ def test_a_silent_engine_is_not_held_back_for_ever() -> None:
     agent = worker("e1")
     agent.step(0.0, tune(n_run=8, b_min=4, gain=100.0))
     submit(agent, *many(1))
-    agent.step(0.1, EngineSampled("e1", 1, 0, 1.0, 0, 0.01, 0.0, 0.0))
+    agent.step(
+        0.1,
+        EngineSampled(
+            engine="e1",
+            running=1,
+            waiting=0,
+            kv_usage=1.0,
+            preemptions_total=0,
+            step_s=0.01,
+            prefill_tokens_per_s=0.0,
+            decode_tokens_per_s=0.0,
+        ),
+    )
     agent.step(0.2, CycleTicked())
     agent.step(1.9, tune(n_run=8, b_min=4, gain=100.0, seq=2))
     assert dispatched(submit(agent, request("r2"), now_s=1.9)) == []
@@ -482,7 +579,19 @@ def test_engine_samples_show_the_binding_resource() -> None:
     submit(agent, request("r1"), request("impossible"))
     agent.step(0.0, Annotated("r1", 1, annotation(tpot_s=0.02)))
     agent.step(0.0, Annotated("impossible", 1, annotation(tpot_s=0.2)))  # its SLO is 0.1: met by no schedule
-    agent.step(0.4, EngineSampled("e1", 2, 1, 0.3, 7, 0.05, 900.0, 800.0))
+    agent.step(
+        0.4,
+        EngineSampled(
+            engine="e1",
+            running=2,
+            waiting=1,
+            kv_usage=0.3,
+            preemptions_total=7,
+            step_s=0.05,
+            prefill_tokens_per_s=900.0,
+            decode_tokens_per_s=800.0,
+        ),
+    )
     (sample,) = telemetry(agent.step(0.5, CycleTicked())).engines
     assert (sample.running, sample.waiting, sample.preemptions_total) == (2, 1, 7)
     assert sample.utilisation == 0.5  # a step of 0.05 s over a TPOT SLO of 0.1 s

@@ -267,7 +267,16 @@ class WorkerMachine(RuleBasedStateMachine):
         name = self.running.pop(rid)
         touched = rid in self.started
         self.started.discard(rid)
-        self.feed(EngineFailed(rid, Outcome.ENGINE_ERROR, "broke", 0, retryable, retryable and busy))
+        self.feed(
+            EngineFailed(
+                request_id=rid,
+                outcome=Outcome.ENGINE_ERROR,
+                message="broke",
+                output_tokens=0,
+                retryable=retryable,
+                busy=retryable and busy,
+            )
+        )
         if touched or not retryable:
             assert rid not in self.held
         if rid in self.running:
@@ -279,12 +288,27 @@ class WorkerMachine(RuleBasedStateMachine):
             held = dict(self.held)
             self.feed(FirstTokenReceived(rid))
             self.feed(EngineFinished(rid, 5, None))
-            self.feed(EngineFailed(rid, Outcome.ENGINE_ERROR, "late", 0, True))
+            self.feed(
+                EngineFailed(
+                    request_id=rid, outcome=Outcome.ENGINE_ERROR, message="late", output_tokens=0, retryable=True
+                )
+            )
             assert set(self.held) == set(held)
 
     @rule(name=names, kv=st.floats(0, 1), step=st.floats(0.001, 0.3))
     def sample(self, name: str, kv: float, step: float) -> None:
-        self.feed(EngineSampled(name, 1, 0, kv, 0, step, 1000.0, 1000.0))
+        self.feed(
+            EngineSampled(
+                engine=name,
+                running=1,
+                waiting=0,
+                kv_usage=kv,
+                preemptions_total=0,
+                step_s=step,
+                prefill_tokens_per_s=1000.0,
+                decode_tokens_per_s=1000.0,
+            )
+        )
 
     # --- control and time
 
@@ -295,7 +319,17 @@ class WorkerMachine(RuleBasedStateMachine):
     def decide(self, topology: TopologyName, bypass: bool, epoch: int, valid: float, aged: float, quantum: int) -> None:
         self.number += 1
         hints = Hints(quantum_tokens=quantum)
-        decision = TopologyDecision("m", topology, hints, bypass, epoch, self.number, valid, "drawn", "test")
+        decision = TopologyDecision(
+            pool="m",
+            topology=topology,
+            hints=hints,
+            bypass=bypass,
+            epoch=epoch,
+            seq=self.number,
+            valid_for_s=valid,
+            reason="drawn",
+            selector="test",
+        )
         before = self.agent._state.queue.topology
         effects = self.feed(TopologyReceived(decision, aged))
         switched = [e for e in effects if isinstance(e, TopologySwitched)]
@@ -309,8 +343,24 @@ class WorkerMachine(RuleBasedStateMachine):
     def tune(self, n_run: int, b: int, quantile: float, epoch: int, valid: float, frozen: bool) -> None:
         self.number += 1
         fence = Fence("v1", (FenceBucket(500, quantile), FenceBucket(1 << 31, quantile / 2)), 300.0)
-        engines = tuple(EngineControl(name, n_run, b, 1, 8, 4.0, 0.5, 0.9) for name in ("e1", "e2"))
-        self.feed(TupleReceived(ControlTuple("w1", engines, fence, epoch, self.number, valid, frozen), 0.0))
+        engines = tuple(
+            EngineControl(engine=name, n_run=n_run, b_token=b, b_min=1, b_max=8, gain_b=4.0, u_low=0.5, u_high=0.9)
+            for name in ("e1", "e2")
+        )
+        self.feed(
+            TupleReceived(
+                ControlTuple(
+                    worker="w1",
+                    engines=engines,
+                    fence=fence,
+                    epoch=epoch,
+                    seq=self.number,
+                    valid_for_s=valid,
+                    frozen=frozen,
+                ),
+                0.0,
+            )
+        )
 
     @rule(dt=st.floats(0.0, 2.0))
     def cycle(self, dt: float) -> None:

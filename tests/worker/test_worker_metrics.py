@@ -8,7 +8,21 @@ from hmas.contracts.telemetry import RequestFinished, WorkerTelemetry
 from hmas.worker.metrics import WorkerMetrics
 
 FINISHED = RequestFinished(
-    "r", "acme", TaskType.QA, "e1", Outcome.FINISHED, 10, 100, 80.0, 120.0, "v", 0.1, 0.02, 0.05, False, 0.0
+    request_id="r",
+    tenant="acme",
+    task=TaskType.QA,
+    engine="e1",
+    outcome=Outcome.FINISHED,
+    prompt_tokens=10,
+    output_tokens=100,
+    predicted_output_tokens=80.0,
+    upper_output_tokens=120.0,
+    predictor="v",
+    prefill_s=0.1,
+    tpot_s=0.02,
+    tpot_slo_s=0.05,
+    censored=False,
+    age_s=0.0,
 )
 
 
@@ -17,7 +31,18 @@ def test_fence_coverage_counts_what_ended_by_itself() -> None:
     within, beyond = FINISHED, replace(FINISHED, output_tokens=121)
     cancelled = replace(FINISHED, outcome=Outcome.CANCELLED, censored=True)
     telemetry = WorkerTelemetry(
-        "w", "p", 0, 0, "sjf", False, False, (), (), (), (), (within, within, beyond, cancelled)
+        worker="w",
+        pool="p",
+        queued_count=0,
+        queued_tokens=0,
+        topology="sjf",
+        bypass=False,
+        control_expired=False,
+        engines=(),
+        queued=(),
+        dispatched=(),
+        first_tokens=(),
+        finished=(within, within, beyond, cancelled),
     )
     WorkerMetrics(registry).observe(telemetry)
     assert registry.get_sample_value("hmas_worker_fence_total", {"covered": "true"}) == 2

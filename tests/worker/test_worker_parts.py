@@ -117,7 +117,7 @@ def test_meter_measures_only_under_backlog() -> None:
     assert meter.wait_s(30.0, 4.0) == 10.0
 
 
-CONTROL = EngineControl("e1", 10, 6, 2, 8, 10.0, 0.5, 0.8)
+CONTROL = EngineControl(engine="e1", n_run=10, b_token=6, b_min=2, b_max=8, gain_b=10.0, u_low=0.5, u_high=0.8)
 
 
 def test_regulator_moves_by_gain_times_the_error_outside_the_band() -> None:
@@ -198,7 +198,17 @@ def test_gate_bound_never_undercuts_what_was_produced() -> None:
 
 def test_controls_age_before_they_arrive_and_renew() -> None:
     controls = ControlState("w1", "m")
-    decision = TopologyDecision("m", TopologyName.EDF, Hints(), False, 1, 1, 10.0, "", "")
+    decision = TopologyDecision(
+        pool="m",
+        topology=TopologyName.EDF,
+        hints=Hints(),
+        bypass=False,
+        epoch=1,
+        seq=1,
+        valid_for_s=10.0,
+        reason="",
+        selector="",
+    )
     assert not controls.take_decision(0.0, decision, 10.0)  # an old value from the bucket
     assert controls.take_decision(0.0, decision, 4.0)
     assert controls.take_decision(5.0, decision, 0.0)
@@ -209,7 +219,17 @@ def test_controls_age_before_they_arrive_and_renew() -> None:
     assert (before, controls.topology[0]) == (TopologyName.EDF, TopologyName.FCFS)
     assert controls.take_decision(17.0, decision, 0.0)
     assert not controls.expired
-    other = TopologyDecision("another", TopologyName.SJF, Hints(), False, 9, 1, 10.0, "", "")
+    other = TopologyDecision(
+        pool="another",
+        topology=TopologyName.SJF,
+        hints=Hints(),
+        bypass=False,
+        epoch=9,
+        seq=1,
+        valid_for_s=10.0,
+        reason="",
+        selector="",
+    )
     assert not controls.take_decision(17.0, other, 0.0)
 
 

@@ -129,7 +129,22 @@ class Rig:
         self.adapter = OpenAiHttpAdapter(OpenAiHttpConfig(facts=facts, url=self.engine.url), self.shell.post)
         self.running = asyncio.create_task(self.shell.run({"e": self.adapter}))
         self.streams = WorkerStreams("g", "g-1", self.gateway, StreamConfig())
-        heartbeat = WorkerHeartbeat("w", "w-1", config.address, 1, "m", (), (), 0, 0, 0, 9, 9, 0.0, False)
+        heartbeat = WorkerHeartbeat(
+            worker="w",
+            incarnation="w-1",
+            address=config.address,
+            wire_version=1,
+            pool="m",
+            aliases=(),
+            engines=(),
+            queued=0,
+            queued_tokens=0,
+            running=0,
+            max_queued=9,
+            max_queued_tokens=9,
+            backlog_s=0.0,
+            draining=False,
+        )
         self.streams.ensure(heartbeat)
         await self.gateway.until(lambda: self.gateway.connected)
 
@@ -291,7 +306,17 @@ async def test_a_drain_ends_what_outlasts_its_grace(rig: Rig) -> None:
 
 
 async def test_reports_and_controls_pass_through(rig: Rig) -> None:
-    decision = TopologyDecision("m", TopologyName.EDF, Hints(), False, 1, 1, 60.0, "test", "rules")
+    decision = TopologyDecision(
+        pool="m",
+        topology=TopologyName.EDF,
+        hints=Hints(),
+        bypass=False,
+        epoch=1,
+        seq=1,
+        valid_for_s=60.0,
+        reason="test",
+        selector="rules",
+    )
     rig.shell.post(TopologyReceived(decision, 0.0))
     rig.held.go.set()
     rig.submit("a")

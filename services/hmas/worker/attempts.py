@@ -104,7 +104,16 @@ class HeldAttempt:
         if end.outcome is Outcome.FINISHED:
             self._post(EngineFinished(self.request_id, tokens, end.prompt_tokens))
         else:
-            self._post(EngineFailed(self.request_id, end.outcome, end.message, tokens, end.retryable, end.busy))
+            self._post(
+                EngineFailed(
+                    request_id=self.request_id,
+                    outcome=end.outcome,
+                    message=end.message,
+                    output_tokens=tokens,
+                    retryable=end.retryable,
+                    busy=end.busy,
+                )
+            )
 
     def left(self, outcome: str, failed: bool) -> None:
         """It leaves this worker: ended, refused or handed back."""

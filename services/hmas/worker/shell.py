@@ -102,7 +102,15 @@ class WorkerShell:
             log.warning("drain_cut_short", running=len(self._attempts))
         for attempt in list(self._attempts):
             self._let_go(attempt)
-            self.post(EngineFailed(attempt.request_id, Outcome.DRAINING, "the worker stops", attempt.tokens, False))
+            self.post(
+                EngineFailed(
+                    request_id=attempt.request_id,
+                    outcome=Outcome.DRAINING,
+                    message="the worker stops",
+                    output_tokens=attempt.tokens,
+                    retryable=False,
+                )
+            )
         await self._server.flush(FLUSH_S)
 
     # --- events --------------------------------------------------------------------------------------------------

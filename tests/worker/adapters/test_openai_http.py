@@ -238,9 +238,29 @@ async def test_an_engine_is_announced_with_what_it_tells_of_itself(rig: Rig) -> 
     healthy(rig.engine, page)
     rig.watch()
     up = await rig.event(EngineWentUp)
-    assert up == EngineWentUp(EngineInfo("e1", True, "vllm", "h", 4096, 1600, 16, 256))
+    assert up == EngineWentUp(
+        EngineInfo(
+            engine="e1",
+            up=True,
+            kind="vllm",
+            hardware="h",
+            max_model_len=4096,
+            kv_capacity_tokens=1600,
+            block_size=16,
+            max_num_seqs=256,
+        )
+    )
     sampled = await rig.event(EngineSampled)
-    assert sampled == EngineSampled("e1", 2, 1, 0.5, 0, 0.0, 0.0, 0.0)
+    assert sampled == EngineSampled(
+        engine="e1",
+        running=2,
+        waiting=1,
+        kv_usage=0.5,
+        preemptions_total=0,
+        step_s=0.0,
+        prefill_tokens_per_s=0.0,
+        decode_tokens_per_s=0.0,
+    )
 
 
 async def test_an_engine_without_metrics_is_sampled_by_what_runs_on_it(rig: Rig) -> None:

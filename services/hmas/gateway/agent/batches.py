@@ -91,7 +91,14 @@ class Batches:
     def _close(self, now_s: float, pool: str) -> None:
         batch = self._open.pop(pool)
         offered = tuple(
-            RequestOffered(r.id, r.tenant, r.prompt_tokens, now_s - r.arrival_s, r.weight) for r in batch.offered
+            RequestOffered(
+                request_id=r.id,
+                tenant=r.tenant,
+                prompt_tokens=r.prompt_tokens,
+                age_s=now_s - r.arrival_s,
+                weight=r.weight,
+            )
+            for r in batch.offered
         )
         prior = self._config.prior_output_tokens
         settled = tuple(_settled(now_s - at_s, at_s, entry, ending, prior) for at_s, entry, ending in batch.settled)

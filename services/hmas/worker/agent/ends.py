@@ -13,7 +13,14 @@ def refuse(
     state.remember_end(entry.request.id, entry.attempt)
     wait_s = state.queue_wait_s() if promise_s is None else promise_s
     retry_s = state.meter.retry_after_s(wait_s) if OUTCOME_TABLE[outcome].retry_helps else None
-    return Reject(entry.request.id, entry.attempt, entry.gateway, outcome, message, retry_s)
+    return Reject(
+        request_id=entry.request.id,
+        attempt=entry.attempt,
+        gateway=entry.gateway,
+        outcome=outcome,
+        message=message,
+        retry_after_s=retry_s,
+    )
 
 
 def reject(state: AgentState, entry: QueueEntry, outcome: Outcome, message: str) -> Reject | Conclude:

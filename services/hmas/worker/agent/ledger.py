@@ -68,25 +68,38 @@ class TelemetryLedger:
     def queued_records(self, now_s: float) -> tuple[RequestQueued, ...]:
         return tuple(
             RequestQueued(
-                e.request.id, e.request.tenant, task_of(e), e.request.prompt_tokens, e.predicted_tokens, now_s - at_s
+                request_id=e.request.id,
+                tenant=e.request.tenant,
+                task=task_of(e),
+                prompt_tokens=e.request.prompt_tokens,
+                predicted_output_tokens=e.predicted_tokens,
+                age_s=now_s - at_s,
             )
             for at_s, e in self._queued
         )
 
     def dispatched_records(self, now_s: float) -> tuple[RequestDispatched, ...]:
         return tuple(
-            RequestDispatched(e.request.id, e.request.tenant, engine, waited_s, now_s - at_s)
+            RequestDispatched(
+                request_id=e.request.id, tenant=e.request.tenant, engine=engine, waited_s=waited_s, age_s=now_s - at_s
+            )
             for at_s, e, engine, waited_s in self._dispatched
         )
 
     def first_token_records(self, now_s: float) -> tuple[FirstTokenSeen, ...]:
         return tuple(
             FirstTokenSeen(
-                e.request.id, e.request.tenant, task_of(e), engine, at_s - e.request.arrival_s, prefill_s,
-                e.slo.ttft_s, now_s - at_s,
+                request_id=e.request.id,
+                tenant=e.request.tenant,
+                task=task_of(e),
+                engine=engine,
+                ttft_s=at_s - e.request.arrival_s,
+                prefill_s=prefill_s,
+                ttft_slo_s=e.slo.ttft_s,
+                age_s=now_s - at_s,
             )
             for at_s, e, engine, prefill_s in self._first_tokens
-        )  # fmt: skip
+        )
 
     def finished_records(self, now_s: float) -> tuple[RequestFinished, ...]:
         return tuple(
@@ -118,12 +131,16 @@ class TelemetryLedger:
         self._running_reported_s = now_s
         return tuple(
             RequestRunning(
-                engine.name, e.request.prompt_tokens, e.output_tokens, e.predicted_tokens, e.upper_output_tokens,
-                e.predictor,
+                engine=engine.name,
+                prompt_tokens=e.request.prompt_tokens,
+                output_tokens=e.output_tokens,
+                predicted_output_tokens=e.predicted_tokens,
+                upper_output_tokens=e.upper_output_tokens,
+                predictor=e.predictor,
             )
             for engine in engines
             for e in engine.running.values()
-        )  # fmt: skip
+        )
 
     def engine_sample(self, now_s: float, engine: EngineState) -> EngineSample:
         sample = engine.sample
