@@ -1,6 +1,7 @@
 """The classifier, the bandit and the change-point detector."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib.resources import files
 from typing import Any
@@ -14,7 +15,7 @@ from hmas.meta.agent.selectors.bandit import ARMS, BanditSelector
 from hmas.meta.agent.selectors.changepoint import ChangePointSelector
 from hmas.meta.agent.selectors.classifier import ClassifierSelector
 from hmas.meta.agent.selectors.features import FEATURES, features
-from hmas.meta.agent.selectors.learned import Leaf, Learned, Regime, Split, learned, parse_learned
+from hmas.meta.agent.selectors.learned import Leaf, Learned, Regime, Split, parse_learned
 from hmas.meta.agent.selectors.selector import Choice
 from hmas.meta.agent.selectors.table import SELECTORS
 from tests.meta.selectors.test_rules_selector import CALM
@@ -114,20 +115,70 @@ def test_equal_histories_give_equal_choices() -> None:
             assert a == b
 
 
-def test_what_was_learned_fits_the_features_and_names_topologies() -> None:
-    found = learned()
-    assert len(found.scale) == N
-    assert found.regimes
-    assert all(len(r.centre) == N for r in found.regimes)
-    reached, todo = set(), [0]
+def paths_to_leaves(tree: Learned) -> Iterator[tuple[int, Leaf, tuple[float, ...]]]:
+    """Each leaf's place, the leaf, and the features of a view that the splits send there."""
+    todo: list[tuple[int, dict[int, tuple[float, float]]]] = [(0, {})]
     while todo:
-        place = todo.pop()
-        assert place not in reached
-        reached.add(place)
-        node = found.nodes[place]
-        if isinstance(node, Split):
-            todo += [node.low, node.high]
-    assert reached == set(range(len(found.nodes)))
-    document = json.loads((files("hmas.meta.agent.selectors") / "learned.json").read_text())
+        place, bounds = todo.pop()
+        node = tree.nodes[place]
+        if isinstance(node, Leaf):
+            middle = (bounds.get(i, (-1e6, 1e6)) for i in range(N))
+            yield place, node, tuple((low + high) / 2 for low, high in middle)
+        else:
+            low, high = bounds.get(node.feature, (-1e6, 1e6))
+            assert low < node.threshold < high, f"node {place} sends everything one way"
+            todo += [
+                (node.low, bounds | {node.feature: (low, node.threshold)}),
+                (node.high, bounds | {node.feature: (node.threshold, high)}),
+            ]
+
+
+def check(document: dict[str, Any]) -> None:
+    """The tree is one, and says what the training found: of one best topology a leaf, of several a choice."""
+    found, best = parse_learned(document), set(document["trained"]["best"])
+    leaves = list(paths_to_leaves(found))
+    places = sorted(place for place, _, _ in leaves)
+    assert places == [i for i, node in enumerate(found.nodes) if isinstance(node, Leaf)]
+    assert all(found.classify(values) is leaf and 0.0 < leaf.share <= 1.0 for _, leaf, values in leaves)
+    told = {leaf.topology for _, leaf, _ in leaves}
+    assert told <= best
+    assert (len(told) > 1) == (len(best) > 1)
+    assert {regime.topology for regime in found.regimes} == best
+    assert len(found.scale) == N
+    for regime in found.regimes:
+        values = tuple(mean + deviation * c for c, (mean, deviation) in zip(regime.centre, found.scale, strict=True))
+        assert found.nearest(values) == regime
+
+
+SPLIT = {"feature": 0, "threshold": 1.0, "low": 1, "high": 2}
+TWO = [SPLIT, {"topology": "sjf", "share": 0.9}, {"topology": "edf", "share": 0.8}]
+BOTH = {"best": {"sjf": 1, "edf": 1}}
+CENTRES = [{"name": str(t), "centre": [float(t is EDF)] * N, "topology": str(t)} for t in (SJF, EDF)]
+DOCUMENT = {"features": list(FEATURES), "nodes": TWO, "scale": [[0.0, 1.0]] * N, "regimes": CENTRES, "trained": BOTH}
+
+
+def test_the_tree_that_is_shipped_says_what_its_training_found() -> None:
+    check(DOCUMENT)
+    check(json.loads((files("hmas.meta.agent.selectors") / "learned.json").read_text()))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"nodes": TWO[1:2]},  # one leaf, although two topologies were best
+        {"nodes": [*TWO, TWO[1]]},  # a leaf that nothing leads to
+        {"nodes": [SPLIT, SPLIT | {"low": 3, "high": 4}, TWO[2], TWO[1], TWO[2]]},  # the same question twice
+        {"nodes": [SPLIT, TWO[1], TWO[1]]},  # both answers say the same
+        {"nodes": [SPLIT, TWO[1], {"topology": "wfq", "share": 0.8}]},  # best nowhere
+        {"regimes": CENTRES[:1]},
+        {"regimes": [CENTRES[0], CENTRES[1] | {"centre": CENTRES[0]["centre"]}]},  # two that cannot be told apart
+    ],
+)
+def test_what_a_tree_may_not_be(wrong: dict[str, Any]) -> None:
+    with pytest.raises(AssertionError):
+        check(DOCUMENT | wrong)
+
+
+def test_what_was_learned_for_other_features_is_refused() -> None:
     with pytest.raises(ValueError, match="other features"):
-        parse_learned(document | {"features": ["x"]})
+        parse_learned(DOCUMENT | {"features": ["x"]})
