@@ -52,8 +52,17 @@ COLLAPSED = replace(FINE, violation_rate=0.99, kept_violation_rate=0.99)
 STALLED = replace(FINE, queued=20, served_tokens_per_s=0.0)
 
 
-def bypass_times(guard: BypassGuard, views: list[tuple[float, VShort]]) -> list[tuple[float, bool]]:
-    return [(now_s, guard.active) for now_s, view in views if guard.check(now_s, view) is not None]
+def bypass_times(
+    guard: BypassGuard, views: list[tuple[float, VShort]], *, active: bool = False
+) -> list[tuple[float, bool]]:
+    found = []
+    for now_s, view in views:
+        reason = guard.over(now_s, view) if active else guard.emergency(now_s, view)
+        if reason is not None:
+            active = not active
+            guard.begin(now_s) if active else guard.rest()
+            found.append((now_s, active))
+    return found
 
 
 def every(view: VShort, start_s: float, end_s: float) -> list[tuple[float, VShort]]:
@@ -89,16 +98,16 @@ def test_no_emergency(view: VShort) -> None:
 
 def test_clearing_has_hysteresis() -> None:
     guard = BypassGuard(BypassConfig())
-    guard.enter(0.0)
+    guard.begin(0.0)
     between = replace(FINE, kept_violation_rate=0.7)
     views = every(between, 0.0, 20.0) + every(FINE, 20.0, 29.0) + every(between, 29.0, 30.0) + every(FINE, 30.0, 45.0)
-    assert bypass_times(guard, views) == [(40.0, False)]
+    assert bypass_times(guard, views, active=True) == [(40.0, False)]
 
 
 def test_bypass_is_not_held_for_ever() -> None:
     guard = BypassGuard(BypassConfig())
-    guard.enter(0.0)
-    assert bypass_times(guard, every(COLLAPSED, 0.0, 69.0)) == [(60.0, False)]
+    guard.begin(0.0)
+    assert bypass_times(guard, every(COLLAPSED, 0.0, 69.0), active=True) == [(60.0, False)]
 
 
 def rolled_back(before: VShort | None, after: VShort, config: RollbackConfig | None = None) -> float | None:

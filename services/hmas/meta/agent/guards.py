@@ -16,19 +16,17 @@ class BypassGuard:
         self._config = config
         self._since_s: float | None = None  # of the condition that would change the state
         self._entered_s = 0.0
-        self.active = False
 
-    def enter(self, now_s: float) -> None:
-        self.active, self._since_s, self._entered_s = True, None, now_s
+    def begin(self, now_s: float) -> None:
+        """xi is set."""
+        self._since_s, self._entered_s = None, now_s
 
-    def clear(self) -> None:
-        self.active, self._since_s = False, None
+    def rest(self) -> None:
+        """xi is not set, and no condition for it has been seen."""
+        self._since_s = None
 
-    def check(self, now_s: float, view: VShort) -> str | None:
-        """Why xi changed, if it did; `active` is the new state."""
-        return self._check_clear(now_s, view) if self.active else self._check_enter(now_s, view)
-
-    def _check_enter(self, now_s: float, view: VShort) -> str | None:
+    def emergency(self, now_s: float, view: VShort) -> str | None:
+        """Why to set xi, once the reason has lasted."""
         emergency = self._emergency(view)
         if emergency is None:
             self._since_s = None
@@ -37,12 +35,11 @@ class BypassGuard:
             self._since_s = now_s
         if now_s - self._since_s < self._config.enter_after_s:
             return None
-        self.enter(now_s)
         return emergency
 
-    def _check_clear(self, now_s: float, view: VShort) -> str | None:
+    def over(self, now_s: float, view: VShort) -> str | None:
+        """Why to clear xi: its reasons have been gone for long enough, or it was held for the longest time."""
         if now_s - self._entered_s >= self._config.hold_max_s:
-            self.clear()
             return f"held {self._config.hold_max_s:.0f} s: normal adaptation is tried again"
         if view.kept_violation_rate > self._config.clear_violation or self._stalled(view):
             self._since_s = None
@@ -51,7 +48,6 @@ class BypassGuard:
             self._since_s = now_s
         if now_s - self._since_s < self._config.clear_after_s:
             return None
-        self.clear()
         return f"violation rate {view.kept_violation_rate:.2f}: guard conditions cleared"
 
     def _emergency(self, view: VShort) -> str | None:
@@ -82,22 +78,19 @@ class RollbackGuard:
     def disarm(self) -> None:
         self._before = None
 
+    def over(self, now_s: float) -> bool:
+        """Whether the guard window has passed."""
+        return now_s - self._switched_s > self._config.window_s
+
     def check(self, now_s: float, view: VShort) -> str | None:
         """Why to roll back, once the window's views say so several times in a row."""
         if self._before is None:
             return None
-        age_s = now_s - self._switched_s
-        if age_s > self._config.window_s:
-            self.disarm()
-            return None
-        if age_s < self._config.settle_s:
+        if self.over(now_s) or now_s - self._switched_s < self._config.settle_s:
             return None
         reason = self._worse(self._before, view)
         self._hits = self._hits + 1 if reason is not None else 0
-        if reason is None or self._hits < self._config.confirmations:
-            return None
-        self.disarm()
-        return reason
+        return reason if self._hits >= self._config.confirmations else None
 
     def _worse(self, before: VShort, now: VShort) -> str | None:
         c = self._config

@@ -1,6 +1,7 @@
 """What the meta controller holds of one pool."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from hmas.contracts.control import (
     SAFE_TOPOLOGY,
@@ -10,6 +11,7 @@ from hmas.contracts.control import (
     TopologyName,
 )
 from hmas.contracts.views import VLong, VShort
+from hmas.laws.transitions import following
 from hmas.meta.agent.config import MetaConfig
 from hmas.meta.agent.guards import BypassGuard, RollbackGuard
 from hmas.meta.agent.selectors.rules import RulesSelector
@@ -17,6 +19,23 @@ from hmas.meta.agent.selectors.selector import Choice, Selector
 from hmas.meta.agent.selectors.table import SELECTORS
 
 PIN = "pin"
+
+
+class Mode(StrEnum):
+    """Who decides a pool's topology."""
+
+    FREE = "free"  # the selector
+    WATCHED = "watched"  # the selector, whose last switch may be rolled back
+    BYPASSED = "bypassed"  # nobody: the safe topology
+    PINNED = "pinned"  # an operator
+
+
+TRANSITIONS: dict[Mode, frozenset[Mode]] = {
+    Mode.FREE: frozenset(Mode),
+    Mode.WATCHED: frozenset(Mode),
+    Mode.BYPASSED: frozenset({Mode.FREE, Mode.BYPASSED, Mode.PINNED}),  # bypassed again: as the writer repeats it
+    Mode.PINNED: frozenset({Mode.FREE, Mode.PINNED}),  # an operator outranks every guard
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +71,7 @@ class PoolState:
     view_s: float
     choice: Choice
     chosen_by: str = "initial"
+    mode: Mode = Mode.FREE  # changed by `enter` alone
     stable: Choice | None = None  # what a rollback restores
     pin: Pin | None = None
     short: VShort | None = None
@@ -65,12 +85,25 @@ class PoolState:
     sent: InForce | None = None
     banned_until_s: dict[TopologyName, float] = field(default_factory=dict)
 
+    def enter(self, now_s: float, mode: Mode) -> None:
+        """Starts and ends the guards with it. Raises IllegalTransition, and changes nothing, where `TRANSITIONS` does
+        not lead to `mode`."""
+        before, self.mode = self.mode, following(TRANSITIONS, self.mode, mode)
+        if mode is Mode.BYPASSED:
+            self.bypass.begin(now_s)
+        elif not {before, mode} <= {Mode.FREE, Mode.WATCHED}:
+            self.bypass.rest()
+        if mode is Mode.WATCHED:
+            self.rollback.arm(now_s, self.short)
+        else:
+            self.rollback.disarm()
+
     def in_force(self) -> InForce:
         """Precedence: pin, bypass, choice."""
         if self.pin is not None and self.pin.topology is not None:
             by = f"pinned by {self.pin.by or 'an operator'}"
             return InForce(topology=self.pin.topology, hints=self.pin.hints, bypass=False, reason=by, selector=PIN)
-        if self.bypass.active:
+        if self.mode is Mode.BYPASSED:
             return InForce(
                 topology=SAFE_TOPOLOGY, hints=Hints(), bypass=True, reason=self.bypass_reason, selector="bypass"
             )
@@ -82,10 +115,14 @@ class PoolState:
         if decision.selector == PIN:
             return
         if decision.bypass:
-            self.bypass.enter(now_s)
+            if self.mode is not Mode.PINNED:
+                self.enter(now_s, Mode.BYPASSED)
+            self.ask = None
             self.bypass_reason = decision.reason
         else:
-            self.bypass.clear()
+            if self.mode is Mode.BYPASSED:
+                self.enter(now_s, Mode.FREE)
+            self.bypass.rest()
             self.choice = Choice(decision.topology, decision.hints, decision.reason)
             self.chosen_by = decision.selector
 
