@@ -6,7 +6,8 @@ answered by its deadline at the latest, with the fallback's answer to each item 
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice, repeat
 from typing import Generic, assert_never
 
 from hmas.contracts.cognition import (
@@ -38,9 +39,8 @@ class _Call(Generic[Item, Answer]):
     number: int
     items: tuple[Item, ...]
     deadline_s: float
-    answers: list[Answer | None]
-    missing: int
     taken: int = 0  # items that went into a batch
+    answers: list[Answer] = field(default_factory=list)  # to the first items: batches end in the order they began
 
     @property
     def left(self) -> int:
@@ -64,7 +64,7 @@ class BatchQueue(Generic[Item, Row, Result, Answer]):
         self._fall_back = fall_back
         self._open: dict[int, _Call[Item, Answer]] = {}  # not answered yet, in order of arrival
         self._waiting: deque[_Call[Item, Answer]] = deque()  # with items left
-        self._running: list[tuple[_Call[Item, Answer], int]] = []  # (call, index of the item)
+        self._running: list[tuple[_Call[Item, Answer], slice]] = []  # (call, which of its items)
         self._batch = 0
 
     def step(
@@ -83,18 +83,11 @@ class BatchQueue(Generic[Item, Row, Result, Answer]):
                 assert_never(event)
 
     def _called(self, now_s: float, event: CallReceived[Item]) -> list[RunBatch[Row] | AnswerCall[Answer]]:
-        count = len(event.items)
-        if sum(call.left for call in self._waiting) + count > self._limits.max_queued:
+        if sum(call.left for call in self._waiting) + len(event.items) > self._limits.max_queued:
             return [AnswerCall(event.call, tuple(self._fall_back(now_s, item, "queue_full") for item in event.items))]
-        if not count:
+        if not event.items:
             return [AnswerCall(event.call, ())]
-        call = _Call[Item, Answer](
-            number=event.call,
-            items=event.items,
-            deadline_s=now_s + event.budget_s,
-            answers=[None] * count,
-            missing=count,
-        )
+        call: _Call[Item, Answer] = _Call(number=event.call, items=event.items, deadline_s=now_s + event.budget_s)
         self._open[call.number] = call
         self._waiting.append(call)
         return self._next_batch()
@@ -102,35 +95,40 @@ class BatchQueue(Generic[Item, Row, Result, Answer]):
     def _next_batch(self) -> list[RunBatch[Row] | AnswerCall[Answer]]:
         if self._running or not self._waiting:
             return []
-        while self._waiting and (room := self._limits.max_batch - len(self._running)) > 0:
+        rows: list[Row] = []
+        while self._waiting and (room := self._limits.max_batch - len(rows)) > 0:
             call = self._waiting[0]
             taken = min(call.left, room) if self._limits.split else call.left
-            if self._running and taken > room:
+            if rows and taken > room:
                 break
-            self._running += ((call, index) for index in range(call.taken, call.taken + taken))
+            part = slice(call.taken, call.taken + taken)
+            self._running.append((call, part))
+            rows += map(self._row, call.items[part])
             call.taken += taken
             if not call.left:
                 self._waiting.popleft()
         self._batch += 1
-        return [RunBatch(self._batch, tuple(self._row(call.items[index]) for call, index in self._running))]
+        return [RunBatch(self._batch, tuple(rows))]
 
     def _returned(
         self, now_s: float, batch: int, results: Sequence[Result], reason: str
     ) -> list[RunBatch[Row] | AnswerCall[Answer]]:
         if batch != self._batch or not self._running:
             return []
-        rows, self._running = self._running, []
-        usable = len(results) == len(rows)
+        parts, self._running = self._running, []
+        usable = len(results) == sum(part.stop - part.start for _, part in parts)
+        unread = iter(results)
         effects: list[RunBatch[Row] | AnswerCall[Answer]] = []
-        for position, (call, index) in enumerate(rows):
+        for call, part in parts:
+            items = call.items[part]
+            own = list(islice(unread, len(items)))
             if call.number not in self._open:
                 continue  # answered at its deadline
-            item = call.items[index]
-            call.answers[index] = (
-                self._accept(now_s, item, results[position]) if usable else self._fall_back(now_s, item, reason)
-            )
-            call.missing -= 1
-            if not call.missing:
+            if usable:
+                call.answers += map(self._accept, repeat(now_s), items, own)
+            else:
+                call.answers += (self._fall_back(now_s, item, reason) for item in items)
+            if len(call.answers) == len(call.items):
                 effects.append(self._answer(call))
         return [*effects, *self._next_batch()]
 
@@ -139,13 +137,11 @@ class BatchQueue(Generic[Item, Row, Result, Answer]):
         if not late:
             return []
         for call in late:
-            for index, item in enumerate(call.items):
-                if call.answers[index] is None:
-                    call.answers[index] = self._fall_back(now_s, item, "late")
+            call.answers += [self._fall_back(now_s, item, "late") for item in call.items[len(call.answers) :]]
         effects: list[RunBatch[Row] | AnswerCall[Answer]] = [self._answer(call) for call in late]
         self._waiting = deque(call for call in self._waiting if call.number in self._open)
         return effects
 
     def _answer(self, call: _Call[Item, Answer]) -> AnswerCall[Answer]:
         del self._open[call.number]
-        return AnswerCall(call.number, tuple(answer for answer in call.answers if answer is not None))
+        return AnswerCall(call.number, tuple(call.answers))
