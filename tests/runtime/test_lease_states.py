@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from hmas.runtime.lease import TRANSITIONS, IllegalLeaseChange, Lease, LeaseChange, LeaseState
+from hmas.laws.transitions import IllegalTransition
+from hmas.runtime.lease import TRANSITIONS, Holding, Lease, LeaseChange, LeaseState
 
 PATHS: dict[LeaseState, list[LeaseChange]] = {LeaseState.STANDBY: [], LeaseState.HELD: [LeaseChange.GRANTED]}
 
@@ -14,7 +15,7 @@ def lease_in(state: LeaseState) -> tuple[Lease, list[object]]:
     bucket: Any = None  # a change of state writes nothing
     lease = Lease(bucket, "meta", "a", heard.append, lambda: heard.append("lost"))
     for change in PATHS[state]:
-        lease.change(change)
+        lease.change(change, Holding(7, 3, 0.0))
     heard.clear()
     assert lease.state is state
     return lease, heard
@@ -28,13 +29,14 @@ def test_every_state_has_its_row() -> None:
 @pytest.mark.parametrize("before", LeaseState)
 def test_a_change_follows_the_table_or_raises_and_changes_nothing(before: LeaseState, change: LeaseChange) -> None:
     lease, heard = lease_in(before)
-    after = TRANSITIONS[before].get(change)
+    after, held_before = TRANSITIONS[before].get(change), lease._holding
     if after is None:
-        with pytest.raises(IllegalLeaseChange, match=f"{change} while {before}"):
-            lease.change(change)
+        with pytest.raises(IllegalTransition, match=f"{change} while {before}"):
+            lease.change(change, Holding(8, 4, 1.0))
         assert (lease.state, heard) == (before, [])
+        assert lease._holding == held_before
         return
-    lease.change(change)
+    lease.change(change, Holding(8, 4, 1.0) if after is LeaseState.HELD else None)
     assert lease.state is after
     assert lease.held == (after is LeaseState.HELD)
-    assert heard == ([] if after is before else [0] if lease.held else ["lost"])
+    assert heard == ([] if after is before else [4] if lease.held else ["lost"])

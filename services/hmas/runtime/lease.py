@@ -9,10 +9,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 
 import structlog
 
+from hmas.laws.transitions import IllegalTransition
 from hmas.runtime.bucket import BucketUnavailable, ControlBucket
 from hmas.wire.subjects import lease_key
 from hmas.wire.v1 import observe_pb2
@@ -46,8 +48,13 @@ TRANSITIONS: Mapping[LeaseState, Mapping[LeaseChange, LeaseState]] = {
 }
 
 
-class IllegalLeaseChange(Exception):
-    """The change has no row for the state; nothing was changed."""
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """The revision of the holder's last write, the epoch it writes in, and when it began to write it, local clock."""
+
+    revision: int
+    epoch: int
+    renewed_s: float
 
 
 class Lease:
@@ -69,9 +76,7 @@ class Lease:
         self._granted, self._lost = granted, lost
         self._ttl_s, self._renew_s, self._clock = ttl_s, renew_s, clock
         self._state = LeaseState.STANDBY
-        self._revision = 0  # of our own last write, while held
-        self._epoch = 0
-        self._renewed_s = 0.0
+        self._holding = Holding(0, 0, 0.0)  # the last, once it is lost
         self._seen: tuple[int, float] | None = None  # another's revision and when it was first seen
 
     @property
@@ -82,20 +87,23 @@ class Lease:
     def held(self) -> bool:
         return self._state is LeaseState.HELD
 
-    def change(self, change: LeaseChange) -> None:
-        """The only way to another state. Tells the agent of a grant or a loss. Raises IllegalLeaseChange."""
+    def change(self, change: LeaseChange, holding: Holding | None = None) -> None:
+        """The only way to another state; `holding` comes with a grant or a renewal. Tells the agent of a grant or a
+        loss. Raises IllegalTransition, and changes nothing, where `TRANSITIONS` has no row."""
         before = self._state
         if change not in TRANSITIONS[before]:
-            raise IllegalLeaseChange(f"{self._key}: {change} while {before}")
+            raise IllegalTransition(f"{self._key}: {change} while {before}")
         self._state = after = TRANSITIONS[before][change]
+        self._holding = holding or self._holding
         if before is after:
             return
+        epoch = self._holding.epoch
         if after is LeaseState.HELD:
-            log.info("lease_granted", key=self._key, epoch=self._epoch)
-            self._granted(self._epoch)
+            log.info("lease_granted", key=self._key, epoch=epoch)
+            self._granted(epoch)
         else:
             level = logging.INFO if change is LeaseChange.RELEASED else logging.WARNING
-            log.log(level, "lease_lost", key=self._key, epoch=self._epoch, reason=change.value)
+            log.log(level, "lease_lost", key=self._key, epoch=epoch, reason=change.value)
             self._lost()
 
     async def run(self) -> None:
@@ -111,7 +119,7 @@ class Lease:
             else:
                 await self._try_take()
         except BucketUnavailable:
-            if self.held and self._clock() - self._renewed_s > self._ttl_s:
+            if self.held and self._clock() - self._holding.renewed_s > self._ttl_s:
                 self.change(LeaseChange.UNREACHABLE)
 
     async def release(self) -> None:
@@ -119,24 +127,24 @@ class Lease:
         if not self.held:
             return
         try:
-            await self._bucket.swap(self._key, self._value("", self._epoch), self._revision)
+            await self._bucket.swap(self._key, self._value("", self._holding.epoch), self._holding.revision)
         except BucketUnavailable:
             pass
         self.change(LeaseChange.RELEASED)
 
     async def _renew(self) -> None:
         started_s = self._clock()
-        renewed = await self._bucket.swap(self._key, self._value(self._holder, self._epoch), self._revision)
+        epoch = self._holding.epoch
+        renewed = await self._bucket.swap(self._key, self._value(self._holder, epoch), self._holding.revision)
         if renewed is None:
             self.change(LeaseChange.TAKEN)
             return
-        self._revision, self._renewed_s = renewed, started_s
-        self.change(LeaseChange.RENEWED)
+        self.change(LeaseChange.RENEWED, Holding(renewed, epoch, started_s))
 
     async def _try_take(self) -> None:
         entry = await self._bucket.get_raw(self._key)
         if entry is None:
-            await self._take(0, self._epoch)
+            await self._take(0, self._holding.epoch)
             return
         value, revision = entry
         lease = observe_pb2.Lease.FromString(value)
@@ -144,7 +152,7 @@ class Lease:
         if self._seen is None or self._seen[0] != revision:
             self._seen = (revision, now_s)
         if lease.holder == "" or now_s - self._seen[1] > self._ttl_s:
-            await self._take(revision, max(lease.epoch, self._epoch))
+            await self._take(revision, max(lease.epoch, self._holding.epoch))
 
     async def _take(self, revision: int, last_epoch: int) -> None:
         started_s = self._clock()
@@ -152,8 +160,8 @@ class Lease:
         taken = await self._bucket.swap(self._key, self._value(self._holder, epoch), revision)
         if taken is None:
             return
-        self._revision, self._epoch, self._renewed_s, self._seen = taken, epoch, started_s, None
-        self.change(LeaseChange.GRANTED)
+        self._seen = None
+        self.change(LeaseChange.GRANTED, Holding(taken, epoch, started_s))
 
     @staticmethod
     def _value(holder: str, epoch: int) -> bytes:
