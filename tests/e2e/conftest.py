@@ -9,8 +9,11 @@ import pytest
 
 @pytest.fixture(scope="session")
 def mesh(tmp_path_factory: pytest.TempPathFactory, start_mesh: Any) -> Iterator[Any]:
-    with start_mesh(tmp_path_factory.mktemp("mesh"), "--replay") as running:
-        yield running
+    folder = tmp_path_factory.mktemp("mesh")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HMAS_RECORD_DIR", str(folder / "recorded"))
+        with start_mesh(folder, "--replay") as running:
+            yield running
 
 
 @pytest.fixture

@@ -7,6 +7,9 @@ from typing import Any
 import openai
 import pytest
 
+from hmas.contracts.routes import Role
+from hmas.sim.replay import AGENTS, replay
+
 pytestmark = pytest.mark.e2e
 
 
@@ -82,3 +85,16 @@ def test_why_shows_what_each_agent_heard_of_a_request_and_did(mesh: Any, client:
     shown = mesh.hmas("why", request_id, "--effects").stdout
     for word in ("RequestReceived", "Submitted", "Dispatch", "Settle", "worker-1", "steps of the last"):
         assert word in shown
+
+
+def test_what_the_live_agents_recorded_replays_equal(mesh: Any, client: openai.OpenAI) -> None:
+    secret = "the password of the lighthouse is angelfish"
+    client.chat.completions.create(model="emulated", messages=[{"role": "user", "content": secret}], max_tokens=5)
+    replayed = {}
+    for path in sorted((mesh.directory / "recorded").iterdir()):
+        assert "angelfish" not in path.read_text()
+        done = replay(path)
+        assert done.difference is None
+        replayed[done.origin.role] = done
+    assert set(replayed) == set(AGENTS)
+    assert all(done.effects for role, done in replayed.items() if role is not Role.META)

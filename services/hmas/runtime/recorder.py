@@ -57,16 +57,15 @@ class Recorder:
             query = pb.EffectsRequest.FromString(data)
         except DecodeError:
             return None
-        steps = tuple(self._ring)
-        return await asyncio.to_thread(self._reply, steps, query.request_id)
+        steps, now_s = tuple(self._ring), self._clock()  # the question reaches every process at about the same time
+        return await asyncio.to_thread(self._reply, steps, now_s, query.request_id)
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
 
-    def _reply(self, steps: Steps, request_id: str) -> bytes:
-        now_s = self._clock()
+    def _reply(self, steps: Steps, now_s: float, request_id: str) -> bytes:
         since_s = now_s - steps[0][0] if steps else 0.0
         reply = pb.EffectsReply(role=self._origin.role, name=self._origin.name, since_s=since_s)
         size = 0
