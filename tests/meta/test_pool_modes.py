@@ -8,17 +8,17 @@ import pytest
 
 from hmas.laws.transitions import IllegalTransition
 from hmas.meta.agent.config import MetaConfig
-from hmas.meta.agent.pool import TRANSITIONS, Mode, PoolState, new_pool
+from hmas.meta.agent.pool import TRANSITIONS, Decider, PoolState, new_pool
 from tests.meta.test_guards import FINE
 
 ILLEGAL = {
-    (Mode.BYPASSED, Mode.WATCHED),  # nothing is switched during a bypass
-    (Mode.PINNED, Mode.WATCHED),
-    (Mode.PINNED, Mode.BYPASSED),
+    (Decider.BYPASSED, Decider.WATCHED),  # nothing is switched during a bypass
+    (Decider.PINNED, Decider.WATCHED),
+    (Decider.PINNED, Decider.BYPASSED),
 }
 
 
-def pool(mode: Mode) -> PoolState:
+def pool(mode: Decider) -> PoolState:
     made = new_pool(MetaConfig(), "m", 0.0)
     made.short = FINE
     made.enter(1.0, mode)
@@ -31,11 +31,11 @@ def contents(made: PoolState) -> tuple[Any, ...]:
 
 def test_the_table_is_complete() -> None:
     pairs = {(before, after) for before, follows in TRANSITIONS.items() for after in follows}
-    assert pairs == set(product(Mode, Mode)) - ILLEGAL
+    assert pairs == set(product(Decider, Decider)) - ILLEGAL
 
 
-@pytest.mark.parametrize(("before", "after"), list(product(Mode, Mode)))
-def test_an_illegal_step_raises_and_changes_nothing(before: Mode, after: Mode) -> None:
+@pytest.mark.parametrize(("before", "after"), list(product(Decider, Decider)))
+def test_an_illegal_step_raises_and_changes_nothing(before: Decider, after: Decider) -> None:
     made = pool(before)
     was = contents(made)
     if (before, after) in ILLEGAL:
@@ -45,5 +45,5 @@ def test_an_illegal_step_raises_and_changes_nothing(before: Mode, after: Mode) -
     else:
         made.enter(2.0, after)
         assert made.mode is after
-        assert (made.rollback._before is FINE) == (after is Mode.WATCHED)
-        assert made.in_force().bypass == (after is Mode.BYPASSED)
+        assert (made.rollback._before is FINE) == (after is Decider.WATCHED)
+        assert made.in_force().bypass == (after is Decider.BYPASSED)

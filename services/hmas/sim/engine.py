@@ -10,7 +10,7 @@ from hmas.engine.core.step import StepResult
 from hmas.sim.heap import EventHeap
 
 
-class Mode(Enum):
+class EngineMode(Enum):
     IDLE = 0
     STEPPING = 1  # a step is in flight
     COASTING = 2  # nothing but decoding happens until a wake-up; the core lags behind and is brought up on demand
@@ -38,7 +38,7 @@ class SimEngine:
         self._heap = heap
         self._listener = listener
         self._skip = skip
-        self._mode = Mode.IDLE
+        self._mode = EngineMode.IDLE
         self._core_s = 0.0  # the instant the core's state belongs to: the end of its last step
         self._wakes = 0  # only the latest wake-up counts
 
@@ -61,7 +61,7 @@ class SimEngine:
 
     def catch_up(self) -> None:
         """Brings the core's counters to the present; call it before reading them."""
-        if self._mode is Mode.COASTING:
+        if self._mode is EngineMode.COASTING:
             self._forward(self._heap.now_s)
 
     def _forward(self, until_s: float) -> None:
@@ -72,12 +72,12 @@ class SimEngine:
 
     def _interrupt(self) -> None:
         """Something is about to change the core: the step now in flight began without it."""
-        if self._mode is Mode.COASTING:
+        if self._mode is EngineMode.COASTING:
             self._forward(self._heap.now_s)
             self._step()
 
     def _start(self) -> None:
-        if self._mode is Mode.IDLE:
+        if self._mode is EngineMode.IDLE:
             self._core_s = self._heap.now_s
             self._go()
 
@@ -85,23 +85,23 @@ class SimEngine:
         """The core is at the present and no step is in flight."""
         quiet_s = self.core.quiet_until(self._core_s) if self._skip else self._core_s
         if quiet_s > self._core_s:
-            self._mode = Mode.COASTING
+            self._mode = EngineMode.COASTING
             self._wakes += 1
             self._heap.at(quiet_s, self._wake, self._wakes)
         else:
             self._step()
 
     def _wake(self, wake: int) -> None:
-        if self._mode is Mode.COASTING and wake == self._wakes:
+        if self._mode is EngineMode.COASTING and wake == self._wakes:
             self._forward(inf)
             self._step()
 
     def _step(self) -> None:
         plan = self.core.step_begin(self._core_s)
         if plan is None:
-            self._mode = Mode.IDLE
+            self._mode = EngineMode.IDLE
             return
-        self._mode = Mode.STEPPING
+        self._mode = EngineMode.STEPPING
         self.steps += 1
         self.busy_s += plan.duration_s
         self._heap.at(self._core_s + plan.duration_s, self._step_ended)

@@ -23,7 +23,7 @@ from hmas.contracts.control_agents import (
 from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.views import VLong, VShort
 from hmas.meta.agent.config import MetaConfig
-from hmas.meta.agent.pool import PIN, Ask, Mode, PoolState, new_pool
+from hmas.meta.agent.pool import PIN, Ask, Decider, PoolState, new_pool
 from hmas.meta.agent.selectors import llm
 from hmas.meta.agent.selectors.selector import Choice
 from hmas.meta.agent.selectors.table import ASKED, SELECTORS, selector_names
@@ -97,20 +97,20 @@ class MetaAgent:
         return [*effects, *self._publish_due(now_s, pool)]
 
     def _guard(self, now_s: float, pool: PoolState, view: VShort) -> list[MetaEffect]:
-        if pool.mode is Mode.BYPASSED:
+        if pool.mode is Decider.BYPASSED:
             over = pool.bypass.over(now_s, view)
-            return [] if over is None else self._bypass_changed(now_s, pool, Mode.FREE, over)
+            return [] if over is None else self._bypass_changed(now_s, pool, Decider.FREE, over)
         if (emergency := pool.bypass.emergency(now_s, view)) is not None:
-            return self._bypass_changed(now_s, pool, Mode.BYPASSED, emergency)
-        if pool.mode is not Mode.WATCHED:
+            return self._bypass_changed(now_s, pool, Decider.BYPASSED, emergency)
+        if pool.mode is not Decider.WATCHED:
             return []
         if pool.rollback.over(now_s):
-            pool.enter(now_s, Mode.FREE)
+            pool.enter(now_s, Decider.FREE)
             return []
         worse = pool.rollback.check(now_s, view)
         if worse is None or pool.stable is None:
             return []
-        pool.enter(now_s, Mode.FREE)
+        pool.enter(now_s, Decider.FREE)
         failed = pool.choice.topology
         pool.banned_until_s[failed] = now_s + self._config.rollback.ban_s
         restored = Choice(pool.stable.topology, pool.stable.hints, f"rolled back from {failed}: {worse}")
@@ -118,14 +118,14 @@ class MetaAgent:
         pool.switched_s = now_s
         return self._audit(pool, "rolled_back", restored.topology, worse, "rollback", view)
 
-    def _bypass_changed(self, now_s: float, pool: PoolState, mode: Mode, reason: str) -> list[MetaEffect]:
+    def _bypass_changed(self, now_s: float, pool: PoolState, mode: Decider, reason: str) -> list[MetaEffect]:
         """Into bypass an open question is dropped; out of it the last good choice returns, and dwells."""
         pool.enter(now_s, mode)
         pool.untouched = False
         pool.bypass_reason = reason
         pool.ask = None
         pool.switched_s = now_s
-        kind = "bypass_on" if mode is Mode.BYPASSED else "bypass_off"
+        kind = "bypass_on" if mode is Decider.BYPASSED else "bypass_off"
         return self._audit(pool, kind, pool.in_force().topology, reason, "bypass", pool.short)
 
     def _long(self, now_s: float, view: VLong) -> list[MetaEffect]:
@@ -133,7 +133,7 @@ class MetaAgent:
         if pool.long is not None and view.epoch < pool.long.epoch:
             return []
         pool.long = view
-        idle = self._epoch is None or pool.mode in (Mode.PINNED, Mode.BYPASSED) or pool.ask is not None
+        idle = self._epoch is None or pool.mode in (Decider.PINNED, Decider.BYPASSED) or pool.ask is not None
         if idle or now_s < pool.decide_due_s:
             return []
         pool.decide_due_s = now_s + self._config.decide_every_s
@@ -180,7 +180,7 @@ class MetaAgent:
         switch = choice.topology is not pool.choice.topology
         if choice.bypass:
             return [
-                *self._bypass_changed(now_s, pool, Mode.BYPASSED, f"{selector}: {choice.reason}"),
+                *self._bypass_changed(now_s, pool, Decider.BYPASSED, f"{selector}: {choice.reason}"),
                 *self._publish_due(now_s, pool),
             ]
         if switch and pool.banned(now_s, choice.topology):
@@ -192,7 +192,7 @@ class MetaAgent:
         pool.untouched = False
         if switch:
             pool.stable, pool.switched_s = pool.choice, now_s
-            pool.enter(now_s, Mode.WATCHED)
+            pool.enter(now_s, Decider.WATCHED)
         pool.choice, pool.chosen_by = choice, selector
         audit = self._audit(pool, "decided", choice.topology, choice.reason, selector, view)
         return [*audit, *self._publish_due(now_s, pool)]
@@ -203,7 +203,7 @@ class MetaAgent:
         before, pool.pin = pool.pin, pin if pin.topology is not None else None
         if before == pool.pin:
             return []
-        pool.enter(now_s, Mode.PINNED if pool.pin is not None else Mode.FREE)
+        pool.enter(now_s, Decider.PINNED if pool.pin is not None else Decider.FREE)
         pool.ask, pool.untouched, pool.switched_s = None, False, now_s
         if self._epoch is None:
             return []

@@ -21,7 +21,7 @@ from hmas.meta.agent.selectors.table import SELECTORS
 PIN = "pin"
 
 
-class Mode(StrEnum):
+class Decider(StrEnum):
     """Who decides a pool's topology."""
 
     FREE = "free"  # the selector
@@ -30,11 +30,13 @@ class Mode(StrEnum):
     PINNED = "pinned"  # an operator
 
 
-TRANSITIONS: dict[Mode, frozenset[Mode]] = {
-    Mode.FREE: frozenset(Mode),
-    Mode.WATCHED: frozenset(Mode),
-    Mode.BYPASSED: frozenset({Mode.FREE, Mode.BYPASSED, Mode.PINNED}),  # bypassed again: as the writer repeats it
-    Mode.PINNED: frozenset({Mode.FREE, Mode.PINNED}),  # an operator outranks every guard
+TRANSITIONS: dict[Decider, frozenset[Decider]] = {
+    Decider.FREE: frozenset(Decider),
+    Decider.WATCHED: frozenset(Decider),
+    Decider.BYPASSED: frozenset(
+        {Decider.FREE, Decider.BYPASSED, Decider.PINNED}
+    ),  # bypassed again: as the writer repeats it
+    Decider.PINNED: frozenset({Decider.FREE, Decider.PINNED}),  # an operator outranks every guard
 }
 
 
@@ -71,7 +73,7 @@ class PoolState:
     view_s: float
     choice: Choice
     chosen_by: str = "initial"
-    mode: Mode = Mode.FREE  # changed by `enter` alone
+    mode: Decider = Decider.FREE  # changed by `enter` alone
     stable: Choice | None = None  # what a rollback restores
     pin: Pin | None = None
     short: VShort | None = None
@@ -85,15 +87,15 @@ class PoolState:
     sent: InForce | None = None
     banned_until_s: dict[TopologyName, float] = field(default_factory=dict)
 
-    def enter(self, now_s: float, mode: Mode) -> None:
+    def enter(self, now_s: float, mode: Decider) -> None:
         """Starts and ends the guards with it. Raises IllegalTransition, and changes nothing, where `TRANSITIONS` does
         not lead to `mode`."""
         before, self.mode = self.mode, following(TRANSITIONS, self.mode, mode)
-        if mode is Mode.BYPASSED:
+        if mode is Decider.BYPASSED:
             self.bypass.begin(now_s)
-        elif not {before, mode} <= {Mode.FREE, Mode.WATCHED}:
+        elif not {before, mode} <= {Decider.FREE, Decider.WATCHED}:
             self.bypass.rest()
-        if mode is Mode.WATCHED:
+        if mode is Decider.WATCHED:
             self.rollback.arm(now_s, self.short)
         else:
             self.rollback.disarm()
@@ -103,7 +105,7 @@ class PoolState:
         if self.pin is not None and self.pin.topology is not None:
             by = f"pinned by {self.pin.by or 'an operator'}"
             return InForce(topology=self.pin.topology, hints=self.pin.hints, bypass=False, reason=by, selector=PIN)
-        if self.mode is Mode.BYPASSED:
+        if self.mode is Decider.BYPASSED:
             return InForce(
                 topology=SAFE_TOPOLOGY, hints=Hints(), bypass=True, reason=self.bypass_reason, selector="bypass"
             )
@@ -115,13 +117,13 @@ class PoolState:
         if decision.selector == PIN:
             return
         if decision.bypass:
-            if self.mode is not Mode.PINNED:
-                self.enter(now_s, Mode.BYPASSED)
+            if self.mode is not Decider.PINNED:
+                self.enter(now_s, Decider.BYPASSED)
             self.ask = None
             self.bypass_reason = decision.reason
         else:
-            if self.mode is Mode.BYPASSED:
-                self.enter(now_s, Mode.FREE)
+            if self.mode is Decider.BYPASSED:
+                self.enter(now_s, Decider.FREE)
             self.bypass.rest()
             self.choice = Choice(decision.topology, decision.hints, decision.reason)
             self.chosen_by = decision.selector
