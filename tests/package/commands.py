@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "traces stats": ("FILE", "load"),
     "sim run": ("", "sim"),
     "sim capacity": ("FILE", "sim"),
+    "sim replay-log": ("FILE", "sim"),
     "train perception": ("--data .", "train"),
     "train generative": ("--base some-model --data .", "train"),
     "train prediction": ("--data .", "train"),
