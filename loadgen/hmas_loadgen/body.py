@@ -1,4 +1,5 @@
-"""The HTTP request of one trace row: headers and JSON body, and nothing in it that leaks the true output length."""
+"""Builds the HTTP request of one trace row. A scheduler can learn the true output length from its headers and JSON body
+only if the plan says so (`Lengths.DIRECT`)."""
 
 from collections.abc import Mapping
 from typing import assert_never
@@ -13,7 +14,7 @@ PATHS: Mapping[Api, str] = {Api.CHAT: "/v1/chat/completions", Api.COMPLETIONS: "
 
 
 class RequestBuilder:
-    """Builds bodies and headers for one plan."""
+    """Builds the bodies and headers of the requests of one plan."""
 
     def __init__(self, plan: LoadPlan) -> None:
         self._target = plan.target
@@ -24,7 +25,8 @@ class RequestBuilder:
         return PATHS[self._target.api]
 
     def body(self, row: TraceRow, prompt: str) -> bytes:
-        """JSON. Fields of `target.body` come last and win."""
+        """Returns the JSON body of the row's request with `prompt` as its text. Fields of `Target.body` override all
+        others."""
         body: dict[str, object] = {"model": self._target.model}
         match self._target.api:
             case Api.CHAT:
@@ -49,7 +51,8 @@ class RequestBuilder:
                 assert_never(self._target.lengths)
 
     def headers(self, row: TraceRow, request_id: str) -> dict[str, str]:
-        """Identity, key and, only if the target asks for it, the SLO."""
+        """Returns the headers: request id, the tenant's API key and, with `Target.send_slo`, the row's SLO in ms.
+        Headers of the target override all others."""
         headers = {"Content-Type": "application/json", "X-Request-Id": request_id}
         key = self._target.tenant_keys.get(row.tenant or "", self._target.api_key)
         if key:

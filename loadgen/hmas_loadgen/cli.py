@@ -1,4 +1,5 @@
-"""`hmas load …`, also `python -m hmas_loadgen`. Heavy imports wait until a command needs them."""
+"""The commands of `hmas load`, also started as `python -m hmas_loadgen`. Each command imports its heavy modules itself,
+so that `--help` is quick."""
 
 import os
 from pathlib import Path
@@ -19,49 +20,73 @@ app.add_typer(traces_app, name="traces", help="Fetch, list and describe traces."
 console = Console()
 errors = Console(stderr=True)
 
-TRACE_HELP = "trace file, or azure-like, poisson, gamma, stress, burst, drift, shift, semantic"
+TRACE_HELP = (
+    "a trace file, or the name of a made workload: azure-like, poisson, gamma, stress, burst, drift, shift, semantic"
+)
 TraceName = Annotated[str, typer.Argument(help=TRACE_HELP)]
-Url = Annotated[list[str] | None, typer.Option(help="base URL without /v1; repeat it for least-outstanding balancing")]
-ModelName = Annotated[str, typer.Option(help="model; asked of the first target if not given")]
-ApiName = Annotated[str, typer.Option(help="chat or completions")]
+Url = Annotated[
+    list[str] | None,
+    typer.Option(help="base URL of the target, without /v1; repeat it to balance over several by outstanding requests"),
+]
+ModelName = Annotated[str, typer.Option(help="model name; default: the first model that the first target lists")]
+ApiName = Annotated[str, typer.Option(help="API to call: chat or completions")]
 ReplayField = Annotated[
     bool,
     typer.Option(
         "--replay-field/--direct",
-        help="output lengths through the mesh's opaque hmas_replay field, or straight at an engine by ignore_eos",
+        help="force the trace's output lengths by the mesh's field hmas_replay, or at an engine by ignore_eos",
     ),
 ]
-Natural = Annotated[bool, typer.Option(help="let the model end where it ends")]
-SendSlo = Annotated[bool, typer.Option(help="state each request's SLO in headers")]
-ApiKey = Annotated[str | None, typer.Option(envvar="HMAS_API_KEY", help="API key of tenants without their own")]
-Tenants = Annotated[Path | None, typer.Option(help="YAML: name: {share: 1, key: ...}; spreads requests over tenants")]
-Header = Annotated[list[str] | None, typer.Option(help="NAME=VALUE for every request")]
-Body = Annotated[list[str] | None, typer.Option(help="FIELD=JSON for every request body")]
-Start = Annotated[float, typer.Option(help="take the trace from this second on")]
-Duration = Annotated[float | None, typer.Option(help="seconds of the trace to take")]
-Rate = Annotated[list[float] | None, typer.Option(help="mean requests per second; repeat it for several runs")]
-Factor = Annotated[float | None, typer.Option(help="multiply the trace's own rate instead")]
-ByTime = Annotated[bool, typer.Option(help="reach the rate by time compression, not by thinning and superposition")]
-Speed = Annotated[float, typer.Option(help="play the window this many times as fast")]
-Seed = Annotated[list[int] | None, typer.Option(help="seed; repeat it for several runs")]
+Natural = Annotated[bool, typer.Option(help="do not force output lengths: let the model end its answers itself")]
+SendSlo = Annotated[bool, typer.Option(help="send each request's SLO in headers")]
+ApiKey = Annotated[
+    str | None, typer.Option(envvar="HMAS_API_KEY", help="API key of all requests whose tenant has none of its own")
+]
+Tenants = Annotated[
+    Path | None,
+    typer.Option(help="YAML file of tenants, NAME: {share: 1, key: ...}, over which requests are spread by share"),
+]
+Header = Annotated[list[str] | None, typer.Option(help="HTTP header of every request, as NAME=VALUE; may be repeated")]
+Body = Annotated[list[str] | None, typer.Option(help="field of every request body, as FIELD=JSON; may be repeated")]
+Start = Annotated[float, typer.Option(help="second of the trace at which the replay starts")]
+Duration = Annotated[
+    float | None, typer.Option(help="seconds of the trace to replay; default: to its end, 60 of a made workload")
+]
+Rate = Annotated[
+    list[float] | None,
+    typer.Option(help="scale the trace to this mean rate, requests per second; repeat it for several runs"),
+]
+Factor = Annotated[float | None, typer.Option(help="multiply the rate by this factor")]
+ByTime = Annotated[
+    bool, typer.Option(help="reach --rate by compressing time, not by thinning and superposing requests")
+]
+Speed = Annotated[float, typer.Option(help="replay the chosen part of the trace this many times as fast")]
+Seed = Annotated[list[int] | None, typer.Option(help="seed of all random choices; repeat it for several runs")]
 Warmup = Annotated[float, typer.Option(help="seconds at the start that are sent but not scored")]
-Timeout = Annotated[float, typer.Option(help="seconds until a request is given up")]
-Drain = Annotated[float, typer.Option(help="seconds after the window until unfinished requests are cut off")]
-MaxTokens = Annotated[int | None, typer.Option(help="the one max_tokens of all requests")]
-Processes = Annotated[int, typer.Option(min=1, max=64, help="sender processes")]
-Prompts = Annotated[Path | None, typer.Option(help="folder of labelled prompts; default: $HMAS_DATA/prompts")]
-Out = Annotated[Path | None, typer.Option(help="folder for results; default: out/load/NAME")]
-Resume = Annotated[bool, typer.Option(help="go on with an unfinished run or series in --out")]
+Timeout = Annotated[float, typer.Option(help="seconds after which an unfinished request is given up")]
+Drain = Annotated[
+    float, typer.Option(help="seconds after the end of the schedule at which unfinished requests are cut off")
+]
+MaxTokens = Annotated[
+    int | None, typer.Option(help="max_tokens of every request; default: the longest output, rounded up")
+]
+Processes = Annotated[int, typer.Option(min=1, max=64, help="number of sender processes")]
+Prompts = Annotated[
+    Path | None, typer.Option(help="folder of prompts labelled by task type; default: $HMAS_DATA/prompts")
+]
+Out = Annotated[Path | None, typer.Option(help="folder for the results; default: out/load/NAME")]
+Resume = Annotated[bool, typer.Option(help="continue the unfinished run or series in --out")]
 
 
 def data_folder() -> Path | None:
-    """`$HMAS_DATA`: traces and labelled prompts, if the user has them."""
+    """Returns the folder of traces and labelled prompts that `$HMAS_DATA` names, or None if the variable is not set."""
     value = os.environ.get("HMAS_DATA")
     return Path(value) if value else None
 
 
 def fail(error: Exception) -> typer.Exit:
-    """What a user can mend, in one line."""
+    """Prints an error that the user can correct as one line, and returns an exit with status 2 for the caller to
+    raise."""
     errors.print(f"[red]hmas load:[/red] {error}", highlight=False, soft_wrap=True)
     return typer.Exit(2)
 
@@ -95,7 +120,7 @@ def run(
     out: Out = None,
     resume: Resume = False,
 ) -> None:
-    """Replay a trace or a made workload open loop, and score it."""
+    """Replay a trace or a made workload open loop, and score the answers."""
     options = dict(locals())
     raise typer.Exit(_run(options))
 
@@ -111,13 +136,14 @@ def replay(
     seed: Seed = None,
     out: Out = None,
 ) -> None:
-    """Short form of `run` against the mesh: replay field on, default address, everything else by default."""
+    """Replay a trace against the mesh: `run` with --replay-field and --url http://127.0.0.1:8000 by default."""
     options = dict(locals()) | {"url": url or ["http://127.0.0.1:8000"], "replay_field": True}
     raise typer.Exit(_run(options))
 
 
 def _run(options: dict[str, Any]) -> int:
-    """Builds the plans, runs them, prints the table. 0: all valid; 1: some run is invalid; 130: stopped."""
+    """Builds the plans, runs them and prints the table. Returns the exit status: 0 if all runs are valid, 1 if one is
+    invalid, 130 if the user stopped the series."""
     import uvloop
 
     from hmas_loadgen.compare import compare_table, error_table
@@ -136,19 +162,21 @@ def _run(options: dict[str, Any]) -> int:
         table = error_table(result)
         if table is not None:
             console.print(table)
-    console.print(f"results in {', '.join(str(folder) for _, folder in plans[: len(results)])}", highlight=False)
+    console.print(f"results are in {', '.join(str(folder) for _, folder in plans[: len(results)])}", highlight=False)
     if stopped:
-        console.print("stopped; the same command with --resume goes on")
+        console.print("stopped; to continue, give the same command with --resume")
         return 130
     return 0 if all(result.valid for result in results) else 1
 
 
 @app.command()
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="folders of runs")],
-    out: Annotated[Path, typer.Option(help="where the page with overlaid plots goes")] = Path("out/load/compare.html"),
+    runs: Annotated[list[Path], typer.Argument(help="folders of finished runs")],
+    out: Annotated[Path, typer.Option(help="file that the page with overlaid plots is written to")] = Path(
+        "out/load/compare.html"
+    ),
 ) -> None:
-    """Put runs side by side: a table here, overlaid plots in one self-contained page."""
+    """Compare runs: print a table, and write overlaid plots as one self-contained page."""
     from hmas_loadgen import report
     from hmas_loadgen.compare import compare_table
     from hmas_loadgen.output import load_run
@@ -160,7 +188,7 @@ def compare(
     except (ValueError, OSError) as error:
         raise fail(error) from None
     console.print(compare_table(results))
-    console.print(f"plots in {out}", highlight=False)
+    console.print(f"plots are in {out}", highlight=False)
 
 
 @app.command()
@@ -169,8 +197,8 @@ def annotate(
     out: Annotated[Path, typer.Argument(help="Parquet file to write")],
     start: Start = 0.0,
     duration: Duration = None,
-    rate: Annotated[float | None, typer.Option(help="mean requests per second")] = None,
-    seed: Annotated[int, typer.Option(help="seed")] = 0,
+    rate: Annotated[float | None, typer.Option(help="scale the trace to this mean rate, requests per second")] = None,
+    seed: Annotated[int, typer.Option(help="seed of all random choices")] = 0,
 ) -> None:
     """Write a trace with task types, importance and SLOs (H-MAS App. E.5) as Parquet."""
     from hmas_loadgen.source import Source
@@ -181,4 +209,4 @@ def annotate(
         write_parquet(annotated, out)
     except (ValueError, OSError) as error:
         raise fail(error) from None
-    console.print(f"{len(annotated.rows)} requests in {out} ({annotated.note})", highlight=False)
+    console.print(f"wrote {len(annotated.rows)} requests to {out} ({annotated.note})", highlight=False)

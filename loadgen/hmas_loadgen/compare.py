@@ -1,4 +1,4 @@
-"""Runs side by side: one table, and the shares they differ by."""
+"""Tables for the terminal: the scores of runs side by side, and the errors of one run."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from rich.text import Text
 from hmas.laws.scoring import Score
 from hmas_loadgen.result import LoadResult
 
-RUNS_A_TABLE = 4  # as many as 80 columns hold
+RUNS_A_TABLE = 4  # as many runs as fit in 80 characters
 METRICS = (
     "offered",
     "completed",
@@ -29,8 +29,8 @@ METRICS = (
 
 
 def compare_table(results: Sequence[LoadResult], title: str = "") -> Group:
-    """One column a run, the fields of `Score` as rows; several tables where one would be wider than a terminal.
-    Invalid runs are marked, their reasons stand in the caption."""
+    """Returns tables with one column per run and one row per metric of `METRICS`, at most four runs per table. Invalid
+    runs are marked, and the caption gives the reasons."""
     parts = (results[at : at + RUNS_A_TABLE] for at in range(0, len(results), RUNS_A_TABLE))
     return Group(*(_table(part, title) for part in parts))
 
@@ -52,7 +52,7 @@ def _table(results: Sequence[LoadResult], title: str) -> Table:
 
 
 def score_cells(score: Score) -> list[str]:
-    """The score as text, in the order of `METRICS`."""
+    """Returns the values of a score as text, in the order of `METRICS`."""
     return [
         str(score.offered),
         str(score.completed),
@@ -68,7 +68,8 @@ def score_cells(score: Score) -> list[str]:
 
 
 def error_table(result: LoadResult) -> Table | None:
-    """Errors by group with one message each; None if there were none."""
+    """Returns a table of the run's failed requests by kind of error, with an example message for each; None if no
+    request failed."""
     counts = result.errors()
     if not counts:
         return None

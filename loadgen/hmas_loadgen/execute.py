@@ -1,4 +1,4 @@
-"""Runs one plan, or several one after another, with progress, a folder each, and a clean end on Ctrl-C."""
+"""Runs load plans one after another, each with live progress and its own result folder, and ends cleanly on Ctrl-C."""
 
 import asyncio
 import signal
@@ -20,7 +20,8 @@ from hmas_loadgen.timeline import fetch_timeline
 
 @dataclass(frozen=True, slots=True)
 class PlannedRuns:
-    """Plans with a folder each. With `resume`, finished ones are read back and an unfinished one goes on."""
+    """Plans, each with its result folder. With `resume`, finished runs are read back from their folders, and an
+    unfinished run is continued."""
 
     plans: Sequence[tuple[LoadPlan, Path]]
     corpus: Corpus | None = None
@@ -28,7 +29,8 @@ class PlannedRuns:
 
 
 async def execute(runs: PlannedRuns, console: Console) -> tuple[list[LoadResult], bool]:
-    """All results, and whether the user stopped it (the results so far are whole, the last one maybe partial)."""
+    """Runs every plan. Returns the results, and whether the user stopped the series by Ctrl-C; if so, the last result
+    may be partial. Raises FolderInUse if a folder holds another run."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
     results: list[LoadResult] = []
@@ -48,14 +50,14 @@ async def execute(runs: PlannedRuns, console: Console) -> tuple[list[LoadResult]
 def _finished(plan: LoadPlan, folder: Path) -> LoadResult:
     result = load_run(folder)
     if result.config.get("fingerprint") != plan.fingerprint():
-        raise FolderInUse(f"{folder} holds a run with another configuration; choose another --out")
+        raise FolderInUse(f"{folder} holds a run with other options; give that run's options, or choose another --out")
     return result
 
 
 async def _one(plan: LoadPlan, folder: Path, runs: PlannedRuns, stop: asyncio.Event, console: Console) -> LoadResult:
     with RunFolder(folder, plan, resume=runs.resume) as output, LiveProgress(console, plan.name) as progress:
         if output.earlier:
-            console.print(f"{plan.name}: {len(output.earlier)} of {len(plan.trace.rows)} requests are done; going on")
+            console.print(f"{plan.name}: {len(output.earlier)} of {len(plan.trace.rows)} requests are done; continuing")
         result = await run_load(
             plan, progress, on_record=output.add, corpus=runs.corpus, stop=stop, earlier=output.earlier
         )

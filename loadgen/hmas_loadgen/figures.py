@@ -1,4 +1,4 @@
-"""The figures of a report as SVG text, drawn by matplotlib without a display."""
+"""Draws the figures of a load report as SVG text."""
 
 import io
 from collections.abc import Callable, Mapping, Sequence
@@ -15,13 +15,14 @@ from hmas_loadgen.result import LoadResult
 from hmas_loadgen.timeline import Timeline, during
 
 SIZE_INCHES = (6.4, 3.0)
-CDF_POINTS = 400  # keeps the file small, whatever the run's length
+CDF_POINTS = 400  # quantiles drawn per curve, so that the file stays small however long the run is
 
 
 def draw(title: str, x_label: str, y_label: str, plot: Callable[[Axes], None]) -> str:
-    """One figure as an `<svg>` element: text stays text, and the same run gives the same bytes."""
+    """Returns one figure as an `<svg>` element. `plot` draws the content into the axes. Text stays text, and the same
+    content gives the same bytes."""
     style = {"svg.fonttype": "none", "svg.hashsalt": title, "axes.grid": True, "grid.alpha": 0.3, "font.size": 9}
-    with matplotlib.rc_context(style):  # type: ignore[arg-type]  # the stubs want literal keys
+    with matplotlib.rc_context(style):  # type: ignore[arg-type]  # the type stubs accept literal keys only
         figure = Figure(figsize=SIZE_INCHES, layout="constrained")
         axes = figure.add_subplot()
         plot(axes)
@@ -35,7 +36,7 @@ def draw(title: str, x_label: str, y_label: str, plot: Callable[[Axes], None]) -
 
 
 def cdf(results: Sequence[LoadResult], metric: str) -> str:
-    """Distribution of `ttft_s` or `tpot_s` over the finished requests of each run."""
+    """Draws the cumulative distribution of `metric` (`ttft_s` or `tpot_s`) over the finished requests of each run."""
 
     def plot(axes: Axes) -> None:
         levels = np.linspace(0, 1, CDF_POINTS)
@@ -51,7 +52,7 @@ def cdf(results: Sequence[LoadResult], metric: str) -> str:
 
 
 def over_time(results: Sequence[LoadResult], metric: str, title: str, y_label: str) -> str:
-    """One of `Window`'s numbers over the run, 10 s windows."""
+    """Draws `metric`, a field of `ScoreWindow`, over the time of each run."""
 
     def plot(axes: Axes) -> None:
         for result in results:
@@ -64,7 +65,7 @@ def over_time(results: Sequence[LoadResult], metric: str, title: str, y_label: s
 
 
 def bars(title: str, scores: Mapping[str, Mapping[str, Score]]) -> str:
-    """Goodput rate by group (task type, tenant), one bar a run. `scores`: run → group → score."""
+    """Draws the goodput rate by group (task type or tenant), with one bar per run. `scores`: run → group → score."""
     groups = sorted({group for found in scores.values() for group in found})
 
     def plot(axes: Axes) -> None:
@@ -79,7 +80,8 @@ def bars(title: str, scores: Mapping[str, Mapping[str, Score]]) -> str:
 
 
 def control(timeline: Timeline, started_unix_s: float, seconds: float) -> str:
-    """What the mesh decided during the run: topologies as coloured spans, N_run and B_token of a worker as lines."""
+    """Draws what the mesh decided during a run that began at `started_unix_s` and lasted `seconds`: topologies as
+    coloured spans, N_run and B_token of each worker as lines."""
     found = during(timeline, started_unix_s, seconds)
 
     def plot(axes: Axes) -> None:

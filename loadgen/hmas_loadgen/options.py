@@ -1,4 +1,5 @@
-"""From what the command line says to plans with a folder each. Errors are ValueErrors that say what to do."""
+"""Turns the options of the command line into plans, each with its result folder. Every error is a ValueError whose
+message says what to do."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ MODELS_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """`hmas load run`'s options as they come in. Several rates or seeds make a series of runs."""
+    """The options of `hmas load run` as given, not yet checked. Several rates or seeds make a series of runs."""
 
     trace: str
     url: Sequence[str] | None = None
@@ -51,27 +52,29 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class TenantMix:
-    """One entry of the tenants file."""
+    """One tenant of the file that --tenants names: its share of the requests (any positive scale), and its API key or
+    None."""
 
     share: float
     key: str | None
 
 
 def read_tenants(path: Path | None) -> dict[str, TenantMix]:
-    """`name: {share: 1, key: ...}`; both fields may be left out."""
+    """Reads the YAML file of --tenants: `name: {share: 1, key: ...}`, where both fields may be left out. Returns {} for
+    no path; raises ValueError if the file has another form."""
     if path is None:
         return {}
     try:
         content = yaml.safe_load(path.read_text())
     except yaml.YAMLError as error:
-        raise ValueError(f"{path} is not YAML: {error}") from None
+        raise ValueError(f"--tenants: {path} is not YAML: {error}") from None
     if not isinstance(content, dict) or not content:
-        raise ValueError(f"{path} must map tenant names to {{share, key}}")
+        raise ValueError(f"--tenants: {path} must map at least one tenant name to {{share, key}}")
     found: dict[str, TenantMix] = {}
     for name, fields in content.items():
         fields = fields or {}
         if not isinstance(fields, dict) or set(fields) - {"share", "key"}:
-            raise ValueError(f"{path}: tenant {name!r} may have the fields share and key only")
+            raise ValueError(f"--tenants: {path}: tenant {name!r} must have no fields but share and key")
         found[str(name)] = TenantMix(float(fields.get("share", 1.0)), fields.get("key"))
     return found
 
@@ -103,22 +106,24 @@ def _lengths(options: RunOptions) -> Lengths:
 
 
 def first_model(base_url: str, key: str | None) -> str:
-    """The first model that the target lists."""
+    """Asks `GET /v1/models` of `base_url`, with the API key `key` if given, and returns the first model listed. Raises
+    ValueError if the target does not answer or lists none. Blocks."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     address = f"{base_url.rstrip('/')}/v1/models"
     try:
         with urlopen(Request(address, headers=headers), timeout=MODELS_TIMEOUT_S) as response:
             return str(orjson.loads(response.read(1 << 20))["data"][0]["id"])
     except (URLError, OSError, orjson.JSONDecodeError, LookupError, TypeError) as error:
-        raise ValueError(f"{address} names no model ({error}); start the target or give --model") from None
+        raise ValueError(f"{address} lists no model ({error}); start the target or give --model") from None
 
 
 def build_target(options: RunOptions, tenants: Mapping[str, TenantMix]) -> Target:
-    """The endpoint of all runs of the series."""
+    """Returns the endpoint that all runs of the series send to. Raises ValueError for options that are missing or
+    wrong."""
     if not options.url:
-        raise ValueError("no target: give --url http://HOST:PORT (several for balancing)")
+        raise ValueError("no target: give --url http://HOST:PORT (repeat it to balance over several)")
     if options.api not in set(Api):
-        raise ValueError(f"--api {options.api!r}: use {' or '.join(Api)}")
+        raise ValueError(f"--api {options.api!r} is not known: use {' or '.join(Api)}")
     keys = {name: tenant.key for name, tenant in tenants.items() if tenant.key}
     model = options.model or first_model(options.url[0], options.api_key or next(iter(keys.values()), None))
     return Target(
@@ -135,7 +140,8 @@ def build_target(options: RunOptions, tenants: Mapping[str, TenantMix]) -> Targe
 
 
 def build_plans(options: RunOptions) -> list[tuple[LoadPlan, Path]]:
-    """One plan per rate and seed. A single run's folder is --out itself, a series has one below it for each."""
+    """Returns one plan and its result folder per rate and seed. A single run's folder is --out itself; the runs of a
+    series get one folder each below it."""
     tenants = read_tenants(options.tenants)
     target = build_target(options, tenants)
     name = Path(options.trace).name.split(".")[0]
@@ -172,7 +178,8 @@ def _plan(options: RunOptions, name: str, source: Source, target: Target) -> Loa
 
 
 def load_prompts(folder: Path | None, data: Path | None) -> Corpus | None:
-    """The prompts of --prompts, else those of $HMAS_DATA, else None: synthetic text."""
+    """Reads labelled prompts from `folder` (--prompts), otherwise from `data`/prompts ($HMAS_DATA). Returns None if
+    there are none, so that prompts are made of synthetic text."""
     if folder is not None:
         return load_corpus(folder)
     if data is not None and (data / "prompts").is_dir():

@@ -1,7 +1,7 @@
-"""A run's folder: `config.yaml`, `requests.parquet`, `summary.json`, `report.html`.
+"""Reads and writes a run's folder: `config.yaml`, `requests.parquet`, `summary.json`, `report.html`.
 
-While the run lasts, each record is appended to `requests.partial.jsonl`: a killed run leaves what it had, and the same
-plan with `resume` goes on with what is missing. The file goes when the Parquet file stands.
+During the run each record is appended to `requests.partial.jsonl`, so that a killed run keeps its records and the same
+plan with `resume` sends only the missing requests. That file is deleted once the Parquet file is complete.
 """
 
 import os
@@ -58,21 +58,25 @@ SCHEMA = pa.schema(_FIELDS)
 
 
 class FolderInUse(ValueError):
-    """The folder holds another run. The message says what to do."""
+    """Raised if the result folder already holds a run that the new one must not overwrite. The message says what to
+    do."""
 
 
 class RunFolder:
-    """One run's files. Use as a context manager around `run_load`, with `add` as its `on_record`."""
+    """Writes the files of one run. Use it as a context manager around `run_load`, and give `add` to it as `on_record`.
+
+    `earlier` holds the records of the interrupted run that is being resumed, without requests that were cut off."""
 
     def __init__(self, path: Path, plan: LoadPlan, *, resume: bool = False) -> None:
-        """Makes the folder. Raises FolderInUse if another run lies there, or this one and `resume` is off."""
+        """Makes the folder `path`. Raises FolderInUse if it holds a run with another plan, a finished run, or, without
+        `resume`, an unfinished one."""
         self.path = path
         self._fingerprint = plan.fingerprint()
         self.earlier: tuple[RequestRecord, ...] = ()
         path.mkdir(parents=True, exist_ok=True)
         if (path / CONFIG).exists():
             self._check(resume)
-            # What a stop cut off is sent again: only the server's own ends count.
+            # Requests that were cut off when the run was stopped are sent again: the server did not end them.
             self.earlier = tuple(r for r in _partial_records(path / PARTIAL) if r.error != CUT_OFF)
         config = plan.config() | {"fingerprint": self._fingerprint}
         (path / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
@@ -84,11 +88,15 @@ class RunFolder:
     def _check(self, resume: bool) -> None:
         config = yaml.safe_load((self.path / CONFIG).read_text())
         if config.get("fingerprint") != self._fingerprint:
-            raise FolderInUse(f"{self.path} holds a run with another configuration; choose another --out")
+            raise FolderInUse(
+                f"{self.path} holds a run with other options; give that run's options, or choose another --out"
+            )
         if (self.path / SUMMARY).exists():
-            raise FolderInUse(f"{self.path} holds this run, finished; choose another --out to run it again")
+            raise FolderInUse(f"{self.path} holds this run, already finished; choose another --out to run it again")
         if not resume:
-            raise FolderInUse(f"{self.path} holds this run, unfinished; add --resume to go on, or choose another --out")
+            raise FolderInUse(
+                f"{self.path} holds this run, unfinished; add --resume to continue it, or choose another --out"
+            )
 
     def __enter__(self) -> "RunFolder":
         return self
@@ -97,7 +105,7 @@ class RunFolder:
         self._file.close()
 
     def add(self, record: RequestRecord) -> None:
-        """Appends one record; on disk within a second."""
+        """Appends one record to the partial file. The file is flushed at most once a second."""
         self._file.write(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
         now_s = time.monotonic()
         if now_s - self._flushed_s >= FLUSH_S:
@@ -105,7 +113,8 @@ class RunFolder:
             self._file.flush()
 
     def finish(self, result: LoadResult) -> None:
-        """Writes Parquet and summary. An interrupted run keeps its partial file, so that it can be resumed."""
+        """Writes `requests.parquet` and `summary.json`. An interrupted run gets `partial-summary.json` instead and
+        keeps its partial file, so that it can be resumed."""
         self._file.flush()
         pq.write_table(_table(result.records), self.path / REQUESTS, compression="zstd")
         whole = len(result.records) == _planned(result) and INTERRUPTED not in result.reasons
@@ -123,14 +132,15 @@ def _planned(result: LoadResult) -> int:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """All or nothing: a reader never sees half a file."""
+    """Writes `content` to `path` in one step, so that a reader never sees half a file."""
     beside = path.with_name(path.name + ".new")
     beside.write_bytes(content)
     os.replace(beside, path)
 
 
 def summary(result: LoadResult) -> dict[str, Any]:
-    """`summary.json`; numbers that do not exist (a quantile of nothing) are null."""
+    """Returns the content of `summary.json`: validity, lag, scores, errors and windows of a run. A number that does not
+    exist, such as a quantile of no requests, is NaN here and null in JSON."""
     return {
         "name": result.name,
         "valid": result.valid,
@@ -154,7 +164,8 @@ def _table(records: Iterable[RequestRecord]) -> pa.Table:
 
 
 def _partial_records(path: Path) -> Iterable[RequestRecord]:
-    """Whole lines only: the last one may have been cut off with the process."""
+    """Reads the records of a partial file. An incomplete or unreadable line is skipped, because the process may have
+    been killed while writing it."""
     if not path.exists():
         return
     for line in path.read_bytes().split(b"\n")[:-1]:
@@ -173,9 +184,10 @@ def _record(fields: dict[str, Any]) -> RequestRecord:
 
 
 def load_run(path: Path) -> LoadResult:
-    """Reads a run's folder, also an unfinished one. Raises ValueError if it holds no run."""
+    """Reads the result of a finished or unfinished run from its folder. Raises ValueError if the folder holds no
+    run."""
     if not (path / CONFIG).exists():
-        raise ValueError(f"{path} holds no run ({CONFIG} is missing); give it a folder written by 'hmas load run'")
+        raise ValueError(f"{path} holds no run ({CONFIG} is missing); give a folder that 'hmas load run' wrote")
     config = yaml.safe_load((path / CONFIG).read_text())
     if (path / REQUESTS).exists():
         records = tuple(map(_record, pq.read_table(path / REQUESTS).to_pylist()))

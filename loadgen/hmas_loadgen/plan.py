@@ -1,4 +1,5 @@
-"""What a run is: a trace, a target and how to send. Pure data, written to `config.yaml` without its secrets."""
+"""The plan of one load run: a trace, a target and how to send. Pure data, written to `config.yaml` without API keys and
+header values."""
 
 import hashlib
 import json
@@ -12,7 +13,7 @@ MAX_TOKENS_STEP = 1024
 
 
 class Api(StrEnum):
-    """The endpoint a request goes to."""
+    """The OpenAI API that requests are sent to."""
 
     CHAT = "chat"
     COMPLETIONS = "completions"
@@ -21,16 +22,19 @@ class Api(StrEnum):
 class Lengths(StrEnum):
     """How the trace's output lengths are reproduced (DESIGN §3.5)."""
 
-    REPLAY_FIELD = "replay-field"  # opaque body field of the mesh; every request has the same max_tokens
-    DIRECT = "direct"  # max_tokens = min_tokens = n with ignore_eos, straight at an engine
-    NATURAL = "natural"  # the model ends where it ends; the same max_tokens for all
+    REPLAY_FIELD = (
+        "replay-field"  # body field hmas_replay of the mesh, hidden from schedulers; max_tokens is the same for all
+    )
+    DIRECT = "direct"  # max_tokens = min_tokens = true length with ignore_eos, sent straight to an engine
+    NATURAL = "natural"  # lengths are not reproduced: the model ends its answers; max_tokens is the same for all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """An OpenAI-compatible endpoint. Of several `base_urls` (without `/v1`) the one with the fewest outstanding
-    requests is next. `tenant_keys`: API key by tenant, `api_key` for the rest. `body` and `headers` go into every
-    request. `send_slo` states each request's SLO in headers; otherwise it stays the client's own knowledge."""
+    """An OpenAI-compatible endpoint. Of several `base_urls` (without `/v1`), each request goes to the one with the
+    fewest outstanding requests. `tenant_keys` holds an API key by tenant; `api_key` serves all other tenants. `body`
+    and `headers` are added to every request. With `send_slo`, headers state each request's SLO; otherwise only the load
+    generator knows it. Raises ValueError for a base URL that is missing or not HTTP."""
 
     base_urls: tuple[str, ...]
     model: str
@@ -47,15 +51,17 @@ class Target:
             if not url.startswith(("http://", "https://")):
                 raise ValueError(f"base URL {url!r} must start with http:// or https://")
         if not self.base_urls:
-            raise ValueError("a target needs at least one base URL")
+            raise ValueError("a target needs at least one base URL, such as http://HOST:PORT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
-    """One run. Seconds throughout.
+    """The plan of one load run; times in seconds. Raises ValueError for values out of range.
 
-    The offered window is `window_s` (default: the trace's duration); requests that are still unfinished `drain_s`
-    after it are cut off and count as not finished. Requests scheduled in the first `warmup_s` are sent, not scored.
+    Requests are offered for `window_s` (None: the trace's duration); those that are still unfinished `drain_s` later
+    are cut off and count as not finished. Requests scheduled in the first `warmup_s` are sent but not scored. A request
+    is given up `timeout_s` after it was sent. `max_tokens` None means the longest output, rounded up to 1024 tokens.
+    Requests beyond `max_in_flight` are recorded as failed without being sent.
     """
 
     name: str
@@ -72,17 +78,19 @@ class LoadPlan:
 
     def __post_init__(self) -> None:
         if not self.trace.rows:
-            raise ValueError("the trace has no requests")
+            raise ValueError(f"trace {self.trace.name!r} has no requests; choose another trace or window")
         if self.processes < 1 or self.max_in_flight < 1:
             raise ValueError("processes and max_in_flight must be at least 1")
         if not 0 <= self.warmup_s < self.offered_s:
-            raise ValueError(f"warmup_s must lie in [0, {self.offered_s:g}), the offered window")
+            raise ValueError(f"warmup_s {self.warmup_s:g} must lie in [0, {self.offered_s:g}), the length of the run")
         if self.max_tokens is not None and self.max_tokens < self.longest_output:
-            raise ValueError(f"max_tokens must be at least {self.longest_output}, the trace's longest output")
+            raise ValueError(
+                f"max_tokens {self.max_tokens} must be at least {self.longest_output}, the longest output of the trace"
+            )
 
     @property
     def offered_s(self) -> float:
-        """Length of the offered window, never 0."""
+        """Seconds in which requests are offered, more than 0."""
         return self.window_s if self.window_s is not None else max(self.trace.duration_s, 1e-3)
 
     @property
@@ -91,18 +99,20 @@ class LoadPlan:
 
     @property
     def generous_max_tokens(self) -> int:
-        """The one `max_tokens` of all requests: it says nothing about any single one."""
+        """The `max_tokens` that all requests share, so that it reveals nothing about the length of any single
+        answer."""
         return self.max_tokens or -(-self.longest_output // MAX_TOKENS_STEP) * MAX_TOKENS_STEP
 
     def fingerprint(self) -> str:
-        """SHA-256 over the schedule and everything that shapes a request; equal means the same run."""
+        """SHA-256 in hex of the schedule and of everything that shapes a request. Plans with the same fingerprint make
+        the same run."""
         digest = hashlib.sha256(json.dumps(self.config(), sort_keys=True, default=str).encode())
         for row in self.trace.rows:
             digest.update(repr((row.arrival_s, row.input_tokens, row.output_tokens, row.hash_ids, row.slo)).encode())
         return digest.hexdigest()
 
     def config(self) -> dict[str, object]:
-        """The plan as plain data, without rows and without any key."""
+        """The plan as plain data for `config.yaml`, without the trace's rows, API keys and header values."""
         target = {k: v for k, v in asdict(self.target).items() if k not in ("api_key", "tenant_keys", "headers")}
         target |= {
             "base_urls": list(self.target.base_urls),

@@ -1,4 +1,4 @@
-"""Live progress of a run in the terminal."""
+"""Shows the progress of a load run in the terminal."""
 
 from types import TracebackType
 
@@ -13,7 +13,8 @@ BAR_WIDTH = 28
 
 
 class LiveProgress:
-    """Context manager around `run_load`; call it with each Progress. Without a terminal it prints a line every 10 s."""
+    """A context manager around `run_load` that is called with each Progress. It shows a live bar in a terminal and
+    prints a line every 10 s otherwise."""
 
     def __init__(self, console: Console, name: str) -> None:
         self._console = console

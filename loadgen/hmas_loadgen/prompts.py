@@ -1,8 +1,8 @@
-"""Prompts of an exact token count under the mesh's estimate (`hmas.laws.tokens`): four bytes a token.
+"""Makes prompts of an exact token count by the mesh's estimate (`hmas.laws.tokens`), four bytes a token.
 
-Synthetic text is made of three-letter words. Where a trace has hash ids, each id stands for one block of words that
-depends on nothing but the id and the seed, so prefixes are shared exactly where the ids are. Where it has none, the
-first words are the request's own number, so that nothing is shared by accident.
+Synthetic text is made of three-letter words. If a trace row has hash ids, each id becomes one block of words that
+depends only on the id and the seed, so two prompts share a prefix exactly where they share ids. If it has none, the
+first words encode the request's number, so that no prefix is shared by accident.
 """
 
 import gzip
@@ -19,15 +19,16 @@ from hmas_loadgen.traces.row import TraceRow
 from hmas_loadgen.words import WORDS
 
 FILLER_WORDS = 1 << 16
-ID_WORDS = 4  # of 256 words each: 2**32 distinct openings
+ID_WORDS = 4  # words that encode a request number or hash id, from 256 words: 2**32 distinct openings
 MAX_CORPUS_PROMPTS = 20_000
-_UNTIL_BLOCKS = 1 << 31  # request numbers below, hash ids above: the openings never collide
+_UNTIL_BLOCKS = 1 << 31  # request numbers lie below this, hash ids above, so their openings never collide
 
 Corpus = Mapping[TaskType, tuple[str, ...]]
 
 
 def load_corpus(folder: Path) -> Corpus:
-    """Prompts by task type from `<TaskType>.jsonl.gz` files with a field `prompt`, duplicates removed."""
+    """Reads prompts by task type from the files `<TaskType>.jsonl.gz`, whose lines are JSON objects with a field
+    `prompt`. Duplicates are dropped. Raises ValueError if the folder has no such file."""
     corpus: dict[TaskType, tuple[str, ...]] = {}
     for task in TaskType:
         path = folder / f"{task}.jsonl.gz"
@@ -37,17 +38,19 @@ def load_corpus(folder: Path) -> Corpus:
             texts = (orjson.loads(line)["prompt"] for line in file)
             corpus[task] = tuple(dict.fromkeys(text for text in texts if text))[:MAX_CORPUS_PROMPTS]
     if not corpus:
-        raise ValueError(f"no <TaskType>.jsonl.gz in {folder}; point --prompts at a folder of labelled prompts")
+        raise ValueError(f"no file <TaskType>.jsonl.gz in {folder}; give --prompts a folder of labelled prompts")
     return corpus
 
 
 def text_budget(api: Api, input_tokens: int) -> int:
-    """Tokens left for the text itself; a chat message has an overhead, hence at least 1 + overhead in all."""
+    """Returns how many of `input_tokens` are left for the text, at least 1. A chat message spends some on its
+    overhead."""
     return max(1, input_tokens - MESSAGE_OVERHEAD) if api is Api.CHAT else max(1, input_tokens)
 
 
 class PromptBuilder:
-    """Deterministic by (seed, index, row). Building costs one copy of the text, so it can happen at send time."""
+    """Makes the prompt of each request from the seed, the request's index and its row alone. Making one costs about one
+    copy of the text, so it can happen when the request is sent."""
 
     def __init__(self, seed: int, api: Api, block_tokens: int, corpus: Corpus | None = None) -> None:
         rng = np.random.default_rng([seed, 0x70726F6D])
@@ -59,7 +62,8 @@ class PromptBuilder:
         self._filler = " ".join(WORDS[i] for i in picks) + " "
 
     def text(self, index: int, row: TraceRow) -> str:
-        """The prompt of request `index`. A prompt that the trace itself has is used as it is."""
+        """Returns the prompt of request `index`: the row's own text if the trace has one, otherwise blocks by hash id,
+        a labelled prompt of the row's task type, or synthetic words, in `row.input_tokens` tokens."""
         if row.prompt is not None:
             return row.prompt
         tokens = text_budget(self._api, row.input_tokens)
@@ -71,7 +75,7 @@ class PromptBuilder:
         return self._words(index, tokens)[:-1]
 
     def _words(self, identity: int, tokens: int) -> str:
-        """Exactly `tokens` words, each with the space after it."""
+        """Returns exactly `tokens` words, each followed by a space. The first four encode `identity`."""
         opening = "".join(f"{WORDS[(identity >> shift) & 255]} " for shift in (0, 8, 16, 24))
         start = (identity * 2_654_435_761 + self._seed) % FILLER_WORDS * BYTES_PER_TOKEN
         need = tokens * BYTES_PER_TOKEN - len(opening)
@@ -93,14 +97,16 @@ class PromptBuilder:
         return "".join(parts)[:-1]
 
     def _sampled(self, index: int, samples: tuple[str, ...], tokens: int) -> str:
-        """A labelled prompt, cut or padded to length; its first line is the request's number, so that a prompt drawn
-        twice does not hit the engine's prefix cache."""
+        """Returns one of `samples`, cut or padded to `tokens`. Its first line is the request's number, so that a prompt
+        drawn twice does not hit the engine's prefix cache."""
         pick = np.random.default_rng([self._seed, index]).integers(0, len(samples))
         size = tokens * BYTES_PER_TOKEN
         raw = f"[{index:06x}]\n{samples[pick]}".encode()
         if len(raw) > size:
             text = raw[:size].decode("utf-8", "ignore")
-            return text + "." * (size - len(text.encode()))  # a cut character leaves up to 3 bytes
+            return text + "." * (
+                size - len(text.encode())
+            )  # cutting inside a UTF-8 character leaves up to 3 bytes to fill
         context = b"\n\nContext: "
         if size - len(raw) > len(context):
             raw += context

@@ -1,19 +1,21 @@
-"""One request's fate as the client saw it, and what a run yields."""
+"""What the load generator records of one request, and the progress of a run."""
 
 from dataclasses import dataclass, field
 
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo, TaskType
 
-CUT_OFF = "cut off"  # error of a request that was unfinished when the run ended or was stopped
+CUT_OFF = "cut off"  # `error` of a request that was unfinished when the run ended or was stopped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRecord:
-    """Instants are seconds since the run's start; None where that point was not reached.
+    """What the client saw of one request. Instants are seconds since the run's start; None if the request did not get
+    so far.
 
-    `index`: place in the schedule. `token_times_s`: arrival of each token event. `status`: HTTP status, 0 without an
-    answer. `error`: empty, or a group name such as `429 pool_queue_full` for the table of errors.
+    `index` is the request's place in the schedule. `token_times_s` holds the arrival of each stream event that carries
+    tokens. `status` is the HTTP status, 0 without an answer. `error` is empty, or the kind of error, such as
+    `429 pool_queue_full`, by which the table of errors counts; `message` is the server's text.
     """
 
     index: int
@@ -38,13 +40,14 @@ class RequestRecord:
 
     @property
     def lag_s(self) -> float:
-        """How late the generator itself was."""
+        """Seconds between the scheduled instant and the real sending: the load generator's own lateness."""
         return self.sent_s - self.scheduled_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Where a run stands; rates over the last reporting interval."""
+    """A snapshot of a running load run. `finished`, `failed` and `ok` (met their SLOs) count requests since the start;
+    rates (`_rps`: requests or tokens per second) and the median lag are recent."""
 
     elapsed_s: float
     window_s: float

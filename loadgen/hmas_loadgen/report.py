@@ -1,4 +1,4 @@
-"""`report.html`: one self-contained file for one run, or for several runs side by side."""
+"""Makes `report.html`, a self-contained page of tables and figures about one run or several runs side by side."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +18,8 @@ PAGES = Environment(
 
 
 def render(results: Sequence[LoadResult], title: str, timeline: Timeline | None = None) -> str:
-    """The page. `timeline`: the mesh's decisions during the (single) run, if the target could tell."""
+    """Returns the page as HTML. `timeline` holds the decisions of the mesh during the first run (`fetch_timeline`);
+    None leaves their figure out."""
     drawn = list(_figures(results))
     if timeline and any(timeline.values()):
         drawn.append(figures.control(timeline, results[0].started_unix_s, results[0].offered_s))

@@ -1,4 +1,4 @@
-"""What a run yields, whether it has just ended or was read back from its folder."""
+"""The result of a load run, which has just ended or was read back from its folder."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,8 +12,10 @@ INTERRUPTED = "interrupted before the end of the schedule"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadResult:
-    """Records in order of their schedule, and the scores made of them. `reasons` say why a run is invalid: it
-    measured the generator rather than the server, or it was not whole. `config` is the plan as plain data."""
+    """The records of a run in the order of their schedule, and the scores computed from them. `reasons` say why the run
+    is invalid: it measured the load generator rather than the server, or it was incomplete; empty for a valid run.
+    `config` is the plan as plain data. `offered_s` and `warmup_s` are the lengths of the offered window and of the
+    warm-up at its start, seconds."""
 
     name: str
     model: str
@@ -32,7 +34,7 @@ class LoadResult:
 
     @property
     def scored_s(self) -> float:
-        """The offered window without the warm-up: what rates refer to."""
+        """Length of the offered window without the warm-up, seconds, by which rates per second are computed."""
         return self.offered_s - self.warmup_s
 
     def settlements(self) -> list[Settlement]:
@@ -57,5 +59,5 @@ class LoadResult:
         return dict(errors(self.records))
 
     def example(self, error: str) -> str:
-        """A message that came with that group of errors; empty if none did."""
+        """Returns the message of the first request whose `error` is `error`; empty if there is none."""
         return next((r.message for r in self.records if r.error == error and r.message), "")

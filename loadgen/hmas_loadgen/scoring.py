@@ -1,8 +1,8 @@
-"""From records to the shared metrics: a table over the run, and per tenant, task type and time window.
+"""Turns the records of a load run into settlements, which `hmas.laws.scoring` scores, over the run or per group.
 
-TTFT and TTLT count from the instant the request was really sent: the generator's lag is its own fault, reported
-beside the score, and a run in which it matters is invalid. Warm-up requests are left out. The duration that rates
-refer to is the offered window without the warm-up.
+TTFT and TTLT count from the instant at which the request was really sent. The generator's lag is reported beside the
+score, and a run with too much of it is invalid. Requests of the warm-up are left out, and rates per second refer to the
+offered window without the warm-up.
 """
 
 from collections import Counter, defaultdict
@@ -14,7 +14,8 @@ from hmas_loadgen.record import RequestRecord
 
 
 def settlement(record: RequestRecord, model: str) -> Settlement:
-    """One record as the scorer sees it. TPOT of a finished request only; `offered_s` is the scheduled instant."""
+    """Returns the settlement of one record, with times in seconds since the request was sent. `offered_s` is the
+    scheduled instant. A record that finished without any output token counts as an engine error."""
     first, last = record.first_token_s, record.last_token_s
     finished = record.outcome is Outcome.FINISHED and first is not None and last is not None
     return Settlement(
@@ -34,13 +35,15 @@ def settlement(record: RequestRecord, model: str) -> Settlement:
 
 
 def settlements(records: Iterable[RequestRecord], model: str, warmup_s: float = 0.0) -> list[Settlement]:
-    """Scored requests in order of their schedule."""
+    """Returns the settlements of all requests scheduled after the first `warmup_s` seconds, in the order of the
+    schedule."""
     kept = sorted((r for r in records if r.scheduled_s >= warmup_s), key=lambda r: r.index)
     return [settlement(record, model) for record in kept]
 
 
 def scores_by(rows: Sequence[Settlement], key: Callable[[Settlement], str], duration_s: float) -> dict[str, Score]:
-    """One score per group, by name of the group."""
+    """Returns one score for each group of settlements; `key` gives the name of the group that a settlement belongs to.
+    `duration_s` is what rates per second refer to."""
     groups: defaultdict[str, list[Settlement]] = defaultdict(list)
     for row in rows:
         groups[key(row)].append(row)
@@ -48,12 +51,12 @@ def scores_by(rows: Sequence[Settlement], key: Callable[[Settlement], str], dura
 
 
 def errors(records: Iterable[RequestRecord]) -> Mapping[str, int]:
-    """How many requests ended in which error, the most frequent first."""
+    """Counts failed requests by kind of error, most frequent first."""
     counts = Counter(record.error or str(record.outcome) for record in records if record.error)
     return dict(counts.most_common())
 
 
 def lag_quantiles(records: Iterable[RequestRecord]) -> tuple[float, float]:
-    """Median and 99 % quantile of the generator's own lateness, seconds; 0 for an empty run."""
+    """Returns median and 99 % quantile of the load generator's lag, seconds; both 0 if there are no records."""
     lags = sorted(record.lag_s for record in records)
     return (quantile(lags, 0.5), quantile(lags, 0.99)) if lags else (0.0, 0.0)

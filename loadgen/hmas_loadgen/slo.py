@@ -1,4 +1,5 @@
-"""Task types, importance and SLOs for the rows of a trace (H-MAS App. E.5: Table 6, Eq. 14 with alpha = 0.2)."""
+"""Adds task types, importance, SLOs and tenants to the rows of a trace (H-MAS App. E.5: Table 6, Eq. 14 with
+alpha = 0.2)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,8 @@ TASKS: tuple[TaskType, ...] = tuple(task for task in TaskType if task is not Tas
 
 @dataclass(frozen=True, slots=True)
 class TaskLengths:
-    """Median and 90 % quantile of a task type's prompt and response, tokens; log-normal in between."""
+    """Median and 90 % quantile of the prompt (input) and answer (output) lengths of a task type, tokens. The lengths
+    are taken as log-normally distributed."""
 
     input_p50: float
     input_p90: float
@@ -38,7 +40,8 @@ def _sigma(p50: float, p90: float) -> float:
 
 # Measured on labelled prompts with recorded responses: GSM8K, HumanEval, MBPP, SciTLDR, QMSum, WMT23, NQ-open,
 # HelloBench, IFEval, schema-guided dialogue, CrossNER, WritingBench, LongBench-Write and DeepResearch Bench. QA
-# (answers of a few words, and essays) and research (tool calls of 46 tokens, and reports of 6000) are compromises.
+# (answers of a few words, and essays) and research (tool calls of 46 tokens, and reports of 6000) are compromises
+# between unlike prompts.
 TASK_LENGTHS: Mapping[TaskType, TaskLengths] = {
     TaskType.QA: TaskLengths(16, 367, 40, 300),
     TaskType.DIALOGUE: TaskLengths(84, 401, 37, 150),
@@ -57,8 +60,9 @@ TASK_LENGTHS: Mapping[TaskType, TaskLengths] = {
 
 
 def task_odds(output_tokens: int, tasks: Sequence[TaskType] = TASKS) -> NDArray[np.float64]:
-    """P(task | output length) for equally common tasks: each task's log-normal density at that length, so that a
-    row of 1000 tokens becomes an essay rather than an extraction. A floor of 1 % keeps every task possible."""
+    """Returns the probability of each task type given an output length, if all types are equally common: its log-normal
+    density at that length, plus a floor of 1 %. A row of 1000 tokens is thus more likely an essay than an
+    extraction."""
     lengths = [TASK_LENGTHS[task] for task in tasks]
     sigma = np.array([max(0.3, item.output_sigma) for item in lengths])
     distance = (math.log(output_tokens) - np.log([item.output_p50 for item in lengths])) / sigma
@@ -69,7 +73,8 @@ def task_odds(output_tokens: int, tasks: Sequence[TaskType] = TASKS) -> NDArray[
 
 
 def assign_tasks(trace: Trace, seed: int) -> Trace:
-    """Gives rows without a task type one that fits their output length (the traces publish lengths only)."""
+    """Draws a task type that fits the output length for each row without one, because public traces give lengths
+    only."""
     rng = np.random.default_rng([seed, 0x7461736B])
     by_length: dict[int, NDArray[np.float64]] = {}
 
@@ -85,7 +90,7 @@ def assign_tasks(trace: Trace, seed: int) -> Trace:
 
 
 def annotate(trace: Trace, seed: int) -> Trace:
-    """Importance uniform in [0.5, 1] and the SLO of Eq. 14, for rows that have none; task types first if missing."""
+    """Gives rows without them a task type, an importance drawn uniformly from [0.5, 1], and the SLO of H-MAS Eq. 14."""
     rng = np.random.default_rng([seed, 0x736C6F])
     importance = rng.uniform(0.5, 1.0, len(trace.rows))
 
@@ -101,9 +106,10 @@ def annotate(trace: Trace, seed: int) -> Trace:
 
 
 def assign_tenants(trace: Trace, shares: Mapping[str, float], seed: int) -> Trace:
-    """Spreads rows over tenants in proportion to `shares`; replaces the trace's own tenants."""
+    """Assigns each row to a tenant, drawn in proportion to `shares`; the trace's own tenants are replaced. Raises
+    ValueError if a share is not positive."""
     if not shares or min(shares.values()) <= 0:
-        raise ValueError("tenant shares must be positive")
+        raise ValueError(f"the shares of tenants must be above 0, not {dict(shares)}")
     rng = np.random.default_rng([seed, 0x74656E])
     names = list(shares)
     weights = np.array([shares[name] for name in names])

@@ -1,4 +1,4 @@
-"""Where a run's requests come from: a file, a made workload, or the published statistics; then scaled and annotated."""
+"""Loads the requests of a run from a trace file or makes them from a named workload, then scales and annotates them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from hmas_loadgen.workloads.lengths import azure_like_inputs, azure_like_outputs
 from hmas_loadgen.workloads.published import MEAN_RPS, published_trace
 from hmas_loadgen.workloads.scaling import compress, multiply, to_rate, window
 
-Workload = Callable[[float, float, int], Trace]  # rate, duration, seed
+Workload = Callable[[float, float, int], Trace]  # (mean requests per second, duration in s, seed) -> trace
 DEFAULT_DURATION_S = 60.0
 
 
@@ -58,10 +58,11 @@ WORKLOADS: Mapping[str, Workload] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A file's path, or a name of `WORKLOADS`, and what to do with it.
+    """Where a trace comes from and how it is changed. `trace` is a file's path or a name of `WORKLOADS`.
 
-    `rate_rps`: mean rate, by thinning and superposition, or by time compression with `by_time`; `factor` multiplies
-    instead. `speed` compresses time after the window was cut. `tenants`: shares by name.
+    `start_s` and `duration_s` cut a window; None means to the end. `rate_rps` scales to that mean rate, by thinning and
+    superposition, or by time compression with `by_time`; `factor` multiplies the rate instead. `speed` compresses time
+    after the window was cut. `tenants` maps each tenant's name to its share of the requests.
     """
 
     trace: str = "azure-like"
@@ -75,7 +76,8 @@ class Source:
     tenants: Mapping[str, float] = field(default_factory=dict)
 
     def load(self) -> Trace:
-        """The annotated trace. Raises TraceError or ValueError, both saying what to do."""
+        """Returns the trace, scaled and with an SLO for every row. Raises TraceError if the file cannot be read,
+        ValueError if an option does not fit the trace."""
         trace = self._made() if self.trace in WORKLOADS else self._read()
         if self.factor is not None:
             trace = multiply(trace, self.factor, self.seed)
@@ -93,12 +95,12 @@ class Source:
         if not path.exists():
             known = ", ".join(WORKLOADS)
             hint = f" Run 'hmas load traces fetch {self.trace}' first." if self.trace in PUBLIC_TRACES else ""
-            raise TraceError(path, None, "no such file", f"Give a path or one of: {known}.{hint}")
+            raise TraceError(path, None, "no such file", f"Give the path of a trace file or one of: {known}.{hint}")
         trace = read_trace(
             path, seed=self.seed, start_s=self.start_s, duration_s=self.duration_s, rate_rps=self.rate_rps
         )
         if trace.drawn:
-            return trace  # window and rate went into the drawing
+            return trace  # the window and the rate were applied when the rows were drawn
         if self.start_s or self.duration_s is not None:
             trace = window(trace, self.start_s, self.duration_s)
         if self.rate_rps is not None:

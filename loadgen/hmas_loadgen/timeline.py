@@ -1,4 +1,4 @@
-"""Asks a target that is our mesh what it decided lately; other targets do not know `GET /hmas/timeline?model=NAME`.
+"""Asks a target for its recent decisions by `GET /hmas/timeline?model=NAME`, which only a gateway of the mesh answers.
 
 The answer: `{"topology": [{"unix_s", "pool", "topology"}], "control": [{"unix_s", "worker", "n_run", "b_token"}]}`.
 """
@@ -19,7 +19,8 @@ Timeline = Mapping[str, Sequence[Entry]]
 
 
 def fetch_timeline(base_url: str, model: str, api_key: str | None = None) -> dict[str, list[dict[str, Any]]] | None:
-    """The mesh's timeline, or None where there is none: it is an ornament of the report, never an error. Blocks."""
+    """Returns the recent topologies and control values of the model's pool, or None if the target cannot tell: the
+    report is then made without them. Blocks for up to 5 s or so."""
     url = f"{base_url.rstrip('/')}/hmas/timeline?model={quote(model, safe='')}"
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     try:
@@ -34,11 +35,14 @@ def fetch_timeline(base_url: str, model: str, api_key: str | None = None) -> dic
 
 
 def during(timeline: Timeline, started_unix_s: float, seconds: float) -> dict[str, list[dict[str, object]]]:
-    """The part of a timeline that falls into a run, with `at_s` since its start: what was in force then begins at 0."""
+    """Returns the entries of a timeline that fall into a run of `seconds` from `started_unix_s`. Each gets a field
+    `at_s`, seconds since the run's start. The entry in force when the run began is kept with `at_s` 0."""
     found: dict[str, list[dict[str, object]]] = {}
     for part, entries in timeline.items():
         timed = [dict(e) | {"at_s": max(0.0, at_s)} for e in entries if (at_s := _at(e) - started_unix_s) < seconds]
-        last_of: dict[tuple[object, object], int] = {}  # of what began before the run, only the last counts
+        last_of: dict[
+            tuple[object, object], int
+        ] = {}  # of the entries before the run, only the last per pool and worker is kept
         for i, entry in enumerate(timed):
             if entry["at_s"] == 0.0:
                 last_of[entry.get("pool"), entry.get("worker")] = i

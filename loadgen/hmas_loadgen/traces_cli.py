@@ -1,4 +1,4 @@
-"""`hmas load traces …`."""
+"""The commands of `hmas load traces`: list, fetch and describe traces."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -14,12 +14,12 @@ from hmas_loadgen.traces.registry import PUBLIC_TRACES, PublicTrace
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 console = Console()
 errors = Console(stderr=True)
-TRACES_A_TABLE = 4  # as many as 80 columns hold
+TRACES_A_TABLE = 4  # as many traces as fit in 80 characters
 
 
 @app.command("list")
 def list_traces() -> None:
-    """The public traces that can be fetched."""
+    """List the public traces that can be fetched."""
     console.print(trace_table(PUBLIC_TRACES.values()))
 
 
@@ -35,11 +35,13 @@ def trace_table(traces: Iterable[PublicTrace]) -> Table:
 
 @app.command()
 def fetch(
-    name: Annotated[str, typer.Argument(help="a name of `traces list`")],
-    folder: Annotated[Path, typer.Option("--to", help="folder to put it in")] = Path("data/traces"),
-    url: Annotated[str | None, typer.Option(help="a mirror to fetch it from; the checksum stays")] = None,
+    name: Annotated[str, typer.Argument(help="name of a public trace, from `traces list`")],
+    folder: Annotated[Path, typer.Option("--to", help="folder that the trace is put in")] = Path("data/traces"),
+    url: Annotated[
+        str | None, typer.Option(help="address of a mirror to download from; the checksum must match all the same")
+    ] = None,
 ) -> None:
-    """Download a public trace; goes on where a broken download stopped, and checks the hash."""
+    """Download a public trace. A broken download is continued, and the checksum is verified."""
     from dataclasses import replace
 
     from rich.progress import Progress
@@ -49,7 +51,9 @@ def fetch(
 
     trace = PUBLIC_TRACES.get(name)
     if trace is None:
-        errors.print(f"[red]hmas load:[/red] no public trace {name!r}; one of: {', '.join(PUBLIC_TRACES)}")
+        errors.print(
+            f"[red]hmas load:[/red] no public trace is named {name!r}; give one of: {', '.join(PUBLIC_TRACES)}"
+        )
         raise typer.Exit(2)
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task(name, total=None)
@@ -68,9 +72,11 @@ def fetch(
 @app.command()
 def stats(
     trace: Annotated[list[Path], typer.Argument(help="trace files")],
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object per trace")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="print JSON, with one object per trace, instead of a table")
+    ] = False,
 ) -> None:
-    """A trace in numbers: rates, bursts, lengths, drift."""
+    """Describe traces in numbers: rates, bursts, lengths, drift."""
     from hmas_loadgen.traces.reading import read_trace
     from hmas_loadgen.traces.row import TraceError
     from hmas_loadgen.traces.statistics import statistics
@@ -88,7 +94,7 @@ def stats(
 
 
 def statistics_table(found: Mapping[str, Mapping[str, float]]) -> Table:
-    """A column a trace, a row a figure."""
+    """Returns a table with one column per trace and one row per figure. `found` maps a trace's name to its figures."""
     table = Table(box=None, pad_edge=False)
     table.add_column("", no_wrap=True)
     for name in found:

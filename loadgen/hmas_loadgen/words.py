@@ -1,5 +1,5 @@
-"""256 common English words of three letters: with the space after it each is four bytes, one token of the mesh's
-estimate, and for most production tokenizers one token as well."""
+"""256 common English words of three letters for synthetic prompts. A word and the space after it are four bytes, which
+the mesh's estimate counts as one token; most production tokenizers count one token as well."""
 
 _TEXT = """
 the and for are but not you all any can had her was one our out day get has him his how man new now old see two

@@ -53,7 +53,7 @@ async def test_what_was_done_stays_and_resume_does_the_rest(
         assert "Traceback" not in told
         if how == signal.SIGINT:
             assert process.returncode == 130
-            assert "--resume goes on" in told
+            assert "the same command with --resume" in told
         left = [r for r in load_run(tmp_path / "run").records if r.outcome is Outcome.FINISHED]
         assert 20 <= len(left) < COUNT
         assert not (tmp_path / "run" / SUMMARY).exists()
@@ -61,7 +61,7 @@ async def test_what_was_done_stays_and_resume_does_the_rest(
         again = await start(engine, tmp_path, "--processes", processes, "--resume")
         told = await output(again)
         assert again.returncode == 0, told
-        assert "of 200 requests are done; going on" in told
+        assert "of 200 requests are done; continuing" in told
     whole = load_run(tmp_path / "run")
     assert [r.index for r in whole.records] == list(range(COUNT))
     assert whole.score().completed == COUNT

@@ -70,7 +70,7 @@ def test_annotate_writes_parquet(trace: Path, tmp_path: Path) -> None:
     [
         (
             ["run", "nothing.csv", "--url", "http://h:1", "--model", "m"],
-            "Give a path or one of: azure-like",
+            "Give the path of a trace file or one of: azure-like",
         ),
         (["run", "burstgpt", "--url", "http://h:1", "--model", "m"], "'hmas load traces fetch burstgpt' first"),
         (["run", "poisson", "--model", "m"], "no target: give --url"),
@@ -80,7 +80,7 @@ def test_annotate_writes_parquet(trace: Path, tmp_path: Path) -> None:
         (["run", "poisson", "--url", "http://h:1", "--model", "m", "--body", "a=b"], "is not JSON"),
         (["run", "poisson", "--url", "http://h:1", "--model", "m", "--header", "a"], "must have the form NAME=VALUE"),
         (["compare", "nowhere"], "holds no run"),
-        (["traces", "fetch", "nothing"], "no public trace 'nothing'"),
+        (["traces", "fetch", "nothing"], "no public trace is named 'nothing'"),
     ],
 )
 def test_what_a_user_can_mend_is_one_line(args: list[str], message: str) -> None:
@@ -109,7 +109,7 @@ def test_options_become_plans(trace: Path, tmp_path: Path) -> None:
     assert plan.target.body == {"temperature": 0.5}
     assert {row.tenant for row in plans[3][0].trace.rows} == {"acme", "beta"}
     tenants.write_text("acme: {secret: 1}\n")
-    with pytest.raises(ValueError, match="may have the fields share and key only"):
+    with pytest.raises(ValueError, match="must have no fields but share and key"):
         read_tenants(tenants)
     assert (
         build_target(RunOptions(trace="x", url=["http://h:1"], model="m", natural=True), {}).lengths is Lengths.NATURAL

@@ -124,5 +124,5 @@ def test_the_real_corpus() -> None:
 
 
 def test_a_folder_without_prompts_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="point --prompts at a folder of labelled prompts"):
+    with pytest.raises(ValueError, match="give --prompts a folder of labelled prompts"):
         load_corpus(tmp_path)

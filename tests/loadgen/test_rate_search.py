@@ -61,5 +61,5 @@ async def test_nothing_passes() -> None:
 
     with pytest.raises(ValueError, match=r"goodput rate is 0\.200 even at 0\.25 requests/s"):
         await find_rate(measure, 1.0, max_runs=3)
-    with pytest.raises(ValueError, match="must be positive"):
+    with pytest.raises(ValueError, match="must be above 0"):
         await find_rate(measure, 0.0)

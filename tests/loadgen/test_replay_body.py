@@ -92,11 +92,11 @@ def test_bad_plans_say_what_is_wrong() -> None:
         plan(Lengths.NATURAL, base_urls=("localhost:8000",))
     with pytest.raises(ValueError, match="at least one base URL"):
         plan(Lengths.NATURAL, base_urls=())
-    with pytest.raises(ValueError, match="max_tokens must be at least 1500"):
+    with pytest.raises(ValueError, match="max_tokens 10 must be at least 1500"):
         replace(plan(Lengths.NATURAL), max_tokens=10)
-    with pytest.raises(ValueError, match="warmup_s must lie in"):
+    with pytest.raises(ValueError, match="must lie in"):
         replace(plan(Lengths.NATURAL), warmup_s=99.0)
-    with pytest.raises(ValueError, match="the trace has no requests"):
+    with pytest.raises(ValueError, match="has no requests"):
         plan(Lengths.NATURAL, ())
 
 

@@ -134,13 +134,13 @@ def test_what_a_stop_cut_off_is_sent_again(tmp_path: Path) -> None:
 
 def test_a_folder_in_use_says_what_to_do(tmp_path: Path) -> None:
     RunFolder(tmp_path, PLAN).__exit__(None, None, None)
-    with pytest.raises(FolderInUse, match="add --resume to go on, or choose another --out"):
+    with pytest.raises(FolderInUse, match="add --resume to continue it, or choose another --out"):
         RunFolder(tmp_path, PLAN)
-    with pytest.raises(FolderInUse, match="holds a run with another configuration"):
+    with pytest.raises(FolderInUse, match="holds a run with other options"):
         RunFolder(tmp_path, replace(PLAN, seed=9), resume=True)
     with RunFolder(tmp_path, PLAN, resume=True) as folder:
         folder.finish(result())
-    with pytest.raises(FolderInUse, match="holds this run, finished"):
+    with pytest.raises(FolderInUse, match="holds this run, already finished"):
         RunFolder(tmp_path, PLAN, resume=True)
 
 

@@ -54,5 +54,5 @@ def test_same_seed_same_annotation() -> None:
 def test_tenants_by_share() -> None:
     rows = assign_tenants(PLAIN, {"a": 3.0, "b": 1.0}, 1).rows
     assert sum(row.tenant == "a" for row in rows) / len(rows) == pytest.approx(0.75, abs=0.03)
-    with pytest.raises(ValueError, match="shares must be positive"):
+    with pytest.raises(ValueError, match="shares of tenants must be above 0"):
         assign_tenants(PLAIN, {"a": 0.0}, 1)

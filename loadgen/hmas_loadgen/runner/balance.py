@@ -1,16 +1,16 @@
-"""Least-outstanding choice among base URLs, as a client-side balancer of the direct comparison would do it."""
+"""Balances requests over base URLs on the client's side, for comparisons in which no mesh does so."""
 
 
 class LeastOutstanding:
-    """Each `take` must be followed by one `release` of what it returned. Ties go round, so that an idle fleet is used
-    evenly. Counts are this process's own requests."""
+    """Chooses the base URL with the fewest outstanding requests of this process. Each `take` must be followed by one
+    `release` of the index it returned. Ties are broken in turn, so that idle servers are used evenly."""
 
     def __init__(self, count: int) -> None:
         self._outstanding = [0] * count
         self._turn = 0
 
     def take(self) -> int:
-        """Index of the chosen one, counted as outstanding from now on."""
+        """Returns the index of the chosen base URL and counts one more outstanding request for it."""
         count = len(self._outstanding)
         order = ((self._turn + step) % count for step in range(count))
         chosen = min(order, key=self._outstanding.__getitem__)

@@ -1,4 +1,4 @@
-"""Sends one request, reads its stream, returns its record."""
+"""Sends single requests, reads their answers' streams and returns their records."""
 
 import asyncio
 import time
@@ -19,7 +19,8 @@ from hmas_loadgen.traces.row import TraceRow
 
 
 class StreamedAnswer:
-    """One answer as it arrives: counts a stream's tokens, keeps the start of an error's body."""
+    """One answer while it arrives: counts and times the tokens of a stream, and keeps the start of an error's body. The
+    HTTP client calls `head` and `body`; `judge` then sets `outcome`, `error` and `message`."""
 
     __slots__ = ("error", "message", "meter", "outcome", "reason", "refusal", "start_s", "status", "tokens")
 
@@ -45,7 +46,8 @@ class StreamedAnswer:
             self.refusal += chunk
 
     def judge(self) -> None:
-        """A whole answer: a refusal, a finished stream, one that carried an error, or one that broke off."""
+        """Decides the outcome of an answer that has ended: a refusal, a finished stream, a stream that carried an
+        error, or one that broke off."""
         if self.status != 200:
             self.outcome, self.error, self.message = refusal(self.status, self.reason, self.refusal)
             return
@@ -60,7 +62,8 @@ class StreamedAnswer:
 
 
 class LoadClient:
-    """Sends for one shard of a run. Instants are relative to `start_s` on the monotonic clock."""
+    """Sends the requests of one sender process. Instants are seconds since `start_s`, which is on the monotonic
+    clock."""
 
     def __init__(self, plan: LoadPlan, prompts: PromptBuilder, run_id: str, start_s: float) -> None:
         self._requests = RequestBuilder(plan)
@@ -72,7 +75,7 @@ class LoadClient:
         self._urls = plan.target.base_urls
         self._origins = [Origin.of(url) for url in self._urls]
         self._balance = LeastOutstanding(len(self._urls))
-        self.tokens = 0  # token events received, for progress
+        self.tokens = 0  # stream events with tokens received so far, for the progress display
 
     def now_s(self) -> float:
         return time.monotonic() - self._start_s
@@ -81,7 +84,8 @@ class LoadClient:
         self._http.close()
 
     async def send(self, index: int, row: TraceRow) -> RequestRecord:
-        """Always returns a record; cancellation (the cut-off after the window) is one of its outcomes."""
+        """Sends request `index` and returns its record when the answer has ended. It never raises for a failed request:
+        even cancellation, which cuts requests off at the end of the run, gives a record."""
         request_id = f"{self._run_id}-{index}"
         body = self._requests.body(row, self._prompts.text(index, row))
         headers = self._requests.headers(row, request_id)
@@ -140,12 +144,13 @@ class LoadClient:
 
 
 def slo_of(row: TraceRow) -> Slo:
-    """What the row is judged by: its own SLO, else its task type's."""
+    """Returns the SLO that a row is scored by: its own, otherwise the default of its task type."""
     return row.slo or default_slo(row.task or TaskType.UNKNOWN, row.importance or DEFAULT_IMPORTANCE)
 
 
 def unsent(index: int, row: TraceRow, outcome: Outcome, error: str, at_s: float) -> RequestRecord:
-    """The record of a request that never left: it counts as offered all the same."""
+    """Returns the record of a request that was never sent, which counts as offered all the same. `at_s` is the instant,
+    seconds since the run's start, at which it was given up."""
     return RequestRecord(
         index=index,
         request_id="",

@@ -1,4 +1,5 @@
-"""Several sender processes as one run: deals out the schedule, gathers reports, notices a death."""
+"""Spreads one run over several sender processes: divides the schedule, collects their reports, and notices if one
+dies."""
 
 import asyncio
 import multiprocessing
@@ -18,7 +19,7 @@ JOIN_TIMEOUT_S = 10.0
 
 
 class Shard:
-    """The parent's end of one sender process."""
+    """One sender process as its parent sees it: its pipe, its counters, and whether it is ready, done or died."""
 
     def __init__(self, process: BaseProcess, pipe: Connection, on_record: Callable[[RequestRecord], None]) -> None:
         self.process = process
@@ -31,7 +32,7 @@ class Shard:
         self._on_record = on_record
 
     def readable(self) -> None:
-        """Called by the event loop when a report (or the pipe's end) is there."""
+        """Reads one report from the pipe. The event loop calls it when a report, or the end of the pipe, is there."""
         try:
             report: ShardReport = self.pipe.recv()
         except (EOFError, OSError):
@@ -52,7 +53,8 @@ class Shard:
 
 
 class SenderFleet:
-    """Runs a plan over `plan.processes` processes. Each balances over the base URLs by its own outstanding requests."""
+    """Runs a plan in `plan.processes` sender processes. Each balances over the base URLs by its own outstanding
+    requests. `on_record` is called for each request that has ended."""
 
     def __init__(
         self, plan: LoadPlan, corpus: Corpus | None, run_id: str, on_record: Callable[[RequestRecord], None]
@@ -72,7 +74,8 @@ class SenderFleet:
         return sum(shard.tokens for shard in self.shards)
 
     async def start(self, schedule: Sequence[Scheduled]) -> float:
-        """Spawns every process, waits until all stand ready, and returns the common start instant."""
+        """Starts all processes, waits until they are ready, and returns their common start, an instant of the monotonic
+        clock in seconds. Raises TimeoutError if one is not ready within 60 s."""
         count = self._plan.processes
         for number in range(count):
             self.shards.append(self._spawn(schedule[number::count]))
@@ -87,7 +90,8 @@ class SenderFleet:
     def _spawn(self, part: Sequence[Scheduled]) -> Shard:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        # The rows travel once, as the part; the plan keeps one of them, because it must not be empty.
+        # `part` carries the process's rows. The plan sent with it keeps a single row, because a plan needs at least
+        # one.
         plan = replace(
             self._plan,
             trace=replace(self._plan.trace, rows=self._plan.trace.rows[:1]),
@@ -119,7 +123,7 @@ class SenderFleet:
             await shard.done.wait()
 
     def close(self) -> None:
-        """Leaves no process behind."""
+        """Ends all sender processes and waits until they are gone."""
         for shard in self.shards:
             if not shard.done.is_set():
                 asyncio.get_running_loop().remove_reader(shard.pipe.fileno())

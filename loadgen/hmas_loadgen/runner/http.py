@@ -1,8 +1,8 @@
-"""A small HTTP/1.1 client that stamps bytes as they leave the socket.
+"""A small HTTP/1.1 client that times bytes at the moment they are read from the socket.
 
-aiohttp hands a chunk to the waiting task one turn of the loop later, when every other ready socket has been read: with
-a hundred streams that receive a token in the same engine step this adds milliseconds to each time stamp, and it costs
-twice the CPU per token. Here `data_received` feeds the parser (httptools) and the parser feeds the sink.
+aiohttp hands a chunk to the waiting task one turn of the event loop later, after all other ready sockets were read.
+With a hundred streams that receive a token in the same engine step, this adds milliseconds to each time stamp and costs
+twice the CPU per token. Here `data_received` feeds the parser (httptools), and the parser calls the sink directly.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 import httptools
 
 CONNECT_TIMEOUT_S = 10.0
-KEEP_ALIVE_S = 3.0  # less than servers grant (5 s is common), so that no request meets a closing connection
+KEEP_ALIVE_S = 3.0  # shorter than servers' keep-alive (often 5 s), so that no request is sent on a closing connection
 
 
 class BodySink(Protocol):
-    """Takes an answer as it arrives. `at_s` is an instant of the monotonic clock."""
+    """Receives an HTTP answer as it arrives. `at_s` is an instant of the monotonic clock, seconds."""
 
     def head(self, status: int, headers: Mapping[str, str]) -> None: ...
 
@@ -28,12 +28,13 @@ class BodySink(Protocol):
 
 
 class ConnectionFailed(OSError):
-    """The connection could not be made, broke, or carried something that is not HTTP."""
+    """Raised if a connection could not be made, broke before the answer ended, or carried something that is not
+    HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a base URL points: one pool of connections each."""
+    """The server and path prefix of a base URL. Idle connections are kept per origin."""
 
     host: str
     port: int
@@ -54,7 +55,7 @@ class Origin:
 
 
 class Connection(asyncio.Protocol):
-    """One TCP connection with at most one exchange at a time. The parser's callbacks are its `on_*` methods."""
+    """One TCP connection with at most one request at a time. The HTTP parser calls its `on_*` methods."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -71,8 +72,8 @@ class Connection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     async def exchange(self, request: bytes, sink: BodySink) -> bool:
-        """Sends a request and returns when its answer is whole: whether the connection can be used again.
-        Raises ConnectionFailed."""
+        """Sends a request, passes its answer to `sink`, and returns when the answer has ended. Returns whether the
+        connection can be used again. Raises ConnectionFailed."""
         assert self._transport is not None
         self._sink, self._headers, self._headed = sink, {}, False
         self._done = asyncio.get_running_loop().create_future()
@@ -91,16 +92,16 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._fail(f"not HTTP/1.1: {error}")
+            self._fail(f"the server's answer is not HTTP/1.1: {error}")
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        # An answer without length and chunks ends where the connection does.
+        # An answer with neither Content-Length nor chunked encoding ends when the connection closes.
         unframed = not {"content-length", "transfer-encoding"} & self._headers.keys()
         if exc is None and self._headed and unframed:
             self._finish(False)
         else:
-            self._fail(str(exc) if exc else "closed by the server")
+            self._fail(str(exc) if exc else "the server closed the connection before its answer ended")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
@@ -131,18 +132,19 @@ class Connection(asyncio.Protocol):
 
 @dataclass(slots=True)
 class HttpClient:
-    """Keeps idle connections per origin. Nothing is retried and no redirect is followed."""
+    """Sends HTTP requests and keeps idle connections per origin. It retries nothing and follows no redirect."""
 
     _idle: dict[Origin, list[Connection]] = field(default_factory=dict)
     _tls: ssl.SSLContext | None = None
     _factory: Callable[[], Connection] = Connection
 
     async def get(self, origin: Origin, path: str, headers: Mapping[str, str], sink: BodySink) -> None:
-        """One GET, otherwise as `post`."""
+        """Sends a GET request and passes its answer to `sink`. Raises ConnectionFailed."""
         await self._send(origin, f"GET {origin.prefix}{path}", headers, b"", sink)
 
     async def post(self, origin: Origin, path: str, headers: Mapping[str, str], body: bytes, sink: BodySink) -> None:
-        """One POST. Raises ConnectionFailed; a cancelled one closes its connection, so that the server notices."""
+        """Sends a POST request and passes its answer to `sink`. Raises ConnectionFailed. If cancelled, it closes the
+        connection, so that the server notices."""
         await self._send(origin, f"POST {origin.prefix}{path}", headers, body, sink)
 
     async def _send(self, origin: Origin, target: str, headers: Mapping[str, str], body: bytes, sink: BodySink) -> None:
@@ -165,7 +167,8 @@ class HttpClient:
         self._idle.clear()
 
     def _take(self, origin: Origin) -> Connection | None:
-        """The most recently used idle connection, unless the server may be about to close it."""
+        """Returns the most recently used idle connection, or None if there is none that the server surely keeps
+        open."""
         idle = self._idle.get(origin, [])
         while idle:
             connection = idle.pop()
@@ -183,7 +186,7 @@ class HttpClient:
                     self._factory, origin.host, origin.port, ssl=self._tls if origin.tls else None
                 )
         except TimeoutError:
-            raise ConnectionFailed(f"no connection to {origin.authority} in {CONNECT_TIMEOUT_S:g} s") from None
+            raise ConnectionFailed(f"no connection to {origin.authority} within {CONNECT_TIMEOUT_S:g} s") from None
         except OSError as error:
             raise ConnectionFailed(f"no connection to {origin.authority}: {error}") from None
         return connection

@@ -1,28 +1,31 @@
-"""Counts and times the token events of one SSE stream, with JSON parsed only up to the first token and at the end."""
+"""Counts and times the stream events (SSE) of one answer. Only the events up to the first token and the last ones are
+parsed as JSON."""
 
 from dataclasses import dataclass
 
 import orjson
 
 TAIL_BYTES = 4096
-TAIL_EVENTS = 8  # more than finish, usage, error and [DONE] events together
+TAIL_EVENTS = 8  # events read at the end; finish, usage, error and [DONE] are fewer together
 MAX_HEAD_BYTES = 1 << 20
 _FIELD = b"\ndata:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamEnd:
-    """What a stream amounted to. `complete` is false where it broke off before its end was announced."""
+    """The result of one stream: its number of output tokens, and the arrival of each token event. `complete` is false
+    if the stream broke off before it announced its end."""
 
     output_tokens: int
-    times_s: tuple[float, ...]  # one per token event, the first token's first
+    times_s: tuple[float, ...]  # one instant per token event, in order
     complete: bool
     error_code: str = ""
     error_message: str = ""
 
 
 class StreamMeter:
-    """Feed it chunks as they arrive; chunk borders may fall anywhere. Comments (keep-alive) are no events."""
+    """Counts and times the events of one SSE stream. `feed` takes the chunks as they arrive, cut anywhere; `end`
+    returns the result. SSE comments, which servers send as keep-alive, are not counted."""
 
     __slots__ = ("_carry", "_first", "_head", "_parsed", "_tail", "_times")
 
@@ -30,12 +33,12 @@ class StreamMeter:
         self._times: list[float] = []
         self._carry = b"\n"
         self._first: int | None = None  # index of the event with the first token
-        self._parsed = 0  # events of the head already looked at
+        self._parsed = 0  # events parsed so far in search of the first token
         self._head = b""
         self._tail = b""
 
     def feed(self, now_s: float, chunk: bytes) -> int:
-        """Takes a chunk that arrived at `now_s`; returns how many events began in it."""
+        """Takes a chunk that arrived at `now_s`, seconds, and returns how many events began in it."""
         window = self._carry + chunk
         count = window.count(_FIELD)
         self._carry = window[1 - len(_FIELD) :]
@@ -47,7 +50,7 @@ class StreamMeter:
         return count
 
     def _seek_first(self, chunk: bytes) -> None:
-        """Engines may open with an event that only names the role: it is not a token."""
+        """Looks for the first event with a token; engines may begin with an event that only names the role."""
         *lines, self._head = (self._head + chunk).split(b"\n")
         if len(self._head) > MAX_HEAD_BYTES:
             self._head = b""
@@ -59,7 +62,8 @@ class StreamMeter:
             self._parsed += 1
 
     def end(self) -> StreamEnd:
-        """Reads the tail: usage, error, end marks. Lengths come from `usage`, else from the count of events."""
+        """Returns the result of a stream that has ended. The number of output tokens comes from the answer's `usage`,
+        otherwise from the count of events."""
         lines = [line for line in self._tail.split(b"\n") if line.startswith(b"data:")]
         events = [_payload(line) for line in lines[-min(TAIL_EVENTS, len(self._times)) :]] if self._times else []
         error = next((fields for e in events if isinstance(fields := e.get("error"), dict)), {})
@@ -88,7 +92,8 @@ class StreamMeter:
 
 
 def _payload(line: bytes) -> dict[str, object]:
-    """One event's JSON; `{"done": True}` for the end mark, {} for what cannot be read (cut off by the tail)."""
+    """Returns the JSON object of one event line, `{"done": True}` for the end mark `[DONE]`, or {} for an event that is
+    cut off or not JSON."""
     data = line[5:].strip()
     if data == b"[DONE]":
         return {"done": True}
@@ -105,7 +110,7 @@ def _choice(event: dict[str, object]) -> dict[str, object]:
 
 
 def _text(event: dict[str, object]) -> bool:
-    """Whether the event carries something generated: text, reasoning or a tool call."""
+    """Tells whether an event carries generated content: text, reasoning or a tool call."""
     choice = _choice(event)
     if choice.get("text"):
         return True

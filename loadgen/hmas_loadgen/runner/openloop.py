@@ -1,4 +1,4 @@
-"""The schedule of one process: sends each request at its instant, whatever the server does."""
+"""Sends the requests of one process open loop: each at its scheduled instant, whatever the server does."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -9,13 +9,14 @@ from hmas_loadgen.record import RequestRecord
 from hmas_loadgen.runner.client import LoadClient, unsent
 from hmas_loadgen.traces.row import TraceRow
 
-Scheduled = tuple[int, TraceRow]  # index in the plan's schedule, row
+Scheduled = tuple[int, TraceRow]  # (index in the plan's schedule, row)
 LIMIT_ERROR = "client in-flight bound"
-STOP_CHECK_S = 0.5  # a plain sleep is cheaper, but notices a stop only when it ends
+STOP_CHECK_S = 0.5  # shorter waits are plain sleeps, which cost less but notice a stop only when they end
 
 
 class OpenLoop:
-    """Drives one shard. `stop()` ends it early: nothing more is sent, what is in flight is cut off."""
+    """Sends the requests of one sender process and passes their records to `on_record`. After `stop()` nothing more is
+    sent, and requests in flight are cut off."""
 
     def __init__(self, plan: LoadPlan, client: LoadClient, on_record: Callable[[RequestRecord], None]) -> None:
         self._plan = plan
@@ -34,7 +35,8 @@ class OpenLoop:
         self._stopped.set()
 
     async def run(self, schedule: Sequence[Scheduled]) -> None:
-        """Returns when every request sent has its record."""
+        """Sends the requests of `schedule` at their instants, and returns when every request sent has its record.
+        Raises the first exception of a sending task, which would be a programming error."""
         try:
             for index, row in schedule:
                 if not await self._wait_until(row.arrival_s):
@@ -47,7 +49,8 @@ class OpenLoop:
             raise self._bug
 
     async def _wait_until(self, at_s: float) -> bool:
-        """True at the instant, False if stopped. A late loop still yields once, so that streams are read."""
+        """Waits until `at_s`, and returns True, or False if the loop was stopped. Even if it is late it yields to the
+        event loop once, so that streams are read."""
         left_s = at_s - self._client.now_s()
         if left_s > STOP_CHECK_S:
             await self._sleep_or_stop(left_s)
@@ -81,7 +84,7 @@ class OpenLoop:
         self._on_record(await self._client.send(index, row))
 
     async def _drain(self) -> None:
-        """Waits for the rest of the window and the drain time, not longer than there is something to wait for."""
+        """Waits until no request is in flight, the drain time is over or the loop is stopped."""
         deadline_s = self._plan.offered_s + self._plan.drain_s
         while self._in_flight and not self._stopped.is_set():
             left_s = deadline_s - self._client.now_s()
@@ -90,7 +93,7 @@ class OpenLoop:
             await asyncio.wait(self._in_flight, timeout=min(left_s, 0.25))
 
     async def _cut_off(self) -> None:
-        """Cancels what is left; each still yields its record, even if it had not started to run."""
+        """Cancels all requests in flight. Each still gets its record, even if its task had not begun."""
         await asyncio.sleep(0)
         tasks = list(self._in_flight)
         for task in tasks:

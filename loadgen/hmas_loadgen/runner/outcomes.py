@@ -1,4 +1,4 @@
-"""From an HTTP answer that is no success to the shared `Outcome` and to a group name for the table of errors."""
+"""Turns an HTTP error into the mesh's `Outcome` and into a kind of error, by which the table of errors counts."""
 
 import orjson
 
@@ -23,8 +23,8 @@ _BY_STATUS: dict[int, Outcome] = {
 
 
 def refusal(status: int, reason: str | None, body: bytes) -> tuple[Outcome, str, str]:
-    """Outcome, group name and message. The mesh names its reason (`x-hmas-reason` or the error's code); for any other
-    server the status decides."""
+    """Returns outcome, kind of error and message of an HTTP error. The mesh names the outcome in the header
+    `x-hmas-reason` (`reason`) or the error's code; for any other server the HTTP status decides."""
     code, message = _error_fields(body)
     named = reason or code
     group = f"{status} {named}".strip()
@@ -32,7 +32,7 @@ def refusal(status: int, reason: str | None, body: bytes) -> tuple[Outcome, str,
 
 
 def outcome_of(code: str, otherwise: Outcome | None = None) -> Outcome:
-    """The outcome that `code` names, else `otherwise`, else an engine error."""
+    """Returns the outcome that `code` names; if it names none, `otherwise`; if that is None, ENGINE_ERROR."""
     try:
         return Outcome(code)
     except ValueError:
@@ -40,7 +40,8 @@ def outcome_of(code: str, otherwise: Outcome | None = None) -> Outcome:
 
 
 def _error_fields(body: bytes) -> tuple[str, str]:
-    """`code` (or `type`) and `message` of an OpenAI error object, or of vLLM's flat one."""
+    """Returns code (or type) and message of an error body, in OpenAI's form or in vLLM's flat one. The code is empty
+    and the message the start of the body if it is not JSON."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:

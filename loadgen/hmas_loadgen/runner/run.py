@@ -1,4 +1,4 @@
-"""`run_load`: one plan, one result, in this process or over several."""
+"""`run_load` carries out one load plan, in this process or over several, and returns its result."""
 
 import asyncio
 import gc
@@ -36,11 +36,12 @@ async def run_load(
     stop: asyncio.Event | None = None,
     earlier: Iterable[RequestRecord] = (),
 ) -> LoadResult:
-    """Runs `plan` to its end, or until `stop` is set (what was in flight is then cut off, the rest is not offered).
+    """Runs `plan` to its end or until `stop` is set, and returns its result. At a stop, requests in flight are cut off
+    and the rest are not sent.
 
-    `on_progress` is called twice a second, `on_record` once per request as it ends. `corpus` supplies labelled
-    prompts. `earlier` holds the records of an interrupted run of the same plan: what they cover is not sent again,
-    and the rest of the schedule starts at once.
+    `on_progress` is called twice a second, `on_record` once per request when it ends. `corpus` supplies labelled
+    prompts. `earlier` holds the records of an interrupted run of the same plan: their requests are not sent again, and
+    the first of the others is sent at once.
     """
     _raise_file_limit()
     records = {record.index: record for record in earlier}
@@ -70,7 +71,8 @@ async def run_load(
 
 
 def _remaining(plan: LoadPlan, records: dict[int, RequestRecord]) -> tuple[list[Scheduled], float]:
-    """What is still to send, its first instant moved to 0, and by how much it was moved."""
+    """Returns the requests without a record, moved in time so that the first is due at 0, and by how many seconds they
+    were moved. Without records nothing is moved."""
     left = [(index, row) for index, row in enumerate(plan.trace.rows) if index not in records]
     shift_s = left[0][1].arrival_s if records and left else 0.0
     if not shift_s:
@@ -79,7 +81,7 @@ def _remaining(plan: LoadPlan, records: dict[int, RequestRecord]) -> tuple[list[
 
 
 def _shifted(record: RequestRecord, shift_s: float, scheduled_s: float) -> RequestRecord:
-    """Back to the whole run's time, so that a resumed run's records fit the earlier ones."""
+    """Moves the record of a resumed run back by `shift_s`, so that its times count from the start of the whole run."""
     if not shift_s:
         return record
     first, last = record.first_token_s, record.last_token_s
@@ -95,7 +97,7 @@ def _shifted(record: RequestRecord, shift_s: float, scheduled_s: float) -> Reque
 
 
 class _Run:
-    """The moving parts of one call of `run_load`."""
+    """The state of one call of `run_load`: the tally, the stop event, and whether a sender process died."""
 
     def __init__(
         self,
@@ -106,7 +108,7 @@ class _Run:
         sent_before: int,
         shift_s: float,
     ) -> None:
-        # The window is measured from the shifted start, as the schedule is.
+        # The offered window is counted from the moved start, as the schedule is.
         left_s = max(plan.offered_s - shift_s, 1e-3)
         self._plan = replace(plan, window_s=left_s, warmup_s=0.0) if shift_s else plan
         self._tally = tally
@@ -146,7 +148,7 @@ class _Run:
             fleet.close()
 
     async def _watch(self, driver: OpenLoop | SenderFleet, tokens: Callable[[], int], start_s: float) -> None:
-        """Reports progress, and passes a stop on."""
+        """Reports progress twice a second, until `stop` is set; then it stops the driver."""
         while not self.stop.is_set():
             try:
                 async with asyncio.timeout(PROGRESS_S):
@@ -185,7 +187,8 @@ def _result(
 
 
 def _raise_file_limit() -> None:
-    """Each outstanding request is a socket; the soft limit of 1024 is too low for an overloaded server."""
+    """Raises the limit of open files: each outstanding request holds a socket, and the usual 1024 are too few when the
+    server is overloaded."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
     if soft < wanted:

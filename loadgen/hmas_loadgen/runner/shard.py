@@ -1,4 +1,5 @@
-"""A sender process: its share of the schedule, its own event loop, its records sent up in batches over a pipe."""
+"""A sender process: sends its share of the schedule in its own event loop, and reports records to its parent in batches
+over a pipe."""
 
 import asyncio
 import gc
@@ -22,7 +23,8 @@ REPORT_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ShardReport:
-    """What a shard has to say: new records and its counters. `last` closes the conversation."""
+    """A message of a sender process to its parent: records since the last report, and its counts of requests sent and
+    token events received. `last` marks the final report."""
 
     records: tuple[RequestRecord, ...]
     sent: int
@@ -33,7 +35,8 @@ class ShardReport:
 def shard_main(
     plan: LoadPlan, schedule: Sequence[Scheduled], corpus: Corpus | None, run_id: str, pipe: Connection
 ) -> None:
-    """Entry point of a spawned process. Receives the start instant, later maybe a stop; sends ShardReports.
+    """Entry point of a sender process. Over `pipe` it sends ShardReports and receives first the start instant, and
+    later perhaps a stop.
 
     The start is an instant of CLOCK_MONOTONIC, which all processes of one machine share.
     """
@@ -47,7 +50,7 @@ def shard_main(
     try:
         uvloop.run(_run(plan, schedule, corpus, run_id, start_s, pipe))
     except BrokenPipeError:
-        pass  # the parent died; what it had is on disk
+        pass  # the parent died; the records that it had received are on disk
 
 
 async def _run(
@@ -64,7 +67,7 @@ async def _run(
     loop = OpenLoop(plan, client, batch.append)
 
     def stop() -> None:
-        """Any message means stop, and so does the parent's death."""
+        """Stops sending: the parent sent a message, which can only mean stop, or died."""
         asyncio.get_running_loop().remove_reader(pipe.fileno())
         loop.stop()
 
@@ -86,12 +89,13 @@ def _report(pipe: Connection, batch: list[RequestRecord], loop: OpenLoop, client
 
 
 def watch(pipe: Connection, callback: Callable[[], None]) -> None:
-    """Calls back whenever the pipe is readable. libuv makes a polled descriptor non-blocking, but `Connection` can
-    only read and write whole messages on a blocking one."""
+    """Has the event loop call `callback` whenever the pipe is readable. libuv makes a polled descriptor non-blocking,
+    so it is set back: `Connection` reads and writes whole messages only on a blocking one."""
     asyncio.get_running_loop().add_reader(pipe.fileno(), callback)
     os.set_blocking(pipe.fileno(), True)
 
 
 def start_instant_s() -> float:
-    """Soon enough not to be noticed, late enough that every shard stands ready."""
+    """Returns the start of a run: 0.2 s from now on the monotonic clock, so that every sender process gets the message
+    before."""
     return time.monotonic() + 0.2

@@ -1,4 +1,4 @@
-"""Live counts of a run, from which progress is reported and the run's own validity is judged."""
+"""Counts the requests of a running load run for its progress display, and decides whether a run is valid."""
 
 import statistics
 from collections import deque
@@ -18,7 +18,7 @@ LOST_ERROR = "sender process died"
 
 
 class Tally:
-    """Fed with records; `snapshot` gives rates since the snapshot before."""
+    """Counts the records of a run. `snapshot` returns the counts, and rates since the previous snapshot."""
 
     def __init__(self, plan: LoadPlan) -> None:
         self._plan = plan
@@ -55,7 +55,7 @@ class Tally:
 
 
 def invalid_reasons(records: Sequence[RequestRecord], interrupted: bool, lag_p50_s: float) -> tuple[str, ...]:
-    """Why a run measures something other than the server; empty for a valid one."""
+    """Returns the reasons why a run is invalid, because it did not measure the server alone; empty for a valid run."""
     reasons: list[str] = []
     if lag_p50_s > MAX_MEDIAN_LAG_S:
         reasons.append(f"median lag {lag_p50_s * 1000:.1f} ms exceeds {MAX_MEDIAN_LAG_S * 1000:.0f} ms")

@@ -1,7 +1,9 @@
-"""Azure LLM inference traces 2023 and 2024 and the multimodal trace 2025 (Azure/AzurePublicDataset, CC-BY-4.0).
+"""Reads the Azure LLM inference traces 2023 and 2024 and the multimodal trace 2025 (Azure/AzurePublicDataset,
+CC-BY-4.0).
 
-`TIMESTAMP,ContextTokens,GeneratedTokens`, the 2025 one with `NumImages` (its images are not reproduced; their tokens
-are part of ContextTokens). Time stamps have up to 9 fractional digits (100 ns in 2023) and maybe a zone.
+The columns are `TIMESTAMP,ContextTokens,GeneratedTokens`, in 2025 also `NumImages`. Images are not reproduced, but
+their tokens are part of ContextTokens. Time stamps have up to 9 fractional digits (100 ns in 2023) and sometimes a time
+zone.
 """
 
 import re
@@ -19,7 +21,8 @@ _STAMP = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(\.\d{1,9})?(Z|[+-]\d
 
 
 def seconds(record: Record) -> tuple[int, float]:
-    """TIMESTAMP as whole seconds since the epoch and a fraction, apart so that 100 ns survive."""
+    """Returns the field TIMESTAMP as whole seconds since the Unix epoch and a fraction; one float would lose the 100
+    ns. Raises TraceError if the field has another form."""
     text = record.text("TIMESTAMP").strip()
     match = _STAMP.fullmatch(text)
     if match is None:
@@ -35,7 +38,7 @@ def seconds(record: Record) -> tuple[int, float]:
 
 
 def read(path: Path) -> Trace:
-    """Reads an official file, plain or gzipped."""
+    """Reads a file as published, plain or gzipped. Raises TraceError for a malformed line."""
     rows: list[TraceRow] = []
     origin: int | None = None
     for record in csv_records(path):

@@ -1,4 +1,5 @@
-"""BurstGPT (HPMLL/BurstGPT, CC-BY-4.0): `Timestamp` (s), `Request tokens`, `Response tokens`, two header variants."""
+"""Reads the BurstGPT trace (HPMLL/BurstGPT, CC-BY-4.0): columns `Timestamp` (s), `Request tokens`, `Response tokens`,
+in either of two header variants."""
 
 from pathlib import Path
 
@@ -9,8 +10,8 @@ COLUMNS = frozenset({"Timestamp", "Model", "Request tokens", "Response tokens", 
 
 
 def read(path: Path) -> Trace:
-    """Reads a file with or without failures. A failure has 0 response tokens: its length is unknown, so it is left
-    out, and the trace's note counts how many."""
+    """Reads a file of either variant. A failed request has 0 response tokens; its true length is unknown, so it is left
+    out and counted in the trace's note. Raises TraceError for a malformed line."""
     rows: list[TraceRow] = []
     failures = 0
     for record in csv_records(path):

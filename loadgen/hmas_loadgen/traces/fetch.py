@@ -1,4 +1,5 @@
-"""Downloads a public trace: resumes a broken download by Range, checks the hash, and puts the file in place at once."""
+"""Downloads a public trace. A broken download is resumed by HTTP Range, and the file gets its final name only after its
+checksum was verified."""
 
 import hashlib
 import os
@@ -17,13 +18,14 @@ OnBytes = Callable[[int, int | None], None]  # bytes so far, total if known
 
 
 class FetchError(OSError):
-    """A trace could not be fetched. The message says what to do."""
+    """Raised if a trace could not be downloaded or its checksum is wrong. The message says what to do."""
 
 
 def fetch(trace: PublicTrace, folder: Path, on_bytes: OnBytes | None = None) -> Path:
-    """The trace's file in `folder`, downloaded unless it is there and intact. Raises FetchError.
+    """Returns the path of the trace's file in `folder`, and downloads it if it is not there. Raises FetchError if the
+    download fails or the checksum is wrong.
 
-    What a broken download left (`NAME.part`) is continued where the server supports it.
+    The part that a broken download left (`NAME.part`) is continued if the server supports it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / trace.file_name
@@ -49,12 +51,12 @@ def _download(url: str, part: Path, on_bytes: OnBytes | None) -> None:
     try:
         response: HTTPResponse = urlopen(request, timeout=IDLE_TIMEOUT_S)
     except HTTPError as error:
-        if error.code == 416 and have:  # nothing is missing
+        if error.code == 416 and have:  # the range is empty: the file is complete
             return
-        raise FetchError(f"{url}: HTTP {error.code}. Download it by hand and give its path instead") from None
+        raise FetchError(f"{url}: HTTP {error.code}. Download the file by other means and give its path") from None
     with response:
         if response.status != 206:
-            have = 0  # the server ignores ranges: from the start
+            have = 0  # the server ignores Range and sends the file from its start
         length = response.headers.get("Content-Length")
         total = have + int(length) if length else None
         with part.open("ab" if have else "wb") as file:
@@ -62,7 +64,7 @@ def _download(url: str, part: Path, on_bytes: OnBytes | None) -> None:
                 file.write(chunk)
                 have += len(chunk)
                 if have > MAX_BYTES:
-                    raise FetchError(f"{url}: more than {MAX_BYTES >> 30} GiB; this is not the trace. Delete {part}")
+                    raise FetchError(f"{url}: longer than {MAX_BYTES >> 30} GiB, so it is not the trace. Delete {part}")
                 if on_bytes is not None:
                     on_bytes(have, total)
     if total is not None and have < total:
@@ -70,7 +72,7 @@ def _download(url: str, part: Path, on_bytes: OnBytes | None) -> None:
 
 
 def checksum(path: Path, kind: str) -> str:
-    """`sha256` of the content, or its `git` blob id."""
+    """Returns a checksum of the file in hex: its SHA-256 for `kind` "sha256", its git blob id for "git"."""
     digest = hashlib.sha256()
     if kind == "git":
         digest = hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)
@@ -81,7 +83,8 @@ def checksum(path: Path, kind: str) -> str:
 
 
 def _verify(trace: PublicTrace, path: Path, final: Path) -> None:
-    """Raises FetchError on a wrong hash. A trace without a published one is held to its first download's."""
+    """Raises FetchError if the file's checksum is wrong. Without a published checksum, the one of the first download is
+    kept beside the file and compared with later ones."""
     note = final.with_name(final.name + ".sha256")
     expected = trace.checksum
     if expected is None and note.exists():
@@ -92,4 +95,6 @@ def _verify(trace: PublicTrace, path: Path, final: Path) -> None:
     kind, _, wanted = expected.partition(":")
     found = checksum(path, kind)
     if found != wanted:
-        raise FetchError(f"{path}: {kind} {found} instead of {wanted}. Delete the file and fetch it again")
+        raise FetchError(
+            f"{path}: the {kind} checksum is {found} instead of {wanted}. Delete the file and fetch it again"
+        )

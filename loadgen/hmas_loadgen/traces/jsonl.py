@@ -1,7 +1,8 @@
-"""Mooncake (kvcache-ai/Mooncake, Apache-2.0) and Qwen-Bailian (alibaba-edu, Apache-2.0) traces: JSONL with hash ids.
+"""Reads Mooncake (kvcache-ai/Mooncake, Apache-2.0) and Qwen-Bailian (alibaba-edu, Apache-2.0) traces, JSONL with hash
+ids of the prompts' blocks.
 
 Mooncake: `timestamp` in milliseconds, `input_length`, `output_length`, `hash_ids` of 512-token blocks. Qwen-Bailian:
-`timestamp` in seconds, `chat_id`, `parent_chat_id`, `turn`, `type`, blocks of 16 tokens.
+the same with `timestamp` in seconds and blocks of 16 tokens, and `chat_id`, `parent_chat_id`, `turn`, `type`.
 """
 
 from pathlib import Path
@@ -22,12 +23,12 @@ def _row(record: Record, unit_s: float) -> TraceRow:
 
 
 def read_mooncake(path: Path) -> Trace:
-    """Reads Mooncake's conversation, tool&agent or synthetic trace."""
+    """Reads Mooncake's conversation, tool&agent or synthetic trace. Raises TraceError for a malformed line."""
     rows = [_row(record, 0.001) for record in json_records(path)]
     return Trace(name=path.name, rows=from_zero(rows), block_tokens=MOONCAKE_BLOCK_TOKENS)
 
 
 def read_bailian(path: Path) -> Trace:
-    """Reads a Qwen-Bailian usage trace."""
+    """Reads a Qwen-Bailian usage trace. Raises TraceError for a malformed line."""
     rows = [_row(record, 1.0) for record in json_records(path)]
     return Trace(name=path.name, rows=from_zero(rows), block_tokens=BAILIAN_BLOCK_TOKENS)

@@ -1,4 +1,4 @@
-"""Text lines and fields of a trace, with errors that name the place."""
+"""Reads the lines and fields of a trace file. Errors name the file, the line and the field."""
 
 import csv
 import gzip
@@ -16,7 +16,8 @@ REMEDY = "Correct or remove that line, or fetch the file again"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One line's named fields, and where they stand."""
+    """The fields of one line of a trace file, by name. `line` counts from 1. The methods raise TraceError if a field is
+    missing or malformed."""
 
     path: Path
     line: int
@@ -32,7 +33,7 @@ class Record:
         return str(value)
 
     def number(self, name: str) -> float:
-        """A finite number >= 0."""
+        """Returns the field as a finite number >= 0."""
         text = self.text(name)
         try:
             value = float(text)
@@ -43,7 +44,7 @@ class Record:
         return value
 
     def tokens(self, name: str) -> int:
-        """A whole number of tokens >= 0."""
+        """Returns the field as a whole number of tokens >= 0."""
         value = self.number(name)
         if value != int(value):
             raise self.error(f"field '{name}' is not a whole number of tokens: {self.text(name)!r}")
@@ -51,7 +52,8 @@ class Record:
 
 
 def open_lines(path: Path) -> Iterator[str]:
-    """Lines of a plain or gzipped UTF-8 file, with either line end. Lines are bounded."""
+    """Yields the lines of a plain or gzipped UTF-8 file without their line ends (LF or CRLF). Raises TraceError for a
+    line longer than 16 MiB, text that is not UTF-8, or broken gzip data."""
     with path.open("rb") as probe:
         gzipped = probe.read(2) == b"\x1f\x8b"
     number = 0
@@ -63,13 +65,16 @@ def open_lines(path: Path) -> Iterator[str]:
                     raise TraceError(path, number, "the line is longer than 16 MiB", REMEDY)
                 yield line.rstrip("\r\n")
     except UnicodeDecodeError as error:
-        raise TraceError(path, number + 1, f"not UTF-8 ({error.reason})", "Convert the file to UTF-8") from None
+        raise TraceError(
+            path, number + 1, f"the text is not UTF-8 ({error.reason})", "Convert the file to UTF-8"
+        ) from None
     except (gzip.BadGzipFile, EOFError) as error:
-        raise TraceError(path, number + 1, f"broken gzip data ({error})", "Fetch the file again") from None
+        raise TraceError(path, number + 1, f"the gzip data is broken ({error})", "Fetch the file again") from None
 
 
 def csv_records(path: Path) -> Iterator[Record]:
-    """Records of a CSV file with a header line. Empty lines are allowed at the end only."""
+    """Yields the records of a CSV file with a header line. Empty lines are skipped. Raises TraceError for a line with
+    another number of fields than the header."""
     lines = open_lines(path)
     header = [name.strip().lstrip("\ufeff") for name in next(csv.reader(lines), [])]
     for number, line in enumerate(lines, 2):
@@ -77,27 +82,30 @@ def csv_records(path: Path) -> Iterator[Record]:
             continue
         cells = next(csv.reader([line]))
         if len(cells) != len(header):
-            reason = f"{len(cells)} fields where the header names {len(header)} ({','.join(header)})"
+            reason = f"the line has {len(cells)} fields, but the header {len(header)} ({','.join(header)})"
             raise TraceError(path, number, reason, REMEDY)
         yield Record(path, number, dict(zip(header, cells, strict=True)))
 
 
 def json_records(path: Path) -> Iterator[Record]:
-    """Records of a JSONL file: one object a line."""
+    """Yields the records of a JSONL file, one object per line. Raises TraceError for a line that is no JSON object."""
     for number, line in enumerate(open_lines(path), 1):
         if not line.strip():
             continue
         try:
             value = json.loads(line)
         except json.JSONDecodeError as error:
-            raise TraceError(path, number, f"not JSON ({error.msg}, column {error.colno})", REMEDY) from None
+            raise TraceError(
+                path, number, f"the line is not JSON ({error.msg}, column {error.colno})", REMEDY
+            ) from None
         if not isinstance(value, dict):
-            raise TraceError(path, number, f"a JSON object is expected, not {type(value).__name__}", REMEDY)
+            raise TraceError(path, number, f"the line must be a JSON object, not {type(value).__name__}", REMEDY)
         yield Record(path, number, value)
 
 
 def hash_ids(record: Record) -> tuple[int, ...]:
-    """The field `hash_ids`: a JSON list, or integers separated by spaces; empty where there is none."""
+    """Returns the field `hash_ids`, given as a JSON list or as integers separated by spaces; empty if there is none.
+    Raises TraceError if it holds anything but whole numbers."""
     value = record.fields.get("hash_ids")
     if value is None or value == "":
         return ()

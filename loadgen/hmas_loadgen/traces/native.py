@@ -1,6 +1,6 @@
-"""Our own format, CSV(.gz) or Parquet: `arrival_s,input_tokens,output_tokens` and any of `hash_ids`, `prompt`,
-`task_type`, `importance`, `ttft_ms`, `tpot_ms`, `ttlt_ms`, `tenant` (H-MAS App. E.5's annotated data set). Arrow loads
-only for Parquet: the simulator does without."""
+"""Reads and writes the load generator's own trace format, CSV(.gz) or Parquet: `arrival_s,input_tokens,output_tokens`
+and any of `hash_ids`, `prompt`, `task_type`, `importance`, `ttft_ms`, `tpot_ms`, `ttlt_ms`, `tenant` (H-MAS App. E.5's
+annotated data set). Arrow is imported for Parquet only, because the simulator works without it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ def _task(record: Record) -> TaskType | None:
         return TaskType(str(value))
     except ValueError:
         known = ", ".join(TaskType)
-        raise record.error(f"unknown task_type {str(value)!r} (known: {known})") from None
+        raise record.error(f"field 'task_type' is unknown: {str(value)!r} (known: {known})") from None
 
 
 def _slo(record: Record) -> Slo | None:
@@ -47,7 +47,7 @@ def _row(record: Record) -> TraceRow:
 
 
 def read_csv(path: Path) -> Trace:
-    """Reads the CSV form."""
+    """Reads the CSV form. Raises TraceError for a malformed line."""
     return Trace(name=path.name, rows=from_zero([_row(record) for record in csv_records(path)]))
 
 
@@ -58,10 +58,10 @@ def _parquet_records(path: Path) -> Iterator[Record]:
     try:
         file = pq.ParquetFile(path)
     except pa.ArrowInvalid as error:
-        raise TraceError(path, None, f"not a readable Parquet file ({error})", "Write it again") from None
+        raise TraceError(path, None, f"the file is not readable as Parquet ({error})", "Write it again") from None
     missing = [name for name in REQUIRED if name not in file.schema_arrow.names]
     if missing:
-        raise TraceError(path, None, f"columns {', '.join(missing)} are missing", f"Give it {', '.join(REQUIRED)}")
+        raise TraceError(path, None, f"columns {', '.join(missing)} are missing", f"It needs {', '.join(REQUIRED)}")
     number = 0
     for batch in file.iter_batches():
         for fields in batch.to_pylist():
@@ -70,12 +70,12 @@ def _parquet_records(path: Path) -> Iterator[Record]:
 
 
 def read_parquet(path: Path) -> Trace:
-    """Reads the Parquet form; the 'line' of an error is the row's number, from 1."""
+    """Reads the Parquet form. Raises TraceError for a malformed row, whose number from 1 stands for the line."""
     return Trace(name=path.name, rows=from_zero([_row(record) for record in _parquet_records(path)]))
 
 
 def write_parquet(trace: Trace, path: Path) -> None:
-    """Writes every row with its annotation, to be read back by `read_parquet`."""
+    """Writes all rows with task type, importance, SLO and tenant as a Parquet file that `read_parquet` reads back."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""`read_trace`: finds out which format a file has by what stands in it, never by its name."""
+"""`read_trace` reads a trace of any known format. It recognises the format by the file's content, never by its name."""
 
 import json
 from collections.abc import Callable
@@ -19,9 +19,11 @@ def _json_reader(path: Path, line: str) -> Callable[[Path], Trace]:
     try:
         first = json.loads(line)
     except json.JSONDecodeError as error:
-        raise TraceError(path, 1, f"not JSON ({error.msg})", "Correct the line or fetch the file again") from None
+        raise TraceError(
+            path, 1, f"the line is not JSON ({error.msg})", "Correct the line or fetch the file again"
+        ) from None
     if not isinstance(first, dict) or "timestamp" not in first or "input_length" not in first:
-        raise TraceError(path, 1, "JSONL without timestamp and input_length", f"Known formats: {KNOWN}")
+        raise TraceError(path, 1, "the fields timestamp and input_length are missing", f"Known formats: {KNOWN}")
     return jsonl.read_bailian if "chat_id" in first else jsonl.read_mooncake
 
 
@@ -33,7 +35,7 @@ def _csv_reader(path: Path, line: str) -> Callable[[Path], Trace]:
         return burstgpt.read
     if set(native.REQUIRED).issubset(header):
         return native.read_csv
-    raise TraceError(path, 1, f"unknown header '{line[:120]}'", f"Known formats: {KNOWN}")
+    raise TraceError(path, 1, f"the header is not known: '{line[:120]}'", f"Known formats: {KNOWN}")
 
 
 def _generate(path: Path, seed: int, start_s: float, duration_s: float | None, rate_rps: float | None) -> Trace:
@@ -50,14 +52,14 @@ def read_trace(
     duration_s: float | None = None,
     rate_rps: float | None = None,
 ) -> Trace:
-    """Reads any known trace, plain or gzipped.
+    """Reads a trace of any known format, plain or gzipped. Raises TraceError if it cannot be read.
 
-    The options matter only to ServeGen rates, from which requests must be drawn: `start_s` 0 means the busiest
-    window, `duration_s` None 600 s, `rate_rps` None the published rate. Raises TraceError.
+    The options apply only to ServeGen client rates, from which requests are drawn: `start_s` 0 means the busiest
+    window, `duration_s` None means 600 s, `rate_rps` None means the published rate.
     """
     path = Path(path)
     if not path.is_file():
-        raise TraceError(path, None, "no such file", "Check the path, or see 'hmas load traces list'")
+        raise TraceError(path, None, "no such file", "Check the path, or fetch a trace of 'hmas load traces list'")
     with path.open("rb") as probe:
         magic = probe.read(4)
     if magic == b"PAR1":

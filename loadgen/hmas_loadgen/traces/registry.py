@@ -1,4 +1,4 @@
-"""Public traces that `hmas load traces fetch` knows: address, licence, and what they must hash to."""
+"""The public traces that `hmas load traces fetch` can download, with address, licence and checksum."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,8 +14,9 @@ _BAILIAN = "https://media.githubusercontent.com/media/alibaba-edu/qwen-bailian-u
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicTrace:
-    """`checksum`: `sha256:<hex>`, or `git:<hex>` for a git blob id (SHA-1 over a header and the content), or None
-    where the publisher states none; the first download's SHA-256 is then kept beside the file."""
+    """A trace that can be downloaded. `checksum` is `sha256:<hex>`, or `git:<hex>` for a git blob id (SHA-1 over a
+    header and the content), or None if the publisher states none; the SHA-256 of the first download is then kept beside
+    the file."""
 
     name: str
     url: str

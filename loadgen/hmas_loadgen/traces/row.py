@@ -1,4 +1,4 @@
-"""What every reader yields."""
+"""The rows of a trace, which every reader of a format returns, and the error that readers raise."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -11,8 +11,8 @@ from hmas.contracts.request import Slo, TaskType
 class TraceRow:
     """One request of a trace. `arrival_s`: seconds since the trace's first request.
 
-    `hash_ids` name the prompt's blocks in order; equal leading ids mean an equal prefix. `slo` and `importance`
-    (Eq. 14's imp_r) are None until annotated.
+    `hash_ids` name the prompt's blocks in order; prompts with equal leading ids have an equal prefix. `slo` and
+    `importance` (imp_r in H-MAS Eq. 14) are None until `annotate` sets them.
     """
 
     arrival_s: float
@@ -28,10 +28,12 @@ class TraceRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """Rows with what is known about them as a whole. `block_tokens`: tokens that one hash id stands for.
+    """A trace: its rows in order of arrival, and facts about all of them. `block_tokens` is the number of prompt tokens
+    that one hash id stands for.
 
-    `note` says in words what was done to the rows since they were read (scaling, annotation). `span_s` is the stretch
-    of time they were taken from or made for, where that is known; `drawn` marks rows drawn from published rates.
+    `note` says in words what was done to the rows after they were read, such as scaling. `span_s` is the length of the
+    time window that the rows were taken from or made for, None if unknown. `drawn` marks rows drawn at random from
+    published rates.
     """
 
     name: str
@@ -43,19 +45,19 @@ class Trace:
 
     @property
     def duration_s(self) -> float:
-        """The span, else the time from 0 to the last arrival."""
+        """Seconds of `span_s` if known, otherwise from 0 to the last arrival."""
         if self.span_s is not None:
             return self.span_s
         return self.rows[-1].arrival_s if self.rows else 0.0
 
     def derived(self, rows: Iterable[TraceRow], note: str, span_s: float | None = None) -> "Trace":
-        """The same trace with other rows; `note` is appended to the history, `span_s` stays unless given."""
+        """Returns a copy with other rows. `note` is appended to the trace's note; `span_s` None keeps the span."""
         history = f"{self.note}; {note}" if self.note else note
         return replace(self, rows=tuple(rows), note=history, span_s=self.span_s if span_s is None else span_s)
 
 
 class TraceError(ValueError):
-    """A trace that cannot be read. The message says where and what to do."""
+    """Raised if a trace cannot be read. The message names the file, the line and what to do."""
 
     def __init__(self, path: Path | str, line: int | None, reason: str, remedy: str) -> None:
         where = f"{path}, line {line}" if line is not None else str(path)
@@ -63,7 +65,7 @@ class TraceError(ValueError):
 
 
 def from_zero(rows: list[TraceRow]) -> tuple[TraceRow, ...]:
-    """Rows in order of arrival (ties keep the file's order), shifted so that the first arrives at 0."""
+    """Returns the rows in order of arrival (ties keep the file's order), shifted so that the first arrives at 0 s."""
     ordered = sorted(rows, key=lambda row: row.arrival_s)
     if not ordered or ordered[0].arrival_s == 0.0:
         return tuple(ordered)

@@ -1,9 +1,10 @@
-"""ServeGen client rates (alibaba/ServeGen, Apache-2.0): no requests but, per client and 600 s window, arrival rate,
-CV and the fitted inter-arrival distribution; arrivals are drawn from them, lengths from a histogram beside them.
+"""Reads ServeGen client rates (alibaba/ServeGen, Apache-2.0) and draws requests from them. They hold no requests but,
+per client and 600 s window, the arrival rate, its CV and the fitted distribution of the gaps between arrivals.
 
-`client,window_start_s,rate_rps,cv,iat_dist,dist_p1,dist_p2` and `kind,tokens,prob` (NAME_client_rates.csv,
-NAME_length_hist.csv). `dist_p1` is the shape of a Gamma or Weibull; the scale follows from the window's rate, because
-the published scale is a fit to gaps that windows cut off, and does not reproduce the published rate.
+NAME_client_rates.csv has the columns `client,window_start_s,rate_rps,cv,iat_dist,dist_p1,dist_p2`; lengths are drawn
+from NAME_length_hist.csv, `kind,tokens,prob`. `dist_p1` is the shape of a Gamma or Weibull distribution. Its scale
+follows from the window's rate: the published scale was fitted to gaps that the windows cut short, and does not give the
+published rate.
 """
 
 import math
@@ -23,7 +24,8 @@ COLUMNS = ("client", "window_start_s", "rate_rps", "cv", "iat_dist", "dist_p1", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientWindow:
-    """One client's arrivals in one window. `shape` is the Gamma's or Weibull's; CV falls as it rises."""
+    """The arrivals of one client in one window of 600 s. `shape` is that of the Gamma or Weibull `distribution` of
+    gaps; a higher one means steadier arrivals."""
 
     client: str
     start_s: float
@@ -32,7 +34,7 @@ class ClientWindow:
     shape: float
 
     def gaps(self, rate_rps: float, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
-        """`count` inter-arrival times of mean 1 / `rate_rps`."""
+        """Draws `count` gaps between arrivals in seconds, of mean 1 / `rate_rps`."""
         if self.distribution == "Weibull":
             return rng.weibull(self.shape, count) / (math.gamma(1 + 1 / self.shape) * rate_rps)
         return rng.gamma(self.shape, 1 / (self.shape * rate_rps), count)
@@ -40,7 +42,7 @@ class ClientWindow:
 
 @dataclass(frozen=True, slots=True)
 class ServeGenRates:
-    """A file of client rates with its length histogram."""
+    """The client rates of one file, and the histograms of prompt and answer lengths that belong to it."""
 
     name: str
     windows: tuple[ClientWindow, ...]
@@ -48,24 +50,29 @@ class ServeGenRates:
     output_hist: tuple[NDArray[np.float64], NDArray[np.float64]]
 
     def busiest_start_s(self) -> float:
-        """Start of the window with the highest total rate."""
+        """Returns the start, in seconds, of the window with the highest total rate."""
         totals: dict[float, float] = {}
         for window in self.windows:
             totals[window.start_s] = totals.get(window.start_s, 0.0) + window.rate_rps
         return max(totals, key=lambda start: (totals[start], -start))
 
     def generate(self, start_s: float, duration_s: float, rate_rps: float | None, seed: int) -> Trace:
-        """Requests of [start_s, start_s + duration_s). With `rate_rps` every client's rate is scaled alike, so that
-        the mean over the span is `rate_rps`; each client keeps its own burstiness."""
+        """Draws requests for [start_s, start_s + duration_s). With `rate_rps`, the rates of all clients are scaled by
+        the same factor to that mean; each client keeps its burstiness. Raises TraceError if no client is active or more
+        than 5 million requests would be drawn."""
         rng = np.random.default_rng(seed)
         end_s = start_s + duration_s
         chosen = [w for w in self.windows if w.start_s < end_s and w.start_s + WINDOW_S > start_s]
         expected = sum(w.rate_rps * _overlap_s(w, start_s, end_s) for w in chosen)
         if expected == 0:
-            raise TraceError(self.name, None, f"no client is active in [{start_s:g}, {end_s:g}) s", "Move --start")
+            raise TraceError(
+                self.name, None, f"no client is active in [{start_s:g}, {end_s:g}) s", "Choose another --start"
+            )
         scale = 1.0 if rate_rps is None else rate_rps * duration_s / expected
         if expected * scale > MAX_ROWS:
-            raise TraceError(self.name, None, f"{expected * scale:.0f} requests are too many", "Give --rate")
+            raise TraceError(
+                self.name, None, f"{expected * scale:.0f} requests are too many", "Give a lower --rate or --duration"
+            )
         rows = [row for window in chosen for row in self._rows(window, scale, start_s, end_s, rng)]
         note = f"ServeGen arrivals from {start_s:g} s for {duration_s:g} s, rates x {scale:.4g}, seed {seed}"
         return Trace(
@@ -82,7 +89,7 @@ class ServeGenRates:
         low, high = max(window.start_s, start_s), min(window.start_s + WINDOW_S, end_s)
         rate = window.rate_rps * scale
         arrivals: list[float] = []
-        # A renewal process seen from a random moment: one mean gap of it is thrown away at the front.
+        # The window begins at a random moment between two arrivals, so up to one mean gap before it is dropped.
         at = low - float(rng.random()) / rate
         while at < high:
             block = at + np.cumsum(window.gaps(rate, max(16, int(rate * (high - low) * 1.2)), rng))
@@ -116,9 +123,9 @@ def _window(record: Record) -> ClientWindow | None:
         return None
     distribution = record.text("iat_dist")
     if distribution not in ("Gamma", "Weibull"):
-        raise record.error(f"iat_dist must be Gamma or Weibull, not {distribution!r}")
+        raise record.error(f"field 'iat_dist' must be Gamma or Weibull, not {distribution!r}")
     shape = record.number("dist_p1") or (1 / cv**2 if cv else 1.0)
-    # Below 0.02 a Weibull's mean overflows; such a client sends one burst a window either way.
+    # Below a shape of 0.02 the mean of a Weibull overflows; such a client sends one burst per window either way.
     return ClientWindow(
         client=record.text("client"),
         start_s=record.number("window_start_s"),
@@ -129,23 +136,24 @@ def _window(record: Record) -> ClientWindow | None:
 
 
 def histogram_path(path: Path) -> Path:
-    """Where the length histogram of a client-rate file lies."""
+    """Returns the path of the length histogram that belongs to a client-rate file."""
     return path.with_name(path.name.replace("client_rates", "length_hist"))
 
 
 def _histogram(path: Path, kind: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     records = [record for record in csv_records(path) if record.text("kind") == kind]
     if not records:
-        raise TraceError(path, None, f"no rows of kind '{kind}'", "Fetch the file again")
+        raise TraceError(path, None, f"the file has no rows of kind '{kind}'", "Fetch the file again")
     probabilities = np.array([record.number("prob") for record in records])
     return np.array([record.number("tokens") for record in records]), probabilities / probabilities.sum()
 
 
 def read(path: Path) -> ServeGenRates:
-    """Reads NAME_client_rates.csv(.gz) and the NAME_length_hist file beside it."""
+    """Reads NAME_client_rates.csv(.gz) and the file NAME_length_hist.csv(.gz) beside it. Raises TraceError if one is
+    missing or malformed."""
     lengths = histogram_path(path)
     if lengths == path or not lengths.exists():
         remedy = "Name the files NAME_client_rates.csv and NAME_length_hist.csv and put both in one folder"
-        raise TraceError(path, None, "the length histogram is not beside it", remedy)
+        raise TraceError(path, None, "its length histogram is missing", remedy)
     windows = tuple(window for record in csv_records(path) if (window := _window(record)) is not None)
     return ServeGenRates(path.name, windows, _histogram(lengths, "input"), _histogram(lengths, "output"))

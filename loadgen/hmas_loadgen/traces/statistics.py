@@ -1,4 +1,4 @@
-"""A trace in numbers: the ones H-MAS §2 reports of the Azure trace."""
+"""Computes the statistics that H-MAS §2 reports of the Azure trace, for any trace."""
 
 from dataclasses import dataclass
 
@@ -13,8 +13,10 @@ BURST_S = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceStatistics:
-    """Rates per second over whole seconds; `burst_requests`: the most a five-second stretch holds above its mean;
-    `long_share_swing`: max - min of the per-minute share of inputs above 2048 tokens."""
+    """Statistics of a trace. Rates count requests in whole seconds: `peak_rps` is the highest, `step_rps` the largest
+    change from one second to the next. `burst_requests` is how many requests five seconds hold at most above their
+    mean. `gap_cv` is the CV of the gaps between arrivals. `input_` and `output_` are quantiles in tokens.
+    `long_share_swing` is max - min of the per-minute share of inputs above 2048 tokens. Shares are 0 to 1."""
 
     requests: int
     duration_s: float
@@ -32,11 +34,11 @@ class TraceStatistics:
     short_share: float  # input <= 512
     long_share: float  # input > 2048
     long_share_swing: float
-    shared_prefix_share: float  # of hash blocks, those seen before
+    shared_prefix_share: float  # of the prompts' hash blocks, those that an earlier block repeats
 
 
 def statistics(trace: Trace) -> TraceStatistics:
-    """Computes them in one pass over arrays."""
+    """Computes the statistics of a trace with at least one request."""
     arrivals = np.array([row.arrival_s for row in trace.rows])
     inputs = np.array([row.input_tokens for row in trace.rows])
     outputs = np.array([row.output_tokens for row in trace.rows])

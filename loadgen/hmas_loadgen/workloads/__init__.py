@@ -1,7 +1,7 @@
-"""Workloads made rather than recorded, and ways to change the load of either kind.
+"""Makes synthetic workloads, and changes the load of a trace whether recorded or synthetic.
 
 Invariants
-- Everything is a function of its arguments and the seed; arrivals ascend and lie in [0, duration).
-- What scales the load says how in the trace's note: time compression keeps every request and steepens bursts;
-  thinning and superposition keep the clock and change who is there.
+- Each result depends only on the arguments and the seed. Arrivals ascend and lie in [0, duration).
+- A function that scales the load says how in the trace's note. Time compression keeps every request and makes bursts
+  steeper; thinning and superposition keep the times and remove or add requests.
 """

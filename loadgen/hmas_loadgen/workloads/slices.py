@@ -1,6 +1,7 @@
-"""The scale-dominated slices of H-MAS §4.2 (Burst, Drift, Shift) and the semantic drift of App. D.2.
+"""Makes the scale-dominated slices of H-MAS §4.2 (Burst, Drift, Shift), the stress test and the semantic drift of App.
+D.2.
 
-The paper describes the slices in words; the numbers here are ours and stand in the constants below.
+The paper describes the slices in words only; the numbers in the constants below are our choice.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ LONG_TASKS = (
 BURST_EVERY_S = 30.0
 BURST_LASTS_S = 4.0
 BURST_FACTOR = 4.0
-DRIFT_TOKENS = (0.6, 1.4)  # lengths at the start and at the end, relative to the template
+DRIFT_TOKENS = (0.6, 1.4)  # lengths at the start and at the end, relative to those that do not drift
 SHIFT_RATES = (0.7, 1.4, 0.9)  # intensity of each third; mean 1
 SHIFT_LONG = (0.2, 0.5, 0.8)  # share of long-generation tasks in each third
 REGIME_S = 200.0
@@ -54,7 +55,7 @@ def _trace(
 
 
 def _mixed_tasks(long_share: NDArray[np.float64], rng: np.random.Generator) -> list[TaskType]:
-    """A task type each: a long-generation one with the given probability, else any other."""
+    """Draws a task type per request: one of `LONG_TASKS` with the given probability, otherwise one of the rest."""
     other = tuple(task for task in TASKS if task not in LONG_TASKS)
     long = rng.random(long_share.size) < long_share
     picks = rng.random(long_share.size)
@@ -65,12 +66,13 @@ def _mixed_tasks(long_share: NDArray[np.float64], rng: np.random.Generator) -> l
 
 
 def _template_lengths(arrivals: NDArray[np.float64], rng: np.random.Generator) -> tuple[Tokens, Tokens]:
-    """Lengths that do not drift: the Azure-like mix at a fixed instant."""
+    """Draws Azure-like lengths whose distribution does not change over time."""
     return azure_like_inputs(np.zeros(arrivals.size), rng), azure_like_outputs(arrivals.size, rng)
 
 
 def burst_slice(rate_rps: float, duration_s: float, seed: int) -> Trace:
-    """Fast: short bursts that leave the long-run mean as it is."""
+    """Makes the slice that varies fast: bursts of 4 s every 30 s at four times the mean rate, with the long-run mean
+    kept at `rate_rps`."""
     rng = _generator(seed)
     share = BURST_LASTS_S / BURST_EVERY_S
     calm = (1 - share * BURST_FACTOR) / (1 - share)
@@ -86,7 +88,8 @@ def burst_slice(rate_rps: float, duration_s: float, seed: int) -> Trace:
 
 
 def drift_slice(rate_rps: float, duration_s: float, seed: int) -> Trace:
-    """Medium: steady arrivals while token demand and the share of long tasks rise gradually."""
+    """Makes the slice that varies at medium pace: arrivals are steady while lengths and the share of long tasks
+    rise."""
     rng = _generator(seed)
     arrivals = poisson(rate_rps, duration_s, rng)
     progress = arrivals / duration_s
@@ -99,7 +102,8 @@ def drift_slice(rate_rps: float, duration_s: float, seed: int) -> Trace:
 
 
 def shift_slice(rate_rps: float, duration_s: float, seed: int) -> Trace:
-    """Slow: three lasting regimes that differ in intensity and in task mix (and so in lengths)."""
+    """Makes the slice that varies slowly: three equal parts that differ in rate and in the mix of task types, and so in
+    lengths."""
     rng = _generator(seed)
 
     def third(t: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -113,7 +117,7 @@ def shift_slice(rate_rps: float, duration_s: float, seed: int) -> Trace:
 
 
 def stress_slice(base_rps: float, seed: int) -> Trace:
-    """The 600 s stress test of Eq. 13 with the template's lengths."""
+    """Makes the 600 s stress test of H-MAS Eq. 13, with Azure-like lengths whose distribution does not change."""
     rng = _generator(seed)
     arrivals = stress_test(base_rps, rng)
     tasks = _mixed_tasks(np.full(arrivals.size, 0.3), rng)
@@ -125,7 +129,8 @@ REGIMES: Mapping[str, tuple[TaskType, ...]] = {"interactive": SHORT_TASKS, "long
 
 
 def semantic_drift(arrivals: Trace, seed: int) -> Trace:
-    """App. D.2: the trace's own arrivals; tasks and their lengths from three regimes that change every 200 s."""
+    """Replaces task types and lengths of a trace by those of three regimes that alternate every 200 s (H-MAS App. D.2);
+    the arrivals stay."""
     rng = _generator(seed)
     regimes = tuple(REGIMES.values())
     tasks: list[TaskType] = []

@@ -104,8 +104,8 @@ async def test_a_hint_before_the_answer_is_passed_over() -> None:
     ("answer", "reason"),
     [
         (b"SSH-2.0-OpenSSH\r\n\r\n", "not HTTP/1.1"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nab", "closed by the server"),
-        (b"", "closed by the server"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nab", "the server closed the connection"),
+        (b"", "the server closed the connection"),
     ],
 )
 async def test_what_is_not_a_whole_answer_fails(answer: bytes, reason: str) -> None:

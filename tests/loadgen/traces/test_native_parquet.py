@@ -62,5 +62,5 @@ def test_parquet_without_the_columns_says_which(tmp_path: Path) -> None:
 
 def test_a_file_that_only_begins_like_parquet(tmp_path: Path) -> None:
     (tmp_path / "x.parquet").write_bytes(b"PAR1 and nothing more")
-    with pytest.raises(TraceError, match="not a readable Parquet file"):
+    with pytest.raises(TraceError, match="not readable as Parquet"):
         read_trace(tmp_path / "x.parquet")

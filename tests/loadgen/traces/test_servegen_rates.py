@@ -52,11 +52,11 @@ def test_same_seed_same_trace(rates: Path) -> None:
 
 
 def test_errors_say_what_to_do(rates: Path) -> None:
-    with pytest.raises(TraceError, match=r"no client is active in \[9000, 9600\) s\. Move --start"):
+    with pytest.raises(TraceError, match=r"no client is active in \[9000, 9600\) s\. Choose another --start"):
         read(rates).generate(9000.0, 600.0, None, 0)
     rates.write_text(HEADER + "a,0,2.0,1.0,Pareto,1.0,0.5\n")
-    with pytest.raises(TraceError, match="line 2: iat_dist must be Gamma or Weibull, not 'Pareto'"):
+    with pytest.raises(TraceError, match="line 2: field 'iat_dist' must be Gamma or Weibull, not 'Pareto'"):
         read(rates)
     (rates.parent / "m_length_hist.csv").unlink()
-    with pytest.raises(TraceError, match="the length histogram is not beside it"):
+    with pytest.raises(TraceError, match="its length histogram is missing"):
         read(rates)

@@ -97,7 +97,7 @@ def test_a_zero_length_counts_as_one_token(tmp_path: Path) -> None:
             "trace.csv, line 3: field 'ContextTokens' is not a number: '31x'. Correct or remove that line, or fetch "
             "the file again",
         ),
-        (AZURE + "2023-11-16 18:17:04.03,3180\r\n", "line 3: 2 fields where the header names 3 (TIMESTAMP,"),
+        (AZURE + "2023-11-16 18:17:04.03,3180\r\n", "line 3: the line has 2 fields, but the header 3 (TIMESTAMP,"),
         (
             AZURE + "yesterday,3180,8\r\n",
             "line 3: TIMESTAMP is not 'YYYY-MM-DD hh:mm:ss[.fraction][zone]': 'yesterday'",
@@ -105,18 +105,24 @@ def test_a_zero_length_counts_as_one_token(tmp_path: Path) -> None:
         (AZURE + "2023-13-16 18:17:04,3180,8\r\n", "line 3: TIMESTAMP '2023-13-16 18:17:04': month must be in 1..12"),
         (AZURE + "2023-11-16 18:17:04.03,-1,8\r\n", "field 'ContextTokens' must be finite and not negative: '-1'"),
         (AZURE + "2023-11-16 18:17:04.03,1.5,8\r\n", "'ContextTokens' is not a whole number of tokens: '1.5'"),
-        (MOONCAKE + "{oops}\n", "line 2: not JSON (Expecting property name enclosed in double quotes, column 2)"),
-        (MOONCAKE + "[1]\n", "line 2: a JSON object is expected, not list"),
+        (
+            MOONCAKE + "{oops}\n",
+            "line 2: the line is not JSON (Expecting property name enclosed in double quotes, column 2)",
+        ),
+        (MOONCAKE + "[1]\n", "line 2: the line must be a JSON object, not list"),
         (MOONCAKE + MOONCAKE.replace("[46, 47]", '["a"]'), "line 2: field 'hash_ids' must be whole numbers: \"['a']\""),
         (MOONCAKE + '{"timestamp": 1, "input_length": 5}\n', "line 2: field 'output_length' is missing"),
         (BURSTGPT + "5,ChatGPT,nan,18,490,log\n", "line 2: field 'Request tokens' must be finite and not negative"),
-        ("time,in,out\n1,2,3\n", "line 1: unknown header 'time,in,out'. Known formats: Azure 2023/2024/2025 CSV"),
-        ('{"ts": 1}\n', "line 1: JSONL without timestamp and input_length"),
+        (
+            "time,in,out\n1,2,3\n",
+            "line 1: the header is not known: 'time,in,out'. Known formats: Azure 2023/2024/2025 CSV",
+        ),
+        ('{"ts": 1}\n', "line 1: the fields timestamp and input_length are missing"),
         ("", "line 1: the file is empty"),
         ("arrival_s,input_tokens,output_tokens\n", "the trace has no requests"),
         (
             "arrival_s,input_tokens,output_tokens,task_type\n0,1,1,Poetry\n",
-            "line 2: unknown task_type 'Poetry' (known: QA",
+            "line 2: field 'task_type' is unknown: 'Poetry' (known: QA",
         ),
     ],
 )
@@ -131,7 +137,7 @@ def test_a_malformed_line_names_file_line_and_reason(tmp_path: Path, text: str, 
 def test_broken_gzip_and_wrong_encoding_say_so(tmp_path: Path) -> None:
     packed = gzip.compress((AZURE * 200).encode())
     (tmp_path / "cut.csv.gz").write_bytes(packed[: len(packed) // 2])
-    with pytest.raises(TraceError, match="broken gzip data"):
+    with pytest.raises(TraceError, match="the gzip data is broken"):
         read_trace(tmp_path / "cut.csv.gz")
     (tmp_path / "latin.csv").write_bytes(b"arrival_s,input_tokens,output_tokens,prompt\n0,1,1,\xe9t\xe9\n")
     with pytest.raises(TraceError, match="not UTF-8"):
@@ -139,7 +145,7 @@ def test_broken_gzip_and_wrong_encoding_say_so(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match=r"no such file\. Check the path, or see 'hmas load traces list'"):
+    with pytest.raises(TraceError, match=r"no such file\. Check the path, or fetch a trace of 'hmas load traces list'"):
         read_trace(tmp_path / "nothing.csv")
 
 

@@ -29,7 +29,7 @@ def test_poisson_counts_have_equal_mean_and_variance() -> None:
 def test_a_short_horizon_may_be_empty_and_bad_arguments_are_refused() -> None:
     assert poisson(0.001, 1.0, rng()).size == 0
     for rate, cv, duration in ((0.0, 1.0, 1.0), (1.0, 0.0, 1.0), (1.0, 1.0, 0.0)):
-        with pytest.raises(ValueError, match="must be positive"):
+        with pytest.raises(ValueError, match="must all be above 0"):
             gamma(rate, cv, duration, rng())
 
 

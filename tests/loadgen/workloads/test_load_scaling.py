@@ -18,7 +18,7 @@ def test_window_moves_to_zero_and_keeps_its_span() -> None:
     assert part.rows[0] == TraceRow(arrival_s=0.0, input_tokens=301, output_tokens=1)
     assert part.duration_s == 20.0
     assert window(TRACE, 90.0, 60.0).duration_s == pytest.approx(10.0)
-    with pytest.raises(ValueError, match=r"no request of t arrives in \[500, 600\) s; it spans 100 s"):
+    with pytest.raises(ValueError, match=r"no request of t arrives in \[500, 600\) s of its 100 s"):
         window(TRACE, 500.0, 100.0)
 
 
@@ -27,7 +27,7 @@ def test_compression_keeps_every_request() -> None:
     assert [row.input_tokens for row in fast.rows] == [row.input_tokens for row in TRACE.rows]
     assert fast.duration_s == 25.0
     assert "time compressed 4 times" in fast.note
-    with pytest.raises(ValueError, match="speed must be positive"):
+    with pytest.raises(ValueError, match="must be above 0"):
         compress(TRACE, 0.0)
 
 
@@ -51,11 +51,11 @@ def test_to_rate_by_either_way() -> None:
     assert len(to_rate(TRACE, 25.0, 1).rows) / 100 == pytest.approx(25.0, rel=0.1)
     squeezed = to_rate(TRACE, 25.0, 1, by_time=True)
     assert len(squeezed.rows) / squeezed.duration_s == pytest.approx(25.0)
-    with pytest.raises(ValueError, match="all requests arrive at once"):
+    with pytest.raises(ValueError, match="arrive at once"):
         to_rate(Trace(name="t", rows=(TraceRow(arrival_s=0.0, input_tokens=1, output_tokens=1),)), 5.0, 1)
 
 
 def test_at_least_one_request_is_left() -> None:
     assert multiply(TRACE, 1e-9, 1).rows == TRACE.rows[:1]
-    with pytest.raises(ValueError, match="must be positive"):
+    with pytest.raises(ValueError, match="must be above 0"):
         multiply(TRACE, 0.0, 1)
