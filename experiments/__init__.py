@@ -1,1 +1,2 @@
-"""What makes the results pages and trains what is trained on simulated runs: `python -m experiments`."""
+"""The experiments in virtual time that make the pages of docs/results, and the training of the meta controller's
+selectors on simulated runs: `python -m experiments`."""

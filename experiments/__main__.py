@@ -1,4 +1,5 @@
-"""`python -m experiments`: makes the pages of results, and trains what is trained on simulated runs."""
+"""`python -m experiments` runs the experiments, writes their pages of results, and trains the meta controller's
+selectors on simulated runs."""
 
 import os
 from pathlib import Path
@@ -14,36 +15,49 @@ from hmas.sim.cli import Data, data_folder, load
 from hmas.sim.recording import record as write_record
 from hmas.sim.sources import WorkloadSpec, build
 
-app = typer.Typer(help="Pages of results, and training on simulated runs.", no_args_is_help=True)
+app = typer.Typer(
+    help="Runs experiments in virtual time, writes their pages, and trains selectors on simulated runs.",
+    no_args_is_help=True,
+)
 console = Console()
 
 
 @app.command(name="run")
 def run_all(
-    folder: Annotated[Path, typer.Option(help="Where the experiment files are.", file_okay=False)] = Path(
+    folder: Annotated[Path, typer.Option(help="Folder of the experiment files (*.yaml).", file_okay=False)] = Path(
         "experiments"
     ),
-    out: Annotated[Path, typer.Option(help="Where the pages go.", file_okay=False)] = Path("docs/results"),
-    quick: Annotated[bool, typer.Option("--quick", help="One seed, 300 s slices.")] = False,
-    full: Annotated[list[str] | None, typer.Option(help="With --quick: names of experiments to run whole.")] = None,
-    only: Annotated[list[str] | None, typer.Option(help="Names of experiments; all by default.")] = None,
-    processes: Annotated[int, typer.Option(min=1, help="How many runs at once.")] = os.cpu_count() or 1,
-    cells: Annotated[Path, typer.Option(help="Where finished runs are kept.")] = Path("out/sim-cells"),
+    out: Annotated[Path, typer.Option(help="Folder that the pages are written to.", file_okay=False)] = Path(
+        "docs/results"
+    ),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Run only one seed, and at most 300 s of each workload.")
+    ] = False,
+    full: Annotated[
+        list[str] | None, typer.Option(help="With --quick: names of experiments that are run in full.")
+    ] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Names of the experiments to run; default: all.")] = None,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Number of processes, each with one run at a time.")
+    ] = os.cpu_count() or 1,
+    cells: Annotated[Path, typer.Option(help="Folder of the results of finished runs.")] = Path("out/sim-cells"),
     data: Data = None,
-    pages_only: Annotated[bool, typer.Option("--pages-only", help="Write pages from what is there.")] = False,
+    pages_only: Annotated[
+        bool, typer.Option("--pages-only", help="Run nothing; write the pages from the results of finished runs.")
+    ] = False,
 ) -> None:
-    """Runs every experiment and writes its page. A run that was stopped goes on where it was."""
+    """Runs every experiment and writes its page. If interrupted, give the command again: finished runs are kept."""
     from experiments.report.pages import write_pages
 
     files = sorted(p for p in folder.glob("*.yaml") if p.stem != "smoke")
     chosen = [load(p) for p in files if not only or p.stem in only]
     data = data_folder(data)
     if unknown := set(full or ()) - {e.name for e in chosen}:
-        raise typer.BadParameter(f"no experiment {', '.join(sorted(unknown))} to run whole")
+        raise typer.BadParameter(f"--full names experiments that are not run: {', '.join(sorted(unknown))}")
     whole = {e.name for e in chosen if not quick or e.name in (full or ())}
     chosen = [(e if e.name in whole else e.quick()).within(data) for e in chosen]
     if not chosen:
-        raise typer.BadParameter(f"no experiment files in {folder}")
+        raise typer.BadParameter(f"no experiment to run: {folder} has no matching *.yaml file; see --folder and --only")
     store = CellStore(cells)
     if not pages_only:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -59,14 +73,21 @@ def run_all(
 
 @app.command()
 def niyama(
-    out: Annotated[Path, typer.Option(help="Where the page goes.", file_okay=False)] = Path("docs/results"),
-    hours: Annotated[float, typer.Option(min=0.1, help="Offered time of a run; Fig. 10 takes 4.")] = 2.0,
-    processes: Annotated[int, typer.Option(min=1, help="At most one for each source of lengths.")] = 1,
-    cells: Annotated[Path, typer.Option(help="Where finished runs are kept.")] = Path("out/niyama-cells"),
+    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
+        "docs/results"
+    ),
+    hours: Annotated[
+        float, typer.Option(min=0.1, help="Hours of offered load per run; those of Fig. 10 always take 4.")
+    ] = 2.0,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Number of processes; at most one per source of lengths is used.")
+    ] = 1,
+    cells: Annotated[Path, typer.Option(help="Folder of the results of finished runs.")] = Path("out/niyama-cells"),
     data: Data = None,
 ) -> None:
-    """Niyama's evaluation beside ours: Table 3, Fig. 7b, 9 and 10. About 20 minutes of one core at 2 hours; a run that
-    was stopped goes on where it was. Without --data, synthetic lengths only."""
+    """Repeats Niyama's evaluation (Table 3, Fig. 7b, 9 and 10) and writes its page. It takes about 20 minutes of one
+    core with --hours 2. If interrupted, give the command again: finished runs are kept. Without --data, only synthetic
+    lengths are used."""
     from experiments.niyama.evaluation import evaluate_all
     from experiments.report.niyama import write_page
 
@@ -77,11 +98,16 @@ def niyama(
 
 @app.command()
 def admission(
-    out: Annotated[Path, typer.Option(help="Where the page goes.", file_okay=False)] = Path("docs/results"),
-    seeds: Annotated[int, typer.Option(min=1, help="How many.")] = 5,
-    sample: Annotated[int, typer.Option(min=1, help="Refusals tried after other waits, a seed and scenario.")] = 40,
+    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
+        "docs/results"
+    ),
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 1 on.")] = 5,
+    sample: Annotated[
+        int, typer.Option(min=1, help="Refusals per seed and scenario that are retried after other waits.")
+    ] = 40,
 ) -> None:
-    """Is `Retry-After` right? Refused requests sent again when told, and after other waits. About 10 minutes."""
+    """Measures how accurate `Retry-After` is: sends refused requests again when told, and after other waits. It takes
+    about 10 minutes."""
     from experiments.admission import CHUNK_TOKENS, PROFILE, SCENARIOS, measure
     from experiments.report.admission import write_page
 
@@ -100,11 +126,13 @@ def admission(
 
 @app.command(name="train-selectors")
 def train_selectors(
-    profile: Annotated[str, typer.Option(help="Engine profile of the runs.")] = "qwen3-32b-h100x2",
-    engines: Annotated[int, typer.Option(min=1)] = 2,
-    out: Annotated[Path | None, typer.Option(help="By default into the package.", dir_okay=False)] = None,
+    profile: Annotated[str, typer.Option(help="Engine profile of the simulated runs.")] = "qwen3-32b-h100x2",
+    engines: Annotated[int, typer.Option(min=1, help="Number of engines.")] = 2,
+    out: Annotated[
+        Path | None, typer.Option(help="File to write; default: learned.json of the selectors.", dir_okay=False)
+    ] = None,
 ) -> None:
-    """Trains the meta controller's classifier and regime table on simulated runs."""
+    """Trains the meta controller's classifier and change-point table on simulated runs, and writes them as JSON."""
     from experiments.train_selectors import lessons, train, write
 
     document = train(list(lessons(profile, engines, typer.echo)))
@@ -114,17 +142,20 @@ def train_selectors(
 @app.command()
 def record(
     file: Annotated[Path, typer.Argument(help="An experiment file with one workload and rate_rps.", exists=True)],
-    out: Annotated[Path, typer.Argument(help="Where the model's outputs go (CSV).", dir_okay=False)],
-    seed: Annotated[int, typer.Option(help="Of the workload.")] = 1,
+    out: Annotated[Path, typer.Argument(help="CSV file that the model's outputs are written to.", dir_okay=False)],
+    seed: Annotated[int, typer.Option(help="Seed of the workload.")] = 1,
     data: Data = None,
 ) -> None:
-    """Records the trained perception model's outputs for a workload; `run --recorded` uses them."""
+    """Records what the trained perception model predicts for each request of a workload. `hmas sim run --recorded`
+    reads the file."""
     from hmas.perception.backends.model import ModelBackend
 
     experiment = load(file).within(data_folder(data))
     spec = experiment.workloads[0]
     if experiment.rate_rps is None or not spec.prompts:
-        raise typer.BadParameter("the file needs rate_rps, and its workload prompts (with --data)")
+        raise typer.BadParameter(
+            f"{file} must set rate_rps, and its first workload prompts; give --data for their folder"
+        )
     workload = build(spec, experiment.rate_rps, seed).fitting(experiment.engine)
     typer.echo(f"{out}: {write_record(workload, ModelBackend(), out)} of {len(workload.requests)} requests tagged")
 

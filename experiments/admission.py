@@ -1,8 +1,8 @@
-"""How right `Retry-After` is: refused requests sent again when they were told to, and after every wait there is to
-compare.
+"""Measures in simulation how accurate the header `Retry-After` of refused requests is.
 
-In one run all of them follow the advice, again where they are refused again. In others, one for each wait of `WAITS_S`,
-copies of a sample of what the plain run refuses come that long after the refusal, and everything else is the same.
+A plain run gives the refusals. In a second run all refused requests are sent again after the advised time, repeatedly
+if they are refused again. In further runs, one for each wait of `WAITS_S`, copies of a sample of the refused requests
+are sent that long after the refusal, while all else stays the same.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,15 +19,15 @@ from hmas.sim.sources import WorkloadSpec, build
 from hmas.sim.workload import OfferedRequest, Workload
 
 WAITS_S = (1, 2, 3, 4, 6, 8, 12, 20, 30, 45)
-ROUNDS = 5  # times that advice is followed
-TENANT = "alpha"  # prefers a refusal; 4 of 10 requests are its
+ROUNDS = 5  # at most so many times is a refused request sent again
+TENANT = "alpha"  # this tenant prefers a refusal to a late answer; it sends 4 of 10 requests
 PROFILE, CHUNK_TOKENS = "qwen3-32b-h100x2", 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusalScenario:
-    """`load` in lambda* over `duration_s`; with `burst`, so many requests besides within `BURST_S` from `BURST_AT_S`.
-    Refusals between `since_s` and `until_s` are looked at."""
+    """A load under which requests are refused: `load` in λ* for `duration_s`, and `burst` additional requests within
+    `BURST_S` from `BURST_AT_S` on. Refusals between the instants `since_s` and `until_s` are evaluated."""
 
     name: str
     load: float
@@ -53,15 +53,16 @@ SCENARIOS = (
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """`advised_s`: the header, whole seconds. `needed_s`: the least of `WAITS_S` after which a copy met its SLOs; None:
-    none did."""
+    """One refused request of the sample. `advised_s` is the value of `Retry-After`, whole seconds. `needed_s` is the
+    shortest wait of `WAITS_S` after which a copy of the request met its SLOs; None if none did."""
 
     advised_s: int
     needed_s: int | None
 
     @property
     def error(self) -> float:
-        """|advised - needed| / needed. Where no wait would have done, any advice beyond all of them is right."""
+        """Relative error of the advice, |advised - needed| / needed. If no wait was long enough, `needed` is the
+        longest wait tried, and any longer advice has error 0."""
         needed_s = WAITS_S[-1] if self.needed_s is None else self.needed_s
         if self.needed_s is None and self.advised_s >= needed_s:
             return 0.0
@@ -70,27 +71,29 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """`advised_s`: the first header, whole seconds. `took_s`: from the first refusal to the arrival of the copy that
-    met its SLOs; None: a copy was served late, or refused `ROUNDS` times."""
+    """One refused request whose client followed the advice. `advised_s` is the first `Retry-After`, whole seconds.
+    `took_s` is the time from the first refusal to the arrival of the copy that met its SLOs; None if a copy was served
+    late or the request was refused again after `ROUNDS` retries."""
 
     advised_s: int
     took_s: float | None
 
     @property
     def met(self) -> bool:
-        """The first copy met its SLOs."""
+        """Whether the first retry met its SLOs."""
         return self.took_s == self.advised_s
 
     @property
     def error(self) -> float:
-        """|advised - took| / took; infinite where following led nowhere."""
+        """Relative error of the advice, |advised - took| / took; infinite if no retry met the SLOs."""
         return inf if self.took_s is None else abs(self.advised_s - self.took_s) / self.took_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """One scenario, all seeds. `refused` of `offered` requests of the tenant in the plain runs, `sample` of them; those
-    who followed. `others`: goodput rate of the other tenants where nobody comes back, and where all do."""
+    """The results of one scenario over all seeds. `refused` of the tenant's `offered` requests were refused in the
+    plain runs; `sample` holds a sample of them, `followed` those whose client followed the advice. `others` is the
+    goodput rate of the other tenants without retries, and with all retries."""
 
     scenario: RefusalScenario
     offered: int
@@ -110,7 +113,8 @@ class Advice:
 
 @dataclass(slots=True)
 class Run:
-    """`advice`: when a request was refused, and the header. `met`: whether each met its SLOs."""
+    """The outcome of one simulated run, by request id: `advice` holds when a request was refused and its `Retry-After`,
+    both in seconds; `met` tells whether each request met its SLOs."""
 
     advice: dict[str, tuple[float, int]] = field(default_factory=dict)
     met: dict[str, bool] = field(default_factory=dict)
@@ -123,7 +127,8 @@ def engine() -> EngineProfile:
 def measure(
     scenario: RefusalScenario, capacity_rps: float, seeds: Sequence[int], most: int, progress: Callable[[str], None]
 ) -> Advice:
-    """At most `most` refusals a seed in the sample, evenly over its time."""
+    """Runs a scenario with every seed and returns its results. `capacity_rps` is λ*. The sample holds at most `most`
+    refusals per seed, evenly spread over time. `progress` gets one line of text per seed."""
     offered = refused = others = 0
     kept = [0, 0]
     sample: list[Refused] = []
@@ -156,7 +161,8 @@ def _counts(scenario: RefusalScenario, at_s: float) -> bool:
 
 
 def _followed(scenario: RefusalScenario, run: Run) -> list[Followed]:
-    """Who was refused first in the time looked at; not those whose next attempt would come after the run."""
+    """Returns the requests first refused between `since_s` and `until_s` of the scenario, without those whose next
+    retry would come after the end of the run."""
     found = []
     for first, (at_s, advised_s) in run.advice.items():
         if "~" in first or not _counts(scenario, at_s):

@@ -1,4 +1,5 @@
-"""Runs the cells of experiments: what exists is taken, what is missing is computed, several processes wide."""
+"""Runs the cells of experiments, that is their single simulated runs and bounds: takes stored results, and computes the
+missing ones in several processes."""
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -15,7 +16,8 @@ OutOfReach = dict[Cell, str]
 
 
 def cells_of(experiment: Experiment) -> list[Cell]:
-    """Bounds and runs."""
+    """Returns the cells that an experiment needs: every run of each workload, load, seed and system, and its upper
+    bound."""
     cells: dict[Cell, None] = {}
     loads = (experiment.rate_rps,) if experiment.rate_rps is not None else experiment.loads
     for workload in experiment.workloads:
@@ -46,8 +48,9 @@ def label(cell: Cell) -> str:
 
 
 def execute(experiments: Sequence[Experiment], store: CellStore, processes: int, progress: Progress) -> None:
-    """Computes every missing cell, each lambda* before what is measured in it, and one seed of everything before the
-    next, so that what was stopped early has something of all. The first failure ends the rest."""
+    """Computes every missing cell and stores it. All λ* are computed before the runs whose load is given in λ*. Runs
+    are ordered by seed, so that an interrupted experiment has some seeds of every system. `progress` is called with the
+    number of finished cells, their total and a label. The first failure cancels the rest and is raised."""
     wanted = sorted(
         dict.fromkeys(cell for experiment in experiments for cell in cells_of(experiment)), key=lambda c: c.seed
     )

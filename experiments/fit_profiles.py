@@ -1,4 +1,5 @@
-"""`python -m experiments.fit_profiles --data DIR` fits the profiles of real hardware and writes their YAML file."""
+"""`python -m experiments.fit_profiles --data DIR` fits engine profiles of real hardware to published measurements and
+writes them as YAML."""
 
 import argparse
 import sys
@@ -26,7 +27,8 @@ OVERHEAD_GB = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """A model on a number of cards: what decides its KV memory, unless the source states it. GB are 1e9 bytes."""
+    """A model on a number of GPUs (cards), from which the size of its KV memory follows unless the source states it as
+    `stated_kv_tokens`. Memory and weights are in GB of 1e9 bytes; `memory_gb` is per card, `weights_gb` of all."""
 
     cards: int
     memory_gb: float
@@ -44,7 +46,8 @@ class Card:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileRecipe:
-    """How one profile is made."""
+    """How one engine profile is made: its hardware, the source of the measurements, the function that reads them from
+    the data folder, and the engine's limits in tokens."""
 
     card: Card
     source: str
@@ -160,7 +163,7 @@ RECIPES: dict[str, ProfileRecipe] = {
 
 
 def entry(recipe: ProfileRecipe, fit: Fit) -> dict[str, Any]:
-    """A profile as `parse_profiles` reads it."""
+    """Returns a profile as plain data, in the form that `parse_profiles` reads."""
     limits = {
         "max_num_seqs": 256,
         "max_num_batched_tokens": recipe.max_num_batched_tokens,
@@ -174,14 +177,14 @@ def entry(recipe: ProfileRecipe, fit: Fit) -> dict[str, Any]:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m experiments.fit_profiles", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with the measurement files (*.csv.gz)")
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--out", type=Path, default=OUT, help="YAML file to write; default: that of the engine")
     args = parser.parse_args(argv)
     profiles = {}
     for name, recipe in RECIPES.items():
         try:
             fit = fit_cost(recipe.read(args.data, recipe.card))
         except (OSError, ValueError) as error:
-            print(f"fit: {name}: {error}", file=sys.stderr)
+            print(f"profile {name} cannot be fitted to the files in {args.data}: {error}", file=sys.stderr)
             return 2
         profiles[name] = entry(recipe, fit)
         print(f"{name}: {fit.error}")

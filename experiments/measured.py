@@ -1,4 +1,4 @@
-"""Readers of published serving measurements: files to observations of the cost model."""
+"""Reads published serving measurements and turns them into observations, to which an engine's cost model is fitted."""
 
 import csv
 import gzip
@@ -13,13 +13,14 @@ from hmas.engine.fitting import Observation
 
 
 def rows_of(path: Path) -> Iterator[dict[str, str]]:
-    """Rows of a gzipped CSV file with a header. OSError if it is not there."""
+    """Yields the rows of a gzipped CSV file with a header. Raises OSError if the file is missing."""
     with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
         yield from csv.DictReader(file)
 
 
 def splitwise(directory: Path, model: str, hardware: str, tensor_parallel: int) -> list[Observation]:
-    """Static batches: one prefill of the whole batch in one pass, then decode of the batch in step."""
+    """Reads the Splitwise performance model for one model and hardware. Its batches are static: one prefill of the
+    whole batch in one step, then all sequences decode together."""
     result = []
     for row in rows_of(directory / "splitwise_perf_model.csv.gz"):
         if (row["model"], row["hardware"], row["tensor_parallel"]) != (model, hardware, str(tensor_parallel)):
@@ -44,12 +45,13 @@ def splitwise(directory: Path, model: str, hardware: str, tensor_parallel: int) 
 def aiconfigurator(
     directory: Path, model: str, system: str, backend: str, precision: str, tp: int, kv_tokens: int, quadratic: bool
 ) -> list[Observation]:
-    """Closed loops of constant concurrency: TPOT alone.
+    """Reads the TPOT of aiconfigurator's measurements, closed loops of constant concurrency.
 
-    While a request decodes `osl` tokens, each of the others is replaced once, so its prefill lies between those
-    tokens: that is how TPOT also tells the cost of prefill. Mean TTFT depends on how the loop was started and is not
-    used, nor are loops whose sequences do not fit the KV memory together. Without `quadratic` the attention term of
-    prefill is left out: two prompt lengths do not tell it from the linear one.
+    While a request decodes its output, each other request of the loop is replaced once, and the prefill of its
+    successor falls between the tokens; so TPOT also depends on the cost of prefill. Mean TTFT depends on how the loop
+    was started and is not used. Loops whose sequences together exceed `kv_tokens` of KV memory are left out. Without
+    `quadratic` the attention term of prefill is left out, because two prompt lengths cannot tell it from the linear
+    one.
     """
     result = []
     for row in rows_of(directory / "aiconfigurator_silicon.csv.gz"):
@@ -76,9 +78,10 @@ def aiconfigurator(
 
 
 def llm_pilot(directory: Path, model: str, gpu: str, count: int) -> list[Observation]:
-    """Closed loops of `num_users`: median gaps of the loops that lost no request, and the TTFT of a lone user.
+    """Reads LLM-Pilot's measurements, closed loops of several users: the median gap between tokens from loops without a
+    failed request, and the TTFT with a single user.
 
-    Their contexts are short and much alike, so the cost per sequence stands for that per token of context too.
+    The contexts are short and of similar length, so the fitted cost per sequence includes that per token of context.
     """
     result = []
     for row in rows_of(directory / "llm_pilot_config_summary.csv.gz"):
@@ -109,10 +112,11 @@ class _Span:
 
 
 def vllm_requests(directory: Path, model: str, gpu: str) -> list[Observation]:
-    """Requests of an open-loop run on vLLM: mean gap, and what else the engine did during that request's decode.
+    """Reads an open-loop run on vLLM: one observation per request with at least 20 output tokens, of its mean gap
+    between tokens and of what else the engine did in that time.
 
-    A recorded prefill lasts until its own first token, so its share inside another request's decode tells the
-    prompt tokens that were computed between that request's tokens.
+    A recorded prefill lasts until the request's first token. The share of it that overlaps another request's decode
+    gives the number of prompt tokens that were computed between that request's tokens.
     """
     spans = []
     for row in rows_of(directory / "vllm_measured_requests.csv.gz"):
@@ -134,7 +138,7 @@ def vllm_requests(directory: Path, model: str, gpu: str) -> list[Observation]:
 
 
 def _during(span: _Span, spans: list[_Span]) -> Observation:
-    """The mean step of one request's decode."""
+    """Returns the mean step during the decode of `span` as an observation; `spans` are all requests of the run."""
     length_s, steps = span.end_s - span.first_s, span.output - 1
     seqs = context = prefill = 0.0
     for other in spans:
@@ -153,8 +157,9 @@ def _during(span: _Span, spans: list[_Span]) -> Observation:
 
 
 # Seconds of a step by the regressions in microsoft/sarathi-serve, branch niyama_asplos2026, `deadline_scheduler.py`,
-# trained on steps of Llama-3-8B on one A100: most tokens -> (intercept, per prefill token, per decode, per token of
-# decode context, per token of context before the chunk).
+# trained on steps of Llama-3-8B on one A100. The key is the largest number of tokens in a step that the coefficients
+# apply to; they are (intercept, per prefill token, per decode, per token of decode context, per token of context before
+# the chunk).
 SARATHI_STEPS: dict[float, tuple[float, float, float, float, float]] = {
     512: (0.014936, 5.882475e-05 + 2.247956e-05, 5.882475e-05 + 3.634519e-05, 1.111258e-07, 7.554773e-07),
     inf: (0.005004, 2.719050e-05 + 6.863043e-05, 2.719050e-05 - 4.143993e-05, 1.663409e-07, 2.727223e-06),
@@ -162,7 +167,8 @@ SARATHI_STEPS: dict[float, tuple[float, float, float, float, float]] = {
 
 
 def sarathi_steps() -> list[Observation]:
-    """Steps that those regressions were made for: chunks as a scheduler chooses them, beside up to 64 decodes."""
+    """Returns steps whose duration follows `SARATHI_STEPS`: chunks as a scheduler chooses them, with up to 64
+    decodes."""
     result = []
     for chunk, decodes, context in product(
         (0, 64, 128, 256, 384, 500, 640, 768, 1024, 1536, 2048, 2432), (0, 5, 10, 20, 40, 64), (0, 1000, 2500, 5000)

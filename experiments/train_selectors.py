@@ -1,8 +1,9 @@
-"""Trains what `learned.json` of the selectors holds: which topology served which V_long best, in simulated runs.
+"""Trains the meta controller's classifier and change-point table (`learned.json` of the selectors) on simulated runs:
+they map a view V_long to the topology that serves it best.
 
-Each setting (workload, load) is run under every candidate topology; all views of those runs, whoever ordered them, are
-labelled with the topology of the best goodput rate there, weighted by what the best gains over the worst. Seeds and
-durations are none of the experiments'.
+Each setting, a workload at a load, is run under every candidate topology. All views of these runs are labelled with the
+topology that had the best goodput rate in the setting, and weighted by its gain over the worst. No experiment uses the
+same seed and duration.
 """
 
 import json
@@ -42,7 +43,8 @@ TIE = 0.005  # goodput rates closer than this are equal; ties go to the first ca
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
-    """One setting: features of its views, the best topology and what it gains."""
+    """The training data of one setting, a workload `kind` at a `load` in λ*: the features of its views, one row each,
+    the best topology, and by how much its goodput rate exceeds that of the worst."""
 
     kind: str
     load: float
@@ -52,7 +54,8 @@ class Lesson:
 
 
 def lessons(profile_name: str, engines: int, tell: Callable[[str], None]) -> Iterable[Lesson]:
-    """Runs every setting under every candidate."""
+    """Runs every setting under every candidate topology and yields its training data. `tell` gets one line of text per
+    setting."""
     profile = builtin_profile(profile_name)
     for kind in KINDS:
         spec = WorkloadSpec(kind=kind, duration_s=DURATION_S)
@@ -72,7 +75,8 @@ def lessons(profile_name: str, engines: int, tell: Callable[[str], None]) -> Ite
 
 
 def train(found: list[Lesson]) -> dict[str, Any]:
-    """The document of `learned.json`. ImportError without scikit-learn."""
+    """Trains on the lessons `found` and returns the content of `learned.json`. Raises ImportError if scikit-learn is
+    not installed."""
     try:
         from sklearn.tree import DecisionTreeClassifier
     except ImportError as error:
@@ -116,7 +120,7 @@ def _regime(lesson: Lesson, scale: list[tuple[float, float]]) -> dict[str, Any]:
 
 
 def _nodes(tree: Any) -> list[dict[str, Any]]:
-    """scikit-learn's arrays as a list of splits and leaves."""
+    """Returns a scikit-learn tree as a list of nodes, each a split or a leaf, in the form of `learned.json`."""
     inner, found = tree.tree_, []
     for i in range(inner.node_count):
         if inner.children_left[i] == -1:
@@ -136,7 +140,8 @@ def _nodes(tree: Any) -> list[dict[str, Any]]:
 
 
 def write(document: dict[str, Any], path: Path | None = None) -> Path:
-    """Into the package, if no path is given."""
+    """Writes `learned.json` to `path`, or into the package `hmas.meta.agent.selectors` if it is None. Returns the
+    path."""
     target = path or Path(str(selectors.__file__)).parent / "learned.json"
     target.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     return target

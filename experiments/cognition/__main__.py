@@ -1,7 +1,8 @@
-"""Shell: `python -m experiments.cognition` writes docs/results/cognition.md and cognition.json.
+"""`python -m experiments.cognition` evaluates perception and prediction and writes docs/results/cognition.md and
+cognition.json.
 
-Everything on held-apart data, through the shipped artefacts. What only retraining can tell of perception (each source
-left out, the MLP baseline) was measured by `hmas train perception --held-out` and is refused if it is of other data.
+The shipped models are evaluated on data that they were not trained on. Figures that need retraining (each source left
+out, the MLP baseline) come from `hmas train perception --held-out`, and are left out if they belong to other data.
 """
 
 import argparse
@@ -42,11 +43,12 @@ Report = Callable[[str], None]
 
 
 def perception_figures(data: Path, report: Report) -> tuple[dict[str, Any], list[tuple[str, int, float, float]]]:
-    """The figures, and every answer's length beside what was predicted."""
+    """Returns the figures of perception, and for every answer its task type, its length in tokens, and the predicted
+    median and 90 % quantile. `data` is the folder with prompts/."""
     backend, files = ModelBackend(), prompt_files(data)
     prompts = read_prompts(files)
     if checksum(files) != backend.metadata["data_sha256"]:
-        report("the prompts are not those the model was trained on: the split is still by prompt id")
+        report("warning: the prompts differ from those that the model was trained on; the split is still by prompt id")
     parts = split(prompts, backend.metadata["recipe"]["seed"])
     test = parts["test"]
     task = perception.evaluate_task(backend, test)
@@ -131,22 +133,23 @@ def latency_figures(data: Path) -> dict[str, Any]:
 
 
 def _version(part: str) -> str:
-    """Of the artefacts that a part's figures are of."""
+    """Returns the version of the models that the figures of a part (`PARTS`) depend on."""
     perceives, predicts = ModelBackend().version, CatBoostCostModel().version
     return {"perception": perceives, "prediction": predicts, "latency": f"{perceives} {predicts}"}[part]
 
 
 def kept_figures(path: Path, parts: Iterable[str]) -> dict[str, Any]:
-    """Parts of figures that were written before. SystemExit where they are of other artefacts than today's."""
+    """Reads the figures of a former run from `path`. Raises SystemExit if those of one of `parts` are missing or were
+    measured with other versions of the models."""
     figures = json.loads(path.read_text()) if path.is_file() else {}
     for part in parts:
         if figures.get(part, {}).get("version") != _version(part):
-            raise SystemExit(f"{path} has no {part} figures of these artefacts: measure them too")
+            raise SystemExit(f"{path} has no {part} figures of the present models: name {part} in --only too")
     return figures
 
 
 def summary(perceived: dict[str, Any], predicted: dict[str, Any], latency: dict[str, Any]) -> dict[str, Any]:
-    """The figures by their agreed names; None where one was not measured."""
+    """Returns the most important figures by name, for the top of cognition.json; None for one that was not measured."""
     length, pilot = perceived["length_model_known"], predicted["files"][LLM_PILOT]
     mean, gains = perceived.get("loso_mean"), perceived.get("mlp_gains", {})
     return {
@@ -175,9 +178,13 @@ def summary(perceived: dict[str, Any], predicted: dict[str, Any], latency: dict[
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder with prompts/ and perf/")
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    parser.add_argument("--out", type=Path, default=Path("docs/results"), help="folder to write to")
     parser.add_argument(
-        "--only", nargs="+", choices=PARTS, default=PARTS, help="measure these parts again and keep the others"
+        "--only",
+        nargs="+",
+        choices=PARTS,
+        default=PARTS,
+        help="measure only these parts, and keep the figures of the others from the last run",
     )
     args = parser.parse_args()
     report = Console(stderr=True).print

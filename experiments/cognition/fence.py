@@ -1,4 +1,5 @@
-"""Statera's conformal fence over the model's predictions, on a drifting stream of settled requests. Pure."""
+"""Measures how often answers outgrow the conformal fence of Statera over perception's predictions, on a stream of
+settled requests whose distribution drifts. Pure."""
 
 import random
 from collections import Counter
@@ -18,14 +19,15 @@ from hmas.statera.agent.config import FenceConfig
 from hmas.statera.agent.fence import FenceCalibration
 
 REQUESTS = 12_000
-WARM_UP = 500  # settled before the count starts
-PHASES = 4  # of the drift: the mix of sources changes at each
-RATE = 10.0  # requests a second: the fence is refreshed every tenth request
+WARM_UP = 500  # requests settled before outgrown bounds are counted
+PHASES = 4  # parts of the stream; the mix of sources changes from one to the next
+RATE = 10.0  # requests a second; at this rate the fence is refreshed every tenth request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """Prompts of at most `prompt_upto` tokens. The interval is Clopper-Pearson's, 95 %."""
+    """The requests of one length bucket, prompts of at most `prompt_upto` tokens: the share `missed` whose answer
+    outgrew the bound, and its 95 % Clopper-Pearson interval from `low` to `high`."""
 
     prompt_upto: int
     requests: int
@@ -43,7 +45,8 @@ class FenceFigures:
 
 
 def drifting(backend: ModelBackend, prompts: Sequence[Prompt], seed: int = 0) -> FenceFigures:
-    """Answers drawn with replacement; each phase favours other sources tenfold, so lengths and errors shift."""
+    """Returns how often answers outgrow the fence. Prompts with an answer are drawn with replacement; each phase of the
+    stream favours other sources tenfold, so that lengths and prediction errors drift."""
     rng, config = random.Random(seed), FenceConfig()
     rows = answers_of(prompts)
     medians = backend.predict([view(prompt) for prompt, _ in rows]).tokens[:, 0]
@@ -81,7 +84,8 @@ def _quantile(fence: Fence, prompt_tokens: int) -> tuple[int, float] | None:
 
 
 def bucket_of(upto: int, count: int, missed: int) -> Bucket:
-    """`missed` of `count` requests outgrew their bound."""
+    """Returns the bucket of prompts of at most `upto` tokens, in which `missed` of `count` answers outgrew their
+    bound."""
     interval = binomtest(missed, count).proportion_ci()
     return Bucket(
         prompt_upto=upto, requests=count, missed=missed / count, low=float(interval.low), high=float(interval.high)

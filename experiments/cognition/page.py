@@ -1,4 +1,4 @@
-"""docs/results/cognition.md from the figures of cognition.json. Pure."""
+"""Makes the page docs/results/cognition.md from the figures of cognition.json. Pure."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ from experiments.report.template import percent, render, table
 from hmas.perception.evaluation import THIN_TYPES
 from hmas.prediction.training.measurements import LLM_PILOT
 
-BAR = 40  # characters of a share of 1
+BAR = 40  # length in characters of a bar that stands for a share of 1
 RULE = "| --- "
 HEADS = {"ours": "ours", "rules": "hand-written rules", "bare": "bare head", "learnt_rules": "learnt rules"}
 
@@ -33,7 +33,7 @@ def page(figures: dict[str, Any]) -> str:
 
 
 def missed(figures: dict[str, Any]) -> str:
-    """Goals and figures of the paper that ours do not reach, and why."""
+    """Returns a Markdown table of the goals that our figures do not reach, with the reasons."""
     task, length, latency = (
         figures["perception"]["task"],
         figures["perception"]["length_model_known"],

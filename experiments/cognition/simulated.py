@@ -1,7 +1,8 @@
-"""What the trained tags are worth to the scheduler: one simulated mesh, four answers to what cognition knows.
+"""Measures what the trained perception is worth to the scheduler: one simulated mesh serves the same requests with each
+of four estimators.
 
-The workload is the test part of the corpus: prompts that perception never saw, each with a real answer of a language
-model, whose length is decoded. So a tag is right or wrong about the very length that the engine then serves. Pure.
+The workload is the test part of the corpus: prompts that perception was not trained on, each with a recorded answer of
+a language model. The simulated engine decodes that answer's length, so a wrong tag has real consequences. Pure.
 """
 
 import random
@@ -21,8 +22,8 @@ from hmas.sim.setup import POOL, MeshSetup
 from hmas.sim.workload import OfferedRequest, Workload
 
 PROFILE, ENGINES, DURATION_S = "qwen3-32b-h100x2", 1, 100.0
-BURST_CV = 2.0  # of the gaps between arrivals
-MAX_TOKENS = 16_384  # every request's, so that it tells nothing
+BURST_CV = 2.0  # CV of the gaps between arrivals
+MAX_TOKENS = 16_384  # the same for every request, so that it says nothing about its length
 GUESS_RPS = 10.0
 SEEDS = (1,)
 ESTIMATORS = {"perfect knowledge": "perfect", "trained": "recorded", "rules": "rules", "prior alone": "prior"}
@@ -30,10 +31,12 @@ ESTIMATORS = {"perfect knowledge": "perfect", "trained": "recorded", "rules": "r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedWorth:
-    """Means over the seeds: requests inside both SLOs, of the offered and per second; ESG (Eq. 6) per second."""
+    """The result of one estimator at one load, averaged over seeds: `goodput_rate`, the share of offered requests that
+    met both SLOs; `goodput`, such requests per second; `esg`, ESG (H-MAS Eq. 6) per second. `requests` counts all
+    seeds."""
 
     estimator: str
-    load: float  # of lambda*
+    load: float  # in λ*
     requests: int
     goodput_rate: float
     goodput: float
@@ -41,8 +44,9 @@ class SimulatedWorth:
 
 
 def served(backend: ModelBackend, prompts: Sequence[Prompt], loads: Sequence[float]) -> list[SimulatedWorth]:
-    """Each estimator on the same arrivals, at each load. Only importance is known at the edge: the type found gives
-    the SLO that the mesh works for, the true type the one it is scored by."""
+    """Runs the mesh with each estimator on the same arrivals, at each of `loads` (in λ*). Requests state their
+    importance but no SLO: the mesh works for the SLO of the estimated task type, and is scored by that of the true
+    one."""
     profile = builtin_profile(PROFILE)
     capacity = find_capacity(lambda rate, s: workload(prompts, rate, s), profile, ENGINES, GUESS_RPS)
     runs = []
@@ -68,7 +72,8 @@ def served(backend: ModelBackend, prompts: Sequence[Prompt], loads: Sequence[flo
 
 
 def workload(prompts: Sequence[Prompt], rate_rps: float, seed: int) -> Workload:
-    """Typed prompts with an answer of a language model, drawn alike by type, arriving in bursts (Gamma gaps)."""
+    """Makes a workload of prompts that have a task type and an answer. All task types are equally likely, and arrivals
+    come in bursts (Gamma gaps)."""
     rng = random.Random(seed)
     by_task: dict[TaskType, list[Prompt]] = {}
     for prompt in prompts:
@@ -97,7 +102,7 @@ def _offered(index: int, arrival_s: float, task: TaskType, prompt: Prompt, rng: 
 
 
 def with_tags(backend: ModelBackend, asked: Workload) -> Workload:
-    """The workload with what the model says of each prompt; it does not hear which model answers."""
+    """Returns the workload with perception's tags for each prompt. Perception is not told which model answers."""
     texts = [
         Prompt(group="", text=r.prompt, tokens=r.request.prompt_tokens, task=None, source="", answers=())
         for r in asked.requests

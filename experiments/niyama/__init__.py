@@ -1,1 +1,1 @@
-"""Niyama's evaluation (§4) in virtual time: its workloads, its systems, its tables and figures beside ours."""
+"""Repeats the evaluation of the Niyama paper (§4) in virtual time, for its tables and figures beside our own."""

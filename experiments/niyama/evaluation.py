@@ -1,4 +1,4 @@
-"""Which runs stand behind Niyama's Table 3, Fig. 7b, Fig. 9 and Fig. 10, and what they give."""
+"""Makes the runs behind Niyama's Table 3, Fig. 7b, Fig. 9 and Fig. 10 and collects their results."""
 
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -28,14 +28,17 @@ ALPHAS = ("fixed-alpha", "steep-alpha")
 DIURNAL = ("sarathi-fcfs", "sarathi-edf", "niyama")
 GUESSES_RPS = {"sarathi-fcfs": 2.0, "sarathi-edf": 2.8, "dc": 3.6, "dc+er": 3.7, "niyama": 3.8}
 
-CODE = ("experiments.niyama.measure",)  # what a run's figures depend on
+CODE = (
+    "experiments.niyama.measure",
+)  # modules that the results of a run depend on; a change of them makes stored results stale
 Figures = dict[str, Any]
 
 
 @dataclass(slots=True, kw_only=True)
 class Evaluation:
-    """Results of one source of lengths. `scale` turns the paper's rates into ours: where the lengths are not the
-    paper's, loads are stated in Sarathi-EDF's goodput. Figures are those of `runs.measure`, by system and paper rate.
+    """The results with one source of lengths. `scale` turns the paper's rates into ours: if the lengths are not the
+    paper's, loads are scaled by the goodput of Sarathi-EDF. The fields hold the figures of `measure` by system, `loads`
+    also by the paper's rate.
     """
 
     source: Source
@@ -50,7 +53,8 @@ class Evaluation:
 
 
 def evaluate(runs: NiyamaRuns, source: Source, duration_s: float) -> Evaluation:
-    """All of it; what the store has is taken from there."""
+    """Makes all runs with one source of lengths, or takes their results from the store. `duration_s` is the offered
+    time of a run; those of Fig. 10 take 4 hours."""
     load = QosLoad(source=source, rate_rps=1.0, duration_s=duration_s, seed=SEED)
     goodput = {s: runs.goodput(s, load.at(GUESSES_RPS[s])) for s in dict.fromkeys((*ABLATION, "sarathi-fcfs"))}
     scale = 1.0 if source == "synthetic" else goodput["sarathi-edf"] / PAPER_EDF_RPS
@@ -71,11 +75,11 @@ def evaluate(runs: NiyamaRuns, source: Source, duration_s: float) -> Evaluation:
 def evaluate_all(
     cells: Path, data: Path | None, duration_s: float, processes: int, progress: Callable[[str], None]
 ) -> tuple[list[Evaluation], float]:
-    """Both sources of lengths, without `data` the synthetic one alone; and the seconds of one core that the runs took,
-    now or when they were made."""
+    """Evaluates both sources of lengths, or only the synthetic one if `data` is None. Returns the results, and the CPU
+    seconds that their runs took, including those taken from the store."""
     sources: list[Source] = ["synthetic"] if data is None else ["synthetic", "azure-2023-code"]
     jobs = [(cells, data, source, duration_s) for source in sources]
-    if processes > 1:  # they fill the store, then everything is there
+    if processes > 1:  # the processes fill the store, from which the results are then read
         with ProcessPoolExecutor(min(processes, len(jobs)), mp_context=get_context("spawn")) as pool:
             list(pool.map(_fill, jobs))
     runs = NiyamaRuns(_store(cells), data, progress)

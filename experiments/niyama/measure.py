@@ -1,4 +1,4 @@
-"""One run of Niyama's evaluation: which deadlines were missed."""
+"""Makes one run of Niyama's evaluation and counts the requests that missed a deadline."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,14 +17,15 @@ from hmas.sim.baselines.systems import FleetSetting
 from hmas.sim.result import SimResult
 from hmas.sim.stored import cell_key
 
-ALLOWED = 0.01  # of all requests may violate (§4.1)
-NETWORK_S = 0.001  # of the client's view, which the engine's deadlines do not hold
+ALLOWED = 0.01  # share of all requests that may miss a deadline (Niyama §4.1)
+NETWORK_S = 0.001  # time on the network, which the client sees but the engine's deadlines do not include
 TTLT_S = max(slo.ttft_s for _, slo in CLASSES)
 
 
 @dataclass(frozen=True, slots=True)
 class QosRun:
-    """`hopeless`: give up once more than the allowed share is late; a search asks for no more."""
+    """One run: a system under a load. With `hopeless` the run is given up once more than the allowed share of requests
+    is late, which is all that a search for the highest rate needs to know."""
 
     system: str
     load: QosLoad
@@ -35,8 +36,8 @@ class QosRun:
 
 
 def violated(settlement: Settlement) -> bool:
-    """A deadline of Niyama Eq. 1 to 3 was missed: the first or the last token's of an interactive request, the last
-    token's of the others."""
+    """Tells whether a request missed a deadline of Niyama Eq. 1 to 3: that of the first or the last token if it is
+    interactive, that of the last token otherwise."""
     slo = settlement.slo
     if slo.whole:
         return not is_ok(settlement)
@@ -47,8 +48,9 @@ def violated(settlement: Settlement) -> bool:
 
 
 def measure(run: QosRun, data: Path | None) -> dict[str, Any]:
-    """Violations as shares, over all requests, by class, by priority and by length (long: a prompt not below the 90th
-    percentile, §4.2)."""
+    """Makes one run and returns the shares of requests that missed a deadline: of all, by class, by priority and by
+    length (long: a prompt not below the 90th percentile, §4.2). Also returns the engine's steps, its busy seconds, and
+    the CPU seconds of the run. `data` is the folder of traces."""
     started = process_time()
     baseline, profile = SYSTEMS[run.system], builtin_profile(PROFILE)
     workload = build(run.load, data)
@@ -56,7 +58,7 @@ def measure(run: QosRun, data: Path | None) -> dict[str, Any]:
         baseline,
         [baseline.core(profile, FleetSetting(1, run.load.seed))],
         workload,
-        cutoff_s=TTLT_S,  # then every deadline is past
+        cutoff_s=TTLT_S,  # by then every deadline has passed
         late_share=ALLOWED if run.hopeless else 1.0,
     )
     result = fleet.run()
@@ -81,6 +83,6 @@ def _figures(result: SimResult, low: set[str]) -> dict[str, Any]:
 
 
 def _share(rows: Iterable[Settlement]) -> float:
-    """Violated of these; 0 of none."""
+    """Returns the share of the settlements that missed a deadline; 0 if there are none."""
     found = [violated(s) for s in rows]
     return sum(found) / len(found) if found else 0.0

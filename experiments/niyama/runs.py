@@ -1,4 +1,4 @@
-"""Runs, each made once, and the highest rate that violates no more than allowed."""
+"""Makes and stores the runs of Niyama's evaluation, and searches the highest rate with few enough missed deadlines."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,13 +9,14 @@ from experiments.niyama.workload import QosLoad
 from hmas.sim.cells import CellStore
 from hmas_loadgen.search import ProbedRate, bracket
 
-TOLERANCE = 0.02  # of a goodput
+TOLERANCE = 0.02  # relative accuracy of the rate found
 STEP = 1.15
 MAX_RUNS = 16
 
 
 class NiyamaRuns:
-    """Figures by run, from the store or measured now."""
+    """Returns the results of a run from the store, or makes the run and stores them. `seconds` adds up the CPU time of
+    all runs returned."""
 
     def __init__(self, store: CellStore, data: Path | None, progress: Callable[[str], None]) -> None:
         self._store = store
@@ -34,7 +35,8 @@ class NiyamaRuns:
         return found
 
     def goodput(self, system: str, load: QosLoad) -> float:
-        """The highest rate, searched from the load's, at which at most `ALLOWED` of the requests violate."""
+        """Returns the highest rate, requests per second, at which at most `ALLOWED` of the requests miss a deadline.
+        The search starts at the rate of `load`."""
 
         def kept(rate_rps: float) -> float:
             return 1.0 - float(self(QosRun(system, load.at(rate_rps), hopeless=True))["all"])
@@ -43,7 +45,8 @@ class NiyamaRuns:
 
 
 def highest_rate(kept: Callable[[float], float], start_rps: float) -> float:
-    """The highest rate found, to `TOLERANCE`, that keeps 1 - `ALLOWED`. ValueError after `MAX_RUNS` rates."""
+    """Searches the highest rate at which `kept`, the share of requests within their deadlines, is at least 1 -
+    `ALLOWED`, to a relative accuracy of `TOLERANCE`. Raises ValueError if that takes more than `MAX_RUNS` rates."""
     points: list[ProbedRate] = []
     rate = start_rps
     while len(points) < MAX_RUNS:
@@ -57,4 +60,7 @@ def highest_rate(kept: Callable[[float], float], start_rps: float) -> float:
             return low
         else:
             rate = (low * high) ** 0.5
-    raise ValueError(f"no rate near {start_rps:g}/s is known to keep {1.0 - ALLOWED:.0%} after {MAX_RUNS} runs")
+    raise ValueError(
+        f"the highest rate that keeps {1.0 - ALLOWED:.0%} of the deadlines was not found in {MAX_RUNS} runs from "
+        f"{start_rps:g} requests/s on: start nearer to it"
+    )

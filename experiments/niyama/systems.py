@@ -1,4 +1,5 @@
-"""The systems of Niyama §4: Sarathi's shared-cluster baselines, chunks of 256, and Niyama mechanism by mechanism."""
+"""The systems of Niyama §4: Sarathi's baselines for a shared cluster, with chunks of 256 tokens, and Niyama with its
+mechanisms added one by one."""
 
 from collections.abc import Callable
 
@@ -11,7 +12,7 @@ from hmas.sim.baselines.systems import Baseline, FleetSetting
 from hmas.sim.workload import OfferedRequest
 
 PROFILE = "llama3-8b-a100x1"
-SHARED_CHUNK = 256  # meets the 50 ms of the strictest class
+SHARED_CHUNK = 256  # tokens; steps stay within the TPOT of 50 ms of the strictest class
 
 
 def _sarathi(key: Key | None) -> Callable[[EngineProfile, FleetSetting], EngineCore]:
@@ -30,8 +31,8 @@ def _prompt(offered: OfferedRequest) -> float:
     return float(offered.request.prompt_tokens)
 
 
-EDF = (0.0, 0.0)  # alpha: no weight of the work
-FIXED = (68.0, 68.0)  # the public code's 0.008 s per token of prompt at its 8500 tokens/s
+EDF = (0.0, 0.0)  # alpha 0 to 0: the remaining work has no weight, so the order is EDF
+FIXED = (68.0, 68.0)  # alpha in the public code: 0.008 s per prompt token, at its 8500 tokens/s
 SYSTEMS: dict[str, Baseline] = {
     b.name: b
     for b in (

@@ -1,4 +1,5 @@
-"""The workloads of Niyama §4: Poisson arrivals, a trace's lengths, the three QoS classes of Table 2 in equal thirds."""
+"""Makes the workloads of Niyama §4: Poisson arrivals, the lengths of a trace, and the three QoS classes of its Table 2
+in equal shares."""
 
 from dataclasses import dataclass, replace
 from math import log
@@ -17,7 +18,7 @@ Source = Literal["synthetic", "azure-2023-code"]
 Tokens = NDArray[np.int64]
 
 PUBLISHED = {"prompt": (1930, 6251), "output": (8, 43)}  # p50 and p90 of Azure Code, Niyama Table 1
-LONGEST_PROMPT = 8192  # Llama 3's context: the percentiles leave the tail open
+LONGEST_PROMPT = 8192  # the context of Llama 3; the published percentiles give no maximum
 LONGEST_OUTPUT = 2048
 AZURE_FILE = "traces/azure_2023_code.csv.gz"
 Z90 = 1.2815515655446004  # standard normal quantile at 0.9
@@ -28,14 +29,15 @@ CLASSES: tuple[tuple[str, Slo], ...] = (
     ("Q2", Slo(600.0, 600.0, 600.0, whole=True)),
     ("Q3", Slo(1800.0, 1800.0, 1800.0, whole=True)),
 )
-LOW_PRIORITY = 1  # vLLM's polarity: later than 0
+LOW_PRIORITY = 1  # as in vLLM, a higher number is served later than 0
 DIURNAL_S = 900.0  # Fig. 10: a quarter of an hour low, a quarter high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QosLoad:
-    """`rate_rps` is offered throughout, or, with `peak_rps`, turns to that every other 15 minutes (§4.3). `low_share`
-    of each class is marked as of low priority."""
+    """A workload to make. `rate_rps` is offered throughout; with `peak_rps`, the two rates alternate every 15 minutes
+    (Niyama §4.3). `low_share` is the share of each class that gets low priority. `source` names where lengths come
+    from."""
 
     source: Source
     rate_rps: float
@@ -45,12 +47,13 @@ class QosLoad:
     low_share: float = 0.0
 
     def at(self, rate_rps: float) -> "QosLoad":
-        """The same at another rate."""
+        """Returns the same load at another rate."""
         return replace(self, rate_rps=rate_rps)
 
 
 def build(load: QosLoad, data: Path | None) -> Workload:
-    """ValueError if the source needs a data folder and there is none."""
+    """Makes the workload. `data` is the folder of traces; raises ValueError if the source of lengths needs it and it is
+    None."""
     rng = np.random.default_rng([load.seed, 0x716F73])
     arrivals = _arrivals(load, rng)
     prompts, outputs = _lengths(load.source, arrivals.size, data, rng)
@@ -79,7 +82,7 @@ def _lengths(source: Source, count: int, data: Path | None, rng: np.random.Gener
             _log_normal(*PUBLISHED["output"], LONGEST_OUTPUT, count, rng),
         )
     if data is None:
-        raise ValueError(f"{source} needs the data folder: give --data")
+        raise ValueError(f"the lengths of {source} need its trace: give the data folder as --data")
     rows = read_trace(str(data / AZURE_FILE), seed=0).rows
     pairs = np.array([(row.input_tokens, row.output_tokens) for row in rows])[rng.integers(0, len(rows), count)]
     return pairs[:, 0], pairs[:, 1]

@@ -1,5 +1,6 @@
-"""Pages of results. Everything on them comes from finished cells or from the paper; verdicts are computed.
+"""Writes the pages of results. Their figures come from finished cells (stored runs) or from the papers, and every
+verdict on a claim is computed.
 
-Invariants: a figure that was not measured is a row that says so; a claim of the paper that does not hold is shown as
-such beside the numbers; the same cells give the same bytes.
+Invariants: a figure that was not measured is shown as such; a claim of the paper that does not hold is shown as such,
+with the numbers; the same cells give the same bytes.
 """

@@ -1,4 +1,4 @@
-"""The page about refusals: what clients are told, and what it is worth to follow it."""
+"""Writes the page about refusals: how accurate `Retry-After` is, and what clients gain by following it."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Pages that compare systems over loads: plain loads, and real traces."""
+"""Makes the pages that compare all systems: on one synthetic workload over several loads, and on recorded traces."""
 
 from math import nan
 from pathlib import Path
@@ -24,7 +24,7 @@ LIGHT_LOADS = (0.5, 0.8)
 
 
 def rows_of(results: CellResults, spec: WorkloadSpec, load: float) -> list[tuple[str, ...]]:
-    """A row a system, best goodput first."""
+    """Returns the rows of a table with the columns `HEADER`, one row per system, best goodput rate first."""
     found = []
     for system in results.experiment.systems:
         score = results.get(spec, load, system, "score", "goodput_rate")
@@ -44,14 +44,14 @@ def rows_of(results: CellResults, spec: WorkloadSpec, load: float) -> list[tuple
 
 
 def ratios(results: CellResults) -> dict[float, float]:
-    """load -> goodput of ours over plain vLLM, mean over seeds, in the first workload."""
+    """Returns the goodput of H-MAS over that of plain vLLM by load, on the first workload, averaged over seeds."""
     spec = results.experiment.workloads[0]
     found = {load: results.ratio(spec, load, "hmas", "vllm", "score", "goodput") for load in results.experiment.loads}
     return {load: v.mean for load, v in found.items() if v.count}
 
 
 def loads_page(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
-    """Ours against every baseline at the paper's operating points."""
+    """Returns the page that compares H-MAS with every baseline at the paper's loads, and its entry of summary.json."""
     spec = results.experiment.workloads[0]
     found = ratios(results)
     loads = sorted(found)
@@ -83,7 +83,8 @@ def loads_page(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
 
 
 def extremes(loads: tuple[float, ...], found: dict[float, float]) -> dict[str, float]:
-    """Of all loads of the experiment; nan as long as one that could decide it is missing."""
+    """Returns the lowest goodput ratio in `found` at the highest load, at the lowest load above λ*, and at light load;
+    nan if a load needed for it has not been run."""
 
     def least(chosen: list[float]) -> float:
         return min((round(found[x], 4) for x in chosen), default=nan) if set(chosen) <= set(found) else nan
@@ -101,7 +102,7 @@ def _show(numbers: list[float]) -> str:
 
 
 def traces_page(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
-    """Every system on recorded traffic."""
+    """Returns the page that compares all systems on recorded traces, and its entry of summary.json."""
     best: dict[str, Any] = {}
     shares: dict[str, float] = {}
     for spec, load in results.settings():

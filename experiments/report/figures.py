@@ -1,4 +1,4 @@
-"""Figures as small SVG files, the same bytes for the same numbers."""
+"""Draws figures as small SVG files. The same numbers give the same bytes."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#7
 
 
 def _pyplot() -> Any:
-    import matplotlib  # half a second
+    import matplotlib  # imported late, because it takes half a second
 
     matplotlib.use("Agg")
     matplotlib.rcParams.update(
@@ -39,7 +39,8 @@ def lines(
     x_label: str,
     columns: int = 2,
 ) -> str:
-    """One panel a title; each series is (x, y). Returns the file's name."""
+    """Draws line plots, one panel per title in `panels`, and writes them to `path`. Each panel maps the label of a line
+    to its (x, y) values. Returns the file's name."""
     pyplot = _pyplot()
     rows = -(-len(panels) // columns)
     figure, axes = pyplot.subplots(rows, columns, figsize=(3.6 * columns, 2.3 * rows), squeeze=False)
@@ -56,7 +57,7 @@ def lines(
 
 
 def bars(path: Path, groups: Mapping[str, Mapping[str, float]], y_label: str) -> str:
-    """Grouped bars: group -> label -> height."""
+    """Draws grouped bars and writes them to `path`. `groups`: group -> label -> height. Returns the file's name."""
     pyplot = _pyplot()
     figure, axis = pyplot.subplots(figsize=(7.2, 2.6))
     labels = list(dict.fromkeys(label for group in groups.values() for label in group))

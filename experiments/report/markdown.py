@@ -1,4 +1,4 @@
-"""What the pages have in common: names, verdicts, the conditions of their runs."""
+"""What all pages of results share: names of systems, verdicts on claims, the conditions of the runs."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ NAMES = {
     "hmas-esg": "H-MAS, ESG profile",
     "hmas-plugin": "H-MAS with the vLLM plug-in",
 }
-# The default profile's own variants: compared, but no rivals of it.
+# Variants of the default profile: shown, but not counted as rivals of it.
 VARIANTS = frozenset({"hmas-plugin", "hmas-esg"})
 
 
@@ -31,18 +31,19 @@ def name_of(system: str) -> str:
 
 
 def verdict(claim: str, holds: bool | None, numbers: str, why: str = "") -> str:
-    """One line about one claim of the paper."""
+    """Returns a Markdown list item that says whether a claim of the paper holds (None: not measured), with the numbers.
+    `why` is added if it does not hold."""
     word = "not measured" if holds is None else "holds" if holds else "**does not hold**"
     tail = f" {why}" if why and holds is False else ""
     return f"- {claim}: {word} ({numbers}).{tail}\n"
 
 
 def exceeds(a: float, b: float) -> bool | None:
-    """None where one of them was not measured."""
+    """Tells whether a > b; None if one of them is nan, that is not measured."""
     return None if a != a or b != b else a > b
 
 
 def page(name: str, results: CellResults, **values: object) -> str:
-    """The text of the template `name`, which may include what holds of every page."""
+    """Renders the template `name` with `values` and what every page of an experiment needs."""
     shared = {"results": results, "experiment": results.experiment, "SARATHI_CHUNK": SARATHI_CHUNK, "name_of": name_of}
     return render(Path(__file__).with_name(name), **shared, **values)

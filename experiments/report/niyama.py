@@ -1,4 +1,4 @@
-"""The page of Niyama's evaluation: the paper's value beside ours, and whether order and factors hold."""
+"""Writes the page of Niyama's evaluation: the paper's values beside ours, and whether order and factors agree."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -21,9 +21,9 @@ from experiments.niyama.workload import CLASSES
 from experiments.report.markdown import verdict
 from experiments.report.template import render
 
-TOLERANCE = 0.30  # of a factor
+TOLERANCE = 0.30  # relative deviation of a factor from the paper's that still counts as agreement
 TITLES = {"synthetic": "synthetic lengths", "azure-2023-code": "Azure 2023 code trace"}
-# Niyama's values. Fig. 7b and Fig. 9 have no numbers in print; what their text states is checked instead.
+# Values of the paper. Fig. 7b and Fig. 9 print no numbers; the statements in their text are checked instead.
 GOODPUT = {"sarathi-edf": 2.75, "dc": 3.3, "dc+er": 3.6, "niyama": 3.65}  # Table 3
 HIGH = {"sarathi-edf": 1.00, "dc": 0.74, "dc+er": 0.26, "niyama": 0.16}  # Table 3, share violated
 OVER_FCFS, OVER_EDF = (1.5, 2.4), (1.2, 1.4)  # §4.1.2
@@ -36,7 +36,7 @@ NOT_BY_LENGTH = (
     "The paper's 16% at high load is near the least that giving up the longest prompts alone would take. Here "
     "relegation takes short prompts of the two lenient classes with the long ones (Figure 9), with every alpha tried."
 )
-WHY = {("violations", "niyama"): NOT_BY_LENGTH}  # where a factor is not the paper's
+WHY = {("violations", "niyama"): NOT_BY_LENGTH}  # the reason shown if a factor does not agree with the paper's
 GENERATED = "\n<!-- Written by `python -m experiments niyama`; do not edit. -->\n"
 
 
@@ -72,7 +72,7 @@ def write_page(found: Sequence[Evaluation], seconds: float, duration_s: float, o
 
 
 def _within(ours: float, low: float, high: float) -> bool:
-    """Whether a factor lies within the tolerance of a published range."""
+    """Tells whether a factor lies in the published range from `low` to `high`, widened by `TOLERANCE`."""
     return low * (1 - TOLERANCE) <= ours <= high * (1 + TOLERANCE)
 
 
@@ -148,7 +148,8 @@ def _factor(
 
 
 def _splits(e: Evaluation) -> list[tuple[str, list[list[str]]]]:
-    """A table a way to split the requests: a row a system, the share violated at each load."""
+    """Returns one table per way to split the requests, with one row per system: the share of missed deadlines at each
+    load."""
     of: dict[str, Callable[[dict[str, Any]], float]] = {
         "all": lambda f: f["all"],
         "short prompts": lambda f: f["short"],

@@ -1,4 +1,5 @@
-"""Overload: every system's share of what was possible, who misses, and what wrong predictions cost."""
+"""Makes the pages about overload: the share of the upper bound that each system reaches, which requests miss their
+SLOs, and what wrong predictions cost."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -13,7 +14,7 @@ from hmas.laws.scoring import jain_index
 from hmas.sim.sources import WorkloadSpec
 from hmas.sim.systems import HMAS
 
-GOAL = 0.95  # of the upper bound
+GOAL = 0.95  # share of the upper bound that the default should reach
 NOTHING = Value(float("nan"), 0.0, 0)
 ESG, PLUGIN = "hmas-esg", "hmas-plugin"
 
@@ -44,7 +45,7 @@ def overload(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
 
 
 def robustness(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
-    """Goodput against the error of the predicted length."""
+    """Returns the page about goodput under errors of the predicted length, and its entry of summary.json."""
     summary = {}
     for spec, load in results.settings():
         goodput = {s: results.get(spec, load, s, "score", "goodput_rate") for s in results.experiment.systems}
@@ -53,8 +54,8 @@ def robustness(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
 
 
 def _row(results: CellResults, spec: WorkloadSpec, load: float) -> dict[str, Any]:
-    """What `overload.json` holds of a setting. `goodput` and `esg` are those of the default, `best` is the best of it
-    and the other systems, its own variants left out, `systems` holds all."""
+    """Returns the entry of `overload.json` for one workload and load. `goodput` and `esg` are those of the default;
+    `best` names the system of the highest goodput, variants of the default left out; `systems` holds all."""
     systems = {
         s: {
             "goodput": results.get(spec, load, s, "score", "goodput").mean,
@@ -79,7 +80,8 @@ def _row(results: CellResults, spec: WorkloadSpec, load: float) -> dict[str, Any
 
 
 def _shortfall(results: CellResults) -> list[tuple[str, ...]]:
-    """Where the default stays below the goal, and whose requests it gave up there."""
+    """Returns table rows for the settings in which the default stays below `GOAL`, with the share of the missed
+    requests that lie in the longest three deciles."""
     rows: list[tuple[str, ...]] = []
     for spec, load in results.settings():
         share = results.share_of_bound(spec, load, HMAS)
@@ -96,7 +98,8 @@ def _shortfall(results: CellResults) -> list[tuple[str, ...]]:
 
 
 def _behind(results: CellResults, rows: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """Where another system has more goodput than the default, or more ESG than the ESG profile, and why."""
+    """Returns table rows for the settings in which another system has more goodput than the default, or more ESG than
+    the ESG profile, and by what factor."""
     found: list[tuple[str, ...]] = []
     for (spec, load), row in zip(results.settings(), rows, strict=True):
         aims = (("goodput", HMAS, "goodput_rate", row["best"]), ("ESG", ESG, "esg_rate", _best(row["systems"], "esg")))
@@ -132,7 +135,8 @@ GROUPS = {"tasks": "task type", "deciles": "decile of the output length", "tenan
 def _violations(
     results: CellResults, spec: WorkloadSpec, load: float, group: str
 ) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Share of requests that missed an SLO, by group, all seeds together: the table's header and rows."""
+    """Returns header and rows of a table of the share of requests that missed an SLO, by `group` (a key of `GROUPS`),
+    over all seeds."""
     systems: Sequence[str] = [s for s in results.experiment.systems if results.runs(spec, load, s)]
     counts: dict[str, dict[str, list[int]]] = {}
     for system in systems:
@@ -157,7 +161,7 @@ BY_SETTING = {"HEADER": HEADER, "GROUPS": GROUPS, "rows_of": rows_of, "violation
 
 
 def _plain(value: Any) -> Any:
-    """Rounded; what was not measured is null."""
+    """Returns the value with numbers rounded, and None for those that were not measured."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""Which page shows which experiment, the index, and `summary.json`."""
+"""Writes the pages of all experiments, their index and `summary.json`."""
 
 import json
 from collections.abc import Callable, Collection, Sequence
@@ -38,8 +38,9 @@ GENERATED = "\n<!-- Written by `python -m experiments run`; do not edit. -->\n"
 def write_pages(
     experiments: Sequence[Experiment], store: CellStore, out: Path, *, whole: Collection[str], data: Path | None
 ) -> list[Path]:
-    """Writes a page per experiment (those of one page one after another), index and summary. `whole`: the names of
-    those that are not of the quick set. Returns the paths. ValueError for an unknown page."""
+    """Writes the pages, the index and `summary.json` into `out`, and returns their paths. Experiments with the same
+    page follow each other on it. `whole` names the experiments that were run in full rather than with --quick. Raises
+    ValueError for an unknown page."""
     out.mkdir(parents=True, exist_ok=True)
     texts: dict[str, str] = {}
     summary: dict[str, Any] = {"quick": sorted(e.name for e in experiments if e.name not in whole)}
@@ -48,7 +49,9 @@ def write_pages(
     missing: set[str] = set()
     for experiment in experiments:
         if experiment.page not in PAGES:
-            raise ValueError(f"{experiment.name}: no page {experiment.page!r}; there are: {', '.join(PAGES)}")
+            raise ValueError(
+                f"experiment {experiment.name}: page {experiment.page!r} is not known; use one of: {', '.join(PAGES)}"
+            )
         results = CellResults(experiment, store)
         text, facts = PAGES[experiment.page](results, out)
         texts[experiment.page] = texts.get(experiment.page, TITLES.get(experiment.page, "")) + text + "\n"
@@ -78,7 +81,7 @@ def write_pages(
 
 
 def _plain(value: Any) -> Any:
-    """What was not measured is null."""
+    """Returns the value with None for numbers that were not measured."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return None if isinstance(value, float) and not isfinite(value) else value

@@ -1,4 +1,5 @@
-"""Figures 5 to 10 of H-MAS. The paper prints no values there, so the direction of each claim stands beside ours."""
+"""Makes the pages of Figures 5 to 10 of H-MAS. The paper prints no values there, so each page checks the direction of
+the paper's claims against our numbers."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ METRICS = (
     ("TTFT compliance", "ttft_compliance"),
     ("TPOT compliance", "tpot_compliance"),
 )
-NONE_WAITS = 0.99  # TTFT compliance at which a queue is no matter
+NONE_WAITS = 0.99  # TTFT compliance from which on the order of the queue hardly matters
 
 
 def _curves(results: CellResults, spec: WorkloadSpec, column: str) -> Series:
@@ -29,7 +30,7 @@ def _curves(results: CellResults, spec: WorkloadSpec, column: str) -> Series:
 
 
 def _series(results: CellResults, spec: WorkloadSpec, load: float, system: str, column: str) -> list[float]:
-    """A time series, averaged over seeds."""
+    """Returns the time series `column` of a system, averaged over seeds."""
     rows = [row["series"][column] for row in results.runs(spec, load, system)]
     return [sum(step) / len(step) for step in zip(*rows, strict=False)]
 
@@ -43,7 +44,8 @@ def _over_time(results: CellResults, spec: WorkloadSpec, load: float, column: st
 
 
 def _ours_is_best(results: CellResults, spec: WorkloadSpec, load: float, column: str, claim: str) -> str:
-    """One verdict; nothing is said before every system was measured."""
+    """Returns the verdict on the claim that H-MAS has the highest `column`; "not measured" while runs of a system are
+    missing."""
     found = {s: results.get(spec, load, s, "score", column) for s in results.experiment.systems}
     if not all(v.count for v in found.values()):
         return verdict(claim, None, "runs are missing")
@@ -59,7 +61,7 @@ def _ours_is_best(results: CellResults, spec: WorkloadSpec, load: float, column:
 
 
 def figure5(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
-    """Scaling with the offered load."""
+    """Returns the page of Figure 5: scaling with the offered load."""
     spec = results.experiment.workloads[0]
     file = f"figure5-{results.experiment.profile}.svg"
     picture = lines(out / "figures" / file, {title: _curves(results, spec, c) for title, c in METRICS}, "load (λ*)")
@@ -90,7 +92,7 @@ def figure5(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
 
 
 def figure6(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
-    """Run durations of 300, 600 and 1200 s."""
+    """Returns the page of Figure 6: run durations of 300, 600 and 1200 s."""
     load = results.experiment.loads[0]
     rows, claims = [], ""
     groups: dict[str, dict[str, float]] = {}
@@ -115,7 +117,7 @@ def figure6(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
 
 
 def figure7(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
-    """ESG over time and the trade-offs at two loads."""
+    """Returns the page of Figure 7: ESG over time, and the trade-offs between metrics at two loads."""
     spec = results.experiment.workloads[0]
     panels = {
         f"ESG rate at {load:g} λ*": _over_time(results, spec, load, "esg_rate") for load in results.experiment.loads
@@ -135,7 +137,7 @@ def figure7(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
 
 
 def figure8(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
-    """TTFT and goodput through the staged drifts."""
+    """Returns the page of Figure 8: TTFT and goodput over time while the workload drifts in stages."""
     load = results.experiment.loads[0]
     panels, claims = {}, ""
     for spec in results.experiment.workloads:
@@ -160,7 +162,7 @@ def figure8(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
 
 
 def figure9(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
-    """ESG by component, in the most congested minute and over the run."""
+    """Returns the page of Figure 9: ESG by component, in the most congested minute and over the run."""
     spec, load = results.experiment.workloads[0], results.experiment.loads[-1]
     rows: list[tuple[str, ...]] = []
     groups: dict[str, dict[str, float]] = {}
@@ -199,7 +201,7 @@ def figure9(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
 
 
 def figure10(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
-    """ESG rate for windows of 300, 600 and 1200 s."""
+    """Returns the page of Figure 10: the ESG rate over runs of 300, 600 and 1200 s."""
     load = results.experiment.loads[0]
     panels = {f"{s.duration_s:g} s": _over_time(results, s, load, "esg_rate") for s in results.experiment.workloads}
     rows, claims = [], ""
@@ -226,6 +228,7 @@ def _page(
     rows: Sequence[Sequence[str]] = (),
     introduction: str = "",
 ) -> tuple[str, dict[str, Any]]:
-    """A figure, what the paper claims of it, and its numbers; nothing for the summary."""
+    """Returns a page with a figure, the verdicts on the paper's claims and a table of numbers, and an empty entry of
+    summary.json."""
     values = {"title": title, "alt": alt, "picture": picture, "claims": claims, "introduction": introduction}
     return page("figure.md.j2", results, header=header, rows=rows, **values), {}

@@ -1,4 +1,4 @@
-"""Tables 1, 2 and 4 of H-MAS, the paper's value beside ours."""
+"""Makes the pages of Tables 1, 2 and 4 of H-MAS, with the paper's values beside ours."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,12 @@ TABLE_2 = {  # variant -> (title, ESG, TTFT95, TPOT95, goodput), relative to H-M
     "rules-cognition": ("Rule-based Perception & Prediction", 0.28, 3.95, 0.88, 0.74),
 }
 METRICS_2 = ("ESG", "TTFT95", "TPOT95", "goodput")
-RULES_2 = (0.89, 2.73, 1.04, 0.89)  # rule-based meta, which is what the system as published runs with here
+RULES_2 = (
+    0.89,
+    2.73,
+    1.04,
+    0.89,
+)  # the paper's row of a rule-based meta controller, with which H-MAS as published runs here
 TABLE_4 = {  # panel -> system -> (dGP13 %, R32, CV TTFT, ESG P/A, CV ESG, average ESG)
     "stress": {"vllm": (100.0, 0.00, 1.849, 4.67, 1.304, 819.43), "hmas": (29.4, 0.89, 1.230, 3.73, 0.913, 1158.47)},
     "semantic": {"vllm": (94.0, 0.07, 2.033, 3.05, 1.304, 878.61), "hmas": (7.1, 0.93, 1.468, 2.26, 0.913, 1261.15)},
@@ -40,7 +45,7 @@ def _ratio(paper: float, ours: float) -> str:
 
 
 def table1(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
-    """Mismatch, TTFT compliance and goodput in the three slices, at each load."""
+    """Returns the page of Table 1: mismatch, TTFT compliance and goodput in the three slices, at each load."""
     slices, summary = [], {}
     for load in results.experiment.loads:
         claims, rows, facts = _slices(results, load)
@@ -58,7 +63,7 @@ METRICS_1 = (
 
 
 def _slices(results: CellResults, load: float) -> tuple[str, list[tuple[str, ...]], dict[str, Any]]:
-    """Claims, rows of the table, and what the summary says of them."""
+    """Returns the verdicts on the paper's claims at one load, the rows of the table, and the entry of summary.json."""
     claims, facts = "", {}
     rows: list[tuple[str, ...]] = []
     for spec in results.experiment.workloads:
@@ -84,7 +89,7 @@ def _slices(results: CellResults, load: float) -> tuple[str, list[tuple[str, ...
 
 
 def table2(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
-    """The ablation, normalised to the full system."""
+    """Returns the page of Table 2: the ablation, with figures relative to the full system."""
     spec, load = results.experiment.workloads[0], results.experiment.loads[0]
     paths = (("score", "esg_rate"), ("score", "ttft_p95_s"), ("score", "tpot_p95_s"), ("score", "goodput"))
     rows, ours = [], {}
@@ -107,7 +112,8 @@ def table2(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
 
 
 def _ablation_claims(ours: dict[str, list[Value]]) -> str:
-    """Each switch should cost goodput, and Statera most."""
+    """Returns the verdicts on the claims that switching off each component costs goodput, and Statera most. `ours`
+    holds the figures of each variant in the order of `METRICS_2`."""
     text = ""
     measured = {v: x[3].mean for v, x in ours.items() if x[3].count and v != PAPER}
     for variant, mean in measured.items():
@@ -124,7 +130,7 @@ def _ablation_claims(ours: dict[str, list[Value]]) -> str:
 
 
 def table4(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
-    """Robustness under arrival-rate and task drift."""
+    """Returns the page of Table 4: robustness under drift of the arrival rate and of the tasks."""
     load = results.experiment.loads[0]
     rows, claims, summary = [], "", {}
     titles = ("ΔGP₁→₃ %", "R₃/₂", "CV TTFT", "ESG P/A", "CV ESG", "average ESG")

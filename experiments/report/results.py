@@ -1,4 +1,4 @@
-"""Cells of an experiment by what varies in it, averaged over seeds."""
+"""Looks up the stored results of an experiment by workload, load and system, averaged over seeds."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """Mean and spread (standard deviation) over `count` seeds; nan without any."""
+    """A figure over `count` seeds: its mean, nan if there are none, and its spread, the standard deviation."""
 
     mean: float
     spread: float
@@ -36,13 +36,14 @@ def value(numbers: list[float]) -> Value:
 
 
 class CellResults:
-    """What is there of one experiment."""
+    """The stored results of one experiment. `missing` lists the cells that have none; `cpu_s` holds the CPU seconds of
+    each cell by its key."""
 
     def __init__(self, experiment: Experiment, store: CellStore) -> None:
         self.experiment = experiment
         self._runs: dict[tuple[str, float, float, str], list[Row]] = {}
         self._capacities: dict[tuple[str, float], Row] = {}
-        self.cpu_s: dict[str, float] = {}  # of every cell, by its key; cells are shared between experiments
+        self.cpu_s: dict[str, float] = {}  # by key, because experiments share cells
         self.missing: list[Cell] = []
         for cell in cells_of(experiment):
             found = store.get(cell)
@@ -62,21 +63,21 @@ class CellResults:
         return len(self.experiment.seeds)
 
     def settings(self) -> Iterator[tuple[WorkloadSpec, float]]:
-        """Every workload at every load."""
+        """Yields every pair of a workload and a load."""
         for spec in self.experiment.workloads:
             for load in self.experiment.loads:
                 yield spec, load
 
     def runs(self, spec: WorkloadSpec, load: float, system: str) -> list[Row]:
-        """A row a seed; empty where nothing was run."""
+        """Returns the results of the runs, one per seed; empty if there are none."""
         return self._runs.get((spec.name, spec.duration_s, load, system), [])
 
     def get(self, spec: WorkloadSpec, load: float, system: str, *path: str) -> Value:
-        """A figure by its place in the cell, e.g. `score`, `goodput_rate`."""
+        """Returns a figure of the runs by its keys in their results, such as `score`, `goodput_rate`."""
         return value([_at(row, path) for row in self.runs(spec, load, system)])
 
     def bound(self, spec: WorkloadSpec, load: float) -> Value:
-        """Goodput rate that no scheduler can pass."""
+        """Returns the goodput rate that no scheduler can exceed."""
         return self.get(spec, load, "", "goodput_rate")
 
     def share_of_bound(self, spec: WorkloadSpec, load: float, system: str) -> Value:
@@ -84,18 +85,19 @@ class CellResults:
         return value([_quotient(row["score"]["goodput_rate"], limit["goodput_rate"]) for row, limit in pairs])
 
     def ratio(self, spec: WorkloadSpec, load: float, system: str, over: str, *path: str) -> Value:
-        """Seed by seed; infinite where only the denominator is 0."""
+        """Returns the ratio of a figure of `system` to that of the system `over`, taken seed by seed. It is infinite if
+        only the denominator is 0, and 1 if both are."""
         pairs = self._pairs(spec, load, system, over)
         return value([_quotient(_at(a, path), _at(b, path)) for a, b in pairs])
 
     def _pairs(self, spec: WorkloadSpec, load: float, system: str, other: str) -> list[tuple[Row, Row]]:
-        """Of one seed each; seeds that only one of them has are left out."""
+        """Returns the results of both systems seed by seed; seeds that only one of them has are left out."""
         theirs = {row["cell"]["seed"]: row for row in self.runs(spec, load, other)}
         ours = self.runs(spec, load, system)
         return [(row, theirs[row["cell"]["seed"]]) for row in ours if row["cell"]["seed"] in theirs]
 
     def capacity_rps(self, spec: WorkloadSpec) -> float:
-        """lambda* in requests per second; nan if unknown."""
+        """Returns λ* of a workload in requests per second; nan if unknown."""
         found = self._capacities.get((spec.name, spec.duration_s))
         return float(found["rate_rps"]) if found else float("nan")
 

@@ -1,4 +1,4 @@
-"""H-MAS §2: statistics of the traces at hand beside those the paper gives of its own."""
+"""Makes the page of H-MAS §2: statistics of public traces beside those of the paper's trace."""
 
 from pathlib import Path
 
@@ -47,7 +47,8 @@ COLUMNS = (
 
 
 def statistics_page(data: Path | None) -> str:
-    """A column a trace; ratios to the paper are over its own mean rate, since the traces differ in scale."""
+    """Returns the page as Markdown, with one column per trace. `data` is the folder of traces; a trace that is missing
+    is shown as not measured."""
     found: dict[str, TraceStatistics | None] = {"paper's Azure trace": PAPER}
     found["azure-like, generated"] = statistics(published_trace(45.15, 1200.0, 1))
     for name in TRACES:

@@ -1,4 +1,4 @@
-"""Markdown pages from Jinja2 templates that lie beside the code which fills them."""
+"""Renders Markdown pages from Jinja2 templates, which lie beside the code that fills them."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -7,8 +7,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 
 def render(template: Path, **values: object) -> str:
-    """The text of a template file. `number` formats as f-strings do. Raises UndefinedError for a
-    value that is not given."""
+    """Renders a template file with `values`. Templates may use the filters `number`, which formats as f-strings do, and
+    `percent`, and the function `table`. Raises UndefinedError if the template uses a value that is not given."""
     pages = Environment(
         loader=FileSystemLoader(template.parent), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
         undefined=StrictUndefined,
@@ -19,7 +19,8 @@ def render(template: Path, **values: object) -> str:
 
 
 def table(header: Sequence[object], rows: Iterable[Sequence[object]], align: str = "") -> str:
-    """A Markdown table without a last line break. `align`: what rules each column off, `|---` by default."""
+    """Returns a Markdown table without a final line break. `align` is the line below the header, by default `|---` per
+    column."""
     lines = [header, *rows]
     text = ["| " + " | ".join(map(str, line)) + " |" for line in lines]
     return "\n".join([text[0], align or "|---" * len(header) + "|", *text[1:]])

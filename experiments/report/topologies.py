@@ -1,4 +1,5 @@
-"""Is the meta controller worth it? The best fixed topology beside every adaptive one, per workload."""
+"""Makes the page that compares the best fixed topology with every adaptive choice, per workload, to show whether the
+meta controller pays."""
 
 from pathlib import Path
 from statistics import fmean
@@ -9,7 +10,7 @@ from experiments.report.results import CellResults, Value
 from hmas.sim.sources import WorkloadSpec
 from hmas.sim.systems import FIXED_PREFIX, HMAS, PAPER
 
-PAYS = 0.005  # of goodput rate: less is noise
+PAYS = 0.005  # smallest difference in goodput rate that counts; less is noise
 SELECTORS = {
     HMAS: "rules (default)",
     PAPER: "rules as published",
@@ -23,7 +24,8 @@ Setting = tuple[WorkloadSpec, float]
 
 
 def topologies(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
-    """Every workload's ranking, then what each way of choosing loses against knowing the best fixed one beforehand."""
+    """Returns the page, with the ranking of systems per workload and the difference of each adaptive choice to the best
+    fixed topology, and its entry of summary.json."""
     measured = {s: found for s in results.settings() if _comparable(found := _scores(results, *s))}
     gains = [_gain(scores, HMAS) for scores in measured.values()]
     text = page(

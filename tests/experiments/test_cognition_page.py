@@ -33,11 +33,11 @@ def test_what_was_not_measured_is_not_called_missed() -> None:
 
 def test_figures_are_kept_only_of_the_same_artefacts(tmp_path: Path) -> None:
     path = tmp_path / "cognition.json"
-    with pytest.raises(SystemExit, match="no latency figures of these artefacts"):
+    with pytest.raises(SystemExit, match="no latency figures of the present models"):
         kept_figures(path, ["latency"])
     path.write_text(
         json.dumps({"prediction": {"version": CatBoostCostModel().version}, "perception": {"version": "x"}})
     )
     assert kept_figures(path, ["prediction"])["perception"] == {"version": "x"}
-    with pytest.raises(SystemExit, match="no perception figures of these artefacts: measure them too"):
+    with pytest.raises(SystemExit, match="no perception figures of the present models: name perception in --only too"):
         kept_figures(path, ["prediction", "perception"])

@@ -97,7 +97,7 @@ def test_the_search_finds_the_highest_rate(limit: float) -> None:
 
 
 def test_the_search_says_when_nothing_helps() -> None:
-    with pytest.raises(ValueError, match="after 16 runs"):
+    with pytest.raises(ValueError, match="in 16 runs"):
         highest_rate(lambda rate: 0.0, 2.0)
 
 
