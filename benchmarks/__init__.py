@@ -1,1 +1,1 @@
-"""Benchmarks of the hot paths. Each prints a ratio to a baseline of the same run; `make bench` runs them all."""
+"""Benchmarks of the hot paths. Most figures are ratios to a baseline of the same run; `make bench` runs them all."""

@@ -1,4 +1,5 @@
-"""Perception and prediction together, one core, one request at a time and in batches, on prompts of the corpus."""
+"""Measures perception and prediction together on one core, one request at a time and in batches, on prompts of the
+corpus."""
 
 import os
 import random
@@ -15,7 +16,7 @@ from hmas.prediction.agent.backend import CostQuery
 from hmas.prediction.models.catboost_model import CatBoostCostModel
 
 PROMPTS, WARM_UP, BATCH = 1000, 50, 32
-ROUNDS = 3  # the quietest counts: what disturbs a round is not the code's
+ROUNDS = 3  # the fastest round counts, because only other processes make a round slower
 GOAL_MEAN_MS, GOAL_P80_MS, GOAL_P98_MS, GOAL_RATE = 1.64, 2.0, 4.0, 600.0  # H-MAS App. E.4
 _FALLBACK = ("Summarize this text in one sentence. ", "Write a function that reverses a list. ", "Who wrote Hamlet? ")
 
@@ -23,7 +24,8 @@ Row = dict[str, object]
 
 
 def prompts(data: Path, seed: int = 0) -> list[PromptView]:
-    """Drawn from `data/prompts`; where that folder is not, made of a few sentences."""
+    """Returns up to `PROMPTS` prompts drawn from `data/prompts`, or made of a few sentences if that folder is
+    missing."""
     rng = random.Random(seed)
     try:
         found = read_prompts(prompt_files(data))
@@ -39,7 +41,8 @@ def prompts(data: Path, seed: int = 0) -> list[PromptView]:
 
 
 def measure(views: list[PromptView]) -> dict[str, float]:
-    """Milliseconds per request (mean, p50, p80, p98), requests per second in batches, the tokenizer's share."""
+    """Returns the time per request in ms (mean, p50, p80, p98), the requests per second in batches (`rate`), and the
+    tokenizer's share of the time, 0 to 1."""
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(allowed)})
     try:

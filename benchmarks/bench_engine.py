@@ -1,5 +1,5 @@
-"""What one step of the emulated engine costs the CPU: decode of 64 and of 256 sequences beside a chunked prefill, with
-chunks of fixed size and with those that the decodes' slack allows."""
+"""Measures the CPU time of one step of the emulated engine: 64 or 256 sequences decode beside a chunked prefill, with
+chunks of fixed size or of the size that the slack of the decoding sequences allows."""
 
 from itertools import product
 from statistics import median
@@ -13,11 +13,12 @@ from hmas.engine.core.sequence import EngineRequest
 GOALS_US = {64: 100.0, 256: 300.0}
 STEPS = 1000
 ROUNDS = 5
-LONG_PROMPT = 1 << 17  # so long that each step computes a chunk of it
+LONG_PROMPT = 1 << 17  # tokens; long enough for each step to compute a chunk of it
 
 
 def loaded_core(running: int, dynamic: bool) -> EngineCore:
-    """An engine with `running` sequences in decode, of different lengths, that outlast the benchmark."""
+    """Returns an engine with `running` sequences in decode, of different lengths, that last longer than the
+    benchmark."""
     limits = EngineLimits(
         running + 1, 2048, 16, num_gpu_blocks=1 << 20, max_model_len=1 << 22, dynamic_chunking=dynamic
     )
@@ -31,7 +32,8 @@ def loaded_core(running: int, dynamic: bool) -> EngineCore:
 
 
 def step_us(running: int, dynamic: bool) -> float:
-    """Median over rounds of the mean step, µs; arrivals, admissions and ends of the prefilled requests included."""
+    """Returns the CPU time per step in µs, as the median over rounds of their means. It includes arrival, admission and
+    end of the requests whose prompts are computed."""
     core, sent, rounds = loaded_core(running, dynamic), 0, []
     for _ in range(ROUNDS):
         begun = perf_counter()

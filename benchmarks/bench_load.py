@@ -1,5 +1,5 @@
-"""The load generator at 100 requests/s with 64 streamed tokens each, against an emulated engine in its own process:
-its own lag, and how far its median TTFT and TPOT lie from what the engine recorded."""
+"""Measures the load generator at 100 requests/s with 64 streamed tokens each, against an emulated engine in its own
+process: its lag, and how far its median TTFT and TPOT are from those that the engine recorded."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from urllib.request import urlopen
 
-# 20 ms a step whatever the load, so that what is compared is the clocks; and one that such a load saturates.
+# The first profile takes 20 ms per step at any load, so that only the clocks are compared; the second is saturated.
 PROFILES = ("steady", "qwen3-32b-h100x2")
 RATE_RPS, SECONDS, WARMUP_S = 100.0, 20.0, 2.0
 INPUT_TOKENS, OUTPUT_TOKENS = 64, 64
@@ -35,7 +35,7 @@ def _rows(profile: str) -> list[dict[str, object]]:
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"COLUMNS": "160"}, check=False)
         if not (folder / "run" / "summary.json").exists():
-            raise RuntimeError(f"the load generator gave no summary:\n{done.stdout}{done.stderr}")
+            raise RuntimeError(f"the load generator wrote no summary.json; its output was:\n{done.stdout}{done.stderr}")
         summary = json.loads((folder / "run" / "summary.json").read_text())
         with urlopen(f"{url}/hmas/requests") as answer:
             recorded = json.load(answer)["requests"][-summary["score"]["offered"] :]
@@ -50,7 +50,7 @@ def _rows(profile: str) -> list[dict[str, object]]:
 
 
 def _agreement(title: str, seen_s: float, recorded_s: list[float]) -> dict[str, object]:
-    """The client's median beside the engine's."""
+    """Returns a row that compares the median seen by the client with that of the engine's recorded values."""
     true_s = median(recorded_s)
     off_s, allowed_s = abs(seen_s - true_s), max(SHARE * true_s, FLOOR_S)
     name = f"{title} {seen_s * 1e3:.2f} ms, engine {true_s * 1e3:.2f} ms, apart"
@@ -67,7 +67,7 @@ def _write_trace(path: Path) -> None:
 
 @contextmanager
 def _engine(profile: str) -> Iterator[str]:
-    """URL of an engine that has said where it listens."""
+    """Runs an emulated engine with the given profile and yields its URL once it listens."""
     command = [sys.executable, "-m", "hmas.engine", "--profile", profile, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:

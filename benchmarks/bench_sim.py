@@ -1,6 +1,6 @@
-"""How fast virtual time passes, and how the cost grows with rate and engines.
+"""Measures how fast the simulator runs, and how its cost grows with rate and engines.
 
-`HMAS_BENCH_FULL=1` runs the 1200 s that the goal is stated for; otherwise 60 s of the same load stand for it.
+With `HMAS_BENCH_FULL=1` it simulates the 1200 s for which the goal is stated, otherwise 60 s of the same load.
 """
 
 import os
@@ -19,7 +19,7 @@ GOAL_RATIO = 20.0  # 1200 s in 60 s
 
 
 def _run(system: str, rate_rps: float, engines: int, duration_s: float) -> tuple[float, float, int]:
-    """(wall seconds, virtual seconds, requests)."""
+    """Simulates one system and returns (wall seconds, virtual seconds, number of requests)."""
     profile = builtin_profile(PROFILE)
     workload = build(WorkloadSpec(kind="mix", duration_s=duration_s), rate_rps, 1).fitting(profile)
     started = perf_counter()

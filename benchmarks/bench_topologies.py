@@ -1,5 +1,5 @@
-"""What ordering costs: push+pop and a switch of topology at 100,000 queued as ratios to plain heap and sort of the same
-run, a pump cycle, and a request's whole way through the worker agent."""
+"""Measures the cost of ordering the queue: push+pop and a switch of topology with 100,000 queued requests, as ratios to
+a plain heap and sort of the same run; a cycle of the pump; and all steps of one request in the worker's agent."""
 
 import gc
 from dataclasses import replace
@@ -38,7 +38,7 @@ from hmas.worker.agent.topologies import TOPOLOGIES, Topology
 QUEUED = 100_000
 OPERATIONS = 10_000
 ROUNDS = 3
-CYCLES = 9  # of each topology; all of them together must not empty the queue
+CYCLES = 9  # cycles per topology; all cycles together must not empty the queue
 TENANTS = 64
 CONFIG = WorkerConfig(worker="w", incarnation="i", address="", pool="m")
 PUMPED = CONFIG.max_dispatches_per_pump
@@ -105,7 +105,8 @@ def time_topology(topology: Topology, coming: list[QueueEntry]) -> float:
 
 
 def push_pop_rows() -> list[Row]:
-    """A push and a pop against those of a (key, number, entry) tuple, the queue staying as long."""
+    """Returns the time of a push and a pop per topology, over that of a heap of (key, number, entry) tuples. The length
+    of the queue stays the same."""
     made = entries(QUEUED + ROUNDS * OPERATIONS)
     result = []
     for name in TopologyName:
@@ -113,7 +114,7 @@ def push_pop_rows() -> list[Row]:
         topology.rebuild(made[:QUEUED])
         heap = [(e.total_s, e.seq, e) for e in made[:QUEUED]]
         heapify(heap)
-        ratios = []  # baseline and topology in turn, so that a neighbour on the machine slows both
+        ratios = []  # baseline and topology in turn, so that other load on the machine slows both
         for begin in range(QUEUED, len(made), OPERATIONS):
             coming = made[begin : begin + OPERATIONS]
             ratios.append(time_topology(topology, coming) / time_heap(heap, coming))
@@ -139,7 +140,7 @@ def decision(name: TopologyName, seq: int) -> TopologyReceived:
 
 
 def loaded_agent(queued: int) -> WorkerAgent:
-    """A worker with a long queue and no engine."""
+    """Returns a worker's agent with `queued` waiting requests and no engine."""
     config = replace(CONFIG, max_queued=queued, max_queued_tokens=1 << 60)
     agent, rng = WorkerAgent(config, Random(1)), Random(2)
     for number in range(queued):
@@ -176,7 +177,8 @@ def caps(n_run: int, seq: int) -> TupleReceived:
 
 
 def pump_ms(agent: WorkerAgent) -> float:
-    """The slowest topology's median cycle in which an engine has room for all that a pump may dispatch at once."""
+    """Returns the CPU time in ms of a cycle in which the pump dispatches as many requests as it may at once: the median
+    per topology, of the slowest topology."""
     slowest, seq, now_s = 0.0, 1000, 0.0
     agent.step(now_s, caps(1, 1))
     agent.step(
@@ -215,8 +217,8 @@ def pump_ms(agent: WorkerAgent) -> float:
 
 
 def request_us(name: TopologyName) -> float:
-    """CPU of all steps of one request at a short queue: submitted, annotated, dispatched, first token, finished, and
-    its share of telemetry."""
+    """Returns the CPU time in µs of all steps of one request with a short queue: submitted, annotated, dispatched,
+    first token, finished, and its share of telemetry."""
     agent, rng = WorkerAgent(CONFIG, Random(1)), Random(3)
     agent.step(
         0.0,

@@ -1,8 +1,10 @@
-"""A fast stand-in for an engine: tokens at a fixed gap, no scheduling, as little CPU per token as Python allows.
+"""A fast stand-in for an engine: it sends tokens at fixed gaps, schedules nothing, and uses as little CPU per token as
+Python allows.
 
-The hop benchmark pins it to one core with the client, so that the other core carries the mesh alone. Answers have the
-emulated engine's bytes. `max_tokens` says how many tokens (64 without it), `x-mock-gap-ms` or `--gap-ms` how far apart;
-the first comes one gap after the request. Without `stream` the whole answer comes at once.
+The hop benchmark pins it to one core with the client, so that the other core runs only what is measured. Answers have
+the form of the emulated engine's. A request's `max_tokens` is the number of tokens (default 64), and its header
+`x-mock-gap-ms`, or `--gap-ms`, the gap between them; the first token comes one gap after the request. Without `stream`
+the whole answer is sent at once.
 """
 
 import argparse
@@ -34,7 +36,8 @@ _METRICS = (
 
 
 class MockConnection(asyncio.Protocol):
-    """One HTTP/1.1 connection, one request at a time."""
+    """The server's side of one HTTP/1.1 connection, with one request at a time. `streams` counts the open streams of
+    all connections."""
 
     streams = 0
 
@@ -46,7 +49,9 @@ class MockConnection(asyncio.Protocol):
         self._timer: asyncio.Handle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's has the methods, not the base class
+        self._transport = cast(
+            asyncio.Transport, transport
+        )  # uvloop's transport has the methods, but another base class
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -147,7 +152,7 @@ def _chunk(data: bytes) -> bytes:
 
 
 async def serve(host: str, port: int, gap_s: float) -> None:
-    """Prints its URL once it listens; ends on SIGTERM."""
+    """Serves until SIGTERM or SIGINT, and prints the URL once it listens. `gap_s` is the default gap between tokens."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: MockConnection(loop, gap_s), host, port, backlog=4096)
     print(f"http://{host}:{server.sockets[0].getsockname()[1]}", flush=True)
@@ -160,9 +165,9 @@ async def serve(host: str, port: int, gap_s: float) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.mock_engine", description=__doc__)
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--gap-ms", type=float, default=20.0)
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
+    parser.add_argument("--port", type=int, default=0, help="port to listen on; 0: any free one")
+    parser.add_argument("--gap-ms", type=float, default=20.0, help="gap between tokens, ms")
     args = parser.parse_args()
     uvloop.run(serve(args.host, args.port, args.gap_ms / 1000))
 

@@ -1,5 +1,4 @@
-"""Runs every `bench_*.py`, each in a process of its own, and prints one table; `--json FILE` writes the rows, `--smoke`
-only checks that they run."""
+"""Runs every benchmark `bench_*.py` in a process of its own, and prints all results as one table."""
 
 import argparse
 import importlib
@@ -18,13 +17,16 @@ HERE = Path(__file__).parent
 
 
 def collect(only: str | None) -> list[dict[str, Any]]:
-    """Rows `{name, value, unit, goal, met}` of every benchmark whose module name contains `only`."""
+    """Runs every benchmark whose module name contains `only` (None: all) and returns the rows of their results,
+    `{name, value, unit, goal, met}`."""
     rows: list[dict[str, Any]] = []
     console = Console(stderr=True)
     for path in sorted(HERE.glob("bench_*.py")):
         if only is None or only in path.stem:
             console.print(f"[dim]{path.stem} ...[/dim]")
-            with ProcessPoolExecutor(1, get_context("spawn")) as fresh:  # the heap of one slows the next
+            with ProcessPoolExecutor(
+                1, get_context("spawn")
+            ) as fresh:  # a fresh process, because the heap that one leaves slows the next
                 rows += fresh.submit(_rows, path.stem).result()
     return rows
 
@@ -56,9 +58,9 @@ def write_json(path: Path, rows: list[dict[str, Any]]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--only", help="part of a module's name")
-    parser.add_argument("--smoke", action="store_true")
+    parser.add_argument("--json", type=Path, help="also write the rows to this file")
+    parser.add_argument("--only", help="run only benchmarks whose module name contains this")
+    parser.add_argument("--smoke", action="store_true", help="exit with 1 if a value is not finite and positive")
     args = parser.parse_args()
     rows = collect(args.only)
     Console().print(table_of(rows))
@@ -67,7 +69,10 @@ def main() -> int:
     if args.smoke:
         broken = [r["name"] for r in rows if not math.isfinite(float(r["value"])) or float(r["value"]) <= 0]
         if broken or not rows:
-            print(f"no sensible value: {broken or 'no rows at all'}", file=sys.stderr)
+            print(
+                f"these benchmarks gave no finite, positive value: {broken or 'none ran; check --only'}",
+                file=sys.stderr,
+            )
             return 1
     return 0
 

@@ -1,4 +1,5 @@
-"""`python -m benchmarks.fidelity`: calibrate, replay, compare, write the page."""
+"""`python -m benchmarks.fidelity` calibrates a profile, replays a trace against a real and an emulated engine, and
+writes the page that compares them."""
 
 import argparse
 import asyncio
@@ -29,29 +30,35 @@ CALIBRATION_S = 60.0
 
 
 class OutOfTime(Exception):
-    """The time given is spent; the next call goes on."""
+    """Raised if the time of --most-s is not enough for the next step. The next call continues from there."""
 
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="python -m benchmarks.fidelity", description=__doc__)
     data = os.environ.get("HMAS_DATA")
     p.add_argument(
-        "--data", type=Path, default=Path(data) if data else None, help="folder with traces/; else one is made"
+        "--data",
+        type=Path,
+        default=Path(data) if data else None,
+        help="folder with traces/; default: $HMAS_DATA, or a trace is made",
     )
-    p.add_argument("--runs", type=int, default=5, help="replays against the real engine, per load")
-    p.add_argument("--work", type=Path, default=Path("out/fidelity"), help="where replays are kept")
-    p.add_argument("--out", type=Path, default=Path("docs/results/fidelity.md"))
+    p.add_argument("--runs", type=int, default=5, help="number of replays per load against the real engine")
+    p.add_argument("--work", type=Path, default=Path("out/fidelity"), help="folder in which finished replays are kept")
+    p.add_argument("--out", type=Path, default=Path("docs/results/fidelity.md"), help="page to write")
     p.add_argument(
-        "--most-s", type=float, default=float("inf"), help="begin no replay later than this; call again to go on"
+        "--most-s",
+        type=float,
+        default=float("inf"),
+        help="seconds after which no step is begun; call again to continue",
     )
     return p
 
 
 class Study:
-    """All replays of one scenario; what is on disk is not done again.
+    """Makes all calibrations and replays of one scenario, except those already stored.
 
-    Round by round, each with its own calibration: so a slow change of the machine meets both alike. The first
-    calibration sets the loads; the profile is fitted to the points of all.
+    Each round has one calibration and one replay per load, so that a slow change of the machine affects both alike. The
+    first calibration sets the loads; the profile is fitted to the measurements of all.
     """
 
     def __init__(self, args: argparse.Namespace, environment: EngineEnvironment) -> None:
@@ -63,7 +70,7 @@ class Study:
         self._until_s = time.monotonic() + args.most_s
 
     def run(self) -> str:
-        """The page. Raises OutOfTime."""
+        """Makes the missing calibrations and replays and returns the page. Raises OutOfTime."""
         rounds = range(self._args.runs)
         if not all(self._done(number) for number in rounds):
             with real(self._environment, self.scenario) as url:
@@ -93,7 +100,7 @@ class Study:
             self._replay(self._name(name, number), url, trace)
 
     def _calibrate(self, url: str, number: int) -> None:
-        """By the command that users have."""
+        """Calibrates the engine with the command `hmas calibrate`, as users do."""
         self._in_time(CALIBRATION_S)
         s = self.scenario
         command = [
@@ -110,7 +117,7 @@ class Study:
         return self._calibration(number).with_suffix(".points.jsonl")
 
     def _profile(self) -> EngineProfile:
-        """Fitted to the points of all rounds."""
+        """Returns the engine profile fitted to the measurements of all rounds."""
         (first,) = parse_profiles(self._calibration(0).read_text()).values()
         points = [m for number in range(self._args.runs) for m in measurements_in(self._points(number))]
         return calibrated(PROFILE, first.source, points, first.limits).profile
@@ -144,14 +151,14 @@ class Study:
 
 def main() -> int:
     args = parser().parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the engines are stopped as on Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # stops the engines on SIGTERM as on Ctrl-C
     try:
         text = Study(args, ready()).run()
     except Unavailable as reason:
-        print(f"real vLLM cannot be had here: {reason}", file=sys.stderr)
+        print(f"real vLLM cannot run on this machine: {reason}", file=sys.stderr)
         return 3
     except OutOfTime:
-        print("the time is spent; call again to go on")
+        print("the time of --most-s is used up; call again to continue")
         return 0
     args.out.write_text(text, encoding="utf-8")
     print(f"wrote {args.out}")

@@ -1,4 +1,4 @@
-"""Both engines as processes, for as long as a block lasts."""
+"""Runs the real and the emulated engine as processes, each for the length of a `with` block."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ START_S = 60.0
 
 @contextmanager
 def real(environment: EngineEnvironment, scenario: ReplayScenario) -> Iterator[str]:
-    """URL of a vLLM with its own scheduler."""
+    """Runs a vLLM with its own scheduler and yields its URL."""
     model = environment.sized_model(scenario.hidden, scenario.layers)
     with tempfile.TemporaryDirectory(prefix="hmas-fidelity-") as folder:
         server = VllmServer(environment, Path(folder), *scenario.flags(), scheduler="", model=model, nice=0)
@@ -34,7 +34,8 @@ def real(environment: EngineEnvironment, scenario: ReplayScenario) -> Iterator[s
 
 @contextmanager
 def emulated(profile_file: Path, profile: str) -> Iterator[str]:
-    """URL of an emulated engine with a calibrated profile."""
+    """Runs an emulated engine with the profile named `profile` of `profile_file`, and yields its URL. Raises
+    RuntimeError if it does not start within 60 s."""
     port = free_port()
     command = [
         sys.executable, "-m", "hmas.engine", "--profile-file", str(profile_file), "--profile", profile,
@@ -58,4 +59,4 @@ def _wait(url: str, process: subprocess.Popen[bytes]) -> None:
                 return
         except httpx.HTTPError:
             time.sleep(0.1)
-    raise RuntimeError("the emulated engine did not start")
+    raise RuntimeError(f"the emulated engine did not answer at {url}/health within {START_S:g} s; see its output above")

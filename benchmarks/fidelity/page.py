@@ -1,4 +1,4 @@
-"""The comparison and its page."""
+"""Compares the figures of the real and the emulated engine, and makes the page about them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from experiments.report.template import render
 from hmas.engine.core.profile import EngineProfile
 
 BOUNDS = dict(zip(COMPARED, (0.05, 0.10, 0.20, 0.10, 0.20), strict=True))
-RESTLESS = 0.25  # spread beyond which the page warns of the machine
-SPREAD_FACTOR = 1.5  # where the real runs differ by more among themselves
+RESTLESS = 0.25  # spread of the real runs beyond which the page warns that the machine was not steady
+SPREAD_FACTOR = 1.5  # times the spread of the real runs is the bound if that exceeds `BOUNDS`
 LABELS = {
     "tokens_per_s": ("throughput", "tokens/s", 1.0),
     "ttft_p50_s": ("TTFT p50", "ms", 1000.0),
@@ -25,8 +25,8 @@ LABELS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FidelityVerdict:
-    """One figure at one load. `real`: median of the runs. `spread`: (largest - smallest) / median. Errors are shares
-    of the real figure."""
+    """The comparison of one figure at one load. `real` is the median of the runs on the real engine, `spread` their
+    (largest - smallest) / median. `error` and `bound` are relative to `real`."""
 
     load: str
     name: str
@@ -48,7 +48,7 @@ class FidelityVerdict:
 
     @property
     def holds_strictly(self) -> bool:
-        """Without regard to the spread."""
+        """Whether the error is within the fixed bound of `BOUNDS`, whatever the spread."""
         return abs(self.error) <= BOUNDS[self.name]
 
 

@@ -1,4 +1,4 @@
-"""One replay of a slice against an engine, real or emulated, and the file that keeps it."""
+"""Replays one slice of a trace against an engine, real or emulated, and stores the result in a file."""
 
 import json
 from dataclasses import asdict, dataclass, fields
@@ -18,8 +18,8 @@ SEED = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What is compared. `tokens_per_s`: output tokens over the time from the first request to the last token.
-    `preemptions` by the engine's own count."""
+    """The figures of one replay. `tokens_per_s` is the number of output tokens over the time from the first request to
+    the last token. `preemptions` is counted by the engine."""
 
     tokens_per_s: float
     ttft_p50_s: float
@@ -33,7 +33,8 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """One request of a run: what was asked, and when (seconds) it was sent, had its first and its last token."""
+    """One request of a replay: its prompt and output lengths in tokens, and when it was sent and got its first and last
+    token, in seconds since the start."""
 
     prompt: int
     output: int
@@ -46,13 +47,14 @@ COMPARED = tuple(f.name for f in fields(Figures))[:5]
 
 
 async def replay(name: str, url: str, model: str, trace: Trace) -> tuple[Figures, list[Seen]]:
-    """The figures, and what each request saw. Raises ValueError where the load generator was not in time."""
+    """Replays `trace` against the engine at `url`. Returns the figures and the times of each request. Raises ValueError
+    if the run is invalid, because the load generator was late for example."""
     target = Target(base_urls=(url,), model=model, api=Api.COMPLETIONS, lengths=Lengths.DIRECT, api_key="unused")
     plan = LoadPlan(name=name, trace=trace, target=target, seed=SEED, window_s=trace.duration_s, drain_s=DRAIN_S)
     before = preemptions(url)
     result = await run_load(plan)
     if result.reasons:
-        raise ValueError(f"{name}: {'; '.join(result.reasons)}")
+        raise ValueError(f"the replay {name!r} is invalid, repeat it: {'; '.join(result.reasons)}")
     return figures(result, preemptions(url) - before), requests(result)
 
 
@@ -92,7 +94,7 @@ def preemptions(url: str) -> int:
 
 
 class Store:
-    """Replays of one scenario on disk, one file each."""
+    """Keeps the replays of one scenario as JSON files in a folder, one per replay."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -111,7 +113,7 @@ class Store:
         return Figures(**self._page(name)["figures"])
 
     def seen(self, name: str) -> list[Seen]:
-        """The requests of a replay in which all ended."""
+        """Returns the requests of a stored replay, all of which must have ended."""
         return [Seen(**row) for row in self._page(name)["requests"]]
 
     def _page(self, name: str) -> dict[str, Any]:

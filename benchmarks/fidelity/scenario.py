@@ -1,4 +1,4 @@
-"""The engine, the loads and the slices of the trace."""
+"""The scenario of the comparison: the engine's flags, the loads, and the slices of the trace."""
 
 import hashlib
 from dataclasses import asdict, dataclass, replace
@@ -10,15 +10,15 @@ from hmas_loadgen.traces.row import Trace
 from hmas_loadgen.workloads.published import published_trace
 
 TRACE = Path("traces") / "azure_2023_conv.csv.gz"
-SPARE_TOKENS = 16  # of the context
+SPARE_TOKENS = 16  # tokens of the context that stay unused
 SEARCH_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayScenario:
-    """Flags of the engine, and how long a replay is. `hidden`, `layers`: the random model, large enough that its steps
-    and not the server around them are what takes time. The KV cache holds less than `max_num_seqs` sequences of the
-    trace need, so that the highest load preempts."""
+    """The engine's flags, and the length of a replay in seconds. `hidden` and `layers` size a model with random
+    weights, large enough that its steps take longer than the HTTP server's work. The KV memory is too small for
+    `max_num_seqs` sequences of the trace, so that the highest load causes preemptions."""
 
     hidden: int = 256
     layers: int = 4
@@ -33,7 +33,7 @@ class ReplayScenario:
         return hashlib.sha256(repr(sorted(asdict(self).items())).encode()).hexdigest()[:12]
 
     def flags(self) -> list[str]:
-        """For `vllm serve`."""
+        """Returns the flags for `vllm serve`."""
         return [
             "--max-num-seqs", str(self.max_num_seqs), "--max-model-len", str(self.max_model_len),
             "--max-num-batched-tokens", str(self.max_num_batched_tokens), "--block-size", str(self.block_size),
@@ -43,7 +43,7 @@ class ReplayScenario:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """`share` of the rate at which the engine, always full, would just keep up."""
+    """A load: `share` of the rate at which an engine that is always full would just keep up (`full_rate_rps`)."""
 
     name: str
     share: float
@@ -53,7 +53,8 @@ LOADS = (Load("light", 0.4), Load("busy", 0.7), Load("memory short", 1.8))
 
 
 def full_rate_rps(profile: EngineProfile, trace: Trace) -> float:
-    """Requests per second that keep an engine with all its sequences running just busy, by the cost model."""
+    """Returns the rate, requests per second, that an engine with all its sequences running can just serve, by the cost
+    model of its profile."""
     cost, seqs = profile.cost, profile.limits.max_num_seqs
     seconds = 0.0
     for row in trace.rows:
@@ -65,7 +66,8 @@ def full_rate_rps(profile: EngineProfile, trace: Trace) -> float:
 
 
 def slices(scenario: ReplayScenario, profile: EngineProfile, data: Path | None) -> dict[str, Trace]:
-    """A different stretch of the trace for each load, compressed in time to its rate."""
+    """Returns one slice of the trace per load, by its name: a different part for each, scaled in time to the rate of
+    the load. `data` is the folder with traces/; None makes a trace from published statistics."""
     whole = read_trace(data / TRACE) if data else published_trace(1.0, SEARCH_S, seed=7)
     fitting = [
         row for row in whole.rows if row.input_tokens + row.output_tokens <= scenario.max_model_len - SPARE_TOKENS

@@ -1,8 +1,9 @@
-"""A diagnosis beside the verdict: how fast the machine was during each real run, and what error remains without that.
+"""Estimates how fast the machine was during each real run, and which error of the emulated engine remains apart from
+that.
 
-The emulated engine's core replays a run in virtual time with all costs of the fitted profile multiplied by one number,
-chosen so that the run's median TPOT comes out. One number per run cannot mend a model whose terms are wrong: what is
-left of the other figures' errors is the model's.
+The emulated engine's core replays a run in virtual time, with all costs of the fitted profile multiplied by one factor,
+chosen so that the median TPOT agrees with the real run's. One factor per run cannot correct a cost model whose terms
+are wrong, so the remaining errors of the other figures are those of the model.
 """
 
 from collections.abc import Sequence
@@ -15,12 +16,13 @@ from hmas.engine.core.profile import EngineProfile, StepCostModel
 from hmas.engine.core.sequence import EngineRequest
 from hmas.laws.scoring import quantile
 
-FACTORS = tuple(0.5 + 0.02 * n for n in range(126))  # 0.5 to 3
+FACTORS = tuple(0.5 + 0.02 * n for n in range(126))  # 0.5 to 3, the factors tried
 
 
 @dataclass(frozen=True, slots=True)
 class Remainder:
-    """`factor`: the machine's time per work, relative to that in the fitted profile. `errors` by figure, as shares."""
+    """The machine's time for the same work during one run, relative to the fitted profile (`factor`), and the remaining
+    relative `errors` by figure."""
 
     factor: float
     errors: dict[str, float]
@@ -43,7 +45,8 @@ def scaled(profile: EngineProfile, factor: float) -> EngineProfile:
 
 
 def virtually(profile: EngineProfile, requests: Sequence[Seen]) -> list[Seen]:
-    """The same requests at an emulated engine, in virtual time. Raises ValueError for one that it does not take."""
+    """Serves the requests by an emulated engine in virtual time and returns them with its times. Raises ValueError if
+    one exceeds the profile's limits."""
     core = EngineCore(replace(profile, limits=replace(profile.limits, enable_prefix_caching=False)))
     coming = sorted(range(len(requests)), key=lambda i: requests[i].sent_s, reverse=True)
     first: dict[str, float] = {}
@@ -64,12 +67,14 @@ def virtually(profile: EngineProfile, requests: Sequence[Seen]) -> list[Seen]:
             first.setdefault(request_id, now_s)
             last[request_id] = now_s
     if len(last) < len(requests):
-        raise ValueError("the profile's limits do not take every request of the run")
+        raise ValueError(
+            f"{len(requests) - len(last)} of {len(requests)} requests exceed the limits of profile {profile.name!r}"
+        )
     return [replace(r, first_s=first[str(i)], last_s=last[str(i)]) for i, r in enumerate(requests)]
 
 
 def figures(requests: Sequence[Seen]) -> dict[str, float]:
-    """The compared figures of requests that all ended."""
+    """Returns the figures `COMPARED` of requests that have all ended."""
     ttft = sorted(r.first_s - r.sent_s for r in requests)
     tpot = sorted((r.last_s - r.first_s) / (r.output - 1) if r.output > 1 else 0.0 for r in requests)
     span_s = max(r.last_s for r in requests) - min(r.sent_s for r in requests)

@@ -1,1 +1,1 @@
-"""The price of the hop: what a relay between client and engine costs in CPU and latency."""
+"""Measures what a relay between client and engine (the hop) costs in CPU time and latency."""

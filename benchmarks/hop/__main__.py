@@ -1,6 +1,8 @@
-"""`make bench-hop`: CPU per relayed token, added TTFT, saturation and CPU per plain request, in one run.
+"""`make bench-hop` compares relays by CPU time per relayed token, added TTFT, saturated throughput and CPU time per
+plain (not streamed) request.
 
-Gateway and worker share one core; the mock engine, the client and the mesh's other processes the other one.
+The relay, of the mesh gateway and worker, has one core; the mock engine, the client and the mesh's other processes
+share the other.
 """
 
 import argparse
@@ -36,12 +38,13 @@ def client(url: str, mode: str, n: float, seconds: float, key: str) -> dict[str,
         ["taskset", "-c", ",".join(map(str, OTHER_CPUS)), *argv], capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise RuntimeError(f"client failed: {done.stderr[-2000:]}")
+        raise RuntimeError(f"the measuring client failed with status {done.returncode}: {done.stderr[-2000:]}")
     return dict(json.loads(done.stdout))
 
 
 def measure(system: Running, seconds: float) -> dict[str, Any]:
-    """Three loads against one system; microseconds of CPU, seconds of TTFT."""
+    """Measures one system under three loads: a fixed rate, saturating streams, and plain requests. Returns CPU times in
+    µs, TTFT in s, throughputs per second, and the number of failed requests."""
     client(system.url, "rate", RATE, 2, system.key)  # warm-up
     result: dict[str, Any] = {"name": system.name}
     before = system.cpu_s()
@@ -63,7 +66,8 @@ Starter = Callable[[], AbstractContextManager[Running]]
 
 
 def starters(upstream: str, directory: Path, peers: bool) -> dict[str, Starter]:
-    """By the names that `Running` has."""
+    """Returns, by name, how to start each system that is compared. `upstream` is the mock engine's URL, `directory` a
+    scratch folder; `peers` adds LiteLLM's proxy and sglang-router."""
     every: dict[str, Starter] = {
         DIRECT: lambda: nullcontext(Running(DIRECT, upstream, ())),
         BARE: lambda: systems.tcp_relays(upstream, RELAY_CPUS),
@@ -88,14 +92,14 @@ def comparison(results: list[dict[str, Any]]) -> Table:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--peers", action="store_true", help="also LiteLLM's proxy and sglang-router")
-    parser.add_argument("--seconds", type=float, default=12)
-    parser.add_argument("--page", type=Path, help="write the results there as Markdown; needs every system")
-    parser.add_argument("--only", help="measure only systems whose name contains this, beside `no hop`")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    parser.add_argument("--peers", action="store_true", help="also measure LiteLLM's proxy and sglang-router")
+    parser.add_argument("--seconds", type=float, default=12, help="length of each load, s")
+    parser.add_argument("--page", type=Path, help="also write the results to this file as Markdown; not with --only")
+    parser.add_argument("--only", help="measure only `no hop` and the systems whose name contains this")
     args = parser.parse_args()
     if args.page and args.only:
-        parser.error("--page tells of every system: leave out --only")
+        parser.error("--page needs the results of every system: leave out --only")
     console = Console()
     port = free_port()
     argv = [sys.executable, "-m", "benchmarks.mock_engine", "--port", str(port), "--gap-ms", str(GAP_MS)]

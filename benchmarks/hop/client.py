@@ -1,8 +1,9 @@
-"""The measuring client: raw HTTP/1.1 on asyncio, so cheap that it does not become what is measured.
+"""The measuring client of the hop benchmark: plain HTTP/1.1 on asyncio, which costs so little CPU that it is never the
+bottleneck.
 
-`python -m benchmarks.hop.client URL MODE ...` prints one JSON object: {"sent", "finished", "tokens", "window_s",
-"ttft_s": [...], "errors"}. Modes: `rate` (open loop, N per second), `streams` and `plain` (closed loop, N at once;
-`tokens` and `window_s` are of the steady part).
+`python -m benchmarks.hop.client URL MODE N` prints one JSON object: {"sent", "finished", "tokens", "window_s",
+"ttft_s": [...], "errors"}. MODE is `rate` (open loop, N requests per second), or `streams` or `plain` (closed loop, N
+requests at once, streamed or not; `tokens` were counted in the steady `window_s`).
 """
 
 import argparse
@@ -15,7 +16,7 @@ from urllib.parse import urlparse
 import uvloop
 
 END = b"\r\n0\r\n\r\n"
-GRACE_S = 10.0  # for what is under way when the load ends; an overloaded relay would need minutes
+GRACE_S = 10.0  # time for requests in flight when the load ends; an overloaded relay would need minutes
 
 
 def request_bytes(host: str, model: str, key: str, tokens: int, stream: bool) -> bytes:
@@ -30,7 +31,7 @@ def request_bytes(host: str, model: str, key: str, tokens: int, stream: bool) ->
 
 
 class RawExchange(asyncio.Protocol):
-    """One keep-alive connection; one request at a time."""
+    """The client's side of one HTTP connection, which is kept open, with one request at a time."""
 
     received = 0  # token events of all connections
 
@@ -49,7 +50,9 @@ class RawExchange(asyncio.Protocol):
         self._ok = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's has the methods, not the base class
+        self.transport = cast(
+            asyncio.Transport, transport
+        )  # uvloop's transport has the methods, but another base class
 
     def send(self, data: bytes) -> asyncio.Future[bool]:
         self._reset()
@@ -130,7 +133,7 @@ class Client:
 
 
 async def end(client: Client, tasks: list[asyncio.Task[None]]) -> None:
-    """Waits for what is under way; what does not end in time counts as an error."""
+    """Waits for requests in flight; those that do not end within `GRACE_S` count as errors."""
     _, pending = await asyncio.wait(tasks, timeout=GRACE_S)
     client.errors += len(pending)
     for task in pending:
@@ -150,7 +153,8 @@ async def open_loop(client: Client, rate: float, seconds: float) -> None:
 
 
 async def closed_loop(client: Client, width: int, seconds: float) -> tuple[int, float]:
-    """Tokens and seconds of the steady part: after the lanes have started, before they end."""
+    """Keeps `width` requests in flight for `seconds`. Returns the tokens received in the steady part, after all have
+    started and before the end, and its length in seconds."""
     ramp_s = seconds / 4
     end_s = time.monotonic() + seconds
 

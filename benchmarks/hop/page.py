@@ -1,4 +1,4 @@
-"""What was measured of the hop, as rows for the terminal and as a page."""
+"""Shows the results of the hop benchmark as rows for the terminal and as a Markdown page."""
 
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,8 @@ def goals(direct: dict[str, Any], ours: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def page(results: list[dict[str, Any]], seconds: float) -> str:
-    """Of a run that measured at least the four systems named above."""
+    """Returns the page. `results` must include the systems `DIRECT`, `BARE`, `SINGLE` and `MESH`; raises KeyError
+    otherwise. `seconds` is the length of each load."""
     by_name = {result["name"]: result for result in results}
     direct, ours = by_name[DIRECT], by_name[MESH]
     measured = {name: goals(direct, by_name[name]) for name in (BARE, SINGLE)}

@@ -1,4 +1,4 @@
-"""The same thirty lines with aiohttp's client."""
+"""A minimal relay of chat completions, FastAPI with aiohttp's client, for comparison with the mesh."""
 
 import os
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The usual thirty lines: FastAPI and httpx."""
+"""A minimal relay of chat completions, FastAPI with httpx as its client, for comparison with the mesh."""
 
 import os
 from collections.abc import AsyncIterator

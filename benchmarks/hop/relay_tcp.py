@@ -1,6 +1,7 @@
-"""Bytes from one socket to another and back, on uvloop: the least that a hop through a Python process can cost.
+"""Copies bytes between two sockets in both directions, on uvloop: the least that a hop through a Python process can
+cost.
 
-`python -m benchmarks.hop.relay_tcp PORT UPSTREAM_PORT`. It reads nothing: no HTTP, no keys, no schedule, no metrics.
+It is started as `python -m benchmarks.hop.relay_tcp PORT UPSTREAM_PORT`, and does not parse, check or count anything.
 """
 
 import asyncio
@@ -11,12 +12,12 @@ import uvloop
 
 
 class End(asyncio.Protocol):
-    """One of a pair of connections: what comes in here goes out there."""
+    """One of a pair of connections. Bytes received here are sent through the other one."""
 
     def __init__(self, other: "End | None") -> None:
         self.other = other
         self.transport: asyncio.Transport | None = None
-        self.early: list[bytes] = []  # came before the other end was there
+        self.early: list[bytes] = []  # bytes received before the other connection was open
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -33,7 +34,7 @@ class End(asyncio.Protocol):
 
 
 class ClientSide(End):
-    """The client's side; opens the other."""
+    """The connection from the client; it opens the one to `upstream_port`."""
 
     def __init__(self, upstream_port: int) -> None:
         super().__init__(None)

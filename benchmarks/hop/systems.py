@@ -1,4 +1,4 @@
-"""The relays that are compared: how each is started, which processes it is, where it listens."""
+"""Starts and stops the relays that the hop benchmark compares."""
 
 import os
 import secrets
@@ -20,13 +20,14 @@ from hmas.mesh.nats_server import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS_VENV = ROOT / ".hmas" / "peers"
-START_TIMEOUT_S = 300.0  # LiteLLM imports for a minute or two on a busy core
+START_TIMEOUT_S = 300.0  # importing LiteLLM takes a minute or two on a busy core
 MODEL = "mock"
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A relay under measurement. `relays` are the processes whose CPU is its price."""
+    """A relay that is running: its URL, the API key that it accepts, and `relays`, the processes whose CPU time is
+    measured."""
 
     name: str
     url: str
@@ -34,7 +35,7 @@ class Running:
     key: str = "none"
 
     def cpu_s(self) -> float:
-        """User and system time so far, of the relays and their children."""
+        """Returns the user and system CPU time so far of the relay's processes and their children, seconds."""
         total = 0.0
         for relay in self.relays:
             for process in (relay, *relay.children(recursive=True)):
@@ -59,7 +60,9 @@ def wait_port(port: int, process: subprocess.Popen[bytes], output: IO[bytes]) ->
         time.sleep(0.1)
     output.seek(0)
     said = output.read().decode(errors="replace")[-2000:]
-    raise RuntimeError(f"{process.args!r} did not start to listen on port {port}:\n{said}")
+    raise RuntimeError(
+        f"{process.args!r} did not listen on port {port} within {START_TIMEOUT_S:g} s; its output was:\n{said}"
+    )
 
 
 @contextmanager
@@ -90,7 +93,7 @@ def fastapi_relay(kind: str, upstream: str, cpus: set[int]) -> Iterator[Running]
 
 @contextmanager
 def tcp_relays(upstream: str, cpus: set[int]) -> Iterator[Running]:
-    """Two in a row, as gateway and worker are: what any mesh of two Python processes costs before it does anything."""
+    """Runs two TCP relays in a row, like gateway and worker: the least that any two Python processes in a row cost."""
     first, second = free_port(), free_port()
     argv = [sys.executable, "-m", "benchmarks.hop.relay_tcp"]
     upstream_port = upstream.rsplit(":", 1)[1]
@@ -103,7 +106,8 @@ def tcp_relays(upstream: str, cpus: set[int]) -> Iterator[Running]:
 
 @contextmanager
 def hmas(upstream: str, relay_cpus: set[int], other_cpus: set[int], directory: Path) -> Iterator[Running]:
-    """The whole mesh with keys, scheduling and metrics on; gateway and worker on one core, all else on the other."""
+    """Runs the whole mesh with API keys, scheduling and metrics. Gateway and worker run on `relay_cpus`, its other
+    processes on `other_cpus`."""
     tenants = directory / "tenants.yaml"
     tenants.write_text("tenants:\n  bench: {}\n")
     hmas_bin = str(Path(sys.executable).parent / "hmas")
@@ -113,13 +117,18 @@ def hmas(upstream: str, relay_cpus: set[int], other_cpus: set[int], directory: P
     key = made.stdout.strip()
     port = free_port()
     argv = [hmas_bin, "up", "--port", str(port), "--engine", upstream, "--model", MODEL, "--tenants", str(tenants)]
-    argv += ["--max-num-seqs", "4096"]  # as the mock engine would say if engines could: it takes every stream at once
+    argv += [
+        "--max-num-seqs",
+        "4096",
+    ]  # the limit of the mock engine, which takes any number of streams and cannot tell
 
     with process([*argv, "--data-dir", str(directory)], port, other_cpus) as supervisor:
         deadline = time.monotonic() + START_TIMEOUT_S
         while not (directory / "mesh.json").exists():
             if time.monotonic() > deadline:
-                raise RuntimeError("the mesh did not become ready")
+                raise RuntimeError(
+                    f"the mesh was not ready within {START_TIMEOUT_S:g} s: {directory / 'mesh.json'} is missing"
+                )
             time.sleep(0.1)
         relays = []
         for child in supervisor.children(recursive=True):
@@ -132,7 +141,7 @@ def hmas(upstream: str, relay_cpus: set[int], other_cpus: set[int], directory: P
 
 
 def peers_python() -> Path:
-    """A venv of the peers' own, made on first use."""
+    """Returns the Python of the virtual environment for LiteLLM and sglang-router, which is made on first use."""
     python = PEERS_VENV / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(PEERS_VENV)], check=True)
@@ -148,7 +157,10 @@ def litellm(upstream: str, cpus: set[int], directory: Path) -> Iterator[Running]
         f"      api_base: {upstream}/v1\n      api_key: none\n"
     )
     argv = [str(peers_python().parent / "litellm"), "--config", str(config), "--port", str(port), "--num_workers", "1"]
-    env = {"LITELLM_MASTER_KEY": key, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # no list of prices from the network
+    env = {
+        "LITELLM_MASTER_KEY": key,
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    }  # keeps LiteLLM from downloading its list of prices
     with process(argv, port, cpus, **env) as relay:
         yield Running("LiteLLM proxy", f"http://127.0.0.1:{port}", (relay,), key)
 
@@ -158,5 +170,5 @@ def sglang_router(upstream: str, cpus: set[int]) -> Iterator[Running]:
     port = free_port()
     argv = [str(peers_python()), "-m", "sglang_router.launch_router", "--worker-urls", upstream, "--port", str(port)]
     with process([*argv, "--policy", "round_robin"], port, cpus) as relay:
-        time.sleep(5)  # it probes its workers before it serves
+        time.sleep(5)  # it probes its workers before it serves requests
         yield Running("sglang-router", f"http://127.0.0.1:{port}", (relay,))

@@ -1,8 +1,8 @@
-"""The mesh in front of a real vLLM, beside that vLLM alone: `make bench-vllm`.
+"""Compares the mesh in front of a real vLLM with that vLLM alone: `make bench-vllm`.
 
 Invariants
-- One trace, the same SLOs and seeds for all systems; the engine's flags differ in the scheduler class alone.
-- The rate is set by plain vLLM's own capacity, as in `make run-compare`, before the mesh is measured.
-- The engine core has a processor of its own, as on a GPU; all else shares the others. So the engine is the bottleneck,
-  not what surrounds it.
+- All systems get the same trace, SLOs and seeds; the engine's flags differ only in the scheduler class.
+- The rate follows from λ* of plain vLLM, which is measured before the mesh, as in `make run-compare`.
+- The engine core has a processor of its own, as on a GPU; all other processes share the others, so that the engine is
+  the bottleneck.
 """

@@ -1,6 +1,7 @@
-"""`python -m benchmarks.vllm`: lambda* of plain vLLM, then three systems at 1.4, 0.5 and 0.1 times it, in one table.
+"""`python -m benchmarks.vllm` measures λ* of plain vLLM, then plain vLLM, the mesh, and the mesh with the vLLM plug-in
+at 1.4, 0.5 and 0.1 times that rate.
 
-With `--topologies`, instead of the three: plain vLLM and the mesh pinned to each of them.
+With `--topologies` it measures plain vLLM and the mesh pinned to each of the given topologies instead.
 """
 
 import argparse
@@ -28,31 +29,43 @@ from hmas_loadgen.search import RateSearch
 from tests.engines.environment import Unavailable, ready
 from tests.engines.vllm_server import VllmServer
 
-IDLE = 0.1  # of lambda*: what the mesh adds to a TTFT, where nobody waits
-FIRST_RPS = 4.5  # of the search, for an engine of the pace that Table 6 was written for; a faster one begins higher
-WARM_S, WARM_SEED = 10.0, 1000  # of LIGHT, before a system is measured
+IDLE = 0.1  # in λ*: at this load no request waits, so TTFT shows what the mesh adds
+FIRST_RPS = 4.5  # requests/s at which the search for λ* begins, divided by the TTFT factor of the engine
+WARM_S, WARM_SEED = 10.0, 1000  # length of the warm-up at the load LIGHT before each system, and its seed
 console = Console() if Console().is_terminal else Console(width=120)
 
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="python -m benchmarks.vllm", description=__doc__)
-    p.add_argument("--trace", type=Path, help="trace file; else one is made from the Azure trace's statistics")
-    p.add_argument("--seconds", type=float, default=60.0, help="length of a replay, also of those of the search")
-    p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--seeds", type=int, default=1, help="how many, from --seed on")
-    p.add_argument("--rate", type=float, help="lambda*, if known: no search")
+    p.add_argument("--trace", type=Path, help="trace file; default: a trace made from the statistics of Azure's")
     p.add_argument(
-        "--slo-factors", type=float, nargs=2, metavar=("TTFT", "TPOT"), help="of Table 6, if known; else by its pace"
+        "--seconds", type=float, default=60.0, help="length of each replay, also in the search for the capacity"
     )
-    p.add_argument("--loads", type=float, nargs="+", default=[OVERLOAD, LIGHT, IDLE], help="in lambda*")
-    p.add_argument("--topologies", type=TopologyName, nargs="+", default=[], help=" ".join(TopologyName))
-    p.add_argument("--json", type=Path, default=Path("out/bench-vllm.json"))
-    p.add_argument("--page", type=Path, help="also write the results here, as Markdown")
+    p.add_argument("--seed", type=int, default=1, help="first seed")
+    p.add_argument("--seeds", type=int, default=1, help="number of seeds, from --seed on")
+    p.add_argument("--rate", type=float, help="λ* of plain vLLM in requests/s, if known; default: search it")
+    p.add_argument(
+        "--slo-factors",
+        type=float,
+        nargs=2,
+        metavar=("TTFT", "TPOT"),
+        help="factors on the SLOs of Table 6, if known; default: by the engine's pace",
+    )
+    p.add_argument("--loads", type=float, nargs="+", default=[OVERLOAD, LIGHT, IDLE], help="loads to measure, in λ*")
+    p.add_argument(
+        "--topologies",
+        type=TopologyName,
+        nargs="+",
+        default=[],
+        help="topologies to compare: " + " ".join(TopologyName),
+    )
+    p.add_argument("--json", type=Path, default=Path("out/bench-vllm.json"), help="file for the results")
+    p.add_argument("--page", type=Path, help="also write the results to this file as Markdown")
     return p
 
 
 class Bench:
-    """Measures one system after the other; nothing else runs meanwhile."""
+    """Measures the systems one after another and collects the results."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
@@ -83,7 +96,7 @@ class Bench:
                 await self._measure(systems.WITH_PLUGIN, engine, state)
 
     async def _prepare(self, engine: VllmServer) -> None:
-        """SLOs by the engine's pace, then the rate by those SLOs; both before the mesh is measured."""
+        """Sets the SLOs by the engine's pace, then the rate by λ* of plain vLLM under these SLOs."""
         results = self.results
         pace = await slo_factors(engine.url, systems.MAX_NUM_SEQS, systems.MAX_NUM_BATCHED_TOKENS)
         results.slo_factors = results.slo_factors or pace
@@ -118,7 +131,7 @@ class Bench:
         results.paces[system] = await slo_factors(engine.url, systems.MAX_NUM_SEQS, systems.MAX_NUM_BATCHED_TOKENS)
 
     def report(self) -> bool:
-        """Prints the tables; true if the goals hold and every run is valid."""
+        """Prints and writes the results. Returns whether all runs are valid and the goals hold."""
         results = self.results
         for load, systems_at in results.by_load():
             runs = {name: [m.replay for m in measured] for name, measured in systems_at.items()}
@@ -151,7 +164,7 @@ class Bench:
 
 
 def _limit(search: RateSearch) -> str:
-    return "nothing tried failed" if search.failing_rps is None else f"fails at {search.failing_rps:.2f}"
+    return "no rate tried failed" if search.failing_rps is None else f"fails at {search.failing_rps:.2f}"
 
 
 def main() -> int:
@@ -159,18 +172,18 @@ def main() -> int:
     bench = Bench(args)
 
     async def measured(folder: str) -> None:
-        async with interruptible():  # engines and mesh are stopped on SIGTERM as on Ctrl-C
+        async with interruptible():  # stops engines and mesh on SIGTERM as on Ctrl-C
             await bench.all(Path(folder))
 
     try:
         with tempfile.TemporaryDirectory(prefix="hmas-vllm-") as folder:
             asyncio.run(measured(folder))
     except asyncio.CancelledError:
-        console.print("interrupted: what was measured so far")
+        console.print("interrupted; the results so far:")
         bench.report()
         return 130
     except Unavailable as reason:
-        print(f"real vLLM cannot be had here: {reason}", file=sys.stderr)
+        print(f"real vLLM cannot run on this machine: {reason}", file=sys.stderr)
         return 3
     return 0 if bench.report() else 2
 

@@ -1,4 +1,4 @@
-"""How fast an engine is, relative to the one for which the SLOs of Table 6 apply as they stand."""
+"""Measures how fast an engine is relative to the emulated one of `make run-compare`, by which SLOs are scaled to it."""
 
 import asyncio
 from math import ceil
@@ -13,12 +13,13 @@ PROMPT, WORDS, TOKENS, ROUNDS = 1024, 256, 128, 3
 
 
 async def slo_factors(url: str, sequences: int, chunk: int) -> SloFactors:
-    """Its prefill of an ordinary prompt, and its longest step (all sequences decode, beside a full chunk), over those
-    of the emulated engine of `make run-compare`. Raises EndpointFailed."""
+    """Measures the engine at `url` and returns the factors by which the SLOs of Table 6 are multiplied for it: TTFT by
+    its time for the prefill of a prompt, TPOT by that of its longest step (`sequences` in decode beside a chunk of
+    `chunk` prompt tokens), each over the emulated engine's. Raises EndpointFailed."""
     prefills_s: list[float] = []
     steps_s: list[float] = []
     async with Endpoint(url, "", MODEL, timeout_s=120.0) as endpoint:
-        for number in range(ROUNDS + 1):  # the first warms up
+        for number in range(ROUNDS + 1):  # the first round is a warm-up
             (prefill,) = [await endpoint.stream(PROMPT, 1, f"prefill-{number}")]
             streams = await asyncio.gather(
                 *(endpoint.stream(WORDS, TOKENS, f"pace-{number}-{n}") for n in range(sequences))

@@ -1,4 +1,4 @@
-"""What was measured, whether the goals hold, and the page about it."""
+"""Holds the results of the vLLM benchmark, judges whether the goals hold, and makes its page."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from hmas.mesh.compare.workload import SloFactors
 from hmas_loadgen.search import GOODPUT_RATE, RateSearch
 from tests.engines.environment import VERSION
 
-GOALS = {OVERLOAD: 1.5, LIGHT: 0.98}  # goodput rate over that of plain vLLM
+GOALS = {OVERLOAD: 1.5, LIGHT: 0.98}  # by load: goal for the goodput rate over that of plain vLLM
 MOST_RPS = 10.0
 ADDED = (("p50", "ttft_p50_s"), ("p99", "ttft_p99_s"))
 
@@ -28,8 +28,9 @@ class Measured:
 
 @dataclass(slots=True, kw_only=True)
 class VllmResults:
-    """`loads`: runs by load (in lambda*) and system. `paces`: the engine's pace after each system, measured as
-    `slo_factors` were before them all: the machine's own speed."""
+    """The results. `loads` holds the runs by load (in λ*) and system. `rate_rps` is λ* of plain vLLM. `slo_factors` are
+    those of the engine's pace before all runs, and `paces` those measured after each system: they differ if the
+    machine's speed changed."""
 
     workload: str
     seconds: float
@@ -51,7 +52,7 @@ class VllmResults:
         return f"{load:g} of the capacity of plain vLLM: {load * self.rate_rps:.2f} req/s"
 
     def ratio(self, load: float, system: str) -> float:
-        """Its goodput rate over plain vLLM's."""
+        """Returns the goodput rate of a system over that of plain vLLM at the same load."""
         return self._mean(load, system, "goodput_rate") / max(self._mean(load, systems.PLAIN, "goodput_rate"), 1e-9)
 
     def verdicts(self, load: float, *, ranking: bool) -> list[str]:
@@ -68,7 +69,8 @@ class VllmResults:
         return lines
 
     def good(self, *, ranking: bool) -> bool:
-        """Whether all runs are valid, and the goals of what was measured hold."""
+        """Tells whether all runs are valid and, unless topologies were compared (`ranking`), whether all systems were
+        measured and reached the goals."""
         valid = not any(m.replay.reasons for of in self.loads.values() for ms in of.values() for m in ms)
         if ranking:
             return valid

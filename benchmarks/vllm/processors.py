@@ -1,4 +1,4 @@
-"""Who was busy during a replay: the engine core, or what surrounds it."""
+"""Measures how busy the engine core and the other processors were during a replay."""
 
 import time
 from dataclasses import dataclass
@@ -8,15 +8,16 @@ import psutil
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Shares of a stretch of time. `core`: processor time of the engine core. `others`: of the processors that all
-    else shares."""
+    """Use of the processors over a time, 0 to 1: `core` by the engine core on its own processor, `others` of the
+    processors that all other processes share."""
 
     core: float
     others: float
 
 
 class Processors:
-    """Measures from its making to `busy`."""
+    """Measures how busy the processors are from its creation until `busy` is called. `core_pid` is the process of the
+    engine core; `others` are the numbers of the other processors."""
 
     def __init__(self, core_pid: int, others: set[int]) -> None:
         self._core = psutil.Process(core_pid)
@@ -33,7 +34,8 @@ class Processors:
         )
 
     def _read(self) -> tuple[float, float]:
-        """Processor seconds of the engine core, and free ones of the others: niced work gives way."""
+        """Returns the CPU seconds used by the engine core, and those left free by the others; low-priority (niced) work
+        counts as free, because it gives way."""
         used, every = self._core.cpu_times(), psutil.cpu_times(percpu=True)
         free_s = sum(getattr(every[n], kind, 0.0) for n in self._others for kind in ("idle", "iowait", "nice"))
         return used.user + used.system, free_s

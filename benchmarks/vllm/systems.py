@@ -1,4 +1,5 @@
-"""The three systems: plain vLLM, the mesh over it, the mesh over a vLLM with the scheduler plug-in."""
+"""Starts the three systems: plain vLLM, the mesh in front of it, and the mesh in front of a vLLM with the scheduler
+plug-in."""
 
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -12,9 +13,9 @@ from tests.engines.engine_server import MODEL
 from tests.engines.environment import EngineEnvironment
 from tests.engines.vllm_server import PLUGIN, VllmServer
 
-MAX_NUM_SEQS = 8  # so few that a few requests a second fill it, and that the server around it has little to do
+MAX_NUM_SEQS = 8  # small, so that a few requests per second fill the engine and its HTTP server stays idle
 CONTEXT = 4096
-# The largest step must not be longer than the tightest TPOT, as an operator with TPOT SLOs would set it.
+# Tokens per step, few enough that the longest step is within the tightest TPOT, as an operator would set it.
 MAX_NUM_BATCHED_TOKENS = 128
 FLAGS = (
     "--max-num-seqs", str(MAX_NUM_SEQS), "--max-model-len", str(CONTEXT),
@@ -25,7 +26,7 @@ PLAIN, MESH, WITH_PLUGIN = SYSTEMS = "plain vLLM", "mesh", "mesh + plug-in"
 
 
 def other_cores() -> set[int]:
-    """For all but the engine; the same ones on a machine with nothing to spare."""
+    """Returns the processors for all processes but the engine core; those of the engine core if there are no others."""
     every = set(range(os.cpu_count() or 1))
     return every - ENGINE_CORES or every
 
@@ -34,7 +35,7 @@ def other_cores() -> set[int]:
 def vllm(environment: EngineEnvironment, folder: Path, *, plugin: bool) -> Iterator[VllmServer]:
     scheduler = PLUGIN if plugin else ""
     folder.mkdir()
-    os.sched_setaffinity(0, ENGINE_CORES | other_cores())  # which the engine inherits; from its start on, the others
+    os.sched_setaffinity(0, ENGINE_CORES | other_cores())  # the engine inherits all; this process keeps the others
     server = VllmServer(environment, folder, *FLAGS, scheduler=scheduler, nice=0)
     try:
         server.start()
@@ -46,7 +47,7 @@ def vllm(environment: EngineEnvironment, folder: Path, *, plugin: bool) -> Itera
 
 
 def plain(engine: VllmServer) -> MeshState:
-    """No mesh: an engine to be asked directly."""
+    """Returns a state without a mesh, so that requests are sent to the engine directly."""
     return MeshState(
         gateway_url="", nats_url="", nats_password_file="", pool=MODEL, engine_urls=(engine.url,), ops_urls={}, pids={}
     )
@@ -54,7 +55,7 @@ def plain(engine: VllmServer) -> MeshState:
 
 @asynccontextmanager
 async def mesh_over(engine: VllmServer, folder: Path, *, plugin: bool) -> AsyncIterator[MeshState]:
-    """The embedded mesh, as `hmas up --engine URL` starts it."""
+    """Runs the mesh in front of the engine, as `hmas up --engine URL` does, and yields its state."""
     block = {"HMAS_CONTROL_BLOCK_DIR": str(engine.control.parent)} if plugin else {}
     options = MeshOptions(
         port=0, engine_urls=(engine.url,), model=MODEL, max_num_seqs=MAX_NUM_SEQS, data_dir=folder, replay=True,
