@@ -1,7 +1,7 @@
-"""Writes the generated parts of the documentation; `--check` fails where they are stale.
+"""Writes the generated parts of the documentation; with `--check` it fails if one of them is stale.
 
-`docs/subjects.md` comes from `hmas.contracts.routes` and the protobuf descriptors, the settings tables of README.md
-from the settings classes.
+`docs/subjects.md` is made from `hmas.contracts.routes` and the protobuf descriptors, the settings tables of README.md
+are made from the settings classes.
 """
 
 import argparse
@@ -77,7 +77,8 @@ def _default(field: Any) -> str:
 
 
 def settings_table(cls: type[BaseSettings], skip: frozenset[str] = frozenset()) -> list[str]:
-    """One row a setting: environment variable, default, meaning."""
+    """Returns the lines of a Markdown table with one row per setting: environment variable, default, meaning. Settings
+    named in `skip` are left out."""
     prefix = str(cls.model_config.get("env_prefix", ""))
     rows = ["| variable | default | meaning |", "|---|---|---|"]
     for name, field in cls.model_fields.items():
@@ -98,17 +99,18 @@ def settings_section() -> str:
 
 
 def readme_with_settings(readme: str) -> str:
-    """Raises ValueError where the markers are missing."""
+    """Returns README.md's text with the settings section between its markers replaced by the current one. Raises
+    ValueError if a marker is missing."""
     head, begin, rest = readme.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"README.md lacks the markers {BEGIN!r} and {END!r}")
+        raise ValueError(f"README.md must contain the markers {BEGIN!r} and {END!r} around its settings tables")
     return head + settings_section() + tail
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a page is stale")
+    parser.add_argument("--check", action="store_true", help="write nothing, and exit with 1 if a page is stale")
     check = parser.parse_args().check
     readme = ROOT / "README.md"
     pages = {ROOT / "docs/subjects.md": subjects_page(), readme: readme_with_settings(readme.read_text())}
