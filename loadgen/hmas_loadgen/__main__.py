@@ -1,4 +1,4 @@
-"""`python -m hmas_loadgen`."""
+"""`python -m hmas_loadgen` starts the commands of `hmas load`."""
 
 from hmas_loadgen.cli import app
 

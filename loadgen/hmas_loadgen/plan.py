@@ -20,7 +20,7 @@ class Api(StrEnum):
 
 
 class Lengths(StrEnum):
-    """How the trace's output lengths are reproduced (DESIGN §3.5)."""
+    """How answers get the output lengths of the trace (DESIGN §3.5)."""
 
     REPLAY_FIELD = (
         "replay-field"  # body field hmas_replay of the mesh, hidden from schedulers; max_tokens is the same for all
@@ -80,7 +80,7 @@ class LoadPlan:
         if not self.trace.rows:
             raise ValueError(f"trace {self.trace.name!r} has no requests; choose another trace or window")
         if self.processes < 1 or self.max_in_flight < 1:
-            raise ValueError("processes and max_in_flight must be at least 1")
+            raise ValueError(f"processes {self.processes} and max_in_flight {self.max_in_flight} must be at least 1")
         if not 0 <= self.warmup_s < self.offered_s:
             raise ValueError(f"warmup_s {self.warmup_s:g} must lie in [0, {self.offered_s:g}), the length of the run")
         if self.max_tokens is not None and self.max_tokens < self.longest_output:

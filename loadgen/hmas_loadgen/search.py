@@ -45,7 +45,10 @@ async def find_rate(
     ends when their ratio is at most 1 + `tolerance` or after `max_runs`. Raises ValueError if no rate tried passes.
     """
     if start_rps <= 0 or step <= 1 or tolerance <= 0 or max_runs < 2:
-        raise ValueError("start_rps and tolerance must be above 0, step above 1, and max_runs at least 2")
+        raise ValueError(
+            f"start_rps {start_rps:g} and tolerance {tolerance:g} must be above 0, step {step:g} above 1, and max_runs "
+            f"{max_runs} at least 2"
+        )
     points: list[ProbedRate] = []
     rate = start_rps
     while len(points) < max_runs:

@@ -58,7 +58,9 @@ def invalid_reasons(records: Sequence[RequestRecord], interrupted: bool, lag_p50
     """Returns the reasons why a run is invalid, because it did not measure the server alone; empty for a valid run."""
     reasons: list[str] = []
     if lag_p50_s > MAX_MEDIAN_LAG_S:
-        reasons.append(f"median lag {lag_p50_s * 1000:.1f} ms exceeds {MAX_MEDIAN_LAG_S * 1000:.0f} ms")
+        reasons.append(
+            f"generator too slow: median lag {lag_p50_s * 1000:.1f} ms exceeds {MAX_MEDIAN_LAG_S * 1000:.0f} ms"
+        )
     if interrupted:
         reasons.append(INTERRUPTED)
     for error in (LIMIT_ERROR, LOST_ERROR):

@@ -39,7 +39,9 @@ def fetch(trace: PublicTrace, folder: Path, on_bytes: OnBytes | None = None) -> 
         raise
     except (OSError, HTTPException) as error:
         kept = part.stat().st_size if part.exists() else 0
-        raise FetchError(f"{trace.url}: {error}. {kept} bytes are kept; run the command again to continue") from None
+        raise FetchError(
+            f"{trace.url} failed: {error}. {kept} bytes are kept; run the command again to continue"
+        ) from None
     _verify(trace, part, path)
     os.replace(part, path)
     return path
@@ -53,7 +55,9 @@ def _download(url: str, part: Path, on_bytes: OnBytes | None) -> None:
     except HTTPError as error:
         if error.code == 416 and have:  # the range is empty: the file is complete
             return
-        raise FetchError(f"{url}: HTTP {error.code}. Download the file by other means and give its path") from None
+        raise FetchError(
+            f"{url} answers HTTP {error.code}. Download the file by other means and give its path"
+        ) from None
     with response:
         if response.status != 206:
             have = 0  # the server ignores Range and sends the file from its start
@@ -64,7 +68,9 @@ def _download(url: str, part: Path, on_bytes: OnBytes | None) -> None:
                 file.write(chunk)
                 have += len(chunk)
                 if have > MAX_BYTES:
-                    raise FetchError(f"{url}: longer than {MAX_BYTES >> 30} GiB, so it is not the trace. Delete {part}")
+                    raise FetchError(
+                        f"{url} is longer than {MAX_BYTES >> 30} GiB, so it is not the trace. Delete {part}"
+                    )
                 if on_bytes is not None:
                     on_bytes(have, total)
     if total is not None and have < total:

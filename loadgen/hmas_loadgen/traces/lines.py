@@ -29,7 +29,7 @@ class Record:
     def text(self, name: str) -> str:
         value = self.fields.get(name)
         if value is None or value == "":
-            raise self.error(f"field '{name}' is missing")
+            raise self.error(f"field '{name}' is missing or empty")
         return str(value)
 
     def number(self, name: str) -> float:

@@ -204,5 +204,5 @@ async def test_a_lagging_generator_says_so(engine: FakeEngine) -> None:
 
     result = await run_load(plan(engine, trace(60, gap_s=0.001, tokens=1)), on_record=block)
     assert not result.valid
-    assert result.reasons[0].startswith("median lag ")
+    assert result.reasons[0].startswith("generator too slow: median lag ")
     assert result.reasons[0].endswith(" ms exceeds 10 ms")
