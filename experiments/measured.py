@@ -102,7 +102,8 @@ def llm_pilot(directory: Path, model: str, gpu: str, count: int) -> list[Observa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Span:
-    """One request of a recorded run: prefill from `start_s` to `first_s`, decode from there to `end_s`."""
+    """One request of a recorded run, with lengths in tokens and instants in s: prefill from `start_s` to `first_s`,
+    decode from there to `end_s`."""
 
     prompt: int
     output: int

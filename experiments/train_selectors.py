@@ -2,8 +2,8 @@
 they map a view V_long to the topology that serves it best.
 
 Each setting, a workload at a load, is run under every candidate topology. All views of these runs are labelled with the
-topology that had the best goodput rate in the setting, and weighted by its gain over the worst. No experiment uses the
-same seed and duration.
+topology that had the best goodput rate in the setting, and weighted by its gain over the worst. Seed and
+duration differ from those of every experiment.
 """
 
 import json

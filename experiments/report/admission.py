@@ -15,7 +15,8 @@ GENERATED = "\n<!-- Written by `python -m experiments admission`; do not edit. -
 
 
 def write_page(found: Sequence[Advice], capacity_rps: float, seeds: int, out: Path) -> list[Path]:
-    """Writes `admission.md` and `admission.json`; returns their paths."""
+    """Writes `admission.md` and `admission.json` into `out` and returns their paths. `found` holds the results per
+    scenario, `capacity_rps` is λ* in requests/s, `seeds` the number of seeds."""
     out.mkdir(parents=True, exist_ok=True)
     page, facts = out / "admission.md", out / "admission.json"
     text = render(

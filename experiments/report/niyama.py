@@ -45,7 +45,8 @@ def name_of(system: str) -> str:
 
 
 def write_page(found: Sequence[Evaluation], seconds: float, duration_s: float, out: Path) -> list[Path]:
-    """Writes `niyama.md` and `niyama.json`; returns their paths."""
+    """Writes `niyama.md` and `niyama.json` into `out` and returns their paths. `seconds` is the CPU time of all runs,
+    `duration_s` the offered time of each."""
     out.mkdir(parents=True, exist_ok=True)
     page, facts = out / "niyama.md", out / "niyama.json"
     text = render(
