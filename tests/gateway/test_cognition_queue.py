@@ -32,6 +32,7 @@ from hmas.contracts.request import Annotation, Cost, Slo, Tags, TagSource, TaskT
 from hmas.gateway.agent.cognition_queue import CognitionQueue, CognitionQueueConfig
 from tests.gateway.gateway_script import heartbeat, request
 
+UNSOUND_TAGS = "perception sent lengths or SLOs that are not finite and positive"
 TAGS = Tags(
     task=TaskType.QA,
     slo=Slo(4.0, 0.07),
@@ -185,10 +186,10 @@ def test_one_that_is_late_or_malformed_is_asked_again_at_once(reason: FallbackRe
 @pytest.mark.parametrize(
     ("tags", "error"),
     [
-        ((), "0 answers to 1 requests"),
-        ((TAGS, TAGS), "2 answers to 1 requests"),
-        ((replace(TAGS, output_tokens=nan),), f"tags {replace(TAGS, output_tokens=nan)}"),
-        ((replace(TAGS, output_tokens=0.0),), f"tags {replace(TAGS, output_tokens=0.0)}"),
+        ((), "cognition sent 0 answers to 1 questions"),
+        ((TAGS, TAGS), "cognition sent 2 answers to 1 questions"),
+        ((replace(TAGS, output_tokens=nan),), f"{UNSOUND_TAGS}: {replace(TAGS, output_tokens=nan)}"),
+        ((replace(TAGS, output_tokens=0.0),), f"{UNSOUND_TAGS}: {replace(TAGS, output_tokens=0.0)}"),
     ],
 )
 def test_tags_that_do_not_fit(tags: tuple[Tags, ...], error: str) -> None:
@@ -201,7 +202,9 @@ def test_tags_that_do_not_fit(tags: tuple[Tags, ...], error: str) -> None:
 
 @pytest.mark.parametrize("costs", [(), (COST, COST), (Cost(-1.0, 0.1),), (Cost(0.1, nan),)])
 def test_costs_that_do_not_fit(costs: tuple[Cost, ...]) -> None:
-    error = f"cost {costs[0]}" if len(costs) == 1 else f"{len(costs)} answers to 1 requests"
+    error = f"cognition sent {len(costs)} answers to 1 questions"
+    if len(costs) == 1:
+        error = f"prediction sent a cost that is not finite and at least 0: {costs[0]}"
     play(
         asked(0.0, "a", StartBatchAt(0.004)),
         started(0.004, 1, "a"),
@@ -216,7 +219,7 @@ def test_a_call_of_which_nothing_is_heard_is_given_up_and_its_answer_then_ignore
         started(0.004, 1, "a"),
         asked(0.005, "b"),
         (1.05, TimerTicked(), []),
-        (1.06, TimerTicked(), [FallBack(("a",), FallbackReason.LATE, "no word of a call"), StartBatchAt(1.064)]),
+        (1.06, TimerTicked(), [FallBack(("a",), FallbackReason.LATE, "the call was given up"), StartBatchAt(1.064)]),
         (1.061, PerceptionAnswered(1, (TAGS,)), []),
         (1.062, CognitionFailed(1, FallbackReason.DOWN, "down"), []),
         started(1.064, 2, "b"),
@@ -270,6 +273,6 @@ def test_off() -> None:
 def test_a_question_that_waits_is_not_asked_again() -> None:
     queue = CognitionQueue(CONFIG)
     queue.step(0.0, QuestionAsked(question("a")))
-    with pytest.raises(ValueError, match="asked about twice"):
+    with pytest.raises(ValueError, match="about request a already waits"):
         queue.step(0.0, QuestionAsked(question("a")))
     assert queue.step(0.004, BatchDue()) == [AskPerception(1, (question("a"),))]

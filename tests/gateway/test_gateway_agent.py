@@ -252,7 +252,7 @@ def test_without_a_worker_a_request_is_held_for_the_patience() -> None:
         Settle(
             request_id="r1",
             outcome=Outcome.NO_ENGINE,
-            message="no worker served `m` for 5 s",
+            message="no worker served the model `m` within 5 s: try again later",
             output_tokens=0,
             retry_after_s=5.0,
         )
@@ -274,7 +274,7 @@ def test_a_model_nobody_knows_is_refused_once_the_mesh_is_known() -> None:
     assert refuse == Refuse(
         request_id="r1",
         outcome=Outcome.UNKNOWN_MODEL,
-        message="the model `other` does not exist",
+        message="the model `other` does not exist: GET /v1/models lists those that do",
         retry_after_s=None,
         predicted_ttft_s=None,
         estimated_wait_s=None,
@@ -301,7 +301,7 @@ def test_the_pools_bounds_refuse_with_a_computed_retry_and_settle_in_telemetry()
     assert refuse == Refuse(
         request_id="r3",
         outcome=Outcome.POOL_QUEUE_FULL,
-        message="the queue of this model is full",
+        message="the queue of the model `m` or of the gateway is full: try again later",
         retry_after_s=12.5,
         predicted_ttft_s=25.1,
         estimated_wait_s=25.0,
@@ -397,7 +397,12 @@ def test_a_request_times_out() -> None:
     effects = [e for e in mesh.play(GatewayTicked()) if not isinstance(e, PublishGatewayTelemetry)]
     assert effects == [
         SendCancel("r1", "w1", 1),
-        Settle(request_id="r1", outcome=Outcome.TIMED_OUT, message="not answered within 60 s", output_tokens=0),
+        Settle(
+            request_id="r1",
+            outcome=Outcome.TIMED_OUT,
+            message="the answer was not complete within 60 s (HMAS_REQUEST_TIMEOUT_S)",
+            output_tokens=0,
+        ),
     ]
 
 

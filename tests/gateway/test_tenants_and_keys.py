@@ -56,7 +56,7 @@ def test_an_empty_file_knows_nobody(text: str) -> None:
     [
         ("tenants: [", "not valid YAML"),
         ("[]", "line 1, top level: must be a mapping"),
-        ("tenant: {}", "line 1, tenant: unknown field; known are tenants"),
+        ("tenant: {}", "line 1, tenant: unknown field: the fields here are tenants"),
         ("tenants:\n  a:\n    wieght: 1", "line 3, tenants.a.wieght: unknown field"),
         ("tenants:\n  a:\n    weight: 0", "line 3, tenants.a.weight: must be a number from 0.001"),
         ("tenants:\n  a:\n    slo: {ttft_ms: -1}", "line 3, tenants.a.slo.ttft_ms: must be a number"),
@@ -64,17 +64,17 @@ def test_an_empty_file_knows_nobody(text: str) -> None:
         ("tenants:\n  a:\n    weight: .nan", "tenants.a.weight: must be a number"),
         ("tenants:\n  a:\n    weight: yes", "tenants.a.weight: must be a number"),
         ("tenants:\n  a:\n    max_queued: 1.5", "tenants.a.max_queued: must be a whole number"),
-        ("tenants:\n  a:\n    on_miss: drop", "must be one of relegate, refuse"),
+        ("tenants:\n  a:\n    on_miss: drop", "must be `relegate` or `refuse`"),
         ("tenants:\n  a:\n    models: llama", "must be a list of model names"),
         ("tenants:\n  a:\n    importance: 2", "from 0.5 to 1"),
-        ("tenants:\n  a:\n  a:\n", "line 3, tenants.a: stands here twice"),
+        ("tenants:\n  a:\n  a:\n", "line 3, tenants.a: this name is given twice"),
         ("tenants:\n  7: {}\n", "line 2, tenants.7: a name must be a text"),
         ("tenants:\n  a: 5\n", "line 2, tenants.a: must be a mapping"),
-        ("tenants:\n  a:\n    keys: secret\n", "must be a list of keys"),
-        ("tenants:\n  a:\n    keys:\n      - {id: k1}\n", "line 4, tenants.a.keys: a key needs"),
-        ("tenants:\n  a:\n    keys:\n      - {id: k1, sha256: abc}\n", "must be the SHA-256 of a key"),
+        ("tenants:\n  a:\n    keys: secret\n", "must be a list of API keys"),
+        ("tenants:\n  a:\n    keys:\n      - {id: k1}\n", "line 4, tenants.a.keys: an API key needs"),
+        ("tenants:\n  a:\n    keys:\n      - {id: k1, sha256: abc}\n", "must be the SHA-256 of an API key"),
         (f"tenants:\n  a:\n    keys:\n      - {{id: k, sha256: {DIGEST}}}\n      - {{id: k, sha256: {DIGEST}}}\n",
-         "line 5, tenants.a.keys: key `k` stands here twice"),
+         "line 5, tenants.a.keys: the id or sha256 of key `k` is in the file twice"),
         ("tenants:\n  a:\n    max_queued: 1e6", "must be a whole number from 0 to 1e+09, not '1e6'"),
     ],
 )  # fmt: skip
@@ -236,7 +236,7 @@ def test_keys_are_made_and_revoked_in_any_layout(text: str, tmp_path: Path) -> N
     assert standing_comments(path.read_text()) == standing_comments(text)
     assert after.keys == before.keys
     assert {n: t for n, t in after.tenants.items() if n in before.tenants} == before.tenants
-    with pytest.raises(TenantFileError, match="no key"):
+    with pytest.raises(TenantFileError, match="no API key"):
         revoke_key(path, first.id)
 
 

@@ -1,14 +1,15 @@
-"""The OpenAI-compatible door of the mesh: tenants and limits, routing, the relay of answers, settlement.
+"""The gateway, the OpenAI-compatible API of the mesh: tenants and their limits, routing, relay of answers, settlement.
 
 Invariants
-- Every request the agent receives ends in exactly one `Refuse` or `Settle`, whatever dies; later events of it, and
-  events of an older attempt, change nothing.
-- A request is at one worker at a time. It moves only before its first token: once to each other worker of the pool
-  after a loss, or again after a handback. After the first byte nothing is ever retried.
-- Nothing waits for cognition: a request is submitted when it arrives and annotated when the tags come. Each question
-  to cognition ends exactly once, in an annotation or in a fallback.
-- The agent sees no bodies and no token frames, only the first token and the end. Token bytes are relayed untouched.
-- Requests, held requests, bodies, answer buffers, batches, connections and recalls are bounded.
-- Pure: `agent/`, and what reads and writes the API (`openai/body.py`, `openai/errors.py`, `tenants/terms.py`,
-  `tenants/file.py`). All other modules are shells.
+- Every request that the agent receives ends in exactly one `Refuse` or `Settle`, whichever process dies. Events that
+  come after the end, and events of an older attempt, change nothing.
+- A request is at one worker at a time. It moves only before its first token: after its worker is lost it is tried once
+  on each other worker of the pool, and after a handback it is sent again. After the first byte nothing is retried.
+- No request waits for cognition: it is submitted when it arrives and annotated when its tags come. Each question to
+  cognition ends exactly once, in an annotation or in a fallback to the prior.
+- The agent sees no bodies and no token frames, only the first token and the end. Token bytes are relayed unchanged.
+- The numbers of requests, held requests, batches, connections and recalls are bounded, and so are the bytes of bodies
+  and of answers that wait for their client.
+- These modules are pure: `agent/`, and those that read and write the API (`openai/body.py`, `openai/errors.py`,
+  `tenants/terms.py`, `tenants/file.py`). All other modules belong to the shell.
 """

@@ -1,4 +1,4 @@
-"""Wiring: `python -m hmas.gateway`."""
+"""Builds the gateway from its settings and runs it: `python -m hmas.gateway`."""
 
 import asyncio
 import logging
@@ -52,7 +52,10 @@ log = structlog.get_logger()
 
 
 class GatewayService:
-    """One gateway process. Raises TenantFileError and OSError for a tenants file that cannot be used."""
+    """One gateway process with its HTTP server, its streams to the workers and its connection to NATS.
+
+    Raises TenantFileError if the tenants file is invalid, and OSError if it cannot be read.
+    """
 
     def __init__(self, gateway: str, settings: GatewaySettings) -> None:
         self._settings = settings
@@ -113,12 +116,15 @@ class GatewayService:
         )
 
     def _ready(self) -> bool:
-        """Not before it knows what it can serve, because it would hold or refuse what another gateway takes. When all
-        engines die it stays ready: a 503 that says when to come back is better than no address to ask."""
+        """Returns whether this gateway knows at least one model and is connected to NATS or to a worker.
+
+        Before it knows a model it would hold or refuse requests that another gateway could serve. It stays ready when
+        all engines die, because a 503 that says when to retry is better for a client than no address at all.
+        """
         return bool(self._directory) and (self._bus.connected or self._shell.workers_connected > 0)
 
     async def _answer_why(self, data: bytes) -> bytes | None:
-        """None leaves the question to another gateway."""
+        """Returns the reply to a `WhyRequest`. None leaves the answer to the gateway that knows the request."""
         try:
             query = observe_pb2.WhyRequest.FromString(data)
         except DecodeError:
@@ -129,10 +135,10 @@ class GatewayService:
         return observe_pb2.WhyReply(found=True, timeline_json=told.decode()).SerializeToString()
 
     async def run(self, stop: Stop) -> None:
-        """Serves until `stop`, then drains. Raises OSError where the port is taken."""
+        """Serves until `stop` is set, then drains. Raises OSError if the port is taken."""
         self._tenants_changed()
         port = await self._http.start()
-        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # the server reports what matters itself
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # the gateway itself logs what an operator needs
         log.info("listening", host=self._settings.host, port=port)
         tenants = self._tenants.run(self._tenants_changed)
         try:
@@ -146,8 +152,8 @@ class GatewayService:
                 await asyncio.to_thread(self._tracing.close)
 
     async def _drain(self) -> None:
-        """New requests are refused, accepted ones get their grace; what is left then ends with an error. Clients that
-        keep connections open meet another gateway at their next request."""
+        """Refuses new requests and waits up to `drain_grace_s` seconds for the accepted ones; those still running then
+        end with an error. Idle connections are closed, so that clients connect to another gateway next time."""
         self._host.post(GatewayDraining())
         self._http.retire()
         deadline_s = asyncio.get_running_loop().time() + self._settings.drain_grace_s
@@ -168,7 +174,10 @@ class GatewayService:
 
 
 async def serve(settings: GatewaySettings, instance: str, stop: Stop) -> None:
-    """Serves until `stop`, then drains."""
+    """Runs the gateway called `instance` until `stop` is set, then drains it.
+
+    Raises CannotStart if the tenants file is invalid, and OSError if it cannot be read or the port is taken.
+    """
     try:
         service = GatewayService(instance, settings)
     except TenantFileError as error:

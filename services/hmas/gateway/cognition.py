@@ -1,4 +1,5 @@
-"""The cognition queue's shell: its effects become gRPC calls, timers and metrics, and their answers its events."""
+"""The shell of the cognition queue: carries out its effects as gRPC calls, timers and metrics, and posts the answers
+of perception and prediction to it as events."""
 
 import asyncio
 from collections.abc import Callable
@@ -40,7 +41,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class CognitionConfig:
-    """Addresses as host:port; without both of them cognition is off."""
+    """Addresses of perception and prediction as host:port. If either is empty, cognition is off."""
 
     perception_address: str
     prediction_address: str
@@ -48,7 +49,10 @@ class CognitionConfig:
 
 
 class CognitionShell:
-    """Calls `annotated` for each request that cognition answered; says nothing of the others."""
+    """Asks perception and prediction about requests and calls `annotated` for each one that they answered.
+
+    For a request that falls back to the prior nothing is called.
+    """
 
     def __init__(self, config: CognitionConfig, annotated: Callable[[RequestAnnotated], None]) -> None:
         enabled = bool(config.perception_address and config.prediction_address)
@@ -66,10 +70,13 @@ class CognitionShell:
             self._perceive = cognition_pb2_grpc.PerceptionStub(self._channels[0]).Perceive  # type: ignore[no-untyped-call]
             self._predict = cognition_pb2_grpc.PredictionStub(self._channels[1]).Predict  # type: ignore[no-untyped-call]
         else:
-            log.warning("cognition_off", effect="requests are scheduled by the historical prior")
+            log.warning(
+                "cognition_off",
+                effect="requests are scheduled by the prior: set HMAS_PERCEPTION_ADDRESS and HMAS_PREDICTION_ADDRESS",
+            )
 
     def post(self, event: CognitionQueueEvent) -> None:
-        """Never waits."""
+        """Hands an event to the cognition queue and carries out its effects, without waiting for any answer."""
         self._host.post(event)
 
     async def close(self) -> None:
@@ -111,8 +118,8 @@ class CognitionShell:
     ) -> None:
         try:
             reply = await method(message, timeout=self._timeout_s)
-            if reply is None:  # gRPC's word for bytes that are no message
-                raise WireError("the reply is no protobuf message")
+            if reply is None:  # gRPC returns None for bytes that it cannot parse
+                raise WireError("cognition's reply is not a valid protobuf message")
             event = answered(call, reply)
         except grpc.RpcError as error:
             late = getattr(error, "code", lambda: None)() is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -122,14 +129,15 @@ class CognitionShell:
         self.post(event)
 
     def _fall_back(self, effect: FallBack) -> None:
-        """A line for each malformed answer; else one line when cognition begins to fail, not one a batch."""
+        """Counts the requests and logs the reason: each malformed answer, but other failures only when they begin, so
+        that there is not a line for every batch."""
         COGNITION_FALLBACKS.labels(effect.reason.value).inc(len(effect.request_ids))
         if effect.reason is FallbackReason.MALFORMED:
             log.warning("cognition_malformed", error=effect.error)
         elif effect.error and not self._failing:
             self._failing = True
             log.warning("cognition_failed", reason=effect.reason.value, error=effect.error,
-                        effect="the prior stands in")  # fmt: skip
+                        effect="requests are scheduled by the prior until cognition answers")  # fmt: skip
 
 
 def _tags(call: int, reply: Any) -> PerceptionAnswered:

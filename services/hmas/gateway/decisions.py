@@ -1,4 +1,4 @@
-"""What the mesh decided lately, for `GET /hmas/timeline`: changes of topologies and of control tuples, as heard."""
+"""The latest changes of topologies and of control tuples that this gateway received, for `GET /hmas/timeline`."""
 
 from collections import deque
 from collections.abc import Callable, Hashable
@@ -11,8 +11,11 @@ Entry = dict[str, Any]
 
 
 class DecisionLog:
-    """Repetitions of a value are left out. `clock` gives Unix seconds; instants are those of hearing. `kept`: changes
-    of each kind; `max_senders`: pools and workers whose last value is remembered."""
+    """Records when the topology of a pool or the set-points of a worker changed; repeated values are left out.
+
+    `clock` returns Unix seconds; a change is dated when its message arrives here. `kept`: most changes kept of each
+    kind. `max_senders`: most pools and workers whose last value is remembered.
+    """
 
     def __init__(self, clock: Callable[[], float], *, kept: int = 4096, max_senders: int = 1024) -> None:
         self._clock, self._max_senders = clock, max_senders
@@ -31,7 +34,7 @@ class DecisionLog:
             self._topologies.append({"unix_s": self._clock(), "pool": decision.pool, "topology": name})
 
     def on_tuple(self, control: ControlTuple) -> None:
-        """Set-points summed over the worker's engines."""
+        """Records a worker's N_run and B_token, each summed over its engines, if they changed."""
         n_run, b_token = sum(e.n_run for e in control.engines), sum(e.b_token for e in control.engines)
         if self._changed("tuple", control.worker, (n_run, b_token)):
             self._tuples.append({"unix_s": self._clock(), "worker": control.worker, "n_run": n_run, "b_token": b_token})
@@ -39,12 +42,12 @@ class DecisionLog:
     def _changed(self, kind: str, sender: str, value: Hashable) -> bool:
         before = self._last.pop((kind, sender), None)
         if len(self._last) >= self._max_senders:
-            del self._last[next(iter(self._last))]  # the one heard longest ago
+            del self._last[next(iter(self._last))]  # the one whose last message is the oldest
         self._last[(kind, sender)] = value
         return before != value
 
     def told(self, pools: frozenset[str]) -> dict[str, list[Entry]]:
-        """Oldest first."""
+        """Returns the changes of these pools and of their workers, the oldest first."""
         return {
             "topology": [e for e in self._topologies if e["pool"] in pools],
             "control": [e for e in self._tuples if self._pools.get(e["worker"]) in pools],

@@ -1,4 +1,4 @@
-"""One request and its answer on their way through this process: what the shell keeps while the agent decides."""
+"""The exchange: one request and its answer as the gateway's shell keeps them, while the agent decides about them."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,7 +15,8 @@ from hmas.wire.v1 import execution_pb2 as pb
 
 @dataclass(slots=True, kw_only=True)
 class AttemptTrace:
-    """One sending, for `hmas why`; instants on the local clock."""
+    """One attempt of a request, for `hmas why`. Instants are in seconds on this host's monotonic clock; `ended_s` is
+    None and `outcome` empty until the attempt ends."""
 
     number: int
     worker: str
@@ -25,10 +26,11 @@ class AttemptTrace:
 
 
 class Exchange:
-    """The answer's bytes wait here until the client takes them; `wait` wakes the one task that writes to it.
+    """One request and its answer. The answer's bytes wait here until the one task that writes to the client, and that
+    sleeps in `wait`, takes them.
 
-    While that task sleeps and `direct` is set, bytes go to the connection at once, without waking it. The answer is
-    over when `done`; then `error` says whether it ended well.
+    If `direct` is set, bytes are written to the connection by that function, without waking the task. When `done` is
+    true the answer has ended; `error` is then None if it ended well.
     """
 
     __slots__ = (
@@ -45,8 +47,8 @@ class Exchange:
         self.client_id = client_id
         self.traceparent = traceparent
         self.span: Span | None = None
-        self.pool = pool  # the one `body` names
-        self.body = body  # kept until it cannot be sent again
+        self.pool = pool  # the pool that is named as the model in `body`
+        self.body = body  # kept until the first token, after which the request cannot be sent again
         self.attempt = 0
         self.attempts: list[AttemptTrace] = []
         self.recalls = 0
@@ -69,7 +71,7 @@ class Exchange:
 
     def push(self, data: bytes) -> None:
         if not data:
-            return  # an empty chunk would end the answer
+            return  # in HTTP an empty chunk marks the end of the answer
         direct = self.direct
         if direct is not None:
             if direct(data):
@@ -90,7 +92,7 @@ class Exchange:
         self.wake()
 
     def ring(self) -> None:
-        """It is time for a keep-alive comment."""
+        """Wakes the writing task because a keep-alive comment is due."""
         self.comment_due = True
         self.wake()
 
@@ -102,12 +104,12 @@ class Exchange:
                 waiter.set_result(None)
 
     async def wait(self) -> None:
-        """Until there are bytes, an end, or a comment is due."""
+        """Returns when there are bytes to write, the answer has ended, the client left or a comment is due."""
         while not (self.chunks or self.done or self.left or self.comment_due):
             await self._woken()
 
     async def settled(self) -> None:
-        """Until there is an end."""
+        """Returns when the answer has ended or the client left."""
         while not (self.done or self.left):
             await self._woken()
 
@@ -116,7 +118,7 @@ class Exchange:
         await self.waiter
 
     def take(self) -> bytes:
-        """All bytes that wait, in order."""
+        """Takes and returns all bytes that wait, in order."""
         chunks = self.chunks
         data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         chunks.clear()

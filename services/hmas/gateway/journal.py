@@ -1,4 +1,4 @@
-"""Recent requests for `hmas why`: a bounded ring, told as JSON."""
+"""The journal: the requests that ended last, kept in a bounded ring and reported as JSON for `hmas why`."""
 
 from collections import OrderedDict
 from dataclasses import asdict
@@ -10,7 +10,7 @@ from hmas.gateway.exchange import Exchange
 
 
 class RequestJournal:
-    """The last `capacity` requests that ended, by their own id and by the client's `X-Request-Id`."""
+    """The last `capacity` requests that ended; found by the mesh's id or by the client's `X-Request-Id`."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -30,7 +30,8 @@ class RequestJournal:
 
 
 def timeline_json(exchange: Exchange, gateway: str) -> bytes:
-    """Durations in seconds since the request's arrival at the gateway."""
+    """Returns what happened to one request, as JSON. Times are in seconds since its arrival at the gateway; null: not
+    happened."""
     request, annotation = exchange.request, exchange.annotation
     told: dict[str, Any] = {
         "request_id": request.id,

@@ -1,4 +1,4 @@
-"""The gateway's Prometheus metrics. Nothing is counted per token frame."""
+"""The gateway's Prometheus metrics. None of them is updated for each token frame, which would cost too much."""
 
 from functools import cache
 
@@ -8,7 +8,7 @@ from hmas.contracts.outcome import Outcome
 from hmas.contracts.telemetry import GatewayTelemetry, RequestSettled
 from hmas.laws.scoring import verdict
 
-MAX_TENANTS = 200  # with series of their own; the rest count as `other`
+MAX_TENANTS = 200  # tenants that have series of their own; all further ones are counted under the label `other`
 _TTFT_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 4, 6, 8, 12, 20, 40, 80)
 _TPOT_BUCKETS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.07, 0.1, 0.15, 0.25, 0.5, 1.0)
 _TOTAL_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 40, 80, 160, 320, 640)
@@ -16,31 +16,31 @@ _TOTAL_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 40, 80, 160, 320, 640)
 REQUESTS = Counter("hmas_gateway_requests", "Requests that ended, by outcome; pool is empty for unknown models",
                    ["pool", "outcome"])  # fmt: skip
 INVALID = Counter("hmas_gateway_invalid_requests", "Requests refused before they were offered to a pool", ["outcome"])
-ATTEMPTS = Counter("hmas_gateway_attempts", "Sendings to workers; above the requests: resubmissions, handbacks",
+ATTEMPTS = Counter("hmas_gateway_attempts", "Attempts sent to workers; more than requests, by retries and handbacks",
                    ["pool"])  # fmt: skip
-RECALLS = Counter("hmas_gateway_recalls", "Queued requests asked back from an overloaded worker")
+RECALLS = Counter("hmas_gateway_recalls", "Recalls: requests that an overloaded worker was asked to hand back")
 OUTPUT_TOKENS = Counter("hmas_gateway_output_tokens", "Output tokens of requests that ended", ["pool"])
 TTFT = Histogram("hmas_gateway_ttft_seconds", "Arrival to first token, streamed requests", ["pool"],
                  buckets=_TTFT_BUCKETS)  # fmt: skip
 TPOT = Histogram("hmas_gateway_tpot_seconds", "Time per output token, requests that finished", ["pool"],
                  buckets=_TPOT_BUCKETS)  # fmt: skip
 SETTLED = Counter("hmas_gateway_settled", "Requests that ended, by how their SLOs were kept: ok, ttft_missed, "
-                  "tpot_missed, ttlt_missed, failed, or unjudged (the client's own doing)",
+                  "tpot_missed, ttlt_missed, failed, or unjudged (the client caused the end)",
                   ["pool", "tenant", "task", "verdict"])  # fmt: skip
-RELEGATED = Counter("hmas_gateway_relegated", "Requests that stepped aside for others", ["pool"])
+RELEGATED = Counter("hmas_gateway_relegated", "Requests set aside because they could not be on time", ["pool"])
 TOTAL = Histogram("hmas_gateway_request_seconds", "Arrival to end, finished requests", ["pool"],
                   buckets=_TOTAL_BUCKETS)  # fmt: skip
 LIVE = Gauge("hmas_gateway_live_requests", "Requests accepted and not ended")
-WORKERS = Gauge("hmas_gateway_workers_connected", "Workers with a stream that stands")
+WORKERS = Gauge("hmas_gateway_workers_connected", "Workers whose stream to this gateway is connected")
 SLOW_CLIENTS = Counter("hmas_gateway_slow_clients", "Answers given up because the client did not read them")
-CONNECTIONS_REFUSED = Counter("hmas_gateway_connections_refused", "Connections closed by a bound", ["reason"])
-COGNITION_FALLBACKS = Counter("hmas_cognition_fallback", "Requests left to the prior, by reason", ["reason"])
-COGNITION_SECONDS = Histogram("hmas_cognition_batch_seconds", "Perception and prediction of one batch",
+CONNECTIONS_REFUSED = Counter("hmas_gateway_connections_refused", "Client connections refused, by reason", ["reason"])
+COGNITION_FALLBACKS = Counter("hmas_cognition_fallback", "Requests without cognition's answer, by reason", ["reason"])
+COGNITION_SECONDS = Histogram("hmas_cognition_batch_seconds", "Seconds that cognition took for one batch",
                               buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2))  # fmt: skip
 
 
 class PoolInstruments:
-    """One pool's children, resolved once."""
+    """The metrics of one pool with their labels resolved once, because a look-up by label is costly."""
 
     def __init__(self, pool: str) -> None:
         self.attempts = ATTEMPTS.labels(pool)
@@ -52,7 +52,7 @@ class PoolInstruments:
 
 @cache
 def pool_instruments(pool: str) -> PoolInstruments:
-    """Pools are bounded by the model directory."""
+    """Returns the metrics of `pool`, made at the first call. The model directory bounds the number of pools."""
     return PoolInstruments(pool)
 
 

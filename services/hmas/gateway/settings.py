@@ -1,4 +1,4 @@
-"""Settings of the gateway. Read once at start from the environment (prefix `HMAS_`)."""
+"""Settings of the gateway, read once at start from environment variables with the prefix `HMAS_`."""
 
 from pathlib import Path
 
@@ -15,39 +15,53 @@ from hmas.runtime.settings import RuntimeSettings
 
 
 class GatewaySettings(RuntimeSettings):
-    """What `python -m hmas.gateway` reads."""
+    """The settings that `python -m hmas.gateway` reads: `port`, for instance, from the variable `HMAS_PORT`."""
 
-    host: str = Field("127.0.0.1", description="Address of the API")
+    host: str = Field("127.0.0.1", description="Address on which the API listens")
     port: int = Field(8000, ge=0, le=65535, description="Port of the API; 0 picks a free one")
     tenants_file: Path | None = Field(
-        None, description="YAML file of tenants and keys, read again when it changes; none: no key is asked for"
+        None, description="YAML file of tenants and API keys, reloaded when it changes; unset: no API key is needed"
     )
     perception_address: str = Field("", description="host:port of the perception service; empty: cognition is off")
     prediction_address: str = Field("", description="host:port of the prediction service; empty: cognition is off")
-    cognition_timeout_s: float = Field(0.05, gt=0, description="Seconds perception and prediction may take, each")
-    cognition_interval_s: float = Field(0.04, ge=0, description="Least seconds between two batches of cognition")
-    replay_field: bool = Field(False, description="Accept `hmas_replay`, which sets a replayed answer's length")
-    patience_s: float = Field(5.0, ge=0, description="Seconds a request waits for a worker to appear before 503")
-    request_timeout_s: float = Field(1800.0, gt=0, description="Seconds a request may take in all")
-    comment_after_s: float = Field(
-        2.0, gt=0, description="Seconds in the queue after which a stream begins with keep-alive comments"
+    cognition_timeout_s: float = Field(
+        0.05, gt=0, description="Seconds that one call of perception, and one of prediction, may take"
     )
-    comment_every_s: float = Field(15.0, gt=0, description="Seconds between keep-alive comments")
-    max_requests: int = Field(65_536, ge=1, description="Most requests alive in the gateway")
+    cognition_interval_s: float = Field(
+        0.04, ge=0, description="Least seconds between the starts of two batches of questions to cognition"
+    )
+    replay_field: bool = Field(
+        False, description="Accept the body field `hmas_replay`, which fixes the output length of a replayed request"
+    )
+    patience_s: float = Field(
+        5.0, ge=0, description="Seconds that a request waits for a worker of its model before it is refused with 503"
+    )
+    request_timeout_s: float = Field(1800.0, gt=0, description="Seconds from a request's arrival until it is cancelled")
+    comment_after_s: float = Field(
+        2.0, gt=0, description="Seconds without a token after which a stream sends its first keep-alive comment"
+    )
+    comment_every_s: float = Field(15.0, gt=0, description="Seconds between two keep-alive comments of a stream")
+    max_requests: int = Field(65_536, ge=1, description="Most requests in the gateway, waiting or running")
     max_connections: int = Field(8_192, ge=1, description="Most client connections")
     max_body_bytes: int = Field(
-        10 * 2**20, ge=1024, le=24 * 2**20, description="Largest request body; checked before it is read"
+        10 * 2**20, ge=1024, le=24 * 2**20, description="Largest request body in bytes; a larger one gets 413"
     )
-    max_held_bytes: int = Field(2**30, ge=2**20, description="Most bytes of bodies kept for requests without a token")
+    max_held_bytes: int = Field(
+        2**30, ge=2**20, description="Most bytes of request bodies kept in all; a body is kept until the first token"
+    )
     max_buffered_bytes: int = Field(
-        8 * 2**20, ge=2**16, description="Most bytes of one answer its client has not read; beyond, it is cancelled"
+        8 * 2**20, ge=2**16, description="Most bytes of one answer that its client has not read; above, it is cancelled"
     )
     head_timeout_s: float = Field(10.0, gt=0, description="Seconds a client may take to send its headers")
     body_timeout_s: float = Field(30.0, gt=0, description="Seconds a client may take to send its body")
-    stall_s: float = Field(60.0, gt=0, description="Seconds a client may leave a full connection unread")
-    keep_alive_s: int = Field(75, ge=1, description="Seconds an idle connection is kept")
-    stream_grace_s: float = Field(5.0, gt=0, description="Seconds a broken worker stream may take to heal")
-    journal: int = Field(4096, ge=0, description="How many ended requests `hmas why` remembers")
+    stall_s: float = Field(
+        60.0, gt=0, description="Seconds that a client may read nothing while its answer waits, before it is cancelled"
+    )
+    keep_alive_s: int = Field(75, ge=1, description="Seconds that an idle client connection is kept open")
+    stream_grace_s: float = Field(
+        5.0, gt=0, description="Seconds to reconnect to a worker after its stream broke, before it counts as lost"
+    )
+    journal: int = Field(4096, ge=0, description="Number of ended requests kept for `hmas why`")
 
     def agent_config(self, gateway: str) -> GatewayConfig:
         return GatewayConfig(

@@ -1,6 +1,8 @@
-"""Between the agent, the worker streams and the clients: carries out effects, turns frames into events and bytes.
+"""The gateway's shell: carries out the agent's effects, and turns what workers send into events for the agent and bytes
+for the clients.
 
-A token frame costs a lookup, a list append and a wake-up: no event, no log, no metric.
+A token frame costs a look-up, a list append and a wake-up of the task that writes to the client: no event, log or
+metric, except for the first one.
 """
 
 import time
@@ -54,14 +56,14 @@ from hmas.wire.v1 import execution_pb2 as pb
 
 log = structlog.get_logger()
 
-# Ends that are somebody's fault here; a refusal or a client that left is not.
+# Outcomes that are failures of the mesh and are logged; a refusal, or a client that went away, is none.
 _TROUBLE = frozenset(
     {Outcome.NO_ENGINE, Outcome.WORKER_LOST, Outcome.ENGINE_ERROR, Outcome.INTERNAL, Outcome.TIMED_OUT}
 )
 
 
 class Streams(Protocol):
-    """What the shell needs of `WorkerStreams`."""
+    """The methods of `WorkerStreams` that the gateway's shell calls; a test may pass another object with them."""
 
     def ensure(self, heartbeat: WorkerHeartbeat) -> None: ...
 
@@ -76,7 +78,11 @@ class Streams(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GatewayShellConfig:
-    """`max_buffered_bytes`: of one answer that its client does not read. `journal`: ended requests that are kept."""
+    """Bounds of the gateway's shell.
+
+    `max_buffered_bytes`: most bytes of one answer that wait for its client to read them; beyond, the request is
+    cancelled. `journal`: number of ended requests that are kept for `hmas why`.
+    """
 
     gateway: str
     max_buffered_bytes: int = 8 * 2**20
@@ -84,7 +90,10 @@ class GatewayShellConfig:
 
 
 class GatewayShell:
-    """Owner of the exchanges. `connect` it before the first request."""
+    """Keeps the exchange of each request that has not ended, and connects the agent with workers and clients.
+
+    `connect` must be called before the first request.
+    """
 
     def __init__(
         self,
@@ -127,13 +136,15 @@ class GatewayShell:
     # --- clients ---
 
     def open(self, call: Call, request: Request, client_id: str, traceparent: str) -> Exchange:
-        """Offers a request; its exchange may have ended already. Raises InvalidRequest for a body that cannot be
-        written again."""
+        """Hands a request to the agent; returns its exchange, which has already ended if the agent refused.
+
+        Raises InvalidRequest if the body cannot be written as JSON again, because it is nested too deeply.
+        """
         pool = self._directory.resolve(request.model) or request.model
         try:
             body = call.engine_body(pool)
-        except TypeError as error:  # nested deeper than the writer follows
-            raise InvalidRequest(f"the body cannot be passed on: {error}") from None
+        except TypeError as error:  # the JSON writer allows less nesting than the parser
+            raise InvalidRequest(f"the body cannot be passed on to an engine, nest it less deeply: {error}") from None
         exchange = Exchange(
             call=call, request=request, client_id=client_id, traceparent=traceparent, pool=pool, body=body
         )
@@ -156,13 +167,18 @@ class GatewayShell:
         exchange.traceparent = exchange.span.traceparent
 
     def leave(self, exchange: Exchange) -> None:
-        """The client went away, or is given up."""
+        """Ends the exchange because its client went away or does not read its answer; the request is cancelled if it
+        has not ended."""
         exchange.leave()
         if exchange.request.id in self._exchanges:
             self._post(ClientLeft(exchange.request.id))
 
     def timeline(self, request_id: str) -> bytes | None:
-        """JSON of a request that is live or ended recently, by its own id or the client's."""
+        """Returns what happened to a request, as JSON, for `hmas why`; None if it is unknown.
+
+        `request_id` is the mesh's id or the client's `X-Request-Id`. Known are requests that have not ended, and the
+        last `journal` ended ones.
+        """
         exchange = self._exchanges.get(request_id) or self._journal.find(request_id)
         if exchange is None:
             exchange = next((x for x in self._exchanges.values() if x.client_id == request_id), None)
@@ -187,7 +203,7 @@ class GatewayShell:
         try:
             concluded = concluded_of(message)
         except WireError as error:
-            reason = f"the worker's answer cannot be read: {error}"
+            reason = f"the gateway cannot decode how worker {worker} ended this request: {error}"
             concluded = AttemptConcluded(
                 request_id=message.request_id,
                 attempt=message.attempt,
@@ -289,7 +305,9 @@ class GatewayShell:
         exchange.attempts.append(AttemptTrace(number=attempt, worker=worker, sent_s=now_s))
         call, pool = exchange.call, self._directory.resolve(exchange.request.model)
         assert call is not None, "a request moves only before its first token"
-        if pool is not None and pool != exchange.pool:  # the model's pool became known while the request was held
+        if (
+            pool is not None and pool != exchange.pool
+        ):  # the pool of this model name became known while the request was held
             exchange.pool, exchange.body = pool, call.engine_body(pool)
         request = exchange.request
         message = submit_message(
@@ -314,7 +332,7 @@ class GatewayShell:
         error: ApiError | None = None
         if effect.outcome is Outcome.FINISHED:
             if finished is not None and finished.data:
-                exchange.direct = None  # the last bytes go with the end of the answer, in one write
+                exchange.direct = None  # so that the last bytes are written together with the end of the answer
                 exchange.push(finished.data)
         elif effect.outcome is Outcome.ENGINE_REFUSED and finished is not None:
             error = engine_error(finished.status, finished.data)
@@ -353,11 +371,12 @@ class GatewayShell:
             instruments.total.observe(now_s - exchange.request.arrival_s)
 
     def _known(self, pool: str) -> str:
-        """A pool as a metric's label: clients may make up models."""
+        """Returns the pool as a metric's label, or "" if no such pool is known: clients can invent any number of model
+        names, and each label costs memory."""
         return pool if self._directory.resolve(pool) is not None else ""
 
     def _first(self, exchange: Exchange) -> None:
-        """Nothing of it can be sent again from here on."""
+        """Records the first token and drops the kept body, because the request can no longer be sent again."""
         exchange.first_s = self._clock()
         if exchange.span is not None:
             exchange.span.event("first_token")
@@ -368,12 +387,13 @@ class GatewayShell:
         if exchange.request.stream:
             self.give_up(exchange)
         else:
-            message = f"the answer is larger than {self._config.max_buffered_bytes} bytes"
+            limit = self._config.max_buffered_bytes
+            message = f"the answer is larger than {limit} bytes (HMAS_MAX_BUFFERED_BYTES): ask for a stream"
             exchange.end(ApiError.of(Outcome.ENGINE_ERROR, message))
             self._post(ClientLeft(exchange.request.id))
 
     def give_up(self, exchange: Exchange) -> None:
-        """The client does not read its answer."""
+        """Cancels a request whose client does not read its answer."""
         SLOW_CLIENTS.inc()
         log.info("client_too_slow", request=exchange.request.id, buffered=exchange.size)
         self.leave(exchange)
@@ -387,7 +407,7 @@ class GatewayShell:
 
 
 def _content(request: Request, path: str, body: bytes) -> str:
-    """What tells a request that is sent again from others."""
+    """Returns a digest of tenant, path and body, by which a refused request is recognised when it is sent again."""
     digest = blake2b(body, digest_size=16)
     digest.update(f"\0{request.tenant}\0{path}".encode())
     return digest.hexdigest()

@@ -1,9 +1,10 @@
-"""The gateway's end of the gateway-worker streams: one session a worker, healed when its connection breaks.
+"""The gateway's side of the gateway-worker streams: one session per worker, which continues on a new connection when
+the old one breaks.
 
 Invariants
-- Submitting, annotating, cancelling and recalling never wait; what a broken stream keeps back is bounded.
-- A session ends by `on_vanished` alone. Until then nothing on it is lost or doubled, whatever happens to connections;
-  after it, nothing of it arrives any more.
+- Submitting, annotating, cancelling and recalling never wait. What waits to be sent on a broken stream is bounded.
+- The end of a session is reported by `on_vanished` alone. Until then nothing sent on the session is lost or delivered
+  twice, however often its connection breaks. After it, nothing from the session is delivered.
 """
 
 import asyncio
@@ -29,7 +30,8 @@ log = structlog.get_logger()
 
 
 class StreamSink(Protocol):
-    """Who hears what workers say. Called on the event loop; must not block."""
+    """Receives the messages of workers and the changes of their streams. It is called on the event loop and must not
+    block."""
 
     def on_tokens(self, worker: str, message: pb.Tokens) -> None: ...
 
@@ -46,8 +48,13 @@ class StreamSink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamConfig:
-    """`grace_s`: how long a session outlives its connection. `forget_after_s`: without a connection and a heartbeat,
-    when no more connections are tried."""
+    """Timing of the streams to workers, in seconds.
+
+    `grace_s`: how long a session without a connection is kept before its worker counts as vanished. `hello_timeout_s`:
+    how long a new connection may take until the worker has answered. `backoff_s`, `max_backoff_s`: pause after the
+    first failed connection, doubled up to the maximum. `forget_after_s`: after this time without a connection or a
+    heartbeat no further connection is tried.
+    """
 
     grace_s: float = 5.0
     hello_timeout_s: float = 3.0
@@ -58,7 +65,7 @@ class StreamConfig:
 
 
 class WorkerStreams:
-    """The sessions with all workers that were heard of."""
+    """The sessions with all workers that sent a heartbeat."""
 
     def __init__(self, gateway: str, incarnation: str, sink: StreamSink, config: StreamConfig) -> None:
         self._gateway, self._incarnation = gateway, incarnation
@@ -67,7 +74,7 @@ class WorkerStreams:
         self._streams: dict[str, _WorkerStream] = {}
 
     def ensure(self, heartbeat: WorkerHeartbeat) -> None:
-        """Connects to a worker that is new, and drops the session of one that came back as another process."""
+        """Connects to the worker if it is new. If it was restarted, its old session is ended as vanished."""
         stream = self._streams.get(heartbeat.worker)
         if stream is None or stream.forgotten:
             stream = _WorkerStream(heartbeat, self._gateway, self._incarnation, self._sink, self._config)
@@ -87,20 +94,20 @@ class WorkerStreams:
         self._push(worker, "recall", pb.Recall(request_id=request_id, attempt=attempt), urgent=False)
 
     async def close(self) -> None:
-        """Ends every connection; no more calls to the sink."""
+        """Closes every connection; the sink is not called any more."""
         await asyncio.gather(*(stream.close() for stream in self._streams.values()))
         self._streams.clear()
 
     def _push(self, worker: str, operation: str, message: Any, *, urgent: bool) -> None:
         stream = self._streams.get(worker)
         if stream is None or stream.forgotten:
-            self._sink.on_vanished(worker, "no stream to this worker")
+            self._sink.on_vanished(worker, "the gateway has no stream to it")
             return
         stream.push(operation, message, urgent=urgent)
 
 
 class _WorkerStream:
-    """One worker: its session, and the task that keeps a connection under it."""
+    """The session with one worker, and the task that keeps it connected."""
 
     def __init__(
         self, heartbeat: WorkerHeartbeat, gateway: str, incarnation: str, sink: StreamSink, config: StreamConfig
@@ -111,7 +118,7 @@ class _WorkerStream:
         self._sink, self._config = sink, config
         self._loop = asyncio.get_running_loop()
         self._connected = False
-        self._buried = ""  # the incarnation before: a late heartbeat of it means nothing
+        self._buried = ""  # the worker's previous incarnation, whose late heartbeats are ignored
         self._heard_s = self._loop.time()
         self._grace: asyncio.TimerHandle | None = None
         self._conversation: asyncio.Task[None] | None = None
@@ -161,13 +168,13 @@ class _WorkerStream:
         self._established = False  # the worker has answered for this session
 
     def _succeed(self, incarnation: str) -> None:
-        """The worker is another process now."""
+        """Ends the session because the worker was restarted as the process `incarnation`."""
         self._buried, self._peer_incarnation = self._peer_incarnation, incarnation
-        self._vanish("worker restarted")
+        self._vanish("it was restarted")
         self._nudge.set()
 
     def _vanish(self, reason: str) -> None:
-        """Ends the session with all that is on it, and opens the next one."""
+        """Ends the session, with all requests on it, and opens a new one."""
         self._stop_grace()
         held = self._established or self._writer.pending > 0
         self._open_session()
@@ -180,7 +187,7 @@ class _WorkerStream:
 
     def _start_grace(self) -> None:
         if self._grace is None:
-            self._grace = self._loop.call_later(self._config.grace_s, self._vanish, "stream broken past its grace time")
+            self._grace = self._loop.call_later(self._config.grace_s, self._vanish, "its stream stayed broken")
 
     def _stop_grace(self) -> None:
         if self._grace is not None:
@@ -207,10 +214,10 @@ class _WorkerStream:
             if self._conversation is not None:
                 self._conversation.cancel()
                 await asyncio.gather(self._conversation, return_exceptions=True)
-        self._vanish("not heard of any more")
+        self._vanish("it sent no heartbeat and could not be reached")
 
     async def _connect_once(self) -> bool:
-        """One connection, to its end; whether it had come about."""
+        """Runs one connection until it ends; returns whether it had been established."""
         self._conversation = asyncio.create_task(self._converse(self._link, self._writer))
         await asyncio.wait((self._conversation,))
         came_about = self._connected
@@ -238,7 +245,8 @@ class _WorkerStream:
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Any]:
-        """With `read` and `write`: a Unix socket where the worker is on this host, else gRPC."""
+        """Connects to the worker; the result has `read` and `write`. It is a Unix socket if the worker runs on this
+        host, otherwise a gRPC stream."""
         local = await connect_local(self._peer_incarnation, pb.WorkerFrame.FromString)
         if local is None:
             async with open_channel(self._address) as channel:
@@ -258,7 +266,7 @@ class _WorkerStream:
                 self._succeed(hello.incarnation)  # cancels this conversation
                 return
             if hello.session != link.session:
-                raise SessionLost("the worker does not know the session")
+                raise SessionLost("it no longer knows the session of this gateway")
             resend = link.resume(hello.received)
             self._stop_grace()
             self._established = True
@@ -279,7 +287,7 @@ class _WorkerStream:
         await call.write(pb.GatewayFrame(hello=hello))
         frame = await call.read()
         if frame is grpc.aio.EOF:
-            raise ConnectionResetError("the worker ended the stream at once")
+            raise ConnectionResetError(f"worker {self._worker} closed the stream without answering its hello")
         return frame.hello  # type: ignore[no-any-return]
 
     def _receive(self, link: Link[pb.GatewayFrame], frame: pb.WorkerFrame) -> None:
@@ -289,11 +297,11 @@ class _WorkerStream:
             kind = operation.WhichOneof("op")
             receiver = self._receivers.get(kind)
             if receiver is None:
-                continue  # of a newer worker
+                continue  # an operation that only newer versions know
             try:
                 receiver(self._worker, getattr(operation, kind))
             except Exception:
-                # One operation's bug must not take the others of the session with it.
+                # A bug in handling one operation must not end the session, which carries many requests.
                 log.exception("worker_operation_failed", worker=self._worker, operation=kind)
 
 

@@ -1,4 +1,4 @@
-"""The gateway's decisions: who is taken, where each request goes, how it ends; what cognition is asked, and when."""
+"""The gateway's decisions: which requests it accepts, which worker gets each, how each ends, what it asks cognition."""
 
 from hmas.gateway.agent.agent import GatewayAgent
 from hmas.gateway.agent.cognition_queue import CognitionQueue, CognitionQueueConfig

@@ -1,4 +1,4 @@
-"""The gateway agent: takes or refuses, routes, resubmits what was lost, and settles each request exactly once."""
+"""The gateway agent accepts or refuses requests, routes them, resends lost ones and settles each exactly once."""
 
 from dataclasses import replace
 from typing import assert_never
@@ -39,12 +39,16 @@ from hmas.gateway.agent.rebalancing import Rebalancer
 from hmas.gateway.agent.routing import Router
 from hmas.gateway.agent.waiting import WaitEstimator
 
-# A worker's answers after which another worker may serve the request. CANCELLED: the worker gave this gateway up.
+# Outcomes of an attempt after which another worker may serve the request. CANCELLED: the worker dropped all requests of
+# this gateway because it had lost its stream.
 LOSSES = frozenset({Outcome.WORKER_LOST, Outcome.ENGINE_ERROR, Outcome.NO_ENGINE, Outcome.DRAINING, Outcome.CANCELLED})
 
 
 class GatewayAgent:
-    """`Agent[GatewayEvent, GatewayEffect]`. Raises ValueError if a live request's id is received again."""
+    """The agent of one gateway: `step` takes a `GatewayEvent` and returns a list of `GatewayEffect`.
+
+    `step` raises ValueError if a request is received whose id belongs to a request that has not ended.
+    """
 
     def __init__(self, config: GatewayConfig) -> None:
         self._config = config
@@ -60,7 +64,7 @@ class GatewayAgent:
 
     @property
     def live(self) -> int:
-        """Requests accepted and not settled."""
+        """The number of requests that were accepted and are not settled yet."""
         return len(self._ledger)
 
     def step(self, now_s: float, event: GatewayEvent) -> list[GatewayEffect]:
@@ -114,7 +118,7 @@ class GatewayAgent:
     def _receive(self, now_s: float, event: RequestReceived) -> list[GatewayEffect]:
         request, content = event.request, event.content
         if request.id in self._ledger:
-            raise ValueError(f"request {request.id} received twice")
+            raise ValueError(f"request id {request.id} was received twice: an id must be new for every request")
         pool = self._directory.resolve(request.model)
         entry = LedgerEntry(
             request=request,
@@ -134,16 +138,18 @@ class GatewayAgent:
         return self._route(now_s, entry)
 
     def _refusal(self, now_s: float, entry: LedgerEntry) -> Ending | None:
-        """Why not: the process, the model, the tenant's own bounds, the pool's, then the gateway's own."""
+        """Returns why a new request is refused, or None if it is accepted. Checked are, in this order: shutdown, the
+        model, the tenant's limits, the pool's workers and queue, and the gateway's own bounds."""
         request = entry.request
         if self._draining:
             return Ending(
                 outcome=Outcome.DRAINING,
-                message="this gateway is shutting down",
+                message="this gateway is shutting down: send the request again, to another gateway",
                 retry_after_s=self._config.min_retry_s,
             )
         if not entry.offered and self._directory:
-            return Ending(outcome=Outcome.UNKNOWN_MODEL, message=f"the model `{request.model}` does not exist")
+            message = f"the model `{request.model}` does not exist: GET /v1/models lists those that do"
+            return Ending(outcome=Outcome.UNKNOWN_MODEL, message=message)
         tenant = self._tenants.refusal(now_s, request.tenant, request.prompt_tokens)
         if tenant is not None:
             wait_s = tenant.retry_after_s
@@ -154,14 +160,14 @@ class GatewayAgent:
         if not usable and self._ledger.held_count >= self._config.max_held:
             return Ending(
                 outcome=Outcome.NO_ENGINE,
-                message="no worker serves this model now",
+                message=f"no worker serves the model `{request.model}` now: try again later",
                 retry_after_s=self._config.patience_s,
             )
         full = usable and not any(worker.has_room(request.prompt_tokens) for worker in usable)
         if full or len(self._ledger) >= self._config.max_requests:
-            message = "the queue of this model is full"
+            message = f"the queue of the model `{request.model}` or of the gateway is full: try again later"
         elif self._ledger.body_bytes + entry.body_bytes > self._config.max_held_bytes:
-            message = "the bodies of waiting requests fill the gateway"
+            message = "the bodies of waiting requests fill the gateway's memory (HMAS_MAX_HELD_BYTES): try again later"
         else:
             return None
         return Ending(
@@ -169,11 +175,12 @@ class GatewayAgent:
         )
 
     def _given_up(self, model: str) -> Ending:
-        """For a request that outlasted the patience. One that came before any worker was heard may be for a model
-        that, as is known by now, does not exist."""
+        """Returns the end of a request that no worker took within `patience_s` seconds. It may have been held before
+        the first heartbeat told which models exist, so that its model is known to be wrong only now."""
         if self._directory and self._directory.resolve(model) is None:
-            return Ending(outcome=Outcome.UNKNOWN_MODEL, message=f"the model `{model}` does not exist")
-        message = f"no worker served `{model}` for {self._config.patience_s:g} s"
+            message = f"the model `{model}` does not exist: GET /v1/models lists those that do"
+            return Ending(outcome=Outcome.UNKNOWN_MODEL, message=message)
+        message = f"no worker served the model `{model}` within {self._config.patience_s:g} s: try again later"
         return Ending(outcome=Outcome.NO_ENGINE, message=message, retry_after_s=self._config.patience_s)
 
     def _refuse(self, now_s: float, entry: LedgerEntry, refusal: Ending) -> Refuse:
@@ -201,7 +208,11 @@ class GatewayAgent:
     # --- routing ---
 
     def _route(self, now_s: float, entry: LedgerEntry, avoid: str = "") -> list[GatewayEffect]:
-        """The next attempt, at a worker that has not lost it, `avoid` last and those with room first; else held."""
+        """Sends the request to a worker, or holds it if none is usable.
+
+        A worker that lost this request before is never chosen; the one named `avoid` is chosen only if there is no
+        other, and one with a full queue only if all are full.
+        """
         usable = self._router.usable(entry.pool)
         if entry.lost_on or avoid:
             usable = [w for w in usable if w.name not in entry.lost_on]
@@ -219,7 +230,7 @@ class GatewayAgent:
         return effects
 
     def _release_held(self, now_s: float) -> list[GatewayEffect]:
-        """Routes what is held; a request that stays held keeps its patience."""
+        """Routes the held requests; one that stays held still waits from the time it was first held."""
         effects: list[GatewayEffect] = []
         for entry in self._ledger.held():
             held_s, pool = entry.held_s, self._directory.resolve(entry.pool)
@@ -235,7 +246,8 @@ class GatewayAgent:
         return effects
 
     def _lost(self, now_s: float, entry: LedgerEntry, ending: Ending) -> list[GatewayEffect]:
-        """Its worker has it no more. Before the first token each other worker of the pool gets one try."""
+        """Sends a request elsewhere after its worker lost it, or settles it with `ending` if that is not possible:
+        after the first token, after `max_attempts`, or if every other worker of the pool has lost it too."""
         lost_on = (*entry.lost_on, entry.worker)
         movable = entry.state is RequestState.SENT and entry.attempt < self._config.max_attempts
         others = any(w.name not in lost_on for w in self._router.usable(entry.pool))
@@ -250,9 +262,8 @@ class GatewayAgent:
         if entry is None or entry.state is not RequestState.SENT:
             return []
         if attempt >= self._config.max_attempts:
-            return [
-                self._settle(now_s, entry, Ending(outcome=Outcome.NO_ENGINE, message="no worker kept this request"))
-            ]
+            message = f"workers handed this request back {attempt} times without serving it: try again later"
+            return [self._settle(now_s, entry, Ending(outcome=Outcome.NO_ENGINE, message=message))]
         self._router.ended(entry.worker, request_id)
         return self._route(now_s, entry, avoid=entry.worker)
 
@@ -265,7 +276,7 @@ class GatewayAgent:
 
     def _vanish(self, now_s: float, worker: str, reason: str) -> list[GatewayEffect]:
         self._router.connect(worker, False)
-        ending = Ending(outcome=Outcome.WORKER_LOST, message=f"the worker that served this request was lost: {reason}")
+        ending = Ending(outcome=Outcome.WORKER_LOST, message=f"the worker of this request was lost: {reason}")
         effects: list[GatewayEffect] = []
         for entry in self._ledger.at(worker):
             effects += self._lost(now_s, entry, ending)
@@ -308,7 +319,7 @@ class GatewayAgent:
         if event.outcome not in LOSSES:
             return [self._settle(now_s, entry, ending)]
         if event.outcome is Outcome.CANCELLED:
-            ending = replace(ending, outcome=Outcome.WORKER_LOST, message="the worker gave this request up")
+            ending = replace(ending, outcome=Outcome.WORKER_LOST, message="the worker dropped this request")
         return self._lost(now_s, entry, ending)
 
     # --- endings ---
@@ -352,7 +363,8 @@ class GatewayAgent:
                 ending = self._given_up(entry.request.model)
                 effects.append(self._settle(now_s, entry, ending))
         for entry in self._expired(now_s):
-            message = f"not answered within {self._config.request_timeout_s:g} s"
+            limit_s = self._config.request_timeout_s
+            message = f"the answer was not complete within {limit_s:g} s (HMAS_REQUEST_TIMEOUT_S)"
             effects += self._cancel(now_s, entry, Outcome.TIMED_OUT, message)
         for entry in self._rebalancer.recalls(now_s):
             effects.append(SendRecall(entry.request.id, entry.worker, entry.attempt))
@@ -360,7 +372,7 @@ class GatewayAgent:
         return effects + self._batches.due(now_s)
 
     def _expired(self, now_s: float) -> list[LedgerEntry]:
-        """Arrivals never run backwards, so the expired ones come first."""
+        """Returns the requests older than `request_timeout_s`, which come first in the order of arrival."""
         expired: list[LedgerEntry] = []
         for entry in self._ledger.by_arrival():
             if now_s - entry.request.arrival_s < self._config.request_timeout_s:

@@ -1,4 +1,4 @@
-"""Telemetry of the gateway, one batch a pool: what was offered, and how each request ended as its client saw it."""
+"""The gateway's telemetry, batched per pool: which requests were offered, and how each ended for its client."""
 
 from dataclasses import dataclass, field, replace
 
@@ -13,7 +13,10 @@ from hmas.gateway.agent.ledger import LedgerEntry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """What is known of a request's end beside its ledger entry."""
+    """How a request ended: what its ledger entry does not hold. `tpot_s`, `retry_after_s` in seconds.
+
+    `prompt_tokens` is the engine's count, None if there is none; `retry_after_s` None: no time was named.
+    """
 
     outcome: Outcome
     message: str
@@ -25,7 +28,8 @@ class Ending:
 
 
 def judged_slo(entry: LedgerEntry) -> Slo:
-    """The SLO it is scored by: as stated, else the one of its task type; `whole` is the request's own nature."""
+    """Returns the SLO that the request is judged by: the one that client or tenant stated, otherwise that of the task
+    type in its tags. `whole` (only the last token counts) always comes from the request."""
     stated = entry.request.slo
     if entry.request.slo_stated or entry.annotation is None:
         return stated
@@ -34,7 +38,8 @@ def judged_slo(entry: LedgerEntry) -> Slo:
 
 @dataclass(slots=True)
 class _Batch:
-    """Events become messages when the batch closes; a settled entry changes no more."""
+    """The events of one pool since `since_s`. They are converted to telemetry when the batch closes, which is safe
+    because a settled ledger entry no longer changes."""
 
     since_s: float
     offered: list[Request] = field(default_factory=list)
@@ -42,7 +47,8 @@ class _Batch:
 
 
 class Batches:
-    """Open batches by pool. A batch is due after `telemetry_s` or with `telemetry_events` events."""
+    """The open telemetry batch of each pool. A batch is closed `telemetry_s` seconds after its first event, or when it
+    holds `telemetry_events` events."""
 
     def __init__(self, config: GatewayConfig) -> None:
         self._config = config
@@ -60,20 +66,20 @@ class Batches:
         self._close_if_full(now_s, entry.pool, batch)
 
     def full(self) -> list[PublishGatewayTelemetry]:
-        """Takes the batches that reached their number of events."""
+        """Returns the closed batches as effects and forgets them."""
         if not self._full:
             return []
         taken, self._full = self._full, []
         return taken
 
     def due(self, now_s: float) -> list[PublishGatewayTelemetry]:
-        """Takes every batch that is full or old enough."""
+        """Closes the batches older than `telemetry_s`; returns all closed batches and forgets them."""
         for pool in [p for p, b in self._open.items() if now_s - b.since_s >= self._config.telemetry_s]:
             self._close(now_s, pool)
         return self.full()
 
     def flush(self, now_s: float) -> list[PublishGatewayTelemetry]:
-        """Takes every batch."""
+        """Closes every batch, returns them all and forgets them."""
         for pool in list(self._open):
             self._close(now_s, pool)
         return self.full()
@@ -113,7 +119,7 @@ def _settled(
     finished = ending.outcome is Outcome.FINISHED
     first_s = entry.first_token_s
     if first_s is None and finished and request.stream:
-        first_s = at_s  # the whole answer came with its end
+        first_s = at_s  # the whole answer arrived in one message with its end
     return RequestSettled(
         request_id=request.id,
         tenant=request.tenant,

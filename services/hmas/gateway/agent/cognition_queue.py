@@ -1,10 +1,11 @@
-"""Questions to perception and prediction, batched, beside a request's way and never in it.
+"""The queue of questions to perception and prediction. No request waits for it.
 
-A question joins the batch that is being gathered. A batch starts `gather_s` after its first question if none started
-lately, because until then the request itself is on its way, on the same cores; else `interval_s` after the last one
-while requests queue, `idle_interval_s` while none does (then tags order nothing and only feed the statistics). It also
-waits for a place among the batches in flight. A call costs the same for one request as for thirty, and more than
-relaying fifty tokens. What is late, down, malformed or too much falls back to the prior.
+A question joins the batch that is being gathered. The batch starts `gather_s` after its first question, because until
+then the request itself is being submitted on the same cores, and at least `interval_s` after the batch before it
+started, or `idle_interval_s` while no request waits at any worker: tags then order nothing and only feed statistics.
+At most `batches_in_flight` batches are out at once. Questions are batched because a call costs the same for one request
+as for thirty, and more than relaying fifty tokens. A request falls back to the prior if the answer is late or
+malformed, if the service is down, or if the queue is full.
 """
 
 from dataclasses import dataclass, replace
@@ -41,10 +42,14 @@ from hmas.gateway.agent.worker_facts import WorkerFacts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CognitionQueueConfig:
-    """`interval_s`, `idle_interval_s`: least time between the starts of two batches while requests queue, and while
-    none does. `gather_s`: least time before the start of one. `timeout_s`: of each call, kept by the shell; a call of
-    which nothing is heard for `silence_s` longer is given up here. `pause_s`: how long a service that failed is left
-    alone."""
+    """Bounds of the cognition queue; durations in seconds.
+
+    `interval_s`, `idle_interval_s`: least time between the starts of two batches while requests wait at a worker, and
+    while none does. `gather_s`: least time from a batch's first question to its start. `timeout_s`: time that each call
+    may take, enforced by the shell; the agent gives a call up if the shell reports nothing for `silence_s` longer.
+    `pause_s`: how long no question is asked after a service could not be reached. `batch`: most questions in a batch.
+    `queue`: most questions that wait.
+    """
 
     timeout_s: float = 0.05
     silence_s: float = 1.0
@@ -58,12 +63,15 @@ class CognitionQueueConfig:
 
 
 class _Malformed(ValueError):
-    """An answer that does not fit its question."""
+    """Cognition answered with the wrong number of answers or with values that make no sense."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Questions in flight. `tags` are theirs once perception has answered."""
+    """Questions that were sent to cognition. `tags` is empty until perception has answered; then one for each question.
+
+    `started_s`, `deadline_s`: instants on the agent's clock.
+    """
 
     questions: tuple[Question, ...]
     started_s: float
@@ -72,12 +80,12 @@ class _Batch:
 
 
 class CognitionQueue:
-    """`Agent[CognitionQueueEvent, CognitionQueueEffect]`. `TimerTicked` a few times a second.
+    """The agent that decides which questions go to cognition and when; it needs a `TimerTicked` a few times a second.
 
     Each question ends exactly once, in an `Annotate` or in a `FallBack`. At most `queue` questions wait, and at most
-    `batches_in_flight` batches of at most `batch` questions are out. Answers to calls that are over change nothing.
-    Where it is not `enabled` every question falls back at once. Raises ValueError if a question is asked that already
-    waits.
+    `batches_in_flight` batches of at most `batch` questions are out. Answers to calls that have ended change nothing.
+    If `enabled` is false, every question falls back at once. `step` raises ValueError if a question about a request is
+    asked while an earlier one about it still waits.
     """
 
     def __init__(self, config: CognitionQueueConfig, *, enabled: bool = True) -> None:
@@ -125,7 +133,7 @@ class CognitionQueue:
     def _ask(self, now_s: float, question: Question) -> list[CognitionQueueEffect]:
         request_id = question.request.id
         if request_id in self._waiting:
-            raise ValueError(f"request {request_id} asked about twice")
+            raise ValueError(f"a question about request {request_id} already waits: ask once for each request")
         reason = self._refusal(now_s)
         if reason is not None:
             return [FallBack((request_id,), reason)]
@@ -140,7 +148,8 @@ class CognitionQueue:
         return FallbackReason.FULL if len(self._waiting) >= self._config.queue else None
 
     def _schedule(self, now_s: float) -> list[CognitionQueueEffect]:
-        """The start of the next batch, unless it is fixed already, nobody waits or no place is free."""
+        """Schedules the start of the next batch, unless one is scheduled already, no question waits, or
+        `batches_in_flight` batches are out."""
         in_flight = len(self._perceiving) + len(self._predicting)
         if self._start_scheduled or not self._waiting or in_flight >= self._config.batches_in_flight:
             return []
@@ -212,7 +221,7 @@ class CognitionQueue:
         effects: list[CognitionQueueEffect] = []
         for calls in (self._perceiving, self._predicting):
             for call in [c for c, batch in calls.items() if now_s >= batch.deadline_s]:
-                effects += self._fall_back(now_s, calls.pop(call), FallbackReason.LATE, "no word of a call")
+                effects += self._fall_back(now_s, calls.pop(call), FallbackReason.LATE, "the call was given up")
         return effects
 
     def _fall_back(self, now_s: float, batch: _Batch, reason: FallbackReason, error: str) -> list[CognitionQueueEffect]:
@@ -222,19 +231,20 @@ class CognitionQueue:
 
 def _check_count(answers: int, batch: _Batch) -> None:
     if answers != len(batch.questions):
-        raise _Malformed(f"{answers} answers to {len(batch.questions)} requests")
+        raise _Malformed(f"cognition sent {answers} answers to {len(batch.questions)} questions")
 
 
 def _sound_tags(request: Request, tags: Tags) -> Tags:
-    """A stated SLO stays as stated; whether only the last token is judged is the request's own nature."""
+    """Returns `tags` with the SLO that the request is judged by: the stated one if there is one. `slo.whole` (only the
+    last token counts) comes from the request. Raises _Malformed for values that are not finite and positive."""
     slo = request.slo if request.slo_stated else replace(tags.slo, whole=request.slo.whole)
     numbers = (tags.output_tokens, tags.output_tokens_p90, tags.confidence, slo.ttft_s, slo.tpot_s)
     if not all(map(isfinite, numbers)) or min(numbers[0], numbers[1], slo.ttft_s, slo.tpot_s) <= 0.0:
-        raise _Malformed(f"tags {tags}")
+        raise _Malformed(f"perception sent lengths or SLOs that are not finite and positive: {tags}")
     return replace(tags, slo=slo)
 
 
 def _sound_cost(cost: Cost) -> Cost:
     if not (isfinite(cost.ttft_s) and isfinite(cost.tpot_s) and cost.ttft_s >= 0.0 and cost.tpot_s >= 0.0):
-        raise _Malformed(f"cost {cost}")
+        raise _Malformed(f"prediction sent a cost that is not finite and at least 0: {cost}")
     return cost

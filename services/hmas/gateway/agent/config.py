@@ -1,4 +1,4 @@
-"""Constants of the gateway agent, frozen at start."""
+"""Bounds and constants of the gateway agent; they do not change after start."""
 
 from dataclasses import dataclass
 
@@ -7,12 +7,13 @@ from hmas.contracts.cadences import TELEMETRY_EVENTS, TELEMETRY_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayConfig:
-    """Bounds and constants of the agent; durations in seconds.
+    """Bounds and constants of the gateway agent; durations in seconds.
 
-    `patience_s`: how long a request waits for a worker to appear. `max_held`: requests that wait for one.
-    `max_held_bytes`: bodies of all requests without a first token. `prior_*`: cost of a request nobody predicted yet.
-    `report_lag_s`: a worker's report misses what was sent to it this long before it arrived. `min_retry_s`,
-    `max_retry_s`: of a `Retry-After` that goes by a full queue.
+    `patience_s`: how long a request is held until a worker of its model appears. `max_held`: most requests held so.
+    `max_held_bytes`: most bytes of bodies of requests without a first token. `max_attempts`: most submissions of one
+    request. `prior_*`: output length, prefill speed and TPOT assumed of a request that cognition has not annotated.
+    `report_lag_s`: requests sent less than this before a worker's report arrived are not counted in the report yet.
+    `min_retry_s`, `max_retry_s`: bounds of the `Retry-After` that is computed when a queue is full.
     """
 
     gateway: str
@@ -28,16 +29,16 @@ class GatewayConfig:
     prior_output_tokens: float = 200.0
     prior_prefill_tokens_per_s: float = 8_000.0
     prior_tpot_s: float = 0.02
-    rebalance_s: float = 0.5
-    rebalance_after: int = 4  # consecutive imbalanced checks
-    rebalance_recalls: int = 8  # most recalls a check
-    rebalance_min_s: float = 2.0  # smallest difference of backlogs worth a move
-    rebalance_min_share: float = 0.5  # of the larger backlog, likewise
+    rebalance_s: float = 0.5  # time between two checks of the balance between workers
+    rebalance_after: int = 4  # consecutive checks with an imbalance before requests are recalled
+    rebalance_recalls: int = 8  # most recalls per check
+    rebalance_min_s: float = 2.0  # smallest difference between two workers' backlogs that counts as imbalance
+    rebalance_min_share: float = 0.5  # smallest such difference as a share of the larger backlog
     min_retry_s: float = 1.0
     max_retry_s: float = 120.0
-    max_promises: int = 16_384  # refused requests that were told when to come back
-    promise_kept_s: float = 120.0  # beyond the time that was told
-    forget_worker_s: float = 60.0  # a worker neither connected nor heard of
-    max_idle_tenants: int = 4_096  # states kept of tenants without requests
+    max_promises: int = 16_384  # most promises kept: refused requests that were told when to come back
+    promise_kept_s: float = 120.0  # how long a promise is honoured after its time
+    forget_worker_s: float = 60.0  # a worker is forgotten if it is not connected and was silent for this long
+    max_idle_tenants: int = 4_096  # above this many tenants, the state of those without requests is dropped
     max_views: int = 256  # pools whose last V_short is kept
-    max_pools: int = 256  # models that are known, their workers dead or alive
+    max_pools: int = 256  # pools that are remembered, whether or not their workers still live

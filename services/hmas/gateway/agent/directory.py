@@ -1,4 +1,4 @@
-"""Which models the mesh serves: pools, their aliases and what `/v1/models` says of them."""
+"""The models that the mesh serves: pools, their aliases, and their entries in `/v1/models`."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,11 @@ from hmas.contracts.registry import WorkerHeartbeat
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """One line of `/v1/models`. `root` is the pool an alias stands for; `max_model_len` None where nobody told."""
+    """One model or alias as `/v1/models` lists it.
+
+    `root` is the pool that `id` stands for. `max_model_len` is the longest context of the pool's engines in tokens,
+    None if no engine reported it.
+    """
 
     id: str
     root: str
@@ -15,10 +19,10 @@ class ModelCard:
 
 
 class ModelDirectory:
-    """Pools by name and alias, as heartbeats told them.
+    """The pools by name and alias, learned from workers' heartbeats.
 
-    A pool stays known when its workers die, so that its clients hear 503 and not 404. At most `max_pools` are kept,
-    those heard of last. A pool's name outranks an alias; of two pools with one alias the one heard first has it.
+    A pool stays known when its workers die, so that its clients get 503 and not 404. At most `max_pools` are kept:
+    those with the latest heartbeats. A pool's name outranks an alias; if two pools claim one alias, the first keeps it.
     """
 
     def __init__(self, max_pools: int = 256) -> None:
@@ -40,11 +44,11 @@ class ModelDirectory:
             self._aliases = {alias: pool for alias, pool in self._aliases.items() if pool != forgotten}
 
     def resolve(self, name: str) -> str | None:
-        """The pool of a model name or alias; None if the mesh does not know it."""
+        """Returns the pool of a model name or alias, or None if no pool has that name or alias."""
         return name if name in self._pools else self._aliases.get(name)
 
     def cards(self) -> list[ModelCard]:
-        """Pools first, then aliases, each in alphabetical order."""
+        """Returns a card for each pool, then one for each alias, both in alphabetical order."""
         pools = [ModelCard(name, name, self._max_model_len(name)) for name in sorted(self._pools)]
         aliases = [
             ModelCard(alias, pool, self._max_model_len(pool))

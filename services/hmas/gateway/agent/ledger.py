@@ -1,4 +1,4 @@
-"""The requests this gateway answers for, and the one place where each of them ends."""
+"""The requests that this gateway has accepted and not settled, and the one method that ends each of them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,13 +9,13 @@ from hmas.laws.transitions import following
 
 
 class RequestState(StrEnum):
-    HELD = "held"  # no worker to send it to, for now
-    SENT = "sent"  # at a worker; nothing of the answer came yet
-    STREAMING = "streaming"  # the first token is out: it cannot move any more
+    HELD = "held"  # kept in the gateway because no worker is usable
+    SENT = "sent"  # submitted to a worker; nothing of the answer has come yet
+    STREAMING = "streaming"  # the first token was relayed, so that the request can no longer move
     ENDED = "ended"
 
 
-# What may follow each state. A sent request is sent again, or held, when its worker lost it or handed it back.
+# The states that may follow each state. A sent request is sent again, or held, if its worker is lost or hands it back.
 TRANSITIONS: dict[RequestState, frozenset[RequestState]] = {
     RequestState.HELD: frozenset({RequestState.HELD, RequestState.SENT, RequestState.ENDED}),
     RequestState.SENT: frozenset(RequestState),
@@ -26,12 +26,16 @@ TRANSITIONS: dict[RequestState, frozenset[RequestState]] = {
 
 @dataclass(slots=True, kw_only=True)
 class LedgerEntry:
-    """One request. `pool` is its model until a pool is known. `lost_on` are the workers that lost it. `body_bytes` are
-    kept for it until its first token, because until then it may be sent again."""
+    """One request of the gateway; instants in seconds on the agent's clock.
+
+    `pool` is the request's model name until the pool is known. `lost_on` are the workers that lost the request. The
+    body of `body_bytes` bytes is kept until the first token, because the request may be sent again until then.
+    `worker` is empty while the request is held. `attempt` counts submissions.
+    """
 
     request: Request
     pool: str
-    offered: bool  # counted in telemetry
+    offered: bool  # whether telemetry counts it as offered to its pool
     body_bytes: int = 0
     state: RequestState = field(default=RequestState.HELD, init=False)  # set by `enter` alone
     worker: str = ""
@@ -41,16 +45,16 @@ class LedgerEntry:
     first_token_s: float | None = None
     held_s: float = 0.0
     recalled: bool = False
-    content: str = ""  # of a request that its tenant would rather see refused than late
-    promised: bool = False  # it was refused before, and came back when it was told to
+    content: str = ""  # digest of the body, only if the tenant prefers a refusal to a late answer; otherwise empty
+    promised: bool = False  # whether it was refused before and came back at the promised time
 
     def enter(self, state: RequestState) -> None:
-        """Raises IllegalTransition, and changes nothing, where `TRANSITIONS` does not lead to `state`."""
+        """Changes the state. Raises IllegalTransition, and changes nothing, if `TRANSITIONS` does not allow it."""
         self.state = following(TRANSITIONS, self.state, state)
 
 
 class Ledger:
-    """Live requests by id, in order of arrival, and by worker, in order of sending."""
+    """The requests that have not ended: by id in order of arrival, and by worker in the order they were sent."""
 
     def __init__(self) -> None:
         self._entries: dict[str, LedgerEntry] = {}
@@ -70,13 +74,13 @@ class Ledger:
 
     @property
     def body_bytes(self) -> int:
-        """Kept for all requests that have no first token."""
+        """Bytes of the bodies that are kept for all requests without a first token."""
         return self._body_bytes
 
     def open(self, entry: LedgerEntry) -> None:
-        """Raises ValueError for an id that is already live."""
+        """Adds a request. Raises ValueError if a request with the same id has not ended."""
         if entry.request.id in self._entries:
-            raise ValueError(f"request {entry.request.id} received twice")
+            raise ValueError(f"request id {entry.request.id} was received twice: an id must be new for every request")
         self._entries[entry.request.id] = entry
         self._body_bytes += entry.body_bytes
 
@@ -84,14 +88,15 @@ class Ledger:
         return self._entries.get(request_id)
 
     def current(self, request_id: str, attempt: int) -> LedgerEntry | None:
-        """The request if `attempt` is the one now at a worker; None for a stale frame."""
+        """Returns the request if `attempt` is its live attempt, now at a worker; None for an older attempt, or if the
+        request has ended or is held."""
         entry = self._entries.get(request_id)
         if entry is None or entry.attempt != attempt or entry.state is RequestState.HELD:
             return None
         return entry
 
     def send(self, entry: LedgerEntry, worker: str) -> None:
-        """The next attempt, at `worker`."""
+        """Records the request's next attempt, which is sent to `worker`."""
         entry.enter(RequestState.SENT)
         self._leave(entry)
         entry.worker, entry.recalled = worker, False
@@ -105,13 +110,14 @@ class Ledger:
         self._held[entry.request.id] = entry
 
     def stream(self, entry: LedgerEntry, now_s: float) -> None:
-        """Its first token is out."""
+        """Records that the first token was relayed at `now_s`; the request's body is not kept any longer."""
         entry.enter(RequestState.STREAMING)
         entry.first_token_s = now_s
         self._body_bytes -= entry.body_bytes
 
     def settle(self, entry: LedgerEntry) -> bool:
-        """Ends it; whether it had a first token. Raises IllegalTransition if it has ended before."""
+        """Ends the request; returns whether its first token had been relayed. Raises IllegalTransition if the request
+        has ended before."""
         streamed = entry.state is RequestState.STREAMING
         entry.enter(RequestState.ENDED)
         del self._entries[entry.request.id]
@@ -121,11 +127,11 @@ class Ledger:
         return streamed
 
     def at(self, worker: str) -> list[LedgerEntry]:
-        """What a worker holds, oldest sending first."""
+        """Returns the requests that are at `worker`, the first sent first."""
         return list(self._at.get(worker, {}).values())
 
     def held(self) -> list[LedgerEntry]:
-        """Longest held first."""
+        """Returns the held requests, those held longest first."""
         return list(self._held.values())
 
     def by_arrival(self) -> Iterator[LedgerEntry]:

@@ -1,4 +1,4 @@
-"""A tenant's own bounds: request and token rates, requests in flight, requests that wait for their first byte."""
+"""The limits of a tenant: requests and tokens per minute, requests in flight, requests waiting for a first byte."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,11 @@ from hmas.gateway.agent.config import GatewayConfig
 
 
 class TokenBucket:
-    """A rate per minute with a burst of one minute's worth; may go into debt, which it first pays back."""
+    """A rate limit of `per_min` units per minute, with bursts of up to one minute's worth.
+
+    Its level may become negative, because a request's output tokens are charged only when it ends; nothing can be taken
+    until the level has risen again.
+    """
 
     def __init__(self, per_min: float, now_s: float) -> None:
         self.per_min = per_min
@@ -21,7 +25,8 @@ class TokenBucket:
         self._level = min(self._level, per_min)
 
     def wait_s(self, now_s: float, amount: float) -> float:
-        """Seconds until `amount` may be taken; 0 if it may now, inf if never. More than a burst needs a full bucket."""
+        """Returns the seconds until `amount` may be taken: 0 if now, inf if the rate is 0. An amount above a whole
+        burst may be taken once the bucket is full."""
         if self.per_min <= 0.0:
             return float("inf")
         self._fill(now_s)
@@ -47,7 +52,8 @@ class TenantState:
 
 @dataclass(frozen=True, slots=True)
 class TenantRefusal:
-    """`retry_after_s` None: when one of the tenant's own requests ends, which the bound does not tell."""
+    """Why a tenant's request is refused. `retry_after_s` is the time until its rate allows it, in seconds; None if it
+    must wait until one of the tenant's own requests moves on, which no rate can tell."""
 
     outcome: Outcome
     message: str
@@ -55,7 +61,7 @@ class TenantRefusal:
 
 
 class TenantGate:
-    """All tenants. A tenant nobody configured is unbounded."""
+    """The limits and current use of every tenant. A tenant without configured limits is unbounded."""
 
     def __init__(self, config: GatewayConfig) -> None:
         self._config = config
@@ -63,7 +69,7 @@ class TenantGate:
         self._limits: dict[str, TenantLimits] = {}
 
     def change(self, now_s: float, limits: tuple[TenantLimits, ...]) -> None:
-        """New limits for all; buckets keep their levels. Requests in flight stay counted."""
+        """Replaces the limits of all tenants. Rate limits keep their levels, and requests in flight stay counted."""
         self._limits = {each.tenant: each for each in limits}
         for tenant, state in list(self._states.items()):
             if tenant not in self._limits and not state.in_flight:
@@ -72,25 +78,31 @@ class TenantGate:
                 self._apply(now_s, state, self._limits.get(tenant, TenantLimits(tenant=tenant)))
 
     def refusal(self, now_s: float, tenant: str, prompt_tokens: int) -> TenantRefusal | None:
-        """Why the tenant may not send this now; None if it may."""
+        """Returns why the tenant may not send a request of `prompt_tokens` tokens now, or None if it may."""
         state = self._state(now_s, tenant)
         limits = state.limits
         if limits.max_in_flight is not None and state.in_flight >= limits.max_in_flight:
-            message = f"{state.in_flight} requests in flight, {limits.max_in_flight} allowed"
+            message = (
+                f"tenant `{tenant}` has {state.in_flight} requests in flight and may have {limits.max_in_flight} "
+                "(max_in_flight): wait until one of them ends"
+            )
             return TenantRefusal(Outcome.TENANT_IN_FLIGHT, message, None)
         if limits.max_queued is not None and state.waiting >= limits.max_queued:
-            message = f"{state.waiting} requests wait for their first byte, {limits.max_queued} allowed"
+            message = (
+                f"tenant `{tenant}` has {state.waiting} requests that wait for their first byte and may have "
+                f"{limits.max_queued} (max_queued): wait until one of them starts"
+            )
             return TenantRefusal(Outcome.TENANT_QUEUE_FULL, message, None)
         if state.requests is not None and (wait_s := state.requests.wait_s(now_s, 1.0)) > 0.0:
-            message = f"more than {limits.requests_per_min:g} requests per minute"
+            message = f"tenant `{tenant}` has used its {limits.requests_per_min:g} requests per minute: try again later"
             return TenantRefusal(Outcome.TENANT_REQUEST_RATE, message, wait_s)
         if state.tokens is not None and (wait_s := state.tokens.wait_s(now_s, prompt_tokens)) > 0.0:
-            message = f"more than {limits.tokens_per_min:g} tokens per minute"
+            message = f"tenant `{tenant}` has used its {limits.tokens_per_min:g} tokens per minute: try again later"
             return TenantRefusal(Outcome.TENANT_TOKEN_RATE, message, wait_s)
         return None
 
     def accept(self, now_s: float, tenant: str, prompt_tokens: int) -> None:
-        """Counts a request that `refusal` let pass; its prompt is charged now, its answer when it ends."""
+        """Counts a request that was accepted. Its prompt tokens are charged now, its output tokens when it ends."""
         state = self._state(now_s, tenant)
         state.in_flight += 1
         state.waiting += 1
@@ -100,11 +112,12 @@ class TenantGate:
             state.tokens.take(prompt_tokens)
 
     def started(self, tenant: str) -> None:
-        """The first token of one of its requests came."""
+        """Records that one of the tenant's requests got its first token and no longer counts as waiting."""
         self._states[tenant].waiting -= 1
 
     def ended(self, tenant: str, *, waiting: bool, tokens: int) -> None:
-        """One request ended; `tokens` is what was not charged yet."""
+        """Records that one of the tenant's requests ended. `waiting`: it had no first token. `tokens`: the tokens still
+        to be charged, negative if the prompt was estimated too long."""
         state = self._states[tenant]
         state.in_flight -= 1
         state.waiting -= waiting

@@ -1,4 +1,4 @@
-"""Refused requests that were told when to come back: one that does so finds a place."""
+"""Promises to refused requests: one that was told when to come back, and does so then, is marked as promised."""
 
 from collections import OrderedDict
 from math import inf
@@ -7,7 +7,8 @@ from hmas.gateway.agent.config import GatewayConfig
 
 
 class Promises:
-    """By content, one each; beyond `max_promises` the oldest is forgotten."""
+    """The promises by content of the request, at most one for each content; beyond `max_promises` the oldest is
+    forgotten."""
 
     def __init__(self, config: GatewayConfig) -> None:
         self._config = config
@@ -17,7 +18,10 @@ class Promises:
         return len(self._due_s)
 
     def make(self, now_s: float, content: str, wait_s: float) -> float:
-        """How long to wait. One that comes too early and is refused again keeps the time that was told before."""
+        """Records that a refused request may come back in `wait_s` seconds; returns the seconds to tell its client.
+
+        A request that came back too early and is refused again keeps its first promise if that is earlier.
+        """
         told_s, due_s = self._due_s.pop(content, -inf), now_s + wait_s
         if now_s <= told_s < due_s:
             due_s = told_s
@@ -27,7 +31,8 @@ class Promises:
         return due_s - now_s
 
     def redeem(self, now_s: float, content: str) -> bool:
-        """Whether a request with this content has a place now; it has one once."""
+        """Returns whether a request with this content was promised a place and comes in time: not before the promised
+        instant, and at most `promise_kept_s` seconds after it. The promise is then used up."""
         due_s = self._due_s.get(content)
         if due_s is None or now_s < due_s:
             return False

@@ -1,8 +1,8 @@
-"""Which requests to call back from a worker that has too much (DESIGN §3.4).
+"""Which requests the gateway recalls from an overloaded worker (DESIGN §3.4).
 
-Only what the worker has not dispatched comes back, so the newest sendings are asked for first: they are the likeliest
-to be queued still. Each attempt is asked for once, and the last two are left to workers that drain or are lost: who is
-moved to and fro must not run out of attempts by that.
+A worker hands back only what it has not dispatched, so the requests sent last are recalled first: they most likely
+still wait. Each attempt is recalled at most once. A request's last two attempts are never recalled, so that moving it
+for balance does not use up the attempts it needs when a worker drains or is lost.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,8 @@ from hmas.gateway.agent.routing import Router, WorkerState
 
 
 class Rebalancer:
-    """Recalls a bounded few from the most loaded worker of a pool while an imbalance lasts."""
+    """Chooses requests to recall from the most loaded worker of each pool, at most `rebalance_recalls` per check, as
+    long as an imbalance lasts."""
 
     def __init__(self, config: GatewayConfig, router: Router, ledger: Ledger) -> None:
         self._config, self._router, self._ledger = config, router, ledger
@@ -21,7 +22,8 @@ class Rebalancer:
         self._imbalanced: dict[str, int] = {}  # consecutive checks by pool
 
     def recalls(self, now_s: float) -> list[LedgerEntry]:
-        """Requests to recall now; marks them as recalled."""
+        """Returns the requests to recall now and marks them as recalled; empty until `rebalance_s` seconds after the
+        last check."""
         if now_s - self._checked_s < self._config.rebalance_s:
             return []
         self._checked_s = now_s
@@ -38,7 +40,8 @@ class Rebalancer:
         return chosen
 
     def _imbalance(self, workers: Sequence[WorkerState]) -> tuple[WorkerState, WorkerState] | None:
-        """Most and least loaded worker, if moving work between them is worth it. Without engines is most loaded."""
+        """Returns the most and the least loaded worker, or None if moving requests between them is not worth it. A
+        worker without a working engine counts as the most loaded."""
         if len(workers) < 2:
             return None
         most = max(workers, key=lambda w: (w.engines_up == 0, w.predicted_backlog_s))
@@ -50,7 +53,8 @@ class Rebalancer:
         return (most, least) if worth or most.engines_up == 0 else None
 
     def _pick(self, most: WorkerState, least: WorkerState) -> list[LedgerEntry]:
-        """Newest first, until half the difference is moved or the bound on recalls is reached."""
+        """Chooses requests of the worker `most`, the last sent first, until half the difference of the two backlogs or
+        `rebalance_recalls` requests are chosen."""
         to_move_s = (most.predicted_backlog_s - least.predicted_backlog_s) / 2.0
         chosen: list[LedgerEntry] = []
         for entry in reversed(self._ledger.at(most.name)):

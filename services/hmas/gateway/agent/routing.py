@@ -1,7 +1,7 @@
-"""Which worker gets a request: the least predicted backlog of its pool (DESIGN §3.4).
+"""The choice of the worker for a request: the one of its pool with the least predicted backlog (DESIGN §3.4).
 
-Predicted backlog is what the worker last reported plus what was sent to it since, each by its predicted cost over the
-worker's engines: the unit of `WorkerHeartbeat.backlog_s`.
+The predicted backlog, in seconds, is the backlog that the worker last reported (`WorkerHeartbeat.backlog_s`) plus the
+predicted cost of the requests sent to it since, divided by its working engines.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -16,7 +16,11 @@ from hmas.gateway.agent.config import GatewayConfig
 
 @dataclass(slots=True)
 class Sending:
-    """A request sent since the worker's last report. `waiting`: its first token has not come."""
+    """A request sent to a worker that the worker's last report does not count yet.
+
+    `at_s`: when it was sent. `tokens`: of its prompt. `cost_s`: predicted engine time over the worker's engines.
+    `waiting`: its first token has not come.
+    """
 
     at_s: float
     tokens: int
@@ -26,7 +30,11 @@ class Sending:
 
 @dataclass(slots=True, kw_only=True)
 class WorkerState:
-    """A worker as this gateway knows it. `requests` counts what this gateway has at it."""
+    """What this gateway knows of a worker; the fields from `queued` to `draining` are from the last report.
+
+    `requests` counts this gateway's own requests there. `sendings` are those not in the last report, and `sent_*` their
+    sums. `last_sent` is the number of the last request sent there, counted over all workers.
+    """
 
     heartbeat: WorkerHeartbeat
     heard_s: float
@@ -52,13 +60,15 @@ class WorkerState:
         return self.backlog_s + self.sent_s
 
     def has_room(self, tokens: int) -> bool:
-        """Whether its stated bounds on queued requests and queued tokens allow one more; 0 states none."""
+        """Returns whether one more request of `tokens` prompt tokens fits the bounds on queued requests and queued
+        tokens that the worker's heartbeat states; a bound of 0 means none."""
         bound, token_bound = self.heartbeat.max_queued, self.heartbeat.max_queued_tokens
         fits = bound <= 0 or self.queued + self.sent_queued < bound
         return fits and (token_bound <= 0 or self.queued_tokens + self.sent_tokens + tokens <= token_bound)
 
     def report(self, now_s: float, load: WorkerHeartbeat | LoadReported, lag_s: float) -> None:
-        """A report contains all that was sent more than `lag_s` ago."""
+        """Takes over the load that the worker reports. Requests sent more than `lag_s` seconds ago are counted in the
+        report, so that they are no longer added to it."""
         self.heard_s = now_s
         self.queued, self.queued_tokens, self.running = load.queued, load.queued_tokens, load.running
         self.backlog_s, self.draining = load.backlog_s, load.draining
@@ -73,7 +83,7 @@ class WorkerState:
         self.sent_tokens += sending.tokens if sending.waiting else 0
 
     def started(self, request_id: str) -> None:
-        """The request left the worker's queue."""
+        """Records that the request got its first token and no longer waits in the worker's queue."""
         sending = self.sendings.get(request_id)
         if sending is not None and sending.waiting:
             sending.waiting = False
@@ -87,7 +97,7 @@ class WorkerState:
             sending.cost_s = cost_s
 
     def forget(self, request_id: str) -> None:
-        """What was sent is in a report now, or no longer there."""
+        """Stops adding a request to the reported load: the report counts it now, or the worker no longer has it."""
         sending = self.sendings.pop(request_id, None)
         if sending is None:
             return
@@ -96,18 +106,18 @@ class WorkerState:
             self.sent_queued -= 1
             self.sent_tokens -= sending.tokens
         if not self.sendings:
-            self.sent_s = 0.0  # no rounding is carried on
+            self.sent_s = 0.0  # rounding errors must not add up
 
 
 class Router:
-    """Every worker heard of. Workers of another wire version get nothing."""
+    """All workers that sent a heartbeat, and the choice among them. One of another wire version gets no requests."""
 
     def __init__(self, config: GatewayConfig) -> None:
         self._config = config
         self._workers: dict[str, WorkerState] = {}
         self._pools: dict[str, dict[str, WorkerState]] = {}
-        self._usable: dict[str, list[WorkerState]] = {}  # by pool; rebuilt when a worker's standing changes
-        self._connected: dict[str, None] = {}  # a stream may stand before the heartbeat is here
+        self._usable: dict[str, list[WorkerState]] = {}  # cache by pool, cleared when a worker may have changed
+        self._connected: dict[str, None] = {}  # not in WorkerState: a stream may connect before the first heartbeat
         self._sent = 0
 
     def hear(self, now_s: float, heartbeat: WorkerHeartbeat) -> None:
@@ -152,7 +162,8 @@ class Router:
         return self._pools
 
     def usable(self, pool: str) -> list[WorkerState]:
-        """Workers that may get new work now. Not to be changed."""
+        """Returns the pool's workers that may get new requests: connected, not draining, of this wire version. The
+        caller must not change the list, because it is cached."""
         usable = self._usable.get(pool)
         if usable is None:
             usable = [worker for worker in self._pools.get(pool, {}).values() if self._is_usable(worker)]
@@ -165,14 +176,16 @@ class Router:
         return worker.name in self._connected and not worker.draining and version == WIRE_VERSION
 
     def hopeful(self, now_s: float, pool: str, lost_on: Collection[str]) -> bool:
-        """Whether another worker of the pool, merely unconnected for now, may yet take a request."""
+        """Returns whether a worker of the pool that is not in `lost_on` and does not drain was heard of lately, so that
+        it may take a request once it is connected again."""
         return any(
             name not in lost_on and not worker.draining and now_s - worker.heard_s <= WORKER_LOST_AFTER_S
             for name, worker in self._pools.get(pool, {}).items()
         )
 
     def choose(self, now_s: float, workers: Sequence[WorkerState]) -> WorkerState | None:
-        """The least predicted backlog; workers with no engine up, or silent for long, only if there is no other."""
+        """Returns the worker with the least predicted backlog, or None if `workers` is empty. One without a working
+        engine, or silent for more than WORKER_LOST_AFTER_S seconds, is chosen only if there is no other."""
         if len(workers) == 1:
             return workers[0]
         return min(workers, key=lambda worker: self._rank(now_s, worker), default=None)
@@ -184,7 +197,7 @@ class Router:
             silent,
             worker.predicted_backlog_s,
             worker.requests,
-            worker.last_sent,  # distinct but for workers never used, which keep the order they were heard in
+            worker.last_sent,  # least recently used first; workers never used have 0 and keep their order
         )
 
     def send(self, now_s: float, worker: WorkerState, request: Request, annotation: Annotation | None) -> None:
@@ -205,14 +218,15 @@ class Router:
             worker.started(request_id)
 
     def ended(self, worker_name: str, request_id: str) -> None:
-        """The worker no longer has the request."""
+        """Records that the worker no longer has the request."""
         worker = self._workers.get(worker_name)
         if worker is not None:
             worker.requests -= 1
             worker.forget(request_id)
 
     def cost_s(self, request: Request, annotation: Annotation | None) -> float:
-        """Predicted engine time: T_tot of the annotation, else the prior's; `max_tokens` caps the prior's length."""
+        """Returns the request's predicted engine time in seconds: T_tot of its annotation, or without one the time of
+        the prior's output length, which the request's `max_tokens` caps."""
         if annotation is not None:
             return annotation.total_s
         output = self._config.prior_output_tokens

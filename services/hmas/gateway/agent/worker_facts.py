@@ -1,4 +1,5 @@
-"""What prediction wants to know of a worker: hardware and load, from heartbeats, streams and the QoS view."""
+"""Hardware and load of each worker, which a question to prediction contains. They come from heartbeats, from load
+reports on the streams and from QoS's view V_short."""
 
 from hmas.contracts.gateway import LoadReported, PredictionQuery, Question
 from hmas.contracts.registry import WorkerHeartbeat
@@ -7,7 +8,7 @@ from hmas.contracts.views import VShort
 
 
 class WorkerFacts:
-    """By worker, from its first heartbeat or load report until it vanishes."""
+    """The facts by worker, kept from its first heartbeat or load report until it vanishes."""
 
     def __init__(self) -> None:
         self._heartbeats: dict[str, WorkerHeartbeat] = {}
@@ -31,7 +32,7 @@ class WorkerFacts:
 
     @property
     def queueing(self) -> bool:
-        """Whether a request waits at any worker."""
+        """Returns whether a request waits at any worker."""
         return any(queued for _, queued in self._load.values())
 
     def query(self, question: Question, tags: Tags) -> PredictionQuery:

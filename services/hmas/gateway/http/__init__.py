@@ -1,1 +1,1 @@
-"""The HTTP half: connections, bodies, the hot routes and the rest of the API."""
+"""The gateway's HTTP server: connections, request bodies, the two routes that generate text, and all other routes."""

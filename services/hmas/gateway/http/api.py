@@ -1,4 +1,5 @@
-"""The rest of the API, on FastAPI: models, health, metrics, version, and the OpenAPI page of all of it."""
+"""The routes that do not generate text, on FastAPI: models, health, metrics, version, and the OpenAPI page of all
+routes."""
 
 import time
 from collections.abc import Callable
@@ -28,7 +29,8 @@ DESCRIPTION = "An OpenAI-compatible API in front of vLLM and SGLang that schedul
 def build_api(
     directory: ModelDirectory, tenants: TenantStore, ready: Callable[[], bool], decisions: DecisionLog
 ) -> FastAPI:
-    """`ready`: whether the gateway knows the mesh's models and can reach it."""
+    """Returns the application with all routes but those that generate text. `ready` tells whether the gateway knows at
+    least one model and is connected to the mesh."""
     app = FastAPI(title=TITLE, description=DESCRIPTION, version=package_version(), redoc_url=None)
     started = int(time.time())
 
@@ -43,19 +45,20 @@ def build_api(
         for card in _visible(directory, tenant):
             if card.id == model:
                 return JSONResponse(_card(card, started))
-        raise InvalidRequest(f"the model `{model}` does not exist", "model", Outcome.UNKNOWN_MODEL)
+        message = f"the model `{model}` does not exist: GET /v1/models lists those that do"
+        raise InvalidRequest(message, "model", Outcome.UNKNOWN_MODEL)
 
-    @app.get("/hmas/timeline", summary="Lately changed topologies and control tuples of one model, or of all")
+    @app.get("/hmas/timeline", summary="Latest changes of topology and of control tuples, of one model or of all")
     async def timeline(request: Request, model: str | None = None) -> JSONResponse:
         tenant = tenants.authenticate(read_headers(request.scope["headers"]))
         pools = frozenset(c.root for c in _visible(directory, tenant) if model is None or c.id == model)
         return JSONResponse(decisions.told(pools))
 
-    @app.get("/health", summary="The process is alive")
+    @app.get("/health", summary="Whether the process is alive")
     async def health() -> Response:
         return PlainTextResponse("ok")
 
-    @app.get("/ready", summary="A worker was heard of and the mesh can be reached")
+    @app.get("/ready", summary="Whether the gateway knows a model and is connected to the mesh")
     async def readiness() -> Response:
         return PlainTextResponse("ready") if ready() else PlainTextResponse("not ready", 503)
 
@@ -63,7 +66,7 @@ def build_api(
     async def metrics() -> Response:
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
-    @app.get("/version", summary="Versions of the gateway and of the wire")
+    @app.get("/version", summary="Version of the gateway and of its protocol to the workers")
     async def versions() -> JSONResponse:
         return JSONResponse({"version": package_version(), "wire_version": WIRE_VERSION})
 
@@ -84,7 +87,7 @@ def _visible(directory: ModelDirectory, tenant: Tenant) -> list[ModelCard]:
 
 
 def _card(card: ModelCard, created: int) -> dict[str, Any]:
-    """As vLLM tells it."""
+    """Returns an entry of `/v1/models` in the format of vLLM. `created`: Unix seconds."""
     return {
         "id": card.id,
         "object": "model",
@@ -127,7 +130,7 @@ def _error_response(request: Request, error: ApiError) -> Response:
 
 
 def _describe_hot_routes(app: FastAPI) -> None:
-    """They stand beside FastAPI; its page shows them all the same."""
+    """Adds the two routes that generate text to FastAPI's OpenAPI page, although FastAPI does not serve them."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:

@@ -1,4 +1,5 @@
-"""Reading a request's body: bounded before it is read, while it is read, and in time."""
+"""Reads a request's body. Its declared size is checked before reading, its real size while reading, and its time is
+bounded."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
@@ -14,12 +15,16 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class ClientGone(Exception):
-    """The client left before its request was complete."""
+    """The client closed the connection before its request was complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class BodyBounds:
-    """Of one body. `linger_bytes`, `linger_s`: how much is taken in of one that was refused, and for how long."""
+    """Bounds of one request body: size in bytes, and seconds until all of it must be here.
+
+    `linger_bytes`, `linger_s`: how much of a refused body is still read and thrown away, and for how long, so that the
+    client reads the error instead of a broken connection.
+    """
 
     max_bytes: int = 10 * 2**20
     timeout_s: float = 30.0
@@ -28,17 +33,18 @@ class BodyBounds:
 
 
 class BodyReader:
-    """One request's body. `complete` tells whether all of it was taken off the connection."""
+    """Reads the body of one request. `complete` is true once all of it was read from the connection."""
 
     __slots__ = ("_arrived", "_bounds", "_receive", "complete")
 
     def __init__(self, receive: Receive, bounds: BodyBounds, *, arrived: bool = False) -> None:
-        """`arrived`: all of it is here already, so that no timer is needed."""
+        """`arrived`: the whole body has arrived already, so that reading it needs no timer."""
         self._receive, self._bounds, self._arrived = receive, bounds, arrived
         self.complete = False
 
     async def read(self, headers: Mapping[bytes, bytes]) -> bytes | bytearray:
-        """Raises InvalidRequest (413, 408) and ClientGone."""
+        """Returns the whole body. Raises InvalidRequest if it is larger than `max_bytes` (413) or does not arrive
+        within `timeout_s` seconds (408), and ClientGone if the client closes the connection first."""
         self._check_declared(headers)
         if self._arrived:
             return await self._whole()
@@ -46,7 +52,7 @@ class BodyReader:
             async with asyncio.timeout(self._bounds.timeout_s):
                 return await self._whole()
         except TimeoutError:
-            message = f"the body did not arrive within {self._bounds.timeout_s:g} s"
+            message = f"the request body did not arrive within {self._bounds.timeout_s:g} s (HMAS_BODY_TIMEOUT_S)"
             raise InvalidRequest(message, outcome=Outcome.CLIENT_TOO_SLOW) from None
 
     async def _whole(self) -> bytes | bytearray:
@@ -61,7 +67,7 @@ class BodyReader:
         return body
 
     async def linger(self) -> None:
-        """Takes in what the client still sends, so that it reads the answer before the connection closes on it."""
+        """Reads and discards what the client still sends, so that it reads its error before the connection closes."""
         taken = 0
         try:
             async with asyncio.timeout(self._bounds.linger_s):
@@ -85,5 +91,5 @@ class BodyReader:
 
     def _check(self, size: int) -> None:
         if size > self._bounds.max_bytes:
-            message = f"the body is larger than {self._bounds.max_bytes} bytes"
+            message = f"the request body is larger than {self._bounds.max_bytes} bytes (HMAS_MAX_BODY_BYTES)"
             raise InvalidRequest(message, outcome=Outcome.BODY_TOO_LARGE)

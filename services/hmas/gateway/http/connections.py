@@ -1,5 +1,5 @@
-"""Connections that cannot wear the process down: bounded in number, in the size of a request's head and in the time
-it takes. uvicorn bounds none of the three. Bodies are bounded where they are read (`bodies`).
+"""Client connections with bounds that uvicorn lacks: their number, the size of a request's headers, and the time until
+these are complete. Request bodies are bounded by the module `bodies`, which reads them.
 """
 
 import asyncio
@@ -18,7 +18,11 @@ SCOPE_KEY = "hmas.connection"
 
 @dataclass(frozen=True, slots=True)
 class ConnectionBounds:
-    """`head_timeout_s`: from the connection, or a later request's first byte, to the end of its headers."""
+    """Bounds of the client connections.
+
+    `head_timeout_s`: most seconds until the headers of a request are complete, from the opening of the connection for
+    the first request, and from the first byte for each later one. `max_head_bytes`: most bytes of these headers.
+    """
 
     max_connections: int = 4096
     head_timeout_s: float = 10.0
@@ -26,7 +30,8 @@ class ConnectionBounds:
 
 
 class _HeldHead:
-    """A transport that sends an answer's head together with the first bytes of its body: one system call less."""
+    """A transport that keeps the headers of an answer back and writes them together with the first bytes of its body,
+    which saves a system call."""
 
     __slots__ = ("_head", "_transport", "write")
 
@@ -37,7 +42,7 @@ class _HeldHead:
 
     def _hold(self, head: bytes) -> None:
         if head.startswith(b"HTTP/1.1 1"):
-            self._transport.write(head)  # 100 Continue is waited for
+            self._transport.write(head)  # a client waits for "100 Continue" before it sends its body
             return
         self._head, self.write = head, self._send_both
 
@@ -55,7 +60,11 @@ class _HeldHead:
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """Puts itself into the scope under `SCOPE_KEY`, so that an answer's end can be watched without a task."""
+    """uvicorn's HTTP protocol with the bounds of ConnectionBounds.
+
+    Each connection puts itself into the ASGI scope of its requests under `SCOPE_KEY`. Whoever answers a request can set
+    `on_lost` there, which is called when the connection ends, and needs no task that waits for this.
+    """
 
     bounds = ConnectionBounds()
 
@@ -68,17 +77,21 @@ class GuardedProtocol(HttpToolsProtocol):
 
     @property
     def body_arrived(self) -> bool:
-        """All of the current request's body is here (a pipelined request behind it may make this false)."""
+        """Whether all of the current request's body has arrived. It may be false although it has, if the client sent
+        the next request already."""
         return not self.cycle.more_body
 
     @property
     def write_paused(self) -> bool:
-        """The client reads slower than the answer comes."""
+        """Whether writing is paused because the client reads more slowly than the answer comes."""
         return self.flow.write_paused
 
     def chunk_writer(self, scope: Any) -> Callable[[bytes], bool] | None:
-        """Writes a chunk of the answer that has begun in `scope`, past the ASGI server, at half its cost. It returns
-        false, and writes nothing, once the client reads too slowly. None where the answer has no chunks."""
+        """Returns a function that writes one chunk of the answer to the request of `scope` directly to the connection,
+        at half the cost of the ASGI server; None if that answer is not the current one or is not chunked.
+
+        The function returns false, and writes nothing, while the client reads too slowly.
+        """
         cycle, flow, write = self.cycle, self.flow, self.transport.write
         if cycle.scope is not scope or not cycle.chunked_encoding:
             return None
@@ -97,7 +110,8 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if len(self.connections) > self.bounds.max_connections:
-            self._refuse("connections", ApiError.of(Outcome.POOL_QUEUE_FULL, "too many connections"), 503)
+            message = f"the gateway has {self.bounds.max_connections} connections already (HMAS_MAX_CONNECTIONS)"
+            self._refuse("connections", ApiError.of(Outcome.POOL_QUEUE_FULL, message), 503)
             return
         self._await_head()
 
@@ -111,10 +125,10 @@ class GuardedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if not self._in_head:
-            return  # as after most reads: a head that comes in one needs no timer
+            return  # the usual case: the headers came in one read and need no timer
         self._head_bytes += len(data)
         if self._head_bytes > self.bounds.max_head_bytes:
-            message = f"the headers are larger than {self.bounds.max_head_bytes} bytes"
+            message = f"the request headers are larger than {self.bounds.max_head_bytes} bytes: send less"
             self._refuse("head_size", ApiError.of(Outcome.INVALID_REQUEST, message), 431)
         elif self._timer is None:
             self._await_head()
@@ -135,7 +149,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._refuse("malformed", ApiError.of(Outcome.INVALID_REQUEST, msg), 400)
 
     def timeout_keep_alive_handler(self) -> None:
-        """An idle connection closes; one whose client never read its last answer does not wait for it."""
+        """Closes an idle connection, at once if its client has left the last answer unread."""
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         super().timeout_keep_alive_handler()
@@ -150,11 +164,12 @@ class GuardedProtocol(HttpToolsProtocol):
             self._timer = None
 
     def _head_late(self) -> None:
-        message = f"no complete request within {self.bounds.head_timeout_s:g} s"
+        message = f"the request headers did not arrive within {self.bounds.head_timeout_s:g} s (HMAS_HEAD_TIMEOUT_S)"
         self._refuse("head_time", ApiError.of(Outcome.CLIENT_TOO_SLOW, message), 408)
 
     def _refuse(self, reason: str, error: ApiError, status: int) -> None:
-        """Answers, unless an earlier request of this connection is being answered, and closes."""
+        """Closes the connection. The error is written first, unless an earlier request's answer is still being
+        written."""
         self._head_complete()
         if self.transport.is_closing():
             return
@@ -168,5 +183,5 @@ class GuardedProtocol(HttpToolsProtocol):
 
 
 def guarded(bounds: ConnectionBounds) -> type[GuardedProtocol]:
-    """The protocol class with these bounds, as uvicorn's `http` setting takes it."""
+    """Returns GuardedProtocol with these bounds, as a class that uvicorn's `http` setting accepts."""
     return type("GuardedProtocol", (GuardedProtocol,), {"bounds": bounds})

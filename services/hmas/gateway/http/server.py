@@ -1,7 +1,8 @@
-"""The hot routes as bare ASGI: a request in, its answer's bytes out. Everything else goes to the FastAPI application.
+"""The two routes that generate text, as plain ASGI without a framework. All other paths go to the FastAPI application.
 
-Until its first byte a streamed answer can still fail with a real status. While it queues longer than
-`comment_after_s`, SSE comments keep the connection alive; from then on an error is an event of the stream.
+Until the first byte of a streamed answer is sent, an error has its own HTTP status. If there is no token for
+`comment_after_s` seconds, the stream begins with SSE comments that keep the connection alive; after that an error can
+only be sent as an event of the stream.
 """
 
 import asyncio
@@ -40,7 +41,12 @@ _JSON = (b"content-type", b"application/json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpServerConfig:
-    """`stall_s`: how long a client may leave a full connection unread."""
+    """Settings of the HTTP server; durations in seconds.
+
+    `replay_field`: whether the body field `hmas_replay` is accepted. `comment_after_s`: time without a token after
+    which a stream begins with keep-alive comments, one every `comment_every_s`. `stall_s`: how long a client may read
+    nothing while its answer waits.
+    """
 
     replay_field: bool = False
     comment_after_s: float = 2.0
@@ -50,7 +56,8 @@ class HttpServerConfig:
 
 
 class GatewayServer:
-    """An ASGI application."""
+    """The gateway's ASGI application. It answers the two routes that generate text and hands every other request to
+    `rest`."""
 
     def __init__(
         self,
@@ -78,15 +85,17 @@ class GatewayServer:
             await answer.fail(invalid.error)
         except Exception:
             log.exception("request_failed", client_request=answer.client_id)
-            await answer.fail(ApiError.of(Outcome.INTERNAL, "the gateway failed; its log has the reason"))
+            await answer.fail(ApiError.of(Outcome.INTERNAL, "the gateway failed: its log has the reason"))
         finally:
             answer.unwatch()
             if answer.exchange is not None:
-                self._shell.leave(answer.exchange)  # nothing if it is settled
+                self._shell.leave(answer.exchange)  # does nothing if the request has ended
 
     async def _serve(self, answer: "_Answer") -> None:
         if answer.scope["method"] != "POST":
-            await answer.fail(replace(ApiError.of(Outcome.INVALID_REQUEST, "this path takes POST"), status=405))
+            await answer.fail(
+                replace(ApiError.of(Outcome.INVALID_REQUEST, "use the method POST for this path"), status=405)
+            )
             return
         arrival_s = self._clock()
         tenant = self._tenants.authenticate(answer.headers)
@@ -110,16 +119,17 @@ class GatewayServer:
         if tenant.models is None or call.model in tenant.models:
             return
         if self._directory.resolve(call.model) not in tenant.models:
-            raise InvalidRequest(f"tenant `{tenant.name}` may not use `{call.model}`", "model", Outcome.FORBIDDEN)
+            message = f"tenant `{tenant.name}` may not use the model `{call.model}`: GET /v1/models lists those it may"
+            raise InvalidRequest(message, "model", Outcome.FORBIDDEN)
 
 
 class _Answer:
-    """One request's connection."""
+    """The answer to one request: reads the request's body, and writes the answer to its connection."""
 
     def __init__(self, scope: Message, receive: Receive, send: Send, config: HttpServerConfig) -> None:
         self.scope = scope
         self.headers = read_headers(scope["headers"])
-        # Ids on the mesh are always our own: two clients, or two gateways, may be sent the same one.
+        # The mesh makes its own id for each request, because two clients may send the same `X-Request-Id`.
         self.request_id = ids.request_id()
         self.client_id = client_request_id(self.headers) or self.request_id
         self._connection: GuardedProtocol | None = scope.get(SCOPE_KEY)
@@ -133,7 +143,8 @@ class _Answer:
     # --- the client's leaving ---
 
     def watch(self, left: Callable[[], None]) -> None:
-        """Calls `left` when the client goes. On a server of another kind a task waits for it."""
+        """Calls `left` when the client closes the connection. If the server does not use GuardedProtocol, a task waits
+        for this."""
         if self._connection is not None:
             self._connection.on_lost = left
             if self._connection.transport.is_closing():
@@ -159,7 +170,7 @@ class _Answer:
     # --- answers ---
 
     async def stream(self, exchange: Exchange) -> bool:
-        """Relays until the end; false if the client stopped reading."""
+        """Relays a streamed answer until its end; returns false if the client stopped reading."""
         loop = asyncio.get_running_loop()
         timer = loop.call_later(self._config.comment_after_s, exchange.ring)
         try:
@@ -193,7 +204,8 @@ class _Answer:
             timer.cancel()
 
     async def plain(self, exchange: Exchange) -> bool:
-        """The engine's body as it is; false if the client stopped reading."""
+        """Sends an answer that is not streamed, the engine's body unchanged; returns false if the client stopped
+        reading."""
         await exchange.settled()
         if exchange.left:
             return True
@@ -205,8 +217,8 @@ class _Answer:
         return await self._write(data, more=False)
 
     async def fail(self, error: ApiError) -> None:
-        """An error object with its status, or an event if the stream has begun. A body not read yet is taken in
-        afterwards, and the connection closed."""
+        """Sends an error with its HTTP status, or as an event if the stream has begun. If the request's body was not
+        read to its end, the rest is read and thrown away and the connection is closed."""
         if self._started:
             await self._write(error.events(), more=False)
             return
@@ -226,7 +238,8 @@ class _Answer:
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def _write(self, data: bytes, *, more: bool) -> bool:
-        """False if the client left a full connection unread for too long."""
+        """Writes bytes of the answer; returns false if the client read nothing for `stall_s` seconds while the
+        connection was full."""
         message = {"type": "http.response.body", "body": data, "more_body": more}
         connection = self._connection
         if connection is None or not connection.write_paused:

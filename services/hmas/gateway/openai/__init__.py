@@ -1,1 +1,1 @@
-"""OpenAI's formats: request bodies, error objects, the description of the API."""
+"""The formats of OpenAI's API: request bodies, error objects, and the API's description."""

@@ -1,7 +1,8 @@
-"""A body of `/v1/chat/completions` or `/v1/completions`: checked, measured, and made ready for the engine.
+"""Checks a body of `/v1/chat/completions` or `/v1/completions`, estimates its prompt's length in tokens, and writes the
+body for the engine.
 
-Fields the gateway does not know pass through. The engine's body is written anew from what was parsed, so that engine
-and gateway cannot read one body in two ways (a field given twice, for instance).
+Fields that the gateway does not know are passed on. The engine's body is written again from the parsed one, so that
+engine and gateway cannot understand one body differently, for instance if a field is given twice.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,13 +22,18 @@ MAX_MODEL_CHARS = 256
 PERCEIVED_CHARS = 4096  # half from the prompt's head, half from its tail
 _MAX_TOKENS_LIMIT = 2**31
 
-# Taken out of the engine's body. Ids of the engine's requests are the mesh's own: a client's could meet another's.
+# Fields that are removed from the engine's body. The mesh makes the engine's request ids itself, because ids that
+# clients choose could be the same.
 _GATEWAY_FIELDS = ("priority", "hmas_replay", "request_id", "rid")
 
 
 @dataclass(slots=True, kw_only=True)
 class Call:
-    """One parsed body. `body` holds the engine's fields; `model` is as the client named it."""
+    """One parsed body. `body` holds the fields for the engine; `model` is the model name or alias that the client sent.
+
+    `prompt_tokens` is an estimate. `strip_usage`: the gateway asked the engine for usage that the client did not ask
+    for, so that it is removed from the stream. `replay_output_tokens`: fixed output length of a replayed request.
+    """
 
     path: str
     model: str
@@ -41,17 +47,20 @@ class Call:
     body: dict[str, Any]
 
     def engine_body(self, pool: str) -> bytes:
-        """JSON for an engine that serves `pool`."""
+        """Returns the body as JSON, with `pool` as the model."""
         self.body["model"] = pool
         return orjson.dumps(self.body)
 
     def perceived_text(self) -> str:
-        """The prompt's head and tail, bounded, for perception."""
+        """Returns the beginning and the end of the prompt's text for perception, at most PERCEIVED_CHARS characters."""
         return _head_and_tail(self.prompt)
 
 
 def parse_call(path: str, data: bytes | bytearray, *, replay_enabled: bool) -> Call:
-    """Raises InvalidRequest that names the field at fault."""
+    """Parses and checks a body. `replay_enabled`: whether the field `hmas_replay` is allowed.
+
+    Raises InvalidRequest, which names the field at fault.
+    """
     body = _parse_object(data)
     stream = _optional(body, "stream", _is_bool, "true or false") or False
     _check_types(body)
@@ -64,7 +73,7 @@ def parse_call(path: str, data: bytes | bytearray, *, replay_enabled: bool) -> C
         prompt=prompt,
         prompt_tokens=estimate_prompt_tokens(prompt),
         max_tokens=_max_tokens(body),
-        priority=_optional(body, "priority", _is_priority, "a whole number of at most 31 bits"),
+        priority=_optional(body, "priority", _is_priority, "a whole number between -2^31 and 2^31"),
         strip_usage=stream and not _asks_usage(body),
         replay_output_tokens=_replay(body, enabled=replay_enabled),
         body=body,
@@ -77,7 +86,10 @@ def parse_call(path: str, data: bytes | bytearray, *, replay_enabled: bool) -> C
 
 
 def request_of(call: Call, request_id: str, tenant: Tenant, headers: Mapping[bytes, bytes], now_s: float) -> Request:
-    """The request as the agent sees it, its model still as the client named it. Raises InvalidRequest."""
+    """Returns the request for the gateway agent; its model is the name or alias that the client sent.
+
+    `now_s`: the arrival on this host's monotonic clock. Raises InvalidRequest if a header's value is out of its range.
+    """
     terms = terms_of(headers, tenant, call.priority, stream=call.stream)
     return Request(
         id=request_id,
@@ -101,9 +113,9 @@ def _parse_object(data: bytes | bytearray) -> dict[str, Any]:
     try:
         body = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise InvalidRequest(f"the body is not valid JSON: {error}") from None
+        raise InvalidRequest(f"the request body is not valid JSON: {error}") from None
     if not isinstance(body, dict):
-        raise InvalidRequest("the body must be a JSON object")
+        raise InvalidRequest("the request body must be a JSON object")
     return body
 
 
@@ -128,7 +140,8 @@ def _is_limit(value: Any) -> bool:
 
 
 def _optional(body: dict[str, Any], name: str, valid: Callable[[Any], bool], wanted: str) -> Any:
-    """The field's value, None if it is absent or null."""
+    """Returns the field's value, or None if it is absent or null. Raises InvalidRequest, with `wanted`, unless `valid`
+    accepts the value."""
     value = body.get(name)
     if value is not None and not valid(value):
         raise InvalidRequest(f"`{name}` must be {wanted}", name)
@@ -148,7 +161,8 @@ def _check_types(body: dict[str, Any]) -> None:
 
 
 def _check_single(body: dict[str, Any]) -> None:
-    """One answer a request: a request is scheduled, judged and settled as one sequence."""
+    """Raises InvalidRequest if the body asks for more than one answer, because a request is scheduled, judged and
+    settled as one sequence."""
     for name in ("n", "best_of"):
         if name in body and (_optional(body, name, _is_limit, "a positive whole number") or 1) > 1:
             raise InvalidRequest(f"`{name}` above 1 is not supported: send one request for each answer", name)
@@ -177,7 +191,8 @@ def _messages(body: dict[str, Any]) -> list[Any]:
 
 
 def _prompt(body: dict[str, Any]) -> Any:
-    """A text or a list of token ids; also what a list of exactly one of them holds."""
+    """Returns the prompt, a text or a list of token ids. A list of exactly one prompt is unpacked; with more than one,
+    InvalidRequest is raised."""
     prompt = body.get("prompt")
     if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list):
         if len(prompt) > 1:
@@ -206,7 +221,7 @@ def _replay(body: dict[str, Any], *, enabled: bool) -> int | None:
     if replay is None:
         return None
     if not enabled:
-        raise InvalidRequest("`hmas_replay` is disabled here; HMAS_REPLAY_FIELD=true enables it", "hmas_replay")
+        raise InvalidRequest("`hmas_replay` is disabled: start the gateway with HMAS_REPLAY_FIELD=true", "hmas_replay")
     if not isinstance(replay, dict) or not _is_limit(replay.get("output_tokens")):
         raise InvalidRequest('`hmas_replay` must be {"output_tokens": a positive whole number}', "hmas_replay")
     return int(replay["output_tokens"])

@@ -1,7 +1,7 @@
-"""OpenAI error objects, from the outcome table and from the shapes engines answer with.
+"""Error objects in OpenAI's format, made from a request's outcome or from the error answer of an engine.
 
-`{"error": {"message", "type", "param", "code"}}`, as a body with headers or, once a stream has begun, as an SSE event.
-A refusal for want of capacity adds `reason`, `retry_after_s`, `estimated_wait_s` and `predicted_ttft_s`.
+`{"error": {"message", "type", "param", "code", "reason"}}` is sent as a body with headers or, once a stream has begun,
+as an SSE event. A refusal for lack of capacity adds `retry_after_s`, `estimated_wait_s` and `predicted_ttft_s`.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ MAX_RETRY_AFTER_S = 3600.0
 SSE_DONE = b"data: [DONE]\n\n"
 Headers = list[tuple[bytes, bytes]]
 
-# Codes by which OpenAI's own clients know these; every other code is the outcome's name.
+# Outcomes for which OpenAI has a code of its own; for every other one, `code` is the outcome's name.
 _CODES = {
     Outcome.UNAUTHENTICATED: "invalid_api_key",
     Outcome.UNKNOWN_MODEL: "model_not_found",
@@ -26,7 +26,7 @@ _CODES = {
 
 
 class InvalidRequest(ValueError):
-    """What a client sent cannot be served. `param` names the body field or header at fault."""
+    """A request cannot be served because of what its client sent. `param` names the body field or header at fault."""
 
     def __init__(self, message: str, param: str | None = None, outcome: Outcome = Outcome.INVALID_REQUEST) -> None:
         super().__init__(message)
@@ -35,7 +35,8 @@ class InvalidRequest(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiError:
-    """One error answer. `retry_after_s` None: no `Retry-After`; `retry_helps` false: the client is told not to."""
+    """One error answer; times in seconds. `retry_after_s` None: there is no `Retry-After` header. `retry_helps` false:
+    the header `x-should-retry: false` tells the client not to retry."""
 
     status: int
     message: str
@@ -58,7 +59,7 @@ class ApiError:
         estimated_wait_s: float | None = None,
         predicted_ttft_s: float | None = None,
     ) -> "ApiError":
-        """The answer for an outcome. A retry that would have to wait for ever does not help."""
+        """Returns the error answer for an outcome. An infinite `retry_after_s` tells the client not to retry."""
         row = OUTCOME_TABLE[outcome]
         never = retry_after_s is not None and not isfinite(retry_after_s)
         helps = row.retry_helps and not never
@@ -104,7 +105,7 @@ class ApiError:
         return headers
 
     def events(self) -> bytes:
-        """The error as the end of a stream that has begun."""
+        """Returns the SSE events that end a stream which has begun: the error, then `[DONE]`."""
         return b"data: " + self.body() + b"\n\n" + SSE_DONE
 
 
@@ -115,8 +116,11 @@ def _whole_seconds(status: int, retry_after_s: float | None) -> int | None:
 
 
 def engine_error(status: int, data: bytes) -> ApiError:
-    """An engine's refusal, whatever its shape: vLLM's nested object, the flat one of SGLang and of older vLLM,
-    FastAPI's `detail`, or plain text. Its status is kept where it is a client error, else it is 400."""
+    """Returns the error answer for a request that an engine refused with HTTP `status` and the body `data`.
+
+    `data` may be vLLM's nested error object, the flat one of SGLang and older vLLM, FastAPI's `detail` or plain text.
+    A status from 400 to 499 is kept; any other becomes 400.
+    """
     status = status if 400 <= status < 500 else 400
     fields = _error_fields(data)
     row = OUTCOME_TABLE[Outcome.ENGINE_REFUSED]
@@ -150,7 +154,7 @@ def _error_fields(data: bytes) -> dict[str, Any]:
 
 
 def _detail(detail: Any) -> str:
-    """FastAPI's `detail`: a text, or a list of `{"loc": [...], "msg": ...}`."""
+    """Returns the message in FastAPI's `detail`, which is a text or a list of `{"loc": [...], "msg": ...}`."""
     if isinstance(detail, str):
         return detail
     if isinstance(detail, list):

@@ -1,26 +1,26 @@
-"""OpenAPI description of the hot routes. Fields that are not listed pass through to the engine."""
+"""The OpenAPI description of the two routes that generate text. Body fields not listed are passed on to the engine."""
 
 from typing import Any
 
 _HEADERS: tuple[tuple[str, dict[str, Any], str], ...] = (
-    ("x-slo-ttft-ms", {"type": "number"}, "Time to first token promised; `x-llm-d-slo-ttft-ms` alike"),
-    ("x-slo-tpot-ms", {"type": "number"}, "Time per output token promised; `x-llm-d-slo-tpot-ms` alike"),
-    ("x-slo-ttlt-ms", {"type": "number"}, "Time to last token promised; `x-llm-d-slo-ttlt-ms` alike"),
-    ("x-priority", {"type": "integer"}, "Lower is earlier; outranks the body's; clamped by the tenant's ceiling"),
-    ("x-hmas-importance", {"type": "number", "minimum": 0.5, "maximum": 1}, "Scales SLOs that nobody stated"),
-    ("x-llm-d-inference-fairness-id", {"type": "string", "maxLength": 128}, "A flow inside the tenant"),
-    ("x-request-id", {"type": "string", "maxLength": 128}, "Echoed; `hmas why` knows the request by it"),
+    ("x-slo-ttft-ms", {"type": "number"}, "SLO for the time to first token, in ms; or `x-llm-d-slo-ttft-ms`"),
+    ("x-slo-tpot-ms", {"type": "number"}, "SLO for the time per output token, in ms; or `x-llm-d-slo-tpot-ms`"),
+    ("x-slo-ttlt-ms", {"type": "number"}, "SLO for the time to last token, in ms; or `x-llm-d-slo-ttlt-ms`"),
+    ("x-priority", {"type": "integer"}, "Lower is served earlier; outranks the body's; bounded by the tenant"),
+    ("x-hmas-importance", {"type": "number", "minimum": 0.5, "maximum": 1}, "Higher makes default SLOs stricter"),
+    ("x-llm-d-inference-fairness-id", {"type": "string", "maxLength": 128}, "Name of a flow of the tenant"),
+    ("x-request-id", {"type": "string", "maxLength": 128}, "Returned; `hmas why` finds a request by it"),
 )
 
 _COMMON: dict[str, Any] = {
-    "model": {"type": "string", "description": "A model or alias of `/v1/models`"},
+    "model": {"type": "string", "description": "A model or alias that `/v1/models` lists"},
     "stream": {"type": "boolean", "default": False},
     "stream_options": {"type": "object", "properties": {"include_usage": {"type": "boolean"}}},
     "max_tokens": {"type": "integer", "minimum": 1},
     "temperature": {"type": "number"},
     "top_p": {"type": "number"},
     "n": {"type": "integer", "enum": [1]},
-    "priority": {"type": "integer", "description": "Lower is earlier"},
+    "priority": {"type": "integer", "description": "Lower is served earlier"},
 }
 
 _MESSAGE = {
@@ -74,15 +74,15 @@ SCHEMAS: dict[str, Any] = {
 }
 
 _ERRORS = {
-    "400": "The request cannot be served; `param` names the field or header",
-    "401": "No key, or a wrong one",
+    "400": "The request is not valid; `param` names the field or header at fault",
+    "401": "The API key is missing or not valid",
     "403": "The tenant may not use this model",
-    "404": "No such model",
-    "408": "The request came too slowly",
-    "413": "The body is too large",
-    "429": "Over a bound of the tenant or of the pool; `Retry-After` is computed from the backlog",
+    "404": "The model does not exist",
+    "408": "The client sent the request too slowly",
+    "413": "The request body is too large",
+    "429": "A limit of the tenant or of the model's queue is reached; retry after `Retry-After` seconds",
     "502": "The engine or its worker failed",
-    "503": "No engine is left, or the gateway is shutting down",
+    "503": "No worker serves the model, or the gateway is shutting down",
 }
 
 
@@ -101,7 +101,7 @@ def _route(summary: str, schema: str) -> dict[str, Any]:
             },
             "responses": {
                 "200": {
-                    "description": "The engine's answer, untouched; server-sent events with `stream`",
+                    "description": "The engine's answer, unchanged; server-sent events if `stream` is true",
                     "content": {"application/json": {}, "text/event-stream": {}},
                 },
                 **{status: {"description": text, "content": error} for status, text in _ERRORS.items()},

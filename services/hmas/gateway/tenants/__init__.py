@@ -1,1 +1,1 @@
-"""Who sends a request, what it was promised, and the file and the keys behind that."""
+"""Tenants: whose request it is by its API key, which SLO and priority it gets, and the file that defines both."""

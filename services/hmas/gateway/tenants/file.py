@@ -1,17 +1,17 @@
-"""The tenants file: strictly read, every fault with its line and field.
+"""The tenants file. Unknown fields and wrong values are errors that name their line and field.
 
 ```yaml
 tenants:
   acme:
     weight: 2              # share of the engines relative to other tenants; above 0, default 1
-    priority_ceiling: -10  # earliest priority its requests may ask for, lower is earlier; default 0
-    slo: {ttft_ms: 2000, tpot_ms: 60, ttlt_ms: 60000}  # of its requests, each optional; headers outrank them
+    priority_ceiling: -10  # the lowest priority number its requests may ask for; lower is served earlier; default 0
+    slo: {ttft_ms: 2000, tpot_ms: 60, ttlt_ms: 60000}  # for its requests, each optional; headers outrank them
     importance: 0.9        # 0.5 to 1, scales the task types' SLOs (Eq. 14); default 0.75
     requests_per_min: 600
     tokens_per_min: 1000000
     max_in_flight: 64
     max_queued: 32         # requests that may wait for their first byte
-    on_miss: relegate      # or refuse: rather no answer than a late one
+    on_miss: relegate      # or refuse: a request that cannot be on time is refused instead of served late
     models: [llama]        # default: all
     keys:                  # made by `hmas keys make`
       - {id: 5f2c91, name: laptop, sha256: 9f86d0..., created: 2026-11-20}
@@ -30,13 +30,13 @@ from pydantic_core import ErrorDetails
 from hmas.contracts.gateway import TenantLimits
 from hmas.gateway.tenants.terms import MAX_IMPORTANCE, MAX_SLO_MS, MAX_TTLT_MS, MIN_IMPORTANCE, PRIORITY_LIMIT, Tenant
 
-MAX_FAULTS = 10  # told of one file
+MAX_FAULTS = 10  # errors of one file that a message lists
 KEY_PREFIX = "hmas-"
 MAX_KEY_BYTES = 256
 
 
 class TenantFileError(ValueError):
-    """The file cannot be used. The message says where and what was expected."""
+    """The tenants file is invalid, or cannot be edited. The message names the place and what is expected there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,14 +50,17 @@ class TenantKey:
 
 @dataclass(frozen=True, slots=True)
 class TenantTable:
-    """Tenants by name and keys by their SHA-256 digest."""
+    """The contents of a tenants file: tenants by name, and API keys by their SHA-256 digest."""
 
     tenants: dict[str, Tenant] = field(default_factory=dict)
     keys: dict[bytes, TenantKey] = field(default_factory=dict)
 
     def tenant_of(self, key: bytes) -> Tenant | None:
-        """Whose key this is. The lookup is by digest, which tells nothing of the key; the last comparison takes the
-        same time wherever digests differ."""
+        """Returns the tenant that an API key belongs to, or None if the key is unknown.
+
+        The time this takes does not tell an attacker how much of a guessed key is right: the look-up is by digest, and
+        the last comparison takes the same time wherever the digests differ.
+        """
         digest = sha256(key).digest()
         found = self.keys.get(digest)
         if found is None or not hmac.compare_digest(found.digest, digest):
@@ -68,7 +71,7 @@ class TenantTable:
         return tuple(tenant.limits for tenant in self.tenants.values())
 
 
-# --- what may stand in the file; what is left out is None ---
+# --- the fields of the file; one that is left out is None ---
 
 
 def _number(low: float, high: float, *, whole: bool = False) -> PlainValidator:
@@ -93,11 +96,11 @@ def _digest(value: Any) -> bytes:
     except (TypeError, ValueError):
         digest = b""
     if len(digest) != 32:
-        raise ValueError("must be the SHA-256 of a key, 64 hexadecimal digits (quote it if they are all decimal)")
+        raise ValueError("must be the SHA-256 of an API key, 64 hexadecimal digits (quote it if all are decimal)")
     return digest
 
 
-Text = Annotated[str, PlainValidator(str)]  # what YAML takes for a number or a date is text here
+Text = Annotated[str, PlainValidator(str)]  # YAML reads some names as numbers or dates; they become text again
 SloMs = Annotated[float | None, _number(0.001, MAX_SLO_MS)]
 Count = Annotated[int | None, _number(0, 1e9, whole=True)]
 
@@ -156,13 +159,13 @@ def _seconds(milliseconds: float | None) -> float | None:
 
 # --- reading ---
 
-Place = tuple[str | int, ...]  # of a value in the document: names of fields, and places in lists
-# By the length of a field's path.
+Place = tuple[str | int, ...]  # where a value stands in the document: names of fields, and positions in lists
+# The section that a field belongs to, by the length of the field's path.
 _SECTIONS: dict[int, type[_Section]] = {1: _TenantsFile, 3: _TenantSection, 4: _SloSection, 5: _KeySection}
 
 
 def parse_tenants(text: str) -> TenantTable:
-    """Raises TenantFileError."""
+    """Returns the tenants and API keys of a file's text. Raises TenantFileError if the text is not valid."""
     try:
         loader = yaml.SafeLoader(text)
         root = loader.get_single_node()
@@ -182,22 +185,26 @@ def parse_tenants(text: str) -> TenantTable:
         tenants[name] = section.tenant(name)
         for index, key in enumerate(section.keys or ()):
             if key.sha256 in keys or key.id in ids:
-                raise document.fault(("tenants", name, "keys", index), f"key `{key.id}` stands here twice")
+                raise document.fault(
+                    ("tenants", name, "keys", index),
+                    f"the id or sha256 of key `{key.id}` is in the file twice: remove one",
+                )
             ids.add(key.id)
             keys[key.sha256] = TenantKey(tenant=name, id=key.id, name=key.name, created=key.created, digest=key.sha256)
     return TenantTable(tenants, keys)
 
 
 class _Document:
-    """A YAML document as plain values, and the line of each."""
+    """A YAML document as plain Python values, with the line of each value for error messages."""
 
     def __init__(self, loader: yaml.SafeLoader) -> None:
         self._loader = loader
         self._lines: dict[Place, int] = {}
-        self._values: dict[int, Any] = {}  # by node: an alias is its anchor's value
+        self._values: dict[int, Any] = {}  # by the id of a node, because a YAML alias has the value of its anchor
 
     def plain(self, node: yaml.Node, path: Place) -> Any:
-        """Raises TenantFileError for names that are no texts or stand twice."""
+        """Returns the plain value of a node that stands at `path`. Raises TenantFileError if a name in it is not a text
+        or is given twice."""
         self._lines.setdefault(path, node.start_mark.line + 1)
         if id(node) in self._values:
             return self._values[id(node)]
@@ -210,9 +217,9 @@ class _Document:
                 inside = (*path, str(name))
                 self._lines[inside] = name_node.start_mark.line + 1
                 if not isinstance(name, str) or not name:
-                    raise self.fault(inside, "a name must be a text (quote it)")
+                    raise self.fault(inside, "a name must be a text that is not empty: put it in quotes")
                 if name in mapping:
-                    raise self.fault(inside, "stands here twice")
+                    raise self.fault(inside, "this name is given twice in one mapping: remove one")
                 mapping[name] = self.plain(value_node, inside)
             return mapping
         if isinstance(node, yaml.SequenceNode):
@@ -232,7 +239,7 @@ class _Document:
         return TenantFileError(self._told(path, problem))
 
     def faults(self, error: ValidationError) -> str:
-        """Those that stand first in the file."""
+        """Returns the errors that come first in the file, at most MAX_FAULTS, as one line."""
         told = [(self._line(each["loc"]), self._told(*_problem(each))) for each in error.errors()]
         return "; ".join(list(dict.fromkeys(text for _, text in sorted(told)))[:MAX_FAULTS])
 
@@ -241,23 +248,24 @@ class _Document:
         return f"line {self._line(path)}, {names or 'top level'}: {problem}"
 
     def _line(self, path: Place) -> int:
-        """The line of what is nearest: inside an alias only its own place is known."""
+        """Returns the line of the value at `path`, or of the nearest value around it if its own line is not known, as
+        inside a YAML alias."""
         while path not in self._lines:
             path = path[:-1]
         return self._lines[path]
 
 
 def _problem(error: ErrorDetails) -> tuple[Place, str]:
-    """Where it is, and what is wrong, in the words of the file."""
+    """Returns the place of an error and a message about it in terms of the tenants file."""
     path, kind = error["loc"], error["type"]
     if kind == "value_error":
         return path, str(error["ctx"]["error"])
     if kind == "extra_forbidden":
-        return path, f"unknown field; known are {', '.join(sorted(_SECTIONS[len(path)].model_fields))}"
+        return path, f"unknown field: the fields here are {', '.join(sorted(_SECTIONS[len(path)].model_fields))}"
     if kind == "missing":
-        return path[:-1], "a key needs `id` and `sha256`"
+        return path[:-1], "an API key needs the fields `id` and `sha256`, as `hmas keys make` writes them"
     if kind == "literal_error":
-        return path, "must be one of relegate, refuse"
+        return path, "must be `relegate` or `refuse`"
     if kind == "list_type":
-        return path, "must be a list of keys, as `hmas keys make` writes it"
+        return path, "must be a list of API keys, as `hmas keys make` writes it"
     return path, "must be a mapping of names to values"

@@ -1,6 +1,6 @@
-"""API keys in the tenants file, for `hmas keys`: made, listed and revoked in place, comments kept.
+"""Makes, lists and revokes API keys in the tenants file, for `hmas keys`; the file's comments are kept.
 
-A key is shown once, when it is made; the file holds its SHA-256. The file is replaced atomically.
+A key is shown once, when it is made; the file holds only its SHA-256. The file is replaced atomically.
 """
 
 import os
@@ -27,7 +27,8 @@ from hmas.gateway.tenants.terms import Tenant
 
 @dataclass(frozen=True, slots=True)
 class MadeKey:
-    """`key` is the secret itself. `new_tenant`: the tenant was not in the file before."""
+    """A new API key. `key` is the secret that clients send; `id` is its public name in the file. `new_tenant`: the
+    tenant was not in the file before."""
 
     id: str
     key: str
@@ -35,7 +36,11 @@ class MadeKey:
 
 
 def make_key(path: Path, tenant: str, name: str = "") -> MadeKey:
-    """Adds a key, and the tenant and the file where they are missing. Raises TenantFileError and OSError."""
+    """Adds a new API key to the file and returns it. A missing tenant or file is created.
+
+    Raises TenantFileError if the file is invalid or its layout cannot be edited, and OSError if it cannot be read or
+    written.
+    """
     text = path.read_text() if path.exists() else ""
     before = parse_tenants(text)
     key = KEY_PREFIX + secrets.token_urlsafe(32)
@@ -51,17 +56,22 @@ def make_key(path: Path, tenant: str, name: str = "") -> MadeKey:
 
 
 def list_keys(path: Path) -> list[TenantKey]:
-    """Every key, in the file's order. Raises TenantFileError and OSError."""
+    """Returns all API keys in the order of the file. Raises TenantFileError if the file is invalid, and OSError if it
+    cannot be read."""
     return list(parse_tenants(path.read_text()).keys.values())
 
 
 def revoke_key(path: Path, key_id: str) -> TenantKey:
-    """Takes a key out; what it was. Raises TenantFileError (also for an unknown id) and OSError."""
+    """Removes the API key with this id from the file and returns it.
+
+    Raises TenantFileError if no key has this id, if the file is invalid or if its layout cannot be edited, and OSError
+    if it cannot be read or written.
+    """
     text = path.read_text()
     before = parse_tenants(text)
     found = next((key for key in before.keys.values() if key.id == key_id), None)
     if found is None:
-        raise TenantFileError(f"no key `{key_id}`; `hmas keys list` shows them")
+        raise TenantFileError(f"no API key has the id `{key_id}`: `hmas keys list` shows the ids")
     file = _TenantsText(text)
     file.remove(found)
     kept = {digest: key for digest, key in before.keys.items() if key is not found}
@@ -70,10 +80,10 @@ def revoke_key(path: Path, key_id: str) -> TenantKey:
 
 
 class _TenantsText:
-    """The file's text as a document that remembers its comments and its layout."""
+    """The text of a tenants file as a document that can be edited and keeps its comments and its layout."""
 
     def __init__(self, text: str) -> None:
-        """`text` is one that `parse_tenants` accepts. Raises TenantFileError."""
+        """`text` must be valid for `parse_tenants`. Raises TenantFileError if its layout cannot be edited."""
         self._text = text
         self._yaml = YAML()
         self._yaml.preserve_quotes = True
@@ -81,8 +91,8 @@ class _TenantsText:
         try:
             root, _, dash = load_yaml_guess_indent(text, yaml=self._yaml)
         except YAMLError as error:
-            raise TenantFileError(f"cannot edit this layout: {error}") from None
-        self._head = text if root is None else ""  # comments alone are no document
+            raise TenantFileError(f"the layout of the file cannot be edited, change it by hand: {error}") from None
+        self._head = text if root is None else ""  # a text of comments alone has no document to keep them
         self._root = CommentedMap() if root is None else root
         tenants, dash = self._root.get("tenants"), 2 if dash is None else dash
         is_block = isinstance(tenants, CommentedMap) and not tenants.fa.flow_style()
@@ -93,7 +103,7 @@ class _TenantsText:
         _section(_section(tenants, key.tenant, CommentedMap), "keys", CommentedSeq).append(_entry(key))
 
     def remove(self, key: TenantKey) -> None:
-        """Comments that stood at the key move above all keys of its tenant."""
+        """Removes a key; the comments that stood at it move above all keys of its tenant."""
         body = self._root["tenants"][key.tenant]
         at = next(i for i, each in enumerate(body["keys"]) if str(each["id"]) == key.id)
         del body["keys"][at]
@@ -109,20 +119,20 @@ class _TenantsText:
         return self._head + out.getvalue()
 
     def checked(self, tenants: dict[str, Tenant], keys: dict[bytes, TenantKey], advice: str) -> str:
-        """The edited text. Raises TenantFileError, with advice, unless it reads as these keys and at least these
-        tenants."""
+        """Returns the edited text after reading it back. Raises TenantFileError, with `advice` on what to do by hand,
+        if it does not hold exactly `keys` and at least `tenants`."""
         text = self._edited()
         try:
             table = parse_tenants(text)
         except TenantFileError as error:
-            raise TenantFileError(f"cannot edit this layout ({error}); {advice}") from None
+            raise TenantFileError(f"the layout of the file cannot be edited ({error}); {advice}") from None
         if table.keys != keys or {**table.tenants, **tenants} != table.tenants:
-            raise TenantFileError(f"cannot edit this layout; {advice}")
+            raise TenantFileError(f"the layout of the file cannot be edited; {advice}")
         return text
 
 
 def _comments(text: str) -> list[str]:
-    """Lines that are nothing but a comment."""
+    """Returns the texts of the lines that hold nothing but a comment."""
     return [line.strip().removeprefix("#").strip() for line in text.splitlines() if line.lstrip().startswith("#")]
 
 
@@ -134,7 +144,8 @@ def _entry(key: TenantKey) -> CommentedMap:
 
 
 def _section(parent: CommentedMap, name: str, kind: type[Any]) -> Any:
-    """The mapping or list under `name`, made where it is missing or null; an empty one is written as a block."""
+    """Returns the mapping or list under `name`, which is created if it is missing or null. An empty one is set to be
+    written in block style, one entry a line."""
     if parent.get(name) is None:
         parent[_text(name)] = kind()
     section = parent[name]
@@ -144,12 +155,12 @@ def _section(parent: CommentedMap, name: str, kind: type[Any]) -> Any:
 
 
 def _text(value: str) -> str:
-    """Quoted where the YAML 1.1 that gateways read would take it for something else than text."""
+    """Returns the value in quotes if YAML 1.1, which gateways read, would otherwise not take it for a text."""
     return SingleQuotedScalarString(value) if yaml.safe_dump(value).startswith(("'", '"')) else value
 
 
 def _replace(path: Path, text: str) -> None:
-    """Readable by its owner alone, unless the file was open to others before."""
+    """Replaces the file atomically. Its permissions are kept; a new file is readable by its owner alone."""
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

@@ -15,30 +15,30 @@ app = typer.Typer(no_args_is_help=True, add_completion=False)
 console = Console()
 errors = Console(stderr=True)
 
-File = Annotated[Path, typer.Option("--file", envvar="HMAS_TENANTS_FILE", help="the tenants file")]
+File = Annotated[Path, typer.Option("--file", envvar="HMAS_TENANTS_FILE", help="path of the tenants file (YAML)")]
 DEFAULT_FILE = Path("tenants.yaml")
 
 
 @app.command()
 def make(
-    tenant: Annotated[str, typer.Argument(help="whose key; a tenant that is not in the file yet is added")],
-    name: Annotated[str, typer.Option(help="what the key is for, to know it again")] = "",
+    tenant: Annotated[str, typer.Argument(help="tenant that the key is for; added to the file if new")],
+    name: Annotated[str, typer.Option(help="label for the key in `hmas keys list`")] = "",
     file: File = DEFAULT_FILE,
 ) -> None:
-    """Make a key. It is shown once; the file keeps its hash."""
+    """Make an API key. It is shown only once: the file keeps its hash alone."""
     try:
         made = make_key(file, tenant, name)
     except (TenantFileError, OSError) as error:
         raise _failed(error) from None
     if made.new_tenant:
-        errors.print(f"tenant [bold]{tenant}[/] is new in {file}, without any limits", highlight=False)
-    errors.print(f"key {made.id} of {tenant}; it is not shown again:", highlight=False)
+        errors.print(f"tenant [bold]{tenant}[/] was added to {file}, without any limits", highlight=False)
+    errors.print(f"API key {made.id} of tenant {tenant}; copy it now, it is not shown again:", highlight=False)
     print(made.key)
 
 
 @app.command("list")
 def list_(file: File = DEFAULT_FILE) -> None:
-    """List the keys of every tenant, without the keys themselves."""
+    """List id, tenant, name and date of every API key. The keys themselves are not stored."""
     try:
         keys = list_keys(file)
     except (TenantFileError, OSError) as error:
@@ -57,9 +57,10 @@ def key_table(keys: Iterable[TenantKey]) -> Table:
 
 @app.command()
 def revoke(
-    key_id: Annotated[str, typer.Argument(metavar="ID", help="as `hmas keys list` shows it")], file: File = DEFAULT_FILE
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="id of the key, from `hmas keys list`")],
+    file: File = DEFAULT_FILE,
 ) -> None:
-    """Revoke a key. Running gateways refuse it within two seconds."""
+    """Revoke an API key. Running gateways refuse it within two seconds."""
     try:
         key = revoke_key(file, key_id)
     except (TenantFileError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Who sends a request: keys against the tenants file, which is read again when it changes."""
+"""Finds the tenant of a request by its API key. The tenants file is read again when it changes."""
 
 import asyncio
 import os
@@ -17,15 +17,17 @@ log = structlog.get_logger()
 POLL_S = 1.0
 MAX_FILE_BYTES = 16 * 2**20
 
-# Without a tenants file everyone is this tenant: a development mesh, where priorities are open to all.
+# The tenant of every request if there is no tenants file, as in development; it may ask for early priorities.
 KEYLESS = Tenant(name="default", priority_ceiling=-1000)
 
 
 class TenantStore:
-    """The tenants in force. A file that is bad at start raises; one that turns bad later is reported and ignored."""
+    """The tenants now in force. If the file becomes invalid after start, this is logged and the tenants read before
+    stay in force."""
 
     def __init__(self, path: Path | None) -> None:
-        """Raises TenantFileError and OSError."""
+        """Reads the file at `path`; with None no API key is asked for. Raises TenantFileError if the file is invalid,
+        and OSError if it cannot be read."""
         self._path = path
         self._stamp: tuple[int, int, int] | None = None
         self._table = TenantTable()
@@ -40,31 +42,36 @@ class TenantStore:
         return self._table.limits()
 
     def authenticate(self, headers: Mapping[bytes, bytes]) -> Tenant:
-        """Raises InvalidRequest (401) without a valid `Authorization: Bearer` key."""
+        """Returns the tenant of the API key in the header `Authorization: Bearer`. Raises InvalidRequest (401) if there
+        is none or it is not valid."""
         if self._path is None:
             return KEYLESS
         value = headers.get(b"authorization")
         if value is None:
             raise InvalidRequest(
-                "no API key: send it as `Authorization: Bearer hmas-...`", outcome=Outcome.UNAUTHENTICATED
+                "the request has no API key: send it in the header `Authorization: Bearer hmas-...`",
+                outcome=Outcome.UNAUTHENTICATED,
             )
         scheme, _, key = value.partition(b" ")
         tenant = None
         if scheme.lower() == b"bearer" and len(key) <= MAX_KEY_BYTES:
             tenant = self._table.tenant_of(key.strip())
         if tenant is None:
-            raise InvalidRequest("this API key is not valid", outcome=Outcome.UNAUTHENTICATED)
+            raise InvalidRequest(
+                "the API key in the header `Authorization` is not valid: send `Bearer hmas-...` with a key in use",
+                outcome=Outcome.UNAUTHENTICATED,
+            )
         return tenant
 
     async def run(self, changed: Callable[[], None]) -> None:
-        """Polls the file until cancelled; calls `changed` after each reload."""
+        """Checks the file every POLL_S seconds until cancelled; calls `changed` after each successful reload."""
         while True:
             await asyncio.sleep(POLL_S)
             if self.poll():
                 changed()
 
     def poll(self) -> bool:
-        """Reads the file again if it changed; whether the tenants did."""
+        """Reads the file again if it changed; returns whether new tenants are in force."""
         if self._path is None:
             return False
         stamp = _stamp(self._path)
@@ -89,14 +96,15 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 def load_tenants(path: Path) -> TenantTable:
-    """Raises TenantFileError, which names the file, and OSError."""
+    """Reads a tenants file. Raises TenantFileError, which names the file, if it is invalid, not UTF-8 or larger than
+    MAX_FILE_BYTES, and OSError if it cannot be read."""
     with path.open("rb") as file:
         data = file.read(MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:
-        raise TenantFileError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
+        raise TenantFileError(f"{path}: the file is larger than {MAX_FILE_BYTES} bytes, the most a tenants file may be")
     try:
         return parse_tenants(data.decode())
     except UnicodeDecodeError:
-        raise TenantFileError(f"{path}: not UTF-8") from None
+        raise TenantFileError(f"{path}: the file is not UTF-8 text: save it as UTF-8") from None
     except TenantFileError as error:
         raise TenantFileError(f"{path}: {error}") from None

@@ -1,6 +1,7 @@
-"""What a request is promised: SLO, priority, importance and flow, from headers, tenant and defaults.
+"""The terms of a request: SLO, priority, importance and flow, from its headers, its tenant and the defaults.
 
-Both spellings of a header are read, llm-d's wins. Headers outrank the tenant's defaults, and those Table 6.
+Most headers have two spellings; llm-d's outranks the other. Headers outrank the tenant's defaults, and these outrank
+the default SLOs of H-MAS Table 6.
 """
 
 import re
@@ -35,8 +36,11 @@ _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
-    """Who sends. SLO defaults in seconds, None: not set. `priority_ceiling`: the earliest priority it may ask for
-    (lower is earlier). `models` None: all. `relegate` false: refuse rather than answer late."""
+    """A tenant and the defaults of its requests; SLOs in seconds, None: not set.
+
+    `priority_ceiling`: the lowest priority number its requests may ask for (lower is served earlier). `models`: the
+    models it may use, None: all. `relegate`: whether a request that cannot be on time is served late (true) or refused.
+    """
 
     name: str
     weight: float = 1.0
@@ -60,7 +64,7 @@ class Terms:
 
 
 def read_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """The headers the gateway reads, names in lower case; the first of a repeated one counts."""
+    """Returns the headers that the gateway uses, by name in lower case. If one is repeated, its first value counts."""
     headers: dict[bytes, bytes] = {}
     for name, value in raw:
         if name in _READ:
@@ -69,19 +73,22 @@ def read_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
 
 
 def client_request_id(headers: Mapping[bytes, bytes]) -> str | None:
-    """The client's `X-Request-Id` if it is 1-128 of the characters A-Z a-z 0-9 . _ : -"""
+    """Returns the client's `X-Request-Id` if it consists of 1-128 of the characters A-Z a-z 0-9 . _ : -"""
     value = headers.get(b"x-request-id")
     return value.decode() if value is not None and _REQUEST_ID.fullmatch(value) else None
 
 
 def traceparent(headers: Mapping[bytes, bytes]) -> str:
-    """The W3C trace context if it is well formed, else nothing."""
+    """Returns the header `traceparent` (W3C trace context), or "" if it is missing or malformed."""
     value = headers.get(b"traceparent")
     return value.decode() if value is not None and _TRACEPARENT.fullmatch(value) else ""
 
 
 def terms_of(headers: Mapping[bytes, bytes], tenant: Tenant, body_priority: int | None, *, stream: bool) -> Terms:
-    """Raises InvalidRequest that names the header at fault. A priority header outranks the body's."""
+    """Returns the terms of a request. A priority in the headers outranks the one in the body.
+
+    Raises InvalidRequest, which names the header, if a header's value is out of its range.
+    """
     importance = _number(headers, _IMPORTANCE, MIN_IMPORTANCE, MAX_IMPORTANCE)
     if importance is None:
         importance = tenant.importance
@@ -99,8 +106,8 @@ def terms_of(headers: Mapping[bytes, bytes], tenant: Tenant, body_priority: int 
 
 
 def _slo(headers: Mapping[bytes, bytes], tenant: Tenant, importance: float, *, stream: bool) -> tuple[Slo, bool]:
-    """The SLO and whether client or tenant stated it. Only its last token is judged of an answer that is not
-    streamed, and of a request that states nothing but a TTLT."""
+    """Returns the SLO, and whether the client or the tenant stated it. Only the time of the last token is judged
+    (`whole`) if the answer is not streamed, or if a TTLT alone is stated."""
     ttft_s = _seconds(headers, _TTFT, MAX_SLO_MS)
     tpot_s = _seconds(headers, _TPOT, MAX_SLO_MS)
     ttlt_s = _seconds(headers, _TTLT, MAX_TTLT_MS)
@@ -138,7 +145,7 @@ def _number(headers: Mapping[bytes, bytes], names: tuple[bytes, ...], low: float
     except ValueError:
         number = float("nan")
     if not (isfinite(number) and low <= number <= high):
-        raise InvalidRequest(f"header `{name}` must be a number from {low:g} to {high:g}", name)
+        raise InvalidRequest(f"the header `{name}` must be a number from {low:g} to {high:g}", name)
     return number
 
 
@@ -148,7 +155,8 @@ def _priority(headers: Mapping[bytes, bytes]) -> int | None:
         return None
     name, value = found
     if not re.fullmatch(rb"-?[0-9]{1,10}", value) or abs(int(value)) >= PRIORITY_LIMIT:
-        raise InvalidRequest(f"header `{name}` must be a whole number of at most 31 bits; lower is earlier", name)
+        message = f"the header `{name}` must be a whole number between -2^31 and 2^31; lower is served earlier"
+        raise InvalidRequest(message, name)
     return int(value)
 
 
@@ -158,5 +166,5 @@ def _flow(headers: Mapping[bytes, bytes]) -> str:
         return DEFAULT_FLOW
     name, value = found
     if not _FLOW_ID.fullmatch(value):
-        raise InvalidRequest(f"header `{name}` must be 1 to 128 printable characters without spaces", name)
+        raise InvalidRequest(f"the header `{name}` must be 1 to 128 printable ASCII characters without spaces", name)
     return value.decode()
