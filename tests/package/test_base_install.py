@@ -78,7 +78,7 @@ def test_the_list_of_commands_says_what_is_not_installed(base: Installed) -> Non
     shown = run(base, ["hmas", "--help"])
     assert shown.status == 0
     assert all(name in shown.text for name in PARTS)
-    assert "Not installed: numpy is missing: pip install 'hmas[sim]'" in shown.text
+    assert "Not installed: the Python package numpy is missing: pip install 'hmas[sim]'" in shown.text
 
 
 def test_an_engine_needs_no_extra(base: Installed) -> None:

@@ -31,7 +31,7 @@ def test_a_change_follows_the_table_or_raises_and_changes_nothing(before: LeaseS
     lease, heard = lease_in(before)
     after, held_before = TRANSITIONS[before].get(change), lease._holding
     if after is None:
-        with pytest.raises(IllegalTransition, match=f"{change} while {before}"):
+        with pytest.raises(IllegalTransition, match=f"`{change}` is not allowed while the lease is {before}"):
             lease.change(change, Holding(8, 4, 1.0))
         assert (lease.state, heard) == (before, [])
         assert lease._holding == held_before

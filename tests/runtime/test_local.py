@@ -104,7 +104,7 @@ async def test_a_peer_that_falls_silent_is_given_up(listening: Listening, monkey
     monkeypatch.setattr(local, "PING_S", 0.01)
     monkeypatch.setattr(local, "SILENCE_S", 0.2)
     peer, far = await listening.raw()
-    with pytest.raises(ConnectionError, match="nothing heard"):
+    with pytest.raises(ConnectionError, match="the peer sent nothing"):
         await read(far)
     peer.close()
     near, far = await listening.connect()  # two that are idle hear each other's pings

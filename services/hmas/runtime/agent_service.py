@@ -1,4 +1,4 @@
-"""The process around a control agent (QoS, meta, Statera): bus, bucket, lease, timer, ops server, drain."""
+"""The process around a control agent (QoS, meta or Statera): NATS, control bucket, lease, timer and ops server."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -25,9 +25,11 @@ Ef = TypeVar("Ef")
 
 
 class AgentService(Generic[Ev, Ef]):
-    """Subscribe on `bus` and add start-up reads with `bus.on_connected` before `run`.
+    """Runs a control agent with everything it needs. `execute` carries out each of its effects.
 
-    The agent hears `EpochGranted`, `EpochLost` and, every 50 ms, `TimerTicked` beside what the shell posts.
+    Before `run`, the caller subscribes on `bus`, and adds what must be read at start with `bus.on_connected`. Besides
+    what the caller posts, the agent gets `EpochGranted`, `EpochLost` and, every `LIVE.control_tick_s` seconds,
+    `TimerTicked`.
     """
 
     def __init__(
@@ -44,13 +46,13 @@ class AgentService(Generic[Ev, Ef]):
         self._lease = Lease(
             self.bucket,
             origin.role,
-            f"{instance}/{incarnation()}",  # two copies that were given one name are two holders all the same
+            f"{instance}/{incarnation()}",  # so that two copies with the same name are still two holders
             granted=lambda epoch: self.post(EpochGranted(epoch)),
             lost=lambda: self.post(EpochLost()),
         )
 
     def post(self, event: object) -> None:
-        self.host.post(event)  # type: ignore[arg-type]  # the three common events are part of every agent's union
+        self.host.post(event)  # type: ignore[arg-type]  # every control agent accepts the three events above
 
     async def run(
         self,
@@ -59,7 +61,8 @@ class AgentService(Generic[Ev, Ef]):
         start: Callable[[], Awaitable[None]] | None = None,
         finish: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Serves until `stop`. `start` runs before the first event (e.g. a gRPC server), `finish` at the end."""
+        """Runs the agent until `stop` is set. `start` is awaited before the first event (to start a gRPC server, for
+        instance) and `finish` at the end."""
         ops = ops_server(self._settings.ops_host, self._settings.ops_port, lambda: self.bus.connected)
         await ops.start()
         if start is not None:

@@ -1,4 +1,4 @@
-"""A thread for work that keeps a core busy: models."""
+"""A low-priority thread for models, which keep a core busy."""
 
 import os
 import sys
@@ -6,16 +6,16 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-NICENESS = 5  # a third of the weight of the event loops, which relay tokens, where they share a core
+NICENESS = 5  # gives a thread a third of the CPU share of the event loops, which relay tokens, on a shared core
 
 
 def background_thread(name: str) -> ThreadPoolExecutor:
-    """One thread that gives way to every other on the machine: an answer that is late has a fallback, a token has
-    none."""
+    """Returns an executor with one thread of low priority. A model that answers late has a fallback, but a token that
+    is relayed late has none."""
     return ThreadPoolExecutor(1, thread_name_prefix=name, initializer=_give_way)
 
 
 def _give_way() -> None:
-    if sys.platform == "linux":  # where niceness is a thread's own
+    if sys.platform == "linux":  # only Linux has a niceness for each thread
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

@@ -1,4 +1,5 @@
-"""Hosts an agent that batches calls for a model: the model's thread, the calls' budgets, the service's life."""
+"""The shell of an agent that batches calls for a model: runs the model in a thread, keeps each call's time budget, and
+serves until the process ends."""
 
 import asyncio
 from collections import Counter as Counts
@@ -23,8 +24,8 @@ from hmas.runtime.settings import RuntimeSettings
 from hmas.wire.subjects import QUERY_EFFECTS
 
 log = structlog.get_logger()
-REPLY_MARGIN_S = 0.005  # of the caller's deadline, for the way back
-TIMER_RETRY_S = 0.001  # the loop's clock may run ahead of the agent's
+REPLY_MARGIN_S = 0.005  # part of the time until the caller's deadline that is kept for sending the reply
+TIMER_RETRY_S = 0.001  # pause before the agent is ticked again, because its clock may lag the event loop's
 SECONDS_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 
 Ev_contra = TypeVar("Ev_contra", contravariant=True)
@@ -35,16 +36,18 @@ Answer = TypeVar("Answer")
 
 
 class BatchingAgent(Agent[Ev_contra, RunBatch[Row] | AnswerCall[Answer]], Protocol[Ev_contra, Row, Answer]):
-    """Also hears `CallReceived`, `BatchReturned`, `BatchFailed` and `TimerTicked`. `fallbacks` counts the items that
-    the model did not answer, by reason.
+    """An agent that batches calls for a model. It must accept the events `CallReceived`, `BatchReturned`, `BatchFailed`
+    and `TimerTicked`. `fallbacks` counts, by reason, the items that were answered without the model.
     """
 
     fallbacks: Counts[str]
 
 
 class BatchingShell(Generic[Item, Row, Result, Answer]):
-    """A call is answered within `budget_s`, or earlier if its caller's deadline is; a late or failing model is the
-    agent's to answer for, never an error.
+    """Runs a batching agent and its model. A call is answered within `budget_s` seconds, or by its caller's deadline if
+    that is earlier. If the model is late or fails, the agent answers without it; this is never an error to the caller.
+
+    `seconds` measures the model's batches, `fallbacks` counts items answered without the model.
     """
 
     def __init__(
@@ -75,14 +78,15 @@ class BatchingShell(Generic[Item, Row, Result, Answer]):
         self._host.post(event)
 
     async def warm_up(self, row: Row) -> None:
-        """Runs the model once: the first batch allocates, and some models load only then."""
+        """Runs the model once on `row`, because the first batch is slow: models allocate memory or load only then."""
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._model, [row])
-        except Exception as error:  # a model that fails now may do better later
+        except Exception as error:  # the model may work later, so that the service starts all the same
             log.warning("warm_up_failed", error=repr(error))
 
     async def answers(self, items: tuple[Item, ...], remaining_s: float | None) -> tuple[Answer, ...]:
-        """To each item, in order. `remaining_s` is what the caller's deadline leaves, None without one."""
+        """Returns one answer for each item, in order. `remaining_s`: seconds until the caller's deadline, None if there
+        is none."""
         budget_s = self._budget_s if remaining_s is None else min(self._budget_s, remaining_s - REPLY_MARGIN_S)
         budget_s = max(0.0, budget_s)
         loop, number = asyncio.get_running_loop(), next(self._numbers)
@@ -97,7 +101,8 @@ class BatchingShell(Generic[Item, Row, Result, Answer]):
     async def serve(
         self, rpc: RpcServer, service: str, address: tuple[str, int], bus: Bus, settings: RuntimeSettings, stop: Stop
     ) -> None:
-        """Serves `service` at `address` (host, port) until `stop`. Without NATS requests are answered all the same."""
+        """Serves the gRPC service `service` at `address` (host, port) until `stop` is set. It answers requests also
+        while NATS cannot be reached."""
         if self._recorder is not None:
             bus.answer(QUERY_EFFECTS, self._recorder.answer)
         await rpc.start(*address, [service])
@@ -145,7 +150,7 @@ class BatchingShell(Generic[Item, Row, Result, Answer]):
         try:
             results = await loop.run_in_executor(self._thread, self._model, effect.rows)
             event = BatchReturned(effect.batch, tuple(results))
-        except Exception as error:  # whatever a model raises is a failed batch, never the service's end
+        except Exception as error:  # any exception of a model fails its batch, but must not end the service
             log.warning("batch_failed", error=repr(error), rows=len(effect.rows))
             event = BatchFailed(effect.batch, repr(error))
         self._seconds.observe(loop.time() - started_s)

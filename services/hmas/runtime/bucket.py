@@ -1,4 +1,4 @@
-"""The control bucket: last topology and tuple, pins, leases, in a JetStream key-value store."""
+"""The control bucket, a key-value store of NATS JetStream: last topologies and control tuples, pins and leases."""
 
 import asyncio
 from typing import Any, TypeVar
@@ -20,14 +20,15 @@ AUDIT_MAX_MESSAGES = 10_000
 
 
 class BucketUnavailable(Exception):
-    """NATS or its JetStream cannot be reached now."""
+    """The control bucket cannot be read or written now, because NATS or its JetStream cannot be reached."""
 
 
 _UNREACHABLE = (nats.errors.Error, asyncio.TimeoutError, OSError)
 
 
 class ControlBucket:
-    """Typed access to the bucket; every call raises BucketUnavailable while NATS is away."""
+    """Reads and writes values in the control bucket. Every method raises BucketUnavailable while NATS or its JetStream
+    cannot be reached."""
 
     def __init__(self, bus: Bus, client: str) -> None:
         self._bus = bus
@@ -50,11 +51,12 @@ class ControlBucket:
         try:
             await (await self._open()).put(key, encode(value))
         except _UNREACHABLE as error:
-            self._kv = None  # the server may have come back without its streams
+            self._kv = None  # open the bucket anew next time: a restarted server may have lost it
             raise BucketUnavailable(str(error)) from error
 
     async def read(self, cls: type[T], key: str) -> tuple[T, float] | None:
-        """The value and its age in seconds, both instants by the server's clock. None if there is none."""
+        """Returns the value of type `cls` under `key`, and its age in seconds by the server's clock alone. None if the
+        key has no value or it cannot be decoded."""
         try:
             kv = await self._open()
             js = self._bus.client.jetstream(timeout=TIMEOUT_S)
@@ -77,7 +79,7 @@ class ControlBucket:
         return value, max(0.0, age_s)
 
     async def get_raw(self, key: str) -> tuple[bytes, int] | None:
-        """Bytes and revision of a key, for compare-and-swap."""
+        """Returns the bytes under `key` and their revision, for `swap`; None if there is no such key."""
         try:
             entry = await (await self._open()).get(key)
         except nats.js.errors.KeyNotFoundError:
@@ -88,7 +90,8 @@ class ControlBucket:
         return entry.value or b"", entry.revision or 0
 
     async def swap(self, key: str, value: bytes, revision: int) -> int | None:
-        """Writes if the key still has `revision` (0: if it does not exist); the new revision, or None if it lost."""
+        """Writes `value` if the key still has `revision` (0: if the key does not exist yet). Returns the new revision,
+        or None if another process has written in between."""
         try:
             return int(await (await self._open()).update(key, value, last=revision))
         except nats.js.errors.KeyWrongLastSequenceError:
@@ -98,7 +101,8 @@ class ControlBucket:
             raise BucketUnavailable(str(error)) from error
 
     async def ensure_audit_stream(self) -> None:
-        """Creates the bounded stream that keeps the audit subject, if it is not there."""
+        """Creates the JetStream stream that stores the last AUDIT_MAX_MESSAGES audit records, or updates its settings
+        if it exists."""
         config = StreamConfig(
             name=AUDIT_STREAM, subjects=[AUDIT], storage=StorageType.FILE, max_msgs=AUDIT_MAX_MESSAGES,
             num_replicas=self._bus.replicas,

@@ -1,4 +1,4 @@
-"""NATS for the shells: publish without blocking, subscribe to decoded values, survive the server's death."""
+"""The shells' connection to NATS: publishes without blocking, decodes what is received, reconnects by itself."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -21,12 +21,15 @@ log = structlog.get_logger()
 
 OUTBOX_LIMIT = 4096
 CONNECTED = Gauge("hmas_nats_connected", "1 while connected to NATS")
-DROPPED = Counter("hmas_nats_dropped_total", "Messages not sent because NATS was away or the outbox full", ["reason"])
+DROPPED = Counter(
+    "hmas_nats_dropped_total", "Messages dropped because NATS was unreachable or the outbox full", ["reason"]
+)
 MALFORMED = Counter("hmas_wire_malformed_total", "Messages received that could not be decoded", ["message"])
 
 
 class Bus:
-    """One connection. `start` returns at once and connects in the background, forever."""
+    """One connection to NATS under the name `name`. Subscriptions are declared before `run`, which connects and
+    reconnects without limit."""
 
     def __init__(self, settings: RuntimeSettings, name: str) -> None:
         self._settings = settings
@@ -44,14 +47,15 @@ class Bus:
 
     @property
     def replicas(self) -> int:
-        """How many servers shall keep what JetStream stores."""
+        """The number of NATS servers that keep a copy of what JetStream stores (HMAS_NATS_REPLICAS)."""
         return self._settings.nats_replicas
 
     async def wait_connected(self) -> None:
         await self._connected.wait()
 
     def subscribe(self, subject: str, cls: type[T], handler: Callable[[T], None]) -> None:
-        """Calls `handler` with each decoded value. Malformed messages are counted and dropped. Before `run`."""
+        """Calls `handler` with each message on `subject`, decoded as `cls`. Messages that cannot be decoded are counted
+        and dropped. Must be called before `run`."""
 
         async def receive(message: Msg) -> None:
             try:
@@ -73,10 +77,11 @@ class Bus:
         receive: Mapping[type, Callable[[Any], None]] = MappingProxyType({}),
         routes: Iterable[Route] = ROUTES,
     ) -> None:
-        """Subscribes to all that `role` hears. Before `run`.
+        """Subscribes to every message that the table `routes` sends to `role`. Must be called before `run`.
 
-        `post` gets the event that the table makes of a message, or the message itself where it makes none; `receive`
-        has functions that take a type of message instead. `own`: the names of this worker and its pool.
+        A message goes to the function that `receive` has for its type. Otherwise `post` gets the event that the table
+        makes of it, or the message itself if the table makes none. `own` gives the names of this worker and its pool,
+        for messages of which it gets only those about itself.
         """
         for route in routes:
             for hearer in route.hearers:
@@ -86,7 +91,8 @@ class Bus:
                     self.subscribe(where, route.message, deliver)
 
     def answer(self, subject: str, handler: Callable[[bytes], Awaitable[bytes | None]]) -> None:
-        """Answers requests on a subject; None stays silent, for another copy to answer. Before `run`."""
+        """Answers requests on `subject` with what `handler` returns; None sends no reply, so that another process may
+        answer. Must be called before `run`."""
 
         async def receive(message: Msg) -> None:
             reply = await handler(message.data)
@@ -96,11 +102,13 @@ class Bus:
         self._subscriptions.append((subject, receive))
 
     def on_connected(self, callback: Callable[[], Awaitable[None]]) -> None:
-        """Runs after the first connection and after each reconnection, e.g. to read the bucket again."""
+        """Adds a callback that is awaited after the first connection and after each reconnection, to read the control
+        bucket again for instance."""
         self._on_connected.append(callback)
 
     def publish(self, subject: str, value: Any) -> None:
-        """Encodes and queues a value. Never blocks; drops and counts while NATS is away."""
+        """Encodes a value and queues it for sending. Never blocks: while NATS cannot be reached, or if the queue is
+        full, the value is dropped and counted."""
         if not self.client.is_connected:
             DROPPED.labels("disconnected").inc()
             return
@@ -123,7 +131,7 @@ class Bus:
                 DROPPED.labels(type(error).__name__).inc()
 
     async def close(self) -> None:
-        """Sends what is queued and closes the connection."""
+        """Sends the queued messages, if NATS is connected, and closes the connection."""
         self._closing = True
         if not self._connected.is_set():
             return

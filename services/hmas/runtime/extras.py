@@ -1,10 +1,11 @@
-"""The extras of the package: code that needs one says so, instead of ending in a traceback."""
+"""Errors for what an operator can fix, and the optional dependencies ("extras") of the package `hmas`: a missing one
+gives advice on what to install instead of a traceback."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 OURS = ("hmas", "hmas_loadgen")
-# What one extra alone brings, whoever imports it; numpy, for one, is in several.
+# The extra that installs a package, for packages that are in one extra only (numpy, for instance, is in several).
 EXTRA_OF = {
     **dict.fromkeys(("matplotlib", "pyarrow"), "load"),
     **dict.fromkeys(("openai", "river"), "meta"),
@@ -13,18 +14,19 @@ EXTRA_OF = {
 
 
 class CannotStart(Exception):
-    """A setting, or what it points at, cannot be used. The message is one line and says what to do."""
+    """The process cannot start because a setting, or the file or address it names, cannot be used. The message is one
+    line and says what to do."""
 
 
 class MissingExtra(CannotStart):
-    """A package is not installed that one of our extras brings."""
+    """A package that belongs to an extra of `hmas` is not installed."""
 
 
 @contextmanager
 def needs(extra: str, instead: str = "") -> Iterator[None]:
-    """Imports inside the block need `extra`, where EXTRA_OF knows no better; `instead` is a way without it.
+    """Context manager around imports that need an extra: raises MissingExtra, with advice, if a package is missing.
 
-    Raises MissingExtra.
+    The advice names the extra that EXTRA_OF has for the package, otherwise `extra`. `instead` says how to do without.
     """
     try:
         yield
@@ -33,4 +35,4 @@ def needs(extra: str, instead: str = "") -> Iterator[None]:
         if not package or package in OURS:
             raise
         advice = f"pip install 'hmas[{EXTRA_OF.get(package, extra)}]'" + (f", or {instead}" if instead else "")
-        raise MissingExtra(f"{package} is missing: {advice}") from error
+        raise MissingExtra(f"the Python package {package} is missing: {advice}") from error

@@ -1,7 +1,8 @@
-"""Frames of the gateway-worker stream: operations pushed without waiting, coalesced, written by one task.
+"""Frames of the gateway-worker stream. Operations are queued without waiting, gathered into frames, and written by one
+task.
 
-One gRPC message costs about the same whatever its size, so operations share frames: at most one frame every
-`window_s` under load, and none held back while idle, nor a frame with something urgent in it.
+A gRPC message costs about the same whatever its size, so that operations share frames: under load at most one frame is
+written every `window_s` seconds. An urgent operation is written at once, and so is the first one after a pause.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from hmas.wire.link import Frame, Link, SessionLost
 
 
 class OpsFrame(Frame, Protocol):
-    """`GatewayFrame` or `WorkerFrame`."""
+    """A frame with operations: the protobuf message `GatewayFrame` or `WorkerFrame`."""
 
     @property
     def ops(self) -> Any: ...
@@ -28,9 +29,12 @@ R = TypeVar("R", bound=Frame)
 
 @dataclass(frozen=True, slots=True)
 class FramingConfig:
-    """`window_s`: least time between two frames without urgent operations. `max_frame_bytes`: a frame ends at the
-    operation that passes it. `max_pending_bytes`: not yet framed; passing it ends the session. `ack_delay_s`: longest
-    time that an idle side keeps an acknowledgement back."""
+    """Bounds of the frames on a gateway-worker stream; durations in seconds.
+
+    `window_s`: least time between two frames without urgent operations. `max_frame_bytes`: a frame ends with the
+    operation that makes it reach this size. `max_pending_bytes`: most bytes of operations that wait for a frame; more
+    end the session. `ack_delay_s`: longest time until a received frame is acknowledged.
+    """
 
     window_s: float = 0.012
     max_frame_bytes: int = 2**20
@@ -39,7 +43,7 @@ class FramingConfig:
 
 
 class _Tokens:
-    """Response bytes of one request, merged while they wait for their frame."""
+    """Bytes of one request's answer that wait for a frame; later bytes of the same attempt are appended."""
 
     __slots__ = ("at_us", "attempt", "chunks", "request_id", "tokens")
 
@@ -47,7 +51,8 @@ class _Tokens:
         self.request_id, self.attempt, self.chunks, self.tokens, self.at_us = request_id, attempt, [data], tokens, at_us
 
     def write(self, message: Any) -> int:
-        """Fills an empty `Tokens`, field by field, which is the cheapest way; returns the size of its data."""
+        """Fills an empty protobuf message `Tokens` and returns the size of its data in bytes. Setting field by field is
+        the cheapest way."""
         chunks = self.chunks
         data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         message.request_id = self.request_id
@@ -59,11 +64,12 @@ class _Tokens:
 
 
 TIMER_SLACK_S = 0.0005  # event loops keep time in milliseconds, or fire a little early
-OP_OVERHEAD_BYTES = 64  # of one operation beside its data; keeps a queue of empty operations bounded too
+OP_OVERHEAD_BYTES = 64  # counted for each operation besides its data, so that empty operations are bounded too
 
 
 class FrameWriter(Generic[F]):
-    """The sending side of a session; outlives its connections. Pushing raises SessionLost past the bound."""
+    """The sending side of a gateway-worker session; it lives on when the connection breaks. Adding an operation raises
+    SessionLost if more than `max_pending_bytes` wait."""
 
     def __init__(self, link: Link[F], new_frame: Callable[[], F], config: FramingConfig) -> None:
         self._link = link
@@ -72,7 +78,7 @@ class FrameWriter(Generic[F]):
         self._loop = asyncio.get_running_loop()
         self._pending: deque[tuple[str, Any]] = deque()  # field of the operation, its value
         self._pending_bytes = 0
-        self._mergeable: dict[str, _Tokens] = {}  # of the pending, by request
+        self._mergeable: dict[str, _Tokens] = {}  # answer bytes among the pending, by request
         self._urgent = False
         self._flushed_s = 0.0
         self._idle: asyncio.Future[None] | None = None  # set while the writer task sleeps
@@ -83,11 +89,13 @@ class FrameWriter(Generic[F]):
         return len(self._pending)
 
     def push(self, field: str, message: Any, *, urgent: bool) -> None:
-        """Queues one operation: the name of its field in the frame's oneof, and its message."""
+        """Queues one operation. `field` is its name in the `oneof` of the frame's operations, `message` its protobuf
+        message. Raises SessionLost if too many bytes wait."""
         self._append(field, message, message.ByteSize() + OP_OVERHEAD_BYTES, urgent)
 
     def push_tokens(self, request_id: str, attempt: int, data: bytes, tokens: int, at_us: int, *, urgent: bool) -> None:
-        """Queues response bytes, joined to those of the same attempt that wait already."""
+        """Queues bytes of an answer; they are joined to those of the same attempt that already wait. `at_us`: when the
+        last of its `tokens` came, in microseconds. Raises SessionLost if too many bytes wait."""
         waiting = self._mergeable.get(request_id)
         if waiting is None or waiting.attempt != attempt:
             waiting = self._mergeable[request_id] = _Tokens(request_id, attempt, data, tokens, at_us)
@@ -102,12 +110,13 @@ class FrameWriter(Generic[F]):
             self._schedule()
 
     def acknowledge(self) -> None:
-        """To be called when a frame was received: its own acknowledgement may have set something free, and it wants
-        one."""
+        """Must be called for each received frame: it may have acknowledged frames, so that more can be sent, and it
+        must be acknowledged itself."""
         self._schedule()
 
     async def run(self, write: Callable[[F], Awaitable[None]], resend: Sequence[F]) -> None:
-        """Writes on one connection until cancelled. Raises SessionLost, or what `write` raises."""
+        """Writes frames to one connection until cancelled, beginning with the unacknowledged ones in `resend`. Raises
+        SessionLost, or what `write` raises."""
         for sent in resend:
             await write(self._link.stamp(sent))
         try:
@@ -134,7 +143,7 @@ class FrameWriter(Generic[F]):
     def _grow(self, size: int) -> None:
         self._pending_bytes += size
         if self._pending_bytes > self._config.max_pending_bytes:
-            raise SessionLost(f"{len(self._pending)} operations, {self._pending_bytes} bytes wait to be sent")
+            raise SessionLost(f"{len(self._pending)} operations, {self._pending_bytes} bytes wait to be sent, too many")
 
     def _next_frame(self) -> F | None:
         due_s = self._due_s()
@@ -156,12 +165,12 @@ class FrameWriter(Generic[F]):
             else:
                 size += value.ByteSize() + OP_OVERHEAD_BYTES
                 add(**{field: value})
-        self._mergeable.clear()  # what was cut off by the size must not grow on: its order is settled
+        self._mergeable.clear()  # answers left for the next frame must not grow: other operations may be queued behind
         self._pending_bytes -= size
         self._urgent = self._urgent and bool(self._pending)
 
     def _due_s(self) -> float | None:
-        """When the next frame is due; None if nothing waits for one."""
+        """Returns when the next frame is due on the event loop's clock, in seconds; None if nothing must be sent."""
         if self._link.ack_due:
             return 0.0
         if self._pending and self._link.window_open:
@@ -170,7 +179,7 @@ class FrameWriter(Generic[F]):
 
     def _schedule(self) -> None:
         if self._idle is None:
-            return  # the writer task is writing or away, and looks by itself when it is back
+            return  # the writer task is not sleeping, or not running; it checks by itself before it sleeps
         due_s = self._due_s()
         if due_s is None:
             return
@@ -200,9 +209,10 @@ async def converse(
     resend: Sequence[F],
     receive: Callable[[Any], None],
 ) -> None:
-    """One connection of a session, both directions, until the peer ends it.
+    """Runs one connection of a session in both directions until the peer closes it.
 
-    `receive` gets each frame with new operations. Raises SessionLost, or what `read` and `write` raise.
+    `receive` gets each received frame with new operations; `resend` are the frames that the peer has not acknowledged.
+    Raises SessionLost, or what `read` and `write` raise.
     """
     sending = asyncio.create_task(writer.run(write, resend))
     receiving = asyncio.create_task(_receive(link, writer, read, receive))

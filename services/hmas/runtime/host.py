@@ -1,4 +1,4 @@
-"""Hosts an agent: turns posted events into steps, and hands the effects to the shell, in order."""
+"""The host of an agent: steps the agent for each posted event and carries out the effects in order."""
 
 import time
 from collections import deque
@@ -12,11 +12,12 @@ Ef = TypeVar("Ef")
 
 
 class AgentHost(Generic[Ev, Ef]):
-    """The one owner of an agent.
+    """Owns an agent; nothing else may step it.
 
-    `post` steps the agent at once on the caller's stack (the event loop's thread); an event posted while effects are
-    executed waits its turn, so that steps never nest. `execute` must not block or raise; it may start tasks. `observe`
-    sees every step before its effects are executed, and is held to the same.
+    `post` steps the agent before it returns, on the caller's stack in the event loop's thread. An event that is posted
+    while effects are carried out waits until that step is finished, so that steps never nest. `execute` carries out one
+    effect; `observe` gets every step before its effects are carried out. Neither may block or raise; both may start
+    tasks.
     """
 
     def __init__(

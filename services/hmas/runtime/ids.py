@@ -1,4 +1,4 @@
-"""Ids are minted here, at the edge, and nowhere else."""
+"""Makes ids of requests and processes. Agents never make ids, so that they stay deterministic."""
 
 import os
 import socket
@@ -6,15 +6,17 @@ import uuid
 
 
 def request_id() -> str:
-    """A fresh request id; 128 random bits."""
+    """Returns a new request id with 128 random bits."""
     return f"req-{os.urandom(16).hex()}"
 
 
 def instance_name(service: str) -> str:
-    """A name for a process that was given none: unique enough among the processes of one mesh."""
+    """Returns a name for a process whose setting HMAS_INSTANCE is empty: service, host name and process id, which no
+    two running processes of a mesh share."""
     return f"{service}-{socket.gethostname()}-{os.getpid()}"
 
 
 def incarnation() -> str:
-    """Changes at each start of a process, so that a restart is told from a pause."""
+    """Returns a new random incarnation. A process makes one at its start, so that others can tell a restart from a
+    pause."""
     return uuid.uuid4().hex[:16]

@@ -1,4 +1,4 @@
-"""Keeps the last value of control messages in the bucket, newest first, without ever blocking a decision."""
+"""Writes the last value of control messages to the control bucket in the background, so that no decision waits."""
 
 import asyncio
 from typing import Any
@@ -12,7 +12,8 @@ RETRY_S = 0.5
 
 
 class Keeper:
-    """At most one pending value a key: a newer one replaces what was not written yet."""
+    """Values that wait to be written to the control bucket, at most one for each key: a newer value replaces one that
+    was not written yet."""
 
     def __init__(self, bucket: ControlBucket) -> None:
         self._bucket = bucket

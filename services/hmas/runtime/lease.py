@@ -1,8 +1,8 @@
-"""The single writer's lease: one copy of an agent writes, the others stand by (DESIGN §3.2).
+"""The lease of the single writer: one copy of an agent writes, the others stand by (DESIGN §3.2).
 
-The holder renews by compare-and-swap. A copy that saw no renewal for `ttl_s` of its own clock takes over with the
-next epoch; no clocks are compared. A holder that cannot renew for `ttl_s` gives up by itself, so that two never
-write in the same epoch, and receivers ignore the older epoch.
+The holder renews its lease by compare-and-swap. A copy that saw no renewal for `ttl_s` seconds by its own clock takes
+over with the next epoch; clocks of different hosts are never compared. A holder that cannot renew for `ttl_s` seconds
+gives up by itself. Thus two copies never write in the same epoch, and receivers ignore an older epoch.
 """
 
 import asyncio
@@ -28,7 +28,8 @@ class LeaseState(StrEnum):
 
 
 class LeaseChange(StrEnum):
-    """What may happen to a lease; `taken`, `unreachable` and `released` are the reasons why it is lost."""
+    """What may happen to a lease. It is lost because another copy has `taken` it, because the bucket was `unreachable`
+    for too long, or because it was `released`."""
 
     GRANTED = "granted"
     RENEWED = "renewed"
@@ -50,7 +51,8 @@ TRANSITIONS: Mapping[LeaseState, Mapping[LeaseChange, LeaseState]] = {
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """The revision of the holder's last write, the epoch it writes in, and when it began to write it, local clock."""
+    """A lease as its holder knows it: the revision of its last write to the control bucket, the epoch it may write in,
+    and when that write began, in seconds on this host's monotonic clock."""
 
     revision: int
     epoch: int
@@ -58,7 +60,12 @@ class Holding:
 
 
 class Lease:
-    """Keeps trying for the lease of `role`; calls `granted(epoch)` and `lost()`."""
+    """Tries to get and to keep the lease of `role`; calls `granted(epoch)` when it gets the lease and `lost()` when it
+    loses it.
+
+    `holder` names this copy. `ttl_s`: seconds without renewal after which a lease is lost. `renew_s`: seconds between
+    two attempts.
+    """
 
     def __init__(
         self,
@@ -76,8 +83,8 @@ class Lease:
         self._granted, self._lost = granted, lost
         self._ttl_s, self._renew_s, self._clock = ttl_s, renew_s, clock
         self._state = LeaseState.STANDBY
-        self._holding = Holding(0, 0, 0.0)  # the last, once it is lost
-        self._seen: tuple[int, float] | None = None  # another's revision and when it was first seen
+        self._holding = Holding(0, 0, 0.0)  # stays as it was after the lease is lost
+        self._seen: tuple[int, float] | None = None  # another copy's last revision, and when it was first seen
 
     @property
     def state(self) -> LeaseState:
@@ -88,11 +95,13 @@ class Lease:
         return self._state is LeaseState.HELD
 
     def change(self, change: LeaseChange, holding: Holding | None = None) -> None:
-        """The only way to another state; `holding` comes with a grant or a renewal. Tells the agent of a grant or a
-        loss. Raises IllegalTransition, and changes nothing, where `TRANSITIONS` has no row."""
+        """Changes the state; nothing else does. Calls `granted` or `lost`. `holding` is given with a grant or a renewal.
+
+        Raises IllegalTransition, and changes nothing, if `TRANSITIONS` does not allow the change in this state.
+        """
         before = self._state
         if change not in TRANSITIONS[before]:
-            raise IllegalTransition(f"{self._key}: {change} while {before}")
+            raise IllegalTransition(f"{self._key}: the change `{change}` is not allowed while the lease is {before}")
         self._state = after = TRANSITIONS[before][change]
         self._holding = holding or self._holding
         if before is after:
@@ -112,7 +121,7 @@ class Lease:
             await asyncio.sleep(self._renew_s)
 
     async def tick(self) -> None:
-        """One attempt to renew or take over."""
+        """Tries once to renew the lease if it is held, otherwise to take it if it is free."""
         try:
             if self.held:
                 await self._renew()
@@ -123,7 +132,7 @@ class Lease:
                 self.change(LeaseChange.UNREACHABLE)
 
     async def release(self) -> None:
-        """Lets a standby take over at once."""
+        """Gives up the lease, if it is held, so that a standby copy can take over at once."""
         if not self.held:
             return
         try:

@@ -1,4 +1,4 @@
-"""How every service starts and ends."""
+"""How every service starts, runs its tasks, handles signals and ends."""
 
 import asyncio
 import gc
@@ -19,12 +19,12 @@ from hmas.runtime.settings import RuntimeSettings
 
 log = structlog.get_logger()
 
-GC_THRESHOLDS = (20_000, 20, 50)  # requests leave few cycles behind; the default of 700 walks live ones all the time
-MAX_TOLD = 40  # characters of a wrong value that its message repeats
+GC_THRESHOLDS = (20_000, 20, 50)  # requests leave few cycles; the default of 700 would scan live objects all the time
+MAX_TOLD = 40  # a wrong value of a setting is repeated in the message up to this length, in characters
 
 
 class Stop:
-    """Set by SIGTERM or SIGINT; a second signal ends the process at once."""
+    """Tells a service to stop. It is set by SIGTERM or SIGINT; a second signal ends the process at once."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -37,7 +37,7 @@ class Stop:
     def _on_signal(self, number: int) -> None:
         if self._event.is_set():
             sys.exit(128 + number)
-        self._event.set()  # before the line is logged: the pipe to a killed supervisor is broken
+        self._event.set()  # before logging, which raises if the pipe to a killed supervisor is broken
         log.info("stopping", signal=signal.Signals(number).name)
 
     def set(self) -> None:
@@ -47,16 +47,16 @@ class Stop:
         await self._event.wait()
 
 
-CANCEL_AGAIN_S = 1.0  # a library may swallow a cancellation; then the next one is due
+CANCEL_AGAIN_S = 1.0  # time after which a task is cancelled again, because a library may swallow a cancellation
 
 
 async def run_until(
     stop: Stop, *coros: Coroutine[Any, Any, None], drain: Callable[[], Awaitable[None]] | None = None
 ) -> None:
-    """Runs `coros` side by side until `stop` is set and `drain` has returned, while which they go on.
+    """Runs `coros` side by side until `stop` is set and `drain`, which is then awaited while they go on, has returned.
 
-    The first of them to fail ends all, and its error is raised; one that returns ends all too. No task of theirs
-    outlives the call, however it ends.
+    If one of them returns, all are cancelled. If one fails, all are cancelled and its error is raised. All of their
+    tasks have ended when this returns or raises.
     """
 
     async def stopped() -> None:
@@ -79,7 +79,8 @@ async def run_until(
 
 
 async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Returns when all have ended, even where it is cancelled itself meanwhile."""
+    """Cancels the tasks and waits until all have ended. If it is cancelled itself meanwhile, it still waits, and then
+    raises CancelledError."""
     pending, cancelled = {task for task in tasks if not task.done()}, False
     while pending:
         for task in pending:
@@ -94,7 +95,8 @@ async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
 
 
 def calm_collector() -> None:
-    """Imports and tables live forever: keep the collector from walking them on the hot path."""
+    """Makes garbage collection rarer, and excludes from it what exists now, such as modules and tables, which live as
+    long as the process."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
@@ -106,9 +108,11 @@ Settings = TypeVar("Settings", bound=RuntimeSettings)
 def run_service(
     service: str, settings_class: type[Settings], main: Callable[[Settings, str, Stop], Awaitable[None]]
 ) -> None:
-    """Reads the settings from the environment and runs `main(settings, instance, stop)` until it returns. `main` owns
-    its tasks, under `run_until`, and its drain. What an operator can mend ends the process with one line and status
-    EX_CONFIG."""
+    """Reads the settings from the environment and runs `main(settings, instance, stop)` until it returns.
+
+    `main` runs its tasks under `run_until` and drains. An error that an operator can fix (a wrong setting, CannotStart,
+    OSError) ends the process with one line on stderr and the status EX_CONFIG.
+    """
     try:
         _run(service, settings_class(), main)
     except ValidationError as error:
@@ -118,7 +122,7 @@ def run_service(
 
 
 def wrong_settings(error: ValidationError) -> str:
-    """The environment variables that cannot be used, and why, in one line."""
+    """Returns one line that names the environment variables whose values are not valid, and says why."""
     found = []
     for fault in error.errors(include_url=False, include_context=False):
         variable = f"HMAS_{fault['loc'][0]}".upper() if fault["loc"] else "settings"

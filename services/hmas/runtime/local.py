@@ -1,8 +1,8 @@
-"""Frames between two processes of one host over a Unix socket, where they have gRPC's stream otherwise.
+"""The gateway-worker stream between two processes of one host, over a Unix socket instead of gRPC.
 
-A gRPC message costs hundreds of microseconds of CPU, most of it in threads that wake each other; here a frame is its
-length and its bytes, written and read by the event loop itself. The sockets are Linux's abstract ones: there is no file
-to own or to leave behind. Both ends ask the kernel who the other one is, and talk to processes of their own user only.
+A gRPC message costs hundreds of microseconds of CPU, most of it in threads that wake each other. Here a frame is its
+length and its bytes, written and read by the event loop itself. The sockets are Linux's abstract ones, which need no
+file. Each side asks the kernel for the user of the other one, and talks to processes of its own user only.
 """
 
 import asyncio
@@ -23,30 +23,33 @@ from hmas.runtime.rpc import MAX_MESSAGE_BYTES
 log = structlog.get_logger()
 
 LENGTH_BYTES = 4
-PING = bytes(LENGTH_BYTES)  # a frame of no bytes
-PING_S, SILENCE_S = 5.0, 13.0  # as patient with a frozen peer as gRPC's keep-alive
+PING = bytes(LENGTH_BYTES)  # a frame of length 0
+PING_S, SILENCE_S = 5.0, 13.0  # a silent peer is given up after the same time as by gRPC's keep-alive
 
 
 class Message(Protocol):
     def SerializeToString(self) -> bytes: ...
 
 
-F = TypeVar("F")  # what is read
+F = TypeVar("F")  # the type of the frames that are read
 
 
 class FrameStream(asyncio.Protocol, Generic[F]):
-    """One connection. It has the `read` and `write` of a gRPC stream call; writing raises ConnectionError once the
-    connection is gone. `made` hears of it when it stands, and owns it then."""
+    """One local connection, with the methods `read` and `write` of a gRPC stream call.
+
+    `parse` makes a frame of its bytes. `made`, if given, is called with the stream when it is connected and must close
+    it. Writing raises ConnectionError once the connection is closed.
+    """
 
     def __init__(self, parse: Callable[[bytes], F], made: Callable[["FrameStream[F]"], None] | None = None) -> None:
         self._parse, self._made = parse, made
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        # A reader that runs takes every frame at once, so that no more than one turn of the loop reads wait here.
+        # Bounded by what one turn of the event loop reads, because the reader takes all waiting frames when it runs.
         self._frames: deque[F] = deque()
-        self._buffer = bytearray()  # of the frame that is not here yet
+        self._buffer = bytearray()  # bytes of a frame that is not complete yet
         self._reader: asyncio.Future[None] | None = None
-        self._drained: asyncio.Future[None] | None = None  # while the peer reads too slowly
+        self._drained: asyncio.Future[None] | None = None  # set while the peer reads too slowly
         self._error: Exception | None = None
         self._heard_s = self._loop.time()
         self._ping: asyncio.TimerHandle | None = None
@@ -56,7 +59,8 @@ class FrameStream(asyncio.Protocol, Generic[F]):
         return self._transport is not None and self._error is None
 
     async def read(self) -> Any:
-        """The next frame; grpc.aio.EOF where the peer closed. Raises ConnectionError."""
+        """Returns the next frame, or grpc.aio.EOF if the peer closed the connection. Raises ConnectionError if the
+        connection failed."""
         while not self._frames:
             if self._transport is None:
                 if self._error is not None:
@@ -67,16 +71,17 @@ class FrameStream(asyncio.Protocol, Generic[F]):
         return self._frames.popleft()
 
     async def write(self, frame: Message) -> None:
-        """Waits only while the peer has left much unread."""
+        """Sends a frame; waits only while the peer reads too slowly. Raises ConnectionError if the connection is
+        closed."""
         data = frame.SerializeToString()
         if self._transport is None or self._transport.is_closing():
-            raise ConnectionResetError("the connection is closed")
+            raise ConnectionResetError("the local connection to the peer is closed")
         self._transport.write(len(data).to_bytes(LENGTH_BYTES) + data)
         if self._drained is not None:
             await asyncio.shield(self._drained)
 
     def close(self) -> None:
-        """What was written is still sent, unless the peer stays silent."""
+        """Closes the connection after all that was written is sent, unless the peer does not respond."""
         if self._transport is not None:
             self._transport.close()
 
@@ -87,9 +92,11 @@ class FrameStream(asyncio.Protocol, Generic[F]):
     # --- asyncio.Protocol ----------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its bases
+        self._transport = cast(
+            asyncio.Transport, transport
+        )  # uvloop's class has all methods of it, but does not inherit
         if not _same_user(transport.get_extra_info("socket")):
-            self._fail(PermissionError("a process of another user"))
+            self._fail(PermissionError("the peer of the local stream runs as another user: run both as the same one"))
             return
         self._keep_alive()
         if self._made is not None:
@@ -102,7 +109,7 @@ class FrameStream(asyncio.Protocol, Generic[F]):
         while len(buffer) - at >= LENGTH_BYTES:
             end = at + LENGTH_BYTES + int.from_bytes(buffer[at : at + LENGTH_BYTES])
             if end - at > MAX_MESSAGE_BYTES:
-                self._fail(ConnectionError(f"a frame of more than {MAX_MESSAGE_BYTES} bytes"))
+                self._fail(ConnectionError(f"the peer sent a frame of more than {MAX_MESSAGE_BYTES} bytes"))
                 return
             if end > len(buffer):
                 break
@@ -147,7 +154,7 @@ class FrameStream(asyncio.Protocol, Generic[F]):
         if self._transport is None:
             return
         if self._loop.time() - self._heard_s > SILENCE_S:
-            self._fail(TimeoutError(f"nothing heard for {SILENCE_S:g} s"))
+            self._fail(TimeoutError(f"the peer sent nothing for {SILENCE_S:g} s"))
             return
         if not self._transport.is_closing():
             self._transport.write(PING)
@@ -155,7 +162,7 @@ class FrameStream(asyncio.Protocol, Generic[F]):
 
 
 class LocalListener(Generic[F]):
-    """Accepts connections under a name; `serve` has each until it returns."""
+    """Accepts local connections under a name. `serve` is awaited with each one, which is closed when it returns."""
 
     def __init__(self, parse: Callable[[bytes], F], serve: Callable[[FrameStream[F]], Awaitable[None]]) -> None:
         self._parse, self._serve = parse, serve
@@ -163,7 +170,7 @@ class LocalListener(Generic[F]):
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, name: str) -> bool:
-        """False where the system has no such sockets: peers then find nobody, and take another way."""
+        """Begins to listen under `name`. Returns false if that is impossible, as outside Linux; peers then use gRPC."""
         if sys.platform != "linux":
             return False
         loop = asyncio.get_running_loop()
@@ -196,14 +203,14 @@ class LocalListener(Generic[F]):
 
 
 async def connect_local(name: str, parse: Callable[[bytes], F]) -> FrameStream[F] | None:
-    """None where no process of this host and user listens under the name."""
+    """Connects to the process that listens under `name`; None if no process of this host and user does."""
     if sys.platform != "linux":
         return None
     loop = asyncio.get_running_loop()
     peer = socket.socket(socket.AF_UNIX)
     peer.setblocking(False)
     try:
-        await loop.sock_connect(peer, _address(name))  # uvloop connects to no abstract address by itself
+        await loop.sock_connect(peer, _address(name))  # uvloop cannot connect to an abstract address by itself
         _, stream = await loop.create_unix_connection(lambda: FrameStream(parse), sock=peer)
     except OSError:
         peer.close()

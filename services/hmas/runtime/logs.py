@@ -1,4 +1,4 @@
-"""Structured logs: one line per decision or change of state, constant event names, never one per token."""
+"""Structured logs: one line per decision or change of state, never one per token; event names are constant."""
 
 import logging
 import sys
@@ -7,7 +7,10 @@ import structlog
 
 
 def configure_logs(service: str, instance: str, level: str, fmt: str) -> None:
-    """Sets up structlog and the standard library's logging to one stream, stderr."""
+    """Makes structlog and the standard library's logging write to stderr.
+
+    `level` is a name such as "info"; `fmt` is "json" or "console". Each line carries `service` and `instance`.
+    """
     number = logging.getLevelNamesMapping()[level.upper()]
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -15,7 +18,7 @@ def configure_logs(service: str, instance: str, level: str, fmt: str) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
     ]
-    # The pretty tracebacks print local variables: prompts and keys do not belong in a log.
+    # Structlog's default tracebacks print local variables, but prompts and API keys must not get into a log.
     plain_traceback = structlog.dev.plain_traceback
     renderer: list[structlog.typing.Processor] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]

@@ -1,4 +1,4 @@
-"""/metrics, /health and /ready of every service but the gateway, which has them on its own port."""
+"""The HTTP server for /metrics, /health and /ready of every service but the gateway, whose API has them on its port."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +12,8 @@ from starlette.routing import Route
 
 
 def ops_app(ready: Callable[[], bool]) -> Starlette:
-    """`/health` says the process turns its event loop; `/ready` that it can do its work."""
+    """Returns the application for operators: `/health` answers 200 while the event loop runs, `/ready` 200 or 503 as
+    `ready` returns, and `/metrics` in the Prometheus format."""
 
     async def metrics(_: Request) -> Response:
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
@@ -27,7 +28,7 @@ def ops_app(ready: Callable[[], bool]) -> Starlette:
 
 
 class HttpServer:
-    """uvicorn without its own signal handling, so that the service's drain is the only one."""
+    """A uvicorn server without uvicorn's signal handlers, because the service itself handles signals and drains."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         self._server = uvicorn.Server(config)
@@ -35,25 +36,26 @@ class HttpServer:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> int:
-        """Serves in the background; the bound port. Raises OSError where it is taken."""
+        """Begins to serve in the background and returns the port. Raises OSError if the port is taken."""
         config = self._server.config
         sock = config.bind_socket()
-        # uvicorn's `serve` captures signals; `_serve` is the same without.
+        # uvicorn's `serve` installs signal handlers; `_serve` does the same without them.
         self._task = asyncio.create_task(self._server._serve(sockets=[sock]))
         while not self._server.started:
             if self._task.done():
                 self._task.result()
-                raise OSError(f"no server on {config.host}:{config.port}")
+                raise OSError(f"the HTTP server on {config.host}:{config.port} ended while it started")
             await asyncio.sleep(0.005)
         return int(sock.getsockname()[1])
 
     def retire(self) -> None:
-        """Idle connections close, the others with their answer, so that clients that keep them go elsewhere."""
+        """Closes idle connections now and the others after their answers, so that clients connect to another
+        process."""
         for connection in list(self._server.server_state.connections):
             connection.shutdown()
 
     async def stop(self) -> None:
-        """Lets open responses end, as long as uvicorn's `timeout_graceful_shutdown` says."""
+        """Stops the server. Open responses may end within uvicorn's `timeout_graceful_shutdown` seconds."""
         self._server.should_exit = True
         if self._task is not None:
             await self._task

@@ -1,7 +1,7 @@
-"""Remembers the steps of an agent in the live host: the last ones in a ring, all from the start in a file if asked for.
+"""Records the steps of a running agent: the last ones in memory and, if `HMAS_RECORD_DIR` is set, all in a file.
 
-The ring keeps references alone, so that a step costs an append; what is asked of it is written out in a thread. A file
-costs the encoding of every step, and is off unless `HMAS_RECORD_DIR` is set.
+The ring in memory keeps references alone, so that a step costs one append; replies from it are encoded in a thread. The
+file costs the encoding of every step.
 """
 
 import asyncio
@@ -22,14 +22,18 @@ from hmas.runtime.settings import RuntimeSettings
 from hmas.wire.v1 import observe_pb2 as pb
 
 log = structlog.get_logger()
-MAX_REPLY_BYTES = 512 * 1024  # half of what a NATS server passes on by default
+MAX_REPLY_BYTES = 512 * 1024  # half of the largest message that a NATS server accepts by default
 
 Steps = Sequence[tuple[float, Any, Sequence[Any]]]
 
 
 class Recorder:
-    """`observe` is for `AgentHost`, `answer` for the bus. Close it at the end. Raises OSError for a folder that cannot
-    be written; a file that cannot be written on later, or is full, ends there, and stays good as far as it goes."""
+    """Records the steps of one agent. `observe` is passed to `AgentHost`, `answer` to the bus; `close` must be called
+    at the end.
+
+    Raises OSError if the folder `record_dir` cannot be written. If writing fails later, or the file reaches
+    `record_max_bytes`, the recording ends there; what is in the file can still be replayed.
+    """
 
     def __init__(
         self, origin: AgentOrigin, settings: RuntimeSettings, clock: Callable[[], float] = time.monotonic
@@ -52,7 +56,8 @@ class Recorder:
                 self._stop(f"{type(event).__name__}: {error}")
 
     async def answer(self, data: bytes) -> bytes | None:
-        """A reply to an `EffectsRequest`; None to what is none."""
+        """Returns the reply to an `EffectsRequest`: the remembered steps that mention its request. None if `data` is
+        not such a message."""
         try:
             query = pb.EffectsRequest.FromString(data)
         except DecodeError:
@@ -89,7 +94,7 @@ class Recorder:
         assert self._file is not None
         self._room -= len(line)  # JSON's lines are ASCII
         if self._room < 0:
-            self._stop("it has reached HMAS_RECORD_MAX_BYTES")
+            self._stop("the file has reached the size HMAS_RECORD_MAX_BYTES")
             return
         try:
             self._file.write(line)
@@ -102,7 +107,8 @@ class Recorder:
 
 
 def narrowed(data: Any, name: str) -> Any:
-    """A plain value whose lists of values keep only those that mention `name`."""
+    """Returns a copy of plain `data` (dicts, lists, scalars) whose lists keep, of dicts and lists, only those that
+    contain the value `name`."""
     if isinstance(data, dict):
         return {key: narrowed(value, name) for key, value in data.items()}
     if isinstance(data, list):
@@ -117,7 +123,8 @@ def _holds(data: Any, name: str) -> bool:
 
 
 def _create(folder: Path, name: str) -> TextIO:
-    """Readable by its owner alone; written line by line, so that a crash leaves what led to it."""
+    """Creates a file that only its owner can read. It is written line by line, so that after a crash it holds the steps
+    that led to it. Raises OSError if the file exists or cannot be created."""
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     return open(descriptor, "w", encoding="utf-8", buffering=1)

@@ -1,4 +1,4 @@
-"""gRPC servers with health and reflection, and channels, both set up for low latency."""
+"""gRPC servers, with health checks and reflection, and gRPC channels; both are set up to detect dead peers soon."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-MAX_MESSAGE_BYTES = 32 * 2**20  # above the largest body a gateway accepts, in a frame with others
+MAX_MESSAGE_BYTES = 32 * 2**20  # more than a frame with the largest request body that a gateway accepts
 
 _OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -19,7 +19,7 @@ _OPTIONS: list[tuple[str, int]] = [
 
 
 class RpcServer:
-    """A grpc.aio server. Add servicers, then `start`."""
+    """A grpc.aio server. Servicers must be added to `server` before `start`."""
 
     def __init__(self) -> None:
         options = [*_OPTIONS, ("grpc.so_reuseport", 0), ("grpc.http2.min_ping_interval_without_data_ms", 5_000)]
@@ -28,7 +28,8 @@ class RpcServer:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.server)
 
     async def start(self, host: str, port: int, services: Sequence[str]) -> int:
-        """Binds and serves; the bound port. Raises RuntimeError where the port is taken."""
+        """Begins to serve at `host` and `port` and returns the port. `services` are the full names of the added
+        services. Raises RuntimeError if the port is taken."""
         reflection.enable_server_reflection(
             [*services, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME],
             self.server,
@@ -40,18 +41,19 @@ class RpcServer:
         return int(bound)
 
     async def stop(self, grace_s: float) -> None:
-        """Health turns NOT_SERVING first, so that balancers look away before calls end."""
+        """Reports NOT_SERVING, so that load balancers choose other servers, then ends: open calls may take `grace_s`
+        seconds."""
         await self._health.enter_graceful_shutdown()
         await self.server.stop(grace_s)
 
 
 def open_channel(address: str) -> grpc.aio.Channel:
-    """A channel that reconnects quickly."""
+    """Returns a gRPC channel to `address` (host:port) without encryption, which reconnects within about a second."""
     return grpc.aio.insecure_channel(
         address,
         options=[
             *_OPTIONS,
-            # Else a new channel to an address that failed inherits the back-off of the one before.
+            # Otherwise a new channel to an address that failed inherits the back-off of the channel before.
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.min_reconnect_backoff_ms", 100),

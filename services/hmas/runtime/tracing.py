@@ -1,7 +1,7 @@
-"""OpenTelemetry traces, off by default: without an endpoint nothing is imported, and a request costs an `is None`.
+"""OpenTelemetry traces. They are off by default: without an endpoint nothing is imported or computed.
 
-The W3C context of a client is continued: gateway, worker and the call to the engine are a span each, and the engine
-gets the last one's `traceparent`. No text of a request is ever an attribute.
+A trace continues the W3C trace context that a client sends. Gateway, worker and the call of the engine are one span
+each, and the engine gets the `traceparent` of the last. No text of a request is ever an attribute of a span.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ Attributes = Mapping[str, str | int | float | bool]
 
 
 class Span:
-    """One stretch of a request's way. `end` may come once only."""
+    """A span: the time that one service spends on a request. `end` must be called exactly once."""
 
     __slots__ = ("_span", "traceparent")
 
@@ -32,7 +32,7 @@ class Span:
         self._span.add_event(name)
 
     def end(self, outcome: str, failed: bool, attributes: Attributes | None = None) -> None:
-        """`outcome` as in the metrics; `failed` marks the span as an error."""
+        """Ends the span. `outcome` becomes its attribute `hmas.outcome`; `failed` marks it as an error."""
         from opentelemetry.trace import Status, StatusCode
 
         self._span.set_attributes({"hmas.outcome": outcome, **(attributes or {})})
@@ -42,7 +42,8 @@ class Span:
 
 
 class Tracing:
-    """Starts spans and exports them in the background; what cannot be exported in time is dropped."""
+    """Starts spans and exports them in the background; spans that cannot be exported in time are dropped. `ratio`:
+    share of the requests without a client's trace context that are traced, from 0 to 1."""
 
     def __init__(self, service: str, instance: str, ratio: float, processor: "SpanProcessor") -> None:
         from opentelemetry.sdk.resources import Resource
@@ -55,7 +56,8 @@ class Tracing:
         self._tracer: Tracer = self._provider.get_tracer("hmas")
 
     def start(self, name: str, kind: str, traceparent: str, attributes: Attributes) -> Span:
-        """A child of `traceparent`, or a new trace's first if that is empty. `kind`: server or client."""
+        """Starts a span below the one that `traceparent` names, or a new trace if that is empty. `kind`: "server" or
+        "client"."""
         from opentelemetry.trace import SpanKind
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -63,12 +65,13 @@ class Tracing:
         return Span(self._tracer.start_span(name, parent, SpanKind[kind.upper()], attributes))
 
     def close(self) -> None:
-        """Exports what waits. Blocks for some seconds where the collector is away."""
+        """Exports the spans that wait. Blocks for some seconds if the collector cannot be reached."""
         self._provider.shutdown()
 
 
 def open_tracing(service: str, instance: str, settings: RuntimeSettings) -> Tracing | None:
-    """None while no endpoint is set. Raises MissingExtra."""
+    """Returns the tracing that the settings ask for, or None if they name no OTLP endpoint. Raises MissingExtra if
+    OpenTelemetry is not installed."""
     if not settings.otlp_endpoint:
         return None
     with needs("otel", "leave HMAS_OTLP_ENDPOINT unset"):
