@@ -1,7 +1,7 @@
-"""The codec between contract dataclasses and protobuf messages.
+"""The codec between the dataclasses of `hmas.contracts` and protobuf messages.
 
-For each pair one encoder and one decoder are compiled once, at import, as `dataclasses` compiles `__init__`:
-telemetry is on the path of every request, and a reflective walk costs several times as much.
+For each pair one encoder and one decoder are compiled at import, as `dataclasses` compiles `__init__`. Every request is
+reported in telemetry, and converting by inspecting the fields each time would cost several times as much.
 """
 
 import types
@@ -19,7 +19,8 @@ T = TypeVar("T")
 
 
 class WireError(ValueError):
-    """Bytes that are not a valid message of the expected type, or hold a value outside its enumeration."""
+    """Received bytes cannot be decoded: they are no message of the expected type, or a value is outside its
+    enumeration."""
 
 
 _PAIRS: tuple[tuple[types.ModuleType, types.ModuleType, tuple[str, ...]], ...] = (
@@ -56,7 +57,8 @@ def _unwrap_optional(hint: Any) -> tuple[Any, bool]:
 
 
 def _expressions(name: str, hint: Any, scope: dict[str, Any]) -> tuple[str, str]:
-    """Source of one field's encode and decode expressions; `v` is the dataclass, `m` the message."""
+    """Returns the Python source that encodes one field of the dataclass instance `v`, and the source that decodes it
+    from the message `m`. Names that these expressions need are added to `scope`."""
     inner, optional = _unwrap_optional(hint)
     encode, decode = f"v.{name}", f"m.{name}"
     if get_origin(inner) is tuple:
@@ -81,7 +83,10 @@ def _compile(cls: type, message: type[Message]) -> None:
     names = [f.name for f in fields(cls)]
     wire_names = [f.name for f in message.DESCRIPTOR.fields]
     if sorted(names) != sorted(wire_names):
-        raise TypeError(f"{cls.__name__}: contract fields {names} differ from wire fields {wire_names}")
+        raise TypeError(
+            f"{cls.__name__}: the fields of the dataclass {names} differ from those of the protobuf message"
+            f" {wire_names}: change one of them and generate hmas.wire.v1 again"
+        )
     hints = get_type_hints(cls)
     scope: dict[str, Any] = {"Message": message, "Cls": cls}
     pairs = [_expressions(name, hints[name], scope) for name in names]
@@ -98,32 +103,33 @@ for _contracts, _pb2, _names in _PAIRS:
 
 
 def to_message(value: Any) -> Any:
-    """The protobuf message of a contract dataclass. Raises KeyError for a type that has none."""
+    """Returns the protobuf message for a dataclass instance. Raises KeyError if its type has no message."""
     return _encoders[type(value)](value)
 
 
 def from_message(cls: type[T], message: Any) -> T:
-    """The dataclass of a message. Raises WireError where a value is outside its enumeration."""
+    """Returns the instance of `cls` for a protobuf message. Raises WireError if a value is outside its enumeration."""
     try:
         return _decoders[cls](message)  # type: ignore[no-any-return]
     except ValueError as error:
-        raise WireError(f"{cls.__name__}: {error}") from error
+        raise WireError(f"a {cls.__name__} message has a value that is not allowed: {error}") from error
 
 
 def encode(value: Any) -> bytes:
-    """Bytes of a contract dataclass."""
+    """Returns a dataclass instance as protobuf bytes. Raises KeyError if its type has no message."""
     return to_message(value).SerializeToString()  # type: ignore[no-any-return]
 
 
 def decode(cls: type[T], data: bytes) -> T:
-    """A contract dataclass from bytes. Raises WireError."""
+    """Returns the instance of `cls` that protobuf bytes hold. Raises WireError if they cannot be decoded, and KeyError
+    if `cls` has no message."""
     try:
         message = _messages[cls].FromString(data)
     except DecodeError as error:
-        raise WireError(f"{cls.__name__}: {error}") from error
+        raise WireError(f"{len(data)} bytes are not a valid {cls.__name__} message: {error}") from error
     return from_message(cls, message)
 
 
 def wire_types() -> tuple[type, ...]:
-    """Every dataclass that crosses the wire, for round-trip tests and the subject documentation."""
+    """Returns every dataclass that has a protobuf message, for round-trip tests and the page of NATS subjects."""
     return tuple(_messages)

@@ -1,4 +1,5 @@
-"""Requests and results on the gateway-worker stream: instants become durations here, and nowhere else."""
+"""Converts requests and results for the gateway-worker stream. Instants of one host become durations here, and nowhere
+else, because the clocks of two hosts differ."""
 
 from hmas.contracts.gateway import AttemptConcluded
 from hmas.contracts.outcome import Outcome
@@ -46,7 +47,10 @@ def submit_message(
 
 
 def request_of(message: pb.Submit, now_s: float) -> Request:
-    """The request on this host's clock."""
+    """Returns the submitted request, with its arrival on this host's clock: `now_s` minus the seconds already waited.
+
+    Raises WireError if its SLO has a value that is not allowed.
+    """
     return Request(
         id=message.request_id,
         model=message.model,
@@ -66,7 +70,7 @@ def request_of(message: pb.Submit, now_s: float) -> Request:
 
 
 def concluded_of(message: pb.Finished) -> AttemptConcluded:
-    """The gateway agent's event. Raises WireError for an outcome outside the table."""
+    """Returns the event for the gateway agent that an attempt has ended. Raises WireError if the outcome is unknown."""
     try:
         outcome = Outcome(message.outcome)
     except ValueError as error:

@@ -1,4 +1,5 @@
-"""NATS subjects and buckets. Who hears which message is `hmas.contracts.routes`; here each route gets its subject."""
+"""Names on NATS: the subject of each route in `hmas.contracts.routes`, which says who gets which message, and the keys
+of the control bucket."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,8 @@ AUDIT_STREAM = "HMAS_AUDIT"
 
 
 def token(name: str) -> str:
-    """A name as one subject token: what NATS reserves (dots, wildcards, spaces) is percent-encoded, % as `=`."""
+    """Returns a name as one part of a NATS subject (NATS calls it a token). Characters that NATS reserves, such as
+    dots, wildcards and spaces, are percent-encoded with `=` in place of `%`; an empty name becomes `=`."""
     return quote(name, safe="-_").replace(".", "=2E").replace("%", "=").replace("~", "=7E") or "="
 
 
@@ -20,18 +22,20 @@ _ROUTES: dict[type, Route] = {route.message: route for route in ROUTES}
 
 
 def subject_of(message: Any) -> str:
-    """Where a message is published. Raises KeyError for a type without a route."""
+    """Returns the NATS subject on which a message is published. Raises KeyError if its type has no route."""
     route = _ROUTES[type(message)]
     return pattern(route, token(getattr(message, route.about)) if route.about else "")
 
 
 def pattern(route: Route, about: str = "*") -> str:
-    """Of the messages of a route about one worker, gateway or pool, whose token is `about`; of all by default."""
+    """Returns the NATS subject of a route's messages about one worker, gateway or pool. `about` is its encoded name; by
+    default it is the wildcard `*` for all of them."""
     return f"{PREFIX}.{route.subject}.{about}" if route.about else f"{PREFIX}.{route.subject}"
 
 
 def all_of(message: type) -> str:
-    """Of all messages of a type."""
+    """Returns the NATS subject, with a wildcard, on which all messages of this type come. Raises KeyError if it has no
+    route."""
     return pattern(_ROUTES[message])
 
 
@@ -58,7 +62,7 @@ def lease_key(role: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One row of the page of subjects."""
+    """One row of the documentation page of NATS subjects and bucket keys."""
 
     name: str
     message: str
