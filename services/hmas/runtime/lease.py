@@ -95,7 +95,7 @@ class Lease:
         return self._state is LeaseState.HELD
 
     def change(self, change: LeaseChange, holding: Holding | None = None) -> None:
-        """Changes the state; nothing else does. Calls `granted` or `lost`. `holding` is given with a grant or a renewal.
+        """Changes the state; nothing else does. Calls `granted` or `lost`. `holding` comes with a grant or a renewal.
 
         Raises IllegalTransition, and changes nothing, if `TRANSITIONS` does not allow the change in this state.
         """
