@@ -75,7 +75,7 @@ def test_whoever_prefers_it_is_refused_once_it_would_be_late(topology: TopologyN
         effects += worker.step(tick * 0.1, CycleTicked())
     (refusal,) = refused(effects)
     assert (refusal.request_id, refusal.outcome) == ("rather not", Outcome.SLO_UNREACHABLE)
-    assert "it is due after 2.0 s" in refusal.message
+    assert "is due after 2.0 s" in refusal.message
     assert refusal.retry_after_s is not None
     assert dispatched(worker.step(4.0, EngineFinished("first", 10, None))) == ["waits"]
 

@@ -435,7 +435,7 @@ def test_controls_expire_once_into_the_safe_default() -> None:
     effects = agent.step(15.0, CycleTicked())
     assert effects[:2] == [
         ControlExpired("topology"),
-        TopologySwitched(TopologyName.EDF, TopologyName.FCFS, 0, "the last decision ran out"),
+        TopologySwitched(TopologyName.EDF, TopologyName.FCFS, 0, "the last topology decision expired"),
     ]
     assert telemetry(effects).control_expired
     assert not [e for e in agent.step(16.0, CycleTicked()) if isinstance(e, ControlExpired)]

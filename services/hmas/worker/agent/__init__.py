@@ -1,4 +1,4 @@
-"""The worker's decisions: what is queued, in which order, what fits, and when it is given up."""
+"""The worker's decisions: which requests it queues, in which order, which fit an engine, and when it gives one up."""
 
 from hmas.worker.agent.agent import WorkerAgent
 from hmas.worker.agent.config import WorkerConfig

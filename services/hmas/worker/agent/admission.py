@@ -1,4 +1,4 @@
-"""The admission gate: the calibrated memory fence over requests in flight (H-MAS Eq. 2 and 4, §3.5)."""
+"""The admission gate: whether an engine has KV memory for one more request (H-MAS Eq. 2 and 4, §3.5)."""
 
 from bisect import bisect_left
 
@@ -10,13 +10,15 @@ NO_FENCE = Fence(version="")
 
 
 class AdmissionGate:
-    """Admits while what runs will at no time hold more than M_cap (1 - delta_frag), in whole KV blocks, if each answers
-    up to its bound l_upper. Eq. 2 adds up what all hold in the end, but most have left before the last one ends; where
-    that sum does not fit, its peak over time decides (`memory_peak.py`).
+    """Decides whether a request fits an engine's KV memory beside the requests that run there.
 
-    l_upper = min(l_pred + q_b, max_tokens), q_b by prompt length, if the fence was calibrated for the predictor that
-    tagged the request; else the prediction's own 90 % quantile. A bound above the whole budget is cut to it: such a
-    request runs alone.
+    It fits if all of them together never hold more than M_cap (1 - delta_frag), counted in whole KV blocks, when each
+    answers up to its length bound l_upper. Eq. 2 adds up what each of them holds at its end, although most have left
+    before the last one ends; where that sum exceeds the budget, its peak over time decides (`memory_peak.py`).
+
+    l_upper = min(l_pred + q_b, max_tokens) if the fence was calibrated for the predictor that tagged the request, with
+    q_b the fence's quantile for the bucket of the prompt's length; otherwise the prediction's own 90 % quantile takes
+    the place of l_pred + q_b. A reservation above the whole budget is cut to it: such a request runs alone.
     """
 
     def __init__(self, *, delta_frag: float, growth: float) -> None:
@@ -29,11 +31,11 @@ class AdmissionGate:
         self._edges = [bucket.prompt_upto for bucket in fence.buckets]
 
     def budget_blocks(self, engine: EngineState) -> int:
-        """M_cap (1 - delta_frag) in blocks; 0 where the engine does not tell its capacity."""
+        """Returns M_cap (1 - delta_frag) in KV blocks, or 0 if the engine does not report its capacity."""
         return int(engine.info.kv_capacity_tokens * (1.0 - self._delta_frag)) // engine.block_size
 
     def upper(self, entry: QueueEntry) -> float:
-        """l_upper, output tokens; at least what was produced, at least 1."""
+        """Returns l_upper in output tokens: at least 1, and at least the tokens that `entry` has produced so far."""
         edges = self._edges
         if edges and entry.predictor == self._fence.version:
             index = min(bisect_left(edges, entry.request.prompt_tokens), len(edges) - 1)
@@ -43,7 +45,10 @@ class AdmissionGate:
         return self._limited(entry, upper)
 
     def grown(self, entry: QueueEntry) -> float:
-        """The rolling conservative estimate for a running request that outgrew its bound (App. C.2)."""
+        """Returns a new length bound, in output tokens, for a running request that has produced more than its old one.
+
+        It is the larger of the fence's rolling bound and `growth` times the tokens produced (H-MAS App. C.2).
+        """
         return self._limited(entry, max(self._fence.rolling_upper, self._growth * entry.output_tokens + 1.0))
 
     def _limited(self, entry: QueueEntry, upper: float) -> float:
@@ -53,7 +58,7 @@ class AdmissionGate:
         return max(upper, float(entry.output_tokens), 1.0)
 
     def need(self, engine: EngineState, entry: QueueEntry, upper: float) -> int:
-        """m_KV: blocks for prompt and `upper` output tokens on this engine, at most its budget."""
+        """Returns m_KV: the KV blocks for the prompt and `upper` output tokens on `engine`, at most its budget."""
         info = engine.info
         tokens = entry.request.prompt_tokens + upper
         if info.max_model_len:
@@ -62,14 +67,15 @@ class AdmissionGate:
         return min(blocks, engine.budget_blocks) if engine.budget_blocks else blocks
 
     def admits(self, now_s: float, engine: EngineState, entry: QueueEntry, blocks: int) -> bool:
-        """Whether there is room for `entry`, which needs so many `blocks` in the end."""
+        """Returns whether `engine` has room for `entry`, which holds `blocks` KV blocks at its end. An engine that
+        does not report its capacity always has."""
         budget = engine.budget_blocks
         if not budget or engine.blocks + blocks <= budget:
             return True
         return engine.peak_with(now_s, entry, blocks) <= budget
 
     def could_ever(self, engine: EngineState, prompt_tokens: int) -> bool:
-        """Whether the prompt and one output token fit the idle engine."""
+        """Returns whether a prompt of that length and one output token would fit `engine` if nothing ran there."""
         info = engine.info
         tokens = prompt_tokens + 1
         if info.max_model_len and tokens > info.max_model_len:
@@ -77,7 +83,7 @@ class AdmissionGate:
         return not engine.budget_blocks or -(-tokens // engine.block_size) <= engine.budget_blocks
 
     def explain_never(self, engines: list[EngineState], prompt_tokens: int) -> str:
-        """For a request that `could_ever` fit none of `engines`."""
+        """Returns the error message for a prompt that fits none of `engines`, even if they are idle."""
         limits = "; ".join(
             f"{e.name}: context {e.info.max_model_len or 'unknown'} tokens, KV cache "
             f"{e.budget_blocks * e.block_size or 'unknown'} tokens"
@@ -85,6 +91,6 @@ class AdmissionGate:
             for e in engines
         )
         return (
-            f"a prompt of about {prompt_tokens} tokens and one output token can never fit: {limits}. "
-            "Shorten the prompt."
+            f"the prompt (about {prompt_tokens} tokens) and one output token can never fit an engine of this worker: "
+            f"{limits}. Shorten the prompt."
         )

@@ -1,4 +1,4 @@
-"""The worker agent: events in, effects out."""
+"""The worker agent: it hears events and answers each with the effects that its shell is to carry out."""
 
 from typing import assert_never
 
@@ -31,10 +31,10 @@ __all__ = ["WorkerAgent", "WorkerConfig"]
 
 
 class WorkerAgent:
-    """Orders, admits and places the requests of one worker (DESIGN §5.6).
+    """Queues the requests of one worker, decides when each may start and on which engine (DESIGN §5.6).
 
-    The shell owes it: `CycleTicked` about every 100 ms, `HeartbeatDue` every second, and no event about a dispatch
-    after the `Abort` of that dispatch. Effects are to be carried out in order.
+    The shell must send it `CycleTicked` about every 100 ms and `HeartbeatDue` every second, and no event about a
+    dispatch after the `Abort` of that dispatch. The shell must carry out the effects of a step in their order.
     """
 
     def __init__(self, config: WorkerConfig, rng: RandomSource) -> None:

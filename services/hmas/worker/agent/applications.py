@@ -1,4 +1,4 @@
-"""How long the answers of each application usually are (Niyama §3.4). An application is a flow of a tenant."""
+"""Learns how long the answers of each application usually are (Niyama §3.4). An application is a flow of a tenant."""
 
 from hmas.contracts.request import Request
 from hmas.laws.lengths import LengthHistory
@@ -6,7 +6,7 @@ from hmas.worker.agent.config import ApplicationsConfig
 
 
 class Applications:
-    """Bounded: the application first heard of goes first."""
+    """The history of answer lengths of each application; at `max_applications` the one known longest is forgotten."""
 
     __slots__ = ("_config", "_histories")
 
@@ -15,7 +15,7 @@ class Applications:
         self._histories: dict[tuple[str, str], LengthHistory] = {}
 
     def learn(self, request: Request, output_tokens: int) -> None:
-        """A request ended by itself with this real length."""
+        """Records the answer length of a request that ended by itself, not by an error or a cancellation."""
         name = (request.tenant, request.flow)
         history = self._histories.get(name)
         if history is None:
@@ -25,7 +25,8 @@ class Applications:
         history.add(output_tokens)
 
     def usual_tokens(self, request: Request) -> float | None:
-        """Mean and two standard deviations; None while too little is known. A client's bound caps it."""
+        """Returns mean plus two standard deviations of the answer lengths of the request's application, in tokens, at
+        most the request's `max_tokens`; None while fewer than `min_count` of its requests have finished."""
         history = self._histories.get((request.tenant, request.flow))
         if history is None or history.count < self._config.min_count:
             return None

@@ -1,4 +1,4 @@
-"""What a worker is told at its start. Read once by the shell, frozen here."""
+"""Configuration of the worker agent. The shell reads it once from the settings; it never changes afterwards."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -7,94 +7,97 @@ from hmas.contracts.cadences import TELEMETRY_EVENTS, TELEMETRY_S
 
 
 class RandomSource(Protocol):
-    """A seeded source of randomness (`random.Random` is one); the Lottery topology draws from it."""
+    """A seeded source of random integers, such as `random.Random`; only the Lottery topology draws from it."""
 
     def randrange(self, stop: int, /) -> int:
-        """A uniform integer in [0, stop)."""
+        """Returns a uniformly distributed integer in [0, stop)."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerPriorConfig:
-    """What is assumed of unannotated requests. The first four are guesses, in force until enough requests settled."""
+    """What the worker assumes of requests without tags, and how it learns this from settled ones.
+
+    The first four fields are guesses that serve until enough requests have settled.
+    """
 
     output_tokens: float = 200.0  # median
-    output_tokens_p90: float = 600.0
+    output_tokens_p90: float = 600.0  # 90 % quantile
     prefill_tokens_per_s: float = 8000.0  # prompt tokens
     tpot_s: float = 0.03
     min_count: int = 8  # settled requests before a cell's estimate is trusted
     memory: int = 64  # effective number of settled requests that a cell, the prefill rate and the TPOT remember
-    max_cells: int = 4096  # pairs of tenant and prompt bucket; the oldest goes first
+    max_cells: int = 4096  # pairs of tenant and prompt bucket; beyond, the oldest is forgotten
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthBiasConfig:
-    """What predicted lengths are off by."""
+    """How the worker learns by which factor predicted answer lengths are too short or too long."""
 
-    doubt: float = 8.0  # settled requests after which a bias is half believed
+    doubt: float = 8.0  # settled requests after which half of the bias seen is applied
     memory: int = 64  # effective number of settled requests that a cell remembers
-    max_cells: int = 4096  # predictors, task types and tenants; the oldest goes first
+    max_cells: int = 4096  # combinations of predictor, task type and tenant; beyond, the oldest is forgotten
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplicationsConfig:
-    """How long the answers of each application usually are."""
+    """How the worker learns the usual answer length of each application."""
 
     min_count: int = 8  # finished requests before a history is trusted
     memory: int = 256  # effective number of finished requests remembered
-    max_applications: int = 4096  # the one first heard of goes first
+    max_applications: int = 4096  # beyond, the one known longest is forgotten
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeterConfig:
-    """How fast the worker serves, and when a refused client should come back."""
+    """How the worker's speed is measured, and the bounds of the wait that a refused client is told."""
 
     window_s: float = 10.0  # time constant of the measured speed
-    min_retry_s: float = 1.0
-    max_retry_s: float = 600.0
+    min_retry_s: float = 1.0  # the shortest wait told
+    max_retry_s: float = 600.0  # the longest wait told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillBacklogConfig:
     """How the pace of an engine's prefill is measured."""
 
-    measure_s: float = 0.25  # of time with prompts before it, between two measurements
-    smoothing: float = 0.5  # a new measurement's share
-    most_pace: float = 1000.0
+    measure_s: float = 0.25  # seconds during which prompts were pending that make one measurement
+    smoothing: float = 0.5  # weight of a new measurement against the old pace
+    most_pace: float = 1000.0  # upper limit of a measurement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStateConfig:
-    """How one engine is seen."""
+    """How the worker models one engine."""
 
-    default_block: int = 16  # tokens a KV block holds, where the engine does not say
-    default_sequences: int = 256  # bound on running sequences of an engine that does not say
-    presumed: float = 3.0  # predicted prefill times after which an unseen first token has come
-    spared: float = 0.1  # of what runs: its TPOT SLOs may be tighter than the one utilisation is measured by
-    peak_fresh_s: float = 0.1  # while all grow as they were forecast to
-    plenty: int = 2  # times what could be needed at most: no need to forecast
+    default_block: int = 16  # tokens in a KV block, if the engine does not report it
+    default_sequences: int = 256  # most running sequences, if the engine does not report it
+    presumed: float = 3.0  # predicted times to first token after which one that cannot be seen is presumed to have come
+    spared: float = 0.1  # share of running requests whose TPOT SLOs may be tighter than the one that sets utilisation
+    peak_fresh_s: float = 0.1  # how long a forecast of peak memory is used if no sequence came, outgrew or left
+    plenty: int = 2  # no forecast is made while the budget is at least this multiple of the reserved blocks
     sample_fresh_s: float = 2.0  # an older sample says nothing about utilisation any more
     prefill: PrefillBacklogConfig = field(default_factory=PrefillBacklogConfig)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusalConfig:
-    """Refusals instead of late answers."""
+    """How the worker refuses requests that would be late, for tenants that prefer a refusal."""
 
-    most_per_cycle: int = 100  # looked at, longest queued first
-    tags_within_s: float = 0.5  # before them, what is known of a request is a guess, and no reason to refuse it
+    most_per_cycle: int = 100  # requests examined, longest queued first
+    tags_within_s: float = 0.5  # until tags come, an estimate is a guess: a request without tags is spared this long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerConfig:
     """Identity, bounds and static limits of one worker.
 
-    `static_n_run`: sequences in flight per engine where no control tuple is in force; None: the engine's own
-    `max_num_seqs`. `delta_frag`: share of the KV cache kept free (Eq. 2). `prefill_window_s`: prefill that an
-    engine may have before it, at the pace measured there; what is beyond waits here, where the topology decides.
-    `no_engine_patience_s`: how long queued requests outlast the last engine, or one without room.
-    `cold_speed_share`: until measured, the share of an engine's sequences' single-stream speed that a full engine is
-    taken to deliver.
+    `static_n_run`: most sequences in flight per engine while no control tuple is in force; None means the engine's own
+    `max_num_seqs`. `delta_frag`: share of the KV cache kept free (Eq. 2). `prefill_window_s`: most seconds of prefill
+    that may be pending on an engine, at the pace measured there; further prompts wait in the worker, where the topology
+    orders them. `no_engine_patience_s`: how long queued requests wait for an engine to come up or, after one had no
+    room, for room. `cold_speed_share`: the speed assumed of a full engine until one is measured, as a share of its
+    sequences' speeds when each runs alone.
     """
 
     worker: str
@@ -108,16 +111,16 @@ class WorkerConfig:
     delta_frag: float = 0.05
     prefill_window_s: float = 0.1
     no_engine_patience_s: float = 10.0
-    max_dispatches_per_pump: int = 32  # about a millisecond, in which no token is relayed
+    max_dispatches_per_pump: int = 32  # these take about a millisecond, during which no token is relayed
     telemetry_period_s: float = TELEMETRY_S
     telemetry_events: int = TELEMETRY_EVENTS
     running_report_period_s: float = 1.0
     cold_speed_share: float = 0.5
-    growth: float = 1.25  # of what a request that outgrew its bound has produced, where nothing better is known
-    floor_rise: float = 0.005  # what a step costs by itself rises by this share of the way to each prediction above it
-    most_lag_s: float = 0.5  # more is a process that was stopped for a while, and is over
-    busy_pause_s: float = 0.1  # an engine without room is left alone
-    ended_remembered: int = 8192  # ended attempts, so that a repeated Submit is not served twice
+    growth: float = 1.25  # a request that outgrew its length bound gets at least this multiple of its output as bound
+    floor_rise: float = 0.005  # a step's estimated fixed cost rises by this share of the way to a higher prediction
+    most_lag_s: float = 0.5  # upper limit of the lag; a longer one means that the process was stopped for a while
+    busy_pause_s: float = 0.1  # an engine that had no room gets no dispatch for this long
+    ended_remembered: int = 8192  # ended attempts that are remembered so that a repeated Submit is not served twice
     prior: WorkerPriorConfig = field(default_factory=WorkerPriorConfig)
     length_bias: LengthBiasConfig = field(default_factory=LengthBiasConfig)
     applications: ApplicationsConfig = field(default_factory=ApplicationsConfig)

@@ -1,4 +1,4 @@
-"""Which controls are in force: ordering by epoch, expiry, and the safe default (DESIGN §3.2, §6)."""
+"""Which topology decision and control tuple are in force: newest epoch wins, old ones expire (DESIGN §3.2, §6)."""
 
 from typing import Generic, TypeVar
 
@@ -17,20 +17,24 @@ V = TypeVar("V", TopologyDecision, ControlTuple)
 
 
 class Latest(Generic[V]):
-    """The newest value of one kind of control, until it runs out. Until then an older epoch, or an older number in the
-    same epoch, is ignored; the same one again renews. Once it ran out nobody else writes, and any epoch is taken: a
-    bucket that was lost starts counting anew."""
+    """The newest value of one kind of control, until it expires.
+
+    While a value is in force, one with an older epoch, or with an older number in the same epoch, is ignored, and the
+    same one again extends its validity. After it expired any epoch is accepted, because a control bucket that was lost
+    starts counting epochs anew.
+    """
 
     __slots__ = ("_order", "_until_s", "expired", "value")
 
     def __init__(self) -> None:
         self.value: V | None = None
-        self.expired = False  # it had a value and lost it
+        self.expired = False  # the last value expired and none has come since
         self._order = (-1, -1)
         self._until_s = 0.0
 
     def offer(self, now_s: float, value: V, aged_s: float) -> bool:
-        """Whether `value` is in force now."""
+        """Takes `value`, sent `aged_s` seconds ago, if it is newer than the present one and still valid. Returns
+        whether it is in force now."""
         until_s = now_s + value.valid_for_s - aged_s
         order = (value.epoch, value.seq)
         if order < self._order or until_s <= now_s:
@@ -42,7 +46,7 @@ class Latest(Generic[V]):
         return True
 
     def expire(self, now_s: float) -> bool:
-        """Whether it ran out just now."""
+        """Drops the value if its validity has ended. Returns whether this call dropped it."""
         if self.value is None or now_s < self._until_s:
             return False
         self.value = None
@@ -52,8 +56,10 @@ class Latest(Generic[V]):
 
 
 class ControlState:
-    """Topology decision and control tuple of one worker. Precedence: bypass > tuple > static limits; without a
-    decision the topology is FCFS."""
+    """The topology decision and the control tuple of one worker.
+
+    Bypass outranks the tuple, and the tuple outranks the static limits. Without a decision the topology is FCFS.
+    """
 
     def __init__(self, worker: str, pool: str) -> None:
         self._worker = worker
@@ -63,7 +69,8 @@ class ControlState:
         self._engines: dict[str, EngineControl] = {}
 
     def take_decision(self, now_s: float, decision: TopologyDecision, aged_s: float) -> bool:
-        """Whether it is in force; one for another pool never is."""
+        """Takes a decision sent `aged_s` seconds ago. Returns whether it is in force now; one that is stale, or meant
+        for another pool, is not."""
         return decision.pool == self._pool and self._decision.offer(now_s, decision, aged_s)
 
     def take_tuple(self, now_s: float, control: ControlTuple, aged_s: float) -> bool:
@@ -73,7 +80,7 @@ class ControlState:
         return True
 
     def expire(self, now_s: float) -> list[str]:
-        """Names of the controls that ran out just now."""
+        """Drops the controls whose validity has ended and returns their names: "topology", "tuple", both or none."""
         gone = ["topology"] if self._decision.expire(now_s) else []
         if self._tuple.expire(now_s):
             self._engines = {}
@@ -91,16 +98,17 @@ class ControlState:
 
     @property
     def frozen(self) -> bool:
-        """The inner loop stands still."""
+        """Whether the token budget must not be regulated: under bypass, without a tuple, or if the tuple says so."""
         control = self._tuple.value
         return self.bypass or control is None or control.frozen
 
     @property
     def topology(self) -> tuple[TopologyName, Hints, str]:
-        """Topology, hints and reason."""
+        """The topology in force, its hints, and the reason for it in words."""
         decision = self._decision.value
         if decision is None:
-            return SAFE_TOPOLOGY, Hints(), "the last decision ran out" if self._decision.expired else "no decision yet"
+            reason = "the last topology decision expired" if self._decision.expired else "no topology decision yet"
+            return SAFE_TOPOLOGY, Hints(), reason
         if decision.bypass:
             return SAFE_TOPOLOGY, Hints(), f"bypass: {decision.reason}"
         return decision.topology, decision.hints, decision.reason
@@ -111,5 +119,5 @@ class ControlState:
         return NO_FENCE if control is None else control.fence
 
     def engine(self, name: str) -> EngineControl | None:
-        """The tuple's entry for an engine; None under bypass or without one."""
+        """Returns the control tuple's limits for an engine; None under bypass, or if no tuple in force names it."""
         return None if self.bypass else self._engines.get(name)

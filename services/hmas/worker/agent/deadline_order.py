@@ -1,5 +1,7 @@
-"""Jobs in deadline order, with prefix sums of their work: where does the first one become late, and what costs most
-before it?"""
+"""Jobs in deadline order with prefix sums of their work.
+
+It finds the first job that would be late, and the job up to it that takes the most work per unit of value.
+"""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
@@ -10,12 +12,16 @@ from math import inf
 from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.keyed_heap import Place
 
-BLOCK = 128  # jobs a block is filled with; it is split at twice as many
-ROUNDING = 1e-9  # of work
+BLOCK = 128  # jobs in a new block; a block is split when it has twice as many
+ROUNDING = 1e-9  # engine seconds by which sums of work may differ through rounding
 
 
 class Job:
-    """`work` in engine seconds, done by `due_s`; `price` is work per unit of value, `place` its rank (key, seq)."""
+    """The work of one queued request as the planner sees it.
+
+    `work` is in engine seconds and must be done by the instant `due_s`; `price` is work per unit of value, so the job
+    with the highest price is given up first; `place` is its rank in the order, (key, seq).
+    """
 
     __slots__ = ("due_s", "entry", "place", "price", "work")
 
@@ -28,15 +34,19 @@ class Job:
 
 
 class Block:
-    """A run of jobs. Of its summary, `work` and `dearest` hold until the jobs change, `lateness` (the most by which
-    work up to a job, from the block's start, exceeds rate * due_s) also only for one rate."""
+    """Consecutive jobs of the order, with a summary of them.
+
+    The summary is: `work`, their sum; `dearest`, the job with the highest price; and `lateness`, the most by which the
+    work from the block's start up to a job exceeds rate * due_s. `lateness` holds for one `rate` only; -1 marks a
+    summary that is out of date.
+    """
 
     __slots__ = ("dearest", "jobs", "lateness", "places", "rate", "work")
 
     def __init__(self, jobs: list[Job]) -> None:
         self.jobs = jobs
         self.places = [job.place for job in jobs]
-        self.rate = -1.0  # none: the summary is stale
+        self.rate = -1.0  # the summary is out of date
         self.work = 0.0
         self.lateness = -inf
         self.dearest: Job | None = None
@@ -54,8 +64,11 @@ class Block:
 
 
 class DeadlineOrder:
-    """Jobs by `place`, in blocks with summaries (square-root decomposition): a change costs O(log n) and one block's
-    summary, a question one look at each block. A new rate makes all summaries anew."""
+    """Jobs sorted by `place`, in blocks with summaries (square-root decomposition).
+
+    Adding or removing a job costs O(log n) and makes one block's summary out of date. A question costs a look at each
+    block, and makes the summaries anew that are out of date; with a new rate that is all of them.
+    """
 
     __slots__ = ("_blocks", "_firsts", "_jobs")
 
@@ -95,7 +108,7 @@ class DeadlineOrder:
             self._firsts.insert(index + 1, rest.places[0])
 
     def remove(self, entry: QueueEntry) -> Job:
-        """The job of `entry`, which must be in."""
+        """Takes out the job of `entry` and returns it. Raises KeyError if there is none."""
         job = self._jobs.pop(entry.seq)
         index = bisect_right(self._firsts, job.place) - 1
         block = self._blocks[index]
@@ -109,7 +122,7 @@ class DeadlineOrder:
         return job
 
     def refill(self, jobs: Iterable[Job]) -> None:
-        """Hold exactly `jobs`; they come in arrival order, so that of equal keys the earlier stays first."""
+        """Replaces all jobs by `jobs`, given in arrival order, so that of equal keys the earlier one stays first."""
         ordered = sorted(jobs, key=lambda job: job.place[0])
         self._jobs = {job.place[1]: job for job in ordered}
         self._blocks, self._firsts = [], []
@@ -117,8 +130,12 @@ class DeadlineOrder:
             self._append(Block(ordered[begin : begin + BLOCK]))
 
     def sacrifice(self, now_s: float, rate: float) -> Job | None:
-        """If work in this order, at `rate` from `now_s` on, leaves a job late: which one to give up, the job itself
-        if it is late by now, else the dearest of those up to it (Moore 1968). None if all are done in time."""
+        """Returns the job to give up so that more of the others are on time, or None if all will be on time.
+
+        The jobs are worked off in this order from `now_s` on, at `rate` engine seconds of work per second. If one is
+        late then, the job to give up is that job itself if it would be late even alone, otherwise the one with the
+        highest price among the jobs up to it (Moore 1968). The job stays in the order.
+        """
         before, limit = 0.0, ROUNDING - rate * now_s
         dearest: Job | None = None
         for block in self._blocks:
@@ -131,8 +148,11 @@ class DeadlineOrder:
         return None
 
     def give_up(self, now_s: float, rate: float, most: int) -> list[Job]:
-        """Takes out all that the first `most` jobs have to give up, in one walk; for when that is much."""
-        taken: list[tuple[float, int, Job]] = []  # dearest first, the later of equals
+        """Takes out and returns the jobs to give up so that the rest of the first `most` jobs is on time.
+
+        It does the same as repeated calls of `sacrifice`, but in one pass, which is cheaper when there are many.
+        """
+        taken: list[tuple[float, int, Job]] = []  # a heap: highest price first, of equal prices the later job
         given_up, before, limit = [], 0.0, ROUNDING - rate * now_s
         for number, job in enumerate(islice(chain.from_iterable(block.jobs for block in self._blocks), most)):
             if job.work > rate * (job.due_s - now_s):
@@ -148,7 +168,7 @@ class DeadlineOrder:
         return given_up
 
     def _drop(self, jobs: list[Job], most: int) -> None:
-        """All of them are among the first `most`."""
+        """Removes `jobs`, all of which are among the first `most`."""
         for job in jobs:
             del self._jobs[job.entry.seq]
         rest, index = 0, 0
@@ -167,7 +187,7 @@ class DeadlineOrder:
 
 
 def _dearer(one: Job | None, other: Job | None) -> Job | None:
-    """The later one of equals."""
+    """Returns the job with the higher price, `other` if they are equal; None only if both are None."""
     if one is None or other is None:
         return one or other
     return other if other.price >= one.price else one
@@ -181,4 +201,4 @@ def _first_late(
         dearest = _dearer(dearest, job)
         if before - rate * job.due_s > limit:
             return job if job.work > rate * (job.due_s - now_s) else dearest
-    return dearest  # the block's sum and this one may differ by rounding
+    return dearest  # reached only if the block's sum and this one differ by rounding

@@ -1,4 +1,7 @@
-"""The ways a request leaves the worker. Each takes it from queue and engine, and returns what says so, once."""
+"""The ways in which a request leaves the worker.
+
+Each function takes the request out of the queue and off its engine, and returns the effect that tells its gateway.
+"""
 
 from hmas.contracts.outcome import OUTCOME_TABLE, Outcome
 from hmas.contracts.worker import Abort, Conclude, Handback, Reject, Timeline, WorkerEffect
@@ -9,7 +12,11 @@ from hmas.worker.agent.state import AgentState
 def refuse(
     state: AgentState, entry: QueueEntry, outcome: Outcome, message: str, promise_s: float | None = None
 ) -> Reject:
-    """Never dispatched, not in the queue (any more). `promise_s`: when there is a place for it."""
+    """Refuses a request that is not in the queue and was never dispatched.
+
+    `promise_s`: seconds after which the client is told to try again; None: after the wait that the queue has now. No
+    wait is told where the outcome is one that trying again does not change.
+    """
     state.remember_end(entry.request.id, entry.attempt)
     wait_s = state.queue_wait_s() if promise_s is None else promise_s
     retry_s = state.meter.retry_after_s(wait_s) if OUTCOME_TABLE[outcome].retry_helps else None
@@ -24,7 +31,8 @@ def refuse(
 
 
 def reject(state: AgentState, entry: QueueEntry, outcome: Outcome, message: str) -> Reject | Conclude:
-    """Queued and cannot be served here. What was dispatched before has ended as a failure, not a refusal."""
+    """Ends a queued request that cannot be served by this worker: as a refusal if it was never dispatched, otherwise
+    as a failure."""
     if entry.tried:
         return conclude(state, entry, outcome, message)
     promise_s = state.queue.promise_s(entry) if outcome is Outcome.SLO_UNREACHABLE else None
@@ -33,21 +41,21 @@ def reject(state: AgentState, entry: QueueEntry, outcome: Outcome, message: str)
 
 
 def hand_back(state: AgentState, entry: QueueEntry) -> Handback:
-    """Queued; the gateway may route it again."""
+    """Takes a request out of the queue and returns it to its gateway, which may route it elsewhere."""
     state.queue.remove(entry)
     state.remember_end(entry.request.id, entry.attempt)
     return Handback(entry.request.id, entry.attempt, entry.gateway)
 
 
 def drop(state: AgentState, entry: QueueEntry, outcome: Outcome, message: str) -> list[WorkerEffect]:
-    """Ends it wherever it is; a running one is aborted."""
+    """Ends a request, queued or running; a running one is aborted on its engine."""
     if entry.state is EntryState.RUNNING:
         return [Abort(entry.request.id, entry.engine), conclude(state, entry, outcome, message)]
     return [conclude(state, entry, outcome, message)]
 
 
 def conclude(state: AgentState, entry: QueueEntry, outcome: Outcome, message: str) -> Conclude:
-    """It left for good; the engine, if any, has let go of it."""
+    """Ends a request that is queued, or that its engine no longer runs: frees its reservation and reports its end."""
     if entry.state is EntryState.RUNNING:
         state.fleet[entry.engine].release(state.now_s, entry)
         state.queue.account(entry, entry.received_service, final=True)
@@ -71,7 +79,7 @@ def _leave(state: AgentState, entry: QueueEntry, outcome: Outcome) -> None:
 
 
 def _latencies(now_s: float, entry: QueueEntry) -> tuple[float, float]:
-    """Dispatch to first token, and time per further token; zeros where unknown."""
+    """Returns the seconds from dispatch to first token, and per token after the first; each is 0 if unknown."""
     if entry.first_token_s is None or entry.dispatched_s is None:
         return 0.0, 0.0
     further = entry.output_tokens - 1

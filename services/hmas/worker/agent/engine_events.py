@@ -1,4 +1,4 @@
-"""Events from engines: tokens, ends, failures, engines that come and go."""
+"""How the worker agent reacts to events from engines: tokens, ends, failures, engines that come up or go down."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ from hmas.worker.agent.state import AgentState
 
 
 def _running(state: AgentState, request_id: str) -> QueueEntry | None:
-    """None for what ended or was taken from its engine meanwhile."""
+    """Returns the request if it runs on an engine; None if it has ended or returned to the queue since the event."""
     entry = state.queue.get(request_id)
     return entry if entry is not None and entry.state is EntryState.RUNNING else None
 
@@ -54,7 +54,10 @@ def _produce(state: AgentState, entry: QueueEntry, output_tokens: int) -> None:
 
 
 def _grow(state: AgentState, entry: QueueEntry) -> None:
-    """It outgrew its bound: reserve by the rolling estimate. The peak may exceed the budget until others end."""
+    """Reserves more KV memory for a running request that has outgrown its length bound.
+
+    The engine's forecast peak may then exceed its budget until other requests end.
+    """
     engine = state.fleet[entry.engine]
     entry.bound_tokens = state.gate.grown(entry)
     engine.reserve(entry, max(entry.blocks, state.gate.need(engine, entry, entry.bound_tokens)))
@@ -91,7 +94,10 @@ def on_failed(state: AgentState, event: EngineFailed) -> list[WorkerEffect]:
 
 
 def _waits_for_room(state: AgentState, entry: QueueEntry) -> bool:
-    """Whether to ask again later: as long as requests outlast the last engine. Its engine is left alone meanwhile."""
+    """Returns whether a request that its engine had no room for should be dispatched again later.
+
+    It is, until `no_engine_patience_s` after the first such answer. The engine gets no dispatch for `busy_pause_s`.
+    """
     state.fleet[entry.engine].held_until_s = state.now_s + state.config.busy_pause_s
     if entry.busy_since_s is None:
         entry.busy_since_s = state.now_s
@@ -99,19 +105,19 @@ def _waits_for_room(state: AgentState, entry: QueueEntry) -> bool:
 
 
 def _another(state: AgentState, entry: QueueEntry) -> bool:
-    """Whether an engine that is up has not lost it yet (nor is losing it now) and could take it."""
+    """Returns whether some engine that is up could take the request and has not failed with it, now or before."""
     lost = (*entry.tried, state.fleet[entry.engine].start_id)
     return any(e.start_id not in lost and state.gate.could_ever(e, entry.request.prompt_tokens) for e in state.up)
 
 
 def _retry(state: AgentState, entry: QueueEntry) -> list[WorkerEffect]:
-    """Elsewhere, or on a later start of its engine."""
+    """Queues a request again that its engine lost, for another engine or for the same one after a restart."""
     entry.tried = (*entry.tried, state.fleet[entry.engine].start_id)
     return _back_to_the_queue(state, entry)
 
 
 def _back_to_the_queue(state: AgentState, entry: QueueEntry) -> list[WorkerEffect]:
-    """To its place, or to the gateway when draining."""
+    """Takes a request off its engine and back to its place in the queue; a draining worker hands it to the gateway."""
     state.fleet[entry.engine].release(state.now_s, entry)
     state.queue.requeue(entry)
     entry.engine = ""
@@ -126,7 +132,7 @@ def on_sampled(state: AgentState, event: EngineSampled) -> None:
 
 
 def on_engine_up(state: AgentState, event: EngineWentUp) -> EngineState:
-    """A new engine, a known one that came back (another start), or news about one that is up."""
+    """Records a new engine, one that came back (which counts as another start), or news about one that is up."""
     engine = state.fleet.get(event.info.engine)
     if engine is None:
         engine = state.fleet[event.info.engine] = EngineState(event.info, state.config.engine)
@@ -141,8 +147,11 @@ def on_engine_up(state: AgentState, event: EngineWentUp) -> EngineState:
 
 
 def on_engine_down(state: AgentState, event: EngineWentDown) -> list[WorkerEffect]:
-    """Requests on it that have no token yet go back to the queue, once per engine start and at most once more than
-    there are engines. Those with tokens stay with their own connections, whose end decides."""
+    """Marks an engine as down and returns its requests without a token yet to the queue.
+
+    A request that engines have lost more often than there are engines is ended as a failure instead. Requests that
+    have tokens are left as they are: the end of their own connection to the engine decides.
+    """
     engine = state.fleet.get(event.engine)
     if engine is None or not engine.up:
         return []
@@ -156,7 +165,8 @@ def on_engine_down(state: AgentState, event: EngineWentDown) -> list[WorkerEffec
         if entry.first_token_s is not None or entry.output_tokens:
             continue
         if len(entry.tried) > len(state.fleet):
-            effects += ends.drop(state, entry, Outcome.ENGINE_ERROR, f"engine {engine.name} went down: {event.reason}")
+            message = f"engine {engine.name} went down before the first token: {event.reason}"
+            effects += ends.drop(state, entry, Outcome.ENGINE_ERROR, message)
             continue
         effects.append(Abort(entry.request.id, engine.name))
         effects += _retry(state, entry)

@@ -1,4 +1,4 @@
-"""One engine as the worker sees it: what runs there, what is reserved, how busy it is."""
+"""One engine as the worker sees it: which requests run there, the memory they reserve, and how busy it is."""
 
 from math import inf
 
@@ -13,8 +13,11 @@ from hmas.worker.agent.service_view import EngineOccupancy
 
 
 class EngineState:
-    """Owned by the agent. `starts` counts how often the engine came up, so that a restarted engine is another one to
-    retry on. `n_run` and `b_token` are the caps in force, `cap` the least of them: sequences in flight stay below it.
+    """The worker agent's record of one engine.
+
+    `starts` counts how often the engine came up, so that a request lost on it may be tried on it after a restart.
+    `n_run` and `b_token` are the limits in force; `cap` is the lesser of the two, and at most so many sequences are in
+    flight.
     """
 
     __slots__ = (
@@ -51,18 +54,18 @@ class EngineState:
         self.up = False
         self.starts = 0
         self.running: dict[str, QueueEntry] = {}  # in flight, by request id
-        self.decoding = 0  # of them, with a first token
+        self.decoding = 0  # how many of `running` have a first token
         self.prefill = PrefillBacklog(config.prefill)
-        self.blocks = 0  # KV blocks that they hold in the end, in all
-        self.peak = MemoryPeak(())  # of them, as forecast at `peak_s`
+        self.blocks = 0  # sum of the KV blocks that each of `running` holds at its end
+        self.peak = MemoryPeak(())  # of `running`, as forecast at `peak_s`
         self.peak_s = -inf
-        self.peak_changed = False  # somebody came, outgrew its bound or left since
-        self.budget_blocks = 0  # M_cap (1 - delta_frag) in blocks; 0: capacity unknown, no fence
-        self.held_until_s = -inf  # it had no room: nothing is sent before
+        self.peak_changed = False  # a request came, outgrew its bound or left since `peak_s`
+        self.budget_blocks = 0  # M_cap (1 - delta_frag) in blocks; 0: capacity unknown, no memory limit
+        self.held_until_s = -inf  # the engine had no room: nothing is dispatched to it before this instant
         self.cap = self.n_run = self.b_token = 1
         self.regulator = FlowRegulator()
         self.sample: EngineSampled | None = None
-        self.sample_unread = False  # by the inner loop
+        self.sample_unread = False  # the flow regulator has not used `sample` yet
         self.sampled_s = -inf
         self.tightest_tpot_s = inf
         self.busy_s = 0.0
@@ -78,11 +81,12 @@ class EngineState:
 
     @property
     def sequences(self) -> int:
-        """The engine's own bound on running sequences."""
+        """The engine's own limit on running sequences, or the configured default if it does not report one."""
         return self.info.max_num_seqs or self._config.default_sequences
 
     def occupy(self, now_s: float, entry: QueueEntry, prefill_s: float) -> None:
-        """`prefill_s`: what its prompt adds to the engine's steps, predicted."""
+        """Records that `entry` was dispatched to this engine. `prefill_s`: predicted seconds that its prompt adds to
+        the engine's steps."""
         if not self.running:
             self.busy_since_s = now_s
         self.running[entry.request.id] = entry
@@ -91,14 +95,15 @@ class EngineState:
         self.prefill.add(now_s, entry, prefill_s)
 
     def began(self, now_s: float, entry: QueueEntry) -> None:
-        """The first token of one that runs here."""
+        """Records that `entry`, which runs here, has its first token."""
         entry.first_token_s = now_s
         self.produced(entry, 1)
         self.decoding += 1
         self.prefill.remove(now_s, entry, computed=True)
 
     def produced(self, entry: QueueEntry, output_tokens: int) -> None:
-        """One that runs here has that many output tokens, if it did not have more."""
+        """Records that `entry`, which runs here, has produced `output_tokens` in all; a lower number than before is
+        ignored."""
         if output_tokens > entry.output_tokens:
             entry.output_tokens = output_tokens
 
@@ -115,13 +120,14 @@ class EngineState:
             self.busy_s += now_s - self.busy_since_s
 
     def reserve(self, entry: QueueEntry, blocks: int) -> None:
-        """One that runs here may come to hold so many."""
+        """Changes the reservation of `entry`, which runs here, to `blocks` KV blocks at its end."""
         self.blocks += blocks - entry.blocks
         entry.blocks = blocks
         self.peak_changed = True
 
     def peak_with(self, now_s: float, entry: QueueEntry, blocks: int) -> float:
-        """The most blocks ever held here if `entry` ran too, and came to hold so many."""
+        """Returns the most KV blocks that the running requests and `entry` will hold at once, if `entry` began now and
+        held `blocks` at its end."""
         if self.peak_changed or now_s - self.peak_s > self._config.peak_fresh_s:
             self._forecast(now_s)
         size = self.block_size
@@ -133,14 +139,17 @@ class EngineState:
         self.peak_s, self.peak_changed = now_s, False
 
     def presume(self, now_s: float) -> None:
-        """Answers that are not streamed do not show their first token: by now it has come."""
+        """Counts prefills as done whose first token cannot be seen because the answer is not streamed.
+
+        It does so once a request has run for `presumed` times its predicted time to first token.
+        """
         for entry in self.prefill.entries():
             since_s = now_s if entry.dispatched_s is None else entry.dispatched_s
             if not entry.request.stream and now_s - since_s > self._config.presumed * (entry.prefill_s + entry.tpot_s):
                 self.prefill.remove(now_s, entry, computed=False)
 
     def take_busy_s(self, now_s: float) -> float:
-        """Seconds with work since the last call."""
+        """Returns the seconds since the last call during which at least one request ran here."""
         busy_s, self.busy_s = self.busy_s, 0.0
         if self.running:
             busy_s += now_s - self.busy_since_s
@@ -153,17 +162,23 @@ class EngineState:
         self.sample_unread = True
 
     def refresh_tightest(self) -> None:
-        """The TPOT SLO that all but `spared` of what runs can do with, of those that the engine could meet at all: a
-        few tight ones, or one below the engine's unloaded decode time, must not throttle everybody else."""
+        """Sets `tightest_tpot_s` to the TPOT SLO that meets the needs of all running requests but a share `spared`.
+
+        Requests that are judged on the whole answer, or whose TPOT SLO is below the engine's unloaded decode time, are
+        not counted: a few tight SLOs, or one that cannot be met, must not throttle all other requests.
+        """
         met = sorted(e.slo.tpot_s for e in self.running.values() if not e.slo.whole and e.slo.tpot_s >= e.tpot_s)
         self.tightest_tpot_s = met[int(self._config.spared * len(met))] if met else inf
 
     def measured(self, now_s: float) -> bool:
-        """Whether there is a sample to go by."""
+        """Returns whether the engine's last sample is recent enough to regulate by."""
         return now_s - self.sampled_s <= self._config.sample_fresh_s
 
     def utilisation(self, now_s: float) -> float:
-        """The binding resource: max(KV use, step time / tightest TPOT SLO) (DESIGN §5.5); 0 if not `measured`."""
+        """Returns the use of the engine's binding resource, max(KV use, step time / tightest TPOT SLO) (DESIGN §5.5).
+
+        It is 1 where the resource is used up, may be above 1, and is 0 if there is no recent sample.
+        """
         if self.sample is None or not self.measured(now_s):
             return 0.0
         return max(self.sample.kv_usage, self.sample.step_s / self.tightest_tpot_s)
@@ -184,6 +199,10 @@ class EngineState:
 
 
 def _growth(entry: QueueEntry, last: int, block: int) -> tuple[int, int]:
-    """(left, held) in tokens of one that holds `last` in the end. Its newest block is taken with its first token."""
+    """Returns (left, held): the tokens that `entry` has yet to grow by, and those that it holds now.
+
+    `last`: tokens that it holds at its end. `held` counts the newest KV block in full, as it is taken with its first
+    token.
+    """
     held = entry.request.prompt_tokens + entry.output_tokens
     return max(0, last - held), held + block - 1

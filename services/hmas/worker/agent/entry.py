@@ -1,4 +1,4 @@
-"""A request inside the worker: what the queue orders by, what the fence reserves for, how far it got."""
+"""A request inside the worker: its estimates and deadlines, its memory reservation, and how far it has got."""
 
 from enum import StrEnum
 
@@ -8,8 +8,8 @@ from hmas.laws.transitions import following
 from hmas.worker.agent.keyed_heap import Place
 from hmas.worker.agent.prior import Assumption
 
-# Service in weighted tokens: those of ESG (H-MAS Eq. 6) and of the virtual token counter (Sheng et al., Fairness in
-# Serving Large Language Models, OSDI 2024).
+# Service is counted in weighted tokens, with the weights of ESG (H-MAS Eq. 6) and of the virtual token counter (Sheng
+# et al., Fairness in Serving Large Language Models, OSDI 2024).
 INPUT_WEIGHT = 1.0
 OUTPUT_WEIGHT = 2.0
 PRIOR_VERSION = "worker-prior"  # the predictor of unannotated requests
@@ -29,16 +29,17 @@ TRANSITIONS: dict[EntryState, frozenset[EntryState]] = {
 
 
 class QueueEntry:
-    """One attempt of one request. Mutable; owned by the queue and changed by the agent's parts only (`state` by `enter`
-    alone).
+    """One attempt of one request, as the worker holds it. Mutable; only the agent changes it, and `state` only through
+    `enter`.
 
-    Unannotated it is *unknown* and carries the prior's estimate. `service` is its predicted service tokens, `total_s`
-    its T_tot, `deadline_s` its D_r = a_r + SLO_ttft + SLO_tpot * l_pred (or a_r + its stated TTLT, H-MAS §3.5),
-    `slack_s` D_r - T_tot, which is S_r of H-MAS Eq. 5 without V_sys (common to all, it cancels in any comparison), and
-    `ttft_deadline_s` the instant its first token is due. `claimed` are cognition's tags as they came, before the worker
-    corrected them. `promised`: it was refused before, and comes back when it was told to. `usual_tokens` is the length
-    that its application's answers seldom exceed, as known when it came. `place` belongs to the active topology;
-    `charged` is the service already accounted to its tenant there, under the queue's `generation`.
+    Without an annotation it is *unknown* and carries the prior's estimates. `service` is its predicted service in
+    weighted tokens, `total_s` its T_tot, `deadline_s` its D_r = a_r + SLO_ttft + SLO_tpot * l_pred (or a_r + its stated
+    TTLT, H-MAS §3.5), `slack_s` D_r - T_tot, which is S_r of H-MAS Eq. 5 without V_sys (common to all, it cancels in
+    any comparison), and `ttft_deadline_s` the instant its first token is due. `claimed` are cognition's tags as they
+    came, before the worker corrected them. `promised`: it was refused before and comes back at the time it was told.
+    `usual_tokens` is the length that its application's answers seldom exceed, as known at its arrival; None: unknown.
+    `place` is its rank in the active topology; `charged` is the service already charged to its tenant there, and
+    `generation` the number of the order it was taken from.
     """
 
     __slots__ = (
@@ -97,16 +98,16 @@ class QueueEntry:
         self.claimed: Tags | None = None
         self.state = EntryState.QUEUED
         self.engine = ""
-        self.topology = ""  # that dispatched it
+        self.topology = ""  # the one that dispatched it
         self.dispatched_s: float | None = None
         self.first_token_s: float | None = None
         self.output_tokens = 0
         self.upper_output_tokens = 0.0  # the fence's l_upper at dispatch
-        self.bound_tokens = 0.0  # the bound its reservation stands for now
-        self.pending_s = 0.0  # what its prompt adds to its engine's steps, from dispatch to first token
+        self.bound_tokens = 0.0  # the length bound that its reservation is made for
+        self.pending_s = 0.0  # predicted seconds that its prompt adds to its engine's steps, until the first token
         self.blocks = 0  # KV blocks reserved on its engine
-        self.busy_since_s: float | None = None  # an engine had no room for it, for the first time
-        self.tried: tuple[str, ...] = ()  # engine starts it was dispatched to and lost
+        self.busy_since_s: float | None = None  # when an engine first had no room for it
+        self.tried: tuple[str, ...] = ()  # starts of engines ("name#count") that it was dispatched to and lost on
         self.urgency = 0.0
         self.place: Place | None = None
         self.charged = 0.0
@@ -121,11 +122,12 @@ class QueueEntry:
         self._assess(estimate.output_tokens, estimate.output_tokens_p90, estimate.ttft_s, estimate.tpot_s, request.slo)
 
     def enter(self, state: EntryState) -> None:
-        """Raises IllegalTransition, and changes nothing, where `TRANSITIONS` does not lead to `state`."""
+        """Moves the request to `state`. Raises IllegalTransition, and changes nothing, if `TRANSITIONS` does not allow
+        it."""
         self.state = following(TRANSITIONS, self.state, state)
 
     def annotate(self, annotation: Annotation) -> None:
-        """Take cognition's tags and costs in place of the prior's."""
+        """Replaces the prior's estimates by cognition's tags and costs."""
         tags, cost = annotation.tags, annotation.cost
         self.annotation = annotation
         self._assess(tags.output_tokens, tags.output_tokens_p90, cost.ttft_s, cost.tpot_s, tags.slo)
@@ -154,13 +156,16 @@ class QueueEntry:
 
     @property
     def predictor(self) -> str:
-        """Who predicted its length."""
+        """The version of the predictor that predicted the output length; `PRIOR_VERSION` without an annotation."""
         return PRIOR_VERSION if self.annotation is None else self.annotation.tags.version
 
     @property
     def pace_s(self) -> float | None:
-        """TPOT that an engine may pace its prefill by: the SLO; of an unknown request the tightest it may turn out to
-        have, since time once lent to others does not come back; None where the last token alone is judged."""
+        """The seconds per output token by which an engine may slow this request down in favour of others' prefill.
+
+        It is the TPOT SLO; for an unknown request the tightest SLO that its tags may turn out to bring, because time
+        once given away does not come back; None if only the last token is judged.
+        """
         if self.slo.whole:
             return None
         request = self.request
@@ -169,13 +174,13 @@ class QueueEntry:
 
     @property
     def remaining_s(self) -> float:
-        """Predicted engine time still to come."""
+        """The predicted seconds of engine time that the request still needs."""
         decode_s = self.tpot_s * max(0.0, self.predicted_tokens - self.output_tokens)
         return decode_s if self.first_token_s is not None else self.prefill_s + decode_s
 
     @property
     def received_service(self) -> float:
-        """Service tokens received so far: nothing before the first token."""
+        """The service received so far, in weighted tokens: 0 before the first token."""
         if self.first_token_s is None and not self.output_tokens:
             return 0.0
         return INPUT_WEIGHT * self.request.prompt_tokens + OUTPUT_WEIGHT * self.output_tokens

@@ -1,17 +1,20 @@
-"""Flow regulation: the inner loop on the token budget (H-MAS Algorithm 2, line 11; §3.5)."""
+"""Flow regulation: the worker's inner control loop on an engine's token budget (H-MAS Algorithm 2, line 11; §3.5)."""
 
 from hmas.contracts.control import EngineControl
 
 
 class FlowRegulator:
-    """B <- Proj[b_min, b_max](B - gain_b * e), e = u - clip(u, [u_low, u_high]), once for each new measurement of u.
+    """Moves one engine's token budget B so that its utilisation u stays in the band [u_low, u_high].
 
-    The tuple's `b_token` is where the loop starts when a control comes into force; from then on only the error and
-    the bounds move it. `saturated`: -1 while an error pushes against the lower bound, +1 against the upper one.
+    B <- Proj[b_min, b_max](B - gain_b * e), e = u - clip(u, [u_low, u_high]), once for each new measurement of u.
+
+    The loop starts from the tuple's `b_token` when a control comes into force; from then on only the error and the
+    bounds move B. `saturated` is -1 while an error pushes B against its lower bound, +1 against its upper one, 0
+    otherwise.
 
     The lower bound protects what already runs (its decodes, and one sequence's prefill). Over plain HTTP a budget at
     or above the running sequences cannot slow them, it only lets in more; so while over-utilisation pushes against
-    the lower bound (`saturated` is -1), the pump dispatches nothing new to a working engine.
+    the lower bound (`saturated` is -1), the pump dispatches nothing new to an engine that has work.
     """
 
     __slots__ = ("_budget", "saturated", "started")
@@ -26,16 +29,20 @@ class FlowRegulator:
         return int(self._budget)
 
     def stop(self) -> None:
-        """No control in force."""
+        """Ends regulation because no control is in force; the next control starts it afresh."""
         self.started = False
         self.saturated = 0
 
     def relax(self) -> None:
-        """Frozen, or nothing measured of late: the budget stays, nothing is held back."""
+        """Pauses regulation, because it is frozen or nothing was measured lately: the budget stays as it is, and no
+        dispatch is held back."""
         self.saturated = 0
 
     def adopt(self, control: EngineControl, floor: int) -> None:
-        """A tuple came. `floor`: running decodes plus what keeps a prefill moving."""
+        """Takes the bounds of a new control tuple, and its `b_token` if no control was in force before.
+
+        `floor`: the sequences that decode, plus one if any is in prefill; the budget stays at or above it.
+        """
         if not self.started:
             self.started = True
             self._budget = float(control.b_token)

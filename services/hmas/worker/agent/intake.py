@@ -1,4 +1,4 @@
-"""Events from gateways: requests come, get their tags, and are taken back."""
+"""How the worker agent reacts to events from gateways: requests come, get tags, are cancelled or recalled."""
 
 from dataclasses import replace
 
@@ -11,14 +11,18 @@ from hmas.worker.agent.state import AgentState
 
 
 def on_submitted(state: AgentState, event: Submitted) -> list[WorkerEffect]:
-    """Queue it, or refuse it. A repetition is ignored, a higher attempt supersedes a lower one."""
+    """Queues a submitted request or refuses it.
+
+    An attempt that was submitted before is ignored; a higher attempt ends a lower one of the same request.
+    """
     request = event.request
     effects: list[WorkerEffect] = []
     held = state.queue.get(request.id)
     if held is not None:
         if event.attempt <= held.attempt:
             return effects
-        effects = ends.drop(state, held, Outcome.CANCELLED, f"superseded by attempt {event.attempt}")
+        message = f"superseded by attempt {event.attempt} of the same request"
+        effects = ends.drop(state, held, Outcome.CANCELLED, message)
     elif event.attempt <= state.ended_attempt(request.id):
         return effects
     estimate = state.prior.estimate(request.tenant, request.prompt_tokens)
@@ -44,7 +48,7 @@ def on_submitted(state: AgentState, event: Submitted) -> list[WorkerEffect]:
 
 def _refusal(state: AgentState, request: Request) -> tuple[Outcome, str] | None:
     if state.draining:
-        return Outcome.DRAINING, f"worker {state.config.worker} is draining"
+        return Outcome.DRAINING, f"worker {state.config.worker} is draining and takes no new requests"
     if engineless_too_long(state):
         return Outcome.NO_ENGINE, no_engine_message(state)
     for engine in state.fleet.values():
@@ -66,7 +70,8 @@ def engineless_too_long(state: AgentState) -> bool:
 
 
 def no_engine_message(state: AgentState) -> str:
-    return f"no engine of worker {state.config.worker} has been up for {state.config.no_engine_patience_s:g} s"
+    patience_s = state.config.no_engine_patience_s
+    return f"all engines of worker {state.config.worker} have been down for at least {patience_s:g} s: retry later"
 
 
 def on_annotated(state: AgentState, event: Annotated) -> None:
@@ -93,7 +98,7 @@ def on_recalled(state: AgentState, event: RecallRequested) -> list[WorkerEffect]
 
 
 def on_gateway_lost(state: AgentState, event: GatewayLost) -> list[WorkerEffect]:
-    message = f"gateway {event.gateway} is gone"
+    message = f"gateway {event.gateway}, which submitted the request, is gone"
     gone = [entry for entry in state.queue.entries() if entry.gateway == event.gateway]
     return [effect for entry in gone for effect in ends.drop(state, entry, Outcome.CANCELLED, message)]
 

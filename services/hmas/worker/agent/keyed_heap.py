@@ -8,7 +8,10 @@ Place = tuple[float, int]  # (key, seq)
 
 
 class Placed(Protocol):
-    """What a heap holds. `seq` breaks ties and is unique; `place` is its live heap item, None outside a heap."""
+    """A value that a `KeyedHeap` can hold.
+
+    `seq` is unique and breaks ties between equal keys; `place` is the value's current heap item, None outside a heap.
+    """
 
     seq: int
     place: Place | None
@@ -18,11 +21,13 @@ T = TypeVar("T", bound=Placed)
 
 
 class KeyedHeap(Generic[T]):
-    """Least key first, ties by `seq`. An item is live if and only if it is its value's `place`, so a value is in one
-    heap at a time. All operations O(log n) amortised; stale items never outnumber live ones by more than 64.
+    """A priority queue that gives the value with the least key first, ties by `seq`.
 
-    Items hold numbers only, so that the garbage collector drops them from its lists: tuples that held the values
-    would make it walk the whole queue again and again while one is rebuilt.
+    A heap item is live if and only if it is its value's `place`, so a value can be in one heap at a time. All
+    operations take O(log n) amortised; stale items never outnumber live ones by more than 64.
+
+    Items hold numbers only, so that the garbage collector stops tracking them: tuples that held the values would make
+    it walk the whole queue again and again while one is rebuilt.
     """
 
     __slots__ = ("_items", "_values")
@@ -59,7 +64,7 @@ class KeyedHeap(Generic[T]):
         return None
 
     def pop(self) -> tuple[float, T] | None:
-        """The least key and its value."""
+        """Takes out the value with the least key and returns (key, value); None if the heap is empty."""
         items, values = self._items, self._values
         while items:
             item = heappop(items)
@@ -71,13 +76,13 @@ class KeyedHeap(Generic[T]):
         return None
 
     def remove(self, value: T) -> None:
-        """`value` must be in this heap."""
+        """Takes out `value`, which must be in this heap."""
         value.place = None
         del self._values[value.seq]
         self._compact()
 
     def rekey(self, key: float, value: T) -> None:
-        """Give `value`, which must be in this heap, another key."""
+        """Gives `value`, which must be in this heap, another key."""
         items = self._items
         old = value.place
         assert old is not None
@@ -91,7 +96,7 @@ class KeyedHeap(Generic[T]):
         self._compact()
 
     def refill(self, values: Iterable[T], key: Callable[[T], float]) -> None:
-        """Hold exactly `values`, each under its key; O(n)."""
+        """Replaces the content of the heap by `values`, each under the key that `key` computes; O(n)."""
         self._values = {value.seq: value for value in values}
         items: list[Place] = []
         for seq, value in self._values.items():

@@ -1,4 +1,4 @@
-"""What happened since the last report, and the report."""
+"""Collects what happened to the worker's requests since its last telemetry report, and makes the report's records."""
 
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import TaskType
@@ -19,8 +19,11 @@ def task_of(entry: QueueEntry) -> TaskType:
 
 
 class TelemetryLedger:
-    """Events as (instant, what is needed), turned into records with ages when reported. The owner reports it when
-    `due`, so it holds `max_events` and one step's events at most."""
+    """Holds the events since the last report, each with its instant; in the report instants become ages in seconds.
+
+    The agent reports as soon as the ledger is `full` or `due`, so that it holds at most `max_events` and those of one
+    step.
+    """
 
     def __init__(self, period_s: float, max_events: int, running_period_s: float) -> None:
         self._period_s = period_s
@@ -39,7 +42,8 @@ class TelemetryLedger:
         return self._count >= self._max_events
 
     def due(self, now_s: float) -> bool:
-        """At a cycle: whether a period has passed (less a little, for timers that fire early)."""
+        """Returns whether a report period has passed since the last report; 1 % less counts too, because timers may
+        fire early."""
         return self._reported_s is None or now_s - self._reported_s >= self._period_s * 0.99
 
     def queued(self, now_s: float, entry: QueueEntry) -> None:
@@ -55,12 +59,13 @@ class TelemetryLedger:
         self._count += 1
 
     def finished(self, now_s: float, entry: QueueEntry, outcome: Outcome, prefill_s: float, tpot_s: float) -> None:
-        """Latencies are 0 where the request never got there, or nobody looked (no stream)."""
+        """Records that a request ended. `prefill_s` and `tpot_s` are 0 if the request had not come so far, or its
+        answer was not streamed, so that nobody saw its first token."""
         self._finished.append((now_s, entry, entry.engine, outcome, prefill_s, tpot_s))
         self._count += 1
 
     def close(self, now_s: float) -> None:
-        """The batch was reported."""
+        """Forgets the events, which were reported at `now_s`."""
         self._reported_s = now_s
         self._count = 0
         self._queued, self._dispatched, self._first_tokens, self._finished = [], [], [], []
@@ -124,7 +129,8 @@ class TelemetryLedger:
         )
 
     def running_records(self, now_s: float, engines: list[EngineState]) -> tuple[RequestRunning, ...]:
-        """Every request in flight, once per `running_period_s`; else nothing."""
+        """Returns a record of every request in flight if `running_period_s` has passed since the last time, otherwise
+        nothing."""
         last_s = self._running_reported_s
         if last_s is not None and now_s - last_s < self._running_period_s * 0.99:
             return ()

@@ -1,4 +1,4 @@
-"""What predicted output lengths are off by, as settled requests show it.
+"""Corrects predicted output lengths by the factor that they were wrong by for earlier, similar requests.
 
 Perception is trained on other traffic than it serves; where it errs, it errs the same way for requests that are alike.
 """
@@ -12,9 +12,12 @@ from hmas.worker.agent.prior import LengthCells
 
 
 class LengthBias:
-    """A factor on predictions: the running geometric mean of actual over predicted, shrunk towards that of the task
-    type over all tenants, and that towards 1, by how many were seen. Predictors are never mixed (`Tags.version`).
-    Bounded: the oldest cell goes first."""
+    """The factor by which predicted output lengths are multiplied.
+
+    It is the running geometric mean of actual over predicted length for a tenant and task type. While few requests were
+    seen, it is drawn towards the mean of the task type over all tenants, and that one towards 1. Predictors (by
+    `Tags.version`) are kept apart. At `max_cells` means the oldest one is forgotten.
+    """
 
     def __init__(self, config: LengthBiasConfig) -> None:
         self._doubt = config.doubt
@@ -34,8 +37,10 @@ class LengthBias:
         )
 
     def learn(self, request: Request, tags: Tags, output_tokens: int) -> None:
-        """A request ended by itself with this real length; `tags` are as they came. A client's bound that both reach
-        says nothing."""
+        """Records the answer length of a request that ended by itself; `tags` are cognition's, before any correction.
+
+        If both the prediction and the answer reach the request's `max_tokens`, nothing can be learnt from it.
+        """
         limit = request.max_tokens
         if limit is not None and output_tokens >= limit and tags.output_tokens >= limit:
             return

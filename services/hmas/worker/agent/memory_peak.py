@@ -1,4 +1,4 @@
-"""The most KV memory that the sequences on an engine will hold at once."""
+"""Forecasts the most KV memory that the sequences on an engine will hold at once."""
 
 from bisect import insort
 from collections.abc import Iterable, Iterator
@@ -9,14 +9,15 @@ Growth = tuple[float, float]  # (left, held)
 
 
 class MemoryPeak:
-    """A forecast, in tokens. Each sequence holds `held` now, grows by a token a step and leaves after `left` more.
+    """The most tokens that a set of sequences will hold at once, if each holds `held` tokens now, grows by one token a
+    step and leaves after `left` more.
 
-    By falling `left`, the k-th leaves when the first k have all grown by as much as it still had to, so that
+    Sort the sequences by falling `left`: when the k-th leaves, the first k have each grown by left_k, so that
 
         peak = max over k of (held_1 + ... + held_k + k * left_k)
 
     (the memory over future time of the Past-Future scheduler, Gong et al. 2025, with bounds for its sampled lengths).
-    It is at most the sum of what each holds in the end, and as safe while all grow at one pace.
+    The peak is at most the sum of what each holds at its end, and as safe a bound while all grow at the same pace.
     """
 
     __slots__ = ("_another", "_peak_with", "_rows", "_tokens")
@@ -25,7 +26,7 @@ class MemoryPeak:
         """`sequences`: (left, held) of each."""
         self._rows = sorted(sequences, reverse=True)
         self._tokens: float | None = None
-        self._another: Growth | None = None  # asked about last
+        self._another: Growth | None = None  # the one that `with_another` was last asked about
         self._peak_with = 0.0
 
     @property
@@ -35,7 +36,10 @@ class MemoryPeak:
         return self._tokens
 
     def with_another(self, left: float, held: float) -> float:
-        """The peak if one more begins now. The head of a queue asks again at every event until there is room."""
+        """Returns the peak in tokens if one more sequence begins now.
+
+        The last answer is kept, because the head of a queue asks again at every event until there is room.
+        """
         another = (left, held)
         if another != self._another:
             rows = self._rows.copy()
@@ -49,7 +53,10 @@ def _soonest_last(row: Growth) -> float:
 
 
 def _peak(rows: list[Growth]) -> float:
-    """`rows` by falling `left`; no loop of ours over them, since a full engine asks at most of its events."""
+    """Returns the peak in tokens; `rows` are sorted by falling `left`.
+
+    There is no Python loop over the rows, because a full engine asks at most of its events.
+    """
     if not rows:
         return 0.0
     left, held = zip(*rows, strict=True)

@@ -1,4 +1,4 @@
-"""How fast the worker serves: predicted engine seconds done per second, and the waits that follow from it."""
+"""Measures how fast the worker serves, in predicted engine seconds of work per second, and derives waits from it."""
 
 from math import exp
 
@@ -6,9 +6,12 @@ from hmas.worker.agent.config import MeterConfig
 
 
 class ServiceMeter:
-    """Work is counted in predicted single-stream seconds (the prefill's, and one decode time per output token), so
-    that a bias of the cost predictions cancels between the speed and the backlog it divides. Speed is measured only
-    while requests wait: what an idle worker delivers is its demand, not its capacity."""
+    """The worker's speed: work done per second, with work in the predicted seconds of a request that runs alone.
+
+    Work is counted as predicted (a request's prefill, and one decode time per output token), so that a bias of the cost
+    predictions cancels when a backlog is divided by the speed. Speed is measured only while requests wait, because an
+    idle worker delivers what is asked of it, not what it could.
+    """
 
     __slots__ = ("_config", "_done_s", "_since_s", "_speed")
 
@@ -22,7 +25,8 @@ class ServiceMeter:
         self._done_s += work_s
 
     def close(self, now_s: float, *, backlogged: bool) -> None:
-        """End of a cycle."""
+        """Ends a measurement, once per cycle. `backlogged`: requests wait and an engine is up, so that the work done
+        shows the worker's capacity; otherwise the measurement is dropped."""
         done_s, self._done_s = self._done_s, 0.0
         since_s, self._since_s = self._since_s, now_s
         if since_s is None or now_s <= since_s or not backlogged:
@@ -32,14 +36,15 @@ class ServiceMeter:
         self._speed += share * (done_s / elapsed_s - self._speed)
 
     def speed(self, cold_speed: float) -> float:
-        """As measured, or `cold_speed` before any measurement."""
+        """Returns the measured speed, or `cold_speed` before the first measurement."""
         return self._speed or cold_speed
 
     def wait_s(self, work_s: float, cold_speed: float) -> float:
-        """Seconds to serve `work_s` at that speed."""
+        """Returns the seconds that `work_s` of work take at the present speed; 0 if the speed is 0."""
         speed = self.speed(cold_speed)
         return work_s / speed if speed > 0.0 else 0.0
 
     def retry_after_s(self, wait_s: float) -> float:
-        """When a refused client should come back: once the present backlog is served."""
+        """Returns the seconds after which a refused client should try again: `wait_s`, kept within the configured
+        bounds."""
         return min(self._config.max_retry_s, max(self._config.min_retry_s, wait_s))

@@ -1,13 +1,15 @@
-"""Prompts that an engine has still to compute, and how fast it gets through them."""
+"""The prompts that an engine has yet to compute, and how fast it computes them."""
 
 from hmas.worker.agent.config import PrefillBacklogConfig
 from hmas.worker.agent.entry import QueueEntry
 
 
 class PrefillBacklog:
-    """`seconds`: predicted prefill of the entries before the engine. `pace`: how many predicted seconds it gets
-    through in one, as measured: less than 1 where it decodes besides; more where predictions are too long or prompts
-    are computed side by side, so that the window, then, stands for real time: its fill over its delay, as of any pipe.
+    """The dispatched requests of one engine whose prefill is still to come.
+
+    `seconds` is the sum of their predicted prefill times. `pace` is how many predicted seconds of prefill the engine
+    computes per real second, as measured: less than 1 where it decodes at the same time, more than 1 where predictions
+    are too long or prompts are computed side by side. Divided by the pace, predicted seconds become real time.
     """
 
     __slots__ = ("_busy_s", "_config", "_done_s", "_entries", "_since_s", "pace", "seconds")
@@ -28,8 +30,8 @@ class PrefillBacklog:
         return list(self._entries.values())
 
     def admits(self, prefill_s: float, window_s: float) -> bool:
-        """Whether so much predicted prefill more leaves at most `window_s` of real time before the engine, or has it
-        alone."""
+        """Returns whether `prefill_s` more predicted seconds keep the backlog at or below `window_s` real seconds; an
+        empty backlog takes a prompt of any length. A pace below 1 counts as 1."""
         return not self._entries or self.seconds + prefill_s <= window_s * max(1.0, self.pace)
 
     def add(self, now_s: float, entry: QueueEntry, prefill_s: float) -> None:
@@ -40,7 +42,8 @@ class PrefillBacklog:
         self.seconds += prefill_s
 
     def remove(self, now_s: float, entry: QueueEntry, *, computed: bool) -> None:
-        """Nothing for one that is not in. `computed`: its prefill was seen to be done, not given up or presumed."""
+        """Takes `entry` out of the backlog, if it is there. `computed`: its prefill was seen to be done, so that it
+        counts for the pace; false if it was abandoned or only presumed done."""
         if self._entries.pop(entry.request.id, None) is None:
             return
         self.seconds = self.seconds - entry.pending_s if self._entries else 0.0

@@ -1,4 +1,4 @@
-"""The historical prior: what is assumed of a request that cognition has not (yet) tagged (H-MAS App. C.2)."""
+"""The historical prior: what the worker assumes of a request that cognition has not tagged yet (H-MAS App. C.2)."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -12,7 +12,8 @@ Z90 = 1.2816  # standard normal 90 % quantile
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """Median and 90 % quantile of the output length; prefill seconds and seconds per decode token."""
+    """The estimates for a request without tags: median and 90 % quantile of its output length in tokens, predicted
+    seconds of prefill, and seconds per output token."""
 
     output_tokens: float
     output_tokens_p90: float
@@ -21,7 +22,7 @@ class Assumption:
 
 
 class LengthCell:
-    """Running log-normal fit of output lengths, exponentially forgetting."""
+    """A log-normal distribution fitted to the output lengths of a group of requests; old ones count less and less."""
 
     __slots__ = ("_memory", "count", "mean", "variance")
 
@@ -41,7 +42,7 @@ class LengthCell:
         self.variance = (1.0 - share) * (self.variance + share * delta * delta)
 
     def quantiles(self) -> tuple[float, float]:
-        """Median and 90 % quantile."""
+        """Returns the median and the 90 % quantile of the fitted distribution, in tokens."""
         return exp(self.mean) - 1.0, exp(self.mean + Z90 * sqrt(self.variance)) - 1.0
 
 
@@ -49,7 +50,7 @@ Name = TypeVar("Name", bound=Hashable)
 
 
 class LengthCells(Generic[Name]):
-    """Cells by name, at most `max_cells` of them: the oldest goes first."""
+    """Length distributions by name of the group; beyond `max_cells` of them the oldest is forgotten."""
 
     __slots__ = ("_cells", "_max_cells", "_memory")
 
@@ -65,7 +66,8 @@ class LengthCells(Generic[Name]):
         return self._cells.get(name)
 
     def add(self, name: Name, log_length: float) -> None:
-        """One more length for the cell of that name, which is made if there is none."""
+        """Adds a value (the logarithm of a length, or of a ratio of lengths) to the cell of that name, and makes the
+        cell if there is none."""
         cell = self._cells.get(name)
         if cell is None:
             if len(self._cells) >= self._max_cells:
@@ -75,8 +77,12 @@ class LengthCells(Generic[Name]):
 
 
 class Prior:
-    """Coarse length estimates per (tenant, power-of-two prompt bucket), pooled per bucket, pooled over all, then the
-    configured default; one prefill rate and one decode time for the worker. Bounded: the oldest cell goes first."""
+    """Estimates the output length and the cost of requests without tags from settled requests.
+
+    Output lengths are learnt per tenant and prompt bucket (powers of two), per bucket over all tenants, and over all
+    requests; the first of these with enough requests is used, otherwise the configured default. The prefill rate and
+    the time per output token are learnt for the worker as a whole. At `max_cells` groups the oldest is forgotten.
+    """
 
     def __init__(self, config: WorkerPriorConfig) -> None:
         self._cells: LengthCells[tuple[str, int]] = LengthCells(config.memory, config.max_cells)
@@ -105,7 +111,7 @@ class Prior:
         return cell
 
     def learn_length(self, tenant: str, prompt_tokens: int, output_tokens: int) -> None:
-        """A request ended by itself with this real length."""
+        """Records the answer length, in tokens, of a request that ended by itself."""
         bucket = prompt_tokens.bit_length()
         log_length = log1p(output_tokens)
         self._cells.add((tenant, bucket), log_length)
@@ -113,7 +119,7 @@ class Prior:
         self._all.add(log_length)
 
     def learn_prefill(self, prompt_tokens: int, seconds: float) -> None:
-        """Dispatch to first token of one request."""
+        """Records that a request's first token came `seconds` after its dispatch."""
         self._prefill_s_per_token += (seconds / max(prompt_tokens, 1) - self._prefill_s_per_token) / self._config.memory
 
     def learn_decode(self, tpot_s: float) -> None:

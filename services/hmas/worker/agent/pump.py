@@ -1,4 +1,4 @@
-"""The pump: strict head-of-line dispatch onto the engine with room and the least load (H-MAS §3.5)."""
+"""The pump: dispatches the head of the queue, and only the head, to the least loaded engine with room (H-MAS §3.5)."""
 
 from math import inf
 
@@ -11,9 +11,12 @@ from hmas.worker.agent.state import AgentState
 
 
 def pump(state: AgentState) -> list[WorkerEffect]:
-    """Dispatch from the head while it fits an engine, at most `max_dispatches_per_pump` at once (the next event or
-    cycle goes on). What does not fit waits, and all behind it: the topology alone decides who is next. A head that
-    no engine that is up can ever take is ended, so that it blocks nobody."""
+    """Dispatches the head of the queue again and again, while it fits an engine.
+
+    At most `max_dispatches_per_pump` are dispatched; the next event or cycle goes on. A head that does not fit waits,
+    and with it all requests behind it, because the topology alone decides which is next. A head that no engine that is
+    up can ever take is ended, so that it does not block the others.
+    """
     queue = state.queue
     effects: list[WorkerEffect] = []
     fenced = not state.controls.bypass
@@ -33,9 +36,13 @@ def pump(state: AgentState) -> list[WorkerEffect]:
 
 
 def choose(state: AgentState, entry: QueueEntry, fenced: bool) -> tuple[EngineState | None, bool]:
-    """The engine to put `entry` on, with its reservation written into it, and whether waiting can help if none."""
+    """Returns the engine to dispatch `entry` to, or None, and whether an engine that is up could ever take it.
+
+    If an engine is found, the reservation is written into `entry`. `fenced`: whether memory and pending prefill limit
+    the dispatch (not so under bypass).
+    """
     gate, prefill_s = state.gate, state.prefill_s(entry)
-    window_s = state.config.prefill_window_s + state.lag_s  # what was computed meanwhile is not known here yet
+    window_s = state.config.prefill_window_s + state.lag_s  # news of prefill computed since may be late by the lag
     upper = gate.upper(entry)
     prompt_tokens = entry.request.prompt_tokens
     best: EngineState | None = None
@@ -67,7 +74,7 @@ def choose(state: AgentState, entry: QueueEntry, fenced: bool) -> tuple[EngineSt
 
 
 def dispatch(state: AgentState, engine: EngineState) -> Dispatch:
-    """The head runs on `engine`."""
+    """Takes the head out of the queue and starts it on `engine`."""
     entry = state.queue.take()
     entry.engine = engine.name
     entry.topology = state.queue.topology.value
@@ -78,13 +85,13 @@ def dispatch(state: AgentState, engine: EngineState) -> Dispatch:
 
 
 def end_unservable(state: AgentState, entry: QueueEntry) -> Reject | Conclude:
-    """No engine that is up can take it, now or later."""
+    """Ends a queued request that no engine that is up can take, now or later."""
     prompt_tokens = entry.request.prompt_tokens
     if entry.tried:
         lost = ", ".join(entry.tried)
-        return ends.reject(state, entry, Outcome.ENGINE_ERROR, f"lost on {lost}; no other engine can take it")
+        return ends.reject(state, entry, Outcome.ENGINE_ERROR, f"failed on {lost}; no other engine can take it")
     if any(state.gate.could_ever(engine, prompt_tokens) for engine in state.fleet.values()):
-        message = f"the engines large enough for {prompt_tokens} prompt tokens are down"
+        message = f"all engines that could hold {prompt_tokens} prompt tokens are down: retry later"
         return ends.reject(state, entry, Outcome.NO_ENGINE, message)
     message = state.gate.explain_never(list(state.fleet.values()), prompt_tokens)
     return ends.reject(state, entry, Outcome.NEVER_FITS, message)

@@ -1,4 +1,4 @@
-"""The request queue: every request the worker holds, and the active topology over those that wait."""
+"""The request queue: every request that the worker holds, and the topology that orders those that wait."""
 
 from collections.abc import Iterator
 
@@ -11,22 +11,22 @@ from hmas.worker.agent.topologies import TOPOLOGIES, Topology
 
 
 class RequestQueue:
-    """Entries by request id, queued and running, in arrival order; one topology orders the queued ones.
+    """All requests of the worker by id, queued and running; the active topology orders the queued ones.
 
-    Bounded by `max_queued` requests and `max_queued_tokens` of prompt and predicted output; an empty queue takes one
-    request of any size. `queued_s` is the sum of T_tot that waits.
+    At most `max_queued` requests with `max_queued_tokens` tokens of prompt and predicted output wait; an empty queue
+    takes one request of any size. `queued_s` is the sum of T_tot over the requests that wait.
     """
 
     def __init__(self, max_queued: int, max_queued_tokens: int, rng: RandomSource) -> None:
         self.topology: TopologyName = SAFE_TOPOLOGY
         self.hints = Hints()
-        self.generation = 0  # of the order; grows with every switch
+        self.generation = 0  # number of the present order; grows with every switch of topology or hints
         self.switches = 0
         self.dispatches = 0
         self.waiting = 0  # how many are queued
         self.queued_tokens = 0
         self.queued_s = 0.0
-        self.unwilling: dict[str, QueueEntry] = {}  # queued, and their tenants prefer a refusal to a late answer
+        self.unwilling: dict[str, QueueEntry] = {}  # queued ones whose tenants prefer a refusal to a late answer
         self._max_queued = max_queued
         self._max_queued_tokens = max_queued_tokens
         self._rng = rng
@@ -34,7 +34,7 @@ class RequestQueue:
         self._order: Topology = TOPOLOGIES[self.topology](self.hints, rng)
 
     def __len__(self) -> int:
-        """How many wait."""
+        """Returns the number of queued requests; running ones do not count."""
         return self.waiting
 
     def get(self, request_id: str) -> QueueEntry | None:
@@ -44,24 +44,24 @@ class RequestQueue:
         return iter(self._entries.values())
 
     def queued(self) -> list[QueueEntry]:
-        """Those that wait, in arrival order."""
+        """Returns the queued requests in order of arrival, not of the topology."""
         return [entry for entry in self._entries.values() if entry.state is EntryState.QUEUED]
 
     def refusal(self, entry: QueueEntry) -> str | None:
-        """Why there is no room for `entry`, or None."""
+        """Returns the message of a refusal if the queue has no room for `entry`, otherwise None."""
         queued = self.waiting
         if queued >= self._max_queued:
-            return f"{queued} requests are queued, the bound is {self._max_queued}"
+            return f"the queue is full: {queued} requests wait, at most {self._max_queued} may. Retry later."
         tokens = self.queued_tokens + entry.work_tokens
         if queued and tokens > self._max_queued_tokens:
             return (
-                f"{self.queued_tokens} tokens are queued; {entry.work_tokens} more (prompt and predicted output) "
-                f"exceed the bound of {self._max_queued_tokens}"
+                f"the queue is full: {self.queued_tokens} tokens wait, and the {entry.work_tokens} of this request "
+                f"(prompt and predicted output) would exceed the bound of {self._max_queued_tokens}. Retry later."
             )
         return None
 
     def add(self, entry: QueueEntry) -> None:
-        """Queue a new request. Its id must not be held."""
+        """Queues a new request. The queue must not hold its id yet."""
         entry.queue_length = self.waiting
         entry.dispatches_before = self.dispatches
         entry.switches_before = self.switches
@@ -71,7 +71,7 @@ class RequestQueue:
         self._enqueue(entry)
 
     def requeue(self, entry: QueueEntry) -> None:
-        """A running request lost its engine before its first token: back to its place in the order."""
+        """Puts a running request that lost its engine before its first token back to its place in the order."""
         entry.enter(EntryState.QUEUED)
         self.account(entry, 0.0, final=True)
         self._enqueue(entry)
@@ -87,7 +87,7 @@ class RequestQueue:
 
     @property
     def paced(self) -> bool:
-        """Whether the order goes by time and service."""
+        """Whether the active order depends on time and service, so that `observe` has to be called."""
         return self._order.paced
 
     def observe(self, view: ServiceView) -> None:
@@ -97,12 +97,14 @@ class RequestQueue:
         return self._order.peek()
 
     def promise_s(self, entry: QueueEntry) -> float | None:
-        """How long until the queued `entry` finds a place if it comes again, promised; None: the order in force
-        promises nothing."""
+        """Returns the seconds after which the queued `entry`, if refused now, may come again and is then given up last.
+
+        None: the active topology makes no such promises.
+        """
         return self._order.promise_s(entry)
 
     def take(self) -> QueueEntry:
-        """The head leaves the queue to run. The queue must not be empty."""
+        """Takes the head out of the queue to run, and returns it. The queue must not be empty."""
         entry = self._order.pop()
         assert entry is not None
         self._discount(entry)
@@ -116,7 +118,7 @@ class RequestQueue:
         return entry
 
     def remove(self, entry: QueueEntry) -> None:
-        """The request ends here, queued or running."""
+        """Removes a request, queued or running, because it ends here."""
         queued = entry.state is EntryState.QUEUED
         entry.enter(EntryState.ENDED)
         if queued:
@@ -126,12 +128,16 @@ class RequestQueue:
         del self._entries[entry.request.id]
 
     def account(self, entry: QueueEntry, service: float, *, final: bool) -> None:
-        """A running request has received `service` tokens in all; an order it was not taken from does not care."""
+        """Tells the active topology that a running request has received `service` weighted tokens in all.
+
+        Nothing happens if the request was taken from an earlier order. `final`: it receives no more.
+        """
         if self._order.accounts_service and entry.generation == self.generation:
             self._order.on_served(entry, service, final)
 
     def switch(self, topology: TopologyName, hints: Hints) -> bool:
-        """Order by `topology` from now on; false if it is in force already. Fairness accounts start afresh."""
+        """Orders the queue by `topology` from now on; the topology's record of past service starts afresh. Returns
+        false, and changes nothing, if it is in force already with the same hints."""
         if topology is self.topology and hints == self.hints:
             return False
         self.switches += topology is not self.topology

@@ -1,4 +1,4 @@
-"""A refusal instead of a late answer, for tenants that prefer it (`on_miss: refuse`)."""
+"""Refuses requests that would be late, for tenants that prefer a refusal to a late answer (`on_miss: refuse`)."""
 
 from itertools import islice
 
@@ -10,7 +10,10 @@ from hmas.worker.agent.state import AgentState
 
 
 def refuse_late(state: AgentState) -> list[WorkerEffect]:
-    """Ends those that the topology has relegated, or that cannot start in time any more."""
+    """Refuses queued requests of such tenants that the topology has relegated or that cannot start in time any more.
+
+    Requests that were dispatched before end as failures instead. Without an engine nothing is refused here.
+    """
     effects: list[WorkerEffect] = []
     if not state.up:
         return effects  # without an engine nothing can be predicted; patience decides
@@ -24,7 +27,13 @@ def refuse_late(state: AgentState) -> list[WorkerEffect]:
 
 
 def explanation(state: AgentState, entry: QueueEntry) -> str:
-    """What it would have come to: the wait so far, the queue's, and its own prefill."""
+    """Returns the message for the client: when the first token would have come, and when it is due.
+
+    The former is predicted as the wait so far, the time to serve the queue, and the request's own prefill.
+    """
     ttft_s = state.now_s - entry.request.arrival_s + state.queue_wait_s() + entry.prefill_s
     due_s = entry.ttft_deadline_s - entry.request.arrival_s
-    return f"the first token would come about {ttft_s:.1f} s after the request, it is due after {due_s:.1f} s"
+    return (
+        f"the answer would be late: its first token would come about {ttft_s:.1f} s after the request's arrival and is "
+        f"due after {due_s:.1f} s. Retry later, or ask for looser SLOs."
+    )

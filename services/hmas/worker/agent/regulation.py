@@ -1,4 +1,4 @@
-"""Controls, the scheduling cycle, and what the worker reports."""
+"""How the worker agent applies controls, what it does at each cycle, and what it reports."""
 
 from hmas.contracts.control import TopologyReceived, TupleReceived
 from hmas.contracts.outcome import Outcome
@@ -22,7 +22,7 @@ from hmas.worker.agent.state import AgentState
 
 def on_engine_up(state: AgentState, event: EngineWentUp) -> list[WorkerEffect]:
     engine = engine_events.on_engine_up(state, event)
-    engine.n_run = engine.b_token = 0  # nothing told to this start of it yet
+    engine.n_run = engine.b_token = 0  # this start of the engine has been told no limits yet
     return _adopt(state, engine)
 
 
@@ -39,7 +39,7 @@ def on_tuple(state: AgentState, event: TupleReceived) -> list[WorkerEffect]:
 
 
 def apply_controls(state: AgentState) -> list[WorkerEffect]:
-    """Put what is in force into order, gate and engines."""
+    """Applies the controls in force: topology to the queue, fence to the admission gate, limits to the engines."""
     effects: list[WorkerEffect] = []
     topology, hints, reason = state.controls.topology
     before = state.queue.topology
@@ -61,7 +61,11 @@ def _adopt(state: AgentState, engine: EngineState) -> list[WorkerEffect]:
 
 
 def set_caps(state: AgentState, engine: EngineState) -> list[WorkerEffect]:
-    """Bypass: the engine's own bound. Tuple: N_run and B_token. Neither: the static bound."""
+    """Sets an engine's limits on sequences and tokens per step, and returns the effect that steers it if they changed.
+
+    The limits are N_run and B_token of the control tuple in force; under bypass the engine's own limit on sequences;
+    otherwise the static limit.
+    """
     control = state.controls.engine(engine.name)
     own = engine.sequences
     if control is not None:
@@ -77,12 +81,16 @@ def set_caps(state: AgentState, engine: EngineState) -> list[WorkerEffect]:
 
 
 def _floor(engine: EngineState) -> int:
-    """Running decodes, and room for one sequence in prefill to become one."""
+    """Returns the lower bound of the token budget: the sequences that decode, plus one if any is in prefill."""
     return engine.decoding + (len(engine.running) > engine.decoding)
 
 
 def on_cycle(state: AgentState) -> list[WorkerEffect]:
-    """Expiry, the inner loop, patience without engines, the meter, telemetry."""
+    """Does the work of one cycle.
+
+    It drops expired controls, regulates each engine, rejects queued requests that have been without an engine for too
+    long and those that would be late, measures the speed, and reports telemetry if it is due.
+    """
     effects: list[WorkerEffect] = []
     state.see_cycle()
     expired = state.controls.expire(state.now_s)
@@ -119,7 +127,7 @@ def _regulate(state: AgentState, engine: EngineState) -> list[WorkerEffect]:
 
 
 def report(state: AgentState) -> PublishTelemetry:
-    """The telemetry since the last report."""
+    """Returns the effect that publishes the telemetry since the last report, and starts the next report."""
     now_s, ledger = state.now_s, state.ledger
     engines = list(state.fleet.values())
     telemetry = WorkerTelemetry(

@@ -1,7 +1,7 @@
-"""Relegated requests: what stepped aside for the rest, and its claim on service, which grows with age.
+"""Relegated requests, which are set aside for the rest, and their claim on service, which grows with age.
 
-Of all service while others wait, the oldest relegated request gets `share` plus `growth_per_s` of its age, at most
-`most_share`, so that none starves under an overload that lasts.
+While others wait, the oldest relegated request earns a share of their service: `share` plus `growth_per_s` times its
+age, at most `most_share`, so that none starves under an overload that lasts.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,10 @@ class RelegatedConfig:
 
 
 class Relegated:
-    """Entries with their work, by arrival. Of `place` it makes no use: they may stand in another heap besides."""
+    """The relegated requests of a topology in order of arrival, each with its work (in the topology's unit).
+
+    It does not use `place`, so an entry may be in a `KeyedHeap` at the same time.
+    """
 
     __slots__ = ("_config", "_credit", "_held", "_items")
 
@@ -44,7 +47,7 @@ class Relegated:
         self._held[entry.seq] = entry, work
 
     def remove(self, entry: QueueEntry) -> float:
-        """Its work. `entry` must be in."""
+        """Takes out `entry` and returns its work. Raises KeyError if it is not relegated here."""
         work = self._held.pop(entry.seq)[1]
         if len(self._items) > 2 * len(self._held) + 64:
             self._items = [(entry.request.arrival_s, seq) for seq, (entry, _) in self._held.items()]
@@ -55,13 +58,13 @@ class Relegated:
         return self._held[entry.seq][1]
 
     def oldest(self) -> QueueEntry | None:
-        """The one that waits longest."""
+        """Returns the request that arrived first, or None if there is none."""
         while self._items and self._items[0][1] not in self._held:
             heappop(self._items)
         return self._held[self._items[0][1]][0] if self._items else None
 
     def claimant(self) -> QueueEntry | None:
-        """The oldest, if its turn has come."""
+        """Returns the oldest request if it has earned as much credit as its work, so that it is next; else None."""
         oldest = self.oldest()
         if oldest is None:
             self._credit = 0.0
@@ -69,11 +72,11 @@ class Relegated:
         return oldest if 0.0 < self._credit >= self.work(oldest) else None
 
     def earn(self, now_s: float, work: float) -> None:
-        """So much was served before the oldest."""
+        """Credits the oldest request with its share of `work`, which was served to requests that are not relegated."""
         if (oldest := self.oldest()) is not None:
             config, age_s = self._config, max(0.0, now_s - oldest.request.arrival_s)
             self._credit += work * min(config.most_share, config.share + config.growth_per_s * age_s)
 
     def spend(self, work: float) -> None:
-        """So much of the relegated was served."""
+        """Takes `work`, which was served to a relegated request, off the credit."""
         self._credit = max(0.0, self._credit - work)

@@ -1,4 +1,5 @@
-"""Who was served more than its share lately: a virtual token counter (Sheng et al., OSDI 2024) that forgets."""
+"""Tells which tenants were served more than their share lately: a virtual token counter (Sheng et al., OSDI 2024) that
+forgets."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -7,15 +8,15 @@ from math import exp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedSharesConfig:
-    """How long service counts, and of how many tenants."""
+    """How long past service counts, and for how many tenants it is remembered."""
 
-    window_s: float = 30.0  # time constant of what was served
-    silent_s: float = 120.0  # served nothing for so long, a tenant counts no more
-    max_tenants: int = 4096  # the longest silent go first
+    window_s: float = 30.0  # time constant with which past service is forgotten
+    silent_s: float = 120.0  # a tenant that was served nothing for this long is forgotten
+    max_tenants: int = 4096  # beyond, the tenants served least recently are forgotten
 
 
 class ServedTokens:
-    """One tenant's service tokens, as of `seen_s`."""
+    """The decayed sum of the service tokens of one tenant, or of all, as it was at the instant `seen_s`."""
 
     __slots__ = ("seen_s", "tokens", "weight")
 
@@ -26,7 +27,7 @@ class ServedTokens:
 
 
 class ServedShares:
-    """Service tokens by tenant, exponentially forgotten. What is served and a question cost O(1)."""
+    """Service tokens by tenant, exponentially forgotten. `add` and `excess` take O(1)."""
 
     __slots__ = ("_all", "_config", "_tenants", "_weights", "_window_s")
 
@@ -38,7 +39,7 @@ class ServedShares:
         self._all = ServedTokens(0.0)
 
     def add(self, now_s: float, tenant: str, weight: float, tokens: float) -> None:
-        """`tokens` more were served to a tenant."""
+        """Records that `tokens` more service tokens went to a tenant of that weight."""
         served = self._tenants.get(tenant)
         stale = served is None or self._all.seen_s != now_s  # a cycle tells of many requests at one instant
         if served is None:
@@ -64,7 +65,8 @@ class ServedShares:
             del self._tenants[tenant]
 
     def excess(self, tenant: str) -> float:
-        """The tenant's part of all service over its part of all weights; 0 for one that had none."""
+        """Returns the tenant's share of all recent service, divided by its share of the weights of all tenants served:
+        1 is fair, above 1 is more than its share, 0 means that it was served nothing."""
         served = self._tenants.get(tenant)
         if served is None or self._all.tokens <= 0.0:
             return 0.0

@@ -1,15 +1,18 @@
-"""How full and how fast the engines are, as a topology may know it: the only view of time and service it gets."""
+"""How full and how fast the engines are: all that a topology is told of time and of the engines."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOccupancy:
-    """One engine that is up. `kv_tokens` is what the admission fence lets it hold, `kv_free_tokens` what is left of it
-    (0 and 0: no fence). `prefill_pace`: how many seconds of predicted prefill it gets through in one.
+    """The load of one engine that is up.
+
+    `kv_tokens` is the KV memory, in tokens, that the admission gate may fill, and `kv_free_tokens` what is left of it;
+    both are 0 if the engine's capacity is unknown. `prefill_pace`: predicted seconds of prefill that it computes per
+    real second.
     """
 
-    cap: int  # sequences in flight stay at or below it
+    cap: int  # most sequences in flight
     running: int  # sequences that this worker has in flight there
     kv_tokens: int
     kv_free_tokens: int
@@ -18,7 +21,10 @@ class EngineOccupancy:
 
 @dataclass(frozen=True, slots=True)
 class ServiceView:
-    """All engines that are up, at `now_s`. `prefill_floor_s`: of any predicted prefill, what a step costs by itself."""
+    """The load of all engines that are up, at the instant `now_s`.
+
+    `prefill_floor_s`: the seconds of any predicted prefill that an engine's step costs anyway.
+    """
 
     now_s: float
     engines: tuple[EngineOccupancy, ...]

@@ -1,7 +1,7 @@
-"""What each tenant has had and is owed: the common half of the fair-share topologies.
+"""One tenant's queue and account in a fair-share topology.
 
 Fairness has two levels, so that a tenant gains nothing by opening flows: tenants share by weight under the topology's
-own rule, and within a tenant its flows share equally.
+own rule, and the flows of one tenant share equally.
 """
 
 from collections.abc import Iterator
@@ -11,8 +11,12 @@ from hmas.worker.agent.keyed_heap import KeyedHeap, Place
 
 
 class FlowQueue:
-    """One tenant's queued requests, fair among its flows by self-clocked fair queueing (Golestani, INFOCOM 1994) on
-    predicted service; in arrival order where there is one flow. State: at most one tag per queued request, + 64."""
+    """One tenant's queued requests, ordered so that its flows share equally.
+
+    The rule is self-clocked fair queueing (Golestani, INFOCOM 1994) on predicted service; a single flow is served in
+    order of arrival. The tags of idle flows are dropped once there are more than twice as many tags as queued requests,
+    plus 64.
+    """
 
     __slots__ = ("_finish", "_heap", "_virtual")
 
@@ -33,14 +37,14 @@ class FlowQueue:
             self._forget_idle()
 
     def refill(self, entries: list[QueueEntry]) -> None:
-        """Fill an empty queue, as by pushing each in turn."""
+        """Fills an empty queue with `entries`, as if each were pushed in turn."""
         self._heap.refill(entries, self._tag)
 
     def peek(self) -> QueueEntry | None:
         return self._heap.peek()
 
     def pop(self) -> QueueEntry:
-        """Must not be empty."""
+        """Takes out the next request and returns it. The queue must not be empty."""
         item = self._heap.pop()
         assert item is not None
         self._virtual = max(self._virtual, item[0])
@@ -69,15 +73,18 @@ class FlowQueue:
 
 
 class TenantShare:
-    """A tenant in a fair-share topology. `tag`: its virtual time (finish, pass, vruntime or round); `credit` and
-    `level`: for the topologies that keep them."""
+    """A tenant in a fair-share topology, with its queue and its account.
+
+    `tag` is its virtual time, which is a finish time, pass, vruntime or round, depending on the topology; `credit`,
+    `level` and `slot` are used by some topologies only.
+    """
 
     __slots__ = ("credit", "level", "place", "queue", "seq", "slot", "tag", "tenant", "weight")
 
     def __init__(self, tenant: str, weight: float) -> None:
         self.tenant = tenant
         self.weight = weight
-        self.seq = 0  # of its last turn from idle to backlogged
+        self.seq = 0  # number of its last change from idle to backlogged; breaks ties
         self.place: Place | None = None
         self.queue = FlowQueue()
         self.tag = 0.0

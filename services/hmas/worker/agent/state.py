@@ -1,4 +1,4 @@
-"""What the handlers of events share: the worker's parts, and the estimates that join several of them."""
+"""The state that the agent's event handlers share, and the estimates that combine several parts of it."""
 
 from collections import OrderedDict
 from math import inf
@@ -19,7 +19,7 @@ from hmas.worker.agent.service_view import ServiceView
 
 
 class AgentState:
-    """All that one worker knows. `now_s` is the instant of the current step."""
+    """Everything that one worker agent knows. `now_s` is the instant of the current step."""
 
     def __init__(self, config: WorkerConfig, rng: RandomSource) -> None:
         self.config = config
@@ -35,9 +35,9 @@ class AgentState:
         self.ledger = TelemetryLedger(
             config.telemetry_period_s, config.telemetry_events, config.running_report_period_s
         )
-        self.prefill_floor_s = inf  # least predicted prefill lately: what a step costs by itself
-        self.prior_floor_s = inf  # the same of the prior, which learns how long first tokens take, not why
-        self.lag_s = 0.0  # how far this process is behind its engines: as late as its last cycle came
+        self.prefill_floor_s = inf  # least prefill predicted lately: what an engine's step costs without a prompt
+        self.prior_floor_s = inf  # the same of the prior's estimates, which include waits inside the engine
+        self.lag_s = 0.0  # by how much the last cycle came late: news from engines may be late by as much
         self.draining = False
         self.engineless_since_s: float | None = None
         self.now_s = 0.0
@@ -50,7 +50,7 @@ class AgentState:
         return self._arrivals
 
     def ended_attempt(self, request_id: str) -> int:
-        """The last attempt of a request that left lately; -1 if none did."""
+        """Returns the last attempt of a request that ended here lately, or -1 if none is remembered."""
         return self._ended.get(request_id, -1)
 
     def remember_end(self, request_id: str, attempt: int) -> None:
@@ -67,23 +67,25 @@ class AgentState:
         return self.config.cold_speed_share * sum(engine.cap for engine in self.up)
 
     def queue_wait_s(self) -> float:
-        """Until what is queued now is served."""
+        """Returns the seconds until the requests that are queued now are served."""
         return self.meter.wait_s(self.queue.queued_s, self.cold_speed())
 
     def backlog_s(self) -> float:
-        """Until all that is held now is served."""
+        """Returns the seconds until the requests that are queued or running now are served."""
         running_s = sum(e.remaining_s for engine in self.fleet.values() for e in engine.running.values())
         return self.meter.wait_s(self.queue.queued_s + running_s, self.cold_speed())
 
     def see_prefill(self, predicted_s: float) -> None:
-        """The floor falls at once and rises slowly, so that it follows a predictor that has learnt better."""
+        """Updates the floor of predicted prefill times by a new one. The floor falls at once and rises slowly, so that
+        it follows a predictor that has learnt better."""
         self.prefill_floor_s = self._floor(self.prefill_floor_s, predicted_s)
 
     def see_prior(self, ttft_s: float) -> None:
         self.prior_floor_s = self._floor(self.prior_floor_s, ttft_s)
 
     def prefill_s(self, entry: QueueEntry) -> float:
-        """What its prompt adds to the steps of an engine, which costs a step anyway while it decodes."""
+        """Returns the predicted seconds that the request's prompt adds to an engine's steps: its predicted prefill
+        less the cost of a step, which an engine has anyway while it decodes."""
         floor_s = self.prefill_floor_s
         if entry.annotation is None:
             floor_s = max(floor_s, self.prior_floor_s)

@@ -1,7 +1,7 @@
-"""Omega: the queue topologies a worker can be switched to, one file each (H-MAS App. C.2).
+"""Omega: the queue topologies that a worker can be switched to, one file each (H-MAS App. C.2).
 
-Invariants: a topology holds each entry once, `pop` gives what `peek` showed, its state is bounded by what is queued
-(fair-share ones: + `max_idle` tenants), and equal histories give equal orders.
+Invariants: a topology holds each entry once, `pop` returns what `peek` returned, its state is bounded by the number of
+queued requests (in fair-share topologies plus `max_idle` tenants), and equal histories give equal orders.
 """
 
 from collections.abc import Callable

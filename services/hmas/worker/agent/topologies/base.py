@@ -1,4 +1,4 @@
-"""What a queue topology is, and the half that the key-ordered ones share."""
+"""The interface of a queue topology, and the base class of those that order by one fixed number per request."""
 
 from collections.abc import Iterable, Iterator
 from typing import Protocol
@@ -10,9 +10,9 @@ from hmas.worker.agent.service_view import ServiceView
 
 
 class Topology(Protocol):
-    """An order over queued requests (H-MAS App. C.2). Holds each entry once; sees no clock but that of `observe`.
+    """An order over queued requests (H-MAS App. C.2). It holds each entry once and knows no time but that of `observe`.
 
-    `pop` writes the entry's rank into `entry.urgency` (lower first; ranks compare within one topology only).
+    `pop` writes the entry's rank into `entry.urgency` (lower first; only ranks of the same topology can be compared).
     """
 
     name: TopologyName
@@ -20,38 +20,47 @@ class Topology(Protocol):
     paced: bool  # whether `observe` does anything
 
     def observe(self, view: ServiceView) -> None:
-        """Time and service as they are now, before heads are asked for; what is popped until the next call comes on
-        top. May change the order and mark entries as relegated."""
+        """Takes the present time and load of the engines, before requests are dispatched.
+
+        It may change the order and mark entries as relegated. `view` does not include what is popped after the call.
+        """
         ...
 
     def push(self, entry: QueueEntry) -> None: ...
 
     def peek(self) -> QueueEntry | None:
-        """The entry that `pop` would give; stays the same until the topology changes. None: nothing is queued, or
-        nothing of it should start now (asked again after every event, at least at each cycle)."""
+        """Returns the entry that `pop` would return; it stays the same until the topology changes.
+
+        None: nothing is queued, or nothing should start now (the worker asks again after every event and at each
+        cycle).
+        """
         ...
 
     def pop(self) -> QueueEntry | None: ...
 
     def remove(self, entry: QueueEntry) -> None:
-        """Take out `entry`, which must be in."""
+        """Takes `entry`, which must be queued here, out of the order."""
         ...
 
     def reannotate(self, entry: QueueEntry) -> None:
-        """The estimates of `entry`, which must be in, have changed."""
+        """Gives `entry`, which must be queued here, the place that its changed estimates entitle it to."""
         ...
 
     def rebuild(self, entries: Iterable[QueueEntry]) -> None:
-        """Fill an empty topology with `entries`, given in arrival order; like pushing each, but O(n) where it can."""
+        """Fills an empty topology with `entries`, given in order of arrival; as if each were pushed, but in O(n) where
+        possible."""
         ...
 
     def promise_s(self, entry: QueueEntry) -> float | None:
-        """How long until the queued `entry` finds a place if it comes again, promised; None: this order promises
-        nothing."""
+        """Returns the seconds after which the queued `entry`, if refused now, may come again and is then given up last.
+
+        None: this topology makes no such promises.
+        """
         ...
 
     def on_served(self, entry: QueueEntry, tokens: float, final: bool) -> None:
-        """An entry popped from here has received `tokens` weighted service tokens in all; no more if `final`."""
+        """Records that an entry popped from here has received `tokens` weighted service tokens in all, and receives no
+        more if `final`."""
         ...
 
     def __len__(self) -> int: ...
@@ -62,8 +71,10 @@ class Topology(Protocol):
 
 
 class KeyOrdered:
-    """A topology whose order is one number per request that time does not change: least `key` first, ties by arrival
-    at the worker. Subclasses name themselves and give the key."""
+    """A topology that orders by one number per request, which time does not change.
+
+    The least `key` comes first, ties by arrival at the worker. Subclasses set `name` and define `key`.
+    """
 
     name: TopologyName
     accounts_service = False

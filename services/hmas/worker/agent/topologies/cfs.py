@@ -7,9 +7,12 @@ from hmas.worker.agent.topologies.fair_share import FairShare, FairShareConfig
 
 
 class Cfs(FairShare):
-    """The tenant with the least vruntime = weighted service tokens / weight, counted as they are really served: the
-    prompt at dispatch, each output token once produced. A tenant is not switched away from until it is a quantum
-    ahead of the least (CFS's wake-up granularity), which keeps its prefixes in the engine's cache."""
+    """Serves the tenant with the least vruntime = weighted service tokens / weight.
+
+    Tokens are counted as they are really served: the prompt at dispatch, each output token once it is produced. The
+    tenant served last stays in turn until it is a quantum ahead of the least (CFS's wake-up granularity), which keeps
+    its prefixes in the engine's cache.
+    """
 
     name = TopologyName.CFS
     __slots__ = ("_current",)

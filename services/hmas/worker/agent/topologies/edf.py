@@ -6,7 +6,7 @@ from hmas.worker.agent.topologies.base import KeyOrdered
 
 
 class Edf(KeyOrdered):
-    """By the absolute deadline D_r = a_r + SLO_ttft + SLO_tpot * l_pred."""
+    """Orders requests by the absolute deadline D_r = a_r + SLO_ttft + SLO_tpot * l_pred (or a_r + a stated TTLT)."""
 
     name = TopologyName.EDF
     __slots__ = ()

@@ -1,4 +1,4 @@
-"""The common half of the topologies that share service among tenants by a virtual tag (WFQ, Stride, CFS, RR, MLFQ)."""
+"""The base of the topologies that share service among tenants by a virtual time (WFQ, Stride, CFS, RR, MLFQ)."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ class FairShareConfig:
 
 
 class FairShare:
-    """Backlogged tenants in a heap by `key`; the least is served, its flows in turn (`FlowQueue`).
+    """Serves the backlogged tenant with the least `key`, and within it the flows in turn (`FlowQueue`).
 
-    A tenant is charged at `pop` (`upfront`) and corrected by `on_served`, so that shares follow real service, not
-    predictions. One that comes back from idle starts no earlier than virtual time: idling earns no credit. One that
-    leaves in debt is remembered until virtual time has caught up with it, `max_idle` of them at most.
-    Subclasses say what is charged when, and what it does to the share.
+    A tenant is charged at `pop` (by `upfront`) and the charge is corrected by `on_served`, so that shares follow real
+    service, not predictions. A tenant that comes back from idle starts no earlier than virtual time, so that idling
+    earns no credit. One that leaves in debt is remembered until virtual time has caught up with it; at most `max_idle`
+    of them are. Subclasses define what is charged when, and how a charge changes the tenant's share.
     """
 
     name: TopologyName
@@ -42,23 +42,23 @@ class FairShare:
     # what subclasses change
 
     def upfront(self, entry: QueueEntry) -> float:
-        """Service tokens charged at `pop`: the predicted service."""
+        """Returns the service tokens that are charged when `entry` is popped: by default its predicted service."""
         return entry.service
 
     def key(self, share: TenantShare) -> float:
-        """The rank of a backlogged tenant."""
+        """Returns the rank of a backlogged tenant; the least is served first."""
         return share.tag
 
     def charge(self, share: TenantShare, tokens: float) -> None:
-        """Account `tokens` of service (negative: a refund)."""
+        """Charges a tenant for `tokens` of service; a negative number is a refund."""
         share.tag += tokens / share.weight
 
     def join(self, share: TenantShare) -> None:
-        """The tenant was idle and has work."""
+        """Lets a tenant that was idle and now has requests take part again."""
         share.tag = max(share.tag, self._virtual)
 
     def settled(self, share: TenantShare) -> bool:
-        """Whether an idle tenant may be forgotten: nothing would differ from a new one."""
+        """Returns whether an idle tenant may be forgotten because a new one would be treated alike."""
         return share.tag <= self._virtual
 
     # the topology
@@ -166,7 +166,7 @@ class FairShare:
             self._rest(share)
 
     def _rest(self, share: TenantShare) -> None:
-        """`share` became idle: keep it only as long as it matters."""
+        """Remembers a tenant that became idle only if it is in debt."""
         if self.settled(share):
             del self._shares[share.tenant]
             return

@@ -6,7 +6,7 @@ from hmas.worker.agent.topologies.base import KeyOrdered
 
 
 class Fcfs(KeyOrdered):
-    """By arrival at the gateway, so that a request routed a second time keeps its turn."""
+    """Orders requests by arrival at the gateway, so that one that was handed back and routed again keeps its turn."""
 
     name = TopologyName.FCFS
     __slots__ = ()

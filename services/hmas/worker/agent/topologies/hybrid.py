@@ -1,13 +1,15 @@
 """Hybrid: Niyama's prioritisation between EDF and the shortest first, with eager relegation (§3.4).
 
-P = due + alpha * work. Interactive requests are due with their first token and their work is the prefill (Eq. 4); those
-judged on the last token alone are due with it, and their work is prefill and decode at the length their application
-usually has (Eq. 5). alpha follows the load between the hints' bounds: 0 is EDF, much is the shortest work first.
+The request with the least P = due + alpha * work comes first. An interactive request is due with its first token, and
+its work is the prefill (Eq. 4); one that is judged on the last token alone is due with that token, and its work is
+prefill and decode at the length that its application usually has (Eq. 5). alpha follows the load between the bounds in
+the hints: 0 is EDF, a large one serves the shortest work first.
 
-What can no longer be on time is relegated, not refused; and while an important request is at risk, nothing of low
-priority starts. Relegated requests are served when nobody else waits, the oldest first, and get MaxOnTime's growing
-share of the service while others do, so that none starves. Prompts are not cut here: what has not begun waits in the
-worker, so an urgent request overtakes all of it, and what has begun is the engine's (dynamic chunking, §3.3).
+A request that can no longer be on time is relegated, not refused; and while an important request is at risk, none of
+low priority starts. Relegated requests are served when no others wait, the oldest first, and get a small share of the
+service that grows with their age while others do, so that none starves. Prompts are not cut into chunks here: requests
+that have not begun wait in the worker, where an urgent one overtakes them, and those that have begun are left to the
+engine (dynamic chunking, §3.3).
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,13 +26,13 @@ from hmas.worker.agent.service_view import ServiceView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HybridConfig:
-    at_risk: float = 0.25  # share of its time that is left when an important request calls on the others to step aside
-    moves: int = 32  # entries that change their place between two looks at the clock: a third of a millisecond
+    at_risk: float = 0.25  # an important request with less than this share of its time to spare goes before low ones
+    moves: int = 32  # most entries that change their place per `observe`: they take a third of a millisecond
     relegated: RelegatedConfig = field(default_factory=RelegatedConfig)
 
 
 class HybridLane:
-    """Entries by P. After alpha moved, those with the old P are taken over a few at a time."""
+    """Requests ordered by P. After alpha has changed, their keys are computed anew a few at a time."""
 
     __slots__ = ("_new", "_old")
 
@@ -55,7 +57,7 @@ class HybridLane:
         self._new.push(key, entry)
 
     def peek(self) -> tuple[float, QueueEntry] | None:
-        """The least P, and whose it is."""
+        """Returns (P, entry) of the entry with the least key; None if the lane is empty."""
         new, old = self._new.peek(), self._old.peek() if len(self._old) else None
         head = new if old is None or (new is not None and _place(new) < _place(old)) else old
         return None if head is None else (_place(head)[0], head)
@@ -64,23 +66,24 @@ class HybridLane:
         (self._new if entry in self._new else self._old).remove(entry)
 
     def age(self) -> None:
-        """All keys are old now. Nothing may be stale."""
+        """Marks all keys as stale, because alpha has changed. None may be stale before."""
         self._new, self._old = self._old, self._new
 
     def oldest(self) -> QueueEntry | None:
-        """Takes out one whose key is stale."""
+        """Takes out and returns the entry with the least stale key; None if no key is stale."""
         item = self._old.pop()
         return None if item is None else item[1]
 
 
 def _place(entry: QueueEntry) -> Place:
-    """Of an entry that stands in a lane."""
+    """Returns the place of an entry that is in a lane."""
     assert entry.place is not None
     return entry.place
 
 
 class Hybrid:
-    """Lanes: important (priority 0 and before), low (after), relegated (by arrival)."""
+    """Keeps requests in three lanes: important (priority 0 or less), low (priority above 0), both ordered by P, and
+    relegated, ordered by arrival."""
 
     name = TopologyName.HYBRID
     accounts_service = False
@@ -123,7 +126,8 @@ class Hybrid:
         self._lane(entry).push(self._priority(entry), entry)
 
     def peek(self) -> QueueEntry | None:
-        """Where more are late than may be moved at once, a late one goes as it is: no engine idles meanwhile."""
+        """Returns the next entry, and relegates the late ones that it meets. If more are late than may be moved at
+        once, a late one is returned as it is, so that no engine idles."""
         while (found := self._head()) is not None:
             entry = found[1]
             if entry.relegated or slack_s(entry, self._now_s) >= 0.0:
@@ -193,12 +197,14 @@ class Hybrid:
 
 
 def due_s(entry: QueueEntry) -> float:
-    """When the token is due that the request is judged on: the last of whole answers, else the first."""
+    """Returns the instant at which the token is due that the request is judged on: the last token if its SLO is for the
+    whole answer, otherwise the first."""
     return entry.deadline_s if entry.slo.whole else entry.ttft_deadline_s
 
 
 def work_s(entry: QueueEntry) -> float:
-    """Predicted engine time up to that token: Prefill_rem, and Decode_rem of whole answers."""
+    """Returns the predicted engine seconds up to the token that the request is judged on: Prefill_rem, plus Decode_rem
+    if its SLO is for the whole answer."""
     if not entry.slo.whole:
         return entry.prefill_s
     tokens = entry.usual_tokens if entry.usual_tokens is not None else entry.predicted_p90
@@ -206,5 +212,5 @@ def work_s(entry: QueueEntry) -> float:
 
 
 def slack_s(entry: QueueEntry, now_s: float) -> float:
-    """Time to spare if it began at `now_s`; negative: it will be late."""
+    """Returns the seconds to spare if the request began at `now_s`; negative means that it will be late."""
     return due_s(entry) - now_s - work_s(entry)

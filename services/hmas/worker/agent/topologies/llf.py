@@ -6,7 +6,8 @@ from hmas.worker.agent.topologies.base import KeyOrdered
 
 
 class Llf(KeyOrdered):
-    """By laxity D_r - now - T_tot; `now` is common to all, so the key D_r - T_tot gives the same order at any time."""
+    """Orders requests by laxity D_r - now - T_tot. As `now` is the same for all, the key D_r - T_tot gives the same
+    order at any time."""
 
     name = TopologyName.LLF
     __slots__ = ()

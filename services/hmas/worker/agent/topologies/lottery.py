@@ -9,16 +9,16 @@ from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.service_view import ServiceView
 from hmas.worker.agent.shares import TenantShare
 
-TICKETS = 1 << 32  # of a tenant of weight 1 whose head asks for one service token
+TICKETS = 1 << 32  # tickets of a tenant of weight 1 whose next request needs one service token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LotteryConfig:
-    bias_memory: float = 15.0 / 16.0  # of the ratio of real to predicted service, per ended request
+    bias_memory: float = 15.0 / 16.0  # factor by which past service fades from the prediction bias per ended request
 
 
 class TicketTree:
-    """Tickets by slot, with O(log n) change and draw (Fenwick 1994). Integers, so that nothing drifts."""
+    """The number of tickets in each slot; a change and a draw take O(log n) (Fenwick 1994). Integers do not drift."""
 
     __slots__ = ("_sums", "_tickets", "total")
 
@@ -31,7 +31,7 @@ class TicketTree:
         return len(self._tickets)
 
     def grow(self) -> None:
-        """Twice the slots."""
+        """Doubles the number of slots; the new ones hold no tickets."""
         # Every new inner sum covers new, empty slots only, except the last, which covers all.
         self._sums.extend([0] * len(self._tickets))
         self._sums[-1] = self.total
@@ -49,7 +49,7 @@ class TicketTree:
             node += node & -node
 
     def find(self, ticket: int) -> int:
-        """The slot that holds `ticket`, 0 <= ticket < total."""
+        """Returns the slot that holds `ticket`, a number in [0, total), if tickets are numbered slot by slot."""
         sums, position, step = self._sums, 0, len(self._tickets)
         while step:
             middle = position + step
@@ -61,12 +61,12 @@ class TicketTree:
 
 
 class Lottery:
-    """A drawn ticket names the tenant to serve, its flows taking turns.
+    """Draws a ticket to choose the tenant to serve; within a tenant, flows take turns.
 
-    Tickets = weight / predicted service of the tenant's next request: a winner is served for a whole request, and the
-    compensation ticket of a client that uses only a part of its quantum, inflated by the inverse of that part, makes
-    expected service, not the number of wins, proportional to weight. Predictions are corrected by the tenant's running
-    ratio of real to predicted service while it is backlogged. An idle tenant holds no tickets and no state.
+    A tenant's tickets are proportional to its weight / the predicted service of its next request. The division is a
+    compensation ticket: a winner is served for a whole request, and so expected service, not the number of wins, is
+    proportional to weight. Predictions are corrected by the tenant's running ratio of real to predicted service while
+    it is backlogged. An idle tenant holds no tickets and no state.
     """
 
     name = TopologyName.LOTTERY
@@ -164,7 +164,7 @@ class Lottery:
         return share
 
     def _issue(self, share: TenantShare) -> None:
-        """Give the tenant the tickets its next request is worth; without one, its seat."""
+        """Gives the tenant the tickets that its next request is worth; a tenant without a request loses its slot."""
         head = share.queue.peek()
         if head is not None:
             worth = TICKETS * share.weight / max(1.0, head.service * share.credit / share.tag)

@@ -1,14 +1,14 @@
 """MaxOnTime: the order that keeps the most requests on time, by Moore-Hodgson over predicted work and measured service.
 
-The classic case. n jobs of known work p_j, all released, one sequential server of rate 1, due dates d_j; keep as many
-as possible on time (1 || sum U_j). Moore (1968): take the jobs by due date; when the one just taken is late, give up
-the longest taken so far. Proof. A set of jobs can be done in time if and only if it can by due date: exchange two
-neighbours out of order, and the one due first ends sooner, the other when that one did, before its own due date. Let
-S_k be what is kept of the first k jobs, and S(j) the j shortest jobs of a set S. Claim: S_k is in time; no set in time
-of the first k has more jobs; and none of j <= |S_k| jobs has less work than S_k(j). It is trivial for k = 0; let it
-hold for k-1.
-- In time. If k is late after S_{k-1}, only k is. Without the longest, m, those before m end as they did and those after
-  it sooner by p_m >= p_k, so k ends no later than the job before it did, which was in time and is due no later.
+The classic case. n jobs of known work p_j, all released, wait for one sequential server of rate 1 and have due dates
+d_j; as many as possible are to be on time (1 || sum U_j). Moore (1968): take the jobs by due date; when the one just
+taken is late, give up the longest taken so far. Proof. If a set of jobs can be done in time at all, it can be done in
+order of due date: exchange two neighbours that are out of order, and the one due first ends sooner, while the other
+ends when the first one did, which is before its own due date. Let S_k be the jobs kept of the first k, and S(j) the j
+shortest jobs of a set S. Claim: S_k is in time; no set in time of the first k has more jobs; and none of j <= |S_k|
+jobs has less work than S_k(j). This is trivial for k = 0; let it hold for k-1.
+- In time. If k is late after S_{k-1}, only k is. Without the longest, m, the jobs before m end as they did and those
+  after it sooner by p_m >= p_k, so k ends no later than the job before it did, which was in time and is due no later.
 - Work. Let S be in time with j <= |S_k| jobs. Without k in it, S has at least the work of S_{k-1}(j); with k, S - k has
   at least that of S_{k-1}(j-1), and S that plus p_k. Neither is less than the work of (S_{k-1} + k)(j), and giving up
   the longest of more than j jobs does not change which j are the shortest: that set is S_k(j).
@@ -16,26 +16,29 @@ hold for k-1.
   was, S has |S_{k-1}| + 1 jobs, so k is one of them, and the others have at least the work of S_{k-1}: k, the last of
   them due, ends no sooner than after S_{k-1}, late. Neither can be.  QED
 
-Beyond it (weights, arrivals, a batched engine, predictions) this is a heuristic, modelled as follows.
-- Server: all engines together. The work of a request is the engine time it takes up: what its prompt adds to the
-  steps, and for each output token the share of a step that its sequence slot stands for or, where memory is shorter
+In the general case (weights, arrivals, a batched engine, predictions) this is a heuristic, modelled as follows.
+- Server: all engines together. The work of a request is the engine time that it takes up: what its prompt adds to the
+  steps, and for each output token the share of a step that its sequence slot stands for or, where memory is scarcer
   than slots, its part of the KV memory. Engines work at a rate of about 1 each; the rate is measured while requests
-  wait, and a part of it (`headroom`) is left to what is still to come.
-- Due: the latest start that meets the TTFT, plus its own work at that rate. TPOT is kept by the pump's prefill window
-  and by the caps in force.
-- Decoding outlasts the plan: while slots or memory are short, a long answer costs those who come later. So the order
-  is by due date plus `patience` of the time that the answer takes (more where it takes more of the memory than a slot's
-  share), in proportion to how full the engines are.
-- Utility: given up is what costs most work per unit of value, value = tenant's weight * 2^-priority (H-MAS Eq. 1).
-- With the hint `by_tokens` value is that times what ESG (Eq. 6) loses: of the service tokens, all that is not worth
-  SLO / TTLT when it is served `set_aside_s` late. ESG counts until the last token, so a start may come later than the
-  TTFT asks, yet by no more than `esg_spare` of that time: a plan of minutes comes to nothing with lengths that are
-  guesses. What is given up has a chance until its last token is due.
+  wait, and only `headroom` of it is planned with, because more requests are still to come.
+- Due: a request must be done by the latest start that meets its TTFT, plus its own work at that rate. TPOT is kept by
+  the pump's prefill window and by the limits in force.
+- Decoding outlasts the plan: while slots or memory are scarce, a long answer delays the requests that come later. So
+  the order is by latest start plus `patience` times the time that the answer takes (more where it takes more of the
+  memory than a slot's share), in proportion to how full the engines are.
+- Utility: the request with the most work per unit of value is given up first; value = tenant's weight * 2^-priority
+  (H-MAS Eq. 1).
+- With the hint `by_tokens`, value is that times what ESG (Eq. 6) loses if the request is set aside: its service tokens
+  less the part SLO / TTLT of them that ESG still counts when it is served `set_aside_s` late. ESG counts until the last
+  token, so a request may start later than its TTFT asks, yet only by `esg_spare` of the time that its last token would
+  allow, because a plan of minutes is worth little with lengths that are guesses. A request that was given up may still
+  be taken back until its last token is due.
 - A tenant that was served more than `tolerated` times its weighted share lately (virtual token counter) is given up
-  first: its price is multiplied, so that its flood does not become the others' misses.
-- Who was refused and comes back when it was told to is given up last, for a share of the rate.
-- What is given up is relegated, not refused: it is served when nothing that can be on time waits, the cheapest first,
-  save the share that the oldest may claim.
+  first: its price is multiplied, so that its flood does not make the others late.
+- A request that was refused and comes back at the time it was told is given up last; such requests get a share of the
+  rate.
+- A request that is given up is relegated, not refused: it is served when none waits that can be on time, the one with
+  the least work per value first, apart from the share of the service that the oldest may claim.
 """
 
 from collections.abc import Iterable, Iterator
@@ -51,51 +54,54 @@ from hmas.worker.agent.relegated import Relegated, RelegatedConfig
 from hmas.worker.agent.served_shares import ServedShares, ServedSharesConfig
 from hmas.worker.agent.service_view import ServiceView
 
-RELEGATED_RANK = 1e9  # seconds: behind any deadline
+RELEGATED_RANK = 1e9  # seconds; added to the rank of a relegated request, so that it comes behind any deadline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceRateConfig:
-    """How the engines' rate is measured."""
+    """How the rate is measured at which the engines work, in engine seconds of work per second."""
 
-    window_s: float = 15.0  # time constant
-    sample_s: float = 0.5
-    cold_rate: float = 0.8  # of an engine, until measured
-    cold_s: float = 2.0  # the cold rate counts like a measurement of so many seconds
+    window_s: float = 15.0  # time constant of the mean over samples
+    sample_s: float = 0.5  # least length of a sample
+    cold_rate: float = 0.8  # rate assumed of one engine until it is measured
+    cold_s: float = 2.0  # the assumed rate weighs as much as a measurement of so many seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaxOnTimeConfig:
-    """The constants of the model described above."""
+    """The constants of the model that the module's docstring describes."""
 
-    headroom: float = 0.9  # of the measured rate is given to what waits already
-    replanned: float = 0.05  # relative change of the rate that is worth all summaries anew
-    patience: float = 0.12  # seconds that a deadline is put back per second of decoding
-    free_share: float = 0.5  # of slots or memory in use: where decode work begins to matter
-    full_share: float = 0.9  # and where it does in full
-    smoothing: float = 0.05  # a new look's share in how full the engines are
-    default_slots: int = 256  # of an engine, until one was seen
-    set_aside_s: float = 60.0  # by which what is set aside is taken to be late, for ESG
-    esg_spare: float = 0.2  # of the time up to the last token, by which a start may come later, for ESG
-    restore_every_s: float = 0.25
-    restored: int = 8  # relegated requests taken back at once
-    few: int = 4  # jobs given up one by one
-    walked: int = 32  # looked at in one walk where they are more
-    retired: int = 64  # most that are found late at once
-    max_stretch: float = 4.0  # of a prefill, by the decodes beside it
-    priority_span: int = 8  # priorities beyond it count as it
-    tolerated: float = 2.0  # a tenant served beyond so many times its share gives up first
-    flood_power: int = 8  # and the sooner, the more it was
-    promised_share: float = 0.1  # of the rate, kept for who comes back
-    promised_ahead_s: float = 60.0  # so much of that share may be promised at once
+    headroom: float = 0.9  # share of the measured rate that is planned with
+    replanned: float = 0.05  # least relative change of the rate for which the plan takes the new one
+    patience: float = 0.12  # seconds by which a request is put back in the order per second of decoding
+    free_share: float = 0.5  # share of slots or memory in use at which decode work begins to matter
+    full_share: float = 0.9  # share of slots or memory in use at which it matters in full
+    smoothing: float = 0.05  # weight of a new observation in how full the engines are
+    default_slots: int = 256  # sequence slots assumed of an engine until one was seen
+    set_aside_s: float = 60.0  # seconds by which a request that is set aside is taken to be late, for ESG
+    esg_spare: float = 0.2  # share of the time up to the last token by which a start may come later, for ESG
+    restore_every_s: float = 0.25  # time between two attempts to take relegated requests back
+    restored: int = 8  # most relegated requests taken back at once
+    few: int = 4  # jobs given up one by one before those left are given up in one pass
+    walked: int = 32  # jobs examined in that pass
+    retired: int = 64  # most relegated requests found to be late at once
+    max_stretch: float = 4.0  # most by which decodes beside it are taken to lengthen a prefill
+    priority_span: int = 8  # priorities above it, or below its negative, count as that
+    tolerated: float = 2.0  # a tenant served more than this multiple of its share is given up first
+    flood_power: int = 8  # exponent with which the excess over that raises the price of the tenant's work
+    promised_share: float = 0.1  # share of the rate that is kept for requests that come back as told
+    promised_ahead_s: float = 60.0  # seconds of that share that may be promised at once
     rate: ServiceRateConfig = field(default_factory=ServiceRateConfig)
     relegated: RelegatedConfig = field(default_factory=RelegatedConfig)
     served: ServedSharesConfig = field(default_factory=ServedSharesConfig)
 
 
 class ServiceRate:
-    """Engine seconds of work dispatched per second, all engines together, while requests wait. `most`: it can be; an
-    engine that is quicker with prompts than predicted does more than a second in one."""
+    """The rate at which all engines together work: engine seconds of work dispatched per second, while requests wait.
+
+    `most` is the upper limit of the rate; it can exceed `engines`, because an engine that computes prompts faster than
+    predicted does more than one second of work per second.
+    """
 
     __slots__ = ("_begun_s", "_config", "_done", "_idle", "_rate", "_seen_s", "engines", "most")
 
@@ -117,7 +123,7 @@ class ServiceRate:
         self._done += work
 
     def ran_dry(self) -> None:
-        """Nothing waited for a moment: what was done since is no measure of what could be."""
+        """Notes that the queue was empty for a moment, so that the present sample does not show the capacity."""
         self._idle = True
 
     def observe(self, now_s: float) -> None:
@@ -134,8 +140,11 @@ class ServiceRate:
 
 
 class MaxOnTime:
-    """See the module. On time: by deadline; relegated: those that could still make it and those that cannot, each
-    cheapest first."""
+    """Keeps the most requests on time; the module's docstring describes the model.
+
+    Requests that are planned to be on time are in deadline order. The relegated ones are in two heaps, those that could
+    still be on time and those that cannot, each with the least work per value first.
+    """
 
     name = TopologyName.MAX_ON_TIME
     accounts_service = True
@@ -152,11 +161,11 @@ class MaxOnTime:
         self._on_time = DeadlineOrder()
         self._spare: KeyedHeap[QueueEntry] = KeyedHeap()
         self._late: KeyedHeap[QueueEntry] = KeyedHeap()
-        self._relegated = Relegated(config.relegated)  # all of spare and late
+        self._relegated = Relegated(config.relegated)  # all entries of `_spare` and `_late`
         self._rate = ServiceRate(config.rate)
         self._served = ServedShares(config.served)
-        self._floods: dict[str, float] = {}  # by tenant, until more is served
-        self._promised_s = 0.0  # until when its share of the rate is spoken for
+        self._floods: dict[str, float] = {}  # price factors by tenant, valid until more is served
+        self._promised_s = 0.0  # instant until which the share of the rate for promised requests is taken
         self._planned_rate = config.headroom * config.rate.cold_rate
         self._floor_s = 0.0
         self._fullness = 0.0
@@ -180,7 +189,8 @@ class MaxOnTime:
         return job
 
     def _jobs(self, entries: Iterable[QueueEntry]) -> Iterator[Job]:
-        """At a switch of all that waits: what is alike for them is looked up once."""
+        """Makes the job of each of `entries`; what they have in common is computed once, as a switch of topology brings
+        the whole queue."""
         floor_s, rate, floods = self._floor_s, self._planned_rate, self._floods
         patience, slot = self._config.patience * self._fullness * self._slots, 1.0 / self._slots
         kv_tokens = self._kv_tokens if self._memory_lead > 0.0 else 0
@@ -214,7 +224,8 @@ class MaxOnTime:
         return value * entry.service * late_s / (late_s + entry.deadline_s - entry.request.arrival_s)
 
     def _flood(self, tenant: str) -> float:
-        """What makes the work of a tenant dearer that was served beyond its share; 1 for the others."""
+        """Returns the factor on the price of a tenant's work: above 1 for one that was served too far beyond its share
+        lately, otherwise 1."""
         excess = self._served.excess(tenant) / self._config.tolerated
         flood = self._floods[tenant] = excess**self._config.flood_power if excess > 1.0 else 1.0
         return flood
@@ -232,7 +243,7 @@ class MaxOnTime:
             self._restore()
 
     def _retire(self) -> None:
-        """Relegated requests that cannot make it any more."""
+        """Moves relegated requests that can no longer be on time from `_spare` to `_late`."""
         for _ in range(self._config.retired):
             entry = self._spare.peek()
             if entry is None:
@@ -264,10 +275,11 @@ class MaxOnTime:
         self._stretch = 1.0 / min(1.0, max(1.0 / config.max_stretch, prefill_pace))
 
     def _relegate(self) -> None:
-        """Give up jobs until the rest is on time; of a long queue that is new, as far as one walk gets."""
+        """Relegates requests until all others are planned to be on time; in a long queue only the first `walked` jobs
+        are examined per call, once `few` jobs were given up."""
         config = self._config
         rate = config.headroom * self._rate.value
-        if abs(rate - self._planned_rate) > config.replanned * self._planned_rate:  # seldom
+        if abs(rate - self._planned_rate) > config.replanned * self._planned_rate:  # seldom: a new one costs
             self._planned_rate = rate
         for _ in range(config.few):
             job = self._on_time.sacrifice(self._now_s, self._planned_rate)
@@ -279,8 +291,10 @@ class MaxOnTime:
             self._set_aside(job)
 
     def _restore(self) -> None:
-        """Take relegated requests back, cheapest first, as long as all stay on time: what was planned before them may
-        have left, or the engines be faster."""
+        """Takes relegated requests back, the least work per value first, as long as all stay on time.
+
+        There may be room again because requests planned before them have left, or because the engines are faster.
+        """
         for _ in range(self._config.restored):
             if (entry := self._spare.peek()) is None:
                 return
@@ -298,9 +312,11 @@ class MaxOnTime:
         self._spare.push(job.price, entry)
 
     def promise_s(self, entry: QueueEntry) -> float:
-        """How long until the queued `entry`, if it comes again, is given up last: until so much of what waits and is
-        cheaper is done that it fits before it is due, and until `promised_share` of the rate has room for it beside all
-        others with a promise (generic cell rate algorithm)."""
+        """Returns the seconds after which the queued `entry`, if refused now, may come again and is then given up last.
+
+        By then enough of the waiting work with a lower price is done for it to be on time, and `promised_share` of the
+        rate has room for it beside all other requests with a promise (generic cell rate algorithm).
+        """
         job, rate = self._job(entry), self._rate.value
         before = sum(other.work for other in self._on_time if other.price < job.price)
         slack_s = self._latest_start_s(entry) - entry.request.arrival_s
@@ -352,7 +368,7 @@ class MaxOnTime:
         entry.charged = tokens
 
     def _take(self, entry: QueueEntry) -> tuple[float, float]:
-        """Its work, and its rank: relegated ones behind all others."""
+        """Takes `entry` out and returns its work and its rank; relegated entries rank behind all others."""
         if entry in self._on_time:
             job = self._on_time.remove(entry)
             return job.work, job.place[0]

@@ -7,7 +7,7 @@ from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.shares import TenantShare
 from hmas.worker.agent.topologies.fair_share import FairShare, FairShareConfig
 
-LEVEL_RANK = float(1 << 40)  # ranks within one level stay below
+LEVEL_RANK = float(1 << 40)  # distance between levels; ranks within one level stay below it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,12 +17,13 @@ class MlfqConfig(FairShareConfig):
 
 
 class Mlfq(FairShare):
-    """Levels apply to tenants, since a request is not preempted once dispatched.
+    """Serves tenants by level: those that have had little service come first.
 
-    A tenant starts at the top and sinks a level when it has received its allotment there, quantum * weight * 2^level
-    service tokens, whether in one run or many (idling does not reset it). The highest level is served first, tenants
-    of one level in turn. After every `boost_quanta` quanta of service per tenant all return to the top, so none
-    starves. Service is counted as it is really given.
+    Levels apply to tenants, because a request is not preempted once dispatched. A tenant starts at the top (level 0)
+    and sinks a level when it has received its allotment there, quantum * weight * 2^level service tokens, whether in
+    one run or many (idling does not reset it). The highest level is served first, the tenants of one level in turn.
+    After every `boost_quanta` quanta of service per tenant all return to the top, so that none starves. Service is
+    counted as it is really received, not as predicted.
     """
 
     name = TopologyName.MLFQ

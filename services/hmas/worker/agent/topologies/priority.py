@@ -9,13 +9,14 @@ from hmas.worker.agent.topologies.base import KeyOrdered
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorityConfig:
-    ageing_s: float = 30.0  # waiting that is worth one priority level
+    ageing_s: float = 30.0  # seconds of waiting that are worth one priority level
 
 
 class Priority(KeyOrdered):
-    """Lower `priority` first, each `ageing_s` seconds of waiting worth a level, so that none waits for ever.
+    """Serves the lowest `priority` number first; each `ageing_s` seconds of waiting count as one level, so that no
+    request waits for ever.
 
-    Effective priority = priority - (now - a_r) / ageing_s; `now` is common to all, which leaves a constant key.
+    Effective priority = priority - (now - a_r) / ageing_s; as `now` is the same for all, a constant key is left.
     """
 
     name = TopologyName.PRIORITY

@@ -7,11 +7,12 @@ from hmas.worker.agent.topologies.fair_share import FairShare
 
 
 class RoundRobin(FairShare):
-    """Each tenant in turn is served until it has used up its quantum (`quantum_tokens` * weight); what it overdraws
-    is taken from its next turns.
+    """Serves each tenant in turn until it has used up its quantum (`quantum_tokens` * weight); what it overdraws is
+    taken from its next turns.
 
-    `tag` is the next round the tenant takes part in, `credit` what it may still use in it. A tenant in debt is put
-    straight into the round in which it is out of it, so that a decision costs O(log n) and not a walk of the ring.
+    A tenant's `tag` is the next round that it takes part in, `credit` the service tokens that it may still use in that
+    round. A tenant in debt is put straight into the round in which its debt is paid, so that a decision costs O(log n)
+    and not a walk of the ring.
     """
 
     name = TopologyName.RR
@@ -31,4 +32,4 @@ class RoundRobin(FairShare):
             share.credit += rounds * quantum
 
     def settled(self, share: TenantShare) -> bool:
-        return share.tag < self._virtual  # in its round it must not return with a fresh quantum
+        return share.tag < self._virtual  # within the present round it must not return with a fresh quantum

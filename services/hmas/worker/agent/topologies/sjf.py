@@ -6,7 +6,7 @@ from hmas.worker.agent.topologies.base import KeyOrdered
 
 
 class Sjf(KeyOrdered):
-    """By the predicted service time T_tot."""
+    """Orders requests by the predicted service time T_tot, the shortest first."""
 
     name = TopologyName.SJF
     __slots__ = ()

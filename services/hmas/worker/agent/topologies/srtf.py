@@ -6,8 +6,11 @@ from hmas.worker.agent.topologies.base import KeyOrdered
 
 
 class Srtf(KeyOrdered):
-    """By the predicted service time that is left. A request is not preempted once dispatched, and returns to the queue
-    only with nothing produced, so in this queue the order is that of SJF."""
+    """Orders requests by the predicted service time that is left.
+
+    A request is not preempted once dispatched, and returns to the queue only if it has produced nothing, so in this
+    queue the order is that of SJF.
+    """
 
     name = TopologyName.SRTF
     __slots__ = ()

@@ -16,7 +16,7 @@ Lane = KeyedHeap[QueueEntry]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoLaneConfig:
     gate_step: float = 1.02  # factor by which the running median moves per request
-    least_weight: float = 0.05  # of either lane, so that neither starves
+    least_weight: float = 0.05  # least share of the dispatches for either lane, so that neither starves
 
 
 def _slack(entry: QueueEntry) -> float:
@@ -24,12 +24,12 @@ def _slack(entry: QueueEntry) -> float:
 
 
 class TwoLane:
-    """Requests with T_tot at most the gate go to the fast lane, the others to the slow one.
+    """Puts requests with T_tot at or below a gate, in seconds, into a fast lane and the others into a slow one.
 
-    Gate: the hint's, else the median of T_tot, exact at a rebuild and tracked from then on by a stochastic
-    approximation in log scale (Robbins and Monro 1951); a request keeps its lane when the gate moves, and chooses
-    anew when its estimate changes. While both lanes wait, the fast one gets `fast_weight` of the dispatches, spread
-    evenly.
+    The gate is the hint `lane_gate_s`, or else the median of T_tot, exact at a rebuild and tracked from then on by a
+    stochastic approximation in log scale (Robbins and Monro 1951). A request keeps its lane when the gate moves, and
+    chooses anew when its estimate changes. While requests wait in both lanes, the fast one gets the share `fast_weight`
+    of the dispatches, spread evenly.
     """
 
     name = TopologyName.TWO_LANE
