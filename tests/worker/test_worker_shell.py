@@ -347,7 +347,7 @@ def test_settings_take_urls_or_a_list_of_engines(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("engines", "message"),
     [
-        ("", "at least one engine"),
+        ("", "no engine is configured"),
         ("http://a:1,http://a:1", "different names"),
         ('[{"url":"http://a:1","speed":3}]', "speed"),
         ("[nonsense", "engines"),

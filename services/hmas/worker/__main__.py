@@ -1,4 +1,4 @@
-"""Shell: `python -m hmas.worker`."""
+"""Starts a worker: `python -m hmas.worker`."""
 
 import asyncio
 import random
@@ -29,14 +29,15 @@ EXECUTION = execution_pb2.DESCRIPTOR.services_by_name["Execution"].full_name
 
 
 def _follow_controls(bus: Bus, bucket: ControlBucket, shell: WorkerShell, worker: str, pool: str) -> None:
-    """Controls as they are published, and the last ones kept, at the start and after each reconnection."""
+    """Passes controls to the worker's agent: each one that is published and, after each connection to NATS, the last
+    ones that the control bucket holds."""
 
     async def read_kept() -> None:
         try:
             topology = await bucket.read(TopologyDecision, subjects.topology_key(pool))
             control = await bucket.read(ControlTuple, subjects.tuple_key(worker))
         except BucketUnavailable:
-            return  # what is published arrives all the same
+            return  # controls that are published arrive without the bucket
         if topology is not None:
             shell.post(TopologyReceived(*topology))
         if control is not None:
@@ -47,7 +48,7 @@ def _follow_controls(bus: Bus, bucket: ControlBucket, shell: WorkerShell, worker
 
 
 async def serve(settings: WorkerSettings, worker: str, stop: Stop) -> None:
-    """Serves until `stop`, then drains."""
+    """Runs the worker named `worker` until `stop` is requested, then drains it and closes everything it opened."""
     started_as = incarnation()
     bus = Bus(settings, worker)
     execution = ExecutionServer(

@@ -1,4 +1,4 @@
-"""The attempts a worker holds: their bodies, where their answers go, and what was received so far."""
+"""The attempts that a worker holds: their request bodies, the gateways that get their answers, and their progress."""
 
 import asyncio
 from collections import OrderedDict
@@ -19,13 +19,14 @@ from hmas.wire.v1 import execution_pb2 as pb
 from hmas.worker.adapters.base import EngineAdapter, EngineJob, JobEnd
 from hmas.worker.streams import GatewaySession
 
-REMEMBERED = 8192  # ended attempts, so that a repeated Submit is not served twice
+REMEMBERED = 8192  # ended attempts that are remembered so that a repeated Submit is not served twice
 
 
 class HeldAttempt:
-    """One attempt of one request, from `Submit` to its end; the sink of its engine's answer.
+    """One attempt of one request, from `Submit` to its end; it receives its engine's answer and relays it to the
+    gateway.
 
-    Instants of tokens are taken here, in microseconds since the request's arrival at the gateway.
+    It records the instants of tokens, in microseconds since the request's arrival at the gateway.
     """
 
     __slots__ = (
@@ -45,7 +46,7 @@ class HeldAttempt:
     ) -> None:
         self._tracing = tracing
         self._span: Span | None = None
-        self._call: Span | None = None  # to the engine
+        self._call: Span | None = None  # trace span of the call to the engine
         if tracing is not None:
             attributes: Attributes = {"hmas.request": request.id, "hmas.attempt": submit.attempt}
             self._span = tracing.start("worker", "server", submit.traceparent, attributes)
@@ -63,7 +64,8 @@ class HeldAttempt:
         self._clock = clock
 
     def start(self, adapter: EngineAdapter, urgency: float, tpot_s: float | None) -> None:
-        """Sends it to an engine. `tpot_s`: its TPOT SLO, if it has one."""
+        """Sends the request to an engine. `urgency` is its rank (lower first); `tpot_s` is its TPOT SLO in seconds,
+        None if only its last token is judged."""
         submit = self.submit
         self.adapter = adapter
         traceparent = submit.traceparent
@@ -116,7 +118,7 @@ class HeldAttempt:
             )
 
     def left(self, outcome: str, failed: bool) -> None:
-        """It leaves this worker: ended, refused or handed back."""
+        """Ends the attempt's trace spans, because it leaves this worker: ended, refused or handed back."""
         self._end_call(outcome, failed)
         if self._span is not None:
             self._span.end(outcome, failed, {"gen_ai.usage.output_tokens": self.tokens})
@@ -128,7 +130,8 @@ class HeldAttempt:
             self._call = None
 
     def finished_message(self, conclude: Conclude) -> pb.Finished:
-        """What the gateway hears of its end. The engine's last bytes are passed on where the end is the engine's."""
+        """Returns the message that tells the gateway of the end. It carries the engine's status, last bytes and counts
+        if the attempt ended the way that the engine reported."""
         end = (
             self.end
             if self.end is not None and self.end.outcome is conclude.outcome
@@ -152,7 +155,7 @@ class HeldAttempt:
 
 
 class AttemptTable:
-    """Attempts by request id; the bytes of their bodies are bounded."""
+    """The attempts held, by request id. Their bodies together have at most `max_bytes` bytes."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -169,7 +172,7 @@ class AttemptTable:
         return iter(self._attempts.values())
 
     def ended(self, request_id: str, number: int) -> bool:
-        """Whether that attempt, or a later one, left lately."""
+        """Returns whether that attempt of the request, or a later one, has ended here lately."""
         return number <= self._ended.get(request_id, -1)
 
     def fits(self, submit: pb.Submit) -> bool:
@@ -184,7 +187,7 @@ class AttemptTable:
         return self._attempts.get(request_id)
 
     def take(self, request_id: str, number: int) -> HeldAttempt | None:
-        """Removes an attempt; None if that one is not held."""
+        """Removes an attempt and returns it; None if that attempt of the request is not held."""
         attempt = self._attempts.get(request_id)
         if attempt is None or attempt.number != number:
             return None
@@ -199,5 +202,5 @@ class AttemptTable:
         return attempt
 
     def progress(self) -> tuple[tuple[str, int], ...]:
-        """Output tokens so far of those that have any."""
+        """Returns (request id, output tokens so far) of each attempt that has at least one token."""
         return tuple((a.request_id, a.tokens) for a in self._attempts.values() if a.tokens)

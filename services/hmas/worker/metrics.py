@@ -1,4 +1,4 @@
-"""A worker's Prometheus metrics, from what its agent reports."""
+"""A worker's Prometheus metrics, taken from what its agent reports."""
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
@@ -15,30 +15,34 @@ _ENGINE_GAUGES = {
     "waiting": "Requests waiting inside the engine",
     "kv_usage": "Share of the KV cache in use",
     "step_s": "Recent mean engine step, seconds",
-    "n_run": "Cap on sequences in flight, in force",
-    "b_token": "Decode tokens per engine step, in force",
-    "utilisation": "Binding utilisation (KV use or step time over the tightest TPOT SLO)",
+    "n_run": "Limit on sequences in flight that is in force",
+    "b_token": "Limit on decode tokens per engine step that is in force",
+    "utilisation": "Use of the binding resource: the larger of KV use and step time over the tightest TPOT SLO",
 }
 
 
 class WorkerMetrics:
-    """One instance a process; a registry of its own in tests."""
+    """The worker's Prometheus metrics. A process makes one instance; tests give each a registry of its own."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         self._queued = Gauge("hmas_worker_queued_requests", "Requests queued", registry=registry)
-        self._queued_tokens = Gauge("hmas_worker_queued_tokens", "Prompt tokens queued", registry=registry)
+        self._queued_tokens = Gauge(
+            "hmas_worker_queued_tokens", "Tokens queued: prompts and predicted outputs", registry=registry
+        )
         self._topology = Gauge("hmas_worker_topology", "1 for the active topology", ["topology"], registry=registry)
         self._bypass = Gauge("hmas_worker_bypass", "1 during an emergency bypass", registry=registry)
-        self._stale = Gauge("hmas_worker_control_expired", "1 while a safe default is in force", registry=registry)
+        self._stale = Gauge(
+            "hmas_worker_control_expired", "1 while the safe default replaces an expired control", registry=registry
+        )
         self._engines = {
             field: Gauge(f"hmas_worker_engine_{field}", text, ["engine"], registry=registry)
             for field, text in _ENGINE_GAUGES.items()
         }
         self._switches = Counter("hmas_worker_topology_switches_total", "Topology switches", registry=registry)
         self._expiries = Counter(
-            "hmas_worker_control_expiries_total", "Controls run out", ["control"], registry=registry
+            "hmas_worker_control_expiries_total", "Controls that expired", ["control"], registry=registry
         )
-        self._ended = Counter("hmas_worker_requests_total", "Attempts ended here", ["outcome"], registry=registry)
+        self._ended = Counter("hmas_worker_requests_total", "Attempts that ended here", ["outcome"], registry=registry)
         self._tokens = Counter("hmas_worker_output_tokens_total", "Output tokens of ended attempts", registry=registry)
         self._wait = Histogram("hmas_worker_queue_wait_seconds", "Time queued", buckets=_SECONDS, registry=registry)
         self._ttft = Histogram(
@@ -49,7 +53,7 @@ class WorkerMetrics:
         )
         self._fence = Counter(
             "hmas_worker_fence_total",
-            "Requests that ended by themselves, by whether their length stayed within the bound of their admission",
+            "Requests that ended by themselves, by whether their output stayed within the length bound of admission",
             ["covered"],
             registry=registry,
         )

@@ -1,4 +1,4 @@
-"""Settings of a worker, read once at its start."""
+"""The settings of a worker, read once at its start."""
 
 import json
 import socket
@@ -16,7 +16,7 @@ from hmas.worker.agent.config import WorkerConfig
 
 
 class EngineSettings(BaseModel):
-    """One engine. What is left out is asked of the engine itself."""
+    """The settings of one engine: an element of HMAS_ENGINES. Facts that are left out are asked of the engine."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -33,39 +33,61 @@ class EngineSettings(BaseModel):
 
 
 class WorkerSettings(RuntimeSettings):
-    """A worker in front of the engines of one model."""
+    """The settings of a worker, which serves one model with one or more engines."""
 
     pool: str = Field(description="Name of the model that this worker's engines serve")
-    aliases: Annotated[tuple[str, ...], NoDecode] = Field((), description="Further model names, separated by commas")
+    aliases: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Other model names by which clients may ask for the pool's model, separated by commas"
+    )
     engines: Annotated[tuple[EngineSettings, ...], NoDecode] = Field(
         description="Engine URLs separated by commas, or a JSON list of objects (url, name, kind, hardware, "
         "max_num_seqs, max_model_len, kv_capacity_tokens, priority, control_block, api_key_file)"
     )
-    engine_api_key_file: Path | None = Field(None, description="File with the API key for engines that name none")
-    control_block_dir: Path | None = Field(
-        None, description="Folder of the control blocks for vLLM's scheduler plug-in: one file an engine, named like it"
+    engine_api_key_file: Path | None = Field(
+        None, description="File with the API key for engines without an `api_key_file`"
     )
-    grpc_host: str = Field("127.0.0.1", description="Address of the Execution service")
-    grpc_port: int = Field(0, ge=0, le=65535, description="Port of the Execution service; 0 picks a free one")
-    advertise_host: str = Field("", description="Host that gateways connect to; the host name if it listens everywhere")
-    max_queued: int = Field(100_000, gt=0, description="Most requests queued")
-    max_queued_tokens: int = Field(200_000_000, gt=0, description="Most prompt tokens queued")
-    max_body_bytes: int = Field(2**30, gt=0, description="Most bytes of request bodies held")
+    control_block_dir: Path | None = Field(
+        None,
+        description="Folder of the control blocks for vLLM's scheduler plug-in: one file per engine, named after it",
+    )
+    grpc_host: str = Field("127.0.0.1", description="Address on which the worker listens for gateways (gRPC)")
+    grpc_port: int = Field(
+        0, ge=0, le=65535, description="Port on which the worker listens for gateways; 0 picks a free one"
+    )
+    advertise_host: str = Field(
+        "",
+        description="Host that gateways connect to; if unset, `grpc_host`, or this machine's name if that is 0.0.0.0",
+    )
+    max_queued: int = Field(100_000, gt=0, description="Most requests that may wait; more are refused")
+    max_queued_tokens: int = Field(
+        200_000_000, gt=0, description="Most tokens that may wait, prompts and predicted outputs; more are refused"
+    )
+    max_body_bytes: int = Field(
+        2**30, gt=0, description="Most bytes of request bodies held, queued and running; more are refused"
+    )
     static_n_run: int | None = Field(
         None,
         gt=0,
-        description="Sequences in flight per engine without a control tuple; the engine's own limit if unset",
+        description="Most sequences in flight per engine while no control tuple is in force; the engine's own limit if "
+        "unset",
     )
-    delta_frag: float = Field(0.05, ge=0, lt=1, description="Share of the KV cache kept free of admissions (Eq. 2)")
+    delta_frag: float = Field(0.05, ge=0, lt=1, description="Share of the KV cache that admission keeps free (Eq. 2)")
     prefill_window_s: float = Field(
-        0.1, ge=0, description="Prefill an engine may have before it, seconds at its measured pace; the rest waits here"
+        0.1,
+        ge=0,
+        description="Most seconds of prefill pending on an engine, at its measured pace; more prompts wait in the "
+        "worker",
     )
     no_engine_patience_s: float = Field(
-        10.0, ge=0, description="How long queued requests outlast the last engine, or an engine without room"
+        10.0, ge=0, description="Seconds that requests wait while no engine is up, or an engine answers that it is full"
     )
-    gateway_grace_s: float = Field(5.0, gt=0, description="How long a gateway's requests outlive its connection")
-    scrape_period_s: float = Field(LIVE.scrape_s, gt=0, description="Between two scrapes of an engine's metrics")
-    seed: int | None = Field(None, description="Seed of the Lottery topology; random if unset")
+    gateway_grace_s: float = Field(
+        5.0, gt=0, description="Seconds that a gateway's requests are kept after its connection broke"
+    )
+    scrape_period_s: float = Field(
+        LIVE.scrape_s, gt=0, description="Seconds between two scrapes of an engine's metrics"
+    )
+    seed: int | None = Field(None, description="Seed of the Lottery topology's draws; random if unset")
 
     @field_validator("aliases", mode="before")
     @classmethod
@@ -85,13 +107,16 @@ class WorkerSettings(RuntimeSettings):
     def _named_apart(self) -> "WorkerSettings":
         names = [config.facts.name for config in self.engine_configs(with_keys=False)]
         if not names:
-            raise ValueError("give at least one engine: HMAS_ENGINES=http://HOST:PORT")
+            raise ValueError("no engine is configured: set HMAS_ENGINES=http://HOST:PORT (several: with commas)")
         if len(set(names)) < len(names):
-            raise ValueError(f"engines must have different names, got {', '.join(names)}: set `name`")
+            raise ValueError(f"engines in HMAS_ENGINES must have different names, got {', '.join(names)}: set `name`")
         return self
 
     def engine_configs(self, *, with_keys: bool = True) -> tuple[OpenAiHttpConfig, ...]:
-        """Raises OSError where a key file cannot be read."""
+        """Returns the adapter's configuration of each engine. Raises OSError if an API key file cannot be read.
+
+        `with_keys`: whether to read the API keys; without them no file is opened.
+        """
         return tuple(self._engine_config(engine, with_keys) for engine in self.engines)
 
     def _engine_config(self, engine: EngineSettings, with_keys: bool) -> OpenAiHttpConfig:
@@ -115,7 +140,7 @@ class WorkerSettings(RuntimeSettings):
         )
 
     def advertised(self, port: int) -> str:
-        """The address that gateways connect to, HOST:PORT; `port` is the one that was bound."""
+        """Returns the address that gateways connect to, HOST:PORT; `port` is the one that the worker listens on."""
         host = self.advertise_host or self.grpc_host
         if host in ("0.0.0.0", "::", "[::]"):
             host = socket.gethostname()

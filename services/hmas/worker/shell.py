@@ -1,4 +1,5 @@
-"""The worker's shell: gateways, engines and timers become events of its agent, whose effects become their messages."""
+"""The worker's shell: turns what gateways, engines and timers do into events of the worker's agent, and carries out its
+effects."""
 
 import asyncio
 import time
@@ -52,13 +53,16 @@ FLUSH_S = 2.0
 
 
 class Publisher(Protocol):
-    """The bus, as far as a worker needs it."""
+    """The part of the message bus that a worker's shell uses."""
 
     def publish(self, subject: str, value: Any) -> None: ...
 
 
 class WorkerShell:
-    """The one owner of a worker's agent. All methods run on the event loop and none waits, save `run` and `drain`."""
+    """Feeds the worker's agent with events and carries out its effects.
+
+    All methods must be called on the event loop; none waits except `run` and `drain`.
+    """
 
     def __init__(
         self,
@@ -83,7 +87,7 @@ class WorkerShell:
         self.post = self._host.post
 
     async def run(self, engines: Mapping[str, EngineAdapter]) -> None:
-        """Serves until cancelled."""
+        """Serves requests on `engines`, by name, until it is cancelled."""
         self._engines = engines
         self._server.open(self)
         async with asyncio.TaskGroup() as tasks:
@@ -92,7 +96,8 @@ class WorkerShell:
             tasks.create_task(self._keep_cycling())
 
     async def drain(self, grace_s: float) -> None:
-        """Hands back what is queued, lets the rest end within `grace_s`, and ends what then still runs."""
+        """Hands back the queued requests, waits up to `grace_s` seconds for the running ones, and ends those that still
+        run then as failures."""
         self.post(DrainStarted())
         self.post(HeartbeatDue())
         try:
@@ -102,11 +107,12 @@ class WorkerShell:
             log.warning("drain_cut_short", running=len(self._attempts))
         for attempt in list(self._attempts):
             self._let_go(attempt)
+            message = f"the worker stopped before the answer was complete (grace period {grace_s:g} s): send it again"
             self.post(
                 EngineFailed(
                     request_id=attempt.request_id,
                     outcome=Outcome.DRAINING,
-                    message="the worker stops",
+                    message=message,
                     output_tokens=attempt.tokens,
                     retryable=False,
                 )
@@ -134,7 +140,8 @@ class WorkerShell:
         if held is not None:  # its gateway gave the older attempt up
             self.post(CancelRequested(held.request_id, held.number))
         if not self._attempts.fits(message):
-            self._refuse(session, message, Outcome.POOL_QUEUE_FULL, "the worker holds too many bytes of requests")
+            reason = "the worker's memory for request bodies (HMAS_MAX_BODY_BYTES) is full: retry later"
+            self._refuse(session, message, Outcome.POOL_QUEUE_FULL, reason)
             return
         request = request_of(message, self._clock())
         self._attempts.add(

@@ -1,4 +1,4 @@
-"""The worker's end of the gateway-worker streams: sessions by id, each healed when its connection breaks."""
+"""The worker's end of the streams between gateways and workers. A session survives the loss of its connection."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -27,7 +27,11 @@ Write = Callable[[pb.WorkerFrame], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamServerConfig:
-    """`grace_s`: how long a session, and with it a gateway's requests, outlives its connection."""
+    """Identity and time limits of the worker's `Execution` service.
+
+    `grace_s`: seconds that a session, and with it the gateway's requests, is kept after its connection broke.
+    `hello_timeout_s`: seconds within which a new connection must send its hello.
+    """
 
     worker: str
     incarnation: str
@@ -37,7 +41,8 @@ class StreamServerConfig:
 
 
 class ExecutionSink(Protocol):
-    """Who hears what gateways say. Called on the event loop; must not block. `session` names the gateway."""
+    """Receives the operations of gateways. Its methods are called on the event loop and must not block; `session`
+    identifies the gateway."""
 
     def on_submit(self, session: "GatewaySession", message: pb.Submit) -> None: ...
 
@@ -51,11 +56,14 @@ class ExecutionSink(Protocol):
 
 
 class HelloMissing(ConnectionError):
-    """A peer that does not speak this protocol."""
+    """Raised when a connection's first frame is not a valid hello, so that its peer is not a gateway."""
 
 
 class GatewaySession:
-    """What one process of a gateway has on this worker, over all its connections. Sending never waits or raises."""
+    """The session of one gateway process with this worker, which outlives single connections.
+
+    Sending never waits and never raises; a session whose buffer is full is lost instead.
+    """
 
     def __init__(
         self, hello: pb.Hello, config: StreamServerConfig, lose: Callable[["GatewaySession", str], None]
@@ -70,7 +78,7 @@ class GatewaySession:
 
     @property
     def quiet(self) -> bool:
-        """Everything sent was acknowledged."""
+        """Whether the gateway has acknowledged everything that was sent."""
         return not self.writer.pending and not self.link.unacked
 
     def send_tokens(self, request_id: str, attempt: int, data: bytes, tokens: int, at_us: int, *, urgent: bool) -> None:
@@ -91,12 +99,13 @@ def _failed(submit: pb.Submit) -> pb.Finished:
         request_id=submit.request_id,
         attempt=submit.attempt,
         outcome=Outcome.INTERNAL.value,
-        message="the worker could not take the request; its log says why",
+        message="the worker failed to accept the request through an internal error; see `gateway_operation_failed` in "
+        "its log",
     )
 
 
 class ExecutionServer(execution_pb2_grpc.ExecutionServicer):
-    """The `Execution` service. Connections wait until `open` told who listens."""
+    """The gRPC service `Execution`, through which gateways submit requests. Connections wait until `open` is called."""
 
     def __init__(self, config: StreamServerConfig) -> None:
         self._config = config
@@ -109,7 +118,7 @@ class ExecutionServer(execution_pb2_grpc.ExecutionServicer):
         self._opened.set()
 
     def session(self, session_id: str) -> GatewaySession | None:
-        """The session, unless it is lost."""
+        """Returns the session with that id; None if it never was, or is lost."""
         return self._sessions.get(session_id)
 
     def broadcast(self, operation: str, message: Any) -> None:
@@ -118,7 +127,7 @@ class ExecutionServer(execution_pb2_grpc.ExecutionServicer):
                 session.send(operation, message, urgent=False)
 
     async def flush(self, timeout_s: float) -> None:
-        """Waits until connected gateways have seen everything, at most `timeout_s`."""
+        """Waits until the connected gateways have acknowledged all that was sent, at most `timeout_s` seconds."""
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         while asyncio.get_running_loop().time() < deadline_s:
             if all(session.quiet for session in self._sessions.values() if session.conversation is not None):
@@ -126,36 +135,39 @@ class ExecutionServer(execution_pb2_grpc.ExecutionServicer):
             await asyncio.sleep(0.01)
 
     async def close(self) -> None:
-        """Ends connections and sessions without telling the sink."""
+        """Ends all connections and sessions; the sink is not told that gateways are lost."""
         sessions, self._sessions = list(self._sessions.values()), {}
         for session in sessions:
             self._stop_grace(session)
             await self._detach(session)
 
     async def Connect(self, _: Any, context: Any) -> None:
-        """One connection of a session, over gRPC."""
+        """Serves one connection of a session, over gRPC, until it ends."""
         try:
             await self._converse(context.read, context.write)
         except HelloMissing as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
 
     async def converse_locally(self, stream: FrameStream[pb.GatewayFrame]) -> None:
-        """One connection of a session, from a gateway on this host."""
+        """Serves one connection of a session, from a gateway on this host, until it ends."""
         await self._converse(stream.read, stream.write)
 
     async def _converse(self, read: Read, write: Write) -> None:
-        """One connection of a session, to its end. Raises HelloMissing, TimeoutError, and what `read` and `write`
-        raise for the greeting."""
+        """Serves one connection of a session until it ends.
+
+        Raises HelloMissing if the first frame is no valid hello, TimeoutError if it does not come in time, and whatever
+        `read` and `write` raise before the session is open.
+        """
         await self._opened.wait()
         async with asyncio.timeout(self._config.hello_timeout_s):
             frame = await read()
         if frame is grpc.aio.EOF or not frame.HasField("hello") or not frame.hello.session:
-            raise HelloMissing("the first frame must be a hello with a session")
+            raise HelloMissing("the first frame of a connection must be a hello that names a session")
         session = self._find(frame.hello)
         if session is None:
             await write(self._hello("", 0))
             return
-        await self._detach(session)  # from a connection that this side does not yet know to be dead
+        await self._detach(session)  # an older connection may be dead without this side knowing it yet
         try:
             resend = session.link.resume(frame.hello.received)
             await write(self._hello(session.id, session.link.received))
@@ -169,7 +181,10 @@ class ExecutionServer(execution_pb2_grpc.ExecutionServicer):
             self._lose(session, str(lost))
 
     def _find(self, hello: pb.Hello) -> GatewaySession | None:
-        """The session a gateway names; a new one unless it resumes. None: what it resumes is lost."""
+        """Returns the session that the hello names, or a new one if the gateway does not resume one.
+
+        None: the session to be resumed is lost, or there are too many sessions.
+        """
         session = self._sessions.get(hello.session)
         if session is not None:
             self._stop_grace(session)
@@ -178,7 +193,7 @@ class ExecutionServer(execution_pb2_grpc.ExecutionServicer):
             return None
         session = GatewaySession(hello, self._config, self._lose)
         for other in [s for s in self._sessions.values() if s.owner == session.owner]:
-            self._lose(other, "the gateway opened another session")
+            self._lose(other, "the same gateway process opened another session")
         self._sessions[session.id] = session
         return session
 
@@ -212,7 +227,7 @@ class ExecutionServer(execution_pb2_grpc.ExecutionServicer):
         if session.id in self._sessions and session.grace is None:
             loop = asyncio.get_running_loop()
             session.grace = loop.call_later(
-                self._config.grace_s, self._lose, session, "stream broken past its grace time"
+                self._config.grace_s, self._lose, session, "the gateway did not reconnect within the grace period"
             )
 
     def _stop_grace(self, session: GatewaySession) -> None:
@@ -239,10 +254,10 @@ class ExecutionServer(execution_pb2_grpc.ExecutionServicer):
             except WireError as error:
                 log.warning("gateway_operation_malformed", gateway=session.owner[0], error=str(error))
             except Exception:
-                # One operation's bug must not take the others of the session with it.
+                # An error in one operation must not end the others of the session.
                 kind = operation.WhichOneof("op")
                 log.exception("gateway_operation_failed", gateway=session.owner[0], operation=kind)
-                if kind == "submit":  # nobody else would ever answer it
+                if kind == "submit":  # the gateway would otherwise never get an answer
                     session.send("finished", _failed(operation.submit))
 
     def _take(self, session: GatewaySession, operation: pb.GatewayOp) -> None:
@@ -258,4 +273,4 @@ class ExecutionServer(execution_pb2_grpc.ExecutionServicer):
             case "recall":
                 sink.on_recall(session, operation.recall)
             case _:
-                pass  # of a newer gateway
+                pass  # an operation that only a newer gateway knows

@@ -98,7 +98,7 @@ async def test_a_body_cut_short_is_a_failure(engine: ScriptedEngine, pool: HttpP
 
     engine.script["/"] = answer
     reply = await ended(send(pool)[1])
-    assert reply.failure == "connection lost: closed by the engine"
+    assert reply.failure == "the connection to the engine was lost before the answer was complete: the engine closed it"
     assert len(engine.requests) == 1
 
 
@@ -142,7 +142,7 @@ async def test_a_fresh_connection_that_breaks_is_not_retried(engine: ScriptedEng
         raise ConnectionError
 
     engine.script["/"] = answer
-    assert (await ended(send(pool)[1])).failure.startswith("connection lost")
+    assert (await ended(send(pool)[1])).failure.startswith("the connection to the engine was lost")
     assert len(engine.requests) == 1
 
 
@@ -155,7 +155,7 @@ async def test_a_partly_answered_request_is_not_retried(engine: ScriptedEngine, 
 
     engine.script["/"] = answer
     await ended(send(pool)[1])
-    assert (await ended(send(pool)[1])).failure.startswith("connection lost")
+    assert (await ended(send(pool)[1])).failure.startswith("the connection to the engine was lost")
     assert len(engine.requests) == 2
 
 
@@ -207,4 +207,4 @@ async def test_what_is_not_http_is_a_failure(engine: ScriptedEngine, pool: HttpP
         await peer.gone()
 
     engine.script["/"] = answer
-    assert (await ended(send(pool)[1])).failure.startswith("malformed HTTP answer")
+    assert (await ended(send(pool)[1])).failure.startswith("the engine's answer is not valid HTTP")

@@ -325,7 +325,7 @@ async def test_an_engine_that_calls_itself_dead_ends_what_hangs_on_it(rig: Rig) 
     sink = rig.start()
     await asyncio.wait_for(sink.first.wait(), 5)
     rig.engine.script["/health"] = whole(b"", 503)
-    assert (await sink.end()).message == "the engine is down: health check answered HTTP 503"
+    assert (await sink.end()).message == "the engine is down: the engine answered its health check with HTTP 503"
     await rig.event(EngineWentDown)
 
 

@@ -1,9 +1,9 @@
-"""Engine adapters: one instance an engine, between the worker's shell and whatever serves the model.
+"""Engine adapters: each connects the worker's shell with one engine.
 
 Invariants
-- A started job ends exactly once: by `JobSink.on_end`, or silently by `abort`; nothing is called after its end.
+- A started job ends exactly once: by `JobSink.on_end`, or silently by `abort`; its sink is not called after that.
 - Nothing here awaits, makes a task or parses JSON per token: bytes are handled where the transport delivers them.
-- An engine is announced up only after it answered a probe, and down once its breaker opened; a job's own bad request
-  never opens it.
+- An engine is announced as up only after it answered a probe, and as down once its breaker opened; a request that the
+  engine refuses as invalid never opens the breaker.
 - Connections, waiting requests, answers, events and metrics pages are bounded.
 """

@@ -1,4 +1,4 @@
-"""What the worker's shell asks of an engine, whatever the engine is."""
+"""The interface through which the worker's shell uses an engine of any kind."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,10 +11,12 @@ EngineEvent = EngineWentUp | EngineWentDown | EngineSampled
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineJob:
-    """One dispatched request. `body` is JSON for the engine; `urgency` ranks it (lower first). `tpot_s`: its TPOT SLO,
-    None where only its last token is judged.
+    """One dispatched request, as an engine adapter gets it.
 
-    `replay_output_tokens`: the length a replayed trace prescribes. Only the adapter reads it, after every decision.
+    `path` is the HTTP path and `body` the client's JSON; `urgency` is its rank (lower first). `strip_usage`: remove the
+    usage event from the stream, because the client did not ask for it. `tpot_s`: its TPOT SLO in seconds, None if only
+    its last token is judged. `replay_output_tokens`: the output length that a replayed trace prescribes, otherwise
+    None; only the adapter reads it, after all decisions.
     """
 
     request_id: str
@@ -31,11 +33,13 @@ class EngineJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnd:
-    """How a job ended: FINISHED, ENGINE_REFUSED, ENGINE_ERROR, or NO_ENGINE where nobody listens at its address.
+    """How a job ended on its engine.
 
-    `data`: the last bytes for the client (the engine's own error body where it refused). `output_tokens`,
-    `prompt_tokens`: the engine's own counts, None where it tells none. `retryable`: nothing was generated yet;
-    `busy`: because the engine has no room now.
+    `outcome` is FINISHED, ENGINE_REFUSED, ENGINE_ERROR, INVALID_REQUEST (the body could not be sent), or NO_ENGINE if
+    nothing listens at the engine's address. `status` is the HTTP status, 0 if none came. `data`: the last bytes for the
+    client, or the engine's error body if it refused. `output_tokens`, `prompt_tokens`: the engine's own counts, None if
+    it reports none. `retryable`: nothing was generated yet, so another engine may serve the request. `busy`: it failed
+    because the engine has no room now.
     """
 
     outcome: Outcome
@@ -49,17 +53,17 @@ class JobEnd:
 
 
 class JobSink(Protocol):
-    """Receives one job's answer. Must not block."""
+    """Receives the answer to one job. Its methods must not block."""
 
     def on_tokens(self, data: bytes, tokens: int) -> None:
-        """Bytes for the client and how many token events they hold."""
+        """Receives bytes for the client and the number of token events in them."""
         ...
 
     def on_end(self, end: JobEnd) -> None: ...
 
 
 class EngineAdapter(Protocol):
-    """One engine. `start` and `abort` return at once."""
+    """The connection to one engine. `start` and `abort` return at once; answers arrive at the job's sink."""
 
     @property
     def name(self) -> str: ...
@@ -67,17 +71,18 @@ class EngineAdapter(Protocol):
     def start(self, job: EngineJob, sink: JobSink) -> None: ...
 
     def abort(self, request_id: str) -> None:
-        """Frees the request on the engine; its sink hears nothing more. Unknown ids are ignored."""
+        """Stops the request on the engine; its sink is not called any more. An unknown id is ignored."""
         ...
 
     def steer(self, n_run: int, b_token: int) -> None:
-        """Passes the caps in force to an engine that can be steered from inside."""
+        """Passes the limits in force, sequences and decode tokens per step, to an engine that accepts them while it
+        runs."""
         ...
 
     async def run(self) -> None:
-        """Probes and samples until cancelled."""
+        """Checks the engine's health and samples its metrics until cancelled."""
         ...
 
     async def close(self) -> None:
-        """Ends every job and connection."""
+        """Ends all jobs, without calling their sinks, and closes all connections."""
         ...

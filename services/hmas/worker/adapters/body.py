@@ -1,4 +1,4 @@
-"""The engine's request body: the client's JSON with the few fields that the adapter adds after dispatch."""
+"""The request body for an engine: the client's JSON with the few fields that the adapter adds after dispatch."""
 
 from collections.abc import Iterable, Mapping
 
@@ -9,9 +9,10 @@ TOP_LEVEL = 10  # SGLang's default --priority-scheduling-preemption-threshold
 
 
 def with_fields(body: bytes, fields: Mapping[str, object]) -> bytes:
-    """`body`, a JSON object, with `fields` set; None removes a field.
+    """Returns `body`, a JSON object, with `fields` set; the value None removes a field.
 
-    Fields that do not occur in it are spliced in at its end without parsing. Raises ValueError if it is no object.
+    Fields that do not occur in `body` are appended without parsing it. Raises ValueError if `body` must be parsed and
+    is not a JSON object.
     """
     added = {name: value for name, value in fields.items() if value is not None or _mentions(body, name)}
     if not added:
@@ -20,20 +21,20 @@ def with_fields(body: bytes, fields: Mapping[str, object]) -> bytes:
     if any(_mentions(body, name) for name in added) or not stripped.endswith(b"}") or len(stripped) < 4:
         document = orjson.loads(body)
         if not isinstance(document, dict):
-            raise ValueError("a request body must be a JSON object")
+            raise ValueError("it must be a JSON object")
         document.update(added)
         return orjson.dumps({name: value for name, value in document.items() if value is not None})
     return stripped[:-1] + b"," + orjson.dumps(added)[1:]
 
 
 def with_xargs(body: bytes, xargs: Mapping[str, float]) -> bytes:
-    """`body` with vLLM's extra arguments added to those that the client gave, which they override."""
+    """Returns `body` with `xargs` added to vLLM's extra arguments (`vllm_xargs`); they override the client's."""
     given = orjson.loads(body).get("vllm_xargs") if _mentions(body, "vllm_xargs") else None
     return with_fields(body, {"vllm_xargs": {**(given if isinstance(given, dict) else {}), **xargs}})
 
 
 def replay_fields(output_tokens: int) -> dict[str, object]:
-    """What makes vLLM and SGLang generate exactly `output_tokens`, whatever the client's own bounds were."""
+    """Returns the fields that make vLLM and SGLang generate exactly `output_tokens`, whatever limits the client set."""
     return {
         "max_tokens": output_tokens,
         "max_completion_tokens": None,
@@ -44,16 +45,18 @@ def replay_fields(output_tokens: int) -> dict[str, object]:
 
 
 def vllm_priority(urgency: float) -> int:
-    """A rank in milliseconds as vLLM's integer priority: lower first."""
+    """Returns vLLM's integer priority, lower first, for a rank in seconds: its milliseconds, kept within 32 bits."""
     return int(max(-PRIORITY_BOUND, min(PRIORITY_BOUND, urgency * 1000.0)))
 
 
 def sglang_level(urgency: float, waiting: Iterable[tuple[float, int]]) -> int:
-    """A level, 0 to `TOP_LEVEL`, higher first, that puts a request between the less and the more urgent ones that wait
-    in the engine (urgency and level of each); where no level is left between them it is an equal of one side.
+    """Returns SGLang's priority for a request: a level from 0 to `TOP_LEVEL`, higher first.
 
-    Few levels, because SGLang keeps metrics for each priority it ever saw; and none so far above another that the
-    engine would throw a running request out for it, which it does beyond a difference of 10.
+    `waiting` holds (urgency, level) of the requests that wait in the engine. The level lies between those of the less
+    urgent and of the more urgent ones; if none is left between them, it equals that of one side.
+
+    There are few levels because SGLang keeps metrics for each priority that it ever saw, and because it preempts a
+    running request for one whose priority is higher by more than 10.
     """
     below, above = -1, TOP_LEVEL + 1
     for other, level in waiting:

@@ -1,4 +1,4 @@
-"""When an engine counts as dead, and when it may be tried again."""
+"""The circuit breaker of an engine: decides when it counts as down, and when it may be tried again."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,7 +9,7 @@ from hmas.laws.transitions import following
 class BreakerState(StrEnum):
     CLOSED = "closed"
     OPEN = "open"
-    HALF_OPEN = "half_open"  # in use again, on trial: one failure opens it
+    HALF_OPEN = "half_open"  # in use again, on trial: one failed request opens it
 
 
 TRANSITIONS: dict[BreakerState, frozenset[BreakerState]] = {
@@ -21,8 +21,11 @@ TRANSITIONS: dict[BreakerState, frozenset[BreakerState]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerConfig:
-    """`failures`: consecutive requests, `probes`: consecutive unanswered probes that open it. The cooldown doubles
-    with each failed trial."""
+    """When a breaker opens and for how long.
+
+    `failures`: consecutive failed requests that open it; `probes`: consecutive unanswered probes that do. The cooldown,
+    after which an open breaker is probed, doubles each time up to `max_cooldown_s`.
+    """
 
     failures: int = 5
     probes: int = 3
@@ -31,7 +34,7 @@ class BreakerConfig:
 
 
 class Breaker:
-    """Starts open and due: an engine is used once it answered a probe."""
+    """Tracks whether one engine is usable. It starts open, so that an engine is used only after it answered a probe."""
 
     def __init__(self, config: BreakerConfig) -> None:
         self._config = config
@@ -46,17 +49,20 @@ class Breaker:
         return self.state is not BreakerState.OPEN
 
     def probe_due(self, now_s: float) -> bool:
-        """Whether an open breaker has cooled down."""
+        """Returns whether the breaker is open and its cooldown is over, so that the engine should be probed."""
         return self.state is BreakerState.OPEN and now_s >= self._retry_s
 
     def probed(self) -> None:
-        """The engine answered a probe."""
+        """Records that the engine answered a probe; an open breaker becomes half open."""
         self._unanswered = 0
         if self.state is BreakerState.OPEN:
             self._enter(BreakerState.HALF_OPEN)
 
     def probe_failed(self, now_s: float, *, certain: bool) -> bool:
-        """Whether this opened it. `certain`: nobody listens, or the engine itself says that it is dead."""
+        """Records that a probe failed, and returns whether this opened the breaker.
+
+        `certain`: nothing listens, or the engine itself says that it cannot serve, so that one probe is enough.
+        """
         self._unanswered += 1
         if self.state is BreakerState.OPEN:
             self._cool_down(now_s)
@@ -64,17 +70,17 @@ class Breaker:
         return (certain or self._unanswered >= self._config.probes) and self._open(now_s)
 
     def succeeded(self) -> None:
-        """The engine served a request."""
+        """Records that the engine served a request; a half-open breaker closes."""
         self._failures = 0
         if self.state is BreakerState.HALF_OPEN:
             self._enter(BreakerState.CLOSED)
             self._cooldown_s = self._config.cooldown_s
 
     def failed(self, now_s: float) -> bool:
-        """A request failed by the engine's fault; whether this opened it."""
+        """Records that a request failed by the engine's fault, and returns whether this opened the breaker."""
         self._failures += 1
         if self.state is BreakerState.OPEN:
-            return False  # of requests from before
+            return False  # the request was sent before the breaker opened
         trial_lost = self.state is BreakerState.HALF_OPEN
         return (trial_lost or self._failures >= self._config.failures) and self._open(now_s)
 
@@ -84,7 +90,7 @@ class Breaker:
         return True
 
     def _enter(self, state: BreakerState) -> None:
-        """The one place where the state changes."""
+        """Changes the state; nothing else does. Raises IllegalTransition if `TRANSITIONS` does not allow it."""
         self.state = following(TRANSITIONS, self.state, state)
 
     def _cool_down(self, now_s: float) -> None:

@@ -1,4 +1,5 @@
-"""A small pooled HTTP/1.1 client on asyncio protocols: answers are handled where the transport delivers them.
+"""A small HTTP/1.1 client with pooled connections on asyncio protocols: answers are handled where the transport
+delivers them.
 
 General-purpose clients spend several tasks and futures on each read of a stream; `docs/adr` has the figures.
 """
@@ -14,7 +15,11 @@ import httptools
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolConfig:
-    """`keepalive_s` is below uvicorn's five seconds: a connection that the server is about to close is not reused."""
+    """Limits of a connection pool.
+
+    At most `max_idle` unused connections are kept, each for `keepalive_s`, which is below uvicorn's five seconds so
+    that a connection that the server is about to close is not reused.
+    """
 
     max_connections: int = 4096
     max_idle: int = 256
@@ -23,23 +28,26 @@ class PoolConfig:
 
 
 class Reply(Protocol):
-    """Receives one answer: head, any bodies, then one of the two ends. Must not block."""
+    """Receives one HTTP answer: its head, any parts of its body, then `on_complete` or `on_failure`. It must not block.
+
+    `on_failure` may also come first.
+    """
 
     def on_head(self, status: int) -> None: ...
 
     def on_body(self, data: bytes) -> None:
-        """Body bytes of one read of the transport."""
+        """Receives the bytes of the body that one read of the transport brought."""
         ...
 
     def on_complete(self) -> None: ...
 
     def on_failure(self, reason: str) -> None:
-        """No complete answer came, or no connection came about."""
+        """Learns that no connection could be made, or that the answer broke off; `reason` says why."""
         ...
 
 
 class HttpExchange:
-    """One request and its answer. `refused`: nobody listens at the engine's port."""
+    """One HTTP request and its answer. `refused`: nothing listens at the engine's port."""
 
     __slots__ = ("aborted", "connection", "refused", "reply", "request", "retried")
 
@@ -52,14 +60,15 @@ class HttpExchange:
         self.aborted = False
 
     def abort(self) -> None:
-        """Closes its connection, which is how an engine learns of it; the reply hears nothing more."""
+        """Gives the request up: closes its connection, by which the engine notices it. The reply is not called any
+        more."""
         self.aborted = True
         if self.connection is not None:
             self.connection.abort()
 
 
 class HttpPool:
-    """Connections to one endpoint. `tls` None: plain text."""
+    """The HTTP connections to one host and port. `tls`: the TLS context; None means plain HTTP."""
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, config: PoolConfig) -> None:
         self._host, self._port, self._tls = host, port, tls
@@ -71,7 +80,10 @@ class HttpPool:
         self._waiting: deque[HttpExchange] = deque()
 
     def send(self, head: bytes, body: bytes, reply: Reply) -> HttpExchange:
-        """Sends a request, on an idle connection where there is one. `head` ends with its blank line."""
+        """Sends a request, on an idle connection if there is one, and returns at once; `reply` gets the answer.
+
+        `head` is the request line and all headers with the blank line that ends them.
+        """
         exchange = HttpExchange((head, body), reply)
         connection = self._reusable()
         if connection is not None:
@@ -81,7 +93,7 @@ class HttpPool:
         return exchange
 
     async def close(self) -> None:
-        """Closes every connection; answers in progress end without a word."""
+        """Closes all connections; the replies of requests in progress are not called any more."""
         self._waiting.clear()
         for connection in list(self._open):
             connection.abort()
@@ -114,11 +126,12 @@ class HttpPool:
                     lambda: _Connection(self), self._host, self._port, ssl=self._tls
                 )
         except TimeoutError:
-            self._fail_connect(exchange, f"no connection to the engine within {self._config.connect_timeout_s} s")
+            timeout_s = self._config.connect_timeout_s
+            self._fail_connect(exchange, f"could not connect to the engine within {timeout_s:g} s")
             return
         except OSError as error:
             exchange.refused = isinstance(error, ConnectionRefusedError)
-            self._fail_connect(exchange, f"no connection to the engine: {error.strerror or error}")
+            self._fail_connect(exchange, f"could not connect to the engine: {error.strerror or error}")
             return
         if exchange.aborted:
             self.released(connection)
@@ -137,7 +150,7 @@ class HttpPool:
         self._open.add(connection)
 
     def released(self, connection: "_Connection") -> None:
-        """A connection has nothing more to do and may be used again."""
+        """Takes back a connection that has no request: it serves the next waiting one, becomes idle, or is closed."""
         while self._waiting and not connection.closing:
             exchange = self._waiting.popleft()
             if not exchange.aborted:
@@ -158,7 +171,7 @@ class HttpPool:
         self._serve_waiting()
 
     def retry(self, exchange: HttpExchange) -> None:
-        """Once more, on a connection that cannot be stale."""
+        """Sends the request once more, on a new connection, because the reused one had been closed by the engine."""
         exchange.retried = True
         exchange.connection = None
         self._send_fresh(exchange)
@@ -172,18 +185,18 @@ class HttpPool:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection: at most one exchange at a time."""
+    """One TCP connection, which serves one exchange at a time."""
 
     def __init__(self, pool: HttpPool) -> None:
         self._pool = pool
         self._transport: asyncio.Transport | None = None
-        self._bodies: list[bytes] = []  # of the present read
-        self.on_body = self._bodies.append  # for the parser, which looks it up when it is made
+        self._bodies: list[bytes] = []  # parts of the body that the present read brought
+        self.on_body = self._bodies.append  # the parser looks this method up when it is constructed
         self._parser = httptools.HttpResponseParser(self)
         self._exchange: HttpExchange | None = None
-        self._used = False  # an answer came over it before
-        self._answered = False  # bytes of the present answer came
-        self._delimited = False  # the answer says where it ends
+        self._used = False  # an answer has come over this connection before
+        self._answered = False  # bytes of the present answer have come
+        self._delimited = False  # the answer's headers say where it ends
         self._in_body = False
         self._complete = False
         self._keep_alive = False
@@ -195,7 +208,7 @@ class _Connection(asyncio.Protocol):
 
     def start(self, exchange: HttpExchange) -> None:
         if self._transport is None:
-            exchange.reply.on_failure("connection closed by the engine")
+            exchange.reply.on_failure("the engine closed the connection before the request was sent")
             return
         self._exchange = exchange
         exchange.connection = self
@@ -216,13 +229,13 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         exchange = self._exchange
         if exchange is None:
-            self.abort()  # nobody asked
+            self.abort()  # bytes without a request
             return
         self._answered = True
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._fail(f"malformed HTTP answer: {error}")
+            self._fail(f"the engine's answer is not valid HTTP: {error}")
             return
         bodies = self._bodies
         if bodies:
@@ -243,7 +256,8 @@ class _Connection(asyncio.Protocol):
         elif self._used and not self._answered and not exchange.retried:
             self._pool.retry(exchange)
         else:
-            exchange.reply.on_failure(f"connection lost: {error or 'closed by the engine'}")
+            cause = error or "the engine closed it"
+            exchange.reply.on_failure(f"the connection to the engine was lost before the answer was complete: {cause}")
 
     def _end(self, exchange: HttpExchange) -> None:
         self._exchange = None

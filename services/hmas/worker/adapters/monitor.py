@@ -1,4 +1,4 @@
-"""Whether an engine lives, what it is, and how it does: probes, discovery and scrapes, over its own HTTP interface."""
+"""Learns over an engine's HTTP interface whether it can serve (probe), what it is (discovery) and its load (scrape)."""
 
 import asyncio
 from dataclasses import dataclass
@@ -18,18 +18,19 @@ EMULATED_METRIC = "hmas_engine_step_lag_seconds_count"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonitorConfig:
-    """How an engine is asked, and what is assumed of one that tells neither us nor the operator."""
+    """Limits of the requests to an engine, and what is assumed of an engine that neither itself nor the operator
+    describes."""
 
-    timeout_s: float = 3.0  # of each question
-    max_page_bytes: int = 8 * 2**20  # what is longer is cut
-    max_num_seqs: int = 256
-    max_model_len: int = 131_072
-    tokens_per_sequence: int = 2_048  # of KV cache, where its size is unknown
+    timeout_s: float = 3.0  # of each request
+    max_page_bytes: int = 8 * 2**20  # of an answer; what is longer is cut
+    max_num_seqs: int = 256  # assumed
+    max_model_len: int = 131_072  # assumed
+    tokens_per_sequence: int = 2_048  # KV cache assumed per sequence, if its size is unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
-    """What the operator said of an engine; None and `auto`: ask the engine."""
+    """What the operator configured of an engine. None, and the kind `auto`, mean that the engine is asked."""
 
     name: str
     kind: str = "auto"
@@ -41,8 +42,11 @@ class EngineFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SglangFacts:
-    """What SGLang's `/server_info` says. `max_running`: its own bound on running requests, which no live cap may
-    exceed. `higher_first`: the polarity of its priorities; None: it has none."""
+    """What SGLang's `/server_info` says.
+
+    `max_running`: its own limit on running requests, which a limit set later may not exceed. `higher_first`: whether
+    higher priority numbers come first; None: it does not schedule by priority.
+    """
 
     max_running: int
     pipeline_stages: int = 1
@@ -58,7 +62,10 @@ class SglangFacts:
 
 
 class Unreachable(Exception):
-    """No usable answer. `certain`: not only late, so that asking again is of no use now."""
+    """Raised when an engine gives no usable answer.
+
+    `certain`: the connection or the answer failed, so that asking again is of no use now; false: it was only late.
+    """
 
     def __init__(self, reason: str, *, certain: bool) -> None:
         super().__init__(reason)
@@ -66,7 +73,7 @@ class Unreachable(Exception):
 
 
 class _Page:
-    """A small whole answer."""
+    """Collects an HTTP answer; `answer` becomes (status, body). Bytes beyond `max_bytes` are dropped."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -93,7 +100,7 @@ class _Page:
 
 
 class EngineMonitor:
-    """Questions to one engine. `head(method, path, length)` builds a request's head."""
+    """Asks one engine for its health, facts and metrics. `head(method, path, length)` builds a request's head."""
 
     def __init__(self, pool: HttpPool, head: Any, facts: EngineFacts, config: MonitorConfig) -> None:
         self._pool, self._head, self._facts, self._config = pool, head, facts, config
@@ -101,11 +108,11 @@ class EngineMonitor:
         self.sglang: SglangFacts | None = None  # after `discover`, if it is one
 
     async def get(self, path: str) -> tuple[int, bytes]:
-        """Status and body. Raises Unreachable."""
+        """Returns the status and body of the answer to a GET request. Raises Unreachable if none comes."""
         return await self._ask(path, self._head("GET", path, None), b"")
 
     async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
-        """Status and body of the answer. Raises Unreachable."""
+        """Returns the status and body of the answer to a POST request. Raises Unreachable if none comes."""
         return await self._ask(path, self._head("POST", path, len(body)), body)
 
     async def _ask(self, path: str, head: bytes, body: bytes) -> tuple[int, bytes]:
@@ -115,21 +122,25 @@ class EngineMonitor:
             async with asyncio.timeout(self._config.timeout_s):  # wait_for may swallow a cancellation
                 return await page.answer
         except TimeoutError:
-            raise Unreachable(f"no answer to {path} within {self._config.timeout_s} s", certain=False) from None
+            timeout_s = self._config.timeout_s
+            raise Unreachable(f"the engine did not answer {path} within {timeout_s:g} s", certain=False) from None
         finally:
             if not page.answer.done() or page.answer.cancelled():
                 exchange.abort()
 
     async def probe(self) -> None:
-        """Returns if the engine says that it can serve. Raises Unreachable."""
+        """Checks that the engine can serve. Raises Unreachable if it does not answer, or answers with an error."""
         status, _ = await self.get("/health")
-        if status in (404, 405, 501):  # servers without it still list their models
+        if status in (404, 405, 501):  # a server without /health still lists its models
             status, _ = await self.get("/v1/models")
         if status >= 400:
-            raise Unreachable(f"health check answered HTTP {status}", certain=True)
+            raise Unreachable(f"the engine answered its health check with HTTP {status}", certain=True)
 
     async def discover(self) -> EngineInfo:
-        """What the engine is, from its own pages and the operator's facts, which win. Raises Unreachable."""
+        """Returns what the engine is, from its own pages and the operator's facts, which take precedence.
+
+        What neither tells is assumed (`MonitorConfig`). Raises Unreachable if the engine does not answer.
+        """
         page, card, server = await self._metrics(), await self._model_card(), {}
         self._dialect = scrape.dialect_of(page)
         kind = self._dialect.kind if self._dialect else "openai"
@@ -163,7 +174,8 @@ class EngineMonitor:
         )
 
     async def reading(self) -> scrape.Reading | None:
-        """The engine's own figures; None where it tells none. Raises Unreachable."""
+        """Scrapes the engine's load from its metrics page. Returns None if it has no known metrics. Raises Unreachable
+        if it does not answer."""
         if self._dialect is None:
             return None
         status, page = await self.get("/metrics")
@@ -188,7 +200,7 @@ class EngineMonitor:
 
 
 def _max_running(server: dict[str, Any]) -> int | None:
-    """SGLang's bound on running requests: what it was told, or what it settled on."""
+    """Returns SGLang's limit on running requests: the one in effect if it reports it, otherwise the configured one."""
     states = server.get("internal_states")
     state = states[0] if isinstance(states, list) and states and isinstance(states[0], dict) else {}
     settled = _positive(state.get("effective_max_running_requests_per_dp"))

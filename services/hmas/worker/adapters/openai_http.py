@@ -1,4 +1,4 @@
-"""Adapter for vLLM, SGLang, the emulated engine and any other OpenAI-compatible server over HTTP/1.1."""
+"""The adapter for vLLM, SGLang, the emulated engine and any other OpenAI-compatible server over HTTP/1.1."""
 
 import asyncio
 import ssl
@@ -32,8 +32,11 @@ Priority = Literal["auto", "off", "vllm", "sglang"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenAiHttpConfig:
-    """One engine. `priority`: whose polarity its integer priority has; `off` where it does not schedule by it, `auto`
-    to go by what it says of itself (SGLang does). `control_block`: file shared with our scheduler plug-in in vLLM.
+    """Configuration of the adapter of one engine.
+
+    `priority`: whose convention the integer priority of requests follows: `vllm` (lower first) or `sglang` (higher
+    first); `off` sends none, and `auto` goes by what the engine reports, which only SGLang does. `control_block`: file
+    shared with H-MAS's scheduler plug-in in vLLM; None: not used.
     """
 
     facts: EngineFacts
@@ -42,9 +45,9 @@ class OpenAiHttpConfig:
     priority: Priority = "auto"
     control_block: Path | None = None
     probe_period_s: float = 1.0
-    reprobe_s: float = 0.05  # how soon one that is suspected or down is asked again
+    reprobe_s: float = 0.05  # time until an engine that is suspected or down is checked again
     scrape_period_s: float = LIVE.scrape_s
-    step_readings: int = round(LIVE.step_window_s / LIVE.scrape_s)  # scrapes that the mean step is taken over
+    step_readings: int = round(LIVE.step_window_s / LIVE.scrape_s)  # scrapes over which the mean step is taken
     monitor: MonitorConfig = field(default_factory=MonitorConfig)
     steering: SteeringConfig = field(default_factory=SteeringConfig)
     breaker: BreakerConfig = field(default_factory=BreakerConfig)
@@ -57,11 +60,14 @@ class _Job:
     reply: EngineReply
     prompt_tokens: int
     urgency: float
-    level: int  # among those that wait in an SGLang
+    level: int  # its priority among the requests that wait in an SGLang engine
 
 
 class OpenAiHttpAdapter:
-    """`post` hears when the engine goes up or down and its samples."""
+    """Runs jobs on one OpenAI-compatible engine, and watches it.
+
+    `post` receives an event when the engine goes up, goes down, or was sampled.
+    """
 
     def __init__(self, config: OpenAiHttpConfig, post: Callable[[EngineEvent], None]) -> None:
         self._config = config
@@ -75,10 +81,10 @@ class OpenAiHttpAdapter:
             self._bridge = ControlBlockBridge(self.name, config.control_block, config.steering)
         self._cap = SglangCap(self.name, self._monitor.post, config.steering)
         self._jobs: dict[str, _Job] = {}
-        self._suspected = asyncio.Event()  # wakes the prober before its time
+        self._suspected = asyncio.Event()  # makes the next health check come at once
         self._up = False
         self._kv_capacity_tokens = 1
-        self._tokens = 0  # of jobs that ended
+        self._tokens = 0  # output tokens of jobs that ended
         self._prompts = 0  # prompt tokens of jobs that ended with an answer
         self._answers = 0  # jobs that ended with an answer
 
@@ -99,7 +105,7 @@ class OpenAiHttpAdapter:
             sink.on_end(
                 JobEnd(
                     outcome=Outcome.INVALID_REQUEST,
-                    message=f"the body cannot be sent to an engine: {error}",
+                    message=f"the request body cannot be sent to an engine: {error}",
                     status=400,
                 )
             )
@@ -157,7 +163,7 @@ class OpenAiHttpAdapter:
 
     @property
     def _higher_first(self) -> bool | None:
-        """Which of an SGLang's levels comes first; None for an engine that is sent none."""
+        """Whether an SGLang engine serves higher priority levels first; None for an engine that is sent no levels."""
         if self._config.priority == "auto":
             return self._monitor.sglang.higher_first if self._monitor.sglang else None
         return True if self._config.priority == "sglang" else None
@@ -169,7 +175,7 @@ class OpenAiHttpAdapter:
         return sglang_level(urgency, waiting)
 
     def _priority(self, urgency: float, level: int) -> int | None:
-        """In the engine's own polarity; None where it does not schedule by priority."""
+        """Returns the priority to send, in the engine's own convention; None if it does not schedule by priority."""
         if self._config.priority == "vllm":
             return vllm_priority(urgency)
         higher_first = self._higher_first
@@ -187,11 +193,11 @@ class OpenAiHttpAdapter:
             self._answers += 1
         elif reply.broken or (end.status >= 500 and end.status != 503):
             self._suspect(end.message)
-            if job.exchange.refused:  # as it will be called a moment later, when the breaker is open
+            if job.exchange.refused:  # the outcome that later requests get, once the breaker is open
                 end = replace(end, outcome=Outcome.NO_ENGINE)
         reply.sink.on_end(end)
         if end.outcome is not Outcome.FINISHED:
-            job.exchange.abort()  # what else comes is of no use
+            job.exchange.abort()  # the rest of the answer is of no use
 
     def _suspect(self, reason: str) -> None:
         if self._breaker.failed(time.monotonic()):
@@ -209,7 +215,7 @@ class OpenAiHttpAdapter:
             try:
                 async with asyncio.timeout(period_s):  # wait_for may swallow a cancellation
                     await self._suspected.wait()
-                await asyncio.sleep(self._config.reprobe_s)  # a burst of broken streams asks once
+                await asyncio.sleep(self._config.reprobe_s)  # many streams that break at once cause one check
             except TimeoutError:
                 pass
 
@@ -223,7 +229,7 @@ class OpenAiHttpAdapter:
             info = await self._monitor.discover()
         except Unreachable as error:
             if self._breaker.usable and not error.certain and self._progress() > seen:
-                return  # slow to answer, yet it generates
+                return  # the engine answers slowly, but generates tokens
             if self._breaker.probe_failed(time.monotonic(), certain=error.certain) or not self._breaker.usable:
                 self._dead(str(error))
             return
@@ -245,7 +251,7 @@ class OpenAiHttpAdapter:
             self._post(EngineWentDown(self.name, reason))
 
     def _dead(self, reason: str) -> None:
-        """The engine itself says so, or nobody is there: what runs on it will not end by itself."""
+        """Fails all jobs on the engine, because it cannot serve or is gone and they would not end by themselves."""
         self._went_down(reason)
         for job in list(self._jobs.values()):
             job.reply.fail(f"the engine is down: {reason}")
@@ -267,7 +273,7 @@ class OpenAiHttpAdapter:
             self._post(sampler.sample(now_s, reading or self._own_reading(), self._decoding()))
 
     def _own_reading(self) -> scrape.Reading:
-        """An estimate for engines without metrics: what this adapter has on it."""
+        """Returns an estimate of the load for engines without metrics, from the jobs that this adapter runs there."""
         jobs = self._jobs.values()
         held = sum(job.prompt_tokens + job.reply.tokens for job in jobs)
         started = sum(job.prompt_tokens for job in jobs if job.reply.tokens)
@@ -287,8 +293,10 @@ class OpenAiHttpAdapter:
 
 
 class _Sampler:
-    """Rates between two readings; the mean step over the last `step_readings`, since a single long prefill is no
-    utilisation: a request's TPOT averages over it."""
+    """Derives an engine's rates from two successive scrapes, and its mean step from the last `step_readings`.
+
+    The step is averaged because a single long prefill does not show utilisation: a request's TPOT averages over it.
+    """
 
     def __init__(self, engine: str, step_readings: int) -> None:
         self._engine = engine
@@ -297,7 +305,11 @@ class _Sampler:
         self._step_s = 0.0
 
     def sample(self, now_s: float, reading: scrape.Reading, decoding: int) -> EngineSampled:
-        """`decoding`: streams in decode, for the step where the engine does not tell it: each gets a token a step."""
+        """Returns a sample of the engine at `now_s`.
+
+        `decoding`: the number of streams in decode. If the engine does not report its step, it is estimated from them,
+        as each gets one token per step.
+        """
         before_s, before = self._before or (now_s, reading)
         self._before = (now_s, reading)
         elapsed_s = now_s - before_s
@@ -321,7 +333,7 @@ class _Sampler:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Target:
-    """Where requests go, and the heads they begin with."""
+    """The address that requests to an engine go to, and the HTTP heads that they begin with."""
 
     host: str
     port: int
@@ -331,10 +343,10 @@ class _Target:
 
     @staticmethod
     def of(config: OpenAiHttpConfig) -> "_Target":
-        """Raises ValueError for an unusable URL."""
+        """Returns the target of an engine's URL. Raises ValueError if the URL has no host, or is not HTTP or HTTPS."""
         url = urlsplit(config.url)
         if url.scheme not in ("http", "https") or not url.hostname:
-            raise ValueError(f"engine URL {config.url!r}: give http://HOST:PORT or https://HOST[:PORT]")
+            raise ValueError(f"engine URL {config.url!r} is unusable: give http://HOST:PORT or https://HOST[:PORT]")
         tls = ssl.create_default_context() if url.scheme == "https" else None
         port = url.port or (443 if tls else 80)
         common = f"Host: {url.netloc.rpartition('@')[2]}\r\nUser-Agent: hmas\r\nAccept-Encoding: identity\r\n"
@@ -355,5 +367,5 @@ class _Target:
 
 
 def _header_safe(value: str) -> str:
-    """Ids may come from clients: nothing of them may end a header."""
+    """Returns `value` without characters that could end an HTTP header, because ids may come from clients."""
     return value if value.isascii() and value.isprintable() else "".join(c for c in value if " " <= c <= "~")

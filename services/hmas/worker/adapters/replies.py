@@ -1,4 +1,4 @@
-"""What an OpenAI-compatible engine answers, turned into tokens and an end; errors of every shape made one."""
+"""Turns the answer of an OpenAI-compatible engine into tokens and an end, and errors of any shape into OpenAI's."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,18 +10,19 @@ from hmas.worker.adapters.base import JobEnd, JobSink
 from hmas.worker.adapters.sse import SseDecoder, Usage, usage_of
 
 MAX_ANSWER_BYTES = 24 * 2**20  # fits one message of the gateway-worker stream
-# Overload and the worker's own credentials are not the client's fault: another engine may serve the request.
+# Statuses for overload and for the worker's own credentials: not the client's fault, so another engine may serve it.
 _NOT_THE_CLIENTS = (401, 403, 407, 408, 425, 429)
-_BUSY = (429, 503)  # its own queue is full
+_BUSY = (429, 503)  # the engine's own queue is full
 
 Ended = Callable[["EngineReply", JobEnd], None]
 
 
 class EngineReply:
-    """One job's answer. `ended` is called once, unless the exchange is aborted.
+    """Receives the answer to one job that is not streamed, and calls `ended` once with its end, unless the exchange is
+    aborted.
 
-    `tokens` counts token events so far; `status` is the engine's HTTP status, 0 while none came; `broken` tells that
-    the answer never came to its end.
+    `tokens` counts token events so far; `status` is the engine's HTTP status, 0 before it came; `broken`: the
+    connection failed before the answer was complete.
     """
 
     def __init__(self, sink: JobSink, ended: Ended) -> None:
@@ -40,7 +41,7 @@ class EngineReply:
     def on_body(self, data: bytes) -> None:
         self._size += len(data)
         if self._size > MAX_ANSWER_BYTES:
-            self.fail(f"the engine's answer is longer than {MAX_ANSWER_BYTES} bytes")
+            self.fail(f"the engine's answer is longer than the {MAX_ANSWER_BYTES} bytes that the worker can relay")
             return
         self._bodies.append(data)
 
@@ -73,7 +74,8 @@ class EngineReply:
 
 
 class StreamReply(EngineReply):
-    """A streamed answer. What comes before the first token is kept back, so that a retry elsewhere starts clean."""
+    """Receives a streamed answer and relays it. Events before the first token are held back, so that the request can be
+    tried on another engine until then."""
 
     def __init__(self, sink: JobSink, ended: Ended, decoder: SseDecoder) -> None:
         super().__init__(sink, ended)
@@ -93,7 +95,7 @@ class StreamReply(EngineReply):
             return
         if self._decoder.done or self._decoder.error is not None:
             self._conclude(relayed, tokens)
-        elif self.tokens and relayed:  # nothing is kept back any more
+        elif self.tokens and relayed:  # nothing is held back any more
             self.tokens += tokens
             self.sink.on_tokens(relayed, tokens)
         else:
@@ -120,7 +122,7 @@ class StreamReply(EngineReply):
             self.sink.on_tokens(relayed, tokens)
 
     def _conclude(self, relayed: bytes, tokens: int) -> None:
-        """The last events travel with the end, but tokens among them are told first."""
+        """Ends the answer with its last events, which travel with the end unless they hold tokens or an error."""
         if tokens or self._decoder.error is not None:
             self._relay(relayed, tokens)
             relayed = b""
@@ -147,7 +149,7 @@ class StreamReply(EngineReply):
 
 
 def plain_end(body: bytes) -> JobEnd:
-    """The end of an answer without `stream` and with status 200."""
+    """Returns the end of an answer with status 200 that is not streamed; its body may still be an error."""
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -169,7 +171,11 @@ def plain_end(body: bytes) -> JobEnd:
 
 
 def refusal(status: int, body: bytes, *, generated: bool = False) -> JobEnd:
-    """The end for an HTTP error: 4xx is the client's and passed on, anything else is the engine's."""
+    """Returns the end of a job that the engine answered with an HTTP error.
+
+    A 4xx status is the client's fault and passed on, except for overload and credentials; anything else is the
+    engine's. `generated`: tokens came before, so that the request cannot be retried.
+    """
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -187,7 +193,10 @@ def refusal(status: int, body: bytes, *, generated: bool = False) -> JobEnd:
 
 
 def error_object(document: Any) -> dict[str, Any]:
-    """OpenAI's error object out of vLLM's nested, SGLang's flat or FastAPI's `detail` shape, or plain text."""
+    """Returns OpenAI's error object (message, type, param, code) for an engine's error document.
+
+    It may have vLLM's nested, SGLang's flat or FastAPI's `detail` shape, or be plain text.
+    """
     error: Any = document
     if isinstance(document, dict):
         error = document.get("error") or document

@@ -1,4 +1,4 @@
-"""Engines' Prometheus pages: the few figures that matter, found without parsing the other hundred kilobytes."""
+"""Reads the few figures that the worker needs from an engine's Prometheus page, without parsing the rest of it."""
 
 import re
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ _LABEL = re.compile(rb'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 
 
 def samples(page: bytes, name: str) -> list[tuple[bytes, float]]:
-    """Labels (raw) and value of each sample of a metric, over all its label sets."""
+    """Returns (raw labels, value) of each sample of the metric `name`; lines that are cut short are left out."""
     found: list[tuple[bytes, float]] = []
     key = name.encode()
     at = page.find(key)
@@ -26,14 +26,17 @@ def samples(page: bytes, name: str) -> list[tuple[bytes, float]]:
 
 
 def total(page: bytes, name: str) -> float | None:
-    """Sum over the label sets (data-parallel ranks, models); None if the metric is absent."""
+    """Returns the sum of a metric over its label sets (data-parallel ranks, models); None if it is absent."""
     values = [value for _, value in samples(page, name)]
     return sum(values) if values else None
 
 
 def whole(page: bytes, name: str) -> float | None:
-    """`total` of a metric that SGLang tells twice when it schedules by priority: all under an empty label, and again
-    under each priority."""
+    """Returns the sum of a metric over its label sets, without counting a request twice; None if it is absent.
+
+    When SGLang schedules by priority, it reports some metrics twice: all requests under an empty priority label, and
+    again under each priority.
+    """
     found = samples(page, name)
     values = [value for labels, value in found if b'priority=""' in labels] or [value for _, value in found]
     return sum(values) if values else None
@@ -45,14 +48,14 @@ def mean(page: bytes, name: str) -> float | None:
 
 
 def labels_of(page: bytes, name: str) -> dict[str, str]:
-    """Labels of the first sample of a metric; empty if it is absent."""
+    """Returns the labels of a metric's first sample; empty if the metric is absent."""
     found = samples(page, name)
     return {k.decode(): v.decode() for k, v in _LABEL.findall(found[0][0])} if found else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """Names of one engine family's metrics. Counters scrape with `_total`."""
+    """The names of the metrics of one kind of engine, as they stand on its page (counters end in `_total`)."""
 
     kind: str
     running: str
@@ -89,7 +92,11 @@ DIALECTS = (VLLM, SGLANG)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """One scrape; None where the engine does not tell."""
+    """One scrape of an engine's load; None: the engine does not report the figure.
+
+    `kv_usage` is a share from 0 to 1; `preemptions` and the tokens are totals since the engine started; `gap_sum_s` and
+    `gap_count` are sum and count of the times between two tokens of a request.
+    """
 
     running: int
     waiting: int
@@ -102,7 +109,10 @@ class Reading:
 
 
 def dialect_of(page: bytes) -> Dialect | None:
-    """Whose metrics these are; None if of no known engine. SGLang does not tell what runs before something did."""
+    """Returns the dialect of a metrics page; None if it is of no known engine.
+
+    The type lines are looked at too, because SGLang does not report running requests before there were any.
+    """
     for dialect in DIALECTS:
         if total(page, dialect.running) is not None or f"# TYPE {dialect.kind}:".encode() in page:
             return dialect
@@ -110,7 +120,7 @@ def dialect_of(page: bytes) -> Dialect | None:
 
 
 def read(page: bytes, dialect: Dialect) -> Reading | None:
-    """The figures of a page; None if it has not even the running requests."""
+    """Returns the figures of a metrics page; None if it lacks the number of running requests."""
     running = whole(page, dialect.running)
     if running is None:
         return None
@@ -127,14 +137,15 @@ def read(page: bytes, dialect: Dialect) -> Reading | None:
 
 
 def rate_per_s(before: float | None, after: float | None, elapsed_s: float) -> float:
-    """Growth of a counter; 0 where it is unknown or was reset by a restart."""
+    """Returns the growth of a counter per second; 0 if a value is unknown or a restart reset the counter."""
     if before is None or after is None or elapsed_s <= 0.0 or after < before:
         return 0.0
     return (after - before) / elapsed_s
 
 
 def mean_gap_s(before: Reading, after: Reading) -> float | None:
-    """Mean inter-token latency between two scrapes, which is the mean engine step of decoding requests."""
+    """Returns the mean inter-token latency between two scrapes, in seconds, which is the mean engine step of decoding
+    requests; None if it is unknown or no token came."""
     if None in (before.gap_sum_s, before.gap_count, after.gap_sum_s, after.gap_count):
         return None
     count = after.gap_count - before.gap_count  # type: ignore[operator]

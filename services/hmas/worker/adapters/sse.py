@@ -1,6 +1,6 @@
-"""Server-sent events of an OpenAI stream, split and counted on bytes: no JSON is parsed per token.
+"""Splits an OpenAI stream into server-sent events and counts its tokens on bytes, without parsing JSON per token.
 
-Events are parsed until the first token is seen, and where a cheap scan says that one may be special: usage, error, or
+An event is parsed only before the first token, or if a quick scan says that it may be a special one: usage, error, or
 the end. The result does not depend on how the bytes were cut into reads.
 """
 
@@ -15,14 +15,14 @@ _CONTENT_FIELDS = ("content", "reasoning_content", "reasoning", "tool_calls", "f
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The engine's own counts; None where it tells none."""
+    """The engine's own counts of prompt and output tokens; None: it reports none."""
 
     prompt_tokens: int | None
     output_tokens: int | None
 
 
 def usage_of(document: Any) -> Usage | None:
-    """The `usage` object of an answer or a chunk, if it has one."""
+    """Returns the token counts of an answer or a chunk; None if it has no complete `usage` object."""
     usage = document.get("usage") if isinstance(document, dict) else None
     if not isinstance(usage, dict):
         return None
@@ -31,7 +31,11 @@ def usage_of(document: Any) -> Usage | None:
 
 
 class SseDecoder:
-    """One stream. After `feed`: `done` once `[DONE]` came, `error` the error event's object, `usage` if it came."""
+    """Decodes one stream of server-sent events.
+
+    `done` is true once `[DONE]` came; `error` is the object of an error event, and `usage` the token counts, each None
+    until it came. `strip_usage`: usage events are not relayed to the client.
+    """
 
     def __init__(self, *, strip_usage: bool) -> None:
         self._strip_usage = strip_usage
@@ -44,14 +48,17 @@ class SseDecoder:
         self.usage: Usage | None = None
 
     def feed(self, data: bytes) -> tuple[bytes, int]:
-        """Whole events to relay, and the token events among them. Raises ValueError where an event is too long."""
+        """Takes the bytes of one read. Returns the whole events to relay and the number of token events among them.
+
+        Raises ValueError if an event is longer than `MAX_EVENT_BYTES`.
+        """
         if self._ended:
             return b"", 0
         if self._carry:
             data = self._carry + data
         if self._started and self._delimiter == b"\n\n" and data.endswith(b"\n\n") and data.startswith(b"data:"):
             events = data.count(b"\n\n")
-            if events == 1 and b'"choices":[{' in data and b'"error"' not in data:  # nearly every token: two looks do
+            if events == 1 and b'"choices":[{' in data and b'"error"' not in data:  # quick check for nearly every token
                 self._carry = b""
                 return data, 1
             if (events == 1 or data.count(b"\n\ndata:") == events - 1) and not _may_be_special(data):
@@ -60,7 +67,7 @@ class SseDecoder:
         return self._split(data)
 
     def close(self) -> tuple[bytes, int]:
-        """The stream ended: what is left is an event whose blank line is missing."""
+        """Ends the stream. Returns like `feed` what is left: an event without the blank line that ends it."""
         data, self._carry = self._carry, b""
         if self._ended or not data.strip():
             return b"", 0
@@ -75,7 +82,7 @@ class SseDecoder:
         events = data.split(self._delimiter) if self._delimiter else [data]
         self._carry = events.pop()
         if len(self._carry) > MAX_EVENT_BYTES:
-            raise ValueError(f"an event of more than {MAX_EVENT_BYTES} bytes")
+            raise ValueError(f"the engine sent a stream event of more than {MAX_EVENT_BYTES} bytes")
         relayed: list[bytes] = []
         tokens = 0
         for event in events:
@@ -88,7 +95,7 @@ class SseDecoder:
         return b"".join(relayed), tokens
 
     def _take(self, event: bytes) -> tuple[bool, int]:
-        """Whether to relay an event, and whether it is a token."""
+        """Returns whether to relay an event, and the number of tokens that it counts for, 0 or 1."""
         if self._started and event.startswith(b"data:") and not _may_be_special(event):
             return True, 1
         payload = _payload(event)
@@ -130,7 +137,7 @@ def _payload(event: bytes) -> bytes:
 
 
 def _is_token(choices: Any) -> bool:
-    """False for chunks that only announce the role, before anything is generated."""
+    """Returns whether a chunk's choices hold a generated token; false if they only announce the role."""
     for choice in choices if isinstance(choices, list) else ():
         if not isinstance(choice, dict):
             return True

@@ -1,4 +1,4 @@
-"""Ways into an engine beside its OpenAI interface: vLLM's control block, SGLang's internal state."""
+"""Sets an engine's limits while it runs: through vLLM's control block, or SGLang's internal state."""
 
 import asyncio
 import math
@@ -21,16 +21,17 @@ Post = Callable[[str, bytes], Awaitable[tuple[int, bytes]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteeringConfig:
-    """Of a vLLM's control block `renew_s` and `valid_for_s`, of an SGLang's cap the others."""
+    """When limits are sent: `renew_s` and `valid_for_s` are for vLLM's control block, the others for SGLang."""
 
-    renew_s: float = 1.0
+    renew_s: float = 1.0  # time between two writes of the control block
     valid_for_s: float = 5.0  # an engine whose worker is gone returns to its own limits after this
-    settle_s: float = 0.25  # caps that follow each other closely are told once
-    retry_s: float = 1.0
+    settle_s: float = 0.25  # limits that change within this time are sent once
+    retry_s: float = 1.0  # time until an engine that did not answer is asked again
 
 
 class ControlBlockBridge:
-    """Writes the caps into the control block of a vLLM with our scheduler plug-in, and keeps them from running out."""
+    """Writes limits into the control block of a vLLM engine that has H-MAS's scheduler plug-in, and renews them before
+    they expire."""
 
     def __init__(self, engine: str, path: Path, config: SteeringConfig) -> None:
         self._engine = engine
@@ -47,12 +48,13 @@ class ControlBlockBridge:
         self._write()
 
     def xargs(self, job: EngineJob) -> dict[str, float]:
-        """What travels with a request."""
+        """Returns the extra arguments that tell the plug-in a request's urgency and its TPOT SLO in milliseconds; one
+        that is infinite or unknown is left out."""
         named = {"hmas_urgency": job.urgency, "hmas_tpot_ms": math.inf if job.tpot_s is None else job.tpot_s * 1000}
         return {name: value for name, value in named.items() if math.isfinite(value)}
 
     def status(self) -> StatusBlock | None:
-        """What the plug-in says; None if there is none yet."""
+        """Returns the plug-in's last status; None if it has written none yet."""
         try:
             self._status.reopen()
             return StatusBlock.unpack(self._status.read())
@@ -60,7 +62,7 @@ class ControlBlockBridge:
             return None
 
     async def run(self) -> None:
-        """Renews until cancelled, then closes the files."""
+        """Renews the limits and watches the plug-in's status until cancelled, then closes the files."""
         try:
             while True:
                 self._write()
@@ -91,7 +93,10 @@ class ControlBlockBridge:
 
 
 class SglangCap:
-    """Sets SGLang's live cap on running requests. `post(path, body)` gives status and body, or raises Unreachable."""
+    """Sets the limit on running requests of an SGLang engine while it runs.
+
+    `post(path, body)` returns the status and body of an answer, or raises Unreachable.
+    """
 
     PATH = "/set_internal_state"
 
@@ -101,11 +106,11 @@ class SglangCap:
         self._post = post
         self._own = 0
         self._pipeline = 1
-        self._wanted = self._told = 0  # running requests; 0: never told
+        self._wanted = self._told = 0  # limits on running requests, wanted and sent; 0: none yet
         self._changed = asyncio.Event()
 
     def discovered(self, facts: SglangFacts) -> None:
-        """The engine (re)started."""
+        """Takes the facts of an engine that has started or restarted, and so runs with its own limit."""
         self._own, self._pipeline, self._told = facts.max_running, facts.pipeline_stages, 0
         self._changed.set()
 
@@ -114,7 +119,7 @@ class SglangCap:
         self._changed.set()
 
     async def run(self) -> None:
-        """Tells changes until cancelled, the last one only."""
+        """Sends the wanted limit to the engine whenever it has changed, until cancelled."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -124,12 +129,12 @@ class SglangCap:
             await asyncio.sleep(self._config.settle_s)
 
     async def restore(self) -> None:
-        """The engine's own bound again."""
+        """Gives the engine its own limit back, if another one was set."""
         if self._told and self._told != self._own:
             await self._tell(self._own)
 
     async def _tell(self, running: int) -> bool:
-        """Whether the engine answered; what it refused is not told again."""
+        """Sends a limit to the engine and returns whether it answered; a limit that it refused is not sent again."""
         cap = max(1, running // self._pipeline)
         body = orjson.dumps({"server_args": {"pp_max_micro_batch_size": cap}})
         try:
