@@ -59,7 +59,7 @@ def test_the_files_at_hand_can_be_run(path: Path) -> None:
         (TINY + "colour: red\n", "unknown keys colour"),
         (TINY.replace("vllm,", "vlm,"), "unknown systems vlm"),
         (TINY.replace("tiny-emulated", "none"), "no engine profile 'none'"),
-        (TINY.replace("loads: [0.8, 1.1, 1.4]", ""), "give loads"),
+        (TINY.replace("loads: [0.8, 1.1, 1.4]", ""), "no load is given: add `loads`"),
         (TINY.replace("kind: poisson", "kin: poisson"), "unknown keys kin"),
         ("a: [", "cannot be read"),
     ],
@@ -204,7 +204,7 @@ def test_lambda_star_is_where_fcfs_stops_keeping_up() -> None:
     found = find_capacity(source, profile, 1, 1.0)
     assert found.goodput_rate >= 0.95
     assert fcfs_goodput_rate(source, profile, 1, found.rate_rps * 1.5) < 0.95
-    with pytest.raises(ValueError, match="cannot be met"):
+    with pytest.raises(ValueError, match="cannot meet the SLOs"):
         find_capacity(lambda r, s: _hopeless(source(r, s)), profile, 1, 1.0)
 
 
@@ -241,7 +241,7 @@ def test_every_kind_of_workload_has_the_rate_it_was_asked_for(kind: str) -> None
 
 
 def test_an_unknown_kind_is_refused() -> None:
-    with pytest.raises(ValueError, match="unknown workload kind 'mixed'"):
+    with pytest.raises(ValueError, match="unknown kind of workload 'mixed'"):
         build(WorkloadSpec(kind="mixed"), 1.0, 1)
 
 
@@ -297,7 +297,7 @@ def test_model_outputs_are_recorded_beside_the_workload(tmp_path: Path) -> None:
     for offered_, original in zip(attached.requests, workload.requests, strict=True):
         even = original.request.prompt_tokens % 2 == 0
         assert offered_ == replace(original, recorded=(TaskType.QA, 33.33, 77.0) if even else None)
-    with pytest.raises(ValueError, match="recorded for another workload"):
+    with pytest.raises(ValueError, match="holds model outputs for another workload"):
         attach(build(WorkloadSpec(kind="poisson", duration_s=20.0), 3.0, 2), tmp_path / "outputs.csv")
 
 

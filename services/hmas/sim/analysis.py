@@ -1,4 +1,4 @@
-"""From settlements to the columns of the paper's tables and the series of its figures."""
+"""Turns the settlements of a run into the columns of the paper's tables and the series of its figures."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -31,14 +31,16 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """M_rho of Eq. 7 over a sliding window, sampled every second of the offered window."""
+    """Mean and 95 % quantile of the mismatch M_rho (H-MAS Eq. 7), taken over a sliding window of `MISMATCH_WINDOW_S`
+    and sampled every second of the time in which requests are offered."""
 
     mean: float
     p95: float
 
 
 def _served_per_second(settlements: Sequence[Settlement], seconds: int) -> Floats:
-    """Tokens served in each second: prompts when their first token came, outputs spread evenly up to the last."""
+    """Returns the tokens served in each second: a prompt counts in the second of its first output token, and output
+    tokens are spread evenly from the first token to the last."""
     served = np.zeros(seconds + 1)
     for s in settlements:
         if s.ttft_s is None or s.outcome is not Outcome.FINISHED or s.last_token_s is None:
@@ -51,7 +53,8 @@ def _served_per_second(settlements: Sequence[Settlement], seconds: int) -> Float
 
 
 def workload_mismatch(workload: Workload, settlements: Sequence[Settlement]) -> Mismatch:
-    """Arriving token demand (true lengths) over the measured service rate, both over `MISMATCH_WINDOW_S`."""
+    """Returns the mismatch between the arriving tokens per second (true lengths) and the measured served tokens per
+    second, both averaged over `MISMATCH_WINDOW_S`."""
     seconds = max(1, int(workload.duration_s))
     arriving = np.zeros(seconds)
     for r in workload.requests:
@@ -66,8 +69,8 @@ def workload_mismatch(workload: Workload, settlements: Sequence[Settlement]) -> 
 
 @dataclass(frozen=True, slots=True)
 class EsgParts:
-    """ESG rate of Eq. 6 split by which SLO its requests met: value of those that met TTFT, that met TPOT, and of all
-    that finished (the throughput part), per second."""
+    """The ESG rate (H-MAS Eq. 6), in value per second, and three parts of it: the value of requests that met their
+    TTFT SLO, of those that met their TPOT SLO, and (`throughput`) of all that finished, without any discount."""
 
     ttft: float
     tpot: float
@@ -86,7 +89,7 @@ def esg_parts(settlements: Sequence[Settlement], duration_s: float) -> EsgParts:
 
 
 def _peak_window(settlements: Sequence[Settlement], duration_s: float, width_s: float = 60.0) -> list[Settlement]:
-    """The requests offered in the most congested minute: the one with the most offered tokens."""
+    """Returns the requests offered in the most congested window of `width_s`: the one with the most offered tokens."""
     count = max(1, int(duration_s // width_s))
     load = [0.0] * count
     for s in settlements:
@@ -96,7 +99,8 @@ def _peak_window(settlements: Sequence[Settlement], duration_s: float, width_s: 
 
 
 def _series(settlements: Sequence[Settlement], duration_s: float) -> dict[str, list[float]]:
-    """Per 10 s window: goodput and ESG rates, finished requests per second, mean TTFT of those offered in it."""
+    """Returns, for each window of 10 s, the goodput rate, the offered and the finished requests per second, the ESG
+    rate, and the mean TTFT in s of the requests offered in the window."""
     found = windows(settlements, duration_s, SERIES_S)
     ttft: list[list[float]] = [[] for _ in found]
     finished = [0] * len(found)
@@ -115,7 +119,7 @@ def _series(settlements: Sequence[Settlement], duration_s: float) -> dict[str, l
 
 
 def _by(settlements: Sequence[Settlement], names: Sequence[str]) -> dict[str, list[int]]:
-    """name -> [offered, ok]."""
+    """Returns {name: [offered requests, requests that met their SLOs]}; `names` has one entry per settlement."""
     shares: dict[str, list[int]] = {}
     for s, name in zip(settlements, names, strict=True):
         row = shares.setdefault(name, [0, 0])
@@ -131,7 +135,7 @@ def _length_deciles(workload: Workload) -> list[str]:
 
 
 def analyse(workload: Workload, result: SimResult) -> dict[str, Any]:
-    """Everything a page may ask of a run, as plain data."""
+    """Returns every figure that a page of results may show of a run, as plain data that JSON can hold."""
     rows, duration_s = result.settlements, result.duration_s
     weights = {r.request.tenant: r.request.weight for r in workload.requests}
     peak = _peak_window(rows, duration_s)

@@ -1,4 +1,4 @@
-"""An upper bound on goodput that no scheduler can pass, not even one that knows every length and every arrival.
+"""An upper bound on goodput that no scheduler can exceed, not even one that knows every length and every arrival.
 
 Model. A request counts if its first token comes within [a, d], d = a + SLO_ttft, and its last by D = d + SLO_tpot (n-1)
 (the mean gap is at most SLO_tpot after a first token that came by d; a stated TTLT only tightens D, and a request
@@ -6,12 +6,12 @@ judged on its last token alone has d = D = a + TTLT). Its prompt must therefore 
 n - 1 tokens be decoded inside [a, D].
 
 Work. A step costs c0 + c_p P + c_pp pairs + c_d S + c_k C (P prompt tokens, S decoding sequences, C their context); if
-R prompts have a part in it, it obeys S + R <= max_num_seqs, C <= KV capacity, P + S <= max_num_batched_tokens. For any
-weights t1 + t2 + t3 <= 1 therefore c0 >= c0 (t1 (S + R) / max_num_seqs + t2 C / capacity + t3 (P + S) /
+it computes parts of R prompts, it obeys S + R <= max_num_seqs, C <= KV capacity, P + S <= max_num_batched_tokens. For
+any weights t1 + t2 + t3 <= 1 therefore c0 >= c0 (t1 (S + R) / max_num_seqs + t2 C / capacity + t3 (P + S) /
 max_num_batched_tokens), and the step lasts at least as long as the sum of what this charges to its tokens and parts; a
-prompt has at least as many parts as it fills token budgets. Charged so, prompt r costs w_p(r) and its decoding w_d(r)
-seconds of engine time in every schedule; preemption and recomputation only add. Blocks of a prompt that an earlier
-arrival shares are charged nothing, as if always found in the cache.
+prompt has at least as many parts as it fills token budgets. Under these charges, prompt r costs w_p(r) and its decoding
+w_d(r) seconds of engine time in every schedule; preemption and recomputation only add. Blocks of a prompt that an
+earlier arrival shares are charged nothing, as if they were always found in the cache.
 
 Bound. Cut time into buckets b, in each of which m engines have m * |b| seconds. Give each bucket a price v_b >= 0 per
 second. Let A be the set of requests that count in some schedule, and x_rb the work of r done in b. Then
@@ -47,7 +47,8 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """At most `requests` of the `offered` can meet their SLOs, in `goodput` requests per second."""
+    """An upper bound: at most `requests` of the `offered` requests can meet their SLOs, that is `goodput` requests per
+    second over `duration_s`."""
 
     requests: int
     offered: int
@@ -64,7 +65,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Jobs:
-    """Windows in seconds and quantities of engine work, one entry a request."""
+    """The time windows (s) and the engine work of all requests, as arrays with one entry per request."""
 
     arrival: Floats
     first_due: Floats
@@ -75,7 +76,7 @@ class _Jobs:
     context: Floats  # summed over the decode steps
 
     def work(self, profile: EngineProfile, shares: tuple[float, float, float]) -> tuple[Floats, Floats]:
-        """(w_p, w_d) in seconds, under the weights t1, t2, t3."""
+        """Returns (w_p, w_d), the engine work in s of each prompt and of its decoding, under the weights t1, t2, t3."""
         cost, limits = profile.cost, profile.limits
         seqs = min(limits.max_num_seqs, len(self.arrival))
         per_seq = cost.c0_s * shares[0] / seqs
@@ -88,7 +89,7 @@ class _Jobs:
 
 
 def upper_bound(workload: Workload, profile: EngineProfile, engines: int) -> Bound:
-    """The bound for `engines` engines of one profile, each request free to choose."""
+    """Returns the bound for `engines` engines of one profile, where a scheduler may place each request on any."""
     jobs = _jobs(workload.requests, profile)
     offered = len(workload.requests)
     if len(jobs.arrival) <= ENUMERATED:
@@ -105,7 +106,7 @@ def _shares() -> list[tuple[float, float, float]]:
 
 
 def _jobs(requests: tuple[OfferedRequest, ...], profile: EngineProfile) -> _Jobs:
-    """The requests that can be served in time by an empty engine at all."""
+    """Returns the windows and work of those requests that an otherwise idle engine can serve in time."""
     seen: set[int] = set()
     rows = []
     for offered in requests:
@@ -118,7 +119,7 @@ def _jobs(requests: tuple[OfferedRequest, ...], profile: EngineProfile) -> _Jobs
 
 
 def _shared_tokens(offered: OfferedRequest, profile: EngineProfile, seen: set[int]) -> int:
-    """Prompt tokens in leading blocks that an earlier arrival has too."""
+    """Returns how many prompt tokens lie in leading blocks that an earlier request has too, and adds to `seen`."""
     if not profile.limits.enable_prefix_caching:
         return 0
     size, shared = profile.limits.block_size, 0
@@ -160,7 +161,8 @@ def _alone_in_time(row: tuple[float, ...], offered: OfferedRequest, profile: Eng
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Grid:
-    """Buckets of `width` seconds; windows as half-open bucket ranges that cover them."""
+    """Time cut into `count` buckets of `width` seconds. A request may compute its prompt in the buckets
+    [start, first_end) and decode in [start, last_end)."""
 
     width: float
     count: int
@@ -179,7 +181,8 @@ def _grid(jobs: _Jobs) -> _Grid:
 
 
 def _flat_price(jobs: _Jobs, prefill: Floats, decode: Floats, engines: int) -> float:
-    """The bound under one price for all buckets: how a choice of weights is judged quickly."""
+    """Returns the bound under one price for all buckets, which is quick to compute: the most promising weights are
+    chosen by it."""
     total = np.sort(prefill + decode)
     room = engines * float(jobs.last_due.max() - jobs.arrival.min())
     fits = int(np.searchsorted(np.cumsum(total), room, side="right"))
@@ -187,7 +190,7 @@ def _flat_price(jobs: _Jobs, prefill: Floats, decode: Floats, engines: int) -> f
 
 
 def _range_minimum(values: Floats, start: Ints, end: Ints) -> Floats:
-    """min(values[start:end]) for every pair, by a sparse table."""
+    """Returns min(values[start:end]) for every pair of `start` and `end`, by a sparse table."""
     table = [values]
     while 2 ** len(table) <= len(values):
         last, step = table[-1], 2 ** (len(table) - 1)
@@ -201,7 +204,7 @@ def _range_minimum(values: Floats, start: Ints, end: Ints) -> Floats:
 
 
 def _exact(price: Floats, grid: _Grid, prefill: Floats, decode: Floats, room: float) -> float:
-    """The proven expression."""
+    """Returns the bound of the module's docstring under the prices `price`, in requests."""
     first = _range_minimum(price, grid.start, grid.first_end)
     rest = _range_minimum(price, grid.start, grid.last_end)
     return float(room * price.sum() + np.maximum(0.0, 1.0 - prefill * first - decode * rest).sum())
@@ -214,14 +217,14 @@ def _soft_minimum(weights: Floats, start: Ints, end: Ints) -> Floats:
 
 
 def _spread(amount: Floats, start: Ints, end: Ints, count: int) -> Floats:
-    """Adds each amount to every bucket of its range."""
+    """Returns the sum in each bucket when each amount is added to every bucket of its range [start, end)."""
     delta = np.bincount(start, amount, count + 1) - np.bincount(end, amount, count + 1)
     total: Floats = np.cumsum(delta)[:count]
     return total
 
 
 def _descend(jobs: _Jobs, prefill: Floats, decode: Floats, engines: int) -> int:
-    """Adam on the smoothed dual, from no price at all; returns the best exact bound met."""
+    """Searches prices with Adam on the smoothed dual and returns the lowest exact bound that it came across."""
     grid = _grid(jobs)
     room = engines * grid.width
     unit = 1.0 / float(np.mean(prefill + decode))  # prices are sought in this unit
@@ -252,7 +255,7 @@ def _descend(jobs: _Jobs, prefill: Floats, decode: Floats, engines: int) -> int:
 
 
 def _enumerate(jobs: _Jobs, prefill: Floats, decode: Floats, engines: int) -> int:
-    """The largest set that earliest-deadline-first does in time."""
+    """Returns the size of the largest set of requests that earliest-deadline-first completes in time."""
     count = len(jobs.arrival)
     pieces = [
         [
@@ -269,7 +272,7 @@ def _enumerate(jobs: _Jobs, prefill: Floats, decode: Floats, engines: int) -> in
 
 
 def _in_time(pieces: list[tuple[float, float, float]]) -> bool:
-    """Whether preemptive EDF on one server does all (release, deadline, work) pieces in time."""
+    """Tells whether preemptive EDF on one server completes all pieces (release, deadline, work), in s, in time."""
     pieces.sort()
     ready: list[tuple[float, float]] = []
     now, i = 0.0, 0

@@ -1,7 +1,7 @@
 """lambda*: the unit in which every experiment states its load.
 
 It is the highest rate at which plain FCFS (the `vllm` baseline) on the same engines keeps a goodput rate of 0.95, for
-one workload shape. It is found before any policy is compared, from seeds no comparison uses.
+one shape of workload. It is found before any policy is compared, with seeds that no comparison uses.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ Source = Callable[[float, int], Workload]  # (requests per second, seed)
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """`rate_rps` is lambda*; `goodput_rate` what FCFS had there."""
+    """lambda* in requests per second (`rate_rps`), and the goodput rate that FCFS had at it."""
 
     rate_rps: float
     goodput_rate: float
@@ -34,12 +34,12 @@ class Capacity:
 def fcfs_goodput_rate(
     source: Source, profile: EngineProfile, engines: int, rate_rps: float, seeds: tuple[int, ...] = CAPACITY_SEEDS
 ) -> float:
-    """Mean goodput rate of FCFS over the seeds. Where it is below the target only a lower bound of it: a run is given
-    up as soon as the mean cannot reach the target any more."""
+    """Returns the mean goodput rate of FCFS over the seeds. A value below `TARGET` is only a lower bound of it, because
+    runs stop as soon as the mean cannot reach the target any more."""
     baseline = BASELINES["vllm"]
     rates: list[float] = []
     for seed in seeds:
-        spare = sum(rates) + len(seeds) - len(rates) - TARGET * len(seeds)  # may yet be lost by this run
+        spare = sum(rates) + len(seeds) - len(rates) - TARGET * len(seeds)  # what this and later runs may yet lose
         if spare < -ROUNDING:
             break
         workload = source(rate_rps, seed).fitting(profile)
@@ -49,8 +49,8 @@ def fcfs_goodput_rate(
 
 
 def find_capacity(source: Source, profile: EngineProfile, engines: int, guess_rps: float) -> Capacity:
-    """lambda* to 1 %: roughly on one seed, then on all. ValueError if FCFS misses the target at any rate, or never
-    does."""
+    """Returns lambda* to 1 %, searched coarsely on one seed and then precisely on all. Raises ValueError if FCFS misses
+    the target at every rate, or at none."""
 
     @cache
     def rough(rate: float) -> float:
@@ -70,7 +70,8 @@ Measure = Callable[[float], float]
 
 
 def _bracket(measure: Measure, start: float, factor: float) -> tuple[float, float]:
-    """Two rates `factor` apart, the lower kept and the higher missed."""
+    """Returns two rates `factor` apart, of which the lower one reaches the target goodput rate and the higher one does
+    not. Raises ValueError if no such pair is found."""
     rate, kept = start, measure(start) >= TARGET
     for _ in range(MAX_DOUBLINGS):
         following = rate * factor if kept else rate / factor
@@ -78,12 +79,18 @@ def _bracket(measure: Measure, start: float, factor: float) -> tuple[float, floa
             return min(rate, following), max(rate, following)
         rate = following
     if kept:
-        raise ValueError("FCFS keeps 0.95 at any rate: the workload is too short to load these engines")
-    raise ValueError("FCFS misses 0.95 at any rate: the SLOs cannot be met on these engines")
+        raise ValueError(
+            f"FCFS keeps a goodput rate of {TARGET} up to {rate:g} requests/s: the workload is too short to load these "
+            "engines; give it a longer duration_s or fewer engines"
+        )
+    raise ValueError(
+        f"FCFS misses a goodput rate of {TARGET} even at {rate:g} requests/s: these engines cannot meet the SLOs; "
+        "choose a faster profile or another workload"
+    )
 
 
 def _bisect(measure: Measure, low: float, high: float, kept: float, precision: float) -> tuple[float, float]:
-    """The highest rate found to be kept, and its goodput rate."""
+    """Returns the highest rate found at which FCFS reaches the target, and its goodput rate there."""
     while high - low > precision * low:
         middle = (low + high) / 2
         reached = measure(middle)

@@ -1,4 +1,5 @@
-"""The smallest pieces of the experiments, each computed once: a lambda*, a bound, a run; stored by what they need."""
+"""Cells: the smallest pieces of the experiments (a lambda*, a bound or a run), each computed once and kept in a store
+under a digest of its parameters and of the code that it depends on."""
 
 import json
 import os
@@ -25,8 +26,9 @@ GUESS_RPS = 8.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """`load` in lambda*, or requests per second where `absolute`; `seed` and `system` are empty where they play no
-    part."""
+    """The parameters of one lambda*, bound or run. `load` is in units of lambda*, or in requests per second if
+    `absolute`. `seed` is 0 and `system` is empty where they play no part. `chunk_tokens` replaces the profile's token
+    budget per step; None keeps it."""
 
     kind: Kind
     profile: str
@@ -41,7 +43,7 @@ class Cell:
 
     @property
     def capacity(self) -> "Cell":
-        """The lambda* it is measured in."""
+        """The cell of the lambda* in whose units the load of this cell is stated."""
         spec = replace(self.workload, prompts="")
         return Cell(
             kind="capacity", profile=self.profile, engines=self.engines, workload=spec, chunk_tokens=self.chunk_tokens
@@ -49,7 +51,7 @@ class Cell:
 
     @property
     def bound(self) -> "Cell":
-        """The limit of the same workload."""
+        """The cell of the upper bound for the same workload."""
         spec = replace(self.workload, prompts="")
         return replace(self, kind="bound", workload=spec, system="", workers=1)
 
@@ -58,13 +60,13 @@ class Cell:
 
 
 def code_of(cell: Cell) -> str:
-    """Digest of the code that the cell's figures depend on."""
+    """Returns the digest of the code that the cell's figures depend on."""
     return source_digest(WITH_MESH if cell.system in MESHES else ENGINES_ONLY)
 
 
 class CellStore:
-    """One JSON file a cell under `folder/<digest of its code>`, so that results of other code are never mixed in;
-    written whole or not at all."""
+    """Keeps one JSON file per cell under `folder/<digest of its code>`, so that results of different code are never
+    mixed. A file is written whole or not at all."""
 
     def __init__(self, folder: Path, digest: Callable[[Any], str] = code_of) -> None:
         self._folder = folder
@@ -89,7 +91,11 @@ class CellStore:
 
 
 def compute(cell: Cell, rate_rps: float = 0.0, *, hashed: bool = False) -> dict[str, Any]:
-    """The cell's figures as plain data; `rate_rps` is the offered rate of a bound or a run."""
+    """Computes the cell and returns its figures as plain data.
+
+    `rate_rps` is the offered rate of a bound or a run, in requests per second. With `hashed`, a run's figures include
+    the SHA-256 of all effects.
+    """
     started = process_time()
     profile = chunked(builtin_profile(cell.profile), cell.chunk_tokens)
     if cell.kind == "capacity":

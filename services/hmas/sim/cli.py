@@ -1,4 +1,4 @@
-"""`hmas sim`: one run, lambda*."""
+"""The commands of `hmas sim`: run an experiment once, find lambda*, replay a recording."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -31,7 +31,11 @@ SMOKE = Path(__file__).with_name("smoke.yaml")
 
 Data = Annotated[
     Path | None,
-    typer.Option(help="Folder with traces/ and prompts/; ./data if there is one.", envvar="HMAS_DATA", file_okay=False),
+    typer.Option(
+        help="Folder that holds traces/ and prompts/. Default: ./data, if it exists.",
+        envvar="HMAS_DATA",
+        file_okay=False,
+    ),
 ]
 COLUMNS = (  # two lines each, so that all of them fit into 80 characters
     "", "ok /\noffered", "of\nbound", "TTFT\nok", "TPOT\nok", "ok\n/s", "ESG\n/s", "TTFT\np95 s", "pre-\nempted",
@@ -40,13 +44,13 @@ COLUMNS = (  # two lines each, so that all of them fit into 80 characters
 
 
 def data_folder(data: Path | None) -> Path | None:
-    """`./data` if there is one and nothing was said."""
+    """Returns the folder that was given; if none was, `./data` if it exists, otherwise None."""
     here = Path("data")
     return here if data is None and here.is_dir() else data
 
 
 def load(path: Path) -> Experiment:
-    """Raises BadParameter for a file that is no experiment."""
+    """Reads an experiment file. Raises BadParameter, with what to correct, if it cannot be run."""
     try:
         return load_experiment(path)
     except ExperimentError as error:
@@ -56,16 +60,21 @@ def load(path: Path) -> Experiment:
 @app.command()
 def run(
     file: Annotated[
-        Path, typer.Argument(help="An experiment file; the smoke run if not given.", exists=True, dir_okay=False)
+        Path,
+        typer.Argument(help="An experiment file. Default: a smoke run of one minute.", exists=True, dir_okay=False),
     ] = SMOKE,
-    seed: Annotated[int, typer.Option(help="Of workload, predictions and policies.")] = 1,
-    print_hash: Annotated[bool, typer.Option("--print-hash", help="End with the SHA-256 of all effects.")] = False,
-    trace: Annotated[Path | None, typer.Option(help="Offer this trace instead of the file's workloads.")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of the workload, the predictions and the policies.")] = 1,
+    print_hash: Annotated[
+        bool, typer.Option("--print-hash", help="Print the SHA-256 of all effects of all agents at the end.")
+    ] = False,
+    trace: Annotated[Path | None, typer.Option(help="Offer this trace file instead of the file's workloads.")] = None,
     recorded: Annotated[
-        Path | None, typer.Option(help="Outputs of `python -m experiments record`, for system hmas-recorded.")
+        Path | None,
+        typer.Option(help="File of model outputs from `python -m experiments record`, read by system hmas-recorded."),
     ] = None,
     record: Annotated[
-        Path | None, typer.Option(help="Record every step of every agent under this folder.", file_okay=False)
+        Path | None,
+        typer.Option(help="Write a recording of every step of every agent to this folder.", file_okay=False),
     ] = None,
     data: Data = None,
 ) -> None:
@@ -107,7 +116,8 @@ def _rates(experiment: Experiment, spec: WorkloadSpec) -> list[tuple[float, str]
 def _run_all(
     experiment: Experiment, workload: Workload, title: str, seed: int, hashed: bool, record: Path | None
 ) -> list[str]:
-    """Prints a table with a row a system; returns the hashes of their effects."""
+    """Runs each system of the experiment on one workload and prints a table with one row per system. Returns the
+    hashes of their effects if `hashed`, otherwise an empty list."""
     profile, engines = experiment.engine, experiment.engines
     limit = upper_bound(workload, profile, engines)
     rows, digests = [], []
@@ -129,7 +139,7 @@ def _run_all(
 
 
 def score_table(title: str, rows: Iterable[Sequence[str]]) -> Table:
-    """A row a system; cells in the order of `COLUMNS`."""
+    """Returns a table of scores with one row per system, whose cells are in the order of `COLUMNS`."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, collapse_padding=True)
     for i, column in enumerate(COLUMNS):
         table.add_column(column, justify="right" if i else "left", no_wrap=True)
@@ -153,7 +163,8 @@ def capacity(
     file: Annotated[Path, typer.Argument(help="An experiment file.", exists=True, dir_okay=False)],
     data: Data = None,
 ) -> None:
-    """Prints λ* of every workload of a file."""
+    """Prints λ* of every workload of an experiment file: the highest rate at which plain FCFS keeps a goodput rate of
+    0.95."""
     experiment = load(file).within(data_folder(data))
     for spec in experiment.workloads:
         found = find_capacity(lambda r, s, w=spec: build(w, r, s), experiment.engine, experiment.engines, GUESS_RPS)  # type: ignore[misc]
@@ -162,9 +173,10 @@ def capacity(
 
 @app.command("replay-log")
 def replay_log(
-    file: Annotated[Path, typer.Argument(help="A recording of one agent.", exists=True, dir_okay=False)],
+    file: Annotated[Path, typer.Argument(help="The recording of one agent (.jsonl).", exists=True, dir_okay=False)],
 ) -> None:
-    """Steps a fresh agent through a recording; shows the first effect that differs, and ends with status 1 then."""
+    """Steps a fresh agent through a recording and compares its effects; on the first difference it prints both and ends
+    with status 1."""
     try:
         done = replay(file)
     except (RecordingError, OSError) as error:

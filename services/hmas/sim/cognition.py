@@ -1,4 +1,4 @@
-"""Perception and prediction in virtual time: micro-batches on one server."""
+"""Perception and prediction in virtual time: one server that annotates requests in micro-batches."""
 
 from collections import deque
 from collections.abc import Callable
@@ -13,7 +13,8 @@ Answer = Callable[[OfferedRequest, Annotation], None]
 
 
 class SimCognition:
-    """Takes whatever waits, up to a full batch, as soon as it is free. What it does not know it does not answer."""
+    """Annotates requests as perception and prediction do. As soon as it is free it takes all waiting requests, up to a
+    full batch. `answer` is called with each annotation; a request that `estimator` knows nothing of gets none."""
 
     def __init__(
         self, heap: EventHeap, config: SimCognitionConfig, estimator: Estimator, costs: Costs, answer: Answer

@@ -1,10 +1,11 @@
-"""Every effect of every agent, in order, as one hash."""
+"""One hash over every effect of every agent, in order."""
 
 from hashlib import sha256
 
 
 class EffectLog:
-    """SHA-256 over the lines `<time> <agent> <effect>`; with `keep` the lines too."""
+    """Computes the SHA-256 over one line `<time in s> <agent> <effect>` per effect. With `keep`, it also keeps the
+    lines."""
 
     def __init__(self, keep: bool = False) -> None:
         self.count = 0

@@ -1,4 +1,4 @@
-"""One engine core on the heap."""
+"""One engine core, stepped by events of the heap in virtual time."""
 
 from enum import Enum
 from math import inf
@@ -13,21 +13,21 @@ from hmas.sim.heap import EventHeap
 class EngineMode(Enum):
     IDLE = 0
     STEPPING = 1  # a step is in flight
-    COASTING = 2  # nothing but decoding happens until a wake-up; the core lags behind and is brought up on demand
+    COASTING = 2  # only decoding happens until the next wake-up; the core's state lags behind until it is needed
 
 
 class StepListener(Protocol):
-    """Hears of the steps that gave a first or a last token."""
+    """Called at the end of each step in which some request got its first or its last token."""
 
     def __call__(self, engine: "SimEngine", result: StepResult) -> None: ...
 
 
 class SimEngine:
-    """Drives an `EngineCore`, skipping quiet steps.
+    """Drives an `EngineCore` in virtual time and skips quiet steps, in which no request comes, starts or ends.
 
-    Equal to stepping: what arrives while the core coasts falls into the step that would have been in flight, which is
-    begun, as of its own start, before the arrival is taken. With `skip` false every step is taken (the proof's other
-    half). Every call must come from an event of the heap.
+    Skipping gives the same times as taking every step: a call that arrives while quiet steps are skipped falls into
+    the step that would have been in flight, so that step is begun, as of its own start, before the call takes effect.
+    With `skip` false every step is taken; a test compares the two. Every call must come from an event of the heap.
     """
 
     def __init__(self, heap: EventHeap, core: EngineCore, name: str, listener: StepListener, skip: bool = True) -> None:
@@ -60,7 +60,7 @@ class SimEngine:
         self._start()
 
     def catch_up(self) -> None:
-        """Brings the core's counters to the present; call it before reading them."""
+        """Brings the core's counters and progress up to the present. Call it before reading them."""
         if self._mode is EngineMode.COASTING:
             self._forward(self._heap.now_s)
 
@@ -71,7 +71,7 @@ class SimEngine:
         self._core_s = jump.end_s
 
     def _interrupt(self) -> None:
-        """Something is about to change the core: the step now in flight began without it."""
+        """Prepares for a change of the core: the step now in flight began before that change."""
         if self._mode is EngineMode.COASTING:
             self._forward(self._heap.now_s)
             self._step()
@@ -82,7 +82,7 @@ class SimEngine:
             self._go()
 
     def _go(self) -> None:
-        """The core is at the present and no step is in flight."""
+        """Goes on from the end of a step: schedules the end of a quiet stretch, or begins a step."""
         quiet_s = self.core.quiet_until(self._core_s) if self._skip else self._core_s
         if quiet_s > self._core_s:
             self._mode = EngineMode.COASTING

@@ -1,8 +1,9 @@
-"""What cognition would say of a request: stand-ins for a trained model of known quality, and the real backends.
+"""The tags and costs that cognition gives a simulated request: from stand-ins for a trained model of known quality, or
+from the real backends.
 
-Only here does anything before the engine read the truth, and only to degrade it: `perfect` and `noisy` are oracles by
-name. `noisy` multiplies the true length by a log-normal error and tags the task type rightly in 94.2 % of the cases,
-the accuracy of H-MAS Table 5.
+Nothing else before the engine reads a request's true output length and task type, and this module reads them only to
+imitate a model: `perfect` returns them as they are; `noisy` multiplies the true length by a log-normal error and tags
+the task type correctly in 94.2 % of the cases, the accuracy of H-MAS Table 5.
 """
 
 from collections.abc import Callable
@@ -29,9 +30,10 @@ TASKS = tuple(task for task in TaskType if task is not TaskType.UNKNOWN)
 
 
 class Estimator(Protocol):
-    """None: nothing is known, the worker's prior stands in."""
+    """Gives requests their tags, in the place of perception."""
 
-    def tags(self, offered: OfferedRequest) -> Tags | None: ...
+    def tags(self, offered: OfferedRequest) -> Tags | None:
+        """Returns the tags of a request, or None if nothing is known of it; the worker then uses its prior."""
 
 
 def _tags(offered: OfferedRequest, estimate: Estimate, source: TagSource, version: str) -> Tags:
@@ -49,7 +51,7 @@ def _tags(offered: OfferedRequest, estimate: Estimate, source: TagSource, versio
 
 
 class NoEstimator:
-    """Cognition is off."""
+    """Knows nothing of any request, as if cognition were off."""
 
     def tags(self, offered: OfferedRequest) -> Tags | None:
         return None
@@ -57,8 +59,9 @@ class NoEstimator:
 
 @dataclass(frozen=True, slots=True)
 class NoisyOracle:
-    """`sigma` of the logarithm of the length's error; `accuracy` of the task type. A request's error is the same in
-    every run of one seed, whatever the order of the questions, and when it is sent again."""
+    """Tags from the truth with random errors: `sigma` is the standard deviation of the logarithm of the length's error,
+    `accuracy` the probability that the task type is the true one. A request's error depends only on the seed
+    and on its content (or its id), so that it is the same in every run and when the request is sent again."""
 
     sigma: float
     accuracy: float
@@ -74,7 +77,8 @@ class NoisyOracle:
 
 @dataclass(frozen=True, slots=True)
 class ShortClaims:
-    """One tenant's prompts make its answers look `CLAIMED` times as long as they are."""
+    """Estimates like `honest`, but one `tenant` writes prompts that make its answers look only `CLAIMED` times as long
+    as they are."""
 
     honest: NoisyOracle
     tenant: str
@@ -88,7 +92,7 @@ class ShortClaims:
 
 
 class Recorded:
-    """A trained model's answers, recorded beside the trace."""
+    """Gives the tags that a trained model gave, read from a file that was recorded for the workload."""
 
     def tags(self, offered: OfferedRequest) -> Tags | None:
         if offered.recorded is None:
@@ -98,7 +102,7 @@ class Recorded:
 
 
 class BackendEstimator:
-    """A perception backend, asked for one prompt at a time."""
+    """Asks one of perception's real backends, one prompt at a time."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -117,15 +121,16 @@ class BackendEstimator:
 
 
 class Costs(Protocol):
-    """The cost model as cognition would ask it."""
+    """Gives requests their predicted costs, in the place of prediction."""
 
-    def cost(self, offered: OfferedRequest, tags: Tags) -> Cost: ...
+    def cost(self, offered: OfferedRequest, tags: Tags) -> Cost:
+        """Returns the predicted prefill time and time per output token, both in s."""
 
 
 class ProfileCosts:
-    """Service times from the engine's own cost model, unloaded but for a batch of `batch` neighbours of average
-    context: what a cost model fitted to this engine predicts. `error` is the standard deviation of the logarithm of a
-    per-request error, as in `NoisyOracle`."""
+    """Costs from the emulated engine's own cost model, as a model fitted to this engine would predict them: the request
+    runs beside `batch` others whose contexts are as long as its prompt. `error` is the standard deviation of the
+    logarithm of a random error per request; 0 means none."""
 
     def __init__(self, profile: EngineProfile, batch: int, error: float, seed: int) -> None:
         self._cost = profile.cost
@@ -142,7 +147,8 @@ class ProfileCosts:
 
 
 class LinearCosts:
-    """The linear cost profiles that serve where no model answers: statistics of other models and machines."""
+    """Costs from the linear profiles that prediction falls back to without a trained model: statistics of other models
+    and hardware. `running` is the number of sequences assumed to run beside the request."""
 
     def __init__(self, model: str, hardware: str, running: int) -> None:
         text = (files("hmas.prediction") / "profiles.yaml").read_text(encoding="utf-8")
@@ -166,7 +172,8 @@ class LinearCosts:
 
 
 def estimator(kind: str, sigma: float, accuracy: float, seed: int) -> Estimator:
-    """ValueError lists the kinds there are."""
+    """Returns the estimator of that name: perfect, noisy, short-claims, rules, recorded or prior. `sigma` and
+    `accuracy` are those of `NoisyOracle`. Raises ValueError for another name."""
     kinds: dict[str, Callable[[], Estimator]] = {
         "perfect": lambda: NoisyOracle(0.0, 1.0, seed),
         "noisy": lambda: NoisyOracle(sigma, accuracy, seed),
@@ -176,5 +183,5 @@ def estimator(kind: str, sigma: float, accuracy: float, seed: int) -> Estimator:
         "prior": NoEstimator,
     }
     if kind not in kinds:
-        raise ValueError(f"no estimator {kind!r}; there are: {', '.join(kinds)}")
+        raise ValueError(f"unknown estimator {kind!r}: choose one of {', '.join(kinds)}")
     return kinds[kind]()

@@ -1,4 +1,5 @@
-"""An experiment file: what is run on what, at which loads, and which page shows it."""
+"""Experiment files (YAML): which systems run on which engines and workloads, at which loads, and on which page of
+results they appear."""
 
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -15,14 +16,15 @@ FULL_SEEDS = (1, 2, 3, 4, 5)
 
 
 class ExperimentError(ValueError):
-    """A file that cannot be run. The message names the file and what to correct."""
+    """Raised for an experiment file that cannot be run. The message names the file and what to correct."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """`loads` are in units of lambda*; `rate_rps`, if given, replaces them by one rate in requests per second.
-    `chunk_tokens`: the engines' token budget per step (max_num_batched_tokens) in place of their profile's. `file` and
-    `prompts` of workloads are relative to the data folder."""
+    """An experiment as its file states it. `loads` are in units of lambda*; `rate_rps`, if given, replaces them by one
+    rate in requests per second. `engines` is their number and `profile` the name of their profile. `workers` share
+    the engines. `chunk_tokens` replaces the profile's token budget per step (max_num_batched_tokens). `page` names the
+    page of results. `file` and `prompts` of workloads are relative to the data folder."""
 
     name: str
     title: str
@@ -39,16 +41,17 @@ class Experiment:
 
     @property
     def engine(self) -> EngineProfile:
-        """The engines' profile with this experiment's flags."""
+        """The engines' profile, with `chunk_tokens` of this experiment applied."""
         return chunked(builtin_profile(self.profile), self.chunk_tokens)
 
     def quick(self) -> "Experiment":
-        """One seed, slices of 300 s at most."""
+        """Returns a short version of the experiment: its first seed only, and workloads of at most `QUICK_S`."""
         short = tuple(replace(w, duration_s=min(w.duration_s, QUICK_S)) for w in self.workloads)
         return replace(self, workloads=tuple(dict.fromkeys(short)), seeds=self.seeds[:1])
 
     def within(self, data: Path | None) -> "Experiment":
-        """With paths under the data folder; without a folder, without what needs one."""
+        """Returns the experiment with the paths of its workloads under the folder `data`. If `data` is None, the
+        workloads that read a trace file are left out, and the others have no prompts."""
         if data is None:
             kept = tuple(w for w in self.workloads if not w.file)
             return replace(self, workloads=tuple(replace(w, prompts="") for w in kept))
@@ -64,12 +67,13 @@ class Experiment:
 
 
 def chunked(profile: EngineProfile, chunk_tokens: int | None) -> EngineProfile:
-    """The profile with another token budget per step, or as it is. ValueError below its `max_num_seqs`."""
+    """Returns the profile with `chunk_tokens` as its token budget per step, or unchanged if that is None. Raises
+    ValueError if the budget is below the profile's `max_num_seqs`."""
     return profile if chunk_tokens is None else profile.with_limits(max_num_batched_tokens=chunk_tokens)
 
 
 def load_experiment(path: Path) -> Experiment:
-    """Reads and checks a file."""
+    """Reads and checks an experiment file. Raises ExperimentError if it cannot be run."""
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:
@@ -91,9 +95,9 @@ def _experiment(body: dict[str, Any]) -> Experiment:
     experiment = Experiment(workloads=workloads, **body)
     _ = experiment.engine
     if unknown := [s for s in experiment.systems if s not in system_names()]:
-        raise ValueError(f"unknown systems {', '.join(unknown)}; there are: {', '.join(system_names())}")
+        raise ValueError(f"unknown systems {', '.join(unknown)}: choose from {', '.join(system_names())}")
     if not experiment.loads and experiment.rate_rps is None:
-        raise ValueError("give loads (in lambda*) or rate_rps")
+        raise ValueError("no load is given: add `loads` (in units of lambda*) or `rate_rps` (requests per second)")
     return experiment
 
 
@@ -108,4 +112,6 @@ def _workload(body: dict[str, Any]) -> WorkloadSpec:
 def _known(body: dict[str, Any], kind: type) -> None:
     names = {f.name for f in fields(kind)}
     if unknown := set(body) - names:
-        raise ValueError(f"unknown keys {', '.join(sorted(unknown))}; there are: {', '.join(sorted(names))}")
+        raise ValueError(
+            f"unknown keys {', '.join(sorted(unknown))} for a {kind.__name__}: choose from {', '.join(sorted(names))}"
+        )

@@ -1,4 +1,4 @@
-"""What stands in for the gateway's shell: clients on one side, the workers' streams on the other."""
+"""The simulator's shell around the gateway agent: clients on one side, streams to the workers on the other."""
 
 from collections.abc import Callable
 from typing import Any
@@ -37,13 +37,15 @@ from hmas.sim.workload import OfferedRequest
 
 
 class SimGateway:
+    """Steps the gateway agent and turns its effects into later events of the workers and of the requests' journeys."""
+
     def __init__(self, mesh: MeshPort, agent: GatewayAgent) -> None:
         self.name = mesh.setup.gateway_config.gateway
         self.agent = agent
         self._mesh = mesh
         self._heap = mesh.heap
-        self.on_advice: Callable[[str, float], None] = _ignore  # refused as late: which, and when to come back
-        self._attempts: dict[str, int] = {}  # the latest; one that was dispatched never moves
+        self.on_advice: Callable[[str, float], None] = _ignore  # called with a late refusal's id and retry_after_s
+        self._attempts: dict[str, int] = {}  # the latest attempt; after its dispatch no other one follows
         self._handlers: dict[type, Callable[[Any], None]] = {
             SendSubmit: self._submit,
             SendAnnotate: lambda e: self._send(e.worker, Annotated(e.request_id, e.attempt, e.annotation)),
@@ -66,7 +68,7 @@ class SimGateway:
         self.step(GatewayTicked())
 
     def arrive(self, offered: OfferedRequest) -> None:
-        """The request goes to a worker and into cognition at once."""
+        """Takes a new request from a client; it goes to the agent and to cognition at the same instant."""
         self.step(RequestReceived(offered.request, offered.content))
         self._mesh.cognition.ask(offered)
 
@@ -80,7 +82,8 @@ class SimGateway:
         self.step(FirstTokenRelayed(request_id, self._attempts[request_id]))
 
     def concluded(self, effect: Conclude) -> None:
-        """Token gaps are taken where the worker received the tokens, whose delay is the same for all of them."""
+        """Takes the end of an attempt from a worker. TPOT is measured where the worker receives the tokens; the delay
+        from there to the client is the same for all tokens and cancels out."""
         journey = self._mesh.journeys[effect.request_id]
         gap_s = 0.0
         if journey.engine_first_s is not None and journey.engine_last_s is not None:

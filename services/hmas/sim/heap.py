@@ -1,4 +1,4 @@
-"""Virtual time: one heap of calls to be made."""
+"""Virtual time: one heap of calls that are to be made at given instants."""
 
 from collections.abc import Callable
 from heapq import heappop, heappush
@@ -6,7 +6,8 @@ from typing import Any
 
 
 class EventHeap:
-    """Calls ordered by (time, sequence number)."""
+    """Makes scheduled calls in order of time, and in order of scheduling within one instant. `now_s` is the virtual
+    time in s."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -17,18 +18,19 @@ class EventHeap:
         return len(self._heap)
 
     def at(self, time_s: float, call: Callable[..., object], *args: Any) -> None:
-        """Schedules a call. ValueError if `time_s` is past."""
+        """Schedules `call(*args)` at `time_s`. Raises ValueError if that is before `now_s`."""
         if time_s < self.now_s:
-            raise ValueError(f"an event at {time_s} s cannot be scheduled at {self.now_s} s")
+            raise ValueError(f"a call at {time_s} s cannot be scheduled: virtual time is already {self.now_s} s")
         self._seq += 1
         heappush(self._heap, (time_s, self._seq, call, args))
 
     def after(self, delay_s: float, call: Callable[..., object], *args: Any) -> None:
-        """Schedules a call `delay_s` from now."""
+        """Schedules `call(*args)` `delay_s` seconds from now."""
         self.at(self.now_s + delay_s, call, *args)
 
     def run(self, until_s: float, stop: Callable[[], bool] = lambda: False) -> None:
-        """Makes the calls up to and including `until_s`, until none is left, or until `stop()` after a call."""
+        """Makes the scheduled calls until the next one is later than `until_s`, none is left, or `stop()` is true after
+        a call."""
         heap = self._heap
         while heap and heap[0][0] <= until_s:
             self.now_s, _, call, args = heappop(heap)

@@ -1,4 +1,4 @@
-"""The whole mesh on one event heap."""
+"""The whole mesh in virtual time, on one event heap."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -46,7 +46,12 @@ Handlers = Mapping[type, Callable[[Any], None]]
 
 
 class MeshSim:
-    """One run. `log` takes every effect of every agent; without it nothing is hashed."""
+    """One simulated run of the mesh.
+
+    `engines` is their number, all of one `profile`. Requests that have not ended `cutoff_s` after the workload's last
+    second count as not finished. `log` hashes every effect of every agent, and `recording` writes every step; None
+    turns either off. `routes` says which agents hear which message.
+    """
 
     def __init__(
         self,
@@ -141,7 +146,7 @@ class MeshSim:
     # --- what the shells share
 
     def every(self, period_s: float, call: Callable[[], None]) -> None:
-        """A timer, from now on."""
+        """Makes `call` every `period_s`, first one period from now."""
 
         def tick() -> None:
             call()
@@ -150,7 +155,8 @@ class MeshSim:
         self.heap.after(period_s, tick)
 
     def step(self, name: str, agent: Agent[Any, Any], event: object, handlers: Handlers) -> None:
-        """Effects are carried out in order; what has no handler is for logs and metrics only."""
+        """Steps an agent and carries out its effects in order. Effects without a handler concern logs and metrics only
+        and are skipped."""
         effects = agent.step(self.heap.now_s, event)
         if self._recording is not None:
             self._recording.add(name, self.heap.now_s, event, effects)
@@ -162,7 +168,7 @@ class MeshSim:
                 handler(effect)
 
     def offer(self, offered: OfferedRequest) -> None:
-        """One more request, while the run goes."""
+        """Adds a request during the run; it arrives at its `arrival_s`, which must not be past."""
         self.journeys[offered.id] = Journey(offered=offered)
         self._open += 1
         self.heap.at(offered.request.arrival_s, self.gateway.arrive, offered)
@@ -170,14 +176,17 @@ class MeshSim:
     def settle(self, request_id: str, outcome: Outcome) -> None:
         journey = self.journeys[request_id]
         if journey.outcome is not None:
-            raise RuntimeError(f"request {request_id} is settled twice")
+            raise RuntimeError(
+                f"request {request_id} is settled twice, as {journey.outcome} and as {outcome}: a fault of an agent"
+            )
         journey.outcome = outcome
         self._open -= 1
 
     # --- the bus
 
     def publish(self, message: Any) -> None:
-        """To all that hear it, as the events that the table makes of it; shells that only listen are not here."""
+        """Sends a message over the simulated bus: after `bus_s`, each agent that hears it according to the routes gets
+        it as an event. Messages without a route are dropped."""
         route = self._routes.get(type(message))
         if route is None:
             return
@@ -233,7 +242,7 @@ def _worker_seed(seed: int, index: int) -> str:
 
 
 def _workers(mesh: MeshSim, profile: EngineProfile, engines: int, seed: int) -> list[SimWorker]:
-    """The engines dealt out evenly, each engine a core of its own."""
+    """Returns the workers of a mesh, with the engines dealt out evenly among them."""
     setup, found = mesh.setup, []
     if setup.plugin:
         profile = profile.with_limits(

@@ -1,4 +1,4 @@
-"""What the stand-ins for the shells see of the mesh around them and of one another."""
+"""Interfaces through which the simulated shells reach the mesh around them and one another."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -44,7 +44,7 @@ class GatewayPort(Protocol):
 
 
 class MeshPort(Protocol):
-    """The mesh as both see it."""
+    """The mesh as the simulated gateway and workers see it."""
 
     setup: MeshSetup
     heap: EventHeap

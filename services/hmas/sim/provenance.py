@@ -1,6 +1,7 @@
-"""Which code a cell's figures depend on: all modules that its roots import, directly or not, and the data beside them.
+"""Finds the code that the figures of an experiment depend on: all modules that given root modules import, directly or
+not, and the data files in their folders.
 
-Baselines, limits and lambda* do not pass through the mesh, so that a change of its agents leaves their results valid.
+Baselines, bounds and lambda* do not pass through the mesh, so a change of the mesh's agents leaves their results valid.
 """
 
 import ast
@@ -21,9 +22,11 @@ DATA = (".json", ".yaml")
 
 @cache
 def source_digest(roots: tuple[str, ...], sources: tuple[Path, ...] = SOURCES) -> str:
-    """Of every file that the modules `roots` depend on. ValueError if one of them is not there."""
+    """Returns a digest over every file that the modules `roots` depend on. Raises ValueError if a root is not found."""
     if unknown := [name for name in roots if _file(sources, name) is None]:
-        raise ValueError(f"no modules {', '.join(unknown)} under {', '.join(map(str, sources))}")
+        raise ValueError(
+            f"modules {', '.join(unknown)} are not under {', '.join(map(str, sources))}: correct the list of roots"
+        )
     digest = sha256()
     for name, path in sorted(_with_data(_reached(sources, roots), sources)):
         digest.update(name.encode() + path.read_bytes())
@@ -42,7 +45,7 @@ def _reached(sources: tuple[Path, ...], names: Iterable[str]) -> set[Path]:
 
 
 def _imported(path: Path) -> Iterator[str]:
-    """Every name that could be a module, with the packages on the way to it."""
+    """Yields every imported name that could be a module, and the packages that contain it."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         names: list[str] = []
         if isinstance(node, ast.Import):
@@ -55,14 +58,14 @@ def _imported(path: Path) -> Iterator[str]:
 
 
 def _file(sources: tuple[Path, ...], name: str) -> Path | None:
-    """None for what is not ours, and for names inside a module."""
+    """Returns the file of the module `name`, or None for a foreign module and for a name inside a module."""
     places = [source / Path(*name.split(".")) for source in sources]
     files = (file for place in places for file in (place.with_suffix(".py"), place / "__init__.py"))
     return next((file for file in files if file.is_file()), None)
 
 
 def _with_data(modules: set[Path], sources: tuple[Path, ...]) -> list[tuple[str, Path]]:
-    """Each with its path below the folder that holds its package."""
+    """Returns the modules and the data files beside them, each with its path relative to its source folder."""
     beside = {path for folder in {m.parent for m in modules} for path in folder.iterdir() if path.suffix in DATA}
     return [
         (next(str(path.relative_to(s)) for s in sources if path.is_relative_to(s)), path) for path in modules | beside

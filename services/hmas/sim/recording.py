@@ -1,6 +1,8 @@
-"""A trained model's outputs beside a workload: computed once, because floating point of learned models varies by CPU.
+"""Files with a trained model's outputs for a workload: they are computed once, because the floating-point results of
+trained models differ between CPUs.
 
-`id,task,output_tokens,output_tokens_p90` in CSV after a line with the workload's fingerprint.
+Such a file is CSV with the columns `id,task,output_tokens,output_tokens_p90`, after a line with the workload's
+fingerprint and the model's version.
 """
 
 import csv
@@ -17,7 +19,8 @@ HEADER = ("id", "task", "output_tokens", "output_tokens_p90")
 
 
 def fingerprint(workload: Workload) -> str:
-    """Of what a model may see: ids, sizes and tenants."""
+    """Returns a digest of the ids, prompt lengths and tenants of a workload's requests, by which a file of model
+    outputs is matched to its workload."""
     digest = sha256()
     for r in workload.requests:
         digest.update(f"{r.id} {r.request.prompt_tokens} {r.request.tenant}\n".encode())
@@ -25,7 +28,8 @@ def fingerprint(workload: Workload) -> str:
 
 
 def record(workload: Workload, backend: Backend, path: Path) -> int:
-    """Asks the backend for every request and writes what it answered; how many it knew something of."""
+    """Writes the estimates of a perception backend for every request to the file `path`. Returns how many requests the
+    backend had an estimate for."""
     rows = []
     for start in range(0, len(workload.requests), BATCH):
         batch = workload.requests[start : start + BATCH]
@@ -53,12 +57,14 @@ def _view(offered: OfferedRequest) -> PromptView:
 
 
 def attach(workload: Workload, path: Path) -> Workload:
-    """The workload with what was recorded for it. ValueError if it was recorded for another one."""
+    """Returns the workload with the model outputs that were recorded for it in the file `path`. Raises ValueError if
+    they were recorded for another workload."""
     with path.open(newline="", encoding="utf-8") as file:
         marked = file.readline().split()
         if len(marked) < 2 or marked[1] != fingerprint(workload):
             raise ValueError(
-                f"{path} was recorded for another workload: record it again with `python -m experiments record`"
+                f"{path} holds model outputs for another workload: record them for this one with "
+                "`python -m experiments record`"
             )
         found = {
             row["id"]: (TaskType(row["task"]), float(row["output_tokens"]), float(row["output_tokens_p90"]))

@@ -1,4 +1,4 @@
-"""Recordings of agents: written by a run, and stepped through again by a fresh agent."""
+"""Recordings of agents: a run writes every event and its effects, and a replay steps a fresh agent through them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ from hmas.worker.agent import WorkerAgent, WorkerConfig
 
 _Agents = dict[Role, tuple[Any, tuple[Any, ...], Callable[[AgentOrigin], Agent[Any, Any]]]]
 
-# By role: the agent's class, the types of its config, and how it is made again.
+# By role: the agent's class, the types of its config, and how the agent is made from a recording's origin.
 AGENTS: _Agents = {
     Role.GATEWAY: (GatewayAgent, (GatewayConfig,), lambda o: GatewayAgent(o.config)),
     Role.WORKER: (WorkerAgent, (WorkerConfig,), lambda o: WorkerAgent(o.config, Random(o.seed))),
@@ -51,7 +51,7 @@ AGENTS: _Agents = {
 
 
 class RecordingFolder:
-    """One file an agent, named like it. Close it at the end."""
+    """Writes one recording per agent to a folder, as `<agent>.jsonl`. It must be closed at the end."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,8 @@ class RecordingFolder:
 
 @dataclass(frozen=True, slots=True)
 class FirstDifference:
-    """`expected` was recorded, `got` came of the replay; None where the other has one effect more."""
+    """The first effect in which a replay differs from its recording: at the step number `step` (from 1), `expected` was
+    recorded and `got` came from the replay; either is None if that side has fewer effects."""
 
     step: int
     now_s: float
@@ -83,7 +84,8 @@ class FirstDifference:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """Counts are up to and with the first step that differs."""
+    """The result of a replay. `steps` and `effects` count up to and including the first step that differs; `difference`
+    is None if all are equal."""
 
     origin: AgentOrigin
     steps: int
@@ -92,12 +94,13 @@ class Replayed:
 
 
 def replay(path: Path) -> Replayed:
-    """Steps a fresh agent through a recording. Raises RecordingError, OSError."""
+    """Steps a fresh agent through the recording in the file `path` and compares its effects with the recorded ones.
+    Raises RecordingError if the file is no valid recording, OSError if it cannot be read."""
     with path.open(encoding="utf-8") as file:
         first = file.readline()
         role = role_of(first)
         if role not in AGENTS:
-            raise RecordingError(f"{role} is no agent; there are: {', '.join(AGENTS)}")
+            raise RecordingError(f"the recording is of {role}, which is no agent: choose one of {', '.join(AGENTS)}")
         cls, configs, make = AGENTS[role]
         classes = classes_of(*configs, *get_type_hints(cls.step).values())
         origin = parse_origin(first, classes)
@@ -108,11 +111,11 @@ def _replay(origin: AgentOrigin, agent: Agent[Any, Any], file: TextIO, classes: 
     steps = count = 0
     for line in file:
         if not line.endswith("\n"):
-            break  # the process died while it wrote
+            break  # the process ended while it wrote this line
         now_s, event, recorded = parse_step(line, classes)
         steps += 1
         count += len(recorded)
         for expected, got in zip_longest(recorded, agent.step(now_s, event)):
-            if expected != got and repr(expected) != repr(got):  # no number equals itself if it is none
+            if expected != got and repr(expected) != repr(got):  # NaN does not equal itself, but its repr does
                 return Replayed(origin, steps, count, FirstDifference(steps, now_s, event, expected, got))
     return Replayed(origin, steps, count, None)

@@ -1,4 +1,4 @@
-"""What a run yields."""
+"""The results of a simulated run."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ from hmas.laws.scoring import Score, Settlement, score
 
 @dataclass(frozen=True, slots=True)
 class TopologySpan:
-    """A topology in force from `start_s` on."""
+    """A topology that a worker used from `start_s` until the start of the next span, and the reason of the switch."""
 
     start_s: float
     topology: str
@@ -16,8 +16,10 @@ class TopologySpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemRun:
-    """What happened inside: engine steps and busy seconds over all engines, when the last event ran. Of the
-    `fence_checked` requests that finished behind the fence, `fence_misses` outgrew the bound of their admission."""
+    """Counts from inside a run. `preemptions`, `engine_steps` and `busy_s` are sums over all engines; `ended_s` is the
+    instant of the last event. Of `fence_checked` finished requests, `fence_misses` had outputs longer than the length
+    bound under which they were admitted. `effects` and `effect_hash` cover all agents; they are 0 and empty if no
+    effect log was kept."""
 
     preemptions: int = 0
     engine_steps: int = 0
@@ -32,7 +34,8 @@ class SystemRun:
 
 @dataclass(frozen=True, slots=True)
 class SimResult:
-    """`duration_s` is the offered window, over which all rates are taken."""
+    """The result of one run: one settlement per offered request. Requests were offered during `duration_s`, over which
+    all rates are taken."""
 
     system: str
     settlements: list[Settlement] = field(repr=False)

@@ -1,6 +1,6 @@
-"""A script in the place of the meta controller's language model: it reads the same message, follows the guidance of the
-system prompt to the letter, and answers after a delay in the same strict JSON, which the agent validates like any
-other. What it shows is the path of an asked selector with its latency; it says nothing about a language model's skill.
+"""A script in the place of meta's language model: it reads the same message, follows the guidance of the system prompt
+to the letter, and answers after a delay in the same strict JSON, which the agent validates as it would a model's. It
+shows how a selector that must be asked works with its latency; it says nothing about a language model's skill.
 """
 
 import json
@@ -10,16 +10,16 @@ from hmas.contracts.control import TopologyName
 from hmas.contracts.control_agents import AskSelector
 from hmas.meta.agent.selectors.llm import build_messages
 
-ANSWER_S = 2.0  # a short answer of a model of 30 B on a server of its own
-LATE = 0.05  # of first tokens: a failure that order can repair
-OVERLOAD, BURSTS = 0.1, 0.5  # mismatch: mean, p95
-HEAVY_CV = 1.0
-UNFAIR = 0.8
-MIN_SETTLED = 30
+ANSWER_S = 2.0  # a short answer of a model of 30 B parameters on a server of its own
+LATE = 0.05  # share of violated SLOs above which another topology may help
+OVERLOAD, BURSTS = 0.1, 0.5  # mean and 95 % quantile of the mismatch above which there is overload or bursts
+HEAVY_CV = 1.0  # CV of predicted service times above which long work blocks short work
+UNFAIR = 0.8  # Jain's index below which shares are unfair
+MIN_SETTLED = 30  # settled requests below which the script keeps the current topology
 
 
 def answer(ask: AskSelector) -> str:
-    """The answer to one question."""
+    """Returns the script's answer, as JSON text, to one question of the meta agent."""
     state = json.loads(build_messages(ask.view, ask.current, ask.hints)[-1]["content"])
     topology, reason = _choose(state["view"], state["current"]["topology"])
     hints = {"lane_gate_s": None, "fast_weight": None, "quantum_tokens": None}

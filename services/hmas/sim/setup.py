@@ -1,4 +1,4 @@
-"""What a simulated mesh is made of."""
+"""The configuration of a simulated mesh."""
 
 from dataclasses import dataclass, field
 
@@ -11,13 +11,13 @@ from hmas.statera.agent.config import StateraConfig
 from hmas.worker.agent.config import WorkerConfig
 
 POOL = "model"
-PLUGIN_CHUNK_TOKENS = 2560  # as the simulated Niyama has
+PLUGIN_CHUNK_TOKENS = 2560  # the same as the largest chunk of the simulated Niyama
 
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """One-way delays, seconds: what shells and networks add to decisions. `relay_s`: gateway-worker stream with its
-    coalescing; `engine_s`: HTTP between worker and engine; `bus_s`: NATS."""
+    """One-way delays in seconds that live shells and networks add: `relay_s` on the stream between gateway and worker
+    (with its coalescing of tokens), `engine_s` on HTTP between worker and engine, `bus_s` on NATS."""
 
     relay_s: float = 0.001
     engine_s: float = 0.001
@@ -26,8 +26,9 @@ class Delays:
 
 @dataclass(frozen=True, slots=True)
 class SimCognitionConfig:
-    """One server for perception and prediction: a batch takes `fixed_s + per_request_s * n` (1.64 ms a request in H-MAS
-    App. E.4), at most `max_batch` at a time, and it answers `network_s` after the batch is done."""
+    """The simulated server for perception and prediction: a batch of n requests, at most `max_batch`, takes
+    `fixed_s + per_request_s * n` (1.64 ms per request in H-MAS App. E.4), and its answers reach the gateway `network_s`
+    after that. All times are in s."""
 
     fixed_s: float = 0.004
     per_request_s: float = 0.00164
@@ -37,11 +38,16 @@ class SimCognitionConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshSetup:
-    """One mesh. `pin`: an operator's pin, which takes the meta controller's place. `estimator`: perfect, noisy,
-    short-claims, rules, prior or recorded; `sigma` and `accuracy` qualify `noisy`. Costs come from the engine's own
-    cost model, with `rules` from linear statistics. `statera` off: the worker's static limits, and bounds of the
-    predictor's own 90 % quantile in place of calibrated ones. `workers` share the engines evenly. `plugin`: the engines
-    run our scheduler plug-in, with chunks of up to `PLUGIN_CHUNK_TOKENS`.
+    """The configuration of one simulated mesh.
+
+    - `estimator` is perfect, noisy, short-claims, rules, prior or recorded (see `hmas.sim.estimators`); `sigma` and
+      `accuracy` are the errors of noisy and short-claims. Costs come from the engine's own cost model, but with rules
+      from linear statistics.
+    - `pin` is an operator's pin, with its `hints`, which overrules meta; None leaves the choice to meta.
+    - `statera` false turns Statera off: workers keep their static limits, and a length bound is the predictor's own
+      90 % quantile instead of a calibrated one.
+    - `workers` is their number; they share the engines evenly.
+    - `plugin` true gives the engines H-MAS's scheduler plug-in, with chunks of up to `PLUGIN_CHUNK_TOKENS`.
     """
 
     name: str = "hmas"

@@ -1,4 +1,5 @@
-"""What stands in for the live shells: each turns its agent's effects into later events of the others."""
+"""The simulator's shell around a worker agent: it turns the agent's effects into later events of its engines and of the
+gateway."""
 
 from collections import deque
 from collections.abc import Callable
@@ -37,7 +38,7 @@ Handler = Callable[[Any], None]
 
 
 class SimWorker:
-    """A worker with its engines. Requests are known by id; what the engine needs of them stands in the mesh."""
+    """A simulated worker with its engines. It knows requests by id and reads their data from the mesh's journeys."""
 
     def __init__(self, mesh: MeshPort, config: WorkerConfig, agent: WorkerAgent, cores: dict[str, EngineCore]) -> None:
         self.name = config.worker
@@ -48,7 +49,7 @@ class SimWorker:
         self._mesh = mesh
         self._heap = mesh.heap
         self._delays = mesh.setup.delays
-        self._placed: dict[str, str] = {}  # request id: engine, from the dispatch to the engine's last word
+        self._placed: dict[str, str] = {}  # request id: engine, from its dispatch until it ends there or is aborted
         self._last_stats: dict[str, EngineStats] = {}
         window = max(1, round(mesh.setup.cadences.step_window_s / mesh.setup.cadences.scrape_s))
         self._step_marks = {name: deque([(0, 0.0)], maxlen=window + 1) for name in cores}
@@ -105,7 +106,8 @@ class SimWorker:
         self.step(HeartbeatDue())
 
     def _scrape(self) -> None:
-        """As over HTTP: gauges of the moment, rates since the last scrape, mean step over the last few."""
+        """Samples every engine as the live shell does over HTTP: gauges of the moment, tokens per second since the last
+        sample, and the mean step time over `step_window_s`."""
         for name, engine in self.engines.items():
             engine.catch_up()
             now, before = engine.core.stats(), self._last_stats.get(name)
@@ -139,7 +141,7 @@ class SimWorker:
 
     def _add(self, effect: Dispatch) -> None:
         if self._placed.get(effect.request_id) != effect.engine:
-            return  # aborted on its way
+            return  # the request was aborted on its way to the engine
         pace = None if effect.tpot_s is None else TokenDeadline(effect.tpot_s)
         request = self._mesh.journeys[effect.request_id].offered.engine_request(effect.urgency, pace)
         answer = self.engines[effect.engine].add(request)
@@ -196,7 +198,7 @@ class SimWorker:
         self._heap.after(self._delays.relay_s, self._mesh.gateway.handed_back, effect)
 
     def submit(self, event: GatewayMessage) -> None:
-        """From the gateway, over the stream."""
+        """Takes a message from the gateway; it reaches the agent after the delay of the stream."""
         self._heap.after(self._delays.relay_s, self.step, event)
 
     def _switched(self, effect: TopologySwitched) -> None:

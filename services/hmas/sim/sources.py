@@ -1,4 +1,5 @@
-"""Workloads by name: arrivals and lengths from `loadgen`, tasks and SLOs of H-MAS App. E.5, tenants."""
+"""Builds workloads by name: with arrivals and lengths from the load generator, task types and SLOs of H-MAS App. E.5,
+and tenants."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,12 +29,17 @@ TENANTS = (("alpha", 4.0), ("beta", 3.0), ("gamma", 2.0), ("delta", 1.0))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSpec:
-    """`kind`: mix (Azure-like bursty arrivals, 13 task types with their own lengths), poisson and gamma (the same mix,
-    smooth or with `cv`), burst, drift, shift, stress (H-MAS §4.2, Eq. 13), semantic (App. D.2), azure-like (arrivals
-    and lengths of §2), or trace (`file`, scaled to the rate by superposing or thinning; by time where `by_time`).
+    """The description of a workload.
 
-    `prompts`: folder of labelled prompts, for estimators that read text. `stated`: SLOs come as headers; otherwise
-    only importance is known at the edge and perception's task type gives the SLO.
+    - `kind`: mix (Azure-like bursty arrivals, 13 task types with their own lengths); poisson or gamma (the same task
+      types and lengths, with gaps between arrivals whose coefficient of variation is `cv`, 1 for poisson); burst,
+      drift, shift, stress (H-MAS §4.2, Eq. 13); semantic (App. D.2); azure-like (arrivals and lengths of §2); or trace,
+      which reads `file` from `start_s` on and scales it to the rate by superposing or thinning requests, or by
+      stretching time if `by_time`.
+    - `duration_s`: the time in s over which requests are offered.
+    - `prompts`: folder of labelled prompts, for estimators that read text; empty for none.
+    - `stated`: if true, clients state the SLO of each request; otherwise they state only its importance, and the task
+      type that perception finds gives the SLO.
     """
 
     kind: str
@@ -44,7 +50,7 @@ class WorkloadSpec:
     by_time: bool = False
     stated: bool = False
     prompts: str = ""
-    tenants: tuple[tuple[str, float], ...] = TENANTS  # name and share of the requests; empty keeps the trace's own
+    tenants: tuple[tuple[str, float], ...] = TENANTS  # name and share of requests; empty keeps the trace's tenants
 
     @property
     def name(self) -> str:
@@ -52,7 +58,8 @@ class WorkloadSpec:
 
 
 def build(spec: WorkloadSpec, rate_rps: float, seed: int) -> Workload:
-    """The workload at a mean rate. ValueError for an unknown kind; TraceError for a bad file."""
+    """Builds the workload at a mean rate of `rate_rps` requests per second. Raises ValueError for an unknown kind and
+    TraceError for a trace file that cannot be used."""
     trace = annotate(_trace(spec, rate_rps, seed), seed)
     if spec.tenants:
         trace = assign_tenants(trace, dict(spec.tenants), seed)
@@ -92,11 +99,14 @@ def _trace(spec: WorkloadSpec, rate_rps: float, seed: int) -> Trace:
             return _semantic(spec, rate_rps, seed)
         case "trace":
             return _recorded(spec, rate_rps, seed)
-    raise ValueError(f"unknown workload kind {spec.kind!r}")
+    raise ValueError(
+        f"unknown kind of workload {spec.kind!r}: choose mix, poisson, gamma, azure-like, burst, drift, shift, stress, "
+        "semantic or trace"
+    )
 
 
 def _mixed(trace: Trace, seed: int) -> Trace:
-    """Task types drawn evenly, lengths from each type's own distribution."""
+    """Returns the trace with task types drawn evenly, and lengths drawn from each type's own distribution."""
     rng = np.random.default_rng([seed, 0x6D6978])
     tasks = [TASKS[int(i)] for i in rng.integers(0, len(TASKS), len(trace.rows))]
     inputs, outputs = task_lengths(tasks, rng)
@@ -109,7 +119,8 @@ STRESS_S = 600.0
 
 
 def _stretched(trace: Trace, duration_s: float) -> Trace:
-    """Eq. 13 takes 600 s; a shorter one keeps the rates and every part of its three phases in proportion."""
+    """Shortens the stress trace of H-MAS Eq. 13 (three phases of 200 s) to `duration_s`: each phase keeps its rate and
+    is cut to its first part, in proportion."""
     if duration_s >= STRESS_S:
         return trace
     share = duration_s / STRESS_S
@@ -119,7 +130,8 @@ def _stretched(trace: Trace, duration_s: float) -> Trace:
 
 
 def _semantic(spec: WorkloadSpec, rate_rps: float, seed: int) -> Trace:
-    """The regimes of App. D.2 on Azure-like arrivals; a shorter run shortens each regime alike."""
+    """Returns the regimes of H-MAS App. D.2 on Azure-like arrivals; a shorter workload shortens all regimes in
+    proportion."""
     stretch = STRESS_S / spec.duration_s
     arrivals = published_trace(rate_rps, spec.duration_s, seed)
     slow = arrivals.derived([replace(r, arrival_s=r.arrival_s * stretch) for r in arrivals.rows], "")

@@ -1,4 +1,4 @@
-"""What can be kept in a store of finished runs."""
+"""The interface of what a store of finished runs can keep."""
 
 import json
 from dataclasses import asdict
@@ -7,12 +7,14 @@ from typing import Any, ClassVar, Protocol
 
 
 class Stored(Protocol):
-    """A dataclass of plain data that says what its figures depend on."""
+    """A dataclass of plain data that holds the parameters on which the stored figures depend."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
-    def key(self) -> str: ...
+    def key(self) -> str:
+        """Returns the name under which the figures are stored, usually `cell_key` of it."""
 
 
 def cell_key(cell: Stored) -> str:
+    """Returns a digest of 24 hex digits over all parameters of the cell."""
     return sha256(json.dumps(asdict(cell), sort_keys=True).encode()).hexdigest()[:24]

@@ -1,4 +1,4 @@
-"""Everything that can be compared, by name, and one way to run it."""
+"""All systems that the simulator can compare, by name, and the function that runs one of them."""
 
 from dataclasses import replace
 from math import inf
@@ -18,10 +18,10 @@ from hmas.sim.workload import Workload
 HMAS = "hmas"
 FIXED_PREFIX = "fixed-"
 
-PAPER = "hmas-paper"  # as published: no MaxOnTime, the initial topology of Algorithm 1
+PAPER = "hmas-paper"  # H-MAS as published: without MaxOnTime, and with the initial topology of its Algorithm 1
 PAPER_RULES = RulesConfig(usual=TopologyName.SJF)
 AS_PUBLISHED = MetaConfig(rules=PAPER_RULES)
-# The rows of H-MAS Table 2, each a switch of the system as published.
+# The ablations of H-MAS Table 2: each turns off or replaces one part of the system as published.
 ABLATIONS: dict[str, MeshSetup] = {
     "no-two-lane": MeshSetup(name="no-two-lane", meta_config=MetaConfig(rules=replace(PAPER_RULES, heavy_cv=inf))),
     "frozen-statera": MeshSetup(name="frozen-statera", statera=False, meta_config=AS_PUBLISHED),
@@ -52,7 +52,7 @@ def system_names() -> tuple[str, ...]:
 
 
 def needs_prompts(system: str) -> bool:
-    """Whether its cognition reads text."""
+    """Tells whether the system's estimator reads the text of prompts, so that the workload must have prompts."""
     return system in MESHES and MESHES[system].estimator == "rules"
 
 
@@ -66,12 +66,17 @@ def run_system(
     workers: int = 1,
     recording: RecordingFolder | None = None,
 ) -> SimResult:
-    """One run. `recording` takes the agents' steps; baselines have none. ValueError lists the systems there are."""
+    """Runs one system on a workload and returns the result.
+
+    `engines` is their number, shared by `workers`. `log` hashes the effects of the agents, or the settlements of a
+    baseline; `recording` writes the agents' steps, which baselines do not have. Raises ValueError for an unknown
+    system.
+    """
     if system in MESHES:
         setup = replace(MESHES[system], workers=workers)
         return MeshSim(setup, profile, engines, workload, seed, log=log, recording=recording).run()
     if system not in BASELINES:
-        raise ValueError(f"no system {system!r}; there are: {', '.join(system_names())}")
+        raise ValueError(f"unknown system {system!r}: choose one of {', '.join(system_names())}")
     result = run_baseline(system, workload, profile, engines, seed)
     if log is not None:
         for settlement in result.settlements:

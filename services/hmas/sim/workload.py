@@ -1,4 +1,5 @@
-"""What is offered to a system: requests with their truth, kept apart from what may be known of them."""
+"""Workloads: the requests that are offered to a system, with the truth about them kept apart from what the system may
+know."""
 
 from dataclasses import dataclass, replace
 
@@ -12,9 +13,10 @@ from hmas.laws.scoring import Settlement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferedRequest:
-    """`request` is what the edge knows. The rest is the truth: `output_tokens` for the engine, `slo` and `task` for
-    the scorer and for estimators that stand in for a model. `recorded` is a trained model's answer beside the trace:
-    task, median and 90 % quantile of the length. `content` is that of `RequestReceived`."""
+    """One request of a workload. `request` is what the gateway knows when it arrives. The other fields are the truth:
+    `output_tokens` is for the engine, `slo` and `task` are for the scorer and for estimators that stand in for a model.
+    `recorded` is a trained model's output from a file: task type, and median and 90 % quantile of the output length in
+    tokens; None if there is none. `content` is equal for a request that is sent again, as in `RequestReceived`."""
 
     request: Request
     output_tokens: int
@@ -37,7 +39,7 @@ class OfferedRequest:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Requests in order of arrival, offered over `duration_s` seconds. `note` says how they came about."""
+    """Requests in order of arrival, offered over `duration_s` seconds. `note` says how the workload was made."""
 
     name: str
     requests: tuple[OfferedRequest, ...]
@@ -49,7 +51,8 @@ class Workload:
         return len(self.requests) / self.duration_s
 
     def fitting(self, profile: EngineProfile) -> "Workload":
-        """Without the requests that the engine can never serve: no system is compared on those."""
+        """Returns the workload without the requests that are longer than the engine's context and that no system could
+        serve."""
         longest = profile.limits.max_model_len
         kept = tuple(r for r in self.requests if r.request.prompt_tokens + r.output_tokens <= longest)
         dropped = len(self.requests) - len(kept)
@@ -59,7 +62,9 @@ class Workload:
 
 @dataclass(slots=True, kw_only=True)
 class Journey:
-    """What a request's client saw, filled in as the run goes. `engine_*_s`: when the engine gave the token."""
+    """What the client of a request saw, filled in during the run. All times are instants in s of virtual time:
+    `engine_first_s` and `engine_last_s` are when the engine issued the token, `first_token_s` and `last_token_s` are
+    when the client received it; None means not yet."""
 
     offered: OfferedRequest
     engine_first_s: float | None = None
@@ -70,7 +75,8 @@ class Journey:
     outcome: Outcome | None = None  # None: not ended when the run was cut off
 
     def settlement(self) -> Settlement:
-        """Latencies since arrival at the gateway, judged by the true SLO."""
+        """Returns the settlement of the request: its latencies since arrival at the gateway, and its true SLO. A
+        request that never ended counts as timed out."""
         request = self.offered.request
         first, last = self.first_token_s, self.last_token_s
         ended = self.outcome is not None

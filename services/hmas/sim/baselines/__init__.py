@@ -1,1 +1,2 @@
-"""Serving systems as the public knows them: engines behind a client that sends to the one with least outstanding."""
+"""The baselines: published serving systems, each as engines behind a client that sends every request to the engine with
+the fewest outstanding requests."""

@@ -1,7 +1,7 @@
 """Engines without a mesh: the client itself routes to the engine with the fewest outstanding requests.
 
 This is the common way to run several engines (vLLM's data-parallel front end and SGLang's router count requests in
-the same manner), and what the paper compares with.
+the same manner), and it is what the H-MAS paper compares its mesh with.
 """
 
 from collections.abc import Sequence as Rows
@@ -18,9 +18,13 @@ from hmas.sim.workload import Journey, OfferedRequest, Workload
 
 
 class EngineFleet:
-    """One run of a baseline. `network_s` is the one-way delay between client and engine; `cutoff_s` after the offered
-    window whatever has not ended is given up, and so is the whole run once more than `late_share` of the requests
-    have missed their TTFT: who only asks whether a load can be kept knows enough then."""
+    """One run of a baseline on the engines `cores`.
+
+    `network_s` is the one-way delay between client and engine. Requests that have not ended `cutoff_s` after the
+    workload's last second count as not finished. The run stops early once more than `late_share` (0 to 1) of the
+    requests have missed their TTFT SLO: a search for the highest sustainable rate then knows enough. `skip` false
+    takes every engine step instead of skipping quiet ones.
+    """
 
     def __init__(
         self,

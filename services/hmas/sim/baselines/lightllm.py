@@ -1,10 +1,11 @@
 """LightLLM's past-future scheduler (Gong et al., Past-Future Scheduler for LLM Serving, ASPLOS 2025).
 
-Past: output lengths of the last 1000 finished requests; each running or candidate request is given a length drawn from
-those that exceed what it has generated. Future: with the requests in order of remaining length, longest first, the
-memory in use when the i-th ends is the sum of what the first i hold plus i times the i-th's remaining length; the head
-of the queue is admitted if the peak over i stays within the cache. ModelTC/lightllm has the same peak test
-(`req_queue/chunked_prefill/impl.py`). Until 20 requests have finished, lengths are taken at `max_tokens`.
+Past: the scheduler remembers the output lengths of the last 1000 finished requests; each running or candidate request
+is given a length drawn from those that exceed what it has generated. Future: with the requests in order of remaining
+length, longest first, the memory in use when the i-th ends is the sum of what the first i hold plus i times the i-th's
+remaining length; the head of the queue is admitted if the peak over i stays within the cache. ModelTC/lightllm has the
+same peak test (`req_queue/chunked_prefill/impl.py`). Until 20 requests have finished, every length is taken to be
+`max_tokens`.
 """
 
 from bisect import bisect_left, insort
@@ -50,7 +51,8 @@ class LightLlmCore(EngineCore):
     def _draw(
         self, generated: "np.ndarray[tuple[int], np.dtype[np.int64]]"
     ) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-        """A length for each, longer than what it has; `max_tokens` where none so long was seen."""
+        """Draws an output length for each request from the finished ones that are longer than the tokens it has
+        `generated`; where no finished request was that long, or too few finished, the length is `max_tokens`."""
         if len(self._sorted) < MIN_HISTORY:
             return np.maximum(generated + 1, self._max_new)
         first = np.searchsorted(self._sorted, generated, side="right")

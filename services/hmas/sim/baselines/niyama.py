@@ -1,8 +1,8 @@
 """Niyama's scheduler inside one engine (§3): dynamic chunking, hybrid priority, eager relegation, selective preemption.
 
-Its public code (microsoft/sarathi-serve, branch niyama_asplos2026) settles what the paper leaves open: only requests
-whose prompt is not begun are relegated, time is estimated by the measured prefill throughput, and a request judged on
-its last token alone decodes at 0.4 s per token at the slowest.
+Niyama's public code (microsoft/sarathi-serve, branch niyama_asplos2026) settles what the paper leaves open: only
+requests whose prompt is not begun are relegated, time is estimated by the measured prefill throughput, and a request
+judged on its last token alone decodes at 0.4 s per token at the slowest.
 """
 
 from collections.abc import Mapping
@@ -19,12 +19,13 @@ from hmas.sim.baselines.sarathi import SarathiCore
 
 MAX_CHUNK_TOKENS = 2560
 BATCH_TPOT_S = 0.4
-THROUGHPUT_WEIGHT = 0.005  # of the newest step
+THROUGHPUT_WEIGHT = 0.005  # weight of the newest step in the moving averages of throughput and step time
 
 
 @dataclass(frozen=True, slots=True)
 class NiyamaConfig:
-    """Which mechanisms are on. alpha moves within `alpha`: up while requests must be relegated, down while none."""
+    """Which of Niyama's mechanisms are on. `alpha` is the range (low, high) in which the weight of remaining work in
+    the priority moves: up while requests must be relegated, down while none are."""
 
     dynamic_chunking: bool = True
     relegation: bool = True
@@ -32,7 +33,8 @@ class NiyamaConfig:
 
 
 class NiyamaCore(SarathiCore):
-    """Takes `NiyamaRequest`s. The profile's token budget is the chunk where it is not dynamic."""
+    """An engine core that schedules as Niyama does. Its requests must be `NiyamaRequest`s. Without dynamic chunking,
+    the chunk size is the profile's token budget per step."""
 
     def __init__(self, profile: EngineProfile, config: NiyamaConfig) -> None:
         if config.dynamic_chunking:
@@ -40,7 +42,7 @@ class NiyamaCore(SarathiCore):
         self._queue = NiyamaQueue(self._work_s, relegation=config.relegation)
         super().__init__(profile, self._rank, self._queue)
         budget = profile.limits.max_num_batched_tokens
-        self._step_s = profile.cost.step_s(budget, 0, 0, 0.0)  # of late, with prefill
+        self._step_s = profile.cost.step_s(budget, 0, 0, 0.0)  # moving average over the steps that compute prompts
         self._prefill_tokens_per_s = budget / self._step_s
         self._histories: dict[str, LengthHistory] = {}
         self._alpha = LoadAlpha(*config.alpha)
@@ -48,7 +50,7 @@ class NiyamaCore(SarathiCore):
 
     @property
     def histories(self) -> Mapping[str, LengthHistory]:
-        """By application."""
+        """The histories of output lengths, by the name of the application."""
         return self._histories
 
     def add(self, request: EngineRequest) -> AddResult:
@@ -74,13 +76,15 @@ class NiyamaCore(SarathiCore):
         return plan
 
     def _rank(self, seq: Sequence) -> tuple[float, ...]:
-        """Selective preemption: a prompt half computed gives way, unless its deadline needs this very step."""
+        """Returns the rank of a request for prefill, lower first. Selective preemption: a half-computed prompt gives
+        way to a more urgent one, unless it would miss its deadline without the coming step."""
         if seq.context and 0.0 <= self._queue.slack_s(seq) < self._step_s:
             return (-1.0,)
         return self._queue.key(seq)
 
     def _work_s(self, seq: Sequence) -> float:
-        """Prefill_rem, for those judged on the last token with Decode_rem (Niyama Eq. 4 and 5)."""
+        """Returns the remaining work in s: Prefill_rem, plus Decode_rem for a request that is judged on its last token
+        (Niyama Eq. 4 and 5)."""
         request = seq.request
         work_s = (seq.target - seq.context) / self._prefill_tokens_per_s
         if isinstance(request, NiyamaRequest) and request.whole:

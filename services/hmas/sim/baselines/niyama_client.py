@@ -1,4 +1,5 @@
-"""What a client tells a Niyama engine of a request (§3.2, §3.6): QoS class, deadlines, application, importance."""
+"""Makes the requests that a client sends to a Niyama engine (Niyama §3.2, §3.6), with their QoS class, deadlines,
+application and importance."""
 
 from hmas.engine.core.chunking import TokenDeadline
 from hmas.sim.baselines.niyama_queue import NiyamaRequest
@@ -6,20 +7,21 @@ from hmas.sim.workload import OfferedRequest
 
 
 def due_s(offered: OfferedRequest) -> float:
-    """Of the first token, or of the last where that alone is judged (Niyama Eq. 1 and 3)."""
+    """Returns the instant in s at which the first token is due, or the last one where the SLO judges only that
+    (Niyama Eq. 1 and 3)."""
     slo = offered.slo
     wait_s = slo.ttlt_s if slo.whole and slo.ttlt_s is not None else slo.ttft_s
     return offered.request.arrival_s + wait_s
 
 
 def cumulative(offered: OfferedRequest, _: float = 0.0) -> NiyamaRequest:
-    """Token n is due at arrival + SLO_TTFT + (n - 1) SLO_TBT (Niyama Eq. 2)."""
+    """Makes a Niyama request whose token n is due at arrival + SLO_TTFT + (n - 1) SLO_TBT (Niyama Eq. 2)."""
     return _request(offered, TokenDeadline(offered.slo.tpot_s, due_s(offered)))
 
 
 def paced(offered: OfferedRequest, _: float = 0.0) -> NiyamaRequest:
-    """Token n is due (n - 1) SLO_TPOT after the first token, as H-MAS judges TPOT: time that the first token came early
-    is not lent to others."""
+    """Makes a Niyama request whose token n is due (n - 1) SLO_TPOT after its first token, as H-MAS judges TPOT: a first
+    token that comes early does not give the later tokens more time."""
     return _request(offered, TokenDeadline(offered.slo.tpot_s))
 
 

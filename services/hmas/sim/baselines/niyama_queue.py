@@ -1,4 +1,5 @@
-"""Niyama's prefill queue and relegated queue (§3.1, §3.4): hybrid priority, the violation checker, who steps aside."""
+"""Niyama's prefill queue and relegated queue (Niyama §3.1, §3.4), with the hybrid priority and the violation checker
+that relegates requests."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -7,13 +8,14 @@ from heapq import heapify, heappop, heappush
 
 from hmas.engine.core.sequence import EngineRequest, Sequence
 
-AT_RISK = 0.25  # share of its time that is left when an important request calls on the others to step aside
+AT_RISK = 0.25  # an important request with a smaller share of its time to spare relegates the unimportant ones
 
 
 @dataclass(frozen=True, slots=True)
 class NiyamaRequest(EngineRequest):
-    """`due_s`: of the first token (Niyama Eq. 1), with `whole` of the last (Eq. 3). Requests of one `application` share
-    a history of output lengths. What is `important` is relegated last."""
+    """A request with its QoS class. `due_s` is the deadline of its first token (Niyama Eq. 1), or of its last if
+    `whole` (Eq. 3). Requests of one `application` share a history of output lengths. An `important` request is
+    relegated only when it can no longer meet its deadline."""
 
     arrival_s: float = 0.0
     due_s: float = 0.0
@@ -23,17 +25,17 @@ class NiyamaRequest(EngineRequest):
 
 
 class NiyamaLane(IntEnum):
-    """Where a request waits; a lower one is served first, the first two together."""
+    """Where a request waits. A lower lane is served first; IMPORTANT and LOW are served as one lane."""
 
     IMPORTANT = 0
     LOW = 1
-    RELEGATED = 2  # of low priority, stepped aside; may still be in time
-    LATE = 3  # its deadline can no longer be kept
+    RELEGATED = 2  # unimportant requests that were relegated; they may still be in time
+    LATE = 3  # requests whose deadline can no longer be met
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """`seq` is its arrival's number."""
+    """A waiting request. `seq` numbers the requests in order of arrival."""
 
     sequence: Sequence
     request: NiyamaRequest
@@ -42,7 +44,7 @@ class _Waiting:
 
 
 class _Heap:
-    """Least key first, ties by arrival; what is removed leaves the heap lazily."""
+    """A heap of waiting requests, least key first and ties by arrival; removed entries are dropped from it lazily."""
 
     def __init__(self) -> None:
         self._items: list[tuple[float, int]] = []
@@ -65,9 +67,9 @@ class _Heap:
 
     def remove(self, entry: _Waiting) -> None:
         del self._live[entry.seq]
-        if self._items[0][1] == entry.seq:  # at once: a preempted request comes back under its number
+        if self._items[0][1] == entry.seq:  # dropped at once: a preempted request comes back under the same number
             heappop(self._items)
-        elif len(self._items) > 2 * len(self._live) + 64:  # keep what was removed lazily from piling up
+        elif len(self._items) > 2 * len(self._live) + 64:  # so that removed entries do not pile up
             self._items = [item for item in self._items if item[1] in self._live]
             heapify(self._items)
 
@@ -77,10 +79,11 @@ class _Heap:
 
 
 class NiyamaQueue:
-    """Waiting requests of one engine by lane and P = due + alpha * work (Niyama Eq. 4 and 5).
+    """The waiting requests of one engine, ordered by lane and then by P = due + alpha * work (Niyama Eq. 4 and 5).
 
-    `work_s` estimates the seconds a request still needs to the token that its deadline is about. The driver sets
-    `now_s`. O(log n), save a change of alpha, and the step aside of all that is of low priority.
+    `work_s` estimates the seconds that a request still needs up to the token that its deadline is about. The engine
+    core sets `now_s` before each step. Operations take O(log n), except a change of alpha and the relegation of all
+    unimportant requests, which take O(n log n).
     """
 
     def __init__(self, work_s: Callable[[Sequence], float], *, relegation: bool) -> None:
@@ -90,7 +93,7 @@ class NiyamaQueue:
         self._relegation = relegation
         self._alpha = 0.0
         self._lanes: tuple[_Heap, ...] = tuple(_Heap() for _ in NiyamaLane)
-        self._known: dict[str, _Waiting] = {}  # waiting or half computed
+        self._known: dict[str, _Waiting] = {}  # requests that wait or whose prompt is half computed
 
     @property
     def alpha(self) -> float:
@@ -103,22 +106,22 @@ class NiyamaQueue:
             lane.rekey(self._priority)
 
     def key(self, seq: Sequence) -> tuple[float, ...]:
-        """The order over all whose prompt is not computed yet."""
+        """Returns the sort key, lower first, of a request whose prompt is not fully computed yet."""
         known = self._known[seq.id]
         return max(known.lane, NiyamaLane.LOW), self._priority(known), known.seq
 
     def slack_s(self, seq: Sequence) -> float:
-        """Time to spare before its deadline; negative: it can no longer be kept."""
+        """Returns the seconds to spare before the request's deadline; negative if it can no longer be met."""
         return self._slack_s(self._known[seq.id])
 
     def forget(self, request_id: str) -> None:
-        """Its prompt is computed, or it is gone."""
+        """Drops what is kept about a request whose prompt is computed or which was aborted."""
         self._known.pop(request_id, None)
 
     def push(self, seq: Sequence) -> None:
         request = seq.request
         if not isinstance(request, NiyamaRequest):
-            raise TypeError(f"request {request.id} has no QoS class: give a NiyamaRequest")
+            raise TypeError(f"request {request.id} is a {type(request).__name__}: Niyama needs a NiyamaRequest")
         lane = NiyamaLane.IMPORTANT if request.important else NiyamaLane.LOW
         self._known[seq.id] = entry = _Waiting(seq, request, seq.order, lane)
         self._lanes[lane].push(self._priority(entry), entry)
@@ -131,10 +134,10 @@ class NiyamaQueue:
         return None if head is None else head.sequence
 
     def pop(self) -> Sequence:
-        """What `peek` showed."""
+        """Removes and returns the request that the last `peek` returned. Raises IndexError if none waits."""
         head = self._head()
         if head is None:
-            raise IndexError("pop from an empty queue")
+            raise IndexError("pop from an empty queue: call peek first, which returns None if no request waits")
         self._lanes[head.lane].remove(head)
         return head.sequence
 
@@ -152,8 +155,8 @@ class NiyamaQueue:
         return important if self._priority(important) <= self._priority(low) else low
 
     def _check(self) -> None:
-        """The violation checker: nobody who will be late is served before those who will not, and where important
-        requests run late, the others step aside first."""
+        """Relegates requests (Niyama's violation checker): no request that will be late is served before one that will
+        not, and unimportant requests are relegated as soon as an important one is at risk."""
         if not self._relegation:
             return
         important, low = self._lanes[NiyamaLane.IMPORTANT], self._lanes[NiyamaLane.LOW]
@@ -174,7 +177,7 @@ class NiyamaQueue:
         return self._slack_s(entry) < AT_RISK * (request.due_s - request.arrival_s)
 
     def _slack_s(self, entry: _Waiting) -> float:
-        if entry.sequence.generated:  # preempted: its first token is out, the rest only waits for memory
+        if entry.sequence.generated:  # it was preempted after its first token and only waits for memory
             return 0.0
         return entry.request.due_s - self.now_s - self._work_s(entry.sequence)
 

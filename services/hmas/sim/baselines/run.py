@@ -1,4 +1,4 @@
-"""One run of a baseline."""
+"""Runs one baseline on one workload."""
 
 from hmas.engine.core.profile import EngineProfile
 from hmas.sim.baselines.fleet import EngineFleet
@@ -8,7 +8,7 @@ from hmas.sim.workload import Workload
 
 
 def run_baseline(name: str, workload: Workload, profile: EngineProfile, engines: int, seed: int) -> SimResult:
-    """KeyError for what is no baseline."""
+    """Runs the baseline `name` on `engines` engines of one profile. Raises KeyError if there is no such baseline."""
     baseline = BASELINES[name]
     max_tokens = max((r.request.max_tokens or r.output_tokens for r in workload.requests), default=1)
     cores = [baseline.core(profile, FleetSetting(max_tokens, seed * 1000 + i)) for i in range(engines)]

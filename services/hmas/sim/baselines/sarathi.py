@@ -1,7 +1,7 @@
-"""Sarathi-Serve's chunked prefill under an order of one's own, the shared-cluster baselines of Niyama (§2.3, §4).
+"""Sarathi-Serve's chunked prefill in a given order of requests: the shared-cluster baselines of Niyama (§2.3, §4).
 
-As in Niyama's EDF and SRPF, the order counts at every iteration: a prompt that is half computed waits where a more
-urgent one has come. What decodes is never touched.
+As in Niyama's EDF and SRPF, the order counts at every iteration: a half-computed prompt waits while a more urgent one
+is computed. Decoding requests are never held up.
 """
 
 from collections.abc import Callable
@@ -17,17 +17,18 @@ Key = Callable[[Sequence], tuple[float, ...]]
 
 
 def request_priority(seq: Sequence) -> tuple[float, ...]:
+    """Returns the order by the priority that the client stated, lower first."""
     return (seq.request.priority,)
 
 
 def remaining_prompt(seq: Sequence) -> tuple[float, ...]:
-    """Prompt tokens still to be computed."""
+    """Returns the order by prompt tokens still to be computed, fewest first."""
     return (seq.target - seq.context,)
 
 
 class SarathiCore(EngineCore):
-    """Prefill work in the order of `key`, lower first. For waiting sequences it must agree with the order of `waiting`,
-    by default that of their priority."""
+    """An engine core that computes prompts in the order of `key`, lower first. The queue `waiting` must order its
+    sequences in the same way; by default it orders them by the priority that the client stated."""
 
     def __init__(self, profile: EngineProfile, key: Key, waiting: WaitingQueue | None = None) -> None:
         super().__init__(profile, waiting=PriorityQueue() if waiting is None else waiting)

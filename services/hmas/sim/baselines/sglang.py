@@ -1,10 +1,10 @@
 """SGLang's scheduler: prefill before decode, admission by the new-token ratio, FCFS or longest prefix first.
 
 Source: sgl-project/sglang, `managers/schedule_policy.py` (`PrefillAdder`, `SchedulePolicy`) and
-`managers/schedule_batch.py` (`retract_decode`), defaults of its environment variables. A new request is admitted if
-its prompt and its whole `max_new_tokens` (clipped at 4096) fit beside what the running ones may still generate, each
-taken at the new-token ratio. That ratio starts at 0.7, decays over 600 decode steps to 14 % of it, and is set anew from
-the progress of the batch when memory ran out and a request had to be retracted.
+`managers/schedule_batch.py` (`retract_decode`), with the defaults of its environment variables. A new request is
+admitted if its prompt and its whole `max_new_tokens` (clipped at 4096) fit into memory beside the tokens that running
+requests may still generate, times the new-token ratio. That ratio starts at 0.7, decays over 600 decode steps to 14 %
+of that, and is set anew from the progress of the batch when memory ran out and a request had to be retracted.
 """
 
 from hmas.engine.core import EngineCore
@@ -23,7 +23,7 @@ LPM_QUEUE_LIMIT = 128  # beyond it SGLang falls back to FCFS
 
 
 class SglangCore(EngineCore):
-    """`max_tokens` is what every client asks for at most."""
+    """An engine core that schedules as SGLang does. `max_tokens` is the most output tokens that any client asks for."""
 
     def __init__(self, profile: EngineProfile, max_tokens: int, waiting: WaitingQueue | None = None) -> None:
         super().__init__(profile, waiting=waiting, gate=lambda _, seq: self._has_room(seq), separate_prefill=True)
@@ -57,7 +57,8 @@ class SglangCore(EngineCore):
         return min(self._max_new - generated, CLIP_MAX_NEW_TOKENS)
 
     def _has_room(self, seq: Sequence) -> bool:
-        """Asked at every step while somebody waits, so that what decodes is summed without a call for each."""
+        """Tells whether memory suffices for a waiting request beside the running ones."""
+        # It is asked at every step while a request waits, so the sum over decoding requests avoids a call for each.
         most = self._max_new
         left = sum(min(most - generated, CLIP_MAX_NEW_TOKENS) for _, generated in self.progress())
         for other in self._prefill.values():
@@ -65,13 +66,13 @@ class SglangCore(EngineCore):
                 left += self._left(other.generated)
         reserved = left * self._ratio
         for other in self._prefill.values():
-            if not other.generated:  # of this very batch: at its full length, and what is left of its prompt
+            if not other.generated:  # admitted just now: its full output length and the rest of its prompt count
                 reserved += self._left(0) + other.target - other.context
         room = self.kv.free * self.kv.block_size - reserved
         return seq.target + self._left(seq.generated) < room
 
     def _victim(self) -> Sequence:
-        """Fewest output tokens, then the longest prompt."""
+        """Returns the running request to retract: the one with the fewest output tokens, then the longest prompt."""
         return min(
             self.running.values(),
             key=lambda seq: (self.generated(seq.id), -seq.request.prompt_tokens),
@@ -79,7 +80,8 @@ class SglangCore(EngineCore):
 
 
 class LpmQueue(FcfsQueue):
-    """The longest cached prefix first, by arrival among equals; FCFS when more than 128 wait."""
+    """A queue whose head is the request with the longest cached prefix, by arrival among equals; it is FCFS while more
+    than 128 requests wait."""
 
     cache: KvCache
 
@@ -91,6 +93,6 @@ class LpmQueue(FcfsQueue):
     def pop(self) -> Sequence:
         seq = self.peek()
         if seq is None:
-            raise IndexError("pop from an empty queue")
+            raise IndexError("pop from an empty queue: call peek first, which returns None if no request waits")
         self.remove(seq)
         return seq

@@ -1,4 +1,4 @@
-"""The table of baselines."""
+"""The table of baselines, by the name under which `hmas sim` and experiment files know them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ SARATHI_CHUNK = 512
 
 @dataclass(frozen=True, slots=True)
 class FleetSetting:
-    """What a core may know beside its profile: the one generous `max_tokens` of all requests, and a seed."""
+    """What an engine core is told beside its profile: a `max_tokens` that no request exceeds, and a random seed."""
 
     max_tokens: int
     seed: int
@@ -42,8 +42,9 @@ def _prompt(offered: OfferedRequest) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """`priority` is what the client puts into the request; lower first, read by engines that reorder. `request` makes
-    the engine's request of it, where an engine wants to know more."""
+    """A serving system to compare with. `source` says what it is and where it was published. `core` makes one engine.
+    `priority` gives the priority that the client states with a request, lower first; only engines that reorder read
+    it. `request` makes the engine's request from the offered one and that priority."""
 
     name: str
     source: str
@@ -114,7 +115,7 @@ BASELINES: dict[str, Baseline] = {
             source="SGLang: FCFS, prefill first, new-token-ratio admission (Zheng et al., 2024)",
             core=_sglang,
         ),
-        Baseline(name="sglang-lpm", source="SGLang: longest prefix match, else as sglang", core=_sglang_lpm),
+        Baseline(name="sglang-lpm", source="SGLang: longest prefix match, otherwise as sglang", core=_sglang_lpm),
         Baseline(name="lightllm", source="LightLLM: past-future admission (Gong et al., ASPLOS 2025)", core=_lightllm),
         Baseline(name="sarathi-fcfs", source="Sarathi-Serve (OSDI 2024): FCFS, chunks of 512", core=_sarathi),
         Baseline(
