@@ -91,7 +91,7 @@ def test_what_is_no_recording_is_refused_plainly(tmp_path: Path) -> None:
         replay(path)
     shown = CliRunner().invoke(app, ["replay-log", str(path)])
     assert shown.exit_code == 2
-    assert "does not begin a recording" in " ".join(shown.output.replace("│", " ").split())
+    assert "is not that of a recording" in " ".join(shown.output.replace("│", " ").split())
 
 
 def test_the_config_of_a_recording_is_the_agent_s(recorded: Path) -> None:

@@ -1,4 +1,4 @@
-"""The one shape of everything that decides."""
+"""The interface that all agents have."""
 
 from typing import Protocol, TypeVar
 
@@ -7,9 +7,11 @@ Effect = TypeVar("Effect")
 
 
 class Agent(Protocol[Event_contra, Effect]):
-    """No I/O, no clock of its own, no `async`. State changes only in `step`.
+    """A class that decides: it has no I/O, no clock of its own and no `async`, and changes its state only in `step`.
 
-    `now_s` never runs backwards. The same events at the same times give the same effects, in the same order.
+    The same events at the same times give the same effects, in the same order.
     """
 
-    def step(self, now_s: float, event: Event_contra) -> list[Effect]: ...
+    def step(self, now_s: float, event: Event_contra) -> list[Effect]:
+        """Takes an event that happened at `now_s` (s, never earlier than before) and returns what is to be done."""
+        ...

@@ -1,19 +1,19 @@
-"""How often what the rooms owe one another happens, seconds. The live services and the simulator read it here."""
+"""Periods, in s, of heartbeats, telemetry, views and timers, for the live services and the simulator alike."""
 
 from dataclasses import dataclass, replace
 
 HEARTBEAT_S = 1.0
 WORKER_LOST_AFTER_S = 3.5  # three missed heartbeats and some slack
-TELEMETRY_S = 0.1  # of workers and gateways, or earlier, after
-TELEMETRY_EVENTS = 256
+TELEMETRY_S = 0.1  # period of the telemetry of workers and gateways
+TELEMETRY_EVENTS = 256  # so many events send telemetry before its period is over
 SHORT_VIEW_S = 0.25
 LONG_VIEW_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cadences:
-    """Periods of the timers in the shells. `progress_s`: between two counts of the running requests' output tokens.
-    `step_window_s`: an engine's mean step is taken over so long."""
+    """Periods, in s, of the timers in the shells. Every `progress_s` the output tokens of running requests are counted;
+    an engine's mean step time is taken over the last `step_window_s`."""
 
     worker_cycle_s: float = 0.1
     progress_s: float = 0.1
@@ -25,7 +25,7 @@ class Cadences:
 
 
 LIVE = Cadences()
-# Counting tokens at every cycle costs a third of a simulated run, and no decision reads them faster than the fence's
-# bounds grow. The gateway reports every 100 ms: a tick in between would look at time-outs and moves alone, and shift
-# the instants of every result that was published.
+# The simulator counts tokens less often, because counting in every cycle would take a third of a run's time and no
+# decision needs the counts sooner. Its gateway ticks every 100 ms, when it reports: a tick in between would only check
+# time-outs and moves to other workers, and would shift the instants of all published results.
 SIMULATED = replace(LIVE, progress_s=0.5, gateway_tick_s=0.1)

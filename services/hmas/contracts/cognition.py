@@ -1,4 +1,4 @@
-"""Events and effects of the agents that batch calls for a model: perception, prediction."""
+"""Events and effects of the agents that batch calls for a model: perception and prediction."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -13,7 +13,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class CallReceived(Generic[Item]):
-    """A gateway wants an answer to each item within `budget_s`."""
+    """A gateway asked for an answer to each item within `budget_s` seconds. `call` numbers the calls."""
 
     call: int
     items: tuple[Item, ...]
@@ -22,7 +22,7 @@ class CallReceived(Generic[Item]):
 
 @dataclass(frozen=True, slots=True)
 class BatchReturned(Generic[Result]):
-    """The model's results, in the order of the batch's rows."""
+    """The model returned its results of the batch number `batch`, in the order of the batch's rows."""
 
     batch: int
     results: tuple[Result, ...]
@@ -30,6 +30,8 @@ class BatchReturned(Generic[Result]):
 
 @dataclass(frozen=True, slots=True)
 class BatchFailed:
+    """The model failed on the batch number `batch`; `error` says why, for the log."""
+
     batch: int
     error: str
 
@@ -39,7 +41,7 @@ class BatchFailed:
 
 @dataclass(frozen=True, slots=True)
 class RunBatch(Generic[Row]):
-    """Give the rows to the model, off the event loop; one batch at a time."""
+    """Run the model on the rows, in a thread beside the event loop. Only one batch runs at a time."""
 
     batch: int
     rows: tuple[Row, ...]
@@ -47,5 +49,7 @@ class RunBatch(Generic[Row]):
 
 @dataclass(frozen=True, slots=True)
 class AnswerCall(Generic[Answer]):
+    """Answer the gateway's call number `call`."""
+
     call: int
-    answers: tuple[Answer, ...]  # in the call's order
+    answers: tuple[Answer, ...]  # one per item, in the call's order

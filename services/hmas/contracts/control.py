@@ -1,11 +1,12 @@
-"""What the control layer sends down: the topology (meta), the control tuple (Statera), an operator's pin."""
+"""The control values that workers obey: the topology (from meta), the control tuple (from Statera) and an operator's
+pin; and the audit records of these decisions."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 
 class TopologyName(StrEnum):
-    """Omega, the pool of queue topologies (H-MAS App. C.2)."""
+    """The names of all topologies, H-MAS's set Omega (App. C.2)."""
 
     FCFS = "fcfs"
     EDF = "edf"
@@ -25,18 +26,21 @@ class TopologyName(StrEnum):
 
 
 INITIAL_TOPOLOGY = TopologyName.MAX_ON_TIME  # the default profile; H-MAS Algorithm 1 starts with SJF
-SAFE_TOPOLOGY = TopologyName.FCFS  # bypass, and a worker whose control ran out
+SAFE_TOPOLOGY = TopologyName.FCFS  # used during a bypass, and by a worker whose control values have expired
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hints:
-    """h_t: a few bounded knobs of a topology (H-MAS App. C.1).
+    """Parameters of the topologies that come with a decision (h_t, H-MAS App. C.1); each topology reads its own.
 
-    `lane_gate_s`: requests whose T_tot is at most this go to the fast lane (None: the median of the queue).
-    `fast_weight`: share of dispatches the fast lane gets while both lanes wait, in (0, 1).
-    `quantum_tokens`: service quantum of RR, CFS and MLFQ.
-    `by_tokens`: MaxOnTime keeps the most service gain in time (ESG, H-MAS Eq. 6) instead of the most requests.
-    `alpha_low`, `alpha_high`: where Hybrid's alpha may move; 0: the deadline alone counts (Niyama Eq. 4 and 5).
+    - `lane_gate_s` (two_lane): requests with at most this much predicted service time, in s, go to the fast lane; None
+      means the median of the queue.
+    - `fast_weight` (two_lane): share of dispatches that the fast lane gets while both lanes wait, in (0, 1).
+    - `quantum_tokens`: service quantum of RR, CFS and MLFQ, in tokens.
+    - `by_tokens`: if true, MaxOnTime keeps the most service gain on time (ESG, H-MAS Eq. 6) instead of the most
+      requests.
+    - `alpha_low`, `alpha_high`: range in which Hybrid's alpha, the weight of predicted work, may move; at 0 only the
+      deadline counts (Niyama Eq. 4 and 5).
     """
 
     lane_gate_s: float | None = None
@@ -49,7 +53,8 @@ class Hints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyDecision:
-    """The active topology of a pool. `bypass` is xi: FCFS and unbounded controls until cleared."""
+    """The topology that a pool's workers are to use for `valid_for_s` seconds, with its hints. `bypass` is xi: FCFS and
+    unbounded controls until it is cleared. `epoch` and `seq` order decisions; `selector` says who made this one."""
 
     pool: str
     topology: TopologyName
@@ -64,11 +69,11 @@ class TopologyDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineControl:
-    """C_t for one engine: set-points, and what the worker's inner loop needs to regulate around them.
+    """The controls of one engine, with which a worker limits it.
 
-    `n_run`: most sequences in flight on the engine. `b_token`: decode tokens per engine step. The inner loop moves
-    B_token in [b_min, b_max] by `gain_b` times the utilisation error outside [u_low, u_high] (H-MAS Algorithm 2,
-    line 11).
+    `n_run` is the most sequences in flight on the engine, `b_token` the decode tokens per engine step. In every cycle
+    the worker moves its own B_token in [b_min, b_max] by `gain_b` times the distance of the utilisation from
+    [u_low, u_high] (H-MAS Algorithm 2, line 11).
     """
 
     engine: str
@@ -83,7 +88,8 @@ class EngineControl:
 
 @dataclass(frozen=True, slots=True)
 class FenceBucket:
-    """q_{1-eps}(D_b) for prompts of at most `prompt_upto` tokens, in output tokens (H-MAS Eq. 4)."""
+    """The fence's quantile q_{1-eps}(D_b) of the length error, in output tokens, for prompts of at most `prompt_upto`
+    tokens that are too long for the bucket before it (H-MAS Eq. 4)."""
 
     prompt_upto: int
     quantile: float
@@ -91,10 +97,11 @@ class FenceBucket:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """The conformal fence: one quantile a bucket, ascending by `prompt_upto`; l_upper = l_pred + q_b.
+    """The bounds on output lengths by which workers reserve KV memory: l_upper = l_pred + the quantile of the prompt's
+    bucket. Buckets ascend by `prompt_upto`.
 
-    `version` is the predictor's version the errors belong to. `rolling_upper` is the conservative estimate for a
-    running request that outgrew its bound (App. C.2).
+    `version` is the version of the predictor whose errors were calibrated. `rolling_upper` is a conservative output
+    length, in tokens, for a running request that outgrew its bound (App. C.2).
     """
 
     version: str
@@ -104,7 +111,8 @@ class Fence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlTuple:
-    """C_t of one worker, an entry per engine (H-MAS §3.1.1)."""
+    """What Statera sends to one worker (C_t, H-MAS §3.1.1): controls of each engine, and the fence. It holds for
+    `valid_for_s` seconds; `epoch` and `seq` order tuples."""
 
     worker: str
     engines: tuple[EngineControl, ...]
@@ -112,12 +120,13 @@ class ControlTuple:
     epoch: int
     seq: int
     valid_for_s: float
-    frozen: bool = False  # Statera's integrators stand still (bypass)
+    frozen: bool = False  # true during a bypass: Statera changes no set-point
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """An operator's override; outranks every selector. `topology` None lifts it."""
+    """An operator's choice of a pool's topology, which outranks every selector and guard. `topology` None lifts it.
+    `by` names the operator."""
 
     pool: str
     topology: TopologyName | None
@@ -127,7 +136,7 @@ class Pin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRecord:
-    """One decision with its reason and the view it was taken on."""
+    """One decision of meta or Statera, with its reason and the view that it was taken on (as JSON)."""
 
     source: str  # meta | statera | qos
     pool: str
@@ -140,12 +149,13 @@ class AuditRecord:
     seq: int
 
 
-# --- events: it arrived ---------------------------------------------------------------------------------------
+# --- events: a control value arrived ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyReceived:
-    """`aged_s`: how long ago it was sent (0 when it came from the publisher, the server's age from the bucket)."""
+    """A topology decision arrived. `aged_s` is how long ago it was sent, in s: 0 if it came from its publisher, its age
+    in the control bucket if it was read from there."""
 
     decision: TopologyDecision
     aged_s: float = 0.0
@@ -153,5 +163,7 @@ class TopologyReceived:
 
 @dataclass(frozen=True, slots=True)
 class TupleReceived:
+    """A control tuple arrived. `aged_s` is how long ago it was sent, in s."""
+
     control: ControlTuple
     aged_s: float = 0.0

@@ -1,4 +1,4 @@
-"""Events and effects of the control agents: QoS, meta controller, Statera."""
+"""Events and effects of the control agents: QoS, meta and Statera."""
 
 from dataclasses import dataclass
 
@@ -43,40 +43,43 @@ class PinChanged:
 
 @dataclass(frozen=True, slots=True)
 class SelectorAnswered:
-    """A slow selector (an LLM) answered question `ask`. `error` is set instead where it did not, or badly."""
+    """A selector that must be asked (a language model) answered question number `ask`. `error` is set instead of
+    `answer` if no usable reply came."""
 
     ask: int
     pool: str
-    answer: str  # raw text, validated by the agent
+    answer: str  # raw text, not validated yet
     error: str
 
 
 @dataclass(frozen=True, slots=True)
 class EpochGranted:
-    """This copy holds the writer's lease; `epoch` grows with every take-over."""
+    """This process now holds the lease, so that its decisions are published; `epoch` grows with every take-over."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class EpochLost:
-    pass
+    """This process no longer holds the lease: another copy of the service publishes."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimerTicked:
-    """Drives every cadence; the agent decides what is due."""
+    """Time has passed; the agent does what has become due. Shells post this event at a short, fixed period."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyRestored:
-    """The last topology of a pool, read from the bucket at start, so that a new writer goes on from it."""
+    """The last decision of a pool, read from the control bucket at the start, from which a new writer goes on."""
 
     decision: TopologyDecision
 
 
 @dataclass(frozen=True, slots=True)
 class TupleRestored:
+    """The last control tuple of a worker, read from the control bucket at the start."""
+
     control: ControlTuple
 
 
@@ -131,7 +134,8 @@ class PublishAudit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskSelector:
-    """Put the view to the slow selector. Whatever comes back, and whenever, arrives as `SelectorAnswered`."""
+    """Ask the language model that serves as selector which topology suits the view. Its reply, an error or a time-out
+    after `timeout_s` comes back as `SelectorAnswered` with the same `ask`."""
 
     ask: int
     view: VLong

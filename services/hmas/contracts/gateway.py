@@ -1,7 +1,8 @@
-"""Events and effects of the gateway's two pure halves: its agent, and the queue of its questions to cognition.
+"""Events and effects of the gateway's two pure parts: its agent, and its queue of questions to cognition.
 
-The shell parses HTTP, keeps bodies and sockets by request id, and relays token bytes; the agent decides about routing,
-limits and the settlement of every request. What the cognition queue decides is told beside its events below.
+The agent decides about routing, limits and the settlement of every request. The cognition queue decides when requests
+are sent to perception and prediction. The shell parses HTTP, keeps bodies and sockets by request id, and relays the
+bytes of answers.
 """
 
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from hmas.contracts.worker import Timeline
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantLimits:
-    """A tenant's bounds; None means unbounded. Rates per minute."""
+    """The limits of one tenant; None means unlimited."""
 
     tenant: str
     requests_per_min: float | None = None
@@ -36,8 +37,9 @@ class TenantsChanged:
 
 @dataclass(frozen=True, slots=True)
 class RequestReceived:
-    """`content` is the same if a tenant sends the same request again; empty where that makes no difference.
-    `body_bytes`: what the shell keeps for the request until its first token."""
+    """A client sent a request. `content` identifies what the tenant sent, so that the same request is recognised when
+    it is sent again; it is empty where that makes no difference. `body_bytes` is the size of the body that the shell
+    keeps until the first token."""
 
     request: Request
     content: str = ""
@@ -46,7 +48,7 @@ class RequestReceived:
 
 @dataclass(frozen=True, slots=True)
 class RequestAnnotated:
-    """Cognition answered (or the prior stood in). `annotation.tags.slo` is the SLO the request is judged by."""
+    """Cognition answered for a request. `annotation.tags.slo` is the SLO by which the request is judged."""
 
     request_id: str
     annotation: Annotation
@@ -54,12 +56,15 @@ class RequestAnnotated:
 
 @dataclass(frozen=True, slots=True)
 class ClientLeft:
+    """The client closed its connection before its answer ended."""
+
     request_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerVanished:
-    """Its stream stayed broken past the grace time, its heartbeats stopped, or it came back as another process."""
+    """A worker is gone: its stream stayed broken past the grace time, its heartbeats stopped, or it came back as
+    another process."""
 
     worker: str
     reason: str
@@ -67,7 +72,8 @@ class WorkerVanished:
 
 @dataclass(frozen=True, slots=True)
 class StreamChanged:
-    """The worker is connected (true) or its stream is broken for now (false: no new work, requests are kept)."""
+    """The stream to a worker was connected (true) or broke (false: the worker gets no new requests, but keeps those
+    that it has)."""
 
     worker: str
     connected: bool
@@ -75,7 +81,7 @@ class StreamChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReported:
-    """A worker told its load on the stream, between heartbeats. Fields as in `WorkerHeartbeat`."""
+    """A worker reported its load on the stream, between two heartbeats. The fields are those of `WorkerHeartbeat`."""
 
     worker: str
     queued: int
@@ -95,7 +101,8 @@ class FirstTokenRelayed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptConcluded:
-    """The worker finished with an attempt. Latencies are since the request's arrival at the gateway."""
+    """A worker ended an attempt, with its outcome. `prompt_tokens` is the engine's own count, None if it gave none;
+    `retry_after_s` None means that a retry cannot help; `timeline` is None if the worker refused the request."""
 
     request_id: str
     attempt: int
@@ -110,6 +117,8 @@ class AttemptConcluded:
 
 @dataclass(frozen=True, slots=True)
 class AttemptHandedBack:
+    """A worker returned a request that it had not dispatched, for another worker."""
+
     request_id: str
     attempt: int
 
@@ -121,17 +130,17 @@ class ViewReceived:
 
 @dataclass(frozen=True, slots=True)
 class GatewayTicked:
-    """Telemetry, time-outs, rebalancing."""
+    """Time has passed: telemetry, time-outs and moves of requests to other workers may be due."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayDraining:
-    """No new requests; those accepted go on."""
+    """The gateway is shutting down: it takes no new requests, and those it accepted go on."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayDrainExpired:
-    """The grace time is over: what is left is cancelled and settled."""
+    """The grace time of the shutdown is over: the remaining requests are cancelled and settled."""
 
 
 GatewayEvent = (
@@ -157,7 +166,8 @@ GatewayEvent = (
 
 @dataclass(frozen=True, slots=True)
 class SendSubmit:
-    """`promised`: it was refused before and comes back when it was told to."""
+    """Send a request to a worker. `promised` is true if it was refused before with a promise and the client sent it
+    again at the promised time."""
 
     request_id: str
     worker: str
@@ -189,7 +199,8 @@ class SendRecall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refuse:
-    """Answer with the outcome's error object. Emitted with the request's settlement already accounted."""
+    """Refuse a request at its arrival: answer with the error object of `outcome`. The agent has already settled it.
+    Times are in s; None means that nothing can be said."""
 
     request_id: str
     outcome: Outcome
@@ -201,7 +212,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settle:
-    """The request ended; the shell closes its response (error event or error object if not finished)."""
+    """End the response of a request that was accepted; if `outcome` is not FINISHED, with an error event or object."""
 
     request_id: str
     outcome: Outcome
@@ -218,12 +229,13 @@ class PublishGatewayTelemetry:
 GatewayEffect = SendSubmit | SendAnnotate | SendCancel | SendRecall | Refuse | Settle | PublishGatewayTelemetry
 
 # --- the cognition queue: events -----------------------------------------------------------------------------------
-# It batches questions, spaces the batches, and answers each question exactly once: by `Annotate` or by `FallBack`.
+# The queue gathers questions into batches, spaces the batches in time, and answers each question exactly once: by
+# `Annotate` or by `FallBack`.
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One request, the text perception sees, and the worker the request went to."""
+    """A request that needs tags and a cost, with the text that perception reads and the worker that has the request."""
 
     request: Request
     text: str
@@ -237,19 +249,19 @@ class QuestionAsked:
 
 @dataclass(frozen=True, slots=True)
 class QuestionWithdrawn:
-    """The request ended: it needs no tags any more."""
+    """A request ended, so that its question needs no answer any more."""
 
     request_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class BatchDue:
-    """The instant of the last `StartBatchAt` is here."""
+    """The instant that the last `StartBatchAt` asked for has come."""
 
 
 @dataclass(frozen=True, slots=True)
 class PerceptionAnswered:
-    """`tags` in the order of the call's questions, as they came."""
+    """Perception answered call number `call`; `tags` are in the order of its questions and not checked yet."""
 
     call: int
     tags: tuple[Tags, ...]
@@ -257,26 +269,26 @@ class PerceptionAnswered:
 
 @dataclass(frozen=True, slots=True)
 class PredictionAnswered:
-    """`costs` in the order of the call's queries, as they came."""
+    """Prediction answered call number `call`; `costs` are in the order of its queries and not checked yet."""
 
     call: int
     costs: tuple[Cost, ...]
 
 
 class FallbackReason(StrEnum):
-    """Why a request is left to the prior."""
+    """Why cognition does not annotate a request, so that the prior is used."""
 
-    OFF = "off"
+    OFF = "off"  # cognition is switched off
     DOWN = "down"  # the service cannot be reached, failed, or failed a moment ago
-    FULL = "full"
+    FULL = "full"  # too many questions wait
     ENDED = "ended"  # the request ended while its question waited
-    LATE = "late"
-    MALFORMED = "malformed"
+    LATE = "late"  # no answer within the time limit
+    MALFORMED = "malformed"  # the answer does not fit the question
 
 
 @dataclass(frozen=True, slots=True)
 class CognitionFailed:
-    """A call of either service brought no answer. `error` is text for the log."""
+    """Call number `call`, to perception or prediction, brought no answer. `error` is text for the log."""
 
     call: int
     reason: FallbackReason
@@ -302,7 +314,7 @@ CognitionQueueEvent = (
 
 @dataclass(frozen=True, slots=True)
 class StartBatchAt:
-    """Post `BatchDue` at `at_s`; it may have passed. There is one at a time."""
+    """Post `BatchDue` at the instant `at_s`, or at once if it has passed. Only one is pending at a time."""
 
     at_s: float
 
@@ -315,7 +327,8 @@ class AskPerception:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionQuery:
-    """A question with its tags and what prediction wants to know of the worker. Counts are a mean engine's."""
+    """A question for prediction: with the request's tags and the state of its worker. `running` and `waiting` are
+    requests of an average engine of that worker; `kv_usage` is in [0, 1]."""
 
     question: Question
     tags: Tags
@@ -333,7 +346,7 @@ class AskPrediction:
 
 @dataclass(frozen=True, slots=True)
 class Annotate:
-    """A batch's answers, `took_s` after it was sent to perception."""
+    """Pass on the annotations of a batch, which came `took_s` seconds after it was sent to perception."""
 
     answers: tuple[RequestAnnotated, ...]
     took_s: float
@@ -341,7 +354,8 @@ class Annotate:
 
 @dataclass(frozen=True, slots=True)
 class FallBack:
-    """No annotation: everyone downstream falls back to the prior. `error` is set where a call failed."""
+    """Leave these requests without annotation; worker and gateway then use the prior. `error` is set if a call
+    failed."""
 
     request_ids: tuple[str, ...]
     reason: FallbackReason

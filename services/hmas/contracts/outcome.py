@@ -1,11 +1,11 @@
-"""How a request ends or is refused, and the one table that maps it to HTTP."""
+"""The ways in which a request ends or is refused, and the table that maps them to HTTP."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    """Low-cardinality end of a request. A refusal is a value, never an exception."""
+    """How a request ended. A refusal is such a value, never an exception."""
 
     FINISHED = "finished"
     CANCELLED = "cancelled"  # the client went away
@@ -33,7 +33,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OutcomeMapping:
-    """HTTP status, OpenAI error `type` and `code`, and whether a retry can help."""
+    """The HTTP status and the OpenAI error `type` of an outcome, and whether a retry can help."""
 
     http_status: int
     error_type: str

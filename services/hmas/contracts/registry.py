@@ -1,4 +1,4 @@
-"""Who is there: the worker's heartbeat."""
+"""The heartbeat by which a worker makes itself and its engines known."""
 
 from dataclasses import dataclass
 
@@ -19,9 +19,10 @@ class EngineInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerHeartbeat:
-    """Every second. `incarnation` changes at each start of the process, so a restart is told from a pause.
+    """A worker's message every second: what it is, its engines and its load. `incarnation` changes at each start of
+    the process, so that a restart is distinguished from a pause.
 
-    `backlog_s` is predicted engine time of all the worker holds (queued and running), divided by its engines.
+    `backlog_s` is the predicted engine time, in s, of all queued and running requests over the number of engines.
     """
 
     worker: str
@@ -42,6 +43,6 @@ class WorkerHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatReceived:
-    """A worker told who it is and how much it holds."""
+    """A worker's heartbeat arrived."""
 
     heartbeat: WorkerHeartbeat

@@ -1,6 +1,6 @@
-"""A request as every decision sees it: what is known at the edge, its tags, its predicted cost.
+"""A request as agents see it: what the gateway knows at its arrival, its tags and its predicted cost.
 
-The true output length is not here: no decision sees it before the request settles.
+The true output length is not among it: no decision sees it before the request settles.
 """
 
 from dataclasses import dataclass
@@ -8,7 +8,8 @@ from enum import StrEnum
 
 
 class TaskType(StrEnum):
-    """Task types of H-MAS Table 6, and `unknown` for what perception could not or dared not tag (§3.2)."""
+    """Task types of H-MAS Table 6, and `unknown` for requests that perception could not tag with enough confidence
+    (§3.2)."""
 
     QA = "QA"
     DIALOGUE = "Dialogue"
@@ -27,7 +28,7 @@ class TaskType(StrEnum):
 
 
 class TagSource(StrEnum):
-    """Who made the tags."""
+    """What made the tags: a kind of perception backend, or the prior."""
 
     MODEL = "model"
     GENERATIVE = "generative"
@@ -37,7 +38,7 @@ class TagSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """Latency promise of one request, seconds.
+    """The service level objective of one request, in seconds.
 
     `ttlt_s` None means `ttft_s + tpot_s * n` (DESIGN §8). `whole` is true where only the last token is judged:
     requests without `stream`, and those that state nothing but a TTLT.
@@ -77,10 +78,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tags:
-    """Perception's x_r = [tau, SLO_ttft, SLO_tpot, priority, l_pred] (H-MAS §3.2).
+    """What perception says of a request: x_r = [tau, SLO_ttft, SLO_tpot, priority, l_pred] (H-MAS §3.2).
 
-    `output_tokens` is l_pred, the median; `output_tokens_p90` its 90 % quantile. `version` names the predictor, so
-    that errors of two versions are never calibrated together.
+    `output_tokens` is l_pred, the predicted median of the output length; `output_tokens_p90` is its 90 % quantile.
+    `confidence` in [0, 1] is that of the task type. `version` names the predictor, so that errors of two versions are
+    never calibrated together.
     """
 
     task: TaskType
@@ -94,23 +96,25 @@ class Tags:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Prediction's service-time proxies, seconds: prefill alone and one decode token, both without queueing."""
+    """Predicted service times in s, both without queueing: of the prefill (`ttft_s`) and of each output token
+    (`tpot_s`)."""
 
     ttft_s: float
     tpot_s: float
 
     def total_s(self, output_tokens: float) -> float:
-        """T_tot = t_ttft + t_tpot * l_pred (H-MAS §3.2)."""
+        """Returns the predicted service time in s: T_tot = t_ttft + t_tpot * l_pred (H-MAS §3.2)."""
         return self.ttft_s + self.tpot_s * output_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """What cognition adds to a request."""
+    """The tags and the cost that cognition adds to a request."""
 
     tags: Tags
     cost: Cost
 
     @property
     def total_s(self) -> float:
+        """The predicted service time of the whole request, in s."""
         return self.cost.total_s(self.tags.output_tokens)

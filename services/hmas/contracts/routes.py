@@ -1,4 +1,5 @@
-"""Who hears what: the table that live subscriptions, the simulator's bus and `docs/subjects.md` are made from."""
+"""The table of who publishes and who hears each message; live subscriptions, the simulator's bus and
+`docs/subjects.md` are made from it."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,7 +28,7 @@ from hmas.contracts.views import VLong, VShort
 
 
 class Role(StrEnum):
-    """Who publishes or hears."""
+    """The services and commands that publish or hear messages."""
 
     GATEWAY = "gateway"
     WORKER = "worker"
@@ -42,8 +43,9 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Hearer:
-    """`event`: what its agent steps with, made of the message alone; None where only the shell listens. `own`: it hears
-    what is about itself or its pool, not all."""
+    """A role that hears a message. `event` is the class of the event that is made from the message for the role's
+    agent; None means that only the shell uses the message. If `own`, it hears only messages about itself or its
+    pool."""
 
     role: Role
     event: type | None = None
@@ -52,8 +54,8 @@ class Hearer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One kind of message on the bus; `message` names the route. `about`: the field of the message that ends its
-    subject. `hearers` in the order in which they hear it where all are equally far."""
+    """One kind of message on the bus, identified by its class `message`. The subject ends with the value of the
+    message's field `about`; empty means that nothing is appended. The simulator serves `hearers` in their order."""
 
     message: type
     publishers: tuple[Role, ...]
@@ -118,7 +120,7 @@ ROUTES: tuple[Route, ...] = (
         hearers=(
             Hearer(Role.WORKER, TopologyReceived, own=True),
             Hearer(Role.STATERA, TopologyReceived),
-            Hearer(Role.META, TopologyRestored),  # a copy that stands by follows what the writer decides
+            Hearer(Role.META, TopologyRestored),  # a standby copy follows the writer's decisions
             Hearer(Role.GATEWAY),
             Hearer(Role.TOP),
         ),

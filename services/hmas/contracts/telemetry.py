@@ -1,4 +1,5 @@
-"""What workers and gateways report. Instants travel as `age_s` before the batch was sent, never as clock readings."""
+"""The reports of workers and gateways. An instant is told as `age_s`, the seconds from it to the sending of the report,
+because clocks of two hosts cannot be compared."""
 
 from dataclasses import dataclass
 
@@ -8,10 +9,8 @@ from hmas.contracts.request import Slo, TaskType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSample:
-    """One engine's state, scraped or reported. `kv_usage` in [0, 1]; `step_s` is the recent mean engine step.
-
-    `prefill_tokens_per_s` and `decode_tokens_per_s` are measured over the last window; `service_per_s` finished
-    requests per second.
+    """The state of one engine. `kv_usage` is in [0, 1]; `step_s` is the recent mean time of an engine step.
+    `prefill_tokens_per_s` and `decode_tokens_per_s` are measured over the last window.
     """
 
     engine: str
@@ -26,9 +25,9 @@ class EngineSample:
     decode_tokens_per_s: float
     n_run: int  # in force
     b_token: int  # in force, after the inner loop
-    utilisation: float  # max(kv_usage, step_s / the TPOT SLO that all but a tenth of what runs can do with)
-    busy: float  # share of time the engine had work; shown, never regulated on
-    b_saturated: int = 0  # inner loop: -1 at b_min, +1 at b_max, 0 between
+    utilisation: float  # max(kv_usage, step_s / the TPOT SLO that suffices for all but a tenth of running requests)
+    busy: float  # share of time in which the engine had work; shown only, no controller reads it
+    b_saturated: int = 0  # of the worker's B_token: -1 at b_min, +1 at b_max, 0 between
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +63,8 @@ class FirstTokenSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFinished:
-    """`censored` is true for a request that did not end by itself: its length is only a lower bound."""
+    """A request that ended at a worker. `censored` is true if it did not end by itself, so that its output length is
+    only a lower bound of what it would have been."""
 
     request_id: str
     tenant: str
@@ -85,7 +85,7 @@ class RequestFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRunning:
-    """A request in flight on an engine: its length so far is a censored observation of its length."""
+    """A request that runs on an engine; its output so far is a lower bound of its output length."""
 
     engine: str
     prompt_tokens: int
@@ -97,7 +97,8 @@ class RequestRunning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerTelemetry:
-    """Every 100 ms or 256 events. `running` once a second, every request in flight; empty in between."""
+    """A worker's report, every 100 ms or 256 events. `running` lists every request in flight once a second and is empty
+    in between."""
 
     worker: str
     pool: str
@@ -125,7 +126,8 @@ class RequestOffered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSettled:
-    """The settlement, by the gateway: latencies as the client saw them; None (absent) where never reached."""
+    """A settlement as the gateway reports it. Latencies are as the client saw them, in s; None if the request never
+    came so far."""
 
     request_id: str
     tenant: str
@@ -144,7 +146,8 @@ class RequestSettled:
 
 @dataclass(frozen=True, slots=True)
 class GatewayTelemetry:
-    """Every 100 ms or 256 events, per pool. A refused request is settled with its refusing outcome."""
+    """A gateway's report for one pool, every 100 ms or 256 events. A refused request is among `settled`, with the
+    outcome of its refusal."""
 
     gateway: str
     pool: str

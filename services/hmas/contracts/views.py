@@ -1,4 +1,5 @@
-"""The QoS agent's views: V_short for fast regulation, V_long for slow adaptation (H-MAS §3.3)."""
+"""The views of a pool that the QoS agent publishes: V_short for fast regulation, V_long for slow adaptation
+(H-MAS §3.3)."""
 
 from dataclasses import dataclass
 
@@ -32,7 +33,8 @@ class EngineView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VShort:
-    """Last few seconds of a pool. Rates per second. Violation rates are over settled requests, in [0, 1]."""
+    """V_short: the last few seconds of a pool. Violation rates are shares of settled requests, in [0, 1]; `*_rps` are
+    requests per second."""
 
     pool: str
     window_s: float
@@ -48,8 +50,8 @@ class VShort:
     tpot_violation_rate: float
     arrival_rps: float
     settled_rps: float
-    kept_rps: float  # of them, judged and never relegated: what the order in force meant to serve in time
-    kept_violation_rate: float
+    kept_rps: float  # settled requests that count and were never relegated: those the topology meant to serve in time
+    kept_violation_rate: float  # share of these that missed an SLO
     arriving_tokens_per_s: float  # lambda_tok
     served_tokens_per_s: float  # mu_tok
     mismatch: float  # M_rho, Eq. 7
@@ -62,7 +64,7 @@ class VShort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareView:
-    """One tenant's or task type's share of a window."""
+    """Counts of one tenant or one task type over the window of V_long."""
 
     name: str
     offered: int
@@ -70,24 +72,25 @@ class ShareView:
     ok: int
     ttft_ok: int
     tpot_ok: int
-    tokens_served: int  # service tokens: prompt + 2 * output, as in ESG and the virtual token counter
+    tokens_served: int  # service tokens: prompt + 2 * output tokens, the weights of ESG
     weight: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VLong:
-    """Minutes of a pool: workload statistics and smoothed QoS (H-MAS §3.3, App. C.1)."""
+    """V_long: the last minutes of a pool, with statistics of the workload and smoothed quality of service (H-MAS §3.3,
+    App. C.1)."""
 
     pool: str
     window_s: float
     arrival_rps: float
     arrival_cv: float  # coefficient of variation of inter-arrival times
-    burstiness: float  # peak 1 s arrivals / mean
+    burstiness: float  # most arrivals in one second over the mean per second
     prompt_mean: float
     prompt_cv: float
     output_mean: float
     output_cv: float
-    predicted_total_cv: float  # of predicted work, prompt + 2 output tokens: HOL severity
+    predicted_total_cv: float  # CV of predicted work (prompt + 2 * output tokens): how badly long blocks short
     prompt_histogram: tuple[int, ...]  # counts per power-of-two bucket, from 64 tokens
     output_histogram: tuple[int, ...]
     tasks: tuple[ShareView, ...]
@@ -105,7 +108,7 @@ class VLong:
     mismatch_mean: float
     mismatch_p95: float
     utilisation: float
-    trend_arrival: float  # relative slope per minute
+    trend_arrival: float  # slope over mean, per minute; so are the two below
     trend_violation: float
     trend_prompt: float
     epoch: int

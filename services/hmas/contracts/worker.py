@@ -1,7 +1,7 @@
-"""The worker agent's events and effects, and the operations that cross the gateway-worker stream.
+"""The events and effects of the worker agent, some of which travel on the stream between gateway and worker.
 
-One vocabulary for the wire, the live worker and the simulator. Bodies and token bytes are never part of a
-decision: the shell keeps them by request id.
+The wire, the live worker and the simulator all use them. They never hold a request's body or the bytes of an answer:
+the shell keeps those by request id.
 """
 
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ from hmas.contracts.telemetry import WorkerTelemetry
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A gateway sent a request. `request.arrival_s` is already on this host's clock. `promised`: it was refused before,
-    and comes back when it was told to."""
+    """A gateway sent a request. `request.arrival_s` is already on this host's clock. `promised` is true if the request
+    was refused before with a promise and came again at the promised time."""
 
     request: Request
     attempt: int
@@ -41,7 +41,7 @@ class CancelRequested:
 
 @dataclass(frozen=True, slots=True)
 class RecallRequested:
-    """Hand it back if it was not dispatched."""
+    """The gateway asked to hand a request back, unless it was dispatched already."""
 
     request_id: str
     attempt: int
@@ -61,14 +61,14 @@ class FirstTokenReceived:
 
 @dataclass(frozen=True, slots=True)
 class ProgressSampled:
-    """Output tokens so far of running requests, once per cycle (never one event per token)."""
+    """Pairs (request id, output tokens so far) of running requests, once per cycle rather than once per token."""
 
     output_tokens: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class EngineFinished:
-    """The engine ended a request by itself."""
+    """The engine completed a request."""
 
     request_id: str
     output_tokens: int
@@ -77,8 +77,8 @@ class EngineFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFailed:
-    """The engine's connection broke or it answered an error. `retryable`: nothing was generated yet and another
-    engine may serve it; `busy`: the engine has no room for it now and may have later."""
+    """The connection to the engine broke, or the engine answered with an error. `retryable` is true if nothing was
+    generated yet and another engine may serve the request; `busy` if the engine has no room now and may have later."""
 
     request_id: str
     outcome: Outcome
@@ -90,7 +90,7 @@ class EngineFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSampled:
-    """A scrape of the engine's own metrics, or the adapter's estimate where it has none."""
+    """A sample of the engine's own metrics, or an estimate by its adapter if the engine has none."""
 
     engine: str
     running: int
@@ -115,17 +115,18 @@ class EngineWentDown:
 
 @dataclass(frozen=True, slots=True)
 class CycleTicked:
-    """The scheduling cycle: inner loop, expiry, telemetry, and the pump's backstop."""
+    """A cycle is due: the agent regulates B_token, checks for expired controls, reports, and runs the pump in case an
+    earlier event did not."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatDue:
-    pass
+    """The next heartbeat is due."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrainStarted:
-    """No new work; queued requests are handed back, in-flight ones finish."""
+    """The worker is shutting down: it takes no new requests, hands queued ones back, and finishes running ones."""
 
 
 WorkerEvent = (
@@ -153,7 +154,7 @@ WorkerEvent = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """A request's walk through the worker, for `hmas why`. Durations since its arrival at the worker, seconds."""
+    """What happened to a request in the worker, for `hmas why`. Times are seconds since its arrival at the worker."""
 
     worker: str
     engine: str
@@ -162,16 +163,17 @@ class Timeline:
     first_token_s: float
     finished_s: float
     queue_length: int  # at arrival
-    overtaken: int  # requests that arrived later and were dispatched earlier
-    switches: int  # topology switches it lived through
+    overtaken: int  # number of requests that arrived later and were dispatched earlier
+    switches: int  # topology switches while it was in the worker
     upper_output_tokens: float
     relegated: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """Send to the engine. `urgency` is its rank value in the active order (lower first), for engines that reorder, and
-    `tpot_s` its TPOT SLO as far as known, for engines that pace their prefill; None where the last token is judged."""
+    """Send a request to an engine. `urgency` is its key in the active order (lower first), for engines that reorder.
+    `tpot_s` is its TPOT SLO in s as far as known, for engines that limit prefill to keep decoding in pace; None if only
+    its last token is judged."""
 
     request_id: str
     engine: str
@@ -187,7 +189,7 @@ class Abort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reject:
-    """Refuse a request that was not dispatched. `retry_after_s` None: a retry cannot help."""
+    """Refuse a request that was not dispatched. `retry_after_s` None means that a retry cannot help."""
 
     request_id: str
     attempt: int
@@ -206,7 +208,7 @@ class Handback:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conclude:
-    """The request left the worker for good; the shell sends `Finished` to its gateway."""
+    """Tell the gateway that a request has ended at this worker."""
 
     request_id: str
     attempt: int
@@ -219,7 +221,8 @@ class Conclude:
 
 @dataclass(frozen=True, slots=True)
 class SteerEngine:
-    """Pass the caps in force to an engine that can be steered from inside; a no-op over plain HTTP."""
+    """Pass the limits in force to an engine that obeys them from inside (through the control block); an engine that is
+    reached by plain HTTP ignores it."""
 
     engine: str
     n_run: int
@@ -238,7 +241,7 @@ class PublishHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class TopologySwitched:
-    """For logs and metrics."""
+    """Record in logs and metrics that the worker switched its topology."""
 
     before: TopologyName
     after: TopologyName
@@ -248,7 +251,7 @@ class TopologySwitched:
 
 @dataclass(frozen=True, slots=True)
 class ControlExpired:
-    """A control value ran out; the safe default is in force."""
+    """Record that a control value has expired, so that the safe default is in force."""
 
     control: str  # topology | tuple
 

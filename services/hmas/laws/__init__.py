@@ -1,1 +1,1 @@
-"""Shared pure code: what several rooms compute alike. It imports contracts only, and no clock, I/O or randomness."""
+"""Pure code that several rooms share. It imports only contracts, and uses no clock, I/O or randomness."""

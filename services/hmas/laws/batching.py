@@ -1,7 +1,7 @@
-"""Calls of several items each, batched for a model that may be late, fail or answer nonsense.
+"""Gathers calls of several items each into batches for a model that may be late, fail or return nonsense.
 
-One batch runs at a time, and none is held back to become fuller: while one runs, the next fills by itself. A call is
-answered by its deadline at the latest, with the fallback's answer to each item that the model has not answered.
+One batch runs at a time, and none is delayed to become fuller: while one runs, the next fills by itself. A call is
+answered by its deadline at the latest; each item that the model has not answered by then gets the fallback's answer.
 """
 
 from collections import deque
@@ -26,11 +26,11 @@ from hmas.contracts.control_agents import TimerTicked
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """Both bounds in items. `split`: a call may be spread over several batches; else one that is larger than a batch
-    gets a batch of its own."""
+    """Bounds of a batch queue, both in items. `split` true allows a call to be spread over several batches; otherwise
+    a call with more than `max_batch` items gets a batch of its own."""
 
     max_batch: int
-    max_queued: int  # above it a call is answered by the fallback at once
+    max_queued: int  # a call that would exceed it is answered by the fallback at once
     split: bool
 
 
@@ -40,7 +40,7 @@ class _Call(Generic[Item, Answer]):
     items: tuple[Item, ...]
     deadline_s: float
     taken: int = 0  # items that went into a batch
-    answers: list[Answer] = field(default_factory=list)  # to the first items: batches end in the order they began
+    answers: list[Answer] = field(default_factory=list)  # of the first items, because batches end in their order
 
     @property
     def left(self) -> int:
@@ -48,8 +48,12 @@ class _Call(Generic[Item, Answer]):
 
 
 class BatchQueue(Generic[Item, Row, Result, Answer]):
-    """`row` is what the model sees of an item, `accept` makes an answer of the model's result, `fall_back` one without
-    it for a reason: queue_full, late, failed, or invalid where there are not as many results as rows."""
+    """Batches calls for a model and answers each call once.
+
+    `row` gives what the model reads of an item. `accept` makes the answer from the model's result for the item.
+    `fall_back` makes the answer without a result, for a reason: queue_full, late, failed, or invalid if the model
+    returned another number of results than rows.
+    """
 
     def __init__(
         self,
@@ -63,7 +67,7 @@ class BatchQueue(Generic[Item, Row, Result, Answer]):
         self._accept = accept
         self._fall_back = fall_back
         self._open: dict[int, _Call[Item, Answer]] = {}  # not answered yet, in order of arrival
-        self._waiting: deque[_Call[Item, Answer]] = deque()  # with items left
+        self._waiting: deque[_Call[Item, Answer]] = deque()  # calls with items that are in no batch yet
         self._running: list[tuple[_Call[Item, Answer], slice]] = []  # (call, which of its items)
         self._batch = 0
 
@@ -123,7 +127,7 @@ class BatchQueue(Generic[Item, Row, Result, Answer]):
             items = call.items[part]
             own = list(islice(unread, len(items)))
             if call.number not in self._open:
-                continue  # answered at its deadline
+                continue  # the call was answered at its deadline
             if usable:
                 call.answers += map(self._accept, repeat(now_s), items, own)
             else:

@@ -1,4 +1,4 @@
-"""An application's output length from its history, as Niyama §3.4 has it."""
+"""Estimates the output lengths of an application from its history (Niyama §3.4)."""
 
 from dataclasses import dataclass
 from math import inf, sqrt
@@ -6,14 +6,14 @@ from math import inf, sqrt
 
 @dataclass(slots=True, kw_only=True)
 class LengthHistory:
-    """Running mean and variance (Welford) of one application's output lengths; of the last `memory` or so of them,
-    where one is given."""
+    """Running mean and variance (Welford) of one application's output lengths, in tokens: over roughly its last
+    `memory` requests, by default over all."""
 
     memory: float = inf
     count: int = 0
     mean: float = 0.0
     variance: float = 0.0
-    upper: float = 0.0  # over-approximated by two standard deviations (§3.4); 0 before any is known
+    upper: float = 0.0  # mean plus two standard deviations (§3.4); 0 before the first request
 
     def add(self, tokens: float) -> None:
         self.count += 1

@@ -1,4 +1,5 @@
-"""Niyama's alpha by load (§4.2), which the worker's Hybrid topology and the simulated Niyama engine both go by."""
+"""Adapts Niyama's alpha, the weight of predicted work in the priority, to the load (Niyama §4.2); both the worker's
+Hybrid topology and the simulated Niyama engine use it."""
 
 from math import inf
 
@@ -8,8 +9,9 @@ FIRST_ALPHA = 1.0
 
 
 class LoadAlpha:
-    """alpha, by the load that the scheduler itself sees: doubled after a second in which requests had to be relegated,
-    halved after `CALM_S` without. Between `low` and `high`; from `FIRST_ALPHA` down it falls to `low` at once."""
+    """Keeps alpha (`value`) between `low` and `high`, by the load that the scheduler itself sees: it doubles after a
+    second in which requests had to be relegated, at least to `FIRST_ALPHA`, and is halved after `CALM_S` without any;
+    from `FIRST_ALPHA` or less it falls to `low` at once."""
 
     __slots__ = ("_checked_s", "_high", "_low", "_pressed_s", "_relegations", "value")
 
@@ -20,7 +22,7 @@ class LoadAlpha:
         self._relegations = 0
 
     def step(self, now_s: float, relegations: int) -> bool:
-        """Whether it moved. `relegations` counts all there were so far."""
+        """Updates alpha and tells whether it changed. `relegations` counts all relegated requests since the start."""
         if now_s - self._checked_s < PERIOD_S:
             return False
         self._checked_s = now_s

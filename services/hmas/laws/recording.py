@@ -1,8 +1,8 @@
-"""A recording of an agent: what it was made of, and each step with its effects, a line of JSON each.
+"""The format of an agent's recording: JSON lines with what the agent was made from and each of its steps.
 
-The first line holds the agent's origin, every other one `[now_s, event, [effect, ...]]`. A dataclass is an object with
-its class name under `$`, an enumeration's member too, a tuple is an array. A field whose metadata say `private` (a
-prompt's text) is written empty: no decision reads it, so that the recording replays all the same.
+The first line holds the agent's origin, every other line one step: `[now_s, event, [effect, ...]]`. A dataclass and a
+member of an enumeration are written as an object with the class name under `$`, a tuple as an array. A field whose
+metadata say `private` (a prompt's text) is written empty; no decision reads it, so the recording can still be replayed.
 """
 
 import json
@@ -19,13 +19,13 @@ PRIVATE: Mapping[str, bool] = {"private": True}  # metadata of a field that neve
 
 
 class RecordingError(ValueError):
-    """A file that is no recording, or holds a class that its agent does not know."""
+    """Raised for a file that is no valid recording, or that holds a class which its agent does not know."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentOrigin:
-    """What an agent was made of. `name` is the process's, `config` what it was told at its start, `seed` that of its
-    randomness if it has any."""
+    """What an agent was made from, so that a replay can make it again: its role, the name of its process, its
+    configuration, and the seed of its random numbers (None if it uses none)."""
 
     role: Role
     name: str
@@ -34,10 +34,12 @@ class AgentOrigin:
 
 
 def origin_line(origin: AgentOrigin) -> str:
+    """Returns the first line of a recording."""
     return _line({"format": FORMAT, "origin": plain(origin)})
 
 
 def step_line(now_s: float, event: object, effects: Sequence[object]) -> str:
+    """Returns the line of one step."""
     return _line([now_s, plain(event), plain(effects)])
 
 
@@ -46,15 +48,16 @@ def _line(data: object) -> str:
 
 
 def role_of(line: str) -> Role:
-    """The role that a recording's first line names. Raises RecordingError."""
+    """Returns the role of the agent that a recording's first line names. Raises RecordingError if it names none."""
     role = restored(_origin(line).get("role"), {Role.__name__: Role})
     if not isinstance(role, Role):
-        raise RecordingError("the first line names no role")
+        raise RecordingError(f"its first line must name an agent's role, not {role!r}: the file is damaged")
     return role
 
 
 def parse_origin(line: str, classes: Mapping[str, type]) -> AgentOrigin:
-    """Raises RecordingError."""
+    """Reads the origin from a recording's first line; `classes` are those that its config may hold, by name. Raises
+    RecordingError if the line is no origin."""
     origin = restored(_origin(line), {**classes, **classes_of(AgentOrigin)})
     assert isinstance(origin, AgentOrigin)
     return origin
@@ -63,15 +66,17 @@ def parse_origin(line: str, classes: Mapping[str, type]) -> AgentOrigin:
 def _origin(line: str) -> dict[str, Any]:
     data = _parsed(line)
     if not isinstance(data, dict) or data.get("format") != FORMAT or not isinstance(data.get("origin"), dict):
-        raise RecordingError(f"the first line does not begin a recording of format {FORMAT}")
+        raise RecordingError(
+            f"its first line is not that of a recording in format {FORMAT}: give a file that this version recorded"
+        )
     return dict(data["origin"])
 
 
 def parse_step(line: str, classes: Mapping[str, type]) -> tuple[float, Any, list[Any]]:
-    """Instant, event and effects. Raises RecordingError."""
+    """Reads one step: the instant in s, the event and the effects. Raises RecordingError if the line is no step."""
     data = _parsed(line)
     if not isinstance(data, list) or len(data) != 3:
-        raise RecordingError("a line is not [now_s, event, effects]")
+        raise RecordingError(f"the line {line[:80]!r} is not [now_s, event, effects]: the file is damaged")
     return float(data[0]), restored(data[1], classes), list(restored(data[2], classes))
 
 
@@ -79,14 +84,15 @@ def _parsed(line: str) -> object:
     try:
         return json.loads(line)
     except ValueError as error:
-        raise RecordingError(f"a line is no JSON: {error}") from error
+        raise RecordingError(f"the line {line[:80]!r} is not JSON ({error}): the file is damaged") from error
 
 
 # --- values
 
 
 def plain(value: Any) -> Any:
-    """Of dictionaries, lists and scalars only. Raises TypeError for what is neither a contract's value nor a number."""
+    """Returns the value as dictionaries, lists and scalars that JSON can hold. Raises TypeError if it is neither a
+    dataclass, an enumeration's member, a tuple, a list nor a scalar."""
     kind = type(value)
     if kind in _SCALARS:
         return value
@@ -97,30 +103,33 @@ def plain(value: Any) -> Any:
     named = _fields(kind)
     if named is not None:
         return {"$": kind.__name__} | {name: "" if private else plain(getattr(value, name)) for name, private in named}
-    return float(value)  # a model's own kind of number
+    return float(value)  # such as a number of NumPy, which a model returned
 
 
 def restored(data: Any, classes: Mapping[str, type]) -> Any:
-    """The value that `plain` was made of, arrays as tuples. Raises RecordingError."""
+    """Returns the value from which `plain` made the data, with arrays as tuples. Raises RecordingError if the data
+    hold a class that is not in `classes`, or fields that do not fit their class."""
     if isinstance(data, list):
         return tuple(restored(item, classes) for item in data)
     if not isinstance(data, dict):
         return data
     cls = classes.get(data.get("$", ""))
     if cls is None:
-        raise RecordingError(f"unknown class {data.get('$')!r}")
+        raise RecordingError(f"unknown class {data.get('$')!r}: another version of the program made the recording")
     values = {name: restored(value, classes) for name, value in data.items() if name != "$"}
     try:
         return cls(**values)
     except (TypeError, ValueError) as error:
-        raise RecordingError(f"{cls.__name__}: {error}") from error
+        raise RecordingError(
+            f"recorded fields do not fit {cls.__name__} ({error}): another version of the program made the recording"
+        ) from error
 
 
 _FIELDS: dict[type, tuple[tuple[str, bool], ...] | None] = {}
 
 
 def _fields(kind: type) -> tuple[tuple[str, bool], ...] | None:
-    """Name of each field and whether it is private; None where the class is no dataclass."""
+    """Returns the name of each field of a dataclass and whether it is private, or None for any other class."""
     if kind not in _FIELDS:
         named = tuple((f.name, bool(f.metadata.get("private"))) for f in fields(kind)) if is_dataclass(kind) else None
         _FIELDS[kind] = named
@@ -128,7 +137,7 @@ def _fields(kind: type) -> tuple[tuple[str, bool], ...] | None:
 
 
 def mentions(value: Any, name: str) -> bool:
-    """Whether a string of a value, however deep in it, is `name`."""
+    """Tells whether any string in a value, at any depth, equals `name`."""
     if isinstance(value, str):
         return value == name
     if isinstance(value, tuple | list):
@@ -138,7 +147,7 @@ def mentions(value: Any, name: str) -> bool:
 
 
 def classes_of(*hints: Any) -> dict[str, type]:
-    """The dataclasses and enumerations that values of these types may hold, by name."""
+    """Returns the dataclasses and enumerations, by name, that values of these types may hold at any depth."""
     found: dict[str, type] = {}
     waiting = list(hints)
     while waiting:

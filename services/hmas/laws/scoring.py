@@ -1,4 +1,5 @@
-"""TTFT, TPOT, goodput and ESG, once: used live, in simulation and by the load generator (DESIGN §8)."""
+"""The one definition of TTFT, TPOT, goodput and ESG (DESIGN §8), which the live services, the simulator and the load
+generator all use."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,9 +18,10 @@ _TOO_MANY_REQUESTS = 429
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
-    """A request's end as its client saw it. Latencies are None where that point was never reached.
+    """The one end of a request, as its client saw it. A latency is None if the request never came so far.
 
-    `ttft_s`: arrival at the gateway to first token. `last_token_s`: arrival to last token. `output_tokens`: real.
+    `ttft_s` and `last_token_s` run from the arrival at the gateway to the first and to the last token, in s;
+    `output_tokens` are those that were really generated.
     """
 
     request_id: str
@@ -37,40 +39,42 @@ class Settlement:
 
 
 def tpot_s(first_token_s: float, last_token_s: float, output_tokens: int) -> float:
-    """(last - first) / (n - 1); 0 for n <= 1, which meets any TPOT by definition."""
+    """Returns the mean time per output token in s: (last - first) / (n - 1) for n output tokens; 0 for n <= 1, which
+    meets any TPOT SLO by definition."""
     return (last_token_s - first_token_s) / (output_tokens - 1) if output_tokens > 1 else 0.0
 
 
 def ttlt_slo_s(slo: Slo, output_tokens: int) -> float:
-    """The stated TTLT, else SLO_ttft + SLO_tpot * n."""
+    """Returns the TTLT SLO in s: the stated one, otherwise SLO_ttft + SLO_tpot * n for n output tokens."""
     return slo.ttlt_s if slo.ttlt_s is not None else slo.ttft_s + slo.tpot_s * output_tokens
 
 
 def ttft_ok(s: Settlement) -> bool:
-    """TTFT met; for a request judged on its last token only, its TTLT."""
+    """Tells whether the request met its TTFT SLO, or its TTLT SLO if only its last token is judged."""
     if s.slo.whole:
         return s.last_token_s is not None and s.last_token_s <= ttlt_slo_s(s.slo, s.output_tokens)
     return s.ttft_s is not None and s.ttft_s <= s.slo.ttft_s
 
 
 def tpot_ok(s: Settlement) -> bool:
-    """TPOT met; for a request judged on its last token only, its TTLT."""
+    """Tells whether the request met its TPOT SLO, or its TTLT SLO if only its last token is judged."""
     if s.slo.whole:
         return ttft_ok(s)
     return s.tpot_s is not None and s.tpot_s <= s.slo.tpot_s
 
 
 def is_ok(s: Settlement) -> bool:
-    """OK(r) of H-MAS Eq. 1 and 8: finished, both SLOs met (and the TTLT, where one was stated)."""
+    """Tells whether the request counts for goodput, OK(r) of H-MAS Eq. 1 and 8: it finished and met its TTFT and TPOT
+    SLOs, and its TTLT SLO if it stated one."""
     if s.outcome is not Outcome.FINISHED or not ttft_ok(s) or not tpot_ok(s):
         return False
     return s.slo.ttlt_s is None or (s.last_token_s is not None and s.last_token_s <= s.slo.ttlt_s)
 
 
 def service_gain(s: Settlement) -> float:
-    """One request's term of ESG (H-MAS Eq. 6): (w_i L_i + w_o L_o) * min(1, (SLO_ttlt / TTLT)^alpha).
+    """Returns one request's term of ESG (H-MAS Eq. 6): (w_i L_i + w_o L_o) * min(1, (SLO_ttlt / TTLT)^alpha).
 
-    Zero unless finished. TTLT is the measured last-token latency.
+    It is 0 unless the request finished. TTLT is the measured latency of the last token.
     """
     if s.outcome is not Outcome.FINISHED or s.last_token_s is None:
         return 0.0
@@ -83,7 +87,8 @@ def service_gain(s: Settlement) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """`judged` false: the request says nothing about the quality of service (a client's own fault or choice)."""
+    """How a settled request counts. `judged` is false if it says nothing about the quality of service, because its
+    outcome was the client's fault or choice. `gain` is its term of ESG."""
 
     judged: bool
     ok: bool
@@ -98,7 +103,8 @@ def _client_fault(outcome: Outcome) -> bool:
 
 
 def verdict(settled: RequestSettled) -> Verdict:
-    """A client that left while its latencies were still good is not counted; one that left before is not OK."""
+    """Returns how a settled request counts. A request that its client cancelled while it met its SLOs is not judged;
+    one that was cancelled after it had missed an SLO is judged as not OK."""
     row = Settlement(
         request_id=settled.request_id,
         tenant=settled.tenant,
@@ -120,20 +126,20 @@ def verdict(settled: RequestSettled) -> Verdict:
 
 
 def mismatch(arriving_tokens_per_s: float, served_tokens_per_s: float, epsilon: float = 1e-9) -> float:
-    """M_rho of H-MAS Eq. 7: max(0, lambda_tok / (mu_tok + epsilon) - 1)."""
+    """Returns the mismatch M_rho of H-MAS Eq. 7: max(0, lambda_tok / (mu_tok + epsilon) - 1)."""
     return max(0.0, arriving_tokens_per_s / (served_tokens_per_s + epsilon) - 1.0)
 
 
 def jain_index(shares: Sequence[float]) -> float:
-    """(sum x)^2 / (n sum x^2): 1 where all are alike, 1 / n where one has all (Jain, Chiu and Hawe 1984); 1 for fewer
-    than two shares, or when nothing was served."""
+    """Returns Jain's index of fairness, (sum x)^2 / (n sum x^2): 1 if all shares are equal, 1 / n if one has all (Jain,
+    Chiu and Hawe 1984); it is 1 for fewer than two shares and if all shares are 0."""
     squares = sum(x * x for x in shares)
     return sum(shares) ** 2 / (len(shares) * squares) if len(shares) > 1 and squares > 0.0 else 1.0
 
 
 def service_by_tenant(settlements: Iterable[Settlement]) -> dict[str, float]:
-    """Service tokens of each tenant that offered anything (virtual token counter of Sheng et al., OSDI 2024, with the
-    weights of Eq. 6): its prompts whose first token came, and its output."""
+    """Returns the service tokens of each tenant that offered a request (virtual token counter of Sheng et al., OSDI
+    2024, with the weights of Eq. 6): weighted prompt and output tokens of its requests whose first token came."""
     served: defaultdict[str, float] = defaultdict(float)
     for s in settlements:
         tokens = ESG_INPUT_WEIGHT * s.prompt_tokens + ESG_OUTPUT_WEIGHT * s.output_tokens
@@ -142,7 +148,7 @@ def service_by_tenant(settlements: Iterable[Settlement]) -> dict[str, float]:
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:
-    """Linear-interpolated quantile of an ascending sequence; nan if it is empty."""
+    """Returns the q-quantile (q in [0, 1]) of an ascending sequence, linearly interpolated; nan if it is empty."""
     if not ordered:
         return float("nan")
     position = q * (len(ordered) - 1)
@@ -153,7 +159,8 @@ def quantile(ordered: Sequence[float], q: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """The columns of every comparison. Rates are over `offered` requests: shedding is never free."""
+    """The figures by which systems are compared. Rates are shares of all `offered` requests, so that refusing requests
+    improves none of them."""
 
     offered: int
     completed: int
@@ -173,7 +180,8 @@ class Score:
 
 
 def score(settlements: Iterable[Settlement], duration_s: float, weights: Mapping[str, float] | None = None) -> Score:
-    """Scores one run of `duration_s` seconds of offered load. `weights` of tenants: 1 where none is given."""
+    """Scores one run in which requests were offered for `duration_s` seconds. `weights` are the tenants' shares, for
+    Jain's index; a tenant that is not in it has weight 1."""
     rows = list(settlements)
     offered = max(len(rows), 1)
     done = [s for s in rows if s.outcome is Outcome.FINISHED]
@@ -207,8 +215,8 @@ WINDOW_S = 10.0  # H-MAS Table 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreWindow:
-    """One stretch of a run. `ok` and `offered` count the requests offered in it, `esg_rate` the service gain per
-    second of the requests that finished in it."""
+    """One window of a run, from `start_s`. `offered` counts the requests offered in it and `ok` those of them that met
+    their SLOs; `esg_rate` is the service gain per second of the requests that finished in it."""
 
     start_s: float
     offered: int
@@ -218,15 +226,15 @@ class ScoreWindow:
 
     @property
     def goodput_rate(self) -> float:
-        """ok / offered; nan where nothing was offered."""
+        """The share of offered requests that met their SLOs; nan if none was offered."""
         return self.ok / self.offered if self.offered else float("nan")
 
 
 def windows(
     settlements: Iterable[Settlement], duration_s: float, width_s: float = WINDOW_S, start_s: float = 0.0
 ) -> list[ScoreWindow]:
-    """Cuts [start_s, start_s + duration_s) into windows of `width_s`; a rest counts by its own length. What was
-    offered or finished outside is left out."""
+    """Cuts [start_s, start_s + duration_s) into windows of `width_s` and returns the figures of each. A shorter last
+    window has its rates over its own length. Requests offered or finished outside of that time are left out."""
     count = max(1, ceil(duration_s / width_s - 1e-9))
     offered, ok, gain = [0] * count, [0] * count, [0.0] * count
     for s in settlements:
@@ -254,7 +262,7 @@ def windows(
 
 
 def variation(values: Sequence[float]) -> float:
-    """Coefficient of variation (population); nan for an empty or zero-mean sequence."""
+    """Returns the coefficient of variation (population); nan for an empty sequence or one whose mean is 0."""
     mean = sum(values) / len(values) if values else 0.0
     if mean == 0.0:
         return float("nan")
@@ -263,7 +271,7 @@ def variation(values: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stability:
-    """The columns of H-MAS Table 4. Ratios with a zero denominator are nan."""
+    """The columns of H-MAS Table 4. A ratio whose denominator is 0 is nan."""
 
     goodput_drop_percent: float  # delta GP 1->3: from the first to the third phase
     recovery: float  # R 3/2: third over second phase
@@ -274,7 +282,8 @@ class Stability:
 
 
 def stability(settlements: Iterable[Settlement], duration_s: float, start_s: float = 0.0) -> Stability:
-    """Table 4 for one run of three equal phases. Phase goodput is ok requests per second of those offered in it."""
+    """Returns the figures of H-MAS Table 4 for one run of three equal phases. A phase's goodput counts the requests
+    that were offered in it and met their SLOs, per second."""
     rows = list(settlements)
     phases = [w.goodput for w in windows(rows, duration_s, duration_s / 3, start_s)]
     rates = [w.esg_rate for w in windows(rows, duration_s, WINDOW_S, start_s)]

@@ -1,4 +1,4 @@
-"""Default SLOs: H-MAS Table 6 scaled by importance (Eq. 14)."""
+"""The default SLOs of the task types: H-MAS Table 6, scaled by importance (Eq. 14)."""
 
 from functools import lru_cache
 from math import floor
@@ -27,24 +27,26 @@ SLO_ALPHA = 0.2
 
 
 def importance_factor(importance: float) -> float:
-    """f(imp) of Eq. 14: linear, f(0.5) = 1 + alpha, f(1.0) = 1 - alpha, clipped to that range."""
+    """Returns the factor f(imp) on a default SLO (H-MAS Eq. 14): linear, with f(0.5) = 1 + alpha and f(1.0) = 1 -
+    alpha, clipped to that range."""
     factor = 1.0 + SLO_ALPHA * (3.0 - 4.0 * importance)
     return min(1.0 + SLO_ALPHA, max(1.0 - SLO_ALPHA, factor))
 
 
-@lru_cache(1024)  # every request asks, most of them with its tenant's importance
+@lru_cache(1024)  # it is called for every request, mostly with the few importances of tenants
 def default_slo(task: TaskType, importance: float = DEFAULT_IMPORTANCE, *, whole: bool = False) -> Slo:
-    """SLO of a task type (Eq. 14: floor of base times f, in milliseconds), in seconds."""
+    """Returns the default SLO of a task type, in s (H-MAS Eq. 14: the floor of base times f, in milliseconds). `whole`
+    is passed on to the SLO."""
     ttft_ms, tpot_ms = SLO_BASE_MS[task]
     factor = importance_factor(importance)
     return Slo(_scaled_s(ttft_ms, factor), _scaled_s(tpot_ms, factor), None, whole)
 
 
 def tightest_tpot_s(importance: float = DEFAULT_IMPORTANCE) -> float:
-    """Of all task types, for a request of which nothing is known yet."""
+    """Returns the tightest default TPOT SLO of all task types, in s, for a request whose type is not known yet."""
     return _scaled_s(TIGHTEST_TPOT_MS, importance_factor(importance))
 
 
 def _scaled_s(base_ms: int, factor: float) -> float:
-    # The small term keeps e.g. 4500 * 1.2 from flooring to 5399.
+    # Without the small term, a product such as 4500 * 1.2 would be rounded down to 5399.
     return floor(base_ms * factor + 1e-6) / 1000

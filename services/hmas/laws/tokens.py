@@ -1,9 +1,9 @@
-"""The one prompt-token estimate of the mesh: gateway and emulated engine count alike, without a tokenizer.
+"""The mesh's estimate of prompt tokens, which gateway and emulated engine share and which needs no tokenizer.
 
-A token is four UTF-8 bytes, rounded up: within a few percent for English under a production BPE, three quarters of a
-token for a CJK character. Hence text of N three-letter words joined by single spaces counts exactly N: that is how the
-load generator builds a prompt of a given length. A chat message costs `MESSAGE_OVERHEAD` tokens for its role and
-delimiters. Images, tool schemas and other structured parts are not counted.
+Four UTF-8 bytes count as one token, rounded up: for English text that is within a few percent of a production BPE; a
+CJK character counts as three quarters of a token. A text of N three-letter words joined by single spaces therefore
+counts exactly N, and so the load generator builds a prompt of a given length. A chat message costs `MESSAGE_OVERHEAD`
+tokens for its role and delimiters. Images, tool schemas and other structured parts are not counted.
 """
 
 BYTES_PER_TOKEN = 4
@@ -11,13 +11,14 @@ MESSAGE_OVERHEAD = 4
 
 
 def text_tokens(text: str) -> int:
-    """Tokens of a plain text. O(1) for ASCII, one encoding otherwise."""
+    """Returns the estimated tokens of a plain text, in O(1) for ASCII and otherwise by encoding it once."""
     size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
     return -(-size // BYTES_PER_TOKEN)
 
 
 def content_text(content: object) -> str:
-    """The text of a chat message's `content`: a string, or the text parts of a list; anything else has none."""
+    """Returns the text of a chat message's `content`: a string as it is, the text parts of a list joined by newlines,
+    and an empty string for anything else."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -27,16 +28,17 @@ def content_text(content: object) -> str:
 
 
 def flatten_messages(messages: object) -> str:
-    """Chat messages as one text, one message after another; tolerant of any shape."""
+    """Returns the texts of chat messages joined by newlines; what is not a message is skipped."""
     if not isinstance(messages, list):
         return ""
     return "\n".join(content_text(m.get("content")) for m in messages if isinstance(m, dict))
 
 
 def estimate_prompt_tokens(prompt: object) -> int:
-    """Tokens of what an OpenAI body calls `messages` or `prompt`; at least 1.
+    """Returns the estimated tokens, at least 1, of the `messages` or the `prompt` of an OpenAI request's body.
 
-    `messages`: a list of objects. `prompt`: a string or a list of token ids (which count as they are).
+    `messages` is a list of objects. `prompt` is a string, a list of strings or a list of token ids; each id
+    counts 1.
     """
     if isinstance(prompt, str):
         return max(1, text_tokens(prompt))

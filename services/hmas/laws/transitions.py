@@ -1,4 +1,4 @@
-"""State machines as data: a table of what may follow what, and the one check of a step."""
+"""State machines as tables: for each state the states that may follow it, and the check of a transition."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -7,11 +7,11 @@ S = TypeVar("S")
 
 
 class IllegalTransition(RuntimeError):
-    """A fault of the program: a state that may not follow the present one."""
+    """Raised for a transition that a state machine's table does not allow, which is a fault of the program."""
 
 
 def following(table: Mapping[S, frozenset[S]], before: S, after: S) -> S:
-    """`after`, if the table lets it follow `before`. Raises IllegalTransition."""
+    """Returns `after` if the table allows it to follow `before`. Raises IllegalTransition otherwise."""
     if after not in table[before]:
-        raise IllegalTransition(f"{after} may not follow {before}")
+        raise IllegalTransition(f"illegal transition: {after} may not follow {before}")
     return after
