@@ -450,7 +450,7 @@ def test_the_selector_may_ask_for_bypass_and_the_guard_clears_it() -> None:
 
 def test_an_unknown_selector_is_refused_with_the_known_ones() -> None:
     known = "rules, classifier, bandit, changepoint, llm"
-    with pytest.raises(ValueError, match=f"unknown selector 'oracle': one of {known}"):
+    with pytest.raises(ValueError, match=f"unknown selector 'oracle': choose one of {known}"):
         MetaAgent(MetaConfig(selector="oracle"))
 
 

@@ -109,5 +109,5 @@ async def test_a_broken_backend_is_the_prior_s_turn() -> None:
 
 
 def test_an_unknown_backend_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="no backend 'oracle'; there are: "):
+    with pytest.raises(ValueError, match="unknown backend 'oracle': choose one of "):
         PerceptionSettings(perception_backend="oracle")

@@ -55,8 +55,8 @@ def test_shipped_profiles_reproduce_measured_points() -> None:
     [
         ({}, "a list of at least one row"),
         ([], "a list of at least one row"),
-        (["x"], "row 1: not a mapping"),
-        ([{**ANY, "extra": 1}], "row 1: expected exactly"),
+        (["x"], "row 1 must be a mapping"),
+        ([{**ANY, "extra": 1}], "row 1 must have exactly"),
         ([ANY, {**ANY, "decode_base": -1}], "row 2: decode_base must be seconds"),
         ([{**ANY, "decode_base": "fast"}], "row 1: decode_base"),
         ([{**ANY, "decode_base": float("nan")}], "row 1: decode_base"),

@@ -20,5 +20,5 @@ def test_without_its_models_it_says_where_they_are(tmp_path: Path) -> None:
         model=one.astype(object),
         source=LLM_PILOT,
     )
-    with pytest.raises(FileNotFoundError, match=r"throughput\.cbm: run from a clone, or `hmas train prediction`"):
+    with pytest.raises(FileNotFoundError, match=r"throughput\.cbm does not exist: run this in a clone"):
         per_request(rows, tmp_path)

@@ -106,9 +106,9 @@ async def test_an_unknown_task_type_is_an_invalid_argument() -> None:
 
 
 def test_settings_name_what_is_wrong(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no cost model 'oracle'; there are: "):
+    with pytest.raises(ValueError, match="unknown cost model 'oracle': choose one of "):
         PredictionSettings(cost_model="oracle")
     broken = tmp_path / "profiles.yaml"
     broken.write_text("- {model: x}\n")
-    with pytest.raises(CannotStart, match="row 1: expected exactly the fields"):
+    with pytest.raises(CannotStart, match="row 1 must have exactly the fields"):
         PredictionSettings(cost_profiles_file=broken).linear_model()

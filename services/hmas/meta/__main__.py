@@ -27,14 +27,14 @@ def _subscribe(service: AgentService[MetaEvent, MetaEffect]) -> None:
 
 
 async def serve(settings: MetaSettings, instance: str, stop: Stop) -> None:
-    """Serves until `stop`."""
+    """Runs the meta service until `stop` is set."""
     config = settings.meta_config()
     origin = AgentOrigin(Role.META, instance, config)
     agent, rpc = MetaAgent(config), RpcServer()
     server = MetaServer(agent)
     observe_pb2_grpc.add_MetaServicer_to_server(server, rpc.server)  # type: ignore[no-untyped-call]
     shell = MetaShell(origin, settings, agent, server, MetaMetrics())
-    log.info("selector", selector=settings.chosen_selector, llm=settings.llm_url or "no endpoint set: the rules decide")
+    log.info("selector", selector=settings.chosen_selector, llm=settings.llm_url or "HMAS_LLM_URL is not set")
     _subscribe(shell.service)
 
     async def start() -> None:

@@ -1,4 +1,4 @@
-"""What is read again when a pool is first heard of, and after a reconnection."""
+"""Restores a pool's pin and last decision when the pool is first heard of, and its pin after a reconnection."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,7 +15,8 @@ log = structlog.get_logger()
 
 
 class PoolIntroduction:
-    """Reads a pool's pin and last decision before its first heartbeat is posted; pins again after a reconnection."""
+    """Reads a pool's pin and last decision from the control bucket before it posts the first heartbeat of the pool.
+    After a reconnection it reads the pins of all known pools again."""
 
     def __init__(self, bucket: ControlBucket, post: Callable[[object], None]) -> None:
         self._bucket = bucket

@@ -1,4 +1,4 @@
-"""The network half of the LLM selector. Needs the extra `meta`."""
+"""Sends the questions of the LLM selector over the network. It needs the package's extra `meta`."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,8 @@ MAX_ANSWER_TOKENS = 800
 
 
 class LlmClient:
-    """Puts the agent's questions to an OpenAI-compatible endpoint; whatever happens becomes an answer event."""
+    """Sends the meta agent's questions to an OpenAI-compatible endpoint. The answer, a time-out or an error is posted
+    as a `SelectorAnswered`."""
 
     def __init__(self, url: str, model: str, api_key: str, post: Callable[[object], None]) -> None:
         self._client = openai.AsyncOpenAI(base_url=url, api_key=api_key, max_retries=0)
@@ -38,13 +39,13 @@ class LlmClient:
             async with asyncio.timeout(question.timeout_s):
                 answer = await self._complete(question)
         except TimeoutError:
-            error = f"no answer in {question.timeout_s:g} s"
+            error = f"no answer from the language model within {question.timeout_s:g} s"
         except openai.APIStatusError as refused:
-            error = f"HTTP {refused.status_code} from the endpoint"
+            error = f"the language model's endpoint answered with HTTP {refused.status_code}"
         except openai.OpenAIError as failed:
-            error = f"{type(failed).__name__}: {failed}"
-        except ValueError as malformed:  # a body that is no chat completion
-            error = f"malformed reply: {malformed}"
+            error = f"the language model's endpoint failed: {type(failed).__name__}: {failed}"
+        except ValueError as malformed:  # the body is not a chat completion
+            error = f"malformed reply of the language model's endpoint: {malformed}"
         self._post(SelectorAnswered(question.ask, question.view.pool, answer, error))
 
     async def _complete(self, question: AskSelector) -> str:
@@ -59,5 +60,5 @@ class LlmClient:
             timeout=question.timeout_s,
         )
         if not reply.choices or reply.choices[0].message.content is None:
-            raise ValueError("no content")
+            raise ValueError("its chat completion has no content")
         return reply.choices[0].message.content

@@ -6,7 +6,7 @@ from hmas.contracts.control import AuditRecord, TopologyDecision, TopologyName
 
 
 class MetaMetrics:
-    """The topology in force in each pool, and audit records by kind."""
+    """Prometheus metrics of the topology in force in each pool, and of the audit records by kind."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         self._topology = Gauge(

@@ -1,4 +1,4 @@
-"""The Meta service."""
+"""The gRPC service Meta, which shows decisions."""
 
 from collections import deque
 from typing import Any
@@ -14,7 +14,7 @@ RECENT_RECORDS = 500
 
 
 class MetaServer(observe_pb2_grpc.MetaServicer):
-    """What is in force, and the recent audit records, newest first."""
+    """Answers with the decisions in force and the recent audit records, newest first."""
 
     def __init__(self, agent: MetaAgent) -> None:
         self._agent = agent

@@ -11,30 +11,39 @@ from hmas.runtime.settings import RuntimeSettings
 
 
 class MetaSettings(RuntimeSettings):
-    """Selector, cadence and guards."""
+    """Settings of the meta controller: the selector, its period and its guards."""
 
-    grpc_host: str = Field("127.0.0.1", description="Address of the Meta service")
+    grpc_host: str = Field("127.0.0.1", description="Address on which the gRPC service Meta listens")
     grpc_port: int = Field(0, ge=0, le=65535, description="Port of the Meta service; 0 picks a free one")
     selector: Literal["auto", "rules", "llm"] = Field(
-        "auto", description="Who chooses the topology; auto: the LLM if it has a URL, else the rules"
+        "auto",
+        description="What chooses the topology: rules, llm (a language model), or auto, which is llm if HMAS_LLM_URL "
+        "is set and rules otherwise",
     )
-    llm_url: str = Field("", description="Base URL of an OpenAI-compatible endpoint, e.g. http://host:8000/v1")
-    llm_model: str = Field("", description="Model name at that endpoint")
-    llm_api_key_file: Path | None = Field(None, description="File that holds the endpoint's API key")
-    llm_timeout_s: float = Field(10.0, gt=0, description="Seconds an answer may take; then the rules decide")
-    meta_period_s: float = Field(15.0, gt=0, description="Between two decisions, seconds")
-    min_dwell_s: float = Field(30.0, ge=0, description="Least time between two switches, seconds")
+    llm_url: str = Field(
+        "", description="Base URL of the selector's OpenAI-compatible endpoint, such as http://host:8000/v1"
+    )
+    llm_model: str = Field("", description="Name of the selector's language model at HMAS_LLM_URL")
+    llm_api_key_file: Path | None = Field(None, description="File that holds the API key for HMAS_LLM_URL")
+    llm_timeout_s: float = Field(
+        10.0, gt=0, description="Seconds that the language model's answer may take; after that the rules decide"
+    )
+    meta_period_s: float = Field(15.0, gt=0, description="Seconds between two decisions about a pool's topology")
+    min_dwell_s: float = Field(30.0, ge=0, description="Least seconds between two switches of a pool's topology")
     objective: Literal["requests", "tokens"] = Field(
-        "requests", description="What MaxOnTime keeps on time: the most requests, or the most tokens (ESG)"
+        "requests",
+        description="What MaxOnTime maximises: requests that are on time, or their service gain in tokens (ESG)",
     )
-    topology_valid_for_s: float = Field(15.0, gt=0.5, description="How long a decision holds without a new one")
+    topology_valid_for_s: float = Field(
+        15.0, gt=0.5, description="Seconds for which workers obey a decision if no new one comes"
+    )
 
     @model_validator(mode="after")
     def _llm_is_complete(self) -> "MetaSettings":
         if self.selector == "llm" and not self.llm_url:
-            raise ValueError("the llm selector needs HMAS_LLM_URL; or set HMAS_SELECTOR=rules")
+            raise ValueError("HMAS_SELECTOR=llm needs HMAS_LLM_URL, which is empty: set it, or set HMAS_SELECTOR=rules")
         if self.chosen_selector == "llm" and not self.llm_model:
-            raise ValueError("the llm selector needs HMAS_LLM_MODEL, the model's name at HMAS_LLM_URL")
+            raise ValueError("HMAS_LLM_MODEL is empty: set it to the name of the language model at HMAS_LLM_URL")
         return self
 
     @property
@@ -44,7 +53,8 @@ class MetaSettings(RuntimeSettings):
         return "llm" if self.llm_url else "rules"
 
     def llm_api_key(self) -> str:
-        """Raises OSError if the file cannot be read."""
+        """Returns the API key from `llm_api_key_file`, or "none" if no file is set. Raises OSError if the file cannot
+        be read."""
         return self.llm_api_key_file.read_text().strip() if self.llm_api_key_file is not None else "none"
 
     def meta_config(self) -> MetaConfig:

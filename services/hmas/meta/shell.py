@@ -1,4 +1,5 @@
-"""Shell: what the meta controller decides is published, kept and shown; its questions go to the LLM."""
+"""The meta controller's shell: publishes decisions, keeps them in the control bucket and shows them as metrics, and
+sends the agent's questions to the language model."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, assert_never
@@ -28,7 +29,8 @@ def _llm_client(settings: MetaSettings, post: Callable[[object], None]) -> "LlmC
 
 
 class MetaShell:
-    """Executes the agent's effects; events are posted to `service`. Raises OSError for an unreadable API key file."""
+    """Executes the effects of the meta agent. The agent's events are posted to `service`. Raises OSError if the file
+    with the API key of the language model cannot be read."""
 
     def __init__(
         self, origin: AgentOrigin, settings: MetaSettings, agent: MetaAgent, server: MetaServer, metrics: MetaMetrics

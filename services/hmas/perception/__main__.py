@@ -19,7 +19,8 @@ log = structlog.get_logger()
 
 
 async def serve(settings: PerceptionSettings, instance: str, stop: Stop) -> None:
-    """Serves until `stop`. NATS only teaches the prior; without it requests are answered all the same."""
+    """Runs the perception service until `stop` is set. It needs NATS only to teach the prior; without NATS it answers
+    requests all the same."""
     source, backend = settings.backend()
     log.info("backend", backend=settings.perception_backend, version=backend.version)
     config = settings.perception_config(backend.version, source)

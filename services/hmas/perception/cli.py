@@ -9,15 +9,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-train = typer.Typer(help="Train perception's models", no_args_is_help=True)
-evaluate = typer.Typer(help="Evaluate perception's models", no_args_is_help=True)
+train = typer.Typer(help="Train perception's models.", no_args_is_help=True)
+evaluate = typer.Typer(help="Evaluate perception's models.", no_args_is_help=True)
 Data = Annotated[
-    Path, typer.Option(envvar="HMAS_DATA", help="folder with prompts/*.jsonl.gz", exists=True, file_okay=False)
+    Path, typer.Option(envvar="HMAS_DATA", help="Folder that holds prompts/*.jsonl.gz.", exists=True, file_okay=False)
 ]
-ARTEFACTS = Path(__file__).with_name("artefacts")  # the libraries behind them load only when needed
-Folder = Annotated[Path, typer.Option(help="folder of the artefacts")]
-Seed = Annotated[int, typer.Option(help="fixes split, order and initial weights")]
-Threads = Annotated[int, typer.Option(min=1, help="CPU threads")]
+ARTEFACTS = Path(__file__).with_name("artefacts")  # here, so that the libraries behind them load only when needed
+Folder = Annotated[Path, typer.Option(help="Folder of the model's files.")]
+Seed = Annotated[int, typer.Option(help="Random seed of the split, the order of examples and the initial weights.")]
+Threads = Annotated[int, typer.Option(min=1, help="Number of CPU threads.")]
 console = Console(stderr=True)
 
 
@@ -27,9 +27,11 @@ def train_perception(
     out: Folder = ARTEFACTS,
     seed: Seed = 0,
     threads: Threads = 1,
-    held_out: Annotated[bool, typer.Option(help="also leave out each source in turn (some 30 more runs)")] = False,
+    held_out: Annotated[
+        bool, typer.Option(help="Also train without each source in turn (about 30 more runs).")
+    ] = False,
 ) -> None:
-    """Trains the tagger and writes perception.onnx and tokenizer.json. Needs the extra `train`."""
+    """Trains the model that tags requests; writes perception.onnx and tokenizer.json. Needs the extra `train`."""
     import torch
 
     from hmas.perception.training.held_out import measure
@@ -45,14 +47,15 @@ def train_perception(
 
 @train.command("generative")
 def train_generative(
-    base: Annotated[str, typer.Option(help="causal LM to tune: a local folder or a model name")],
+    base: Annotated[str, typer.Option(help="Causal language model to tune: a local folder or a model's name.")],
     data: Data = Path("data"),
     out: Folder = Path("out/generative"),
     seed: Seed = 0,
-    steps: Annotated[int, typer.Option(min=1, help="optimizer steps in all")] = 2000,
-    resume: Annotated[bool, typer.Option(help="go on from the last checkpoint in --out")] = False,
+    steps: Annotated[int, typer.Option(min=1, help="Number of optimizer steps in all.")] = 2000,
+    resume: Annotated[bool, typer.Option(help="Go on from the last checkpoint in --out.")] = False,
 ) -> None:
-    """Tunes LoRA weights of a causal LM to emit task type, SLOs and output length. Needs the extra `train`."""
+    """Tunes LoRA weights so that a causal language model writes the task type, the SLOs and the output length of a
+    prompt. Needs the extra `train`."""
     from hmas.perception.training.lora import LoraRecipe, tune
 
     tune(base, data, out, LoraRecipe(seed=seed, steps=steps), resume, console.print)
@@ -60,12 +63,14 @@ def train_generative(
 
 @evaluate.command("perception")
 def eval_perception(
-    data: Annotated[list[Path], typer.Option(help="prompt files in the format of data/prompts; repeat it")],
+    data: Annotated[
+        list[Path], typer.Option(help="File of prompts in the format of data/prompts; repeat it for more.")
+    ],
     folder: Folder = ARTEFACTS,
-    unseen: Annotated[bool, typer.Option(help="only prompt ids that training never saw")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    unseen: Annotated[bool, typer.Option(help="Use only prompts that training never saw.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Task-type and length figures of the shipped model on any file in the format of data/prompts."""
+    """Prints how well the model predicts task types and output lengths for any files in the format of data/prompts."""
     from hmas.perception.backends.model import ModelBackend
     from hmas.perception.evaluation import evaluate_length, evaluate_task
     from hmas.perception.training.corpus import read_prompts, split

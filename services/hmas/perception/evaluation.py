@@ -1,6 +1,7 @@
-"""What a perception backend is worth on held-apart prompts: task type, calibration, SLO fields, output length.
+"""Measures the quality of a perception backend on prompts that training did not see: of its task types, their
+calibration, the SLOs and the output lengths.
 
-Answers are those of language models only: a person's reference answer has not the length a model would produce.
+Only answers of language models count, because a person's reference answer does not have the length of a model's.
 """
 
 import random
@@ -29,9 +30,12 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFigures:
-    """`by_type`, `by_source`: (prompts, accuracy). `rejection`: (threshold, share rejected, accuracy of the rest).
+    """How well task types are predicted. `ece` is the expected calibration error; `rejected` is the share of prompts
+    whose confidence is below the backend's threshold. `by_type` and `by_source` hold (prompts, accuracy), `rejection`
+    holds (threshold, share rejected, accuracy of the rest).
 
-    `ttft_mae_ms`, `tpot_mae_ms`: SLO fields against App. E.5's annotation, the importance known to both.
+    `ttft_mae_ms` and `tpot_mae_ms` are the mean absolute errors, in ms, of the default SLOs of the predicted types
+    against those of the true types (H-MAS App. E.5), at the same importance.
     """
 
     prompts: int
@@ -47,7 +51,9 @@ class TaskFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthFigures:
-    """Tokens. `coverage` is the share of answers within the 90 % quantile."""
+    """How well output lengths are predicted, in tokens: `mae` of the median, `mape` relative to the true length,
+    `kendall_tau` of the order, pinball losses of the 50 % and 90 % quantiles, and `coverage`, the share of answers
+    within the 90 % quantile."""
 
     answers: int
     mae: float
@@ -59,10 +65,11 @@ class LengthFigures:
 
 
 def evaluate_task(backend: ModelBackend, prompts: Sequence[Prompt], seed: int = 0) -> TaskFigures:
-    """Over the prompts whose type is known. Raises ValueError if there is none."""
+    """Measures the task types of a backend on the prompts whose type is known. `seed` draws the importances for the
+    SLOs. Raises ValueError if no prompt has a type."""
     typed = [prompt for prompt in prompts if prompt.task is not None]
     if not typed:
-        raise ValueError("no prompt of these files has a task type")
+        raise ValueError("no prompt of these files has a task type: give files with labelled prompts")
     probabilities = backend.predict([view(prompt) for prompt in typed]).probabilities
     confidence = probabilities.max(axis=1).astype(float)
     guess = [backend.tasks[place] for place in probabilities.argmax(axis=1)]
@@ -82,18 +89,22 @@ def evaluate_task(backend: ModelBackend, prompts: Sequence[Prompt], seed: int = 
 
 
 def evaluate_length(backend: ModelBackend, prompts: Sequence[Prompt], model_known: bool) -> LengthFigures:
-    """Over every answer of a language model. Raises ValueError if there is none."""
+    """Measures the output lengths of a backend on every answer of a language model; `model_known` tells the backend
+    which model answered. Raises ValueError if there are no such answers."""
     rows = answers_of(prompts)
     if not rows:
-        raise ValueError("no prompt of these files has an answer written by a language model")
+        raise ValueError(
+            "no prompt of these files has an answer written by a language model: give files that hold such answers"
+        )
     views = [view(prompt, answer.model if model_known else "") for prompt, answer in rows]
     tokens = backend.predict(views).tokens.astype(float)
     return length_figures(tokens[:, 0], tokens[:, 1], np.array([answer.tokens for _, answer in rows], float))
 
 
 def length_rows(backend: ModelBackend, prompts: Sequence[Prompt]) -> list[tuple[str, int, float, float]]:
-    """Of every answer of a language model: task type or `unknown`, tokens, predicted median and 90 % quantile, the
-    answering model not told. What a simulation resamples to err as the model does."""
+    """Returns for every answer of a language model: task type or `unknown`, tokens, and their predicted median and 90 %
+    quantile, without telling the backend which model answered. A simulation draws from them to err as the backend
+    does."""
     rows = answers_of(prompts)
     tokens = backend.predict([view(prompt) for prompt, _ in rows]).tokens
     return [
@@ -115,7 +126,8 @@ def length_figures(median: Floats, upper: Floats, truth: Floats) -> LengthFigure
 
 
 def coverage_by_prompt(backend: ModelBackend, prompts: Sequence[Prompt]) -> float:
-    """Share of answers within the 90 % quantile, every prompt counted alike: some have thirty answers, most one."""
+    """Returns the share of answers within the predicted 90 % quantile, where every prompt counts alike, because some
+    have thirty answers and most have one."""
     asked = [prompt for prompt in prompts if prompt.answers]
     upper = backend.predict([view(prompt) for prompt in asked]).tokens[:, 1]
     shares_in = [
@@ -126,29 +138,31 @@ def coverage_by_prompt(backend: ModelBackend, prompts: Sequence[Prompt]) -> floa
 
 
 def linear_mae(training: Sequence[Prompt], test: Sequence[Prompt]) -> float:
-    """Least squares of the answer's tokens on the prompt's (Maestro Table VI, Linear)."""
+    """Returns the mean absolute error, in tokens, of a straight line from the prompt's to the answer's tokens, fitted
+    on `training` by least squares (Maestro Table VI, Linear)."""
     seen, held = answers_of(training), answers_of(test)
     slope, base = np.polyfit([p.tokens for p, _ in seen], [a.tokens for _, a in seen], 1)
     return float(np.mean([abs(base + slope * prompt.tokens - answer.tokens) for prompt, answer in held]))
 
 
 def rules_by_source(prompts: Sequence[Prompt]) -> dict[str, tuple[int, float]]:
-    """The rules baseline on every typed prompt; it learns nothing, so no split applies to it."""
+    """Returns (prompts, accuracy) of the rules backend by source, on every prompt with a type. The rules learn nothing,
+    so training prompts need not be left out."""
     typed = [prompt for prompt in prompts if prompt.task is not None]
     right = np.array([tag(prompt.text)[0] is prompt.task for prompt in typed])
     return shares([prompt.source for prompt in typed], right)
 
 
 def contested_by_source(prompts: Sequence[Prompt]) -> dict[str, float]:
-    """Share of the typed prompts whose first paragraph names another type than their label: a source gives one label
-    to all its prompts, whatever each asks for."""
+    """Returns, by source, the share of prompts whose first paragraph names another task type than their label: a source
+    gives all its prompts one label, whatever each of them asks for."""
     typed = [prompt for prompt in prompts if prompt.task is not None]
     other = np.array([named(prompt.text) not in (None, prompt.task) for prompt in typed])
     return {source: share for source, (_, share) in shares([prompt.source for prompt in typed], other).items()}
 
 
 def learnt_rules_by_source(prompts: Sequence[Prompt], seed: int) -> dict[str, float]:
-    """Accuracy on each source of keyword rules learnt without it and its group."""
+    """Returns, by source, the accuracy of keyword rules that were learnt without that source and its group."""
     typed = [prompt for prompt in prompts if prompt.task is not None]
     accuracy = {}
     for group in source_groups(typed):
@@ -169,7 +183,7 @@ def view(prompt: Prompt, model: str = "") -> PromptView:
 
 
 def calibration_error(confidence: Floats, right: NDArray[np.bool_]) -> float:
-    """Expected calibration error over equal-width bins (Guo et al. 2017)."""
+    """Returns the expected calibration error over bins of equal width (Guo et al. 2017)."""
     bins = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
     gaps = [
         abs(float(right[inside].mean()) - float(confidence[inside].mean())) * float(inside.mean())
@@ -180,7 +194,8 @@ def calibration_error(confidence: Floats, right: NDArray[np.bool_]) -> float:
 
 
 def slo_errors(truth: Sequence[TaskType], guess: Sequence[TaskType], seed: int) -> tuple[float, float]:
-    """Mean absolute error of TTFT and TPOT targets, ms, importance uniform in [0.5, 1] (H-MAS App. E.5, Eq. 14)."""
+    """Returns the mean absolute errors, in ms, of the TTFT and TPOT SLOs that follow from the guessed types, with
+    importances drawn uniformly from [0.5, 1] (H-MAS App. E.5, Eq. 14)."""
     rng = random.Random(seed)
     ttft = tpot = 0.0
     for true, said in zip(truth, guess, strict=True):
@@ -192,7 +207,7 @@ def slo_errors(truth: Sequence[TaskType], guess: Sequence[TaskType], seed: int) 
 
 
 def shares(keys: Sequence[str], right: NDArray[np.bool_]) -> dict[str, tuple[int, float]]:
-    """(count, share right) per key, in order of key."""
+    """Returns (count, share that is right) per key, in order of key; `keys` and `right` have an entry per prompt."""
     counts, hits = Counter(keys), Counter(key for key, hit in zip(keys, right, strict=True) if hit)
     return {key: (counts[key], hits[key] / counts[key]) for key in sorted(counts)}
 

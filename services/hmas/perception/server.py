@@ -1,4 +1,4 @@
-"""The Perception service."""
+"""The gRPC service Perception."""
 
 from typing import Any
 
@@ -17,7 +17,8 @@ SERVICE = pb.DESCRIPTOR.services_by_name["Perception"].full_name
 
 
 class PerceptionServer(cognition_pb2_grpc.PerceptionServicer):
-    """Late tags are the prior's, never an error."""
+    """Answers gateways with the tags of their requests. If the backend is late, the tags are those of the prior; that
+    is never an error."""
 
     def __init__(self, shell: PerceptionShell, metrics: PerceptionMetrics) -> None:
         self._shell = shell

@@ -13,43 +13,51 @@ from hmas.runtime.settings import RuntimeSettings
 
 
 class PerceptionSettings(RuntimeSettings):
-    """Backend, batches and the prior."""
+    """Settings of perception: its backend, its batches and its prior."""
 
-    grpc_host: str = Field("127.0.0.1", description="Address of the Perception service")
+    grpc_host: str = Field("127.0.0.1", description="Address on which the gRPC service Perception listens")
     grpc_port: int = Field(0, ge=0, le=65535, description="Port of the Perception service; 0 picks a free one")
-    perception_backend: str = Field("model", description=f"Who tags requests: {', '.join(BACKENDS)}")
+    perception_backend: str = Field("model", description=f"Backend that tags requests: {', '.join(BACKENDS)}")
     perception_budget_s: float = Field(
-        0.04, gt=0, description="Longest time an answer may take; then the prior answers"
+        0.04, gt=0, description="Seconds that the backend may take for a call; after that the prior answers"
     )
     perception_max_batch: int = Field(16, gt=0, description="Most prompts in one batch of the backend")
-    perception_max_queued: int = Field(1024, gt=0, description="Most prompts waiting for the backend")
+    perception_max_queued: int = Field(
+        1024, gt=0, description="Most prompts that wait for the backend; the prior answers calls beyond it at once"
+    )
     generative_model: str = Field(
-        "", description="The generative backend's causal LM: its name at the endpoint, or a local folder"
+        "", description="Language model of the generative backend: its name at HMAS_GENERATIVE_URL, or a local folder"
     )
     generative_url: str = Field(
         "",
-        description="OpenAI endpoint of that model; empty: transformers in this process. A language model needs more "
-        "than the default HMAS_PERCEPTION_BUDGET_S and HMAS_COGNITION_TIMEOUT_S",
+        description="OpenAI-compatible endpoint of that model; if empty, transformers runs it in this process. A "
+        "language model needs higher HMAS_PERCEPTION_BUDGET_S and HMAS_COGNITION_TIMEOUT_S than the defaults",
     )
-    generative_api_key_file: Path | None = Field(None, description="File that holds the endpoint's API key")
-    generative_adapter: Path | None = Field(None, description="Folder of LoRA weights for the local model")
-    prior_half_life_s: float = Field(600.0, gt=0, description="Half-life of the historical prior, seconds")
+    generative_api_key_file: Path | None = Field(None, description="File that holds the API key for that endpoint")
+    generative_adapter: Path | None = Field(None, description="Folder of LoRA weights for a model in a local folder")
+    prior_half_life_s: float = Field(
+        600.0, gt=0, description="Seconds after which an observation counts half in the historical prior"
+    )
 
     @field_validator("perception_backend")
     @classmethod
     def _known(cls, value: str) -> str:
         if value not in BACKENDS:
-            raise ValueError(f"no backend {value!r}; there are: {', '.join(BACKENDS)}")
+            raise ValueError(f"unknown backend {value!r}: choose one of {', '.join(BACKENDS)}")
         return value
 
     @model_validator(mode="after")
     def _generative_is_complete(self) -> "PerceptionSettings":
         if self.perception_backend == "generative" and not self.generative_model:
-            raise ValueError("the generative backend needs HMAS_GENERATIVE_MODEL: a name at the endpoint, or a folder")
+            raise ValueError(
+                "HMAS_PERCEPTION_BACKEND=generative needs HMAS_GENERATIVE_MODEL, which is empty: set it to the model's "
+                "name at HMAS_GENERATIVE_URL, or to a local folder"
+            )
         return self
 
     def backend(self) -> tuple[TagSource, Backend]:
-        """Raises OSError if the generative backend's API key cannot be read."""
+        """Makes the configured backend and returns it with the source of its tags. Raises OSError if the file with the
+        API key of the generative backend cannot be read."""
         source, make = BACKENDS[self.perception_backend]
         generative = GenerativeConfig(
             model=self.generative_model,

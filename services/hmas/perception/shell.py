@@ -1,4 +1,4 @@
-"""Shell: perception's agent with its backend in a thread of its own."""
+"""Perception's shell: its agent, and its backend in a thread of its own."""
 
 from hmas.contracts.request import Tags
 from hmas.perception.agent.agent import PerceiveItem, PerceptionAgent
@@ -11,6 +11,9 @@ WARM_UP = PromptView(text="Summarize this text in one sentence.", prompt_tokens=
 
 
 class PerceptionShell(BatchingShell[PerceiveItem, PromptView, Estimate | None, Tags]):
+    """Steps perception's agent and runs its batches on the backend. `budget_s` is the longest time that a call may
+    take."""
+
     def __init__(
         self,
         agent: PerceptionAgent,

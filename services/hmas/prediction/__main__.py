@@ -20,7 +20,8 @@ log = structlog.get_logger()
 
 
 async def serve(settings: PredictionSettings, instance: str, stop: Stop) -> None:
-    """Serves until `stop`. NATS only corrects the model; without it requests are answered all the same."""
+    """Runs the prediction service until `stop` is set. It needs NATS only for the measurements that correct the model;
+    without NATS it answers requests all the same."""
     model = settings.model()
     log.info("cost_model", model=settings.cost_model, version=model.version)
     config, linear = settings.prediction_config(), settings.linear_model()

@@ -11,23 +11,23 @@ from rich.table import Table
 
 from hmas.runtime.extras import needs
 
-train = typer.Typer(help="Train the cost models", no_args_is_help=True)
-evaluate = typer.Typer(help="Evaluate the cost models", no_args_is_help=True)
-ARTEFACTS = Path(__file__).with_name("artefacts")  # the libraries behind them load only when needed
-Folder = Annotated[Path, typer.Option(help="folder of the artefacts")]
+train = typer.Typer(help="Train the cost models.", no_args_is_help=True)
+evaluate = typer.Typer(help="Evaluate the cost models.", no_args_is_help=True)
+ARTEFACTS = Path(__file__).with_name("artefacts")  # here, so that the libraries behind them load only when needed
+Folder = Annotated[Path, typer.Option(help="Folder of the models' files.")]
 console = Console(stderr=True)
 
 
 @train.command("prediction")
 def train_prediction(
     data: Annotated[
-        Path, typer.Option(envvar="HMAS_DATA", help="folder with perf/", exists=True, file_okay=False)
+        Path, typer.Option(envvar="HMAS_DATA", help="Folder that holds perf/.", exists=True, file_okay=False)
     ] = Path("data"),
     out: Folder = ARTEFACTS,
-    seed: Annotated[int, typer.Option(help="fixes the split and the trees")] = 0,
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads")] = 1,
+    seed: Annotated[int, typer.Option(help="Random seed of the split and the trees.")] = 0,
+    threads: Annotated[int, typer.Option(min=1, help="Number of CPU threads.")] = 1,
 ) -> None:
-    """Fits the CatBoost cost models and writes them with their metadata."""
+    """Fits the CatBoost cost models to the measurements in data/perf and writes them with their metadata."""
     from hmas.prediction.training.train import ForestRecipe
     from hmas.prediction.training.train import train as run
 
@@ -37,12 +37,14 @@ def train_prediction(
 
 @evaluate.command("prediction")
 def eval_prediction(
-    data: Annotated[list[Path], typer.Option(help="measurement files in a format of data/perf; repeat it")],
+    data: Annotated[
+        list[Path], typer.Option(help="File of measurements in a format of data/perf; repeat it for more.")
+    ],
     folder: Folder = ARTEFACTS,
-    unseen: Annotated[bool, typer.Option(help="only the rows that training never saw")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    unseen: Annotated[bool, typer.Option(help="Use only rows that training never saw.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """R2 of the shipped cost models on any file in a format of data/perf."""
+    """Prints R2 (the coefficient of determination) of the cost models on any files in a format of data/perf."""
     with needs("train"):
         from hmas.prediction.evaluation import evaluate as figures_of
         from hmas.prediction.evaluation import per_request
@@ -60,11 +62,11 @@ def eval_prediction(
             raise typer.BadParameter(str(error)) from error
         rows = rows.rows(held_apart(len(rows.prefill_s), recipe)) if unseen else rows
         figures[file.name] = asdict(figures_of(model, rows))
-        if rows.source == LLM_PILOT:  # the only file these two are fitted to
+        if rows.source == LLM_PILOT:  # throughput and latency per token are fitted to this file alone
             try:
                 figures[file.name] |= per_request(rows, folder)
             except FileNotFoundError as error:
-                console.print(f"without throughput and latency per token: {error}")
+                console.print(f"throughput and latency per token are not evaluated: {error}")
     if as_json:
         typer.echo(json.dumps(figures, indent=1))
         return

@@ -1,5 +1,5 @@
-"""What the cost models are worth: R2 on rows held apart at random, on unseen configurations and on an unseen model,
-and how fast the online correction makes up for hardware never seen."""
+"""Measures the quality of the cost models: R2 on random rows, on configurations and on a model that training did not
+see, and how fast the online correction makes up for hardware that training did not see."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,8 +34,9 @@ WINDOW = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostFigures:
-    """R2 each. `decode`: first token to last; `tpot`: its mean per token, every row counted alike; `tpot_weighted`:
-    every token counted alike. `upper_*`: share of rows within the 90 % quantile, NaN where it was not asked for."""
+    """The R2 of the predicted times on `rows` rows: of the prefill, of the time from first to last token (`decode`),
+    and of the time per token, where every row (`tpot`) or every token (`tpot_weighted`) counts alike. `upper_prefill`
+    and `upper_tpot` are the shares of rows within the predicted 90 % quantile, NaN if they were not computed."""
 
     rows: int
     prefill: float
@@ -48,7 +49,8 @@ class CostFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """Median |log(predicted / observed)| of TPOT and prefill around the n-th settled request of unseen hardware."""
+    """How the online correction learns hardware that training did not see: the median |log(predicted / observed)| of
+    prefill time and TPOT after each number of settled `requests`, and the same without correction."""
 
     hardware: str
     requests: tuple[int, ...]
@@ -59,7 +61,7 @@ class Curve:
 
 
 def evaluate(model: CatBoostCostModel, rows: Measurements) -> CostFigures:
-    """Of the shipped artefacts."""
+    """Returns the figures of a trained model on the rows, with the coverage of its 90 % quantiles."""
     upper = model.predict_upper_rows(rows.inputs)
     known = np.isfinite(rows.tpot_s)
     figures = cost_figures(model.predict_rows(rows.inputs), rows)
@@ -75,7 +77,8 @@ def evaluate(model: CatBoostCostModel, rows: Measurements) -> CostFigures:
 
 
 def cost_figures(predicted: Floats, rows: Measurements) -> CostFigures:
-    """`predicted` [n, 2]: prefill and time per token."""
+    """Returns the figures of predictions. `predicted` [n, 2] holds the prefill time and the time per token of each row,
+    in s."""
     known = np.isfinite(rows.tpot_s)
     gaps = np.maximum(0.0, rows.output_tokens - 1)[known]
     tpot, truth = predicted[known, 1], rows.tpot_s[known]
@@ -89,11 +92,14 @@ def cost_figures(predicted: Floats, rows: Measurements) -> CostFigures:
 
 
 def per_request(rows: Measurements, folder: Path = ARTEFACTS) -> dict[str, float]:
-    """R2 of throughput (tokens/s of a request) and mean latency per token. FileNotFoundError: a wheel lacks them."""
+    """Returns the R2 of the models of a request's throughput (tokens/s) and of its mean latency per token. Raises
+    FileNotFoundError if `folder` lacks these models, as the folder of an installed package does."""
     targets = {THROUGHPUT_FILE: throughput(rows), LATENCY_FILE: latency_per_token(rows)}
     for name in targets:
         if not (folder / name).is_file():
-            raise FileNotFoundError(f"no {folder / name}: run from a clone, or `hmas train prediction`")
+            raise FileNotFoundError(
+                f"{folder / name} does not exist: run this in a clone of the repository, or run `hmas train prediction`"
+            )
     return {
         name.removesuffix(".cbm"): r2(target, CatBoostRegressor().load_model(str(folder / name)).predict(rows.inputs))
         for name, target in targets.items()
@@ -101,8 +107,8 @@ def per_request(rows: Measurements, folder: Path = ARTEFACTS) -> dict[str, float
 
 
 def unseen_configurations(rows: Measurements, recipe: ForestRecipe, threads: int = 1) -> CostFigures:
-    """Every (model, GPU, count) configuration predicted by a fit that saw none of its rows: folds of configurations,
-    their predictions pooled."""
+    """Returns the figures over all rows, where each (model, GPU, count) configuration is predicted by a fit that saw
+    none of its rows: the configurations are split into folds, and the predictions of all folds are pooled."""
     own = rows.configuration.astype(str)
     names = np.random.default_rng(recipe.seed).permutation(np.unique(own))
     predicted = np.empty((len(own), 2))
@@ -115,7 +121,7 @@ def unseen_configurations(rows: Measurements, recipe: ForestRecipe, threads: int
 def unseen_models(
     rows: Measurements, recipe: ForestRecipe, report: Callable[[str], None], threads: int = 1
 ) -> dict[str, CostFigures]:
-    """Each model left out in turn."""
+    """Returns, for each language model, the figures on its rows of a fit to the rows of all others."""
     figures = {}
     for model in sorted(set(rows.model)):
         figures[model] = _refitted(rows, rows.model == model, recipe, threads)
@@ -142,8 +148,9 @@ def _predict(models: dict[str, CatBoostRegressor], rows: Measurements) -> Floats
 
 
 def learning_curves(rows: Measurements, hardware: Sequence[str], recipe: ForestRecipe, threads: int = 1) -> list[Curve]:
-    """For each accelerator left out of the fit: every configuration is a worker whose requests settle one by one, each
-    predicted from those before it; errors are medians over configurations and a window of requests."""
+    """Returns a curve for each accelerator in `hardware`, which is left out of the fit. Every configuration of it is a
+    worker whose requests settle one by one, and each is predicted from those before it; errors are medians over
+    configurations and a window of requests."""
     return [_learning_curve(rows, name, recipe, threads) for name in hardware]
 
 
@@ -176,7 +183,8 @@ def _learning_curve(rows: Measurements, hardware: str, recipe: ForestRecipe, thr
 
 
 def _in_place(rows: Measurements, modelled: Floats, measured: Floats) -> Floats:
-    """What prediction says of each row, a worker's own, once the rows before it have settled. All are [n, 2]."""
+    """Returns the corrected prediction for each row of one worker, once the rows before it have settled. All arrays are
+    [n, 2]: prefill time and TPOT in s."""
     worker, said = MeasuredWorker(), np.empty_like(modelled)
     states = rows.inputs[:, [NAMES.index("prompt_tokens"), NAMES.index("running")]].astype(int)
     for place, (prompt_tokens, running) in enumerate(states.tolist()):
@@ -193,13 +201,13 @@ def _log_errors(observed: Floats, predicted: Floats) -> Floats:
 
 
 def _points(errors: Floats) -> tuple[float, ...]:
-    """Of [configurations, requests]: medians over configurations and a few requests from each point on, half as many
-    as went before, at least 5."""
+    """Returns the median error at each of `CURVE_POINTS`, from errors [configurations, requests]: over all
+    configurations and over the following requests, half as many as went before, at least 5 and at most `WINDOW`."""
     return tuple(float(np.median(errors[:, at : at + min(WINDOW, max(5, at // 2))])) for at in CURVE_POINTS)
 
 
 def r2(truth: Floats, guess: Floats, weight: Floats | None = None) -> float:
-    """Coefficient of determination."""
+    """Returns the coefficient of determination R2 of the guesses; `weight` weighs the rows, all alike if it is None."""
     weight = np.ones(len(truth)) if weight is None else weight
     mean = np.average(truth, weights=weight)
     return float(1 - np.average((truth - guess) ** 2, weights=weight) / np.average((truth - mean) ** 2, weights=weight))

@@ -6,7 +6,8 @@ from hmas.runtime.batching import SECONDS_BUCKETS
 
 
 class PredictionMetrics:
-    """How many costs were predicted, by whom, and how measurements correct them."""
+    """Prometheus metrics of how many costs the model and the linear profile gave, and of how measurements correct
+    them."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         self.queries = Counter("hmas_prediction_queries_total", "Costs predicted", registry=registry)
@@ -15,10 +16,10 @@ class PredictionMetrics:
             registry=registry,
         )  # fmt: skip
         self._scale = Gauge(
-            "hmas_prediction_scale", "Online correction of a worker's costs", ["worker", "cost"], registry=registry
+            "hmas_prediction_scale", "Factor on the model's times for a worker", ["worker", "cost"], registry=registry
         )
         self.batch_seconds = Histogram(
-            "hmas_prediction_batch_seconds", "One batch in the cost model", buckets=SECONDS_BUCKETS, registry=registry
+            "hmas_prediction_batch_seconds", "Time of a batch in the model", buckets=SECONDS_BUCKETS, registry=registry
         )
 
     def show_scale(self, worker: str, ttft: float, tpot: float) -> None:

@@ -1,4 +1,4 @@
-"""The Prediction service."""
+"""The gRPC service Prediction."""
 
 from typing import Any
 
@@ -17,7 +17,8 @@ SERVICE = pb.DESCRIPTOR.services_by_name["Prediction"].full_name
 
 
 class PredictionServer(cognition_pb2_grpc.PredictionServicer):
-    """Late costs are the linear profile's, never an error."""
+    """Answers gateways with the costs of their requests. If the cost model is late, the costs are those of the linear
+    profile; that is never an error."""
 
     def __init__(self, shell: PredictionShell, metrics: PredictionMetrics) -> None:
         self._shell = shell
@@ -34,7 +35,7 @@ class PredictionServer(cognition_pb2_grpc.PredictionServicer):
 
 
 def _item(message: pb.PredictRequest) -> PredictItem:
-    """Raises ValueError for an unknown task type."""
+    """Reads one request of a call. Raises ValueError if its task type is unknown."""
     query = CostQuery(
         prompt_tokens=message.prompt_tokens,
         output_tokens=message.output_tokens,

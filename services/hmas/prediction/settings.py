@@ -15,29 +15,34 @@ from hmas.runtime.settings import RuntimeSettings
 
 
 class PredictionSettings(RuntimeSettings):
-    """Cost model and batches."""
+    """Settings of prediction: its cost model and its batches."""
 
-    grpc_host: str = Field("127.0.0.1", description="Address of the Prediction service")
+    grpc_host: str = Field("127.0.0.1", description="Address on which the gRPC service Prediction listens")
     grpc_port: int = Field(0, ge=0, le=65535, description="Port of the Prediction service; 0 picks a free one")
-    cost_model: str = Field("catboost", description=f"Who predicts costs: {', '.join(COST_MODELS)}")
+    cost_model: str = Field("catboost", description=f"Model that predicts costs: {', '.join(COST_MODELS)}")
     cost_profiles_file: Path | None = Field(
-        None, description="YAML of linear cost profiles instead of the shipped ones"
+        None, description="YAML file of linear cost profiles, in the place of those that come with the package"
     )
     prediction_budget_s: float = Field(
-        0.04, gt=0, description="Longest time an answer may take; then the linear profile answers"
+        0.04, gt=0, description="Seconds that the cost model may take for a call; after that the linear profile answers"
     )
-    prediction_max_batch: int = Field(256, gt=0, description="Most queries in one batch of the cost model")
-    prediction_max_queued: int = Field(4096, gt=0, description="Most queries waiting for the cost model")
+    prediction_max_batch: int = Field(256, gt=0, description="Most requests in one batch of the cost model")
+    prediction_max_queued: int = Field(
+        4096,
+        gt=0,
+        description="Most requests that wait for the cost model; the linear profile answers calls beyond it at once",
+    )
 
     @field_validator("cost_model")
     @classmethod
     def _known(cls, value: str) -> str:
         if value not in COST_MODELS:
-            raise ValueError(f"no cost model {value!r}; there are: {', '.join(COST_MODELS)}")
+            raise ValueError(f"unknown cost model {value!r}: choose one of {', '.join(COST_MODELS)}")
         return value
 
     def linear_model(self) -> LinearCostModel:
-        """Raises OSError or CannotStart for a file that cannot be used."""
+        """Returns the linear cost model of `cost_profiles_file`, or of the profiles that come with the package. Raises
+        OSError if the file cannot be read and CannotStart if its content is wrong."""
         path = self.cost_profiles_file or files("hmas.prediction").joinpath("profiles.yaml")
         try:
             return LinearCostModel(profiles_from(yaml.safe_load(path.read_text())))

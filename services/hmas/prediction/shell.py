@@ -1,4 +1,4 @@
-"""Shell: prediction's agent with a cost model in a thread of its own."""
+"""Prediction's shell: its agent, and a cost model in a thread of its own."""
 
 from hmas.contracts.control_agents import WorkerReported
 from hmas.contracts.request import Cost, TaskType
@@ -16,6 +16,9 @@ WARM_UP = CostQuery(
 
 
 class PredictionShell(BatchingShell[PredictItem, CostQuery, Cost, Cost]):
+    """Steps prediction's agent and runs its batches on the cost model. `budget_s` is the longest time that a call may
+    take."""
+
     def __init__(
         self,
         agent: PredictionAgent,
@@ -29,7 +32,7 @@ class PredictionShell(BatchingShell[PredictItem, CostQuery, Cost, Cost]):
         self._metrics = metrics
 
     def hear(self, telemetry: WorkerTelemetry) -> None:
-        """What a worker measured; most of its telemetry tells of no finished request."""
+        """Passes a worker's telemetry to the agent if it tells of finished requests, which most telemetry does not."""
         if telemetry.finished:
             self.post(WorkerReported(telemetry))
             self._metrics.show_scale(telemetry.worker, *self._predictor.scale(telemetry.worker))

@@ -13,7 +13,7 @@ from hmas.wire.v1 import observe_pb2_grpc
 
 
 async def serve(settings: QosSettings, instance: str, stop: Stop) -> None:
-    """Serves until `stop`."""
+    """Runs the QoS service until `stop` is set."""
     config = settings.qos_config()
     origin = AgentOrigin(Role.QOS, instance, config)
     agent, rpc = QosAgent(config), RpcServer()

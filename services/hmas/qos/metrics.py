@@ -8,10 +8,10 @@ _GAUGES = {
     "queued": "Requests queued",
     "running": "Requests running",
     "kv_usage": "Share of the pool's KV cache in use",
-    "utilisation": "Binding utilisation, window mean",
-    "violation_rate": "Settled requests that missed an SLO, share",
-    "ttft_violation_rate": "Settled requests that missed their TTFT SLO, share",
-    "tpot_violation_rate": "Settled requests that missed their TPOT SLO, share",
+    "utilisation": "Utilisation of the binding resource, mean over the window",
+    "violation_rate": "Share of settled requests that missed an SLO",
+    "ttft_violation_rate": "Share of settled requests that missed their TTFT SLO",
+    "tpot_violation_rate": "Share of settled requests that missed their TPOT SLO",
     "arrival_rps": "Requests offered per second",
     "mismatch": "Arriving over served tokens, minus one (H-MAS Eq. 7)",
     "oldest_wait_s": "Longest wait of a queued request, seconds",
@@ -19,7 +19,7 @@ _GAUGES = {
 
 
 class QosMetrics:
-    """The last V_short of each pool."""
+    """Shows the latest V_short of each pool as Prometheus gauges."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         self._gauges = {

@@ -1,4 +1,4 @@
-"""The Qos service."""
+"""The gRPC service Qos, which shows the latest views."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ SERVICE = pb.DESCRIPTOR.services_by_name["Qos"].full_name
 
 
 class QosServer(observe_pb2_grpc.QosServicer):
-    """Answers with the latest views, also on a copy that stands by."""
+    """Answers with the latest views of the agent, also on a standby copy that does not publish them."""
 
     def __init__(self, agent: QosAgent) -> None:
         self._agent = agent

@@ -8,15 +8,17 @@ from hmas.runtime.settings import RuntimeSettings
 
 
 class QosSettings(RuntimeSettings):
-    """Windows and cadences of the views."""
+    """Settings of the QoS service: windows and periods of its views."""
 
-    grpc_host: str = Field("127.0.0.1", description="Address of the Qos service")
+    grpc_host: str = Field("127.0.0.1", description="Address on which the gRPC service Qos listens")
     grpc_port: int = Field(0, ge=0, le=65535, description="Port of the Qos service; 0 picks a free one")
-    short_window_s: float = Field(5.0, gt=0, description="Window of V_short, seconds")
-    short_every_s: float = Field(SHORT_VIEW_S, ge=0.05, description="Between two V_short of a pool, seconds")
-    long_window_s: float = Field(120.0, gt=0, description="Window of V_long, seconds")
-    long_every_s: float = Field(LONG_VIEW_S, ge=0.25, description="Between two V_long of a pool, seconds")
-    max_names: int = Field(32, gt=0, description="Tenants and task types named in a view; the rest are 'other'")
+    short_window_s: float = Field(5.0, gt=0, description="Seconds of the past that V_short covers")
+    short_every_s: float = Field(SHORT_VIEW_S, ge=0.05, description="Seconds between two V_short of a pool")
+    long_window_s: float = Field(120.0, gt=0, description="Seconds of the past that V_long covers")
+    long_every_s: float = Field(LONG_VIEW_S, ge=0.25, description="Seconds between two V_long of a pool")
+    max_names: int = Field(
+        32, gt=0, description="Most tenants, and most task types, that a view names; it counts the rest as 'other'"
+    )
 
     def qos_config(self) -> QosConfig:
         return QosConfig(

@@ -1,4 +1,4 @@
-"""Shell: what the QoS agent decides is published and shown."""
+"""The QoS service's shell: publishes the agent's views and shows them as metrics."""
 
 from typing import assert_never
 
@@ -12,7 +12,7 @@ from hmas.wire.subjects import subject_of
 
 
 class QosShell:
-    """Executes the agent's effects; events are posted to `service`."""
+    """Executes the effects of the QoS agent. The agent's events are posted to `service`."""
 
     def __init__(self, origin: AgentOrigin, settings: QosSettings, agent: QosAgent, metrics: QosMetrics) -> None:
         self._metrics = metrics

@@ -12,7 +12,7 @@ from hmas.statera.shell import StateraShell
 
 
 async def serve(settings: StateraSettings, instance: str, stop: Stop) -> None:
-    """Serves until `stop`."""
+    """Runs the Statera service until `stop` is set."""
     config = settings.statera_config()
     origin = AgentOrigin(Role.STATERA, instance, config)
     service = StateraShell(origin, settings, StateraAgent(config), StateraMetrics()).service

@@ -1,4 +1,4 @@
-"""What is read again when a worker is first heard of."""
+"""Restores a worker's last control tuple when its first heartbeat arrives."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,11 +12,12 @@ from hmas.runtime.bucket import BucketUnavailable, ControlBucket
 from hmas.wire import subjects
 
 log = structlog.get_logger()
-LAST_TUPLE_MAX_AGE_S = 600.0  # an older set-point is of another load
+LAST_TUPLE_MAX_AGE_S = 600.0  # the set-points of an older tuple belong to a load that is over
 
 
 class WorkerIntroduction:
-    """Reads a worker's last tuple before its first heartbeat is posted, so that a new writer goes on from it."""
+    """Reads a worker's last control tuple from the control bucket before it posts the worker's first heartbeat, so that
+    a new writer goes on from that tuple."""
 
     def __init__(self, bucket: ControlBucket, post: Callable[[object], None]) -> None:
         self._bucket = bucket

@@ -6,7 +6,7 @@ from hmas.contracts.control import ControlTuple
 
 
 class StateraMetrics:
-    """The last tuple of each worker."""
+    """Shows the last control tuple of each worker as Prometheus gauges."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         labels = ["worker", "engine"]
@@ -19,7 +19,7 @@ class StateraMetrics:
             registry=registry,
         )
         self._frozen = Gauge(
-            "hmas_statera_frozen", "1 while the integrators stand still", ["worker"], registry=registry
+            "hmas_statera_frozen", "1 while the set-points are frozen by a bypass", ["worker"], registry=registry
         )
 
     def show(self, control: ControlTuple) -> None:

@@ -9,18 +9,24 @@ _SEEKER = SeekerConfig()
 
 
 class StateraSettings(RuntimeSettings):
-    """Fence, outer loop and band."""
+    """Settings of Statera: the fence, the outer loop and the utilisation band."""
 
-    tuple_valid_for_s: float = Field(5.0, gt=0.5, description="How long a control tuple holds without a new one")
-    fence_epsilon: float = Field(0.1, gt=0, lt=0.5, description="Share of requests that may outgrow their length bound")
-    n_min: int = Field(1, gt=0, description="Lowest N_run of an engine")
-    min_prefill_chunk: int = Field(1, ge=0, description="Room that b_min leaves beside the running decodes, tokens")
+    tuple_valid_for_s: float = Field(
+        5.0, gt=0.5, description="Seconds for which a worker obeys a control tuple if no new one comes"
+    )
+    fence_epsilon: float = Field(
+        0.1, gt=0, lt=0.5, description="Share of requests whose output may be longer than their length bound"
+    )
+    n_min: int = Field(1, gt=0, description="Lowest N_run (most sequences in flight) that Statera sets for an engine")
+    min_prefill_chunk: int = Field(
+        1, ge=0, description="Tokens by which the lower bound of B_token exceeds the number of running requests"
+    )
     outer_unconditional: bool = Field(
-        False, description="Move N_run although B_token has room (Algorithm 2 as printed)"
+        False, description="Move N_run even while B_token is not at its bound, as H-MAS Algorithm 2 is printed"
     )
     u_high: float = Field(0.85, gt=0.1, le=1.5, description="Upper edge of the utilisation band at the start")
-    band_width: float = Field(0.1, gt=0, lt=1, description="Width of the utilisation band")
-    seek_band: bool = Field(True, description="Look for a better band by extremum seeking")
+    band_width: float = Field(0.1, gt=0, lt=1, description="Upper minus lower edge of the utilisation band")
+    seek_band: bool = Field(True, description="Move the utilisation band to where goodput is highest, by small trials")
 
     def statera_config(self) -> StateraConfig:
         seeker = SeekerConfig(

@@ -1,4 +1,4 @@
-"""Shell: what Statera decides is published, kept and shown."""
+"""Statera's shell: publishes its control tuples, keeps them in the control bucket and shows them as metrics."""
 
 from typing import assert_never
 
@@ -16,7 +16,7 @@ log = structlog.get_logger()
 
 
 class StateraShell:
-    """Executes the agent's effects; events are posted to `service`."""
+    """Executes the effects of the Statera agent. The agent's events are posted to `service`."""
 
     def __init__(
         self, origin: AgentOrigin, settings: StateraSettings, agent: StateraAgent, metrics: StateraMetrics

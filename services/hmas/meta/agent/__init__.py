@@ -1,4 +1,4 @@
-"""The meta controller: V_long in, topology decisions out, behind its guards."""
+"""The meta agent, which turns V_long into topology decisions, behind its guards."""
 
 from hmas.meta.agent.agent import MetaAgent
 from hmas.meta.agent.config import MetaConfig

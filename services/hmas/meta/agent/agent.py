@@ -1,4 +1,4 @@
-"""The meta controller: slow structural adaptation of every pool, with its guards (Algorithm 1, lines 8-16)."""
+"""The meta agent, which adapts the topology of every pool slowly and under guards (H-MAS Algorithm 1, lines 8-16)."""
 
 import json
 from dataclasses import asdict
@@ -30,14 +30,15 @@ from hmas.meta.agent.selectors.table import ASKED, SELECTORS, selector_names
 
 
 class MetaAgent:
-    """`TimerTicked` at least four times a second. Stands by until an epoch is granted.
+    """Decides the topology of every pool. It decides and publishes only while it holds an epoch; until then it only
+    follows. It needs a `TimerTicked` at least four times a second.
 
-    Raises ValueError for an unknown selector.
+    Raises ValueError if the configured selector is unknown.
     """
 
     def __init__(self, config: MetaConfig) -> None:
         if config.selector not in SELECTORS and config.selector not in ASKED:
-            raise ValueError(f"unknown selector {config.selector!r}: one of {', '.join(selector_names())}")
+            raise ValueError(f"unknown selector {config.selector!r}: choose one of {', '.join(selector_names())}")
         self._config = config
         self._pools: dict[str, PoolState] = {}
         self._epoch: int | None = None
@@ -61,7 +62,7 @@ class MetaAgent:
             case EpochGranted(epoch):
                 self._epoch = epoch
                 for pool in self._pools.values():
-                    pool.sent = None  # the new epoch has said nothing yet
+                    pool.sent = None  # nothing was published in the new epoch yet
             case EpochLost():
                 self._epoch = None
                 for pool in self._pools.values():
@@ -73,7 +74,7 @@ class MetaAgent:
         return []
 
     def decisions(self) -> list[TopologyDecision]:
-        """What is in force, a decision per pool."""
+        """Returns the decision in force in each pool."""
         return [self._decision(pool) for pool in self._pools.values()]
 
     def _pool(self, now_s: float, name: str) -> PoolState:
@@ -89,7 +90,7 @@ class MetaAgent:
     def _short(self, now_s: float, view: VShort) -> list[MetaEffect]:
         pool = self._pool(now_s, view.pool)
         if pool.short is not None and view.epoch < pool.short.epoch:
-            return []  # a QoS copy that has lost its lease
+            return []  # the view is from a QoS copy that has lost its lease
         pool.short, pool.view_s = view, now_s
         if self._epoch is None or pool.pin is not None:
             return []
@@ -119,7 +120,8 @@ class MetaAgent:
         return self._audit(pool, "rolled_back", restored.topology, worse, "rollback", view)
 
     def _bypass_changed(self, now_s: float, pool: PoolState, mode: Decider, reason: str) -> list[MetaEffect]:
-        """Into bypass an open question is dropped; out of it the last good choice returns, and dwells."""
+        """Enters or leaves the bypass. An open question to the selector is dropped. After the bypass the last good
+        choice is in force again, for at least the dwell."""
         pool.enter(now_s, mode)
         pool.untouched = False
         pool.bypass_reason = reason
@@ -152,7 +154,8 @@ class MetaAgent:
     # --- decisions ----------------------------------------------------------------------------------------------
 
     def _answered(self, now_s: float, answer: SelectorAnswered) -> list[MetaEffect]:
-        """An answer nobody waits for any more (late, another epoch, a pin since) changes nothing."""
+        """Takes the answer to an open question. An answer that is no longer awaited (it is late, the epoch was lost, or
+        the pool was pinned since) changes nothing."""
         pool = self._pools.get(answer.pool)
         if self._epoch is None or pool is None or pool.ask is None or pool.ask.number != answer.ask:
             return []
@@ -176,7 +179,7 @@ class MetaAgent:
         return [*rejected, *self._propose(now_s, pool, choice, pool.rules.name, view)]
 
     def _propose(self, now_s: float, pool: PoolState, choice: Choice, selector: str, view: VLong) -> list[MetaEffect]:
-        """A well-formed choice still has to pass ban and dwell."""
+        """Applies a selector's choice unless its topology is banned or the dwell is not over."""
         switch = choice.topology is not pool.choice.topology
         if choice.bypass:
             return [
@@ -198,7 +201,8 @@ class MetaAgent:
         return [*audit, *self._publish_due(now_s, pool)]
 
     def _pinned(self, now_s: float, pin: Pin) -> list[MetaEffect]:
-        """A pin clears the bypass and drops an open question; lifting it starts the guards anew."""
+        """Sets or lifts an operator's pin. A pin ends the bypass and drops an open question; lifting it starts the
+        guards anew."""
         pool = self._pool(now_s, pin.pool)
         before, pool.pin = pool.pin, pin if pin.topology is not None else None
         if before == pool.pin:
@@ -234,7 +238,8 @@ class MetaAgent:
         return effects
 
     def _publish_due(self, now_s: float, pool: PoolState) -> list[MetaEffect]:
-        """At once on change, else repeated; but nothing is repeated blindly once the views have stopped."""
+        """Publishes the decision in force if it has changed or its repetition is due. It is no longer repeated once
+        views have stopped to come, except if it is a pin."""
         in_force = pool.in_force()
         blind = now_s - pool.view_s > self._config.view_stale_s and pool.pin is None
         repeat = now_s - pool.sent_s >= self._config.valid_for_s / 3.0

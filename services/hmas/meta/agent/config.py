@@ -1,4 +1,4 @@
-"""What the meta controller is told once, one frozen part per component."""
+"""The configuration of the meta agent, one part per component."""
 
 from dataclasses import dataclass, field
 
@@ -7,64 +7,68 @@ from hmas.contracts.control import INITIAL_TOPOLOGY, Hints, TopologyName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RulesConfig:
-    """Thresholds of the rule-based policy map on V_long. `usual`: the topology taken unless a failure pattern calls for
-    another one; SJF is that of H-MAS Algorithm 1, whose patterns of late first tokens apply to it alone. `hints`: its
-    hints."""
+    """The thresholds of the rules on V_long. `usual` is the topology that is used unless a failure pattern calls for
+    another one, with its `hints`. In H-MAS Algorithm 1 it is SJF; the patterns of late first tokens call for other
+    topologies unless it is MaxOnTime."""
 
     usual: TopologyName = INITIAL_TOPOLOGY
     hints: Hints = field(default_factory=Hints)
-    min_settled: int = 30  # a rate over fewer requests is noise
-    calm_violation: float = 0.02  # at most this: nothing to repair
-    busy_violation: float = 0.05  # at least this: the queue order matters
-    overload_mismatch: float = 0.10  # M_rho: demand this far above service outlives any queue
-    overload_backlog_s: float = 4.0  # queued requests in seconds of arrivals; the tightest TTFT of Table 6
-    slack_backlog_s: float = 1.0  # above it a queue stands, and some deadline in it is lost
-    burst_mismatch: float = 0.5  # p95 of M_rho: overloaded for seconds at a time
-    slack_mismatch: float = 0.2  # p95 of M_rho below which deadlines can all be met in principle
-    heavy_cv: float = 1.0  # of predicted work: as spread as an exponential, so the long block the short
-    unfair_jain: float = 0.8  # one of five tenants shut out
-    fair_jain: float = 0.9  # hysteresis of the above
-    starved_share: float = 0.6  # of the mean weighted service
-    starved_ok: float = 0.6  # of the best tenant's share of OK requests
-    min_tenant_settled: int = 20
+    min_settled: int = 30  # rates over fewer settled requests are noise
+    calm_violation: float = 0.02  # with at most this violation rate nothing needs repair
+    busy_violation: float = 0.05  # from this violation rate of TTFT on, the order of the queue matters
+    overload_mismatch: float = 0.10  # mean M_rho from which on demand exceeds service for good
+    overload_backlog_s: float = 4.0  # queued requests over arrivals per second; the tightest TTFT of Table 6
+    slack_backlog_s: float = 1.0  # above this backlog a queue persists, and some deadlines in it are missed
+    burst_mismatch: float = 0.5  # p95 of M_rho from which on the pool is overloaded for seconds at a time
+    slack_mismatch: float = 0.2  # p95 of M_rho up to which all deadlines can be met in principle
+    heavy_cv: float = 1.0  # CV of predicted work, that of an exponential distribution: long requests block short ones
+    unfair_jain: float = 0.8  # Jain's index if one of five tenants gets nothing
+    fair_jain: float = 0.9  # Jain's index from which on shares are fair again (hysteresis)
+    starved_share: float = 0.6  # a starved tenant gets less than this share of the mean weighted service
+    starved_ok: float = 0.6  # and its share of OK requests is less than this part of the best tenant's
+    min_tenant_settled: int = 20  # a tenant with fewer settled requests is not judged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BypassConfig:
-    """Emergency bypass. An overload alone is no emergency: FCFS serves an overload worst of all."""
+    """The conditions of the emergency bypass. An overload alone is no emergency, because FCFS serves an overload worse
+    than any other topology."""
 
-    collapse_violation: float = 0.95  # practically nothing is on time, whatever the order
-    clear_violation: float = 0.5
-    min_settled: int = 20  # of those not relegated, in V_short's window
-    stall_tokens_per_s: float = 1.0  # below it, with a queue and an engine up, controls are choking the pool
-    enter_after_s: float = 10.0  # a condition must last
-    clear_after_s: float = 10.0
-    hold_max_s: float = 60.0  # then normal adaptation is tried again, lest FCFS keep the violations up for ever
+    collapse_violation: float = 0.95  # violation rate at which hardly any request is on time, whatever the order
+    clear_violation: float = 0.5  # violation rate at or below which the bypass may end
+    min_settled: int = 20  # settled requests that were not relegated, in V_short's window, to judge a violation rate
+    stall_tokens_per_s: float = 1.0  # less, with a queue and an engine up, means that controls hold the pool back
+    enter_after_s: float = 10.0  # how long a condition must last before the bypass begins
+    clear_after_s: float = 10.0  # how long it must be gone before the bypass ends
+    hold_max_s: float = 60.0  # then normal adaptation is tried again, so that FCFS does not keep violations up for ever
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackConfig:
-    """The guard window after a switch (Eq. 12).
+    """The guard window after a switch, in which the old topology is restored if the view became worse (H-MAS Eq. 12).
 
-    Overload is excused: if it began after the switch it explains a worse view by itself, and if it was there before,
-    a worse tail is what an order that saves more requests gives up, so that only the violation rate counts.
+    An overload is taken into account. If it began after the switch, it explains a worse view by itself, and nothing is
+    rolled back. If it was there before, only the violation rate counts, because an order that keeps more requests on
+    time lets the others wait longer, which worsens the tail of TTFT.
     """
 
-    rho: float = 1.5
-    settle_s: float = 6.0  # until V_short's window lies after the switch
-    window_s: float = 30.0
-    min_samples: int = 20  # of TTFTs, or of settlements, before and now
-    ttft_floor_s: float = 0.5  # worse than a tail this good is no failure
-    violation_floor: float = 0.1
-    confirmations: int = 4  # views in a row, one second
-    overload_mismatch: float = 0.1
-    ban_s: float = 120.0  # the topology rolled back is not chosen again for this long
+    rho: float = 1.5  # factor by which a figure must have become worse
+    settle_s: float = 6.0  # after this time V_short's window lies wholly after the switch
+    window_s: float = 30.0  # length of the guard window from the switch on
+    min_samples: int = 20  # TTFTs, or settlements, that both views need to be compared
+    ttft_floor_s: float = 0.5  # a 99 % quantile of TTFT below this counts as this
+    violation_floor: float = 0.1  # a violation rate below this counts as this
+    confirmations: int = 4  # views in a row that must be worse; together about one second
+    overload_mismatch: float = 0.1  # M_rho from which on the pool is overloaded
+    ban_s: float = 120.0  # how long the topology that was rolled back is not chosen again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetaConfig:
+    """The configuration of the meta agent; times are in s."""
+
     selector: str = "rules"
-    decide_every_s: float = 15.0  # Delta T_meta
+    decide_every_s: float = 15.0  # the decision period, Delta T_meta of H-MAS
     min_dwell_s: float = 30.0
     ask_timeout_s: float = 10.0
     valid_for_s: float = 15.0

@@ -1,32 +1,34 @@
-"""Stability guards on V_short: emergency bypass and rollback (H-MAS App. C.2, Eq. 12)."""
+"""The guards that watch V_short: the emergency bypass and the rollback (H-MAS App. C.2, Eq. 12)."""
 
 from hmas.contracts.views import VShort
 from hmas.meta.agent.config import BypassConfig, RollbackConfig
 
 
 def settled_count(view: VShort) -> float:
+    """Returns about how many requests settled in the view's window."""
     return view.settled_rps * view.window_s
 
 
 class BypassGuard:
-    """xi with hysteresis: a condition must last to set it, and its absence must last to clear it. Violations are those
-    of requests that were not relegated: while a backlog of relegated ones is served, all that settle may be late."""
+    """Tells when a pool's bypass (xi) should begin and end, with hysteresis: an emergency must last before the bypass
+    begins, and must be gone for some time before it ends. Violations count only for requests that were not relegated,
+    because while a backlog of relegated ones is served, all that settle may be late."""
 
     def __init__(self, config: BypassConfig) -> None:
         self._config = config
-        self._since_s: float | None = None  # of the condition that would change the state
+        self._since_s: float | None = None  # since when the condition to begin, or to end, the bypass holds
         self._entered_s = 0.0
 
     def begin(self, now_s: float) -> None:
-        """xi is set."""
+        """Notes that the bypass began at `now_s`."""
         self._since_s, self._entered_s = None, now_s
 
     def rest(self) -> None:
-        """xi is not set, and no condition for it has been seen."""
+        """Notes that there is no bypass, and forgets since when an emergency was seen."""
         self._since_s = None
 
     def emergency(self, now_s: float, view: VShort) -> str | None:
-        """Why to set xi, once the reason has lasted."""
+        """Returns why the bypass should begin, once an emergency has lasted for `enter_after_s`, otherwise None."""
         emergency = self._emergency(view)
         if emergency is None:
             self._since_s = None
@@ -38,7 +40,8 @@ class BypassGuard:
         return emergency
 
     def over(self, now_s: float, view: VShort) -> str | None:
-        """Why to clear xi: its reasons have been gone for long enough, or it was held for the longest time."""
+        """Returns why the bypass should end: the emergency has been gone for `clear_after_s`, or the bypass has lasted
+        `hold_max_s`. Otherwise returns None."""
         if now_s - self._entered_s >= self._config.hold_max_s:
             return f"held {self._config.hold_max_s:.0f} s: normal adaptation is tried again"
         if view.kept_violation_rate > self._config.clear_violation or self._stalled(view):
@@ -64,7 +67,8 @@ class BypassGuard:
 
 
 class RollbackGuard:
-    """Compares the guard window with the view just before the switch; criteria without enough samples are mute."""
+    """Compares the views after a switch of topology with the one just before it. A criterion for which there are too
+    few samples is skipped."""
 
     def __init__(self, config: RollbackConfig) -> None:
         self._config = config
@@ -79,11 +83,11 @@ class RollbackGuard:
         self._before = None
 
     def over(self, now_s: float) -> bool:
-        """Whether the guard window has passed."""
+        """Tells whether the guard window after the switch has passed."""
         return now_s - self._switched_s > self._config.window_s
 
     def check(self, now_s: float, view: VShort) -> str | None:
-        """Why to roll back, once the window's views say so several times in a row."""
+        """Returns why to roll back, once enough views in a row within the guard window were worse, otherwise None."""
         if self._before is None:
             return None
         if self.over(now_s) or now_s - self._switched_s < self._config.settle_s:

@@ -1,4 +1,4 @@
-"""What the meta controller holds of one pool."""
+"""What the meta agent keeps for one pool."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -24,25 +24,23 @@ PIN = "pin"
 class Decider(StrEnum):
     """Who decides a pool's topology."""
 
-    FREE = "free"  # the selector
-    WATCHED = "watched"  # the selector, whose last switch may be rolled back
-    BYPASSED = "bypassed"  # nobody: the safe topology
-    PINNED = "pinned"  # an operator
+    FREE = "free"  # the selector decides
+    WATCHED = "watched"  # the selector decides, and its last switch may be rolled back
+    BYPASSED = "bypassed"  # nobody decides: the safe topology is in force
+    PINNED = "pinned"  # an operator decides
 
 
 TRANSITIONS: dict[Decider, frozenset[Decider]] = {
     Decider.FREE: frozenset(Decider),
     Decider.WATCHED: frozenset(Decider),
-    Decider.BYPASSED: frozenset(
-        {Decider.FREE, Decider.BYPASSED, Decider.PINNED}
-    ),  # bypassed again: as the writer repeats it
+    Decider.BYPASSED: frozenset({Decider.FREE, Decider.BYPASSED, Decider.PINNED}),  # again if the writer repeats it
     Decider.PINNED: frozenset({Decider.FREE, Decider.PINNED}),  # an operator outranks every guard
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """An open question to a slow selector."""
+    """An open question to a language model that serves as selector."""
 
     number: int
     deadline_s: float
@@ -51,7 +49,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InForce:
-    """The decision without its stamp."""
+    """What is in force in a pool: a topology decision without epoch, number and validity."""
 
     topology: TopologyName
     hints: Hints
@@ -62,10 +60,11 @@ class InForce:
 
 @dataclass(slots=True, kw_only=True)
 class PoolState:
-    """`choice` is the selector's last good one; a pin or the bypass lies over it and never overwrites it."""
+    """The state of one pool. `choice` is the selector's last accepted choice; a pin or the bypass outranks it while it
+    lasts, and never overwrites it."""
 
     name: str
-    selector: Selector | None  # None: a slow one is asked
+    selector: Selector | None  # None: a language model is asked instead
     rules: Selector
     bypass: BypassGuard
     rollback: RollbackGuard
@@ -73,14 +72,14 @@ class PoolState:
     view_s: float
     choice: Choice
     chosen_by: str = "initial"
-    mode: Decider = Decider.FREE  # changed by `enter` alone
-    stable: Choice | None = None  # what a rollback restores
+    mode: Decider = Decider.FREE  # changed only by `enter`
+    stable: Choice | None = None  # the choice that a rollback restores
     pin: Pin | None = None
     short: VShort | None = None
     long: VLong | None = None
     ask: Ask | None = None
     bypass_reason: str = ""
-    untouched: bool = True  # nothing was decided yet: a predecessor's decision still counts
+    untouched: bool = True  # this process has decided nothing yet, so a previous writer's decision still counts
     decide_due_s: float = 0.0
     switched_s: float = float("-inf")
     sent_s: float = float("-inf")
@@ -88,8 +87,8 @@ class PoolState:
     banned_until_s: dict[TopologyName, float] = field(default_factory=dict)
 
     def enter(self, now_s: float, mode: Decider) -> None:
-        """Starts and ends the guards with it. Raises IllegalTransition, and changes nothing, where `TRANSITIONS` does
-        not lead to `mode`."""
+        """Changes the mode, and starts or stops the guards accordingly. Raises IllegalTransition, and changes nothing,
+        if `TRANSITIONS` does not allow it."""
         before, self.mode = self.mode, following(TRANSITIONS, self.mode, mode)
         if mode is Decider.BYPASSED:
             self.bypass.begin(now_s)
@@ -101,7 +100,7 @@ class PoolState:
             self.rollback.disarm()
 
     def in_force(self) -> InForce:
-        """Precedence: pin, bypass, choice."""
+        """Returns what is in force: the pin, otherwise the bypass, otherwise the selector's choice."""
         if self.pin is not None and self.pin.topology is not None:
             by = f"pinned by {self.pin.by or 'an operator'}"
             return InForce(topology=self.pin.topology, hints=self.pin.hints, bypass=False, reason=by, selector=PIN)
@@ -113,7 +112,8 @@ class PoolState:
         return InForce(topology=c.topology, hints=c.hints, bypass=False, reason=c.reason, selector=self.chosen_by)
 
     def resume(self, now_s: float, decision: TopologyDecision) -> None:
-        """Goes on from a predecessor's last decision; a pin is read where pins are kept."""
+        """Goes on from the last decision of a previous writer. A decision by a pin is skipped, because pins are
+        restored separately."""
         if decision.selector == PIN:
             return
         if decision.bypass:

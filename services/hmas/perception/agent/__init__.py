@@ -1,4 +1,4 @@
-"""The perception agent: batches calls for a backend, and answers from the prior where the backend does not."""
+"""The perception agent, which batches calls for a backend and answers from the prior where the backend does not."""
 
 from hmas.perception.agent.agent import PerceptionAgent, PerceptionConfig
 

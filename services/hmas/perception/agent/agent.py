@@ -1,4 +1,5 @@
-"""Phi_perc: batches prompts for a backend, and makes tags of what comes back or of the prior (H-MAS §3.2)."""
+"""The perception agent, Phi_perc (H-MAS §3.2): it batches prompts for a backend, and makes tags from the backend's
+estimates or from the prior."""
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from hmas.perception.agent.prior import HistoricalPrior, HistoricalPriorConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerceiveItem:
-    """One request of a call. `slo` is what is known so far; `slo_stated` tells whether it may be refined."""
+    """One request of a call. `slo` is its SLO as known so far; if `slo_stated` is false, the task type refines it."""
 
     request_id: str
     prompt: PromptView
@@ -34,21 +35,22 @@ PerceptionEffect = RunBatch[PromptView] | AnswerCall[Tags]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerceptionConfig:
-    """`version` and `source` are the backend's."""
+    """The configuration of the perception agent. `version` and `source` are those of the backend's tags."""
 
     version: str
     source: TagSource
     max_batch: int = 32
-    max_queued: int = 1024  # prompts; above it a call is answered from the prior at once
-    min_confidence: float = 0.25  # below it the type is `unknown`; the length stays
+    max_queued: int = 1024  # prompts; a call that would exceed it is answered from the prior at once
+    min_confidence: float = 0.25  # with less confidence the task type is `unknown`; the length is kept
     prior: HistoricalPriorConfig = field(default_factory=HistoricalPriorConfig)
 
 
 class PerceptionAgent:
-    """The backend is never idle while prompts wait, and a waiting call is answered by its deadline at the latest.
+    """Tags prompts by a backend, and from the prior where the backend gives no valid estimate in time. The backend is
+    never idle while prompts wait, and a call is answered by its deadline at the latest.
 
-    `fallbacks` counts prompts that the prior answered, by reason: no_estimate, invalid, failed, late, queue_full.
-    `TimerTicked` every few milliseconds while a call is open.
+    `fallbacks` counts prompts that the prior answered, by reason: no_estimate, invalid, failed, late, queue_full. The
+    agent needs a `TimerTicked` every few milliseconds while a call is open.
     """
 
     def __init__(self, config: PerceptionConfig) -> None:
@@ -91,7 +93,8 @@ class PerceptionAgent:
         )
 
     def _fallback(self, now_s: float, item: PerceiveItem, reason: str) -> Tags:
-        """The request stays `unknown`; only its cost is that of the most frequent bucket."""
+        """Returns the tags of a request from the prior: its type is `unknown`, and its length is that of the most
+        frequent task type among similar requests."""
         self.fallbacks[reason] += 1
         prior = self._prior.estimate(now_s, item.prompt.tenant, item.prompt.prompt_tokens)
         return Tags(
@@ -111,7 +114,8 @@ def _valid(e: Estimate) -> bool:
 
 
 def _slo(item: PerceiveItem, task: TaskType) -> Slo:
-    """Header or tenant first, else Table 6 by type and importance; a TTLT stated alone stays."""
+    """Returns the SLO that client or tenant stated, otherwise the default of the task type and importance (H-MAS Table
+    6); a TTLT that was stated alone is kept."""
     if item.slo_stated:
         return item.slo
     return replace(default_slo(task, item.importance, whole=item.slo.whole), ttlt_s=item.slo.ttlt_s)

@@ -1,4 +1,4 @@
-"""What a perception backend is: prompts in, estimates out."""
+"""The interface of perception's backends, which turn prompts into estimates."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,8 @@ from hmas.laws.recording import PRIVATE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptView:
-    """What perception may see of a request. `prompt_tokens` is the gateway's count; `max_tokens` only caps."""
+    """What perception may see of a request. `prompt_tokens` is the gateway's count; `max_tokens` (None if the client
+    set none) only caps a prediction."""
 
     text: str = field(metadata=PRIVATE)
     prompt_tokens: int
@@ -21,9 +22,10 @@ class PromptView:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Task type with its calibrated probability, and the output length's median and 90 % quantile, tokens.
+    """A backend's estimate for a prompt: the task type with its calibrated probability, and the median and the 90 %
+    quantile of the output length, in tokens.
 
-    A backend that doubts the type but not the length says `TaskType.UNKNOWN` and keeps the length.
+    A backend that doubts the type but not the length returns `TaskType.UNKNOWN` with the length.
     """
 
     task: TaskType
@@ -33,13 +35,13 @@ class Estimate:
 
 
 class Backend(Protocol):
-    """Answers a batch at once. It may be slow: the server calls it off the event loop, one batch at a time."""
+    """Estimates a batch of prompts. It may be slow: the shell calls it in a thread of its own, one batch at a time."""
 
     @property
     def version(self) -> str:
-        """Name of the predictor: errors of two versions are never calibrated together."""
+        """The version of the predictor; length errors of two versions are never calibrated together."""
         ...
 
     def estimate(self, prompts: Sequence[PromptView]) -> list[Estimate | None]:
-        """One entry a prompt, in order; None where the backend knows nothing of it."""
+        """Returns one estimate per prompt, in order; None for a prompt of which the backend knows nothing."""
         ...

@@ -1,6 +1,7 @@
-"""Cheap numbers of a prompt: its size, its shape and the length it asks for. Pure; some 30 microseconds a prompt.
+"""Features of a prompt that are quick to compute (about 30 microseconds): its size, its shape and the length that it
+asks for.
 
-The text window follows the head-and-tail truncation of long documents: instructions stand at either end.
+Only the beginning and the end of a long prompt are read, because instructions stand at either end.
 """
 
 import math
@@ -12,7 +13,7 @@ STATED_SCALE = 8.0
 HEAD_CHARS = 1200
 TAIL_CHARS = 400
 
-# Tokens per stated unit: this corpus' byte-level BPE gives 1.3 tokens a word and 4.4 characters a token.
+# Tokens per stated unit: the byte-level BPE of the training prompts has 1.3 tokens per word, 4.4 characters per token.
 _UNIT_TOKENS = {
     "word": 1.35, "token": 1.0, "char": 0.23, "sentence": 25.0, "paragraph": 110.0, "page": 600.0, "line": 12.0,
     "bullet": 25.0, "section": 150.0, "chapter": 900.0, "字": 0.75, "词": 1.0, "chữ": 1.8, "question": 40.0,
@@ -25,7 +26,7 @@ _STATED = re.compile(
 _DIGIT = re.compile(r"\d")
 _SMALL_NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "single": 1}
 _SPELLED = re.compile(r"\b(one|two|three|four|five|single)[ -](word|sentence|paragraph|page|line)", re.IGNORECASE)
-# A cue is any of some words, or any of some substrings (for phrases and scripts without spaces).
+# A cue is a set of words and a tuple of substrings (for phrases, and scripts without spaces), any of which is a hit.
 _CUES: tuple[tuple[frozenset[str], tuple[str, ...]], ...] = (
     (frozenset({"minimum"}), ("at least", "no less than", "more than", "不少于", "以上", "至少")),
     (frozenset({"maximum", "within", "under"}), ("at most", "no more than", "less than", "不超过", "以内")),
@@ -50,12 +51,13 @@ _UPPER = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def window(text: str, head: int = HEAD_CHARS, tail: int = TAIL_CHARS) -> str:
-    """The first `head` and last `tail` characters of a long text, the whole of a short one."""
+    """Returns the first `head` and the last `tail` characters of a text, or all of it if it is not longer."""
     return text if len(text) <= head + tail else f"{text[:head]}\n{text[-tail:]}"
 
 
 def stated_length(text: str) -> float:
-    """The largest length the text asks for, tokens ("in 500-600 words", "1000 characters long", "800字"), or 0."""
+    """Returns the largest length, in tokens, that the text asks for ("in 500-600 words", "1000 characters long",
+    "800字"), at most 20,000; 0 if it asks for none."""
     lower = text.lower()
     if not _holds(lower, _UNIT_TOKENS):
         return 0.0
@@ -73,7 +75,7 @@ def _tokens(number: str, unit: str) -> float:
 
 
 def _holds(text: str, parts: Iterable[str]) -> bool:
-    """Whether one of the parts is in the text. A plain loop takes half the time of a generator."""
+    """Tells whether any of the parts is in the text. A plain loop takes half the time of a generator."""
     for part in parts:  # noqa: SIM110
         if part in text:
             return True
@@ -89,7 +91,7 @@ def _share(data: bytes, characters: bytes) -> float:
 
 
 def features(text: str, prompt_tokens: int) -> list[float]:
-    """`FEATURES` numbers, each about in [0, 2]. `prompt_tokens` may be a fast estimate."""
+    """Returns the `FEATURES` features of a prompt, each roughly in [0, 2]. `prompt_tokens` may be an estimate."""
     part = window(text)
     data = part.encode("utf-8", "replace")
     stated = stated_length(part)

@@ -1,7 +1,7 @@
-"""Regular expressions that are tried only on texts which hold the words they need. Pure.
+"""Regular expressions that are tried only on texts that hold the words which they need.
 
-A prompt matches few of many patterns. To look for a word is a tenth of the price of a search, and most patterns need
-one.
+A prompt matches few of many patterns. Looking for a word takes a tenth of the time of a search, and most patterns need
+at least one word.
 """
 
 import re
@@ -12,16 +12,16 @@ _MARKED = re.compile(r"<([^<>]+)>")
 
 
 class Pattern:
-    """Any of `alternatives`: regular expressions in either case, `.` matching newlines too, in which `<a|b>` stands
-    for any of the literals between the brackets. A text without one of them is not searched, so that they must not
-    stand in an optional part."""
+    """Matches any of `alternatives`. They are regular expressions that ignore case and whose `.` matches newlines too;
+    `<a|b>` stands for any of the literals between the brackets. A text without any of these literals is not searched,
+    so they must not stand in an optional part."""
 
     def __init__(self, *alternatives: str) -> None:
         self.sources = alternatives
         self._alternatives = tuple((needed(each), _finder(each)) for each in alternatives)
 
     def start(self, text: str, lower: str) -> int | None:
-        """Where the leftmost match begins, None without one. `lower` is the text in lower case."""
+        """Returns where the leftmost match begins, None if there is none. `lower` is the text in lower case."""
         starts = [
             match.start()
             for groups, search in self._alternatives
@@ -31,7 +31,7 @@ class Pattern:
 
 
 def _may_match(groups: Iterable[Literals], lower: str) -> bool:
-    """Whether a literal of each group is there. Plain loops take half the time of generators."""
+    """Tells whether the text holds a literal of each group. Plain loops take half the time of generators."""
     for group in groups:
         for literal in group:
             if literal in lower:
@@ -42,12 +42,13 @@ def _may_match(groups: Iterable[Literals], lower: str) -> bool:
 
 
 def needed(alternative: str) -> tuple[Literals, ...]:
-    """The literals of each pair of brackets: of each group, one stands in every text that matches."""
+    """Returns the literals of each pair of brackets, in lower case. Every text that matches holds at least one literal
+    of each group."""
     return tuple(tuple(group.lower().split("|")) for group in _MARKED.findall(alternative))
 
 
 def expression(alternative: str) -> str:
-    """The regular expression without brackets."""
+    """Returns the regular expression in which the brackets are replaced by groups of alternatives."""
     return _MARKED.sub(lambda mark: f"(?:{'|'.join(map(re.escape, mark[1].split('|')))})", alternative)
 
 

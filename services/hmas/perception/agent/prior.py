@@ -1,7 +1,7 @@
-"""The historical safety prior of unknown requests (H-MAS §3.2, App. C.2).
+"""The historical prior, which estimates the output length of unknown requests (H-MAS §3.2, App. C.2).
 
-From settled requests: the most frequent recent task bucket of a tenant and prompt length, and its coarse output
-profile. Recent means decayed: an observation's weight halves every half-life.
+It learns from settled requests which task type was the most frequent for a tenant and prompt length, and how long the
+outputs of that type were. The weight of an observation halves with every half-life, so that recent ones count most.
 """
 
 from bisect import bisect_left
@@ -15,14 +15,14 @@ from hmas.contracts.telemetry import RequestSettled
 VERSION = "prior-1"
 _LOWEST, _RATIO, _BUCKETS = 8.0, 1.3, 32  # output tokens: 8, 10.4, ..., about 27,000
 _EDGES = tuple(_LOWEST * _RATIO**i for i in range(_BUCKETS - 1))
-_ANY = ""  # every tenant together; no tenant has an empty name
+_ANY = ""  # stands for all tenants together; no tenant has an empty name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoricalPriorConfig:
     half_life_s: float = 600.0
     prompt_edges: tuple[int, ...] = (128, 512, 2048, 8192)
-    min_weight: float = 10.0  # below it the next coarser cell answers
+    min_weight: float = 10.0  # a cell with less weight is passed over for the next coarser one
     max_cells: int = 2048
     default_output_tokens: float = 200.0  # chat traces have medians of 100 to 400
     default_p90: float = 800.0
@@ -37,7 +37,7 @@ class PriorEstimate:
 
 @dataclass(slots=True)
 class _Cell:
-    """Decayed histogram of output tokens per task type."""
+    """A histogram of output tokens per task type, with decaying weights."""
 
     updated_s: float
     weights: dict[TaskType, list[float]] = field(default_factory=dict)
@@ -55,20 +55,21 @@ class _Cell:
         return float(total * 0.5 ** ((now_s - self.updated_s) / half_life_s))
 
     def most_frequent(self) -> TaskType:
-        """Of the known types; ties in order of name."""
+        """Returns the task type with the most weight, ties in order of name; `unknown` only if there is no other."""
         known: list[TaskType] = [t for t in self.weights if t is not TaskType.UNKNOWN]
         return min(known or list(self.weights), key=lambda task: (-sum(self.weights[task]), task.value))
 
 
 class HistoricalPrior:
-    """Cells from fine to coarse: tenant and prompt bucket, prompt bucket, everything; then a constant."""
+    """Estimates from the finest cell that has enough weight: that of the tenant and prompt bucket, that of the prompt
+    bucket, that of all requests; without any, it gives a constant."""
 
     def __init__(self, config: HistoricalPriorConfig) -> None:
         self._config = config
         self._cells: OrderedDict[tuple[str, int], _Cell] = OrderedDict()
 
     def settle(self, now_s: float, settled: RequestSettled) -> None:
-        """Learns from finished requests; the length of any other is not known."""
+        """Learns from a settled request, if it finished; the length of any other is not known."""
         if settled.outcome is not Outcome.FINISHED or settled.output_tokens <= 0:
             return
         bucket = _output_bucket(settled.output_tokens)
@@ -98,7 +99,7 @@ def _output_bucket(tokens: int) -> int:
 
 
 def _quantile(weights: list[float], q: float) -> float:
-    """Interpolated in the logarithm inside its bucket."""
+    """Returns the q-quantile in output tokens, interpolated within its bucket in the logarithm."""
     target, seen = q * sum(weights), 0.0
     for index, weight in enumerate(weights):
         if weight > 0.0 and seen + weight >= target:

@@ -1,7 +1,7 @@
-"""The `rules` backend: explicit patterns name the task type, the type and the prompt's length give the output's.
+"""The `rules` backend: explicit patterns give the task type; the type and the prompt's length give the output's length.
 
-What a model is measured against (H-MAS Table 2), and what serves where there is no model. Figures of lengths are
-medians and 90 % quantiles of responses written by language models to labelled prompts.
+Trained models are compared with it (H-MAS Table 2), and it serves where there is no model. Its lengths are medians and
+90 % quantiles of responses that language models wrote to labelled prompts.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ from hmas.perception.agent.pattern import Pattern
 
 VERSION = "rules-1"
 _HEAD_CHARS, _TAIL_CHARS = 320, 200  # an instruction stands before or after its document, not inside
-_STATED_SLACK = 1.4  # how far answers overshoot the length they were asked for, at the 90 % quantile
+_STATED_SLACK = 1.4  # 90 % quantile of the answers' length over the length that the prompt asked for
 _UNTYPED_CONFIDENCE = 0.2
-_EXPLICIT = 0.9  # confidence of a rule that names its type
+_EXPLICIT = 0.9  # least confidence of a rule whose words name the type explicitly
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ def _rule(task: TaskType, confidence: float, *alternatives: str) -> _Rule:
     return _Rule(task, Pattern(*alternatives), confidence)
 
 
-# In order: the first rule that matches wins, so what is explicit stands before what is only likely.
+# The first rule that matches wins, so explicit rules come before those that are only likely.
 _RULES: tuple[_Rule, ...] = (
     _rule(
         TaskType.DIALOGUE,
@@ -164,7 +164,8 @@ _RULES: tuple[_Rule, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class _Length:
-    """Output tokens: median `base + per_prompt * prompt`, the 90 % quantile `spread` times that."""
+    """The output length of a task type, in tokens: the median is `base + per_prompt * prompt tokens`, and the 90 %
+    quantile is `spread` times that."""
 
     base: float
     per_prompt: float
@@ -190,7 +191,7 @@ _LENGTHS: dict[TaskType, _Length] = {
 
 
 class RulesBackend:
-    """About a tenth of a millisecond a prompt; holds no state."""
+    """Estimates prompts by rules, without state, in about a tenth of a millisecond each."""
 
     version = VERSION
 
@@ -199,7 +200,7 @@ class RulesBackend:
 
 
 def instruction(text: str) -> str:
-    """Head and tail of a prompt, where instructions are."""
+    """Returns the head and the tail of a prompt, where instructions stand, or all of a short one."""
     text = text.strip()
     if len(text) <= _HEAD_CHARS + _TAIL_CHARS:
         return text
@@ -207,9 +208,9 @@ def instruction(text: str) -> str:
 
 
 def tag(text: str) -> tuple[TaskType, float]:
-    """Task type and confidence; `unknown` where no rule matches.
+    """Returns the task type and its confidence; the type is `unknown` if no rule matches.
 
-    An explicit word in the first paragraph outweighs any later one, which may be the document's.
+    An explicit word in the first paragraph outweighs any later one, which may belong to a document.
     """
     part = instruction(text)
     rule = _explicit(part) or _first(_RULES, part)
@@ -217,7 +218,7 @@ def tag(text: str) -> tuple[TaskType, float]:
 
 
 def named(text: str) -> TaskType | None:
-    """The type that an explicit word of the first paragraph names, if one does."""
+    """Returns the task type that an explicit word of the first paragraph names, or None."""
     rule = _explicit(instruction(text))
     return rule.task if rule is not None else None
 
@@ -237,8 +238,8 @@ MATCHES = 2 * len(_RULES) + len(TASKS)
 
 
 def matches(text: str) -> list[float]:
-    """`MATCHES` zeros and ones for a model to weigh: which rules match, which do so in the first paragraph, and the
-    type that they give together.
+    """Returns `MATCHES` zeros and ones, as features for a model: which rules match, which of them match in the first
+    paragraph, and the task type that they give together.
     """
     part = instruction(text)
     lower, lead = part.lower(), len(part.partition("\n\n")[0])

@@ -1,4 +1,4 @@
-"""Phi_pred: service-time proxies of requests, corrected per worker (H-MAS §3.2)."""
+"""The prediction agent, Phi_pred (H-MAS §3.2): it predicts service times of requests, corrected per worker."""
 
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
@@ -29,15 +29,17 @@ PredictionEffect = RunBatch[CostQuery] | AnswerCall[Cost]
 @dataclass(frozen=True, slots=True)
 class PredictionConfig:
     max_batch: int = 256  # queries; a call is never split
-    max_queued: int = 4096  # queries; above it a call is answered by the fallback at once
-    max_followed: int = 65_536  # requests whose end is awaited
+    max_queued: int = 4096  # queries; a call that would exceed it is answered by the fallback at once
+    max_followed: int = 65_536  # requests whose end is awaited, so that the correction learns from it
     max_workers: int = 1024
 
 
 class PredictionAgent:
-    """`fallback` must answer at once; it stands in for a model that is late, fails or answers nonsense.
+    """Predicts the costs of requests by a cost model, corrected by what their workers measured. `fallback` answers at
+    once in the place of a model that is late, fails or returns nonsense.
 
-    `fallbacks` counts its answers by reason. `TimerTicked` every few milliseconds while a call is open.
+    `fallbacks` counts the fallback's answers by reason. The agent needs a `TimerTicked` every few milliseconds while a
+    call is open.
     """
 
     def __init__(self, config: PredictionConfig, fallback: CostModel) -> None:
@@ -56,7 +58,7 @@ class PredictionAgent:
     def step(self, now_s: float, event: PredictionEvent) -> list[PredictionEffect]:
         match event:
             case BatchReturned(batch, costs) if not all(map(_valid, costs)):
-                return self._batches.step(now_s, BatchReturned(batch, ()))  # one such cost discredits all
+                return self._batches.step(now_s, BatchReturned(batch, ()))  # one invalid cost discredits the batch
             case WorkerReported(telemetry):
                 for finished in telemetry.finished:
                     self._learn(finished)
@@ -67,7 +69,7 @@ class PredictionAgent:
                 assert_never(event)
 
     def scale(self, worker: str) -> tuple[float, float]:
-        """The worker's factors on TTFT and TPOT."""
+        """Returns the factors on the model's prefill time and TPOT for a worker, (1, 1) for an unknown one."""
         measured = self._measured.get(worker)
         return (measured.ttft.factor, measured.tpot.factor) if measured is not None else (1.0, 1.0)
 
@@ -87,8 +89,9 @@ class PredictionAgent:
         return measured.cost(item.query.prompt_tokens, item.query.running, cost)
 
     def _learn(self, finished: RequestFinished) -> None:
-        """Against the uncorrected prediction: hundreds of requests are under way between a correction and its
-        effect, and a correction of corrections would swing.
+        """Learns from a finished request how its times compare with the uncorrected prediction. Corrections of
+        corrected predictions would swing, because hundreds of requests are under way between a correction and its
+        effect.
         """
         followed = self._followed.pop(finished.request_id, None)
         if followed is None or finished.outcome is not Outcome.FINISHED:

@@ -1,4 +1,4 @@
-"""What a cost model is: queries in, service-time proxies out."""
+"""The interface of cost models, which predict service times."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from hmas.contracts.request import Cost, TaskType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostQuery:
-    """One request on one worker. `output_tokens` is l_pred; `running` and `waiting` count the engine's requests.
-
-    `kv_usage` is the engine's KV-cache use in [0, 1]. `hardware` names accelerator and count (`A100-40GBx2`).
+    """What a cost model is told of one request on one worker. `output_tokens` is the predicted output length l_pred;
+    `running` and `waiting` count the requests in the engine, and `kv_usage` in [0, 1] is the use of its KV memory.
+    `hardware` names the accelerator and how many there are (`A100-40GBx2`).
     """
 
     prompt_tokens: int
@@ -25,11 +25,11 @@ class CostQuery:
 
 
 class CostModel(Protocol):
-    """Answers a batch at once; called off the event loop, one batch at a time."""
+    """Predicts the costs of a batch of queries. The shell calls it in a thread of its own, one batch at a time."""
 
     @property
     def version(self) -> str: ...
 
     def predict(self, queries: Sequence[CostQuery]) -> list[Cost]:
-        """Median cost of each query, in order, seconds."""
+        """Returns the predicted median cost of each query, in order; times are in s."""
         ...

@@ -1,4 +1,4 @@
-"""The linear cost profile: what a request costs before anything was learned, and where no model answers."""
+"""The linear cost profiles, which predict costs where no trained model answers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,8 @@ _NUMBERS = ("prefill_base", "prefill_per_token", "decode_base", "decode_per_runn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearProfile:
-    """Seconds. `model` and `hardware` are lower-case parts of the names it is for; empty: of any."""
+    """A cost that is linear in prompt tokens and running requests; the coefficients are in s. The profile applies to
+    queries whose model's and hardware's names contain `model` and `hardware` (lower case); empty applies to all."""
 
     model: str
     hardware: str
@@ -26,7 +27,7 @@ class LinearProfile:
         return self.model in query.model.lower() and self.hardware in query.hardware.lower()
 
     def cost(self, query: CostQuery) -> Cost:
-        """The request itself decodes beside those that run."""
+        """Returns the cost of a query. The request itself decodes beside those that already run."""
         return Cost(
             self.prefill_base + self.prefill_per_token * query.prompt_tokens,
             self.decode_base + self.decode_per_running * (query.running + 1),
@@ -34,21 +35,21 @@ class LinearProfile:
 
 
 def profiles_from(rows: object) -> tuple[LinearProfile, ...]:
-    """Parses the rows of a profile file. Raises ValueError that says which row is wrong and how."""
+    """Reads the rows of a file of cost profiles. Raises ValueError that says which row is wrong and how."""
     if not isinstance(rows, list) or not rows:
-        raise ValueError("a profile file is a list of at least one row")
+        raise ValueError("a file of cost profiles must be a list of at least one row")
     profiles = tuple(_profile(number, row) for number, row in enumerate(rows, 1))
     if profiles[-1].model or profiles[-1].hardware:
-        raise ValueError("the last row must be for any model and hardware (both empty)")
+        raise ValueError("the last row must apply to all models and hardware: give it an empty model and hardware")
     return profiles
 
 
 def _profile(number: int, row: Any) -> LinearProfile:
     if not isinstance(row, Mapping):
-        raise ValueError(f"row {number}: not a mapping")
+        raise ValueError(f"row {number} must be a mapping of fields, not {row!r}")
     expected = {"model", "hardware", *_NUMBERS}
     if set(row) != expected:
-        raise ValueError(f"row {number}: expected exactly the fields {', '.join(sorted(expected))}")
+        raise ValueError(f"row {number} must have exactly the fields {', '.join(sorted(expected))}")
     for name in _NUMBERS:
         value = row[name]
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < float("inf"):
@@ -64,5 +65,5 @@ class LinearCostModel:
         self.profiles = tuple(profiles)
 
     def predict(self, queries: Sequence[CostQuery]) -> list[Cost]:
-        """By the first profile that matches."""
+        """Returns the cost of each query by the first profile that applies to it."""
         return [next(p for p in self.profiles if p.matches(query)).cost(query) for query in queries]

@@ -1,14 +1,16 @@
-"""What a time is at a worker, over one quantity that it grows with."""
+"""A straight line through the times that a worker measured, over one quantity that they grow with."""
 
 
 class MeasuredLine:
-    """seconds = base + slope * x, x >= 0, by weighted least squares with exponential forgetting.
+    """Fits seconds = base + slope * x, x >= 0, by weighted least squares with exponential forgetting.
 
-    A cost model that knows neither model nor hardware does not even know that a longer prompt takes longer, and no
-    factor mends that; two numbers measured in place do. What is measured at one x alone says nothing of the slope:
-    `origin` is the weight of a made observation of nothing at x = 0, `flat` a ridge on the slope (x squared). The
-    spread of a time grows with x beyond about `scale`. An observation beyond `clip` times the line's own value is cut
-    (a stalled engine, a prompt that waited behind many). Neither number is ever negative.
+    A cost model that knows neither the language model nor the hardware cannot tell how much longer a longer prompt
+    takes, and no factor on its times corrects that; base and slope, measured at the worker, do. Times measured at only
+    one x do not determine the slope, so there are two regularisers: `origin` is the weight of an artificial observation
+    of 0 s at x = 0, and `flat` is a ridge on the slope (in units of x squared). The spread of a time grows with x
+    beyond about `scale`, and the weights fall accordingly. An observation above `clip` times the line's own value is
+    cut to that (a stalled engine, a prompt that waited behind many). Base and slope are never negative. The line is
+    `known` after `known_after` observations and remembers about the last `memory`.
     """
 
     def __init__(
@@ -28,14 +30,14 @@ class MeasuredLine:
 
     @property
     def known(self) -> bool:
-        """Whether enough was observed to go by."""
+        """Whether there were enough observations to use the line."""
         return self._count >= self._known_after
 
     def seconds(self, x: float) -> float:
         return self._base_s + self._slope_s * x
 
     def observe(self, x: float, seconds: float) -> None:
-        """What is not positive is ignored."""
+        """Adds an observation; one whose x or time is not positive is ignored."""
         if not (x > 0.0 and seconds > 0.0):
             return
         if self.known:

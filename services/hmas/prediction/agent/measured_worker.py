@@ -1,4 +1,4 @@
-"""What a worker's own times say of it, over what a cost model says (ADR 0009)."""
+"""Corrects a cost model's times for a worker by what the worker measured (ADR 0009)."""
 
 from dataclasses import dataclass, field
 from math import log
@@ -7,25 +7,28 @@ from hmas.contracts.request import Cost
 from hmas.prediction.agent.measured_line import MeasuredLine
 from hmas.prediction.agent.residual import ResidualScale
 
-_GAIN = 0.03  # about the last thirty errors
-_MOST = 2.0  # a stalled engine says nothing of either
+_GAIN = 0.03  # averages about the last thirty errors
+_MOST = 2.0  # larger errors are cut to this, because a stalled engine tells nothing about either predictor
 _LEAST_S = 1e-9
 
 
 class MeasuredTime:
-    """One of a worker's times: the model's times a factor, or a line over `x` once that is known. The one that has
-    erred less of late answers, the line where there is no difference: it has the shape right where the model knows
-    nothing, and the model knows more than one quantity where it knows the hardware's kin.
+    """Predicts one kind of time of a worker, in one of two ways: as the model's time multiplied by a factor, or by a
+    line over `x` that was fitted to the worker's own times.
+
+    It uses the way whose recent errors were smaller, and the line if there is no difference. The line is better where
+    the model does not know the hardware; the model, which reads more than one quantity, is better where it knows
+    similar hardware.
     """
 
     def __init__(self, line: MeasuredLine) -> None:
         self._scale = ResidualScale()
         self._line = line
-        self._line_ahead = 0.0  # by how much it errs less, in the logarithm
+        self._line_ahead = 0.0  # mean error of the factor's way minus that of the line, in the logarithm
 
     @property
     def factor(self) -> float:
-        """On the model's times."""
+        """The factor on the model's times."""
         return self._scale.factor
 
     def seconds(self, x: float, modelled_s: float) -> float:
@@ -34,7 +37,8 @@ class MeasuredTime:
         return modelled_s * self.factor
 
     def learn(self, x: float, modelled_s: float, measured_s: float) -> None:
-        """`modelled_s` is uncorrected. A time that is not positive teaches nothing."""
+        """Learns from a measured time. `modelled_s` is the model's uncorrected time. Times that are not positive are
+        ignored."""
         if self._line.known and modelled_s > 0.0 and measured_s > 0.0:
             ahead = _error(modelled_s * self.factor, measured_s) - _error(self._line.seconds(x), measured_s)
             self._line_ahead += _GAIN * (ahead - self._line_ahead)
@@ -47,25 +51,25 @@ def _error(predicted_s: float, measured_s: float) -> float:
 
 
 def _prefill() -> MeasuredTime:
-    return MeasuredTime(MeasuredLine(scale=256.0, origin=0.02))  # over prompt tokens: none take no time
+    return MeasuredTime(MeasuredLine(scale=256.0, origin=0.02))  # over prompt tokens, of which 0 take no time
 
 
 def _tpot() -> MeasuredTime:
-    return MeasuredTime(MeasuredLine(scale=64.0, flat=16.0))  # over sequences that decode; of one batch alone: no other
+    return MeasuredTime(MeasuredLine(scale=64.0, flat=16.0))  # over sequences; flat if only one batch size was seen
 
 
 @dataclass(slots=True)
 class MeasuredWorker:
-    """A worker's prefill time and time per output token."""
+    """Corrects both costs for one worker: the prefill time and the time per output token."""
 
     ttft: MeasuredTime = field(default_factory=_prefill)
     tpot: MeasuredTime = field(default_factory=_tpot)
 
     def cost(self, prompt_tokens: int, running: int, modelled: Cost) -> Cost:
-        """Of a prompt beside `running` sequences."""
+        """Returns the corrected cost of a prompt that runs beside `running` sequences; `modelled` is the model's."""
         return Cost(self.ttft.seconds(prompt_tokens, modelled.ttft_s), self.tpot.seconds(running + 1, modelled.tpot_s))
 
     def learn(self, prompt_tokens: int, running: int, modelled: Cost, measured: Cost) -> None:
-        """`modelled` is uncorrected."""
+        """Learns from the `measured` cost of a finished request; `modelled` is the model's uncorrected cost."""
         self.ttft.learn(prompt_tokens, modelled.ttft_s, measured.ttft_s)
         self.tpot.learn(running + 1, modelled.tpot_s, measured.tpot_s)

@@ -1,17 +1,18 @@
-"""Online correction of a cost model by what a worker measures."""
+"""Corrects a cost model online by a factor, from what a worker measures."""
 
 from math import exp, log
 
-_FIRST_SCALE = 0.7  # a factor of two, before anything is known of the spread
+_FIRST_SCALE = 0.7  # the spread that is assumed at first: in the logarithm, a factor of two
 _SCALE_GAIN = 0.05
 
 
 class ResidualScale:
-    """A factor on predictions: a robust running mean of log(observed / predicted).
+    """A factor on predictions: the exponential of a robust running mean of log(observed / predicted).
 
-    The gain is 1/n at first and never below `floor`, so that it settles within a few dozen requests and follows a
-    change within some 1/floor. Innovations beyond `clip` times their usual size are cut (Huber), so that a cached
-    prefix or a stalled engine now and then does not move it.
+    The gain of the mean is 1/n for the n-th observation and never below `floor`, so that the factor settles within a
+    few dozen requests and follows a change within about 1/floor requests. Deviations beyond `clip` times their usual
+    size are cut (Huber), so that an occasional cached prefix or stalled engine does not move it. The factor stays
+    between 1/`limit` and `limit`.
     """
 
     def __init__(self, floor: float = 0.02, clip: float = 2.5, limit: float = 100.0) -> None:
@@ -27,7 +28,7 @@ class ResidualScale:
         return exp(self._log)
 
     def update(self, observed: float, predicted: float) -> None:
-        """`predicted` is the model's own, uncorrected. What is not positive is ignored."""
+        """Adds an observed time and the model's uncorrected prediction of it. Times of 0 or less are ignored."""
         if not (observed > 0.0 and predicted > 0.0):
             return
         self._count += 1

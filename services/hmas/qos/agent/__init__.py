@@ -1,4 +1,4 @@
-"""The QoS agent: telemetry in, V_short and V_long out."""
+"""The QoS agent, which turns telemetry into V_short and V_long."""
 
 from hmas.qos.agent.agent import QosAgent
 from hmas.qos.agent.config import QosConfig

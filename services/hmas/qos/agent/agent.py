@@ -1,4 +1,4 @@
-"""Phi_qos: the QoS agent (H-MAS §3.3)."""
+"""The QoS agent, Phi_qos (H-MAS §3.3)."""
 
 from typing import assert_never
 
@@ -24,7 +24,7 @@ from hmas.qos.agent.workers import WorkerTrack
 
 
 class _Pool:
-    """Everything known of one pool, and when its views are due."""
+    """What the QoS agent knows of one pool, and when the pool's views are due."""
 
     def __init__(self, config: QosConfig, name: str, now_s: float) -> None:
         self.config = config
@@ -60,7 +60,7 @@ class _Pool:
 
 
 class QosAgent:
-    """Turns telemetry into V_short and V_long, a pair per pool; `TimerTicked` at least every `short_every_s`."""
+    """Turns telemetry into V_short and V_long of each pool. It needs a `TimerTicked` at least every `short_every_s`."""
 
     def __init__(self, config: QosConfig) -> None:
         self._config = config
@@ -89,7 +89,7 @@ class QosAgent:
         return []
 
     def views(self, pool: str = "") -> tuple[list[VShort], list[VLong]]:
-        """The latest views of a pool, or of all; also from a copy that only stands by."""
+        """Returns the latest views of the pool, or of all pools if `pool` is empty; a standby copy has them too."""
         chosen = [p for name, p in self._pools.items() if pool in ("", name)]
         return (
             [p.last_short for p in chosen if p.last_short is not None],
@@ -114,7 +114,8 @@ class QosAgent:
         return effects
 
     def _publish(self, now_s: float, pool: _Pool) -> list[QosEffect]:
-        """Views are made whether or not they are published: V_long is fed by V_short."""
+        """Makes the views that are due, because V_long is fed by V_short, and returns the effects that publish them; a
+        standby copy makes the views and publishes none."""
         effects: list[QosEffect] = []
         if now_s >= pool.short_due_s:
             pool.short_due_s = _next(now_s, pool.short_due_s, self._config.short_every_s)
@@ -135,5 +136,6 @@ class QosAgent:
 
 
 def _next(now_s: float, due_s: float, every_s: float) -> float:
-    """Keeps the cadence on average although ticks come late; never builds up a debt."""
+    """Returns when the next view is due. Late ticks do not lengthen the period on average, and missed views are not
+    made up for."""
     return due_s + every_s if now_s < due_s + every_s else now_s + every_s

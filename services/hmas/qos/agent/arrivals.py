@@ -1,4 +1,4 @@
-"""Arrival process statistics: inter-arrival times in order, and arrivals per second."""
+"""Statistics of the arrivals of a pool: the variation of inter-arrival times, and bursts."""
 
 from hmas.qos.agent.ring import Ring
 from hmas.qos.agent.statistics import Moments, merged_moments
@@ -7,7 +7,8 @@ _MAX_PENDING = 100_000
 
 
 class ArrivalProcess:
-    """Several gateways report in batches of their own; arrivals are put in order before gaps are taken."""
+    """The arrivals of the last `window_s`. Several gateways report in batches, so arrivals wait for `reorder_s` and are
+    sorted before the gaps between them are measured."""
 
     def __init__(self, window_s: float, bucket_s: float, reorder_s: float) -> None:
         self._gaps: Ring[Moments] = Ring(window_s, bucket_s, Moments)
@@ -22,7 +23,7 @@ class ArrivalProcess:
             self._pending.append(arrived_s)
 
     def settle(self, now_s: float) -> None:
-        """Takes the gaps of arrivals old enough that no earlier one is still to come."""
+        """Measures the gaps between arrivals that are so old that no earlier one is still to be reported."""
         horizon = now_s - self._reorder_s
         ready = sorted(t for t in self._pending if t <= horizon)
         if not ready:
@@ -38,7 +39,7 @@ class ArrivalProcess:
         return merged_moments(self._gaps.live(now_s)).cv
 
     def burstiness(self, now_s: float) -> float:
-        """Busiest second over the mean second; 0 without arrivals."""
+        """Returns the arrivals of the busiest second over the mean per second; 0 without arrivals."""
         counts = [bucket[0] for bucket in self._seconds.live(now_s)]
         mean = sum(counts) / self._seconds.span_s(now_s)
         return max(counts) / mean if counts and mean > 0.0 else 0.0

@@ -1,4 +1,4 @@
-"""What is known of one engine over the short window."""
+"""What the QoS agent knows of one engine over the window of V_short."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ class _Bucket:
 
 
 class EngineTrack:
-    """Samples of one engine, and the tokens of the requests it finished inside both SLOs."""
+    """The samples of one engine, and the output tokens of the requests that it finished within both SLOs."""
 
     def __init__(self, config: QosConfig, worker: str, first: EngineSample) -> None:
         self._ring: Ring[_Bucket] = Ring(config.short_window_s, config.short_bucket_s, _Bucket)
@@ -34,7 +34,7 @@ class EngineTrack:
         bucket.tokens_per_s += sample.prefill_tokens_per_s + sample.decode_tokens_per_s
         bucket.at_min += sample.b_saturated < 0
         bucket.at_max += sample.b_saturated > 0
-        # A restarted engine counts from zero again.
+        # After a restart an engine counts from zero, so that the difference would be negative.
         bucket.preemptions += max(0, sample.preemptions_total - self.last.preemptions_total)
         self.last = sample
 
@@ -42,7 +42,7 @@ class EngineTrack:
         self._ring.at(now_s).goodput_tokens += tokens
 
     def served_tokens_per_s(self, now_s: float) -> float:
-        """Prefill and decode tokens per second, averaged over the window's samples."""
+        """Returns the prefill and decode tokens per second, averaged over the samples in the window."""
         live = self._ring.live(now_s)
         return sum(b.tokens_per_s for b in live) / max(sum(b.samples for b in live), 1)
 

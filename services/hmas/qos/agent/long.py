@@ -1,4 +1,4 @@
-"""The long window of a pool: what V_long is made of."""
+"""The long window of a pool, from which V_long is made."""
 
 from dataclasses import dataclass, field
 
@@ -20,7 +20,7 @@ from hmas.qos.agent.statistics import (
     relative_slope,
 )
 
-_VIOLATION_FLOOR = 0.01  # a rate below it has no meaningful relative slope
+_VIOLATION_FLOOR = 0.01  # the slope of a lower violation rate is taken relative to this rate, or noise would dominate
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,11 +90,12 @@ class LongWindow:
         tokens = int(service) if settled.output_tokens else 0
         bucket.tenants.of(settled.tenant).settle(verdict, tokens)
         task = bucket.tasks.of(settled.task.value)
-        task.offered += 1  # an offer has no task type yet, so a type's demand is what settled of it
+        task.offered += 1  # the task type is unknown at arrival, so the settled requests stand for a type's demand
         task.settle(verdict, tokens)
 
     def sampled(self, now_s: float, view: VShort) -> None:
-        """Once per V_short. Eq. 7 says nothing about a pool that neither serves nor holds anything."""
+        """Adds a V_short, once for each. The mismatch (H-MAS Eq. 7) of an idle pool, which neither serves nor holds a
+        request, is left out."""
         self._arrivals.settle(now_s)
         self._queued = view.queued
         bucket = self._ring.at(now_s)
@@ -104,7 +105,7 @@ class LongWindow:
             bucket.mismatches.add(view.mismatch)
 
     def view(self, now_s: float, epoch: int, seq: int) -> VLong:
-        self._ring.at(now_s)  # so that there is at least one bucket
+        self._ring.at(now_s)  # makes a bucket, so that there is at least one
         live, span = self._ring.live(now_s), self._ring.span_s(now_s)
         prompt = merged_moments(b.prompt for b in live)
         output = merged_moments(b.output for b in live)
@@ -149,7 +150,7 @@ class LongWindow:
         )
 
     def _smoothed_rates(self, now_s: float) -> tuple[float, float, float]:
-        """Violation rates (any, TTFT, TPOT), a bucket's weight halving every half-life."""
+        """Returns the violation rates of any SLO, TTFT and TPOT; a bucket's weight halves with every half-life."""
         total = bad = ttft = tpot = 0.0
         for ago, bucket in self._ring.indexed(now_s):
             weight = 0.5 ** (ago * self._config.long_bucket_s / self._config.smoothing_half_life_s)
@@ -160,7 +161,8 @@ class LongWindow:
         return (bad / total, ttft / total, tpot / total) if total > 0.0 else (0.0, 0.0, 0.0)
 
     def _trends(self, now_s: float) -> tuple[float, float, float]:
-        """Relative slopes per minute of arrivals, violation rate and prompt length; the open bucket is left out."""
+        """Returns the slopes over the mean, per minute, of arrivals, violation rate and prompt length; the bucket that
+        is still being filled is left out."""
         minutes = self._config.long_bucket_s / 60.0
         closed = [(-ago * minutes, b) for ago, b in self._ring.indexed(now_s) if ago > 0]
         arrivals = [(x, float(b.offered)) for x, b in closed]
@@ -174,5 +176,6 @@ class LongWindow:
 
 
 def _jain(tenants: dict[str, ShareCounts]) -> float:
-    """Over tenants with demand; `other` is many, so it has no share of its own."""
+    """Returns Jain's index of service tokens over weight, among the tenants that asked for anything; `other` stands for
+    many tenants and is left out."""
     return jain_index([s.tokens / s.weight for n, s in tenants.items() if n != OTHER and s.offered + s.settled > 0])

@@ -9,7 +9,7 @@ B = TypeVar("B")
 
 
 class Ring(Generic[B]):
-    """The buckets of the last `window_s` seconds, oldest first; buckets in which nothing happened do not exist."""
+    """The buckets of the last `window_s` seconds, oldest first. There is no bucket for a time without an event."""
 
     def __init__(self, window_s: float, bucket_s: float, make: Callable[[], B]) -> None:
         self._bucket_s = bucket_s
@@ -19,7 +19,7 @@ class Ring(Generic[B]):
         self._first: int | None = None
 
     def at(self, now_s: float) -> B:
-        """The bucket of this instant, made if need be."""
+        """Returns the bucket of this instant, and makes it if there is none."""
         index = int(now_s // self._bucket_s)
         if self._first is None:
             self._first = index
@@ -32,13 +32,13 @@ class Ring(Generic[B]):
         return [bucket for _, bucket in self.indexed(now_s)]
 
     def indexed(self, now_s: float) -> list[tuple[int, B]]:
-        """(buckets ago, bucket), oldest first."""
+        """Returns the buckets in the window with their ages, as (age in buckets, bucket), oldest first."""
         index = int(now_s // self._bucket_s)
         self._expire(index)
         return [(index - i, bucket) for i, bucket in self._buckets]
 
     def span_s(self, now_s: float) -> float:
-        """Seconds the live buckets stand for: the window, or less after a start; at least one bucket."""
+        """Returns the seconds that the window covers: at least one bucket, and less than `window_s` after a start."""
         if self._first is None:
             return self._bucket_s
         oldest = max(self._first, int(now_s // self._bucket_s) - self._count + 1)

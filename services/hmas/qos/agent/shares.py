@@ -1,4 +1,4 @@
-"""Who got what: counts per tenant and per task type, bounded in names."""
+"""Counts of requests and tokens by tenant or by task type, for a bounded number of names."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from hmas.contracts.views import ShareView
 from hmas.laws.scoring import Verdict
 
 OTHER = "other"
-_NAMES_PER_BUCKET = 4  # times the names of a view, so that the view's choice is among many
+_NAMES_PER_BUCKET = 4  # a bucket counts so many times the names of a view, so that the view can pick the largest
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class ShareCounts:
 
 
 class Shares:
-    """One bucket's counts by name."""
+    """The counts of one bucket by name; names beyond a bound are counted together as `other`."""
 
     __slots__ = ("_bound", "_by_name")
 
@@ -56,7 +56,7 @@ class Shares:
 
 
 def merged_shares(parts: Iterable[Shares]) -> dict[str, ShareCounts]:
-    """Totals by name; a name's weight is its latest."""
+    """Returns the sums of several buckets' counts by name; the weight of a name is the latest one."""
     result: dict[str, ShareCounts] = {}
     for part in parts:
         for name, share in part.items():
@@ -65,7 +65,8 @@ def merged_shares(parts: Iterable[Shares]) -> dict[str, ShareCounts]:
 
 
 def share_views(totals: dict[str, ShareCounts], max_names: int) -> tuple[ShareView, ...]:
-    """The names with most demand, then everybody else as `other`; ties in order of name."""
+    """Returns the counts of the `max_names` names with the most demand, ties in order of name, and then those of all
+    others together as `other`."""
     named = sorted((n for n in totals if n != OTHER), key=lambda n: (-totals[n].offered - totals[n].settled, n))
     rest = ShareCounts()
     for name in [*named[max_names:], *([OTHER] if OTHER in totals else [])]:

@@ -1,4 +1,4 @@
-"""The short window of a pool: what V_short is made of."""
+"""The short window of a pool, from which V_short is made."""
 
 from dataclasses import dataclass, field
 
@@ -29,15 +29,15 @@ class _Bucket:
 
 
 class ShortWindow:
-    """TTFT is taken at the first token and TPOT at the end, both from the workers, because a settlement comes a whole
-    generation later; violation rates are over settlements, as the client saw them.
+    """The last seconds of a pool. TTFT and TPOT come from the workers, at the first token and at the end, because a
+    settlement comes only after the whole answer; violation rates come from settlements, as the clients saw them.
     """
 
     def __init__(self, config: QosConfig, pool: str) -> None:
         self._config = config
         self._pool = pool
         self._ring: Ring[_Bucket] = Ring(config.short_window_s, config.short_bucket_s, _Bucket)
-        self._predicted_mean = 0.0  # predicted output tokens of a request, last known
+        self._predicted_mean = 0.0  # mean of the predicted output tokens of a request, as last known
 
     def worker(self, now_s: float, telemetry: WorkerTelemetry) -> None:
         bucket = self._ring.at(now_s)
@@ -66,7 +66,8 @@ class ShortWindow:
             bucket.kept_bad += not relegated and not verdict.ok
 
     def arriving_tokens_per_s(self, now_s: float) -> float:
-        """lambda_tok: prompts offered, plus the output that requests of this window are predicted to have."""
+        """Returns lambda_tok: the prompt tokens offered in the window, and the predicted output tokens of these
+        requests, per second."""
         live, span = self._ring.live(now_s), self._ring.span_s(now_s)
         queued = sum(b.queued for b in live)
         if queued:
@@ -112,7 +113,7 @@ class ShortWindow:
 
 
 def _kv_usage(workers: list[WorkerTrack]) -> float:
-    """Of the pool's whole KV cache; engines that do not tell their capacity count alike."""
+    """Returns the used share of the pool's whole KV memory; engines that do not report their capacity all weigh 1."""
     samples = [track.last for worker in workers for track in worker.engines.values() if track.last.up]
     capacity = sum(max(s.kv_capacity_tokens, 1) for s in samples)
     return sum(s.kv_usage * max(s.kv_capacity_tokens, 1) for s in samples) / max(capacity, 1)

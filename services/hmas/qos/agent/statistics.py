@@ -1,4 +1,4 @@
-"""Mergeable statistics of a bucket: moments, a latency sketch, histogram, trend, fairness."""
+"""Statistics of a bucket that can be merged: moments, a latency sketch, a histogram; and the slope of a series."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from hmas.contracts.views import Tail
 HISTOGRAM_FROM = 64  # tokens; the first bucket holds everything up to here
 HISTOGRAM_BUCKETS = 12  # the last one holds everything above 65,536 tokens
 SKETCH_ACCURACY = 0.01
-SKETCH_BINS = 512  # from 1 ms to 30 s at 1 %; beyond that the lowest collapse
+SKETCH_BINS = 512  # enough for 1 ms to 30 s at 1 %; values over a wider range share the lowest bin
 
 
 @dataclass(slots=True)
 class Moments:
-    """Count, sum and sum of squares."""
+    """Count, sum and sum of squares of the values, from which mean and variation follow."""
 
     count: int = 0
     total: float = 0.0
@@ -38,7 +38,7 @@ class Moments:
 
     @property
     def cv(self) -> float:
-        """Coefficient of variation, of the population; 0 where it is undefined."""
+        """The coefficient of variation (population); 0 for fewer than two values or a sum of 0 or less."""
         if self.count < 2 or self.total <= 0.0:
             return 0.0
         variance = max(0.0, self.squares / self.count - self.mean**2)
@@ -46,7 +46,7 @@ class Moments:
 
 
 class LatencySketch:
-    """Quantiles within 1 % of a stream of durations; nothing is allocated while it is empty."""
+    """Quantiles of a stream of durations, each within 1 % of the true one. It allocates nothing while it is empty."""
 
     __slots__ = ("_sketch",)
 
@@ -66,7 +66,7 @@ class LatencySketch:
         self._sketch.merge(other._sketch)
 
     def quantile(self, q: float) -> float:
-        """0 while empty."""
+        """Returns the q-quantile, q in [0, 1]; 0 while the sketch is empty."""
         return float(self._sketch.get_quantile_value(q) or 0.0) if self._sketch is not None else 0.0
 
     def tail(self) -> Tail:
@@ -89,13 +89,14 @@ def merged_sketch(parts: Iterable[LatencySketch]) -> LatencySketch:
 
 
 def histogram_bucket(tokens: int) -> int:
-    """Index of the power-of-two bucket: 0 for up to 64 tokens, 1 for up to 128, ..."""
+    """Returns the index of the histogram's bucket: 0 for up to 64 tokens, 1 for up to 128, 2 for up to 256, ..."""
     doublings = (max(tokens, 1) - 1) // HISTOGRAM_FROM
     return min(doublings.bit_length(), HISTOGRAM_BUCKETS - 1)
 
 
 def relative_slope(points: Sequence[tuple[float, float]], floor: float) -> float:
-    """Least-squares slope of (x, y) over the mean of y, the mean taken as at least `floor`; 0 for < 3 points."""
+    """Returns the least-squares slope of the points (x, y) over the mean of y, or over `floor` if that is larger; 0 for
+    fewer than 3 points."""
     if len(points) < 3:
         return 0.0
     mean_x = sum(x for x, _ in points) / len(points)

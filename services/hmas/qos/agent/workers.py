@@ -1,4 +1,4 @@
-"""What is known of one worker: its queue, its engines, and who has been waiting longest."""
+"""What the QoS agent knows of one worker: its queue, its engines, and since when its requests wait."""
 
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.telemetry import EngineSample, RequestFinished, WorkerTelemetry
@@ -31,7 +31,7 @@ class WorkerTrack:
             del self._late[next(iter(self._late))]
 
     def settled(self, request_id: str) -> None:
-        """However it ended, it waits no more."""
+        """Forgets that a request waits, because it has ended in any way."""
         self._queued_at.pop(request_id, None)
 
     def oldest_wait_s(self, now_s: float) -> float:
@@ -53,7 +53,7 @@ class WorkerTrack:
         for dispatched in telemetry.dispatched:
             self._queued_at.pop(dispatched.request_id, None)
         if telemetry.queued_count == 0:
-            self._queued_at.clear()  # whatever ended unreported (a recall, a lost message) is gone by now
+            self._queued_at.clear()  # requests that left unreported (by a recall, or a lost message) are gone too
 
     def _finish(self, now_s: float, finished: RequestFinished) -> None:
         late = self._late.pop(finished.request_id, self) is None

@@ -1,4 +1,5 @@
-"""The Statera agent: fence, outer loops and band of every worker, sent down as control tuples."""
+"""The Statera agent, which decides the fence, the concurrency limits and the utilisation band of every worker and sends
+them as control tuples."""
 
 import json
 from dataclasses import asdict
@@ -27,13 +28,13 @@ from hmas.statera.agent.workers import WorkerControl
 
 
 class _Pool:
-    """What the workers of a pool share: the fence, the band, the freeze."""
+    """What the workers of a pool share: the fence, the utilisation band, and until when the band stays as it is."""
 
     def __init__(self, config: StateraConfig, now_s: float) -> None:
         self.calibration = FenceCalibration(config.fence)
         self.seeker = ExtremumSeeker(config.seeker)
         self.view: VShort | None = None
-        self.view_s = now_s  # of the last view; of the first sight of the pool before there is one
+        self.view_s = now_s  # when the last view came; before there is one, when the pool was first heard of
         self.decision: TopologyDecision | None = None
         self.frozen_until_s = now_s
 
@@ -43,13 +44,14 @@ class _Pool:
 
 
 class StateraAgent:
-    """`TimerTicked` at least every `min_publish_s`. Stands by, learning, until an epoch is granted."""
+    """Regulates every worker by control tuples. It learns all the time, and publishes only while it holds an epoch. It
+    needs a `TimerTicked` at least every `min_publish_s`."""
 
     def __init__(self, config: StateraConfig) -> None:
         self._config = config
         self._pools: dict[str, _Pool] = {}
         self._workers: dict[str, WorkerControl] = {}
-        self._last: dict[str, ControlTuple] = {}  # read from the bucket for workers not seen yet
+        self._last: dict[str, ControlTuple] = {}  # restored tuples of workers whose heartbeat has not come yet
         self._epoch: int | None = None
         self._seq = 0
 
@@ -104,7 +106,7 @@ class StateraAgent:
         """The slower loops move at V_short's cadence, each when its own period is over."""
         pool = self._pool(now_s, view.pool)
         if pool.view is not None and view.epoch < pool.view.epoch:
-            return []  # a QoS copy that has lost its lease
+            return []  # the view is from a QoS copy that has lost its lease
         pool.view, pool.view_s = view, now_s
         effects: list[StateraEffect] = []
         if pool.bypass or now_s < pool.frozen_until_s or view.queued == 0 or self._epoch is None:
@@ -134,7 +136,7 @@ class StateraAgent:
         worker = self._workers.get(control.worker)
         if worker is None:
             self._last[control.worker] = control
-        elif worker.sent is None:  # once this copy steers, an older value has nothing to say
+        elif worker.sent is None:  # a restored tuple is outdated once this copy has sent one itself
             worker.adopt(control)
 
     def _forget_lost_workers(self, now_s: float) -> None:
@@ -178,7 +180,8 @@ class StateraAgent:
         return effects
 
     def _audit_moves(self, worker: WorkerControl, pool: _Pool, control: ControlTuple) -> list[StateraEffect]:
-        """One record for all engines whose N_run moved notably since the last record, and for a freeze."""
+        """Returns one audit record for all engines whose N_run has changed by more than the share `audit_change` since
+        their last record, and for the beginning or end of a freeze; nothing if there is neither."""
         moves: list[str] = []
         for engine in control.engines:
             before = worker.audited.setdefault(engine.engine, engine.n_run)

@@ -1,4 +1,4 @@
-"""The outer loop: N_run of one engine from the window-averaged utilisation error (Algorithm 2, lines 9-13)."""
+"""The outer loop, which moves N_run of one engine by the mean utilisation error (H-MAS Algorithm 2, lines 9-13)."""
 
 import sys
 from dataclasses import dataclass
@@ -14,19 +14,20 @@ class Band:
     high: float
 
     def error(self, utilisation: float) -> float:
-        """Signed distance to the band; 0 inside (Algorithm 2, lines 9 and 10)."""
+        """Returns the signed distance of a utilisation from the band; 0 inside (H-MAS Algorithm 2, lines 9 and 10)."""
         return utilisation - min(self.high, max(self.low, utilisation))
 
 
 class BandController:
-    """Integral action in relative steps: a move takes back `gain` of the error as a share of utilisation.
+    """Moves N_run of one engine, by integral control in relative steps: a move changes N_run by `gain` times the
+    utilisation error over the utilisation.
 
-    Utilisation grows at most in proportion to concurrency, so with gain < 1 a move never crosses the band's far
-    edge on a plant at rest. Against wind-up: N_run is cut only from what really runs and only when the last cut has
-    drained, and raised only where it binds.
+    Utilisation grows at most in proportion to concurrency, so with gain < 1 a move at steady load never crosses the
+    far edge of the band. To avoid wind-up, N_run is cut from the number that really runs and only when the last cut
+    has taken effect, and raised only where N_run is what limits the engine.
 
-    A queue that stands inside the engine is the other reason to cut, whatever the utilisation: the engine has reached
-    a limit of its own, and what waits there is out of the topology's reach.
+    Requests that wait inside the engine are another reason to cut N_run, whatever the utilisation: the engine has
+    reached a limit of its own, and the topology cannot order what waits there.
     """
 
     def __init__(self, config: BandConfig, n_max: int) -> None:
@@ -34,7 +35,7 @@ class BandController:
         self._n_max = max(n_max, config.n_min)
         self._n = float(self._n_max)
         self._moved_s: float | None = None
-        self._limit: tuple[float, int] | None = None  # when the engine showed a limit of its own, and which
+        self._limit: tuple[float, int] | None = None  # (when, N_run) at which the engine showed a limit of its own
         self._reset_window()
 
     def _reset_window(self) -> None:
@@ -50,11 +51,12 @@ class BandController:
         return int(self._n)
 
     def adopt(self, n_run: int) -> None:
-        """Goes on from a set-point somebody else chose."""
+        """Goes on from the set-point of another writer, within this engine's bounds."""
         self._n = self._projected(float(n_run))
 
     def observe(self, sample: EngineSample, band: Band) -> None:
-        """A sample counts towards saturation as the worker reports it, or as its B_token stands at a bound."""
+        """Adds a sample of the engine. The inner loop counts as saturated if the worker reports it, or if B_token is at
+        a bound."""
         self._samples += 1
         self._errors += band.error(sample.utilisation)
         self._utilisation += sample.utilisation
@@ -66,7 +68,8 @@ class BandController:
         self._saturated_high &= sample.b_saturated > 0 or sample.b_token >= high
 
     def move(self, now_s: float, in_flight: int, queued: int) -> bool:
-        """Moves N_run if a move is due; true if the set-point changed. `in_flight`: running and waiting inside."""
+        """Moves N_run if a move is due, and tells whether it changed. `in_flight` counts the requests that run or wait
+        in the engine, `queued` those that wait in the worker."""
         if self._moved_s is None:
             self._moved_s = now_s
         if now_s - self._moved_s < self._config.period_s or self._samples < self._config.min_samples:
@@ -79,11 +82,12 @@ class BandController:
         return self.n_run != before
 
     def hold(self) -> None:
-        """Freezes the integrator: what was observed meanwhile is forgotten."""
+        """Keeps N_run as it is and forgets the samples since the last move."""
         self._reset_window()
 
     def _notice_limit(self, now_s: float) -> None:
-        """More waited inside than a batch needs to be refilled, all through a window in which no more came to run."""
+        """Notes a limit of the engine itself: throughout a window, more requests waited in it than refill a batch, and
+        the number of running ones did not grow."""
         spare = self._spare(self._peak_running)
         if self._peak_running and self._least_waiting > spare and self._peak_running - self._least_running <= spare:
             self._limit = (now_s, self._peak_running + spare)
@@ -108,7 +112,8 @@ class BandController:
         return self._n
 
     def _raised(self, in_flight: int, queued: int, step: float) -> float:
-        """Above a limit the engine has shown, only by probing; where N_run binds nobody, slowly and not above it."""
+        """Returns a raised N_run: above a limit that the engine has shown it grows by small probing steps; while no
+        request is queued it recovers slowly, and not above that limit."""
         known = self._n_max if self._limit is None else self._limit[1]
         if queued == 0:
             return max(self._n, min(float(known), self._n + self._config.recovery * self._n_max))
@@ -121,12 +126,13 @@ class BandController:
         return min(float(self._n_max), max(float(self._config.n_min), n))
 
     def budget_bounds(self, running: int) -> tuple[int, int]:
-        """(b_min, b_max), decode tokens per engine step."""
+        """Returns the bounds (b_min, b_max) of B_token, in decode tokens per engine step."""
         b_max = self._n_max + self._config.min_prefill_chunk
         return min(b_max, running + self._config.min_prefill_chunk), b_max
 
     def control(self, sample: EngineSample, band: Band) -> EngineControl:
-        """b_token repeats what the inner loop has arrived at, so that a repeated tuple never disturbs it."""
+        """Returns the engine's controls. Their b_token is the value that the worker's inner loop has reached, so that a
+        repeated tuple never disturbs that loop."""
         b_min, b_max = self.budget_bounds(sample.running)
         started = sample.b_token if sample.b_token > 0 else b_max
         return EngineControl(

@@ -10,19 +10,21 @@ Observation = tuple[float, bool]  # (error l_real - l_pred, censored: the true e
 
 
 def conformal_rank(count: int, epsilon: float) -> int:
-    """ceil((n + 1)(1 - eps)): the order statistic with finite-sample coverage; above n where n is too small."""
+    """Returns ceil((n + 1)(1 - eps)), the rank of the order statistic that has the coverage 1 - eps in finite samples;
+    it is above n if n is too small for that."""
     return ceil((count + 1) * (1.0 - epsilon) - 1e-9)
 
 
 def survival_quantile(observations: Iterable[Observation], epsilon: float) -> float:
-    """The conformal quantile of errors some of which are only lower bounds.
+    """Returns the conformal quantile of errors, some of which are only lower bounds (censored).
 
-    Kaplan-Meier: the smallest e with 1 - S(e) >= ceil((n + 1)(1 - eps)) / n. Without censoring this is the order
-    statistic itself. Where the estimate does not reach that far, the largest observation. Raises ValueError if empty.
+    By Kaplan-Meier it is the smallest e with 1 - S(e) >= ceil((n + 1)(1 - eps)) / n. Without censored errors this is
+    the order statistic itself. If the estimate does not reach that far, it is the largest observation. Raises
+    ValueError if there are no observations.
     """
-    ordered = sorted(observations)  # at a tie events come before the censored, as the estimator wants
+    ordered = sorted(observations)  # at a tie, exact errors come before censored ones, as the estimator requires
     if not ordered:
-        raise ValueError("a quantile needs at least one observation")
+        raise ValueError("a conformal quantile needs at least one observed error: none was given")
     count = len(ordered)
     rank = conformal_rank(count, epsilon)
     if not any(map(itemgetter(1), ordered)):
@@ -39,7 +41,8 @@ def survival_quantile(observations: Iterable[Observation], epsilon: float) -> fl
 
 
 class AdaptiveLevel:
-    """Adaptive conformal inference (Gibbs & Candes 2021): eps_t+1 = eps_t + gamma (eps - miss_t), clipped."""
+    """Adapts epsilon so that the share of missed bounds stays at the target (adaptive conformal inference, Gibbs &
+    Candes 2021): eps_t+1 = eps_t + gamma (eps - miss_t), clipped to [lowest, highest]."""
 
     def __init__(self, epsilon: float, gain: float, lowest: float, highest: float) -> None:
         self._target = epsilon
@@ -53,10 +56,10 @@ class AdaptiveLevel:
 
 
 class ErrorBuffer:
-    """The last errors of one prompt-length bucket.
+    """The last `size` length errors of one prompt-length bucket.
 
-    Requests still running count as censored while nothing has left the buffer yet: then the finished ones are the
-    short ones. Once it slides, long requests enter it as often as they occur, and running ones would count twice.
+    Until the buffer is full, running requests count as censored errors, because the finished ones are mostly the short
+    ones. Once old errors leave it, long requests enter it as often as they occur, and running ones would count twice.
     """
 
     def __init__(self, size: int, level: AdaptiveLevel) -> None:
@@ -64,13 +67,14 @@ class ErrorBuffer:
         self._running: Sequence[Observation] = ()
         self._slid = False
         self.level = level
-        self.quantile: float | None = None  # as last published
+        self.quantile: float | None = None  # the quantile that was last published
 
     def __len__(self) -> int:
         return len(self._observations)
 
     def add(self, error: float, censored: bool) -> None:
-        """Scores the published bound first, then learns. A censored error below the bound tells nothing about it."""
+        """Adds an error, after telling the level whether the error exceeded the published quantile. A censored error
+        below that quantile does not show whether it would have."""
         if self.quantile is not None and (not censored or error > self.quantile):
             self.level.update(error > self.quantile)
         self._slid = self._slid or len(self._observations) == self._observations.maxlen
@@ -84,5 +88,6 @@ class ErrorBuffer:
 
 
 def bucket_index(edges: Sequence[int], prompt_tokens: int) -> int:
-    """Index of the bucket whose upper edge is the first at or above the prompt's length."""
+    """Returns the index of the bucket whose upper edge is the first at or above the prompt's length; `len(edges)` if
+    the prompt is longer than all edges."""
     return bisect_left(edges, prompt_tokens)

@@ -1,19 +1,20 @@
-"""Extremum seeking of the utilisation band on goodput tokens (H-MAS §3.4.2)."""
+"""Moves the utilisation band to where the most goodput tokens are served, by extremum seeking (H-MAS §3.4.2)."""
 
 from hmas.statera.agent.band import Band
 from hmas.statera.agent.config import SeekerConfig
 
-_PATTERN = (1, -1, -1, 1)  # a drift of the load that is linear over the four phases cancels
+_PATTERN = (1, -1, -1, 1)  # signs of the dither in the four phases; a linear drift of the load cancels out
 
 
 class ExtremumSeeker:
-    """Tries the upper edge a little higher and a little lower, and moves it to where more goodput was."""
+    """Tries the upper edge of the band a little higher and a little lower in turn, and moves it to the side on which
+    there were more goodput tokens per second."""
 
     def __init__(self, config: SeekerConfig) -> None:
         self._config = config
         self._centre = config.start
         self._phase = 0
-        self._phase_s: float | None = None  # start of the phase; None while at rest
+        self._phase_s: float | None = None  # start of the phase; None while nothing is tried
         self._sums = [0.0] * len(_PATTERN)
         self._counts = [0] * len(_PATTERN)
         self.best_tokens_per_s = 0.0  # tg_best: highest goodput of a phase so far
@@ -28,13 +29,14 @@ class ExtremumSeeker:
         return Band(high - self._config.width, high)
 
     def rest(self) -> None:
-        """No dither: no backlog, a switch just happened, or bypass. A round begun is thrown away."""
+        """Stops the trials and discards the present round, because there is no backlog, the topology has just been
+        switched, or a bypass is on."""
         self._phase, self._phase_s = 0, None
         self._sums = [0.0] * len(_PATTERN)
         self._counts = [0] * len(_PATTERN)
 
     def observe(self, now_s: float, goodput_tokens_per_s: float) -> bool:
-        """One V_short with a backlog; true when the centre moved."""
+        """Takes the goodput of one V_short of a pool with a backlog, and tells whether the band moved."""
         if not self._config.enabled:
             return False
         if self._phase_s is None:
@@ -58,7 +60,7 @@ class ExtremumSeeker:
             return False
         before = self._centre
         step = max(-self._config.dither, min(self._config.dither, self._config.gain * gradient))
-        # The dither must stay inside the limits too, or one of its sides would measure nothing.
+        # The dithered edge must stay inside the limits too; otherwise the two sides would not differ as they should.
         low = self._config.lowest + self._config.dither
         high = self._config.highest - self._config.dither
         self._centre = min(high, max(low, self._centre + step))

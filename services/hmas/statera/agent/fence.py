@@ -1,4 +1,4 @@
-"""The admission fence of a pool: quantiles per predictor version and prompt-length bucket."""
+"""The calibration of a pool's fence: quantiles of length errors by predictor version and prompt-length bucket."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,11 +8,11 @@ from hmas.statera.agent.config import FenceConfig
 from hmas.statera.agent.conformal import AdaptiveLevel, ErrorBuffer, Observation, bucket_index, survival_quantile
 
 UNBOUNDED_PROMPT = 1 << 31  # upper edge of the last bucket
-_SHARE_DECAY = 0.99  # per finished request: the last hundred or so tell which predictor is in use
+_SHARE_DECAY = 0.99  # per finished request, so that about the last hundred show which predictor is in use
 
 
 class VersionErrors:
-    """Errors of one predictor version, a buffer per prompt-length bucket."""
+    """The length errors of one predictor version, with a buffer per prompt-length bucket."""
 
     def __init__(self, config: FenceConfig) -> None:
         self._config = config
@@ -32,7 +32,7 @@ class VersionErrors:
         self._buffers[index].add(error, finished.censored)
 
     def see_running(self, worker: str, running: Iterable[RequestRunning]) -> None:
-        """Replaces what is in flight on a worker."""
+        """Replaces the errors so far of the requests that run on a worker."""
         rows: list[list[Observation]] = [[] for _ in self._buffers]
         for r in running:
             index = bucket_index(self._config.prompt_edges, r.prompt_tokens)
@@ -43,7 +43,8 @@ class VersionErrors:
         self._running.pop(worker, None)
 
     def buckets(self) -> tuple[FenceBucket, ...]:
-        """Empty until the pooled errors suffice; a thin bucket gets the pooled quantile at the nominal level."""
+        """Returns the fence's buckets, none until there are `min_samples` errors in all. A bucket with fewer than
+        `min_samples` errors gets the quantile over all buckets at the configured epsilon."""
         for index, buffer in enumerate(self._buffers):
             buffer.see_running([o for rows in self._running.values() for o in rows[index]])
         if len(self) < self._config.min_samples:
@@ -69,29 +70,30 @@ class VersionErrors:
 
 
 class FenceCalibration:
-    """What a pool's workers admit by; `fence()` is refreshed by `refresh`, never in between."""
+    """Learns the length errors of a pool's requests and makes the fence by which its workers admit requests. The fence
+    changes at most every `refresh_s`."""
 
     def __init__(self, config: FenceConfig) -> None:
         self._config = config
         self._versions: dict[str, VersionErrors] = {}
-        self._shares: dict[str, float] = {}  # of recent requests, by version
+        self._shares: dict[str, float] = {}  # share of each predictor version among recent requests
         self._lengths = ErrorBuffer(config.buffer, AdaptiveLevel(config.rolling_epsilon, 0.0, 0.0, 1.0))
         self._fence = Fence(version="")
         self._due_s = 0.0
 
     def finished(self, finished: RequestFinished) -> None:
         if finished.output_tokens <= 0 and not finished.censored:
-            return  # it failed before its first token: nothing is known of its length
+            return  # it failed before its first token, so nothing is known of its length
         self._version(finished.predictor).add(finished)
         self._lengths.add(float(finished.output_tokens), finished.censored)
 
     def running(self, worker: str, running: Sequence[RequestRunning]) -> None:
-        """All requests in flight on a worker."""
+        """Takes note of all requests that run on a worker, in the place of those reported before."""
         by_version: dict[str, list[RequestRunning]] = {name: [] for name in self._versions}
         for r in running:
             by_version.setdefault(r.predictor, []).append(r)
         for name, rows in by_version.items():
-            if name in self._versions:  # a version is opened by its first finished request
+            if name in self._versions:  # a version is known from its first finished request on
                 self._versions[name].see_running(worker, rows)
 
     def forget_worker(self, worker: str) -> None:
@@ -105,7 +107,8 @@ class FenceCalibration:
         return self._fence
 
     def _refreshed(self) -> Fence:
-        """Of the version most used of late that can be calibrated already."""
+        """Returns the fence of the most used recent predictor version that has enough errors; without any such version,
+        a fence without buckets."""
         ranked = sorted(self._versions, key=lambda name: (-self._shares[name], name))
         for name in ranked:
             buckets = self._versions[name].buckets()
@@ -114,7 +117,8 @@ class FenceCalibration:
         return Fence(ranked[0], (), self._rolling_upper())
 
     def _rolling_upper(self) -> float:
-        """Output tokens, absolute; 0 while unknown (App. C.2)."""
+        """Returns a conservative output length, in tokens, for a running request that outgrew its bound; 0 while too
+        few lengths are known (App. C.2)."""
         observations = self._lengths.observations()
         if len(observations) < self._config.min_samples:
             return 0.0

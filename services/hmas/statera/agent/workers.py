@@ -1,4 +1,4 @@
-"""What Statera knows of one worker: an outer loop per engine, and what it last sent."""
+"""What Statera knows of one worker: an outer loop per engine, and the control tuple that it last sent."""
 
 from hmas.contracts.control import ControlTuple, EngineControl, Fence
 from hmas.contracts.registry import WorkerHeartbeat
@@ -21,7 +21,8 @@ class WorkerControl:
         self.audited: dict[str, int] = {}
 
     def heard(self, now_s: float, heartbeat: WorkerHeartbeat) -> None:
-        """Engines come and go; one whose capacity changed starts anew."""
+        """Takes a heartbeat: loops are made for new engines and dropped for lost ones; an engine whose `max_num_seqs`
+        changed gets a new loop."""
         self.seen_s = now_s
         self.pool = heartbeat.pool
         loops: dict[str, tuple[int, BandController]] = {}
@@ -35,7 +36,7 @@ class WorkerControl:
         self._loops = loops
 
     def adopt(self, control: ControlTuple) -> None:
-        """Goes on from the set-points of the writer before."""
+        """Goes on from the set-points of the previous writer."""
         for engine in control.engines:
             if engine.engine in self._loops:
                 self._loops[engine.engine][1].adopt(engine.n_run)
@@ -43,7 +44,8 @@ class WorkerControl:
                 self._adopted[engine.engine] = engine.n_run
 
     def observe(self, telemetry: WorkerTelemetry, band: Band, *, follow: bool, frozen: bool) -> None:
-        """`follow`: another copy steers, so its N_run in force is taken over. `frozen`: nothing is integrated."""
+        """Takes a worker's telemetry. If `follow`, another copy of Statera publishes, and its N_run is adopted. If
+        `frozen`, the loops keep N_run and ignore the samples."""
         self._telemetry = telemetry
         for sample in telemetry.engines:
             _, loop = self._loops.get(sample.engine, (0, None))
@@ -65,7 +67,7 @@ class WorkerControl:
                 self._loops[sample.engine][1].move(now_s, sample.running + sample.waiting, queued)
 
     def controls(self, band: Band) -> tuple[EngineControl, ...]:
-        """An entry per engine that reports; ordered by name."""
+        """Returns the controls of each engine that the worker's last telemetry reported, in order of name."""
         samples = {s.engine: s for s in self._telemetry.engines} if self._telemetry is not None else {}
         return tuple(
             loop.control(samples[engine], band)

@@ -1,7 +1,7 @@
 """The contextual bandit (H-MAS App. C.2): LinUCB with disjoint arms (Li et al., WWW 2010) over a subset of Omega.
 
-The reward of a choice is the goodput rate of the decision period it was in force, as V_long's smoothed violation rate
-tells it. Bypass, rollback and dwell are the agent's and bound what exploration may cost.
+The reward of a choice is one minus V_long's smoothed violation rate after the decision period in which it was in
+force. The meta agent's bypass, rollback and dwell limit what exploration may cost.
 """
 
 from river.bandit import LinUCBDisjoint
@@ -20,7 +20,8 @@ NOISE_PRECISION = 25.0  # goodput rates of one context scatter by about 0.2
 
 
 class BanditSelector:
-    """A choice that a guard overruled, or that never came into force, teaches nothing."""
+    """Chooses the topology with the highest upper confidence bound of its reward, and learns from the reward of its
+    last choice; a choice that a guard overruled, or that never came into force, teaches nothing."""
 
     name = "bandit"
 
@@ -43,6 +44,6 @@ class BanditSelector:
         return Choice(arm, Hints(), f"highest upper confidence; last reward {reward:.2f}")
 
     def _context(self, view: VLong) -> dict[str, float]:
-        """Scaled features, cut at three deviations, and a constant."""
+        """Returns the view's features, scaled and cut at three standard deviations, and a constant, by name."""
         scaled = self._scale.scaled(features(view))
         return {"1": 1.0} | {name: max(-3.0, min(3.0, v)) / 3.0 for name, v in zip(FEATURES, scaled, strict=True)}

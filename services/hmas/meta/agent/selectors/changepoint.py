@@ -1,5 +1,5 @@
-"""Change-point detection and a look-up table (H-MAS App. C.2): a new regime is detected by Page and Hinkley's test on
-the scaled features of the workload, and served by what served the nearest known regime best."""
+"""Change-point detection and a look-up table (H-MAS App. C.2): a new regime of the workload is detected by Page and
+Hinkley's test on its scaled features, and gets the topology that served the nearest known regime best."""
 
 from river.drift import PageHinkley
 
@@ -16,7 +16,8 @@ WATCHED = tuple(
 
 
 class ChangePointSelector:
-    """One detector a watched feature; they forget when one of them fires."""
+    """Chooses a new topology when the workload changes. There is one detector per watched feature; when one of them
+    fires, all start anew."""
 
     name = "changepoint"
 
@@ -27,7 +28,7 @@ class ChangePointSelector:
         self._reset()
 
     def _reset(self) -> None:
-        # Values are scaled to unit deviation: half of one is tolerated, two that add up are a change.
+        # Features are scaled to unit deviation: half a deviation is tolerated, an excess of two in sum is a change.
         self._detectors = {i: PageHinkley(min_instances=3, delta=0.5, threshold=2.0) for i in WATCHED}
 
     def select(self, now_s: float, view: VLong, current: Choice) -> Choice:

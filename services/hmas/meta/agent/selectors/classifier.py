@@ -9,7 +9,8 @@ from hmas.meta.agent.selectors.selector import Choice
 
 
 class ClassifierSelector:
-    """Keeps what is in force where the tree is in doubt or the view too thin."""
+    """Chooses the topology of the tree's leaf for the view. It keeps the topology in force if less than `least_share`
+    of the leaf's training weight agrees, or if too few requests have settled."""
 
     name = "classifier"
 

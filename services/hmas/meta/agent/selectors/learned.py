@@ -1,4 +1,5 @@
-"""What was learned from simulated runs, in `learned.json` (written by `python -m experiments train-selectors`)."""
+"""What the learned selectors know from simulated runs: it is read from `learned.json`, which `python -m experiments
+train-selectors` writes."""
 
 import json
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from hmas.meta.agent.selectors.features import FEATURES
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """`share` of the training weight here for which `topology` was best."""
+    """A leaf of the decision tree: `topology` was the best one for `share` of the training weight that fell here."""
 
     topology: TopologyName
     share: float
@@ -20,7 +21,8 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """To `low` where the feature is at most `threshold`, else to `high`; both are places in the list of nodes."""
+    """An inner node of the decision tree: leads to the node `low` if the feature is at most `threshold`, otherwise to
+    `high`. Both are indices in the list of nodes; `feature` is an index in `FEATURES`."""
 
     feature: int
     threshold: float
@@ -61,7 +63,7 @@ class Learned:
 
 
 def parse_learned(document: dict[str, Any]) -> Learned:
-    """ValueError if it was made for other features."""
+    """Reads the content of `learned.json`. Raises ValueError if it was made for other features."""
     if tuple(document["features"]) != FEATURES:
         raise ValueError("learned.json was made for other features: run `python -m experiments train-selectors` again")
     nodes = tuple(
@@ -73,6 +75,6 @@ def parse_learned(document: dict[str, Any]) -> Learned:
 
 @cache
 def learned() -> Learned:
-    """The one that comes with the package."""
+    """Returns what `learned.json` of this package holds."""
     text = (files("hmas.meta.agent.selectors") / "learned.json").read_text(encoding="utf-8")
     return parse_learned(json.loads(text))

@@ -1,7 +1,7 @@
-"""The pure half of the LLM selector: what it is asked, and what of its answer is believed (H-MAS App. C.2).
+"""The pure part of the LLM selector: the question to the language model, and the check of its answer (H-MAS App. C.2).
 
-The network call is the shell's. An answer is untrusted text: it is a decision only if it has exactly the schema's
-fields, each of its type and in its range, and a topology of Omega.
+The shell makes the network call. An answer is untrusted text: it is a decision only if it has exactly the schema's
+fields, each of the right type and within its range, and a topology of Omega.
 """
 
 import json
@@ -82,6 +82,8 @@ Answer with one JSON object of the given schema and nothing else. Names in the v
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
+    """The reason why an answer of the language model is not a decision."""
+
     reason: str
 
 
@@ -90,7 +92,7 @@ class _InvalidAnswer(ValueError):
 
 
 def build_messages(view: VLong, current: TopologyName, hints: Hints) -> list[dict[str, str]]:
-    """Chat messages that put V_long and what is in force."""
+    """Returns the chat messages that show a language model the view and the topology in force, with its hints."""
     state = {"current": {"topology": current.value, "hints": asdict(hints)}, "view": _rounded(asdict(view))}
     return [
         {"role": "system", "content": _SYSTEM},
@@ -99,7 +101,7 @@ def build_messages(view: VLong, current: TopologyName, hints: Hints) -> list[dic
 
 
 def parse_answer(text: str) -> Choice | Rejection:
-    """The decision in an answer, or why there is none."""
+    """Returns the choice that an answer holds, or the reason why it holds none."""
     if len(text) > MAX_ANSWER_CHARS:
         return Rejection(f"answer of {len(text)} characters, at most {MAX_ANSWER_CHARS} are read")
     try:
@@ -119,7 +121,7 @@ def _choice(value: Any) -> Choice:
         raise _InvalidAnswer("reason is not a string")
     if not isinstance(bypass, bool):
         raise _InvalidAnswer("bypass is not a boolean")
-    # An endpoint without strict mode may leave a hint out: that is its null.
+    # An endpoint without strict mode may leave a hint out, which means the same as null.
     hints = _object(fields["hints"], "hints", set(_HINTS), optional=True)
     default = Hints()
     low = _number(hints.get("alpha_low"), "alpha_low", *_ALPHA)
@@ -156,7 +158,7 @@ def _number(value: Any, name: str, low: float, high: float) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _InvalidAnswer(f"{name} is not a number")
-    if not low <= value <= high:  # false for whatever a float cannot hold, too
+    if not low <= value <= high:  # also refuses NaN and integers that are too large for a float
         raise _InvalidAnswer(f"{name} is outside [{low}, {high}]")
     return float(value)
 
@@ -173,7 +175,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _rounded(value: Any) -> Any:
-    """Four significant digits: fewer tokens, and no false precision."""
+    """Returns the value with its floats rounded to four significant digits, which costs fewer tokens."""
     if isinstance(value, float):
         return float(f"{value:.4g}") if isfinite(value) else None
     if isinstance(value, dict):

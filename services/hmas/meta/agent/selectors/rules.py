@@ -1,4 +1,4 @@
-"""The rule-based policy map: the dominant failure pattern of V_long names the topology (H-MAS §3.4.1, App. C.2)."""
+"""The rule-based selector: the main failure pattern in V_long determines the topology (H-MAS §3.4.1, App. C.2)."""
 
 from hmas.contracts.control import Hints, TopologyName
 from hmas.contracts.views import ShareView, VLong
@@ -6,16 +6,16 @@ from hmas.meta.agent.config import RulesConfig
 from hmas.meta.agent.selectors.selector import Choice
 
 _FAIR = frozenset({TopologyName.WFQ, TopologyName.STRIDE, TopologyName.LOTTERY, TopologyName.CFS})
-_OTHER = "other"  # a view's remainder of tenants: many, so never starved as one
+_OTHER = "other"  # stands for all tenants that the view does not name, so it is never counted as a starved tenant
 
 
 class RulesSelector:
-    """Deterministic, without memory: V_long is smooth enough by itself, and the agent adds dwell and rollback.
+    """Chooses a topology by fixed rules, without memory: V_long is smooth, and the agent adds dwell and rollback.
 
-    In doubt it keeps what is in force. MaxOnTime goes by deadlines while all can be met and gives up the costliest when
-    they cannot, so it answers every pattern of late first tokens by itself. Without it (`usual` SJF, H-MAS): under
-    sustained overload short work first saves most; deadline order is for pools that could meet all deadlines, since
-    under overload it serves the nearly late.
+    In doubt it keeps the topology in force. MaxOnTime orders by deadlines while all can be met and gives up the
+    costliest requests when they cannot, so it suits every pattern of late first tokens. Without it (`usual` SJF, as in
+    H-MAS), shortest work first keeps the most requests on time under sustained overload; deadline order is for pools
+    that could meet all deadlines, because under overload it serves requests that are almost late anyway.
     """
 
     name = "rules"
@@ -24,7 +24,7 @@ class RulesSelector:
         self._config = config
 
     def select(self, now_s: float, view: VLong, current: Choice) -> Choice:
-        """Applies the first rule that matches."""
+        """Returns the choice of the first rule that matches the view."""
         c = self._config
         settled = sum(share.settled for share in view.tenants)
         if settled < c.min_settled:
@@ -69,9 +69,8 @@ class RulesSelector:
         return _keep(current, "no dominant failure pattern")
 
     def _starved(self, view: VLong, current: Choice) -> str | None:
-        """A tenant that gets clearly less than its weight and suffers for it, while another has plenty.
-
-        Little served alone is no unfairness: the tenant may have asked for little.
+        """Returns a tenant that is served clearly less than its weight and meets clearly fewer SLOs than the best
+        tenant, or None. Little service alone is not unfair, because the tenant may have asked for little.
         """
         c = self._config
         limit = c.fair_jain if current.topology in _FAIR else c.unfair_jain

@@ -1,4 +1,4 @@
-"""What a selector is."""
+"""The interface of selectors, and what they return."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,7 +9,7 @@ from hmas.contracts.views import VLong
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A_t and h_t with the reason. `bypass`: the selector asks for xi."""
+    """A selector's proposal: a topology (A_t), its hints (h_t) and the reason. `bypass` asks for the bypass xi."""
 
     topology: TopologyName
     hints: Hints
@@ -18,9 +18,11 @@ class Choice:
 
 
 class Selector(Protocol):
-    """Answers at once."""
+    """A selector that answers at once."""
 
     @property
     def name(self) -> str: ...
 
-    def select(self, now_s: float, view: VLong, current: Choice) -> Choice: ...
+    def select(self, now_s: float, view: VLong, current: Choice) -> Choice:
+        """Returns the choice for the view, given the choice in force."""
+        ...

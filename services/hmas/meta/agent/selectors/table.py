@@ -1,4 +1,4 @@
-"""The selectors there are. A new one is one file and one line here."""
+"""The table of selectors by name. A new selector takes one file and one line here."""
 
 from collections.abc import Callable
 
@@ -28,7 +28,7 @@ SELECTORS: dict[str, Callable[[MetaConfig], Selector]] = {
     "bandit": _bandit,
     "changepoint": _changepoint,
 }
-ASKED: frozenset[str] = frozenset({LLM})  # answered by `SelectorAnswered`, some time or never
+ASKED: frozenset[str] = frozenset({LLM})  # they answer later, by `SelectorAnswered`, or never
 
 
 def selector_names() -> tuple[str, ...]:
