@@ -60,7 +60,7 @@ def test_shipped_profiles_reproduce_measured_points() -> None:
         ([ANY, {**ANY, "decode_base": -1}], "row 2: decode_base must be seconds"),
         ([{**ANY, "decode_base": "fast"}], "row 1: decode_base"),
         ([{**ANY, "decode_base": float("nan")}], "row 1: decode_base"),
-        ([{**ANY, "model": "x"}], "last row must be for any"),
+        ([{**ANY, "model": "x"}], "last row must apply to all"),
     ],
 )
 def test_a_broken_file_says_where(rows: Any, message: str) -> None:
