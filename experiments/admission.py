@@ -91,9 +91,10 @@ class Followed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """The results of one scenario over all seeds. `refused` of the tenant's `offered` requests were refused in the
-    plain runs; `sample` holds a sample of them, `followed` those whose client followed the advice. `others` is the
-    goodput rate of the other tenants without retries, and with all retries."""
+    """How good the advice (`Retry-After`) was in one scenario, over all seeds. In the runs without retries the tenant
+    that prefers refusals offered `offered` requests, of which `refused` were refused; `sample` holds some of these.
+    `followed` comes from other runs, in which every refused request is sent again when it was told to. `others` is the
+    goodput rate of the other tenants in runs without retries and with them."""
 
     scenario: RefusalScenario
     offered: int
@@ -127,8 +128,8 @@ def engine() -> EngineProfile:
 def measure(
     scenario: RefusalScenario, capacity_rps: float, seeds: Sequence[int], most: int, progress: Callable[[str], None]
 ) -> Advice:
-    """Runs a scenario with every seed and returns its results. `capacity_rps` is λ*. The sample holds at most `most`
-    refusals per seed, evenly spread over time. `progress` gets one line of text per seed."""
+    """Measures over all seeds how right the `Retry-After` of a scenario's refusals is; `capacity_rps` is λ*. At most
+    `most` refusals per seed are tried again after each of `WAITS_S`. `progress` gets one line of text per seed."""
     offered = refused = others = 0
     kept = [0, 0]
     sample: list[Refused] = []

@@ -1,4 +1,5 @@
-"""Measures how busy the engine core and the other processors were during a replay."""
+"""Measures, during a replay, how busy vLLM's engine-core process kept its processor, and how busy all other processes
+kept the rest."""
 
 import time
 from dataclasses import dataclass

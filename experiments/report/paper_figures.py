@@ -162,7 +162,8 @@ def figure8(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
 
 
 def figure9(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
-    """Returns the page of Figure 9: ESG by component, in the most congested minute and over the run."""
+    """Returns the page of Figure 9, ESG by part (TTFT, TPOT, throughput) of each system in the most congested
+    minute and over the run, and its entry of summary.json; writes the picture under `out`."""
     spec, load = results.experiment.workloads[0], results.experiment.loads[-1]
     rows: list[tuple[str, ...]] = []
     groups: dict[str, dict[str, float]] = {}

@@ -85,8 +85,8 @@ class CellResults:
         return value([_quotient(row["score"]["goodput_rate"], limit["goodput_rate"]) for row, limit in pairs])
 
     def ratio(self, spec: WorkloadSpec, load: float, system: str, over: str, *path: str) -> Value:
-        """Returns the ratio of a figure of `system` to that of the system `over`, taken seed by seed. It is infinite if
-        only the denominator is 0, and 1 if both are."""
+        """Returns the figure at `path` in the results of `system` over that of `over`: mean and spread of the
+        quotients of the seeds. A quotient is infinite if only its denominator is 0, and 1 if both are."""
         pairs = self._pairs(spec, load, system, over)
         return value([_quotient(_at(a, path), _at(b, path)) for a, b in pairs])
 

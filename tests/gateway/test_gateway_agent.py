@@ -107,7 +107,7 @@ def test_a_burst_over_the_bound_on_bodies_is_refused_and_counted_as_offered() ->
 def test_a_live_id_received_again_is_a_bug() -> None:
     mesh = Mesh("w1")
     mesh.receive()
-    with pytest.raises(ValueError, match="twice"):
+    with pytest.raises(ValueError, match="in use"):
         mesh.receive()
 
 

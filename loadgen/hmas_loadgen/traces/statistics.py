@@ -1,4 +1,5 @@
-"""Computes the statistics that H-MAS §2 reports of the Azure trace, for any trace."""
+"""Computes, for any trace, the statistics by which H-MAS §2 describes the Azure trace: rates and bursts, quantiles
+of input and output lengths, shares of short and of long inputs."""
 
 from dataclasses import dataclass
 

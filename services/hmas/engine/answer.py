@@ -25,7 +25,8 @@ def error_event(error: BadRequest) -> bytes:
 
 
 class AnswerText:
-    """Makes the response bytes of one answer. Each `event` costs one concatenation."""
+    """Makes the bytes of one answer in vLLM's format. What all its streamed chunks share is encoded once, so that
+    `event`, the chunk of one token, only joins bytes."""
 
     def __init__(self, generation: Generation, response_id: str, model: str, created_s: int) -> None:
         self._generation = generation

@@ -129,7 +129,8 @@ _FIELDS: dict[type, tuple[tuple[str, bool], ...] | None] = {}
 
 
 def _fields(kind: type) -> tuple[tuple[str, bool], ...] | None:
-    """Returns the name of each field of a dataclass and whether it is private, or None for any other class."""
+    """Returns the name of each field of a dataclass and whether its metadata say `private`, so that it is recorded
+    empty; None for any other class."""
     if kind not in _FIELDS:
         named = tuple((f.name, bool(f.metadata.get("private"))) for f in fields(kind)) if is_dataclass(kind) else None
         _FIELDS[kind] = named

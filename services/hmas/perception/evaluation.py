@@ -65,8 +65,8 @@ class LengthFigures:
 
 
 def evaluate_task(backend: ModelBackend, prompts: Sequence[Prompt], seed: int = 0) -> TaskFigures:
-    """Measures the task types of a backend on the prompts whose type is known. `seed` draws the importances for the
-    SLOs. Raises ValueError if no prompt has a type."""
+    """Measures on the prompts with a known type how well a backend tells task types, and the error of the SLOs that
+    follow from them; `seed` draws the importances for these SLOs. Raises ValueError if no prompt has a type."""
     typed = [prompt for prompt in prompts if prompt.task is not None]
     if not typed:
         raise ValueError("no prompt of these files has a task type: give files with labelled prompts")

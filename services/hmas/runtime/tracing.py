@@ -32,7 +32,7 @@ class Span:
         self._span.add_event(name)
 
     def end(self, outcome: str, failed: bool, attributes: Attributes | None = None) -> None:
-        """Ends the span. `outcome` becomes its attribute `hmas.outcome`; `failed` marks it as an error."""
+        """Ends the span. `outcome` becomes an attribute of the span; `failed` marks it as an error."""
         from opentelemetry.trace import Status, StatusCode
 
         self._span.set_attributes({"hmas.outcome": outcome, **(attributes or {})})

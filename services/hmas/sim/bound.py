@@ -89,7 +89,8 @@ class _Jobs:
 
 
 def upper_bound(workload: Workload, profile: EngineProfile, engines: int) -> Bound:
-    """Returns the bound for `engines` engines of one profile, where a scheduler may place each request on any."""
+    """Returns how many of the requests can meet their SLOs at most, under any scheduler, on `engines` engines of
+    one profile; the scheduler may place each request on any engine."""
     jobs = _jobs(workload.requests, profile)
     offered = len(workload.requests)
     if len(jobs.arrival) <= ENUMERATED:

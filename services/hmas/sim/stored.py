@@ -16,5 +16,6 @@ class Stored(Protocol):
 
 
 def cell_key(cell: Stored) -> str:
-    """Returns a digest of 24 hex digits over all parameters of the cell."""
+    """Returns the name under which a store keeps the figures of a run with the parameters `cell`: 24 hex digits,
+    a digest over all of these parameters."""
     return sha256(json.dumps(asdict(cell), sort_keys=True).encode()).hexdigest()[:24]

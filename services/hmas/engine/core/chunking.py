@@ -59,12 +59,13 @@ class TokenDeadlines:
             del self._dues[tpot_s]
 
     def allowance(self, now_s: float, ended: int, bare_s: float, least_s: float) -> Allowance:
-        """Returns what prefill may add to the step that begins at `now_s`, `ended` steps after the first.
+        """Returns the time (s) and tokens that prefill may add to the step at `now_s`, before which `ended` steps
+        ended, so that no sequence becomes late by it; see below for those that are late in any case.
 
-        `bare_s` is the duration of the step without prefill, `least_s` with a chunk of `MIN_CHUNK_TOKENS`. A sequence
-        that the bare step serves in time stays in time. A sequence that is late already reduces the chunk to the
-        minimum. So does one whose TPOT is shorter than `least_s` once it has no slack left: no schedule that computes
-        prompts at all can keep that TPOT, and waiting for it would stop prefill for good.
+        `bare_s` is the duration of the step without prefill, `least_s` with a chunk of `MIN_CHUNK_TOKENS`. If a
+        sequence is late even without prefill, the chunk is at most `MIN_CHUNK_TOKENS`. The same holds for one whose
+        TPOT is shorter than `least_s` once it has no slack left: no schedule that computes prompts at all can keep that
+        TPOT, and waiting for it would stop prefill for good.
         """
         step_s, late = inf, False
         for tpot_s, dues in self._dues.items():

@@ -118,7 +118,7 @@ class GatewayAgent:
     def _receive(self, now_s: float, event: RequestReceived) -> list[GatewayEffect]:
         request, content = event.request, event.content
         if request.id in self._ledger:
-            raise ValueError(f"request id {request.id} was received twice: an id must be new for every request")
+            raise ValueError(f"request id {request.id} is in use: the gateway must make a new one per request")
         pool = self._directory.resolve(request.model)
         entry = LedgerEntry(
             request=request,

@@ -80,7 +80,7 @@ class Ledger:
     def open(self, entry: LedgerEntry) -> None:
         """Adds a request. Raises ValueError if a request with the same id has not ended."""
         if entry.request.id in self._entries:
-            raise ValueError(f"request id {entry.request.id} was received twice: an id must be new for every request")
+            raise ValueError(f"request id {entry.request.id} is in use: the gateway must make a new one per request")
         self._entries[entry.request.id] = entry
         self._body_bytes += entry.body_bytes
 

@@ -86,7 +86,7 @@ def _number(low: float, high: float, *, whole: bool = False) -> PlainValidator:
 
 def _models(value: Any) -> frozenset[str]:
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise ValueError("must be a list of model names")
+        raise ValueError(f"must be a list of model names (leave it out to allow all), not {value!r:.40}")
     return frozenset(value)
 
 

@@ -91,7 +91,9 @@ class _TenantsText:
         try:
             root, _, dash = load_yaml_guess_indent(text, yaml=self._yaml)
         except YAMLError as error:
-            raise TenantFileError(f"the layout of the file cannot be edited, change it by hand: {error}") from None
+            raise TenantFileError(
+                f"the file cannot be read as YAML and was not changed; change it by hand: {error}"
+            ) from None
         self._head = text if root is None else ""  # a text of comments alone has no document to keep them
         self._root = CommentedMap() if root is None else root
         tenants, dash = self._root.get("tenants"), 2 if dash is None else dash
@@ -125,9 +127,13 @@ class _TenantsText:
         try:
             table = parse_tenants(text)
         except TenantFileError as error:
-            raise TenantFileError(f"the layout of the file cannot be edited ({error}); {advice}") from None
+            raise TenantFileError(
+                f"the file was not changed, because editing it would break it ({error}); {advice}"
+            ) from None
         if table.keys != keys or {**table.tenants, **tenants} != table.tenants:
-            raise TenantFileError(f"the layout of the file cannot be edited; {advice}")
+            raise TenantFileError(
+                f"the file was not changed, because editing it would also change other tenants or keys; {advice}"
+            )
         return text
 
 

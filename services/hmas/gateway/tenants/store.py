@@ -101,10 +101,12 @@ def load_tenants(path: Path) -> TenantTable:
     with path.open("rb") as file:
         data = file.read(MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:
-        raise TenantFileError(f"{path}: the file is larger than {MAX_FILE_BYTES} bytes, the most a tenants file may be")
+        raise TenantFileError(
+            f"tenants file {path}: it is larger than {MAX_FILE_BYTES} bytes, the most a tenants file may be"
+        )
     try:
         return parse_tenants(data.decode())
     except UnicodeDecodeError:
-        raise TenantFileError(f"{path}: the file is not UTF-8 text: save it as UTF-8") from None
+        raise TenantFileError(f"tenants file {path}: it is not UTF-8 text; save it as UTF-8") from None
     except TenantFileError as error:
-        raise TenantFileError(f"{path}: {error}") from None
+        raise TenantFileError(f"tenants file {path}: {error}") from None

@@ -120,8 +120,8 @@ class MetaAgent:
         return self._audit(pool, "rolled_back", restored.topology, worse, "rollback", view)
 
     def _bypass_changed(self, now_s: float, pool: PoolState, mode: Decider, reason: str) -> list[MetaEffect]:
-        """Enters or leaves the bypass. An open question to the selector is dropped. After the bypass the last good
-        choice is in force again, for at least the dwell."""
+        """Enters the bypass, or leaves it (`mode` FREE), and drops an open question to the selector. After the
+        bypass the selector's last accepted choice is in force again, whatever it led to, for at least the dwell."""
         pool.enter(now_s, mode)
         pool.untouched = False
         pool.bypass_reason = reason

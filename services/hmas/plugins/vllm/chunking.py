@@ -29,7 +29,8 @@ class StepCost:
             self.prefill_token_s = _smooth(self.prefill_token_s, extra_s / prefill_tokens)
 
     def chunk(self, slack_s: float, most: int) -> int:
-        """Returns how many prefill tokens fit a step that must end within `slack_s`; `most` without an estimate."""
+        """Returns how many prefill tokens fit a step that must end within `slack_s`, from `MIN_CHUNK_TOKENS` (even
+        if they do not fit) to `most`; `most` if the slack is infinite or no estimate exists yet."""
         if slack_s == inf or self.prefill_token_s <= 0.0:
             return most
         tokens = (SLACK_SHARE * slack_s - self.decode_s) / self.prefill_token_s

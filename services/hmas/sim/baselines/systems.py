@@ -18,7 +18,8 @@ SARATHI_CHUNK = 512
 
 @dataclass(frozen=True, slots=True)
 class FleetSetting:
-    """What an engine core is told beside its profile: a `max_tokens` that no request exceeds, and a random seed."""
+    """What a baseline's core is told beside its profile: the largest `max_tokens` in the workload, which SGLang and
+    LightLLM assume where an answer's length is unknown, and the seed of LightLLM's draws."""
 
     max_tokens: int
     seed: int

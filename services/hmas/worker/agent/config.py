@@ -59,7 +59,8 @@ class MeterConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillBacklogConfig:
-    """How the pace of an engine's prefill is measured."""
+    """How the pace of an engine's prefill is measured: the predicted seconds of prefill that it computes per second.
+    Predicted seconds of waiting prompts, divided by the pace, become real ones."""
 
     measure_s: float = 0.25  # seconds during which prompts were pending that make one measurement
     smoothing: float = 0.5  # weight of a new measurement against the old pace

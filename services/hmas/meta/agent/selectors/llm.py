@@ -107,7 +107,7 @@ def parse_answer(text: str) -> Choice | Rejection:
     try:
         return _choice(json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys))
     except _InvalidAnswer as error:
-        return Rejection(str(error))
+        return Rejection(f"in the language model's answer, {error}")
     except (ValueError, RecursionError) as error:  # ValueError also for integers too long to convert
         return Rejection(f"not JSON: {type(error).__name__}")
 
@@ -127,7 +127,7 @@ def _choice(value: Any) -> Choice:
     low = _number(hints.get("alpha_low"), "alpha_low", *_ALPHA)
     high = _number(hints.get("alpha_high"), "alpha_high", *_ALPHA)
     if low is not None and high is not None and low > high:
-        raise _InvalidAnswer("alpha_low is above alpha_high")
+        raise _InvalidAnswer(f"the hint alpha_low {low:g} is above the hint alpha_high {high:g}")
     gate = _number(hints.get("lane_gate_s"), "lane_gate_s", *_GATE_S)
     weight = _number(hints.get("fast_weight"), "fast_weight", *_WEIGHT)
     quantum = _number(hints.get("quantum_tokens"), "quantum_tokens", *_QUANTUM)
@@ -145,7 +145,7 @@ def _choice(value: Any) -> Choice:
 
 def _object(value: Any, name: str, keys: set[str], *, optional: bool = False) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise _InvalidAnswer(f"{name} is not an object")
+        raise _InvalidAnswer(f"{name} must be a JSON object, not {type(value).__name__}")
     if not set(value) <= keys or (not optional and set(value) != keys):
         raise _InvalidAnswer(
             f"{name} must have {'only' if optional else 'exactly'} the fields {', '.join(sorted(keys))}"

@@ -1,4 +1,5 @@
-"""The interface of a queue topology, and the base class of those that order by one fixed number per request."""
+"""The interface of a queue topology, and the base class of those whose order is one number per request that time does
+not change."""
 
 from collections.abc import Iterable, Iterator
 from typing import Protocol
