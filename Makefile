@@ -57,7 +57,7 @@ up: $(INSTALLED) ## start the embedded mesh and leave it running (Ctrl-C ends it
 
 quick: $(STAMP) ## one room while you work on it (ROOM=worker): lint, types, its tests and those of what it shares
 	@test -d tests/$(ROOM) || { echo "no tests/$(ROOM): make quick ROOM=worker"; exit 1; }
-	$(TIMED) $(BIN)/ruff check . && { $(BIN)/dmypy status >/dev/null 2>&1 || rm -f .dmypy.json; } && \
+	$(TIMED) $(BIN)/ruff check . && $(BIN)/ruff format --check --quiet . && $(BIN)/lint-imports > /dev/null && { $(BIN)/dmypy status >/dev/null 2>&1 || rm -f .dmypy.json; } && \
 	  $(BIN)/dmypy run --timeout 3600 && \
 	  HMAS_HYPOTHESIS_PROFILE=quick $(PYTEST) -m "$(UNIT)" --numprocesses auto $(sort tests/$(ROOM) tests/wire tests/laws)
 
@@ -117,7 +117,7 @@ fmt: $(STAMP) ## format and sort imports
 	$(BIN)/ruff check --fix .
 
 lint: $(STAMP)
-	$(TIMED) $(BIN)/ruff check . && $(BIN)/ruff format --check .
+	$(TIMED) $(BIN)/ruff check . && $(BIN)/ruff format --check --quiet . && $(BIN)/lint-imports > /dev/null && $(BIN)/ruff format --check .
 
 type: $(STAMP)
 	$(TIMED) $(BIN)/mypy

@@ -12,7 +12,6 @@ from hmas.sim.experiment import Experiment
 from hmas.sim.systems import needs_prompts
 
 Progress = Callable[[int, int, str], None]
-OutOfReach = dict[Cell, str]
 
 
 def cells_of(experiment: Experiment) -> list[Cell]:

@@ -1,5 +1,5 @@
-"""Builds the HTTP request of one trace row. A scheduler can learn the true output length from its headers and JSON body
-only if the plan says so (`Lengths.DIRECT`)."""
+"""Builds the HTTP request of one trace row. It holds the true output length as `max_tokens` with `Lengths.DIRECT`,
+as `hmas_replay`, which the mesh hides from its schedulers, with `REPLAY_FIELD`, and not at all with `NATURAL`."""
 
 from collections.abc import Mapping
 from typing import assert_never

@@ -19,7 +19,6 @@ from hmas_loadgen.traces.row import TraceRow
 from hmas_loadgen.words import WORDS
 
 FILLER_WORDS = 1 << 16
-ID_WORDS = 4  # words that encode a request number or hash id, from 256 words: 2**32 distinct openings
 MAX_CORPUS_PROMPTS = 20_000
 _UNTIL_BLOCKS = 1 << 31  # request numbers lie below this, hash ids above, so their openings never collide
 

@@ -197,7 +197,7 @@ async def gateway(
     tenants_file: Path | None = None,
     decisions: DecisionLog | None = None,
 ) -> AsyncIterator[Gateway]:
-    directory = ModelDirectory()
+    directory = ModelDirectory(max_pools=256)
     published: list[GatewayTelemetry] = []
     the_shell = GatewayShell(shell or GatewayShellConfig("g"), directory, published.append)
     host: AgentHost[GatewayEvent, GatewayEffect] = AgentHost(

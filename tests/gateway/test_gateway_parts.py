@@ -13,7 +13,7 @@ from tests.gateway.gateway_script import heartbeat, request
 
 
 def test_pools_and_aliases() -> None:
-    directory = ModelDirectory()
+    directory = ModelDirectory(max_pools=256)
     assert not directory
     directory.hear(heartbeat("w1", pool="b", aliases=("x", "a")))
     directory.hear(heartbeat("w2", pool="a", aliases=("x",), engines=()))

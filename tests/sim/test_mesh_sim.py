@@ -6,14 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from hmas.contracts.control import Hints, TopologyName
-from hmas.contracts.control_agents import AskSelector
+from hmas.contracts.control_agents import AskSelector, MetaEffect, QosEffect, StateraEffect
+from hmas.contracts.gateway import GatewayEffect
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import TaskType
+from hmas.contracts.worker import WorkerEffect
 from hmas.meta.agent.selectors.llm import parse_answer
 from hmas.meta.agent.selectors.selector import Choice
 from hmas.runtime.host import AgentHost
@@ -264,3 +266,17 @@ def test_a_scripted_answer_takes_the_way_of_a_language_model() -> None:
     for view in mesh.views:
         ask = AskSelector(ask=1, view=view, current=TopologyName.SJF, hints=Hints(), timeout_s=10.0)
         assert isinstance(parse_answer(scripted_llm.answer(ask)), Choice)
+
+
+def test_every_effect_has_a_handler() -> None:
+    """Otherwise an effect that is new would be lost in the simulator, where nothing else would tell."""
+    mesh = MeshSim(MeshSetup(), SMALL, 2, LOADED, 1)
+    (worker,) = mesh.workers.values()
+    for effects, handlers in (
+        (WorkerEffect, worker._handlers),
+        (GatewayEffect, mesh.gateway._handlers),
+        (QosEffect, mesh._handlers["qos"]),
+        (MetaEffect, mesh._handlers["meta"]),
+        (StateraEffect, mesh._handlers["statera"]),
+    ):
+        assert set(handlers) == set(get_args(effects))

@@ -60,7 +60,7 @@ class GatewayService:
     def __init__(self, gateway: str, settings: GatewaySettings) -> None:
         self._settings = settings
         self._tenants = TenantStore(settings.tenants_file)
-        self._directory = ModelDirectory()
+        self._directory = ModelDirectory(settings.agent_config(gateway).max_pools)
         self._decisions = DecisionLog(time.time)
         self._bus = Bus(settings, gateway)
         self._tracing = open_tracing("gateway", gateway, settings)

@@ -46,7 +46,7 @@ from hmas.contracts.views import VShort
 from hmas.gateway.agent.directory import ModelDirectory
 from hmas.gateway.exchange import AttemptTrace, Exchange
 from hmas.gateway.journal import RequestJournal, timeline_json
-from hmas.gateway.metrics import LIVE, RECALLS, SLOW_CLIENTS, WORKERS, count_settled, pool_instruments
+from hmas.gateway.metrics import LIVE_REQUESTS, RECALLS, SLOW_CLIENTS, WORKERS, count_settled, pool_instruments
 from hmas.gateway.openai.body import Call
 from hmas.gateway.openai.errors import ApiError, InvalidRequest, engine_error
 from hmas.runtime.tracing import Attributes, Tracing
@@ -108,7 +108,7 @@ class GatewayShell:
         self._exchanges: dict[str, Exchange] = {}
         self._journal = RequestJournal(config.journal)
         self._connected: set[str] = set()
-        LIVE.set_function(lambda: len(self._exchanges))
+        LIVE_REQUESTS.set_function(lambda: len(self._exchanges))
         self._post: Callable[[GatewayEvent], None]
         self._streams: Streams
         self._post_cognition: Callable[[CognitionQueueEvent], None]

@@ -121,7 +121,8 @@ class BackendEstimator:
 
 
 class Costs(Protocol):
-    """Gives requests their predicted costs, in the place of prediction."""
+    """Stands in for the prediction service in the simulator: gives each request a predicted prefill time and time per
+    output token."""
 
     def cost(self, offered: OfferedRequest, tags: Tags) -> Cost:
         """Returns the predicted prefill time and time per output token, both in s."""

@@ -11,6 +11,7 @@ from hmas.contracts.control_agents import (
     AskSelector,
     EpochGranted,
     PinChanged,
+    PublishAudit,
     PublishLong,
     PublishShort,
     PublishTopology,
@@ -37,7 +38,7 @@ from hmas.sim.heap import EventHeap
 from hmas.sim.replay import RecordingFolder
 from hmas.sim.result import SimResult, SystemRun
 from hmas.sim.setup import PLUGIN_CHUNK_TOKENS, POOL, MeshSetup
-from hmas.sim.shells import SimWorker
+from hmas.sim.worker_shell import SimWorker
 from hmas.sim.workload import Journey, OfferedRequest, Workload
 from hmas.statera.agent import StateraAgent
 from hmas.worker.agent import WorkerAgent
@@ -92,8 +93,12 @@ class MeshSim:
                 PublishShort: lambda e: self.publish(e.view),
                 PublishLong: self._long,
             },
-            "meta": {PublishTopology: lambda e: self.publish(e.decision), AskSelector: self._ask},
-            "statera": {PublishTuple: lambda e: self.publish(e.control)},
+            "meta": {
+                PublishTopology: lambda e: self.publish(e.decision),
+                PublishAudit: _ignore,  # nobody reads the audit in a run
+                AskSelector: self._ask,
+            },
+            "statera": {PublishTuple: lambda e: self.publish(e.control), PublishAudit: _ignore},
         }
         self._routes = {route.message: route for route in routes}
         self._parties: dict[Role, list[tuple[Callable[[Any], None], dict[str, str]]]] = {
@@ -155,17 +160,14 @@ class MeshSim:
         self.heap.after(period_s, tick)
 
     def step(self, name: str, agent: Agent[Any, Any], event: object, handlers: Handlers) -> None:
-        """Steps an agent and carries out its effects in order. Effects without a handler concern logs and metrics only
-        and are skipped."""
+        """Steps an agent and carries out its effects in order. Raises KeyError for an effect that has no handler."""
         effects = agent.step(self.heap.now_s, event)
         if self._recording is not None:
             self._recording.add(name, self.heap.now_s, event, effects)
         for effect in effects:
             if self.log is not None:
                 self.log.add(self.heap.now_s, name, effect)
-            handler = handlers.get(type(effect))
-            if handler is not None:
-                handler(effect)
+            handlers[type(effect)](effect)
 
     def offer(self, offered: OfferedRequest) -> None:
         """Adds a request during the run; it arrives at its `arrival_s`, which must not be past."""
@@ -239,6 +241,10 @@ class MeshSim:
 
 def _worker_seed(seed: int, index: int) -> str:
     return f"{seed} worker {index}"
+
+
+def _ignore(_: object) -> None:
+    pass
 
 
 def _workers(mesh: MeshSim, profile: EngineProfile, engines: int, seed: int) -> list[SimWorker]:

@@ -25,7 +25,7 @@ class ModelDirectory:
     those with the latest heartbeats. A pool's name outranks an alias; if two pools claim one alias, the first keeps it.
     """
 
-    def __init__(self, max_pools: int = 256) -> None:
+    def __init__(self, max_pools: int) -> None:
         self._max_pools = max_pools
         self._pools: dict[str, WorkerHeartbeat] = {}  # the last heartbeat of each, least recently heard first
         self._aliases: dict[str, str] = {}

@@ -149,7 +149,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._refuse("malformed", ApiError.of(Outcome.INVALID_REQUEST, msg), 400)
 
     def timeout_keep_alive_handler(self) -> None:
-        """Closes an idle connection, at once if its client has left the last answer unread."""
+        """Closes a connection that was idle too long. What its client has not yet read of the last answer is dropped,
+        because a normal close would wait until the client reads it."""
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         super().timeout_keep_alive_handler()

@@ -37,7 +37,8 @@ class PriorEstimate:
 
 @dataclass(slots=True)
 class _Cell:
-    """A histogram of output tokens per task type, with decaying weights."""
+    """A histogram of output tokens for each task type, over the requests of one tenant and prompt bucket, of one
+    prompt bucket, or of all. Older requests weigh less."""
 
     updated_s: float
     weights: dict[TaskType, list[float]] = field(default_factory=dict)

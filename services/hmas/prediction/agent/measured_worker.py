@@ -37,8 +37,8 @@ class MeasuredTime:
         return modelled_s * self.factor
 
     def learn(self, x: float, modelled_s: float, measured_s: float) -> None:
-        """Learns from a measured time. `modelled_s` is the model's uncorrected time. Times that are not positive are
-        ignored."""
+        """Learns from a time measured at `x`: prompt tokens for the prefill time, sequences for the time per token.
+        `modelled_s` is the cost model's time before any correction. Times of 0 or less are ignored."""
         if self._line.known and modelled_s > 0.0 and measured_s > 0.0:
             ahead = _error(modelled_s * self.factor, measured_s) - _error(self._line.seconds(x), measured_s)
             self._line_ahead += _GAIN * (ahead - self._line_ahead)

@@ -164,7 +164,8 @@ class Lottery:
         return share
 
     def _issue(self, share: TenantShare) -> None:
-        """Gives the tenant the tickets that its next request is worth; a tenant without a request loses its slot."""
+        """Sets the tenant's tickets to weight / expected service of its next waiting request. If none waits, the
+        tenant leaves the draw and its slot in the ticket tree becomes free."""
         head = share.queue.peek()
         if head is not None:
             worth = TICKETS * share.weight / max(1.0, head.service * share.credit / share.tag)

@@ -10,6 +10,7 @@ from hmas.contracts.registry import EngineInfo
 from hmas.contracts.worker import (
     Abort,
     Conclude,
+    ControlExpired,
     CycleTicked,
     Dispatch,
     EngineFailed,
@@ -23,6 +24,7 @@ from hmas.contracts.worker import (
     PublishHeartbeat,
     PublishTelemetry,
     Reject,
+    SteerEngine,
     TopologySwitched,
 )
 from hmas.engine.core import EngineCore
@@ -62,6 +64,8 @@ class SimWorker:
             PublishTelemetry: lambda e: mesh.publish_worker(e.telemetry),
             PublishHeartbeat: lambda e: mesh.publish(e.heartbeat),
             TopologySwitched: self._switched,
+            SteerEngine: _ignore,  # the emulated core takes its limits from its profile
+            ControlExpired: _ignore,  # a line of the live shell's log
         }
 
     def start(self) -> None:
@@ -203,3 +207,7 @@ class SimWorker:
 
     def _switched(self, effect: TopologySwitched) -> None:
         self.spans.append(TopologySpan(self._heap.now_s, effect.after.value, effect.reason))
+
+
+def _ignore(_: object) -> None:
+    pass
