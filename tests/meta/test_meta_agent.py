@@ -355,10 +355,25 @@ def test_a_lost_epoch_silences_and_a_new_one_speaks_at_once() -> None:
     assert effect.decision.epoch == 9
 
 
+def test_a_new_epoch_does_not_wait_until_the_repetition_is_due() -> None:
+    drive = started()
+    assert drive.at(1.0, EpochLost(), EpochGranted(9)) == []
+    (effect,) = drive.at(1.1, TimerTicked())
+    assert isinstance(effect, PublishTopology)
+    assert effect.decision.epoch == 9
+
+
 def test_views_of_a_qos_copy_without_lease_are_ignored() -> None:
     drive = started()
     drive.at(1.0, ShortViewReceived(replace(SHORT, epoch=5)))
     assert kinds(drive.run(2.0, 30.0, replace(COLLAPSED, epoch=4))) == []
+
+
+def test_a_long_view_of_a_qos_copy_without_lease_decides_nothing() -> None:
+    drive = started()
+    drive.at(1.0, LongViewReceived(replace(CALM, epoch=5)))
+    assert drive.at(20.0, LongViewReceived(replace(MISSES, epoch=4))) == []
+    assert kinds(drive.at(20.0, LongViewReceived(replace(MISSES, epoch=5)))) == [("decided", "edf")]
 
 
 # --- the slow selector -------------------------------------------------------------------------------------------
