@@ -259,6 +259,17 @@ def test_without_a_worker_a_request_is_held_for_the_patience() -> None:
     ]
 
 
+def test_a_request_that_stays_held_keeps_the_start_of_its_patience() -> None:
+    mesh = Mesh("w1", "w2")
+    mesh.receive()
+    mesh.play(StreamChanged("w2", False), WorkerVanished("w1", "gone"))  # it waits for `w2`
+    mesh.now_s = 4.0
+    assert mesh.play(StreamChanged("w1", True)) == []  # `w1` has lost it before
+    mesh.now_s = 5.0
+    (settle,) = [e for e in mesh.play(GatewayTicked()) if isinstance(e, Settle)]
+    assert settle.outcome is Outcome.NO_ENGINE
+
+
 def test_a_held_request_is_offered_under_the_pool_its_alias_turns_out_to_be() -> None:
     mesh = Mesh()
     assert mesh.receive(model="alias") == []
