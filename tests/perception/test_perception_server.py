@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import grpc
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from hmas.contracts.request import TagSource
 from hmas.perception.agent import PerceptionAgent
@@ -95,11 +96,13 @@ async def test_the_shipped_model_is_the_default() -> None:
     assert (source, reply.tags[0].task) == (TagSource.MODEL, "Translation")
 
 
-async def test_a_broken_backend_warms_up_without_an_error() -> None:
+async def test_a_broken_backend_warms_up_with_a_warning() -> None:
     config = PerceptionSettings().perception_config("b", TagSource.MODEL)
     shell = PerceptionShell(PerceptionAgent(config), BrokenBackend(), 1.0, PerceptionMetrics(CollectorRegistry()))
-    await shell.warm_up(WARM_UP)
+    with capture_logs() as logs:
+        await shell.warm_up(WARM_UP)
     await shell.close()
+    assert logs == [{"event": "warm_up_failed", "error": "RuntimeError('no weights')", "log_level": "warning"}]
 
 
 async def test_a_broken_backend_is_the_prior_s_turn() -> None:
