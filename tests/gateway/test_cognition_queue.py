@@ -160,6 +160,19 @@ def test_a_start_without_questions_asks_nothing() -> None:
     )
 
 
+def test_a_start_without_questions_does_not_delay_the_next_batch() -> None:
+    play(
+        asked(0.0, "a", StartBatchAt(0.004)),
+        started(0.004, 1, "a"),
+        perceived(0.005, 1, "a"),
+        predicted(0.006, 2, 0.002, "a"),
+        asked(0.01, "b", StartBatchAt(0.004 + 0.12)),
+        (0.02, QuestionWithdrawn("b"), [FallBack(("b",), FallbackReason.ENDED)]),
+        (0.124, BatchDue(), []),
+        asked(0.13, "c", StartBatchAt(0.13 + 0.004)),
+    )
+
+
 def test_a_service_that_is_down_is_left_alone_for_a_while() -> None:
     play(
         asked(0.0, "a", StartBatchAt(0.004)),

@@ -58,6 +58,7 @@ class CognitionMachine(RuleBasedStateMachine):
                 case AskPerception(call, questions):
                     assert 0 < len(questions) <= CONFIG.batch
                     self.remember("perception", call, [each.request.id for each in questions])
+                    self.starts.append(self.now_s)
                 case AskPrediction(call, queries):
                     self.remember("prediction", call, [each.question.request.id for each in queries])
                 case Annotate(answers, took_s):
@@ -97,7 +98,6 @@ class CognitionMachine(RuleBasedStateMachine):
     def reach_the_start(self) -> None:
         if self.due_s is not None:
             self.now_s, self.due_s = max(self.now_s, self.due_s), None
-            self.starts.append(self.now_s)
         self.play(BatchDue())
 
     @rule(index=INDEX, missing=MISSING)

@@ -162,10 +162,11 @@ class CognitionQueue:
     def _start(self, now_s: float) -> list[CognitionQueueEffect]:
         if not self._start_scheduled:
             return []
-        self._start_scheduled, self._started_s = False, now_s
+        self._start_scheduled = False
         questions = tuple(islice(self._waiting.values(), self._config.batch))
         if not questions:
             return []  # all of them were withdrawn
+        self._started_s = now_s
         for question in questions:
             del self._waiting[question.request.id]
         call = self._next_call()
