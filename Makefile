@@ -146,6 +146,19 @@ bench: $(STAMP) ## hot paths, each as a ratio to a baseline of the same run
 bench-smoke: $(STAMP)
 	$(BIN)/python -m benchmarks.run --smoke
 
+.PHONY: experiments niyama admission train-selectors
+experiments: $(STAMP) ## every experiment in virtual time: pages into docs/results (ARGS=--quick: one seed, short)
+	$(BIN)/python -m experiments run $(if $(DATA),--data $(DATA)) $(ARGS)
+
+niyama: $(STAMP) ## Niyama's evaluation, the paper beside ours: docs/results/niyama.md
+	$(BIN)/python -m experiments niyama $(if $(DATA),--data $(DATA)) $(ARGS)
+
+admission: $(STAMP) ## whether Retry-After is right: docs/results/admission.md
+	$(BIN)/python -m experiments admission $(ARGS)
+
+train-selectors: $(STAMP) ## train the meta controller's classifier and regime table on simulated runs
+	$(BIN)/python -m experiments train-selectors $(ARGS)
+
 eval-cognition: $(STAMP) ## quality and latency of perception and prediction (DATA=folder): docs/results/cognition.md
 	$(BIN)/python -m experiments.cognition --data $(or $(DATA),data)
 
