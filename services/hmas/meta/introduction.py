@@ -1,14 +1,13 @@
 """Restores a pool's pin and last decision when the pool is first heard of, and its pin after a reconnection."""
 
-import asyncio
 from collections.abc import Callable
 
 import structlog
 
 from hmas.contracts.control import Pin, TopologyDecision
 from hmas.contracts.control_agents import PinChanged, TopologyRestored
-from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
 from hmas.runtime.bucket import BucketUnavailable, ControlBucket
+from hmas.runtime.introduction import Introduction
 from hmas.wire import subjects
 
 log = structlog.get_logger()
@@ -21,28 +20,19 @@ class PoolIntroduction:
     def __init__(self, bucket: ControlBucket, post: Callable[[object], None]) -> None:
         self._bucket = bucket
         self._post = post
-        self._known: set[str] = set()
-        self._reading: dict[str, asyncio.Task[None]] = {}
-
-    def hear(self, heartbeat: WorkerHeartbeat) -> None:
-        if heartbeat.pool in self._known:
-            self._post(HeartbeatReceived(heartbeat))
-        elif heartbeat.pool not in self._reading:
-            self._reading[heartbeat.pool] = asyncio.create_task(self._introduce(heartbeat))
+        self._introduction = Introduction(lambda heartbeat: heartbeat.pool, self._restore, post)
+        self.hear = self._introduction.hear
 
     async def connected(self) -> None:
         try:
             await self._bucket.ensure_audit_stream()
         except BucketUnavailable as error:
             log.warning("audit_stream_unavailable", error=str(error))
-        for pool in sorted(self._known):
+        for pool in sorted(self._introduction.known):
             await self._read(pool, last_decision=False)
 
-    async def _introduce(self, heartbeat: WorkerHeartbeat) -> None:
-        await self._read(heartbeat.pool, last_decision=True)
-        self._known.add(heartbeat.pool)
-        self._post(HeartbeatReceived(heartbeat))
-        del self._reading[heartbeat.pool]
+    async def _restore(self, pool: str) -> None:
+        await self._read(pool, last_decision=True)
 
     async def _read(self, pool: str, *, last_decision: bool) -> None:
         try:

@@ -1,14 +1,13 @@
 """Restores a worker's last control tuple when its first heartbeat arrives."""
 
-import asyncio
 from collections.abc import Callable
 
 import structlog
 
 from hmas.contracts.control import ControlTuple
 from hmas.contracts.control_agents import TupleRestored
-from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
 from hmas.runtime.bucket import BucketUnavailable, ControlBucket
+from hmas.runtime.introduction import Introduction
 from hmas.wire import subjects
 
 log = structlog.get_logger()
@@ -22,23 +21,13 @@ class WorkerIntroduction:
     def __init__(self, bucket: ControlBucket, post: Callable[[object], None]) -> None:
         self._bucket = bucket
         self._post = post
-        self._known: set[str] = set()
-        self._reading: dict[str, asyncio.Task[None]] = {}
+        self.hear = Introduction(lambda heartbeat: heartbeat.worker, self._restore, post).hear
 
-    def hear(self, heartbeat: WorkerHeartbeat) -> None:
-        if heartbeat.worker in self._known:
-            self._post(HeartbeatReceived(heartbeat))
-        elif heartbeat.worker not in self._reading:
-            self._reading[heartbeat.worker] = asyncio.create_task(self._introduce(heartbeat))
-
-    async def _introduce(self, heartbeat: WorkerHeartbeat) -> None:
+    async def _restore(self, worker: str) -> None:
         try:
-            last = await self._bucket.read(ControlTuple, subjects.tuple_key(heartbeat.worker))
+            last = await self._bucket.read(ControlTuple, subjects.tuple_key(worker))
         except BucketUnavailable as error:
-            log.warning("last_tuple_unread", worker=heartbeat.worker, error=str(error))
-            last = None
+            log.warning("last_tuple_unread", worker=worker, error=str(error))
+            return
         if last is not None and last[1] <= LAST_TUPLE_MAX_AGE_S:
             self._post(TupleRestored(last[0]))
-        self._known.add(heartbeat.worker)
-        self._post(HeartbeatReceived(heartbeat))
-        del self._reading[heartbeat.worker]

@@ -1,0 +1,34 @@
+"""The first heartbeat of a name waits for what the bucket keeps of it; the others do not."""
+
+import asyncio
+
+from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
+from hmas.runtime.introduction import Introduction
+
+
+def heartbeat(worker: str, queued: int = 0) -> WorkerHeartbeat:
+    return WorkerHeartbeat(
+        worker=worker, incarnation="1", address="", wire_version=1, pool="m", aliases=(), engines=(), queued=queued,
+        queued_tokens=0, running=0, max_queued=1, max_queued_tokens=1, backlog_s=0.0, draining=False,
+    )  # fmt: skip
+
+
+async def test_what_was_kept_is_restored_once_and_before_the_first_heartbeat() -> None:
+    posted: list[object] = []
+    read = asyncio.Event()
+
+    async def restore(name: str) -> None:
+        await read.wait()
+        posted.append(f"restored {name}")
+
+    introduction = Introduction(lambda each: each.worker, restore, posted.append)
+    introduction.hear(heartbeat("w"))
+    introduction.hear(heartbeat("w", queued=1))  # while the bucket is read: the next one tells the same, but newer
+    await asyncio.sleep(0)
+    assert posted == []
+    assert introduction.known == set()
+    read.set()
+    while not introduction.known:
+        await asyncio.sleep(0)
+    introduction.hear(heartbeat("w", queued=2))
+    assert posted == ["restored w", HeartbeatReceived(heartbeat("w")), HeartbeatReceived(heartbeat("w", queued=2))]
