@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from hmas.contracts.control_agents import TimerTicked
+from hmas.contracts.execution import GatewayMessage, Grant, WorkerMessage
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.request import Annotation, Cost, Request, Tags
 from hmas.contracts.telemetry import GatewayTelemetry
 from hmas.contracts.views import VShort
-from hmas.contracts.worker import Timeline
 
 # --- events ------------------------------------------------------------------------------------------------------
 
@@ -62,65 +62,60 @@ class ClientLeft:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerVanished:
-    """A worker is gone: its stream stayed broken past the grace time, its heartbeats stopped, or it came back as
-    another process."""
-
-    worker: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class StreamChanged:
-    """The stream to a worker was connected (true) or broke (false: the worker gets no new requests, but keeps those
-    that it has)."""
+    """The stream to a worker was opened (true), or it ended or fell silent (false). An open stream first gets this
+    gateway's snapshot: the effects of this event, in their order. `silent_s`: how long nothing had been heard of the
+    worker when the stream ended, in s."""
 
     worker: str
     connected: bool
+    silent_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadReported:
-    """A worker reported its load on the stream, between two heartbeats. The fields are those of `WorkerHeartbeat`."""
+@dataclass(frozen=True, slots=True)
+class FromWorker:
+    """A message of a worker. Instants in it are already on this host's clock."""
 
     worker: str
-    queued: int
-    queued_tokens: int
-    running: int
-    backlog_s: float
-    draining: bool
+    message: WorkerMessage
 
 
 @dataclass(frozen=True, slots=True)
 class FirstTokenRelayed:
-    """The first token of a streamed answer reached the gateway."""
+    """The first token of a streamed answer was relayed to the client. `run` is that of the `StartRun`."""
 
     request_id: str
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptConcluded:
-    """A worker ended an attempt, with its outcome. `prompt_tokens` is the engine's own count, None if it gave none;
-    `retry_after_s` None means that a retry cannot help; `timeline` is None if the worker refused the request."""
-
-    request_id: str
-    attempt: int
-    outcome: Outcome
-    message: str
-    output_tokens: int = 0
-    prompt_tokens: int | None = None
-    tpot_s: float = 0.0
-    retry_after_s: float | None = None
-    timeline: Timeline | None = None
+    run: int
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptHandedBack:
-    """A worker returned a request that it had not dispatched, for another worker."""
+class RunsProgressed:
+    """Pairs (request id, output tokens so far) of the requests that run and have a token, once per period rather than
+    once per token."""
+
+    output_tokens: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnded:
+    """An engine's answer ended. `run` is that of the `StartRun`; a run that was stopped reports no end.
+
+    `tpot_s` is the time per output token after the first, in s, as it was relayed. For the other fields see
+    `hmas.contracts.execution.Ended`; `retryable` is false once a token was relayed.
+    """
 
     request_id: str
-    attempt: int
+    run: int
+    outcome: Outcome
+    message: str = ""
+    status: int = 0
+    output_tokens: int = 0
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    tpot_s: float = 0.0
+    retryable: bool = False
+    busy: bool = False
+    unreached: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +144,11 @@ GatewayEvent = (
     | RequestAnnotated
     | ClientLeft
     | HeartbeatReceived
-    | WorkerVanished
     | StreamChanged
-    | LoadReported
+    | FromWorker
     | FirstTokenRelayed
-    | AttemptConcluded
-    | AttemptHandedBack
+    | RunsProgressed
+    | RunEnded
     | ViewReceived
     | GatewayTicked
     | GatewayDraining
@@ -165,36 +159,34 @@ GatewayEvent = (
 
 
 @dataclass(frozen=True, slots=True)
-class SendSubmit:
-    """Send a request to a worker. `promised` is true if it was refused before with a promise and the client sent it
-    again at the promised time."""
+class ToWorker:
+    """Send a message to a worker; it is dropped if the worker's stream is closed."""
+
+    worker: str
+    message: GatewayMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRun:
+    """Send a request's body to an engine, and relay the answer. `run` counts all runs of this gateway.
+
+    `grant` is what the worker said, None if the gateway places the request itself because the engine's worker is silent
+    (bypass). If the engine cannot be used, `RunEnded` with `unreached` follows.
+    """
 
     request_id: str
+    run: int
     worker: str
-    attempt: int
-    promised: bool = False
+    engine: str
+    grant: Grant | None
 
 
 @dataclass(frozen=True, slots=True)
-class SendAnnotate:
+class StopRun:
+    """Close the connection to the engine, by which it stops the request. No `RunEnded` follows."""
+
     request_id: str
-    worker: str
-    attempt: int
-    annotation: Annotation
-
-
-@dataclass(frozen=True, slots=True)
-class SendCancel:
-    request_id: str
-    worker: str
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class SendRecall:
-    request_id: str
-    worker: str
-    attempt: int
+    run: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,11 +218,11 @@ class PublishGatewayTelemetry:
     telemetry: GatewayTelemetry
 
 
-GatewayEffect = SendSubmit | SendAnnotate | SendCancel | SendRecall | Refuse | Settle | PublishGatewayTelemetry
+GatewayEffect = ToWorker | StartRun | StopRun | Refuse | Settle | PublishGatewayTelemetry
 
 # --- the cognition queue: events -----------------------------------------------------------------------------------
 # The queue gathers questions into batches, spaces the batches in time, and answers each question exactly once: by
-# `Annotate` or by `FallBack`.
+# `AnnotateBatch` or by `FallBack`.
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,9 +295,9 @@ CognitionQueueEvent = (
     | PredictionAnswered
     | CognitionFailed
     | HeartbeatReceived
-    | LoadReported
+    | FromWorker
     | ViewReceived
-    | WorkerVanished
+    | StreamChanged
     | TimerTicked
 )
 
@@ -345,7 +337,7 @@ class AskPrediction:
 
 
 @dataclass(frozen=True, slots=True)
-class Annotate:
+class AnnotateBatch:
     """Pass on the annotations of a batch, which came `took_s` seconds after it was sent to perception."""
 
     answers: tuple[RequestAnnotated, ...]
@@ -362,4 +354,4 @@ class FallBack:
     error: str = ""
 
 
-CognitionQueueEffect = StartBatchAt | AskPerception | AskPrediction | Annotate | FallBack
+CognitionQueueEffect = StartBatchAt | AskPerception | AskPrediction | AnnotateBatch | FallBack

@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInfo:
+    """One engine of a worker. `endpoint` is the URL under which gateways reach it."""
+
     engine: str
     up: bool
     kind: str  # vllm | sglang | openai | emulated
@@ -15,6 +17,7 @@ class EngineInfo:
     kv_capacity_tokens: int
     block_size: int
     max_num_seqs: int
+    endpoint: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

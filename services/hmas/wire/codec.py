@@ -12,7 +12,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from google.protobuf.message import DecodeError, Message
 
-from hmas.contracts import control, registry, request, telemetry, views, worker
+from hmas.contracts import control, execution, registry, request, telemetry, views
 from hmas.wire.v1 import control_pb2, execution_pb2, registry_pb2, telemetry_pb2, types_pb2, views_pb2
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ class WireError(ValueError):
 
 
 _PAIRS: tuple[tuple[types.ModuleType, types.ModuleType, tuple[str, ...]], ...] = (
-    (request, types_pb2, ("Slo", "Tags", "Cost", "Annotation")),
+    (request, types_pb2, ("Slo", "Tags", "Cost", "Annotation", "Request")),
     (control, types_pb2, ("Hints",)),
     (
         control,
@@ -41,7 +41,14 @@ _PAIRS: tuple[tuple[types.ModuleType, types.ModuleType, tuple[str, ...]], ...] =
     ),
     (views, views_pb2, ("Tail", "EngineView", "VShort", "ShareView", "VLong")),
     (registry, registry_pb2, ("EngineInfo", "WorkerHeartbeat")),
-    (worker, execution_pb2, ("Timeline",)),
+    (
+        execution,
+        execution_pb2,
+        (
+            "Submit", "Annotate", "Withdraw", "Adopt", "Synced", "Started", "FirstToken", "Progress", "Ended",
+            "Declined", "Timeline", "Grant", "Stop", "Refusal", "EngineShare", "Load",
+        ),
+    ),
 )  # fmt: skip
 
 _messages: dict[type, type[Message]] = {}

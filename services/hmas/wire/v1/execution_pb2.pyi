@@ -8,64 +8,26 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Hello(_message.Message):
-    __slots__ = ("sender", "incarnation", "received", "session", "resume")
+    __slots__ = ("sender", "incarnation", "wire_version")
     SENDER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
-    RECEIVED_FIELD_NUMBER: _ClassVar[int]
-    SESSION_FIELD_NUMBER: _ClassVar[int]
-    RESUME_FIELD_NUMBER: _ClassVar[int]
+    WIRE_VERSION_FIELD_NUMBER: _ClassVar[int]
     sender: str
     incarnation: str
-    received: int
-    session: str
-    resume: bool
-    def __init__(self, sender: _Optional[str] = ..., incarnation: _Optional[str] = ..., received: _Optional[int] = ..., session: _Optional[str] = ..., resume: _Optional[bool] = ...) -> None: ...
+    wire_version: int
+    def __init__(self, sender: _Optional[str] = ..., incarnation: _Optional[str] = ..., wire_version: _Optional[int] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "attempt", "model", "tenant", "flow", "prompt_tokens", "max_tokens", "stream", "slo", "slo_stated", "priority", "weight", "importance", "waited_s", "relegate", "path", "body", "strip_usage", "replay_output_tokens", "traceparent", "promised")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("request", "attempt", "promised", "again")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
-    MODEL_FIELD_NUMBER: _ClassVar[int]
-    TENANT_FIELD_NUMBER: _ClassVar[int]
-    FLOW_FIELD_NUMBER: _ClassVar[int]
-    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    STREAM_FIELD_NUMBER: _ClassVar[int]
-    SLO_FIELD_NUMBER: _ClassVar[int]
-    SLO_STATED_FIELD_NUMBER: _ClassVar[int]
-    PRIORITY_FIELD_NUMBER: _ClassVar[int]
-    WEIGHT_FIELD_NUMBER: _ClassVar[int]
-    IMPORTANCE_FIELD_NUMBER: _ClassVar[int]
-    WAITED_S_FIELD_NUMBER: _ClassVar[int]
-    RELEGATE_FIELD_NUMBER: _ClassVar[int]
-    PATH_FIELD_NUMBER: _ClassVar[int]
-    BODY_FIELD_NUMBER: _ClassVar[int]
-    STRIP_USAGE_FIELD_NUMBER: _ClassVar[int]
-    REPLAY_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     PROMISED_FIELD_NUMBER: _ClassVar[int]
-    request_id: str
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
+    request: _types_pb2.Request
     attempt: int
-    model: str
-    tenant: str
-    flow: str
-    prompt_tokens: int
-    max_tokens: int
-    stream: bool
-    slo: _types_pb2.Slo
-    slo_stated: bool
-    priority: int
-    weight: float
-    importance: float
-    waited_s: float
-    relegate: bool
-    path: str
-    body: bytes
-    strip_usage: bool
-    replay_output_tokens: int
-    traceparent: str
     promised: bool
-    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., flow: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., stream: _Optional[bool] = ..., slo: _Optional[_Union[_types_pb2.Slo, _Mapping]] = ..., slo_stated: _Optional[bool] = ..., priority: _Optional[int] = ..., weight: _Optional[float] = ..., importance: _Optional[float] = ..., waited_s: _Optional[float] = ..., relegate: _Optional[bool] = ..., path: _Optional[str] = ..., body: _Optional[bytes] = ..., strip_usage: _Optional[bool] = ..., replay_output_tokens: _Optional[int] = ..., traceparent: _Optional[str] = ..., promised: _Optional[bool] = ...) -> None: ...
+    again: bool
+    def __init__(self, request: _Optional[_Union[_types_pb2.Request, _Mapping]] = ..., attempt: _Optional[int] = ..., promised: _Optional[bool] = ..., again: _Optional[bool] = ...) -> None: ...
 
 class Annotate(_message.Message):
     __slots__ = ("request_id", "attempt", "annotation")
@@ -77,7 +39,7 @@ class Annotate(_message.Message):
     annotation: _types_pb2.Annotation
     def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., annotation: _Optional[_Union[_types_pb2.Annotation, _Mapping]] = ...) -> None: ...
 
-class Cancel(_message.Message):
+class Withdraw(_message.Message):
     __slots__ = ("request_id", "attempt")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -85,150 +47,226 @@ class Cancel(_message.Message):
     attempt: int
     def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
 
-class Recall(_message.Message):
-    __slots__ = ("request_id", "attempt")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+class Adopt(_message.Message):
+    __slots__ = ("request", "attempt", "annotation", "engine", "grant", "output_tokens", "granted_s", "first_token_s")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
-    request_id: str
+    ANNOTATION_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    GRANT_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    GRANTED_S_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKEN_S_FIELD_NUMBER: _ClassVar[int]
+    request: _types_pb2.Request
     attempt: int
-    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
+    annotation: _types_pb2.Annotation
+    engine: str
+    grant: int
+    output_tokens: int
+    granted_s: float
+    first_token_s: float
+    def __init__(self, request: _Optional[_Union[_types_pb2.Request, _Mapping]] = ..., attempt: _Optional[int] = ..., annotation: _Optional[_Union[_types_pb2.Annotation, _Mapping]] = ..., engine: _Optional[str] = ..., grant: _Optional[int] = ..., output_tokens: _Optional[int] = ..., granted_s: _Optional[float] = ..., first_token_s: _Optional[float] = ...) -> None: ...
+
+class Synced(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Started(_message.Message):
+    __slots__ = ("request_id", "grant")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    GRANT_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    grant: int
+    def __init__(self, request_id: _Optional[str] = ..., grant: _Optional[int] = ...) -> None: ...
+
+class FirstToken(_message.Message):
+    __slots__ = ("request_id", "grant")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    GRANT_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    grant: int
+    def __init__(self, request_id: _Optional[str] = ..., grant: _Optional[int] = ...) -> None: ...
+
+class Progress(_message.Message):
+    __slots__ = ("request_ids", "output_tokens")
+    REQUEST_IDS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    request_ids: _containers.RepeatedScalarFieldContainer[str]
+    output_tokens: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, request_ids: _Optional[_Iterable[str]] = ..., output_tokens: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Ended(_message.Message):
+    __slots__ = ("request_id", "grant", "outcome", "message", "status", "output_tokens", "prompt_tokens", "cached_tokens", "retryable", "busy", "unreached")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    GRANT_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    RETRYABLE_FIELD_NUMBER: _ClassVar[int]
+    BUSY_FIELD_NUMBER: _ClassVar[int]
+    UNREACHED_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    grant: int
+    outcome: str
+    message: str
+    status: int
+    output_tokens: int
+    prompt_tokens: int
+    cached_tokens: int
+    retryable: bool
+    busy: bool
+    unreached: bool
+    def __init__(self, request_id: _Optional[str] = ..., grant: _Optional[int] = ..., outcome: _Optional[str] = ..., message: _Optional[str] = ..., status: _Optional[int] = ..., output_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., retryable: _Optional[bool] = ..., busy: _Optional[bool] = ..., unreached: _Optional[bool] = ...) -> None: ...
+
+class Declined(_message.Message):
+    __slots__ = ("request_id", "grant")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    GRANT_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    grant: int
+    def __init__(self, request_id: _Optional[str] = ..., grant: _Optional[int] = ...) -> None: ...
 
 class GatewayOp(_message.Message):
-    __slots__ = ("submit", "annotate", "cancel", "recall")
+    __slots__ = ("submit", "annotate", "withdraw", "adopt", "synced", "started", "first_token", "progress", "ended", "declined")
     SUBMIT_FIELD_NUMBER: _ClassVar[int]
     ANNOTATE_FIELD_NUMBER: _ClassVar[int]
-    CANCEL_FIELD_NUMBER: _ClassVar[int]
-    RECALL_FIELD_NUMBER: _ClassVar[int]
+    WITHDRAW_FIELD_NUMBER: _ClassVar[int]
+    ADOPT_FIELD_NUMBER: _ClassVar[int]
+    SYNCED_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    DECLINED_FIELD_NUMBER: _ClassVar[int]
     submit: Submit
     annotate: Annotate
-    cancel: Cancel
-    recall: Recall
-    def __init__(self, submit: _Optional[_Union[Submit, _Mapping]] = ..., annotate: _Optional[_Union[Annotate, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., recall: _Optional[_Union[Recall, _Mapping]] = ...) -> None: ...
+    withdraw: Withdraw
+    adopt: Adopt
+    synced: Synced
+    started: Started
+    first_token: FirstToken
+    progress: Progress
+    ended: Ended
+    declined: Declined
+    def __init__(self, submit: _Optional[_Union[Submit, _Mapping]] = ..., annotate: _Optional[_Union[Annotate, _Mapping]] = ..., withdraw: _Optional[_Union[Withdraw, _Mapping]] = ..., adopt: _Optional[_Union[Adopt, _Mapping]] = ..., synced: _Optional[_Union[Synced, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., first_token: _Optional[_Union[FirstToken, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., declined: _Optional[_Union[Declined, _Mapping]] = ...) -> None: ...
 
 class GatewayFrame(_message.Message):
-    __slots__ = ("seq", "ack", "hello", "ops")
-    SEQ_FIELD_NUMBER: _ClassVar[int]
-    ACK_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("hello", "ops")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     OPS_FIELD_NUMBER: _ClassVar[int]
-    seq: int
-    ack: int
     hello: Hello
     ops: _containers.RepeatedCompositeFieldContainer[GatewayOp]
-    def __init__(self, seq: _Optional[int] = ..., ack: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., ops: _Optional[_Iterable[_Union[GatewayOp, _Mapping]]] = ...) -> None: ...
-
-class Tokens(_message.Message):
-    __slots__ = ("request_id", "attempt", "data", "tokens", "at_us")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
-    DATA_FIELD_NUMBER: _ClassVar[int]
-    TOKENS_FIELD_NUMBER: _ClassVar[int]
-    AT_US_FIELD_NUMBER: _ClassVar[int]
-    request_id: str
-    attempt: int
-    data: bytes
-    tokens: int
-    at_us: int
-    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., data: _Optional[bytes] = ..., tokens: _Optional[int] = ..., at_us: _Optional[int] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., ops: _Optional[_Iterable[_Union[GatewayOp, _Mapping]]] = ...) -> None: ...
 
 class Timeline(_message.Message):
-    __slots__ = ("worker", "engine", "topology", "queued_s", "first_token_s", "finished_s", "queue_length", "overtaken", "switches", "upper_output_tokens", "relegated")
-    WORKER_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("engine", "topology", "queued_s", "queue_length", "overtaken", "switches", "upper_output_tokens", "relegated")
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     QUEUED_S_FIELD_NUMBER: _ClassVar[int]
-    FIRST_TOKEN_S_FIELD_NUMBER: _ClassVar[int]
-    FINISHED_S_FIELD_NUMBER: _ClassVar[int]
     QUEUE_LENGTH_FIELD_NUMBER: _ClassVar[int]
     OVERTAKEN_FIELD_NUMBER: _ClassVar[int]
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
     UPPER_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     RELEGATED_FIELD_NUMBER: _ClassVar[int]
-    worker: str
     engine: str
     topology: str
     queued_s: float
-    first_token_s: float
-    finished_s: float
     queue_length: int
     overtaken: int
     switches: int
     upper_output_tokens: float
     relegated: bool
-    def __init__(self, worker: _Optional[str] = ..., engine: _Optional[str] = ..., topology: _Optional[str] = ..., queued_s: _Optional[float] = ..., first_token_s: _Optional[float] = ..., finished_s: _Optional[float] = ..., queue_length: _Optional[int] = ..., overtaken: _Optional[int] = ..., switches: _Optional[int] = ..., upper_output_tokens: _Optional[float] = ..., relegated: _Optional[bool] = ...) -> None: ...
+    def __init__(self, engine: _Optional[str] = ..., topology: _Optional[str] = ..., queued_s: _Optional[float] = ..., queue_length: _Optional[int] = ..., overtaken: _Optional[int] = ..., switches: _Optional[int] = ..., upper_output_tokens: _Optional[float] = ..., relegated: _Optional[bool] = ...) -> None: ...
 
-class Finished(_message.Message):
-    __slots__ = ("request_id", "attempt", "outcome", "message", "status", "data", "output_tokens", "prompt_tokens", "tpot_s", "first_us", "last_us", "retry_after_s", "timeline")
+class Grant(_message.Message):
+    __slots__ = ("request_id", "attempt", "grant", "engine", "urgency", "pace_s", "timeline", "priority", "plugin")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    GRANT_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    URGENCY_FIELD_NUMBER: _ClassVar[int]
+    PACE_S_FIELD_NUMBER: _ClassVar[int]
+    TIMELINE_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    PLUGIN_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    attempt: int
+    grant: int
+    engine: str
+    urgency: float
+    pace_s: float
+    timeline: Timeline
+    priority: int
+    plugin: bool
+    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., grant: _Optional[int] = ..., engine: _Optional[str] = ..., urgency: _Optional[float] = ..., pace_s: _Optional[float] = ..., timeline: _Optional[_Union[Timeline, _Mapping]] = ..., priority: _Optional[int] = ..., plugin: _Optional[bool] = ...) -> None: ...
+
+class Stop(_message.Message):
+    __slots__ = ("request_id", "grant", "reason")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    GRANT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    grant: int
+    reason: str
+    def __init__(self, request_id: _Optional[str] = ..., grant: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Refusal(_message.Message):
+    __slots__ = ("request_id", "attempt", "outcome", "message", "retry_after_s")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    STATUS_FIELD_NUMBER: _ClassVar[int]
-    DATA_FIELD_NUMBER: _ClassVar[int]
-    OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    TPOT_S_FIELD_NUMBER: _ClassVar[int]
-    FIRST_US_FIELD_NUMBER: _ClassVar[int]
-    LAST_US_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_S_FIELD_NUMBER: _ClassVar[int]
-    TIMELINE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     attempt: int
     outcome: str
     message: str
-    status: int
-    data: bytes
-    output_tokens: int
-    prompt_tokens: int
-    tpot_s: float
-    first_us: int
-    last_us: int
     retry_after_s: float
-    timeline: Timeline
-    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., outcome: _Optional[str] = ..., message: _Optional[str] = ..., status: _Optional[int] = ..., data: _Optional[bytes] = ..., output_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., tpot_s: _Optional[float] = ..., first_us: _Optional[int] = ..., last_us: _Optional[int] = ..., retry_after_s: _Optional[float] = ..., timeline: _Optional[_Union[Timeline, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., outcome: _Optional[str] = ..., message: _Optional[str] = ..., retry_after_s: _Optional[float] = ...) -> None: ...
 
-class Handback(_message.Message):
-    __slots__ = ("request_id", "attempt")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
-    request_id: str
-    attempt: int
-    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
+class EngineShare(_message.Message):
+    __slots__ = ("engine", "slots")
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    engine: str
+    slots: int
+    def __init__(self, engine: _Optional[str] = ..., slots: _Optional[int] = ...) -> None: ...
 
 class Load(_message.Message):
-    __slots__ = ("queued", "queued_tokens", "running", "backlog_s", "draining")
+    __slots__ = ("queued", "queued_tokens", "running", "backlog_s", "draining", "shares")
     QUEUED_FIELD_NUMBER: _ClassVar[int]
     QUEUED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     BACKLOG_S_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    SHARES_FIELD_NUMBER: _ClassVar[int]
     queued: int
     queued_tokens: int
     running: int
     backlog_s: float
     draining: bool
-    def __init__(self, queued: _Optional[int] = ..., queued_tokens: _Optional[int] = ..., running: _Optional[int] = ..., backlog_s: _Optional[float] = ..., draining: _Optional[bool] = ...) -> None: ...
+    shares: _containers.RepeatedCompositeFieldContainer[EngineShare]
+    def __init__(self, queued: _Optional[int] = ..., queued_tokens: _Optional[int] = ..., running: _Optional[int] = ..., backlog_s: _Optional[float] = ..., draining: _Optional[bool] = ..., shares: _Optional[_Iterable[_Union[EngineShare, _Mapping]]] = ...) -> None: ...
 
 class WorkerOp(_message.Message):
-    __slots__ = ("tokens", "finished", "handback", "load")
-    TOKENS_FIELD_NUMBER: _ClassVar[int]
-    FINISHED_FIELD_NUMBER: _ClassVar[int]
-    HANDBACK_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("grant", "stop", "refusal", "load")
+    GRANT_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
-    tokens: Tokens
-    finished: Finished
-    handback: Handback
+    grant: Grant
+    stop: Stop
+    refusal: Refusal
     load: Load
-    def __init__(self, tokens: _Optional[_Union[Tokens, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., handback: _Optional[_Union[Handback, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ...) -> None: ...
+    def __init__(self, grant: _Optional[_Union[Grant, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ...) -> None: ...
 
 class WorkerFrame(_message.Message):
-    __slots__ = ("seq", "ack", "hello", "ops")
-    SEQ_FIELD_NUMBER: _ClassVar[int]
-    ACK_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("hello", "ops")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     OPS_FIELD_NUMBER: _ClassVar[int]
-    seq: int
-    ack: int
     hello: Hello
     ops: _containers.RepeatedCompositeFieldContainer[WorkerOp]
-    def __init__(self, seq: _Optional[int] = ..., ack: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., ops: _Optional[_Iterable[_Union[WorkerOp, _Mapping]]] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., ops: _Optional[_Iterable[_Union[WorkerOp, _Mapping]]] = ...) -> None: ...

@@ -3,7 +3,6 @@
 import grpc
 import warnings
 
-from hmas.wire.v1 import execution_pb2 as hmas_dot_wire_dot_v1_dot_execution__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -23,75 +22,3 @@ if _version_not_supported:
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
-
-
-class ExecutionStub:
-    """Missing associated documentation comment in .proto file."""
-
-    def __init__(self, channel):
-        """Constructor.
-
-        Args:
-            channel: A grpc.Channel.
-        """
-        self.Connect = channel.stream_stream(
-                '/hmas.wire.v1.Execution/Connect',
-                request_serializer=hmas_dot_wire_dot_v1_dot_execution__pb2.GatewayFrame.SerializeToString,
-                response_deserializer=hmas_dot_wire_dot_v1_dot_execution__pb2.WorkerFrame.FromString,
-                _registered_method=True)
-
-
-class ExecutionServicer:
-    """Missing associated documentation comment in .proto file."""
-
-    def Connect(self, request_iterator, context):
-        """Missing associated documentation comment in .proto file."""
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-
-def add_ExecutionServicer_to_server(servicer, server):
-    rpc_method_handlers = {
-            'Connect': grpc.stream_stream_rpc_method_handler(
-                    servicer.Connect,
-                    request_deserializer=hmas_dot_wire_dot_v1_dot_execution__pb2.GatewayFrame.FromString,
-                    response_serializer=hmas_dot_wire_dot_v1_dot_execution__pb2.WorkerFrame.SerializeToString,
-            ),
-    }
-    generic_handler = grpc.method_handlers_generic_handler(
-            'hmas.wire.v1.Execution', rpc_method_handlers)
-    server.add_generic_rpc_handlers((generic_handler,))
-    server.add_registered_method_handlers('hmas.wire.v1.Execution', rpc_method_handlers)
-
-
- # This class is part of an EXPERIMENTAL API.
-class Execution:
-    """Missing associated documentation comment in .proto file."""
-
-    @staticmethod
-    def Connect(request_iterator,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.stream_stream(
-            request_iterator,
-            target,
-            '/hmas.wire.v1.Execution/Connect',
-            hmas_dot_wire_dot_v1_dot_execution__pb2.GatewayFrame.SerializeToString,
-            hmas_dot_wire_dot_v1_dot_execution__pb2.WorkerFrame.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)

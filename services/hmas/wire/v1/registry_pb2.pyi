@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class EngineInfo(_message.Message):
-    __slots__ = ("engine", "up", "kind", "hardware", "max_model_len", "kv_capacity_tokens", "block_size", "max_num_seqs")
+    __slots__ = ("engine", "up", "kind", "hardware", "max_model_len", "kv_capacity_tokens", "block_size", "max_num_seqs", "endpoint")
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     UP_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -16,6 +16,7 @@ class EngineInfo(_message.Message):
     KV_CAPACITY_TOKENS_FIELD_NUMBER: _ClassVar[int]
     BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
     MAX_NUM_SEQS_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     engine: str
     up: bool
     kind: str
@@ -24,7 +25,8 @@ class EngineInfo(_message.Message):
     kv_capacity_tokens: int
     block_size: int
     max_num_seqs: int
-    def __init__(self, engine: _Optional[str] = ..., up: _Optional[bool] = ..., kind: _Optional[str] = ..., hardware: _Optional[str] = ..., max_model_len: _Optional[int] = ..., kv_capacity_tokens: _Optional[int] = ..., block_size: _Optional[int] = ..., max_num_seqs: _Optional[int] = ...) -> None: ...
+    endpoint: str
+    def __init__(self, engine: _Optional[str] = ..., up: _Optional[bool] = ..., kind: _Optional[str] = ..., hardware: _Optional[str] = ..., max_model_len: _Optional[int] = ..., kv_capacity_tokens: _Optional[int] = ..., block_size: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., endpoint: _Optional[str] = ...) -> None: ...
 
 class WorkerHeartbeat(_message.Message):
     __slots__ = ("worker", "incarnation", "address", "wire_version", "pool", "aliases", "engines", "queued", "queued_tokens", "running", "max_queued", "max_queued_tokens", "backlog_s", "draining")

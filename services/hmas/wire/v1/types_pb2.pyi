@@ -43,6 +43,38 @@ class Cost(_message.Message):
     tpot_s: float
     def __init__(self, ttft_s: _Optional[float] = ..., tpot_s: _Optional[float] = ...) -> None: ...
 
+class Request(_message.Message):
+    __slots__ = ("id", "model", "tenant", "flow", "prompt_tokens", "max_tokens", "stream", "slo", "slo_stated", "priority", "weight", "importance", "arrival_s", "relegate")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    FLOW_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    SLO_FIELD_NUMBER: _ClassVar[int]
+    SLO_STATED_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    IMPORTANCE_FIELD_NUMBER: _ClassVar[int]
+    ARRIVAL_S_FIELD_NUMBER: _ClassVar[int]
+    RELEGATE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    model: str
+    tenant: str
+    flow: str
+    prompt_tokens: int
+    max_tokens: int
+    stream: bool
+    slo: Slo
+    slo_stated: bool
+    priority: int
+    weight: float
+    importance: float
+    arrival_s: float
+    relegate: bool
+    def __init__(self, id: _Optional[str] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., flow: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., stream: _Optional[bool] = ..., slo: _Optional[_Union[Slo, _Mapping]] = ..., slo_stated: _Optional[bool] = ..., priority: _Optional[int] = ..., weight: _Optional[float] = ..., importance: _Optional[float] = ..., arrival_s: _Optional[float] = ..., relegate: _Optional[bool] = ...) -> None: ...
+
 class Annotation(_message.Message):
     __slots__ = ("tags", "cost")
     TAGS_FIELD_NUMBER: _ClassVar[int]

@@ -1,0 +1,207 @@
+"""The messages between gateways and workers: the worker grants, the gateway carries out.
+
+A worker decides when a request may run, and on which of its engines; the gateway sends the body there and relays the
+answer. The gateway's ledger is the one truth about a request, and the worker's books are rebuilt from its gateways at
+any time: when a stream opens, the gateway sends its requests again (`Submit`, `Adopt`) and ends with `Synced`. Nothing is
+numbered, acknowledged or resumed; a message that is sent twice does nothing the second time.
+
+Instants are on the receiver's own clock by the time an agent sees them: `hmas.wire.execution` converts them.
+"""
+
+from dataclasses import dataclass
+
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Annotation, Request
+
+# --- from a gateway to a worker -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submit:
+    """A request waits for a grant. `attempt` counts its submissions. `promised`: it was refused before with a promise
+    and came again at the promised time. `again`: it was submitted before, to this worker or another, so that views must
+    not count it as one more arrival."""
+
+    request: Request
+    attempt: int
+    promised: bool = False
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Annotate:
+    request_id: str
+    attempt: int
+    annotation: Annotation
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """The request no longer waits for this worker. There is no answer; a grant that crosses it is declined."""
+
+    request_id: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adopt:
+    """The gateway runs this request on the worker's `engine`: the worker is to count it there. It is sent while a
+    stream opens. `grant` is the number under which it was granted, 0 if the gateway placed it itself while the worker
+    was silent. `first_token_s` is None before the first token."""
+
+    request: Request
+    attempt: int
+    annotation: Annotation | None
+    engine: str
+    grant: int
+    output_tokens: int
+    granted_s: float
+    first_token_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """The snapshot is complete: what the worker has from this gateway and was not named in it no longer exists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The gateway accepted the grant and has sent the request to its engine."""
+
+    request_id: str
+    grant: int
+
+
+@dataclass(frozen=True, slots=True)
+class FirstToken:
+    """The first token of a streamed answer came; from now on the request cannot run anywhere else."""
+
+    request_id: str
+    grant: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Output tokens so far of running requests, in the order of `request_ids`."""
+
+    request_ids: tuple[str, ...]
+    output_tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A granted request no longer runs on its engine.
+
+    `retryable`: no token was relayed and another engine may serve it, so that the request waits at this worker again,
+    under the same attempt, until the worker grants or refuses it. Otherwise the gateway has settled it. `busy`: the
+    engine has no room now and may have later. `unreached`: the gateway could not connect to the engine, which says
+    nothing about the engine itself. `status` is the engine's HTTP status, 0 if none came. `prompt_tokens` and
+    `cached_tokens` (those of the prompt that the engine had in its cache) are the engine's own counts, None if it gave
+    none.
+    """
+
+    request_id: str
+    grant: int
+    outcome: Outcome
+    message: str = ""
+    status: int = 0
+    output_tokens: int = 0
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    retryable: bool = False
+    busy: bool = False
+    unreached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """The gateway does not carry this grant out: the request has ended, was withdrawn, or runs elsewhere. Nothing was
+    sent to the engine."""
+
+    request_id: str
+    grant: int
+
+
+GatewayMessage = Submit | Annotate | Withdraw | Adopt | Synced | Started | FirstToken | Progress | Ended | Declined
+
+# --- from a worker to a gateway -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """What happened to a request in the worker's queue until its grant, for `hmas why`."""
+
+    engine: str
+    topology: str
+    queued_s: float  # from its arrival at the worker
+    queue_length: int  # at arrival
+    overtaken: int  # number of requests that arrived later and were granted earlier
+    switches: int  # topology switches while it waited
+    upper_output_tokens: float  # the length bound of admission
+    relegated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """Run a request on `engine`. `grant` is a number that no other grant of this worker process has.
+
+    `urgency` is its key in the active order (lower first), for engines that reorder. `pace_s` is the time per output
+    token that it may be slowed down to, in s, for engines that limit prefill to keep decoding in pace; None if only its
+    last token is judged. The worker's shell adds the last two: `priority`, in the engine's own convention, is to be
+    written into the body; `plugin` says that the engine reads urgency and pace from the body.
+    """
+
+    request_id: str
+    attempt: int
+    grant: int
+    engine: str
+    urgency: float
+    pace_s: float | None
+    timeline: Timeline
+    priority: int | None = None
+    plugin: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Give a granted request back if none of its tokens has been relayed: close its connection to the engine and answer
+    `Ended`, retryable. The slot counts as taken until then."""
+
+    request_id: str
+    grant: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """The worker does not serve a request that waits for a grant. `retry_after_s` None: a retry cannot help."""
+
+    request_id: str
+    attempt: int
+    outcome: Outcome
+    message: str
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineShare:
+    """How many sequences this gateway may run on an engine by itself, while the engine's worker is silent."""
+
+    engine: str
+    slots: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """The worker's load between two heartbeats. The fields up to `draining` are those of `WorkerHeartbeat`; `shares`
+    are meant for the gateway that gets the message."""
+
+    queued: int
+    queued_tokens: int
+    running: int
+    backlog_s: float
+    draining: bool
+    shares: tuple[EngineShare, ...] = ()
+
+
+WorkerMessage = Grant | Stop | Refusal | Load
