@@ -15,7 +15,7 @@ import orjson
 import uvloop
 
 from benchmarks.hop.client import Client, request_bytes
-from hmas.worker.adapters.http1 import HttpPool, PoolConfig
+from hmas.runtime.http1 import HttpPool, PoolConfig
 from hmas_loadgen.runner.http import HttpClient, Origin
 
 PATH, MODEL = "/v1/chat/completions", "mock"

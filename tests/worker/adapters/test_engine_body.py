@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmas.worker.adapters.body import replay_fields, sglang_level, vllm_priority, with_fields
+from hmas.gateway.engines.body import replay_fields, sglang_level, vllm_priority, with_fields
 
 
 def test_a_body_without_additions_is_untouched() -> None:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from hmas.worker.adapters.http1 import HttpExchange, HttpPool, PoolConfig
+from hmas.runtime.http1 import HttpExchange, HttpPool, PoolConfig
 from tests.worker.adapters.scripted_engine import Peer, ScriptedEngine
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hmas.worker.adapters import sse
-from hmas.worker.adapters.sse import SseDecoder, Usage
+from hmas.gateway.engines.sse import SseDecoder, Usage
 from tests.conftest import examples
 
 

@@ -12,7 +12,7 @@ from hmas.plugins.vllm.block import ControlBlock, StatusBlock
 from hmas.plugins.vllm.block_file import status_path
 from hmas.plugins.vllm.channel import ControlChannel
 from hmas.worker.adapters.base import EngineJob
-from hmas.worker.adapters.body import with_xargs
+from hmas.gateway.engines.body import with_xargs
 from hmas.worker.adapters.steering import ControlBlockBridge, SteeringConfig
 
 CONFIG = SteeringConfig()

@@ -9,7 +9,7 @@ import structlog
 
 from hmas.contracts.registry import EngineInfo
 from hmas.worker.adapters import scrape
-from hmas.worker.adapters.http1 import HttpPool
+from hmas.runtime.http1 import HttpPool
 
 log = structlog.get_logger()
 

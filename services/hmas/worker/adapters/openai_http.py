@@ -17,12 +17,12 @@ from hmas.contracts.outcome import Outcome
 from hmas.contracts.worker import EngineSampled, EngineWentDown, EngineWentUp
 from hmas.worker.adapters import scrape
 from hmas.worker.adapters.base import EngineEvent, EngineJob, JobEnd, JobSink
-from hmas.worker.adapters.body import TOP_LEVEL, replay_fields, sglang_level, vllm_priority, with_fields, with_xargs
+from hmas.gateway.engines.body import TOP_LEVEL, replay_fields, sglang_level, vllm_priority, with_fields, with_xargs
 from hmas.worker.adapters.breaker import Breaker, BreakerConfig
-from hmas.worker.adapters.http1 import HttpExchange, HttpPool, PoolConfig
+from hmas.runtime.http1 import HttpExchange, HttpPool, PoolConfig
 from hmas.worker.adapters.monitor import EngineFacts, EngineMonitor, MonitorConfig, Unreachable
-from hmas.worker.adapters.replies import EngineReply, StreamReply
-from hmas.worker.adapters.sse import SseDecoder
+from hmas.gateway.engines.replies import EngineReply, StreamReply
+from hmas.gateway.engines.sse import SseDecoder
 from hmas.worker.adapters.steering import ControlBlockBridge, SglangCap, SteeringConfig
 
 log = structlog.get_logger()

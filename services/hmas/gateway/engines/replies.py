@@ -7,7 +7,7 @@ import orjson
 
 from hmas.contracts.outcome import Outcome
 from hmas.worker.adapters.base import JobEnd, JobSink
-from hmas.worker.adapters.sse import SseDecoder, Usage, usage_of
+from hmas.gateway.engines.sse import SseDecoder, Usage, usage_of
 
 MAX_ANSWER_BYTES = 24 * 2**20  # fits one message of the gateway-worker stream
 # Statuses for overload and for the worker's own credentials: not the client's fault, so another engine may serve it.
