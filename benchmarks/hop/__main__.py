@@ -12,6 +12,8 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +21,33 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.hop import systems
-from benchmarks.hop.page import BARE, COLUMNS, DIRECT, MESH, SINGLE, cells, goals, page
+from benchmarks.hop.page import BARE, COLUMNS, DIRECT, MESH, RUST, SINGLE, Result, cells, goals, median_of, page
 from benchmarks.hop.systems import Running
 from benchmarks.run import table_of, write_json
 from hmas.laws.scoring import quantile
 from hmas.mesh.nats_server import free_port
 
 RELAY_CPUS, OTHER_CPUS = {0}, {1}
-RATE, TOKENS, GAP_MS = 50, 64, 20
-SATURATING_STREAMS = 1200
-PLAIN_WIDTH = 32
+TOKENS, LONGER_TOKENS, GAP_MS = 64, 256, 20
+TRIED = Path(__file__).with_name("tried.md")  # what was tried for goals that are missed
 
 
-def client(url: str, mode: str, n: float, seconds: float, key: str) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """Requests per second, streams at once, and plain requests at once."""
+
+    rate: int = 50
+    streams: int = 1200
+    plain: int = 32
+
+
+FULL = Loads()
+GENTLE = (Loads(10, 10, 4), Loads(25, 25, 4))  # for relays that collapse under the full loads
+
+
+def client(url: str, mode: str, n: float, seconds: float, key: str, tokens: int = TOKENS) -> dict[str, Any]:
     argv = [sys.executable, "-m", "benchmarks.hop.client", url, mode, str(n), "--seconds", str(seconds)]
-    argv += ["--tokens", str(TOKENS), "--model", systems.MODEL, "--key", key]
+    argv += ["--tokens", str(tokens), "--model", systems.MODEL, "--key", key]
     done = subprocess.run(
         ["taskset", "-c", ",".join(map(str, OTHER_CPUS)), *argv], capture_output=True, text=True, check=False
     )
@@ -42,46 +56,73 @@ def client(url: str, mode: str, n: float, seconds: float, key: str) -> dict[str,
     return dict(json.loads(done.stdout))
 
 
-def measure(system: Running, seconds: float) -> dict[str, Any]:
+def measure(system: Running, loads: Loads, seconds: float) -> Result:
     """Measures one system under three loads: a fixed rate, saturating streams, and plain requests. Returns CPU times in
     µs, TTFT in s, throughputs per second, and the number of failed requests."""
-    client(system.url, "rate", RATE, 2, system.key)  # warm-up
-    result: dict[str, Any] = {"name": system.name}
+    client(system.url, "rate", loads.rate, 2, system.key)  # warm-up
+    name = system.name if loads == FULL else f"{system.name}, {loads.rate}/s"
+    result: Result = {"name": name}
+    granted, ended = (system.counted(f"hmas_{metric}_total") for metric in ("worker_grants", "gateway_requests"))
     before = system.cpu_s()
-    rated = client(system.url, "rate", RATE, seconds, system.key)
-    result["us_per_token"] = (system.cpu_s() - before) * 1e6 / max(rated["tokens"], 1)
+    rated = client(system.url, "rate", loads.rate, seconds, system.key)
+    used = [(now - then) * 1e6 / max(rated["tokens"], 1) for now, then in zip(system.cpu_s(), before, strict=True)]
+    result["us_per_token"], result["worker_us_per_token"], result["others_us_per_token"] = used
     ttft = sorted(rated["ttft_s"])
     result["ttft_p50_s"], result["ttft_p99_s"] = quantile(ttft, 0.5), quantile(ttft, 0.99)
-    full = client(system.url, "streams", SATURATING_STREAMS, seconds, system.key)
+    full = client(system.url, "streams", loads.streams, seconds, system.key)
     result["saturated_tokens_per_s"] = full["tokens"] / full["window_s"]
     before = system.cpu_s()
-    plain = client(system.url, "plain", PLAIN_WIDTH, seconds / 2, system.key)
-    result["us_per_plain_request"] = (system.cpu_s() - before) * 1e6 / max(plain["finished"], 1)
+    plain = client(system.url, "plain", loads.plain, seconds / 2, system.key)
+    used = [(now - then) * 1e6 / max(plain["finished"], 1) for now, then in zip(system.cpu_s(), before, strict=True)]
+    result["us_per_plain_request"], result["worker_us_per_plain_request"], _ = used
     result["plain_per_s"] = plain["finished"] / (seconds / 2)
     result["errors"] = rated["errors"] + full["errors"] + plain["errors"]
+    if system.workers:
+        granted = system.counted("hmas_worker_grants_total") - granted
+        ended = system.counted("hmas_gateway_requests_total") - ended
+        result["granted_share"] = min(1.0, granted / max(ended, 1))
+        result |= _slopes(system, seconds)
     return result
+
+
+def _slopes(system: Running, seconds: float) -> Result:
+    """Returns the CPU time in µs that each token beyond `TOKENS` costs gateway and worker."""
+    rate, costs = FULL.rate / 2, []
+    for tokens in (TOKENS, LONGER_TOKENS):
+        before = system.cpu_s()
+        done = client(system.url, "rate", rate, seconds, system.key, tokens)
+        both, worker, _ = (
+            (now - then) * 1e6 / max(done["finished"], 1) for now, then in zip(system.cpu_s(), before, strict=True)
+        )
+        costs.append((both - worker, worker))
+    further = LONGER_TOKENS - TOKENS
+    (gateway, worker), (longer_gateway, longer_worker) = costs
+    return {"gateway_slope": (longer_gateway - gateway) / further, "worker_slope": (longer_worker - worker) / further}
 
 
 Starter = Callable[[], AbstractContextManager[Running]]
 
 
-def starters(upstream: str, directory: Path, peers: bool) -> dict[str, Starter]:
-    """Returns, by name, how to start each system that is compared. `upstream` is the mock engine's URL, `directory` a
-    scratch folder; `peers` adds LiteLLM's proxy and sglang-router."""
-    every: dict[str, Starter] = {
-        DIRECT: lambda: nullcontext(Running(DIRECT, upstream, ())),
-        BARE: lambda: systems.tcp_relays(upstream, RELAY_CPUS),
-        "FastAPI + httpx": lambda: systems.fastapi_relay("httpx", upstream, RELAY_CPUS),
-        SINGLE: lambda: systems.fastapi_relay("aiohttp", upstream, RELAY_CPUS),
-        MESH: lambda: systems.hmas(upstream, RELAY_CPUS, OTHER_CPUS, directory),
+def starters(upstream: str, directory: Path, peers: bool) -> dict[str, tuple[Starter, tuple[Loads, ...]]]:
+    """Returns, by name, how to start each system that is compared, and its loads. `upstream` is the mock engine's URL,
+    `directory` a scratch folder; `peers` adds LiteLLM's proxy and the Rust routers."""
+    full = (FULL,)
+    every: dict[str, tuple[Starter, tuple[Loads, ...]]] = {
+        DIRECT: (lambda: nullcontext(Running(DIRECT, upstream, ())), full),
+        BARE: (lambda: systems.tcp_relays(upstream, RELAY_CPUS), full),
+        SINGLE: (lambda: systems.fastapi_relay("aiohttp", upstream, RELAY_CPUS), full),
+        MESH: (lambda: systems.hmas(upstream, RELAY_CPUS, OTHER_CPUS, directory), full),
     }
     if peers:
-        every["LiteLLM proxy"] = lambda: systems.litellm(upstream, RELAY_CPUS, directory)
-        every["sglang-router"] = lambda: systems.sglang_router(upstream, RELAY_CPUS)
+        for name in RUST:
+            every[name] = (partial(systems.rust_router, name, upstream, RELAY_CPUS), full)
+    every["FastAPI + httpx"] = (lambda: systems.fastapi_relay("httpx", upstream, RELAY_CPUS), GENTLE)
+    if peers:
+        every["LiteLLM proxy"] = (lambda: systems.litellm(upstream, RELAY_CPUS, directory), GENTLE)
     return every
 
 
-def comparison(results: list[dict[str, Any]]) -> Table:
+def comparison(results: list[Result]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim", collapse_padding=True)
     for i, column in enumerate(COLUMNS):
         table.add_column(column, justify="right" if i else "left", no_wrap=i == 0, overflow="fold")
@@ -90,45 +131,53 @@ def comparison(results: list[dict[str, Any]]) -> Table:
     return table
 
 
+def run(seconds: float, runs: int, *, peers: bool, only: str | None, console: Console) -> list[Result]:
+    """Measures every system `runs` times in turn, and returns the medians."""
+    port = free_port()
+    argv = [sys.executable, "-m", "benchmarks.mock_engine", "--port", str(port), "--gap-ms", str(GAP_MS)]
+    found: dict[str, list[Result]] = {}
+    for turn in range(runs):
+        with tempfile.TemporaryDirectory() as scratch, systems.process(argv, port, OTHER_CPUS):
+            for name, (start, every) in starters(f"http://127.0.0.1:{port}", Path(scratch), peers).items():
+                if only and only.lower() not in name.lower() and name != DIRECT:
+                    continue
+                console.print(f"[dim]{name}, run {turn + 1} of {runs} ...[/dim]")
+                try:
+                    with start() as system:
+                        for loads in every:
+                            result = measure(system, loads, seconds)
+                            found.setdefault(result["name"], []).append(result)
+                except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
+                    if name in (DIRECT, MESH):
+                        raise
+                    console.print(f"[red]{name} could not be measured:[/red] {error}")
+    return [median_of(results) for results in found.values()]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="also write the results to this file")
-    parser.add_argument("--peers", action="store_true", help="also measure LiteLLM's proxy and sglang-router")
-    parser.add_argument("--seconds", type=float, default=12, help="length of each load, s")
+    parser.add_argument("--peers", action="store_true", help="also measure LiteLLM's proxy, sglang-router, vllm-router")
+    parser.add_argument("--seconds", type=float, default=8, help="length of each load, s")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each system, in turn")
     parser.add_argument("--page", type=Path, help="also write the results to this file as Markdown; not with --only")
     parser.add_argument("--only", help="measure only `no hop` and the systems whose name contains this")
     args = parser.parse_args()
     if args.page and args.only:
         parser.error("--page needs the results of every system: leave out --only")
     console = Console()
-    port = free_port()
-    argv = [sys.executable, "-m", "benchmarks.mock_engine", "--port", str(port), "--gap-ms", str(GAP_MS)]
-    results = []
-    with tempfile.TemporaryDirectory() as scratch, systems.process(argv, port, OTHER_CPUS):
-        for name, start in starters(f"http://127.0.0.1:{port}", Path(scratch), args.peers).items():
-            if args.only and args.only.lower() not in name.lower() and name != DIRECT:
-                continue
-            with start() as system:
-                console.print(f"[dim]{system.name} ...[/dim]")
-                results.append(measure(system, args.seconds))
+    results = run(args.seconds, args.runs, peers=args.peers, only=args.only, console=console)
     console.print(comparison(results))
-    ours = next((r for r in results if r["name"] == MESH), None)
-    if ours is not None:
-        rows = goals(results[0], ours)
+    if any(result["name"] == MESH for result in results):
+        rows = goals(results)
         console.print(table_of(rows))
         if args.json:
-            write_json(
-                args.json,
-                [
-                    *rows,
-                    *(
-                        {**r, "value": r["us_per_token"], "unit": "µs/token", "goal": None, "met": None}
-                        for r in results
-                    ),
-                ],
-            )
+            systems_rows = [
+                {**r, "value": r["us_per_token"], "unit": "µs/token", "goal": None, "met": None} for r in results
+            ]
+            write_json(args.json, [*rows, *systems_rows])
     if args.page:
-        args.page.write_text(page(results, args.seconds))
+        args.page.write_text(page(results, args.seconds, TRIED.read_text().strip()))
     return 0
 
 

@@ -1,5 +1,6 @@
 """Starts and stops the relays that the hop benchmark compares."""
 
+import json
 import os
 import secrets
 import socket
@@ -13,9 +14,11 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
+import httpx
 import psutil
+from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks.hop.page import BARE, MESH
+from benchmarks.hop.page import BARE, MESH, RUST
 from hmas.mesh.nats_server import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,22 +29,41 @@ MODEL = "mock"
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A relay that is running: its URL, the API key that it accepts, and `relays`, the processes whose CPU time is
-    measured."""
+    """A relay that is running: its URL, the API key that it accepts, and the processes whose CPU time is measured.
+
+    `relays` are all that stand on a request's way; `workers` those of them that are H-MAS's workers, and `others` the
+    mesh's further processes. `metrics` are the URLs of H-MAS's gateways and workers.
+    """
 
     name: str
     url: str
     relays: tuple[psutil.Process, ...]
     key: str = "none"
+    workers: tuple[psutil.Process, ...] = ()
+    others: tuple[psutil.Process, ...] = ()
+    metrics: tuple[str, ...] = ()
 
-    def cpu_s(self) -> float:
-        """Returns the user and system CPU time so far of the relay's processes and their children, seconds."""
+    def cpu_s(self) -> tuple[float, float, float]:
+        """Returns the user and system CPU time so far, in seconds: of the relay's processes and their children, of the
+        workers among them, and of the others."""
+        return _cpu_s(self.relays), _cpu_s(self.workers), _cpu_s(self.others)
+
+    def counted(self, metric: str) -> float:
+        """Returns the sum of a counter over all of H-MAS's gateways and workers."""
         total = 0.0
-        for relay in self.relays:
-            for process in (relay, *relay.children(recursive=True)):
-                times = process.cpu_times()
-                total += times.user + times.system
+        for url in self.metrics:
+            families = text_string_to_metric_families(httpx.get(f"{url}/metrics").text)
+            total += sum(s.value for family in families for s in family.samples if s.name == metric)
         return total
+
+
+def _cpu_s(processes: tuple[psutil.Process, ...]) -> float:
+    total = 0.0
+    for parent in processes:
+        for process in (parent, *parent.children(recursive=True)):
+            times = process.cpu_times()
+            total += times.user + times.system
+    return total
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -130,22 +152,29 @@ def hmas(upstream: str, relay_cpus: set[int], other_cpus: set[int], directory: P
                     f"the mesh was not ready within {START_TIMEOUT_S:g} s: {directory / 'mesh.json'} is missing"
                 )
             time.sleep(0.1)
-        relays = []
-        for child in supervisor.children(recursive=True):
-            name = child.environ().get("HMAS_PROCESS", "")
-            if name == "gateway" or name.startswith("worker"):
-                for thread in child.threads():
-                    os.sched_setaffinity(thread.id, relay_cpus)
-                relays.append(child)
-        yield Running(MESH, f"http://127.0.0.1:{port}", tuple(relays), key)
+        named = {child.environ().get("HMAS_PROCESS", ""): child for child in supervisor.children(recursive=True)}
+        relays = [name for name in named if name == "gateway" or name.startswith("worker")]
+        for name in relays:
+            for thread in named[name].threads():
+                os.sched_setaffinity(thread.id, relay_cpus)
+        ops = json.loads((directory / "mesh.json").read_text())["ops_urls"]
+        yield Running(
+            MESH,
+            f"http://127.0.0.1:{port}",
+            tuple(named[name] for name in relays),
+            key,
+            workers=tuple(named[name] for name in relays if name != "gateway"),
+            others=tuple(process for name, process in named.items() if name not in relays),
+            metrics=tuple(ops[name] for name in relays),
+        )
 
 
 def peers_python() -> Path:
-    """Returns the Python of the virtual environment for LiteLLM and sglang-router, which is made on first use."""
+    """Returns the Python of the virtual environment for LiteLLM and the Rust routers, which is made on first use."""
     python = PEERS_VENV / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(PEERS_VENV)], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "-q", "litellm[proxy]", "sglang-router"], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "-q", "litellm[proxy]", *RUST], check=True)
     return python
 
 
@@ -166,9 +195,12 @@ def litellm(upstream: str, cpus: set[int], directory: Path) -> Iterator[Running]
 
 
 @contextmanager
-def sglang_router(upstream: str, cpus: set[int]) -> Iterator[Running]:
+def rust_router(name: str, upstream: str, cpus: set[int]) -> Iterator[Running]:
+    """Runs sglang-router or vllm-router, which have the same options."""
     port = free_port()
-    argv = [str(peers_python()), "-m", "sglang_router.launch_router", "--worker-urls", upstream, "--port", str(port)]
-    with process([*argv, "--policy", "round_robin"], port, cpus) as relay:
+    module = name.replace("-", "_")
+    argv = [str(peers_python()), "-m", f"{module}.launch_router", "--worker-urls", upstream, "--port", str(port)]
+    argv += ["--policy", "round_robin", "--prometheus-port", str(free_port())]
+    with process(argv, port, cpus) as relay:
         time.sleep(5)  # it probes its workers before it serves requests
-        yield Running("sglang-router", f"http://127.0.0.1:{port}", (relay,))
+        yield Running(name, f"http://127.0.0.1:{port}", (relay,))
