@@ -1,30 +1,24 @@
-"""The gateway's side of the gateway-worker streams: one session per worker, which continues on a new connection when
-the old one breaks.
+"""The gateway's ends of its streams to workers: one task per worker keeps it connected.
 
-Invariants
-- Submitting, annotating, cancelling and recalling never wait. What waits to be sent on a broken stream is bounded.
-- The end of a session is reported by `on_vanished` alone. Until then nothing sent on the session is lost or delivered
-  twice, however often its connection breaks. After it, nothing from the session is delivered.
+Sending never waits. What is sent to a worker that is not connected is dropped, because the snapshot at the next
+connection says it again.
 """
 
 import asyncio
-import uuid
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-import grpc.aio
 import structlog
 
-from hmas.contracts.registry import WorkerHeartbeat
-from hmas.runtime.framing import FrameWriter, FramingConfig, converse
-from hmas.runtime.local import FrameStream, connect_local
-from hmas.runtime.rpc import open_channel
-from hmas.wire.link import Link, SessionLost
+from hmas.contracts.execution import GatewayMessage, WorkerMessage
+from hmas.contracts.registry import WIRE_VERSION, WorkerHeartbeat
+from hmas.runtime.frames import FrameConnection, connect
+from hmas.wire.codec import WireError
+from hmas.wire.execution import add, messages_of
 from hmas.wire.v1 import execution_pb2 as pb
-from hmas.wire.v1 import execution_pb2_grpc
 
 log = structlog.get_logger()
 
@@ -33,279 +27,206 @@ class StreamSink(Protocol):
     """Receives the messages of workers and the changes of their streams. It is called on the event loop and must not
     block."""
 
-    def on_tokens(self, worker: str, message: pb.Tokens) -> None: ...
+    def on_connected(self, worker: str, connected: bool, silent_s: float) -> None:
+        """Learns that a stream opened or ended; `silent_s`: how long nothing had been heard then, in s."""
+        ...
 
-    def on_finished(self, worker: str, message: pb.Finished) -> None: ...
-
-    def on_handback(self, worker: str, message: pb.Handback) -> None: ...
-
-    def on_load(self, worker: str, message: pb.Load) -> None: ...
-
-    def on_connected(self, worker: str, connected: bool) -> None: ...
-
-    def on_vanished(self, worker: str, reason: str) -> None: ...
+    def on_message(self, worker: str, message: WorkerMessage) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StreamConfig:
     """Timing of the streams to workers, in seconds.
 
-    `grace_s`: how long a session without a connection is kept before its worker counts as vanished. `hello_timeout_s`:
-    how long a new connection may take until the worker has answered. `backoff_s`, `max_backoff_s`: pause after the
-    first failed connection, doubled up to the maximum. `forget_after_s`: after this time without a connection or a
-    heartbeat no further connection is tried.
+    `silence_s`: a stream on which nothing was heard for so long is closed. `hello_s`: how long a worker may take to
+    answer a new connection. `backoff_s`, `max_backoff_s`: pause after the first failed connection, doubled up to the
+    maximum. `forget_after_s`: after this time without a connection or a heartbeat no further connection is tried.
     """
 
-    grace_s: float = 5.0
-    hello_timeout_s: float = 3.0
+    silence_s: float = 2.0
+    hello_s: float = 3.0
     backoff_s: float = 0.1
     max_backoff_s: float = 1.0
     forget_after_s: float = 300.0
-    framing: FramingConfig = field(default_factory=FramingConfig)
 
 
 class WorkerStreams:
-    """The sessions with all workers that sent a heartbeat."""
+    """The streams to all workers that sent a heartbeat."""
 
-    def __init__(self, gateway: str, incarnation: str, sink: StreamSink, config: StreamConfig) -> None:
-        self._gateway, self._incarnation = gateway, incarnation
-        self._sink = sink
-        self._config = config
+    def __init__(
+        self,
+        gateway: str,
+        incarnation: str,
+        sink: StreamSink,
+        config: StreamConfig,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        hello = pb.Hello(sender=gateway, incarnation=incarnation, wire_version=WIRE_VERSION)
+        self._open = partial(_WorkerStream, hello=hello, sink=sink, config=config, clock=clock)
         self._streams: dict[str, _WorkerStream] = {}
 
     def ensure(self, heartbeat: WorkerHeartbeat) -> None:
-        """Connects to the worker if it is new. If it was restarted, its old session is ended as vanished."""
+        """Connects to the worker if it is new, and anew if it was restarted or has moved."""
         stream = self._streams.get(heartbeat.worker)
         if stream is None or stream.forgotten:
-            stream = _WorkerStream(heartbeat, self._gateway, self._incarnation, self._sink, self._config)
-            self._streams[heartbeat.worker] = stream
+            stream = self._streams[heartbeat.worker] = self._open(heartbeat)
         stream.heard(heartbeat)
 
-    def submit(self, worker: str, message: pb.Submit) -> None:
-        self._push(worker, "submit", message, urgent=True)
+    def send(self, worker: str, message: GatewayMessage) -> None:
+        stream = self._streams.get(worker)
+        if stream is not None:
+            stream.send(message)
 
-    def annotate(self, worker: str, message: pb.Annotate) -> None:
-        self._push(worker, "annotate", message, urgent=False)
-
-    def cancel(self, worker: str, request_id: str, attempt: int) -> None:
-        self._push(worker, "cancel", pb.Cancel(request_id=request_id, attempt=attempt), urgent=True)
-
-    def recall(self, worker: str, request_id: str, attempt: int) -> None:
-        self._push(worker, "recall", pb.Recall(request_id=request_id, attempt=attempt), urgent=False)
+    def is_local(self, worker: str) -> bool:
+        """Returns whether the worker runs on this host."""
+        stream = self._streams.get(worker)
+        return stream is not None and stream.local
 
     async def close(self) -> None:
         """Closes every connection; the sink is not called any more."""
         await asyncio.gather(*(stream.close() for stream in self._streams.values()))
         self._streams.clear()
 
-    def _push(self, worker: str, operation: str, message: Any, *, urgent: bool) -> None:
-        stream = self._streams.get(worker)
-        if stream is None or stream.forgotten:
-            self._sink.on_vanished(worker, "the gateway has no stream to it")
-            return
-        stream.push(operation, message, urgent=urgent)
-
 
 class _WorkerStream:
-    """The session with one worker, and the task that keeps it connected."""
+    """The stream to one worker. It is the sink of its connection."""
 
     def __init__(
-        self, heartbeat: WorkerHeartbeat, gateway: str, incarnation: str, sink: StreamSink, config: StreamConfig
+        self,
+        heartbeat: WorkerHeartbeat,
+        *,
+        hello: pb.Hello,
+        sink: StreamSink,
+        config: StreamConfig,
+        clock: Callable[[], float],
     ) -> None:
-        self._worker, self._address = heartbeat.worker, heartbeat.address
-        self._peer_incarnation = heartbeat.incarnation
-        self._gateway, self._own_incarnation = gateway, incarnation
-        self._sink, self._config = sink, config
+        self._worker, self._hello, self._sink, self._config, self._clock = (
+            heartbeat.worker, hello, sink, config, clock
+        )  # fmt: skip
+        self._address, self._incarnation = heartbeat.address, heartbeat.incarnation
         self._loop = asyncio.get_running_loop()
-        self._connected = False
-        self._buried = ""  # the worker's previous incarnation, whose late heartbeats are ignored
         self._heard_s = self._loop.time()
-        self._grace: asyncio.TimerHandle | None = None
-        self._conversation: asyncio.Task[None] | None = None
-        self._nudge = asyncio.Event()
-        self._receivers: dict[str | None, Callable[[str, Any], None]] = {
-            "tokens": sink.on_tokens,
-            "finished": sink.on_finished,
-            "handback": sink.on_handback,
-            "load": sink.on_load,
-        }
-        self._open_session()
+        self._connection: FrameConnection[pb.WorkerFrame] | None = None
+        self._greeted = False  # the worker has answered, so that the stream is open
+        self._refused = ""  # the incarnation that was refused for its wire version
+        self._news = asyncio.Event()  # the stream opened or ended, or a heartbeat told another address
         self._task = asyncio.create_task(self._keep_connected(), name=f"stream-{self._worker}")
 
     @property
     def forgotten(self) -> bool:
         return self._task.done()
 
-    def push(self, operation: str, message: Any, *, urgent: bool) -> None:
-        try:
-            self._writer.push(operation, message, urgent=urgent)
-        except SessionLost as lost:
-            self._vanish(str(lost))
-            return
-        if not self._connected:
-            self._start_grace()
+    @property
+    def local(self) -> bool:
+        return self._connection is not None and self._connection.local
+
+    def send(self, message: GatewayMessage) -> None:
+        if self._greeted and self._connection is not None:
+            add(self._connection.outgoing(), self._clock(), message)
 
     def heard(self, heartbeat: WorkerHeartbeat) -> None:
-        if heartbeat.incarnation == self._buried:
-            return
         self._heard_s = self._loop.time()
-        if heartbeat.incarnation != self._peer_incarnation:
-            self._succeed(heartbeat.incarnation)
-        if heartbeat.address != self._address:
-            self._address = heartbeat.address
-            self._nudge.set()
+        news = (heartbeat.address, heartbeat.incarnation)
+        if news != (self._address, self._incarnation):
+            self._address, self._incarnation = news
+            if self._connection is not None:
+                self._connection.close("the worker was restarted")
+            self._news.set()
 
     async def close(self) -> None:
-        self._stop_grace()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-
-    # --- the session ---------------------------------------------------------------------------------------------
-
-    def _open_session(self) -> None:
-        self._link: Link[pb.GatewayFrame] = Link(uuid.uuid4().hex)
-        self._writer = FrameWriter(self._link, pb.GatewayFrame, self._config.framing)
-        self._established = False  # the worker has answered for this session
-
-    def _succeed(self, incarnation: str) -> None:
-        """Ends the session because the worker was restarted as the process `incarnation`."""
-        self._buried, self._peer_incarnation = self._peer_incarnation, incarnation
-        self._vanish("it was restarted")
-        self._nudge.set()
-
-    def _vanish(self, reason: str) -> None:
-        """Ends the session, with all requests on it, and opens a new one."""
-        self._stop_grace()
-        held = self._established or self._writer.pending > 0
-        self._open_session()
-        if self._conversation is not None:
-            self._conversation.cancel()
-        self._set_connected(False)
-        if held:
-            log.warning("worker_vanished", worker=self._worker, reason=reason)
-            self._sink.on_vanished(self._worker, reason)
-
-    def _start_grace(self) -> None:
-        if self._grace is None:
-            self._grace = self._loop.call_later(self._config.grace_s, self._vanish, "its stream stayed broken")
-
-    def _stop_grace(self) -> None:
-        if self._grace is not None:
-            self._grace.cancel()
-            self._grace = None
-
-    def _set_connected(self, connected: bool) -> None:
-        if connected != self._connected:
-            self._connected = connected
-            self._sink.on_connected(self._worker, connected)
-
-    # --- its connections -----------------------------------------------------------------------------------------
+        self._greeted = False
+        if self._connection is not None:
+            self._connection.close("the gateway closed it")
 
     async def _keep_connected(self) -> None:
         failures = 0
-        try:
-            while self._loop.time() - self._heard_s < self._config.forget_after_s:
-                self._nudge.clear()
-                connected = await self._connect_once()
-                failures = 0 if connected else failures + 1
-                if not connected:
-                    await self._back_off(failures)
-        finally:
-            if self._conversation is not None:
-                self._conversation.cancel()
-                await asyncio.gather(self._conversation, return_exceptions=True)
-        self._vanish("it sent no heartbeat and could not be reached")
+        while self._loop.time() - self._heard_s < self._config.forget_after_s:
+            if await self._connect():
+                failures = 0
+                while self._greeted:
+                    await self._told(None)
+                self._heard_s = self._loop.time()
+            else:
+                await self._told(min(self._config.max_backoff_s, self._config.backoff_s * 2**failures))
+                failures = min(failures + 1, 10)
+        log.info("worker_forgotten", worker=self._worker, reason="it sent no heartbeat and could not be reached")
 
-    async def _connect_once(self) -> bool:
-        """Runs one connection until it ends; returns whether it had been established."""
-        self._conversation = asyncio.create_task(self._converse(self._link, self._writer))
-        await asyncio.wait((self._conversation,))
-        came_about = self._connected
-        error = None if self._conversation.cancelled() else self._conversation.exception()
-        self._conversation = None
-        match error:
-            case None | grpc.RpcError() | OSError():  # OSError includes time-outs
-                log.info("worker_stream_broken", worker=self._worker, error=_reason(error))
-            case SessionLost():
-                self._vanish(str(error))
-            case _:
-                log.error("worker_stream_failed", worker=self._worker, exc_info=error)
-        self._set_connected(False)
-        if self._established or self._writer.pending:
-            self._start_grace()
-        return came_about
-
-    async def _back_off(self, failures: int) -> None:
-        delay_s = min(self._config.max_backoff_s, self._config.backoff_s * 2 ** min(failures - 1, 10))
+    async def _told(self, timeout_s: float | None) -> None:
+        """Waits for news of the stream or the worker, at most `timeout_s` seconds."""
         try:
-            async with asyncio.timeout(delay_s):  # wait_for may swallow a cancellation
-                await self._nudge.wait()
+            async with asyncio.timeout(timeout_s):
+                await self._news.wait()
         except TimeoutError:
             pass
+        self._news.clear()
 
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Any]:
-        """Connects to the worker; the result has `read` and `write`. It is a Unix socket if the worker runs on this
-        host, otherwise a gRPC stream."""
-        local = await connect_local(self._peer_incarnation, pb.WorkerFrame.FromString)
-        if local is None:
-            async with open_channel(self._address) as channel:
-                yield execution_pb2_grpc.ExecutionStub(channel).Connect()  # type: ignore[no-untyped-call]
+    async def _connect(self) -> bool:
+        """Makes a connection and waits for the worker's answer; returns whether the stream is open."""
+
+        def connection() -> FrameConnection[pb.WorkerFrame]:
+            return FrameConnection(pb.WorkerFrame, pb.GatewayFrame, self, self._config.silence_s)
+
+        self._news.clear()
+        try:
+            made = await connect(self._address, self._address, connection)
+        except OSError as error:
+            log.debug("worker_not_reached", worker=self._worker, address=self._address, error=repr(error))
+            return False
+        deadline_s = self._loop.time() + self._config.hello_s
+        while not self._greeted and self._connection is made and self._loop.time() < deadline_s:
+            await self._told(deadline_s - self._loop.time())
+        if not self._greeted:
+            made.close("the worker did not answer the hello")
+        return self._greeted
+
+    # --- FrameSink -------------------------------------------------------------------------------------------------
+
+    def on_open(self, connection: FrameConnection[Any]) -> None:
+        self._connection, self._greeted = connection, False
+        connection.outgoing().hello.CopyFrom(self._hello)
+
+    def on_frame(self, connection: FrameConnection[Any], frame: pb.WorkerFrame) -> None:
+        if connection is not self._connection:
+            return
+        if not self._greeted and not self._greet(frame):
             return
         try:
-            yield local
-        finally:
-            local.close()
+            for message in messages_of(frame, self._clock()):
+                self._take(message)
+        except WireError as error:
+            log.warning("worker_message_malformed", worker=self._worker, error=str(error))
 
-    async def _converse(self, link: Link[pb.GatewayFrame], writer: FrameWriter[pb.GatewayFrame]) -> None:
-        async with self._connection() as call:
-            async with asyncio.timeout(self._config.hello_timeout_s):
-                hello = await self._greet(call, link)
-            if hello.incarnation != self._peer_incarnation:
-                self._heard_s = self._loop.time()
-                self._succeed(hello.incarnation)  # cancels this conversation
-                return
-            if hello.session != link.session:
-                raise SessionLost("it no longer knows the session of this gateway")
-            resend = link.resume(hello.received)
-            self._stop_grace()
-            self._established = True
-            self._set_connected(True)
-            way = "local" if isinstance(call, FrameStream) else "grpc"
-            log.info("worker_stream_open", worker=self._worker, way=way, resent=len(resend))
-            receive = partial(self._receive, link)
-            await converse(link, writer, read=call.read, write=call.write, resend=resend, receive=receive)
+    def on_closed(self, connection: FrameConnection[Any], reason: str) -> None:
+        if connection is not self._connection:
+            return
+        was_open, self._greeted, self._connection = self._greeted, False, None
+        self._news.set()
+        if was_open:
+            log.info("worker_stream_ended", worker=self._worker, reason=reason)
+            self._sink.on_connected(self._worker, False, connection.silent_s)
 
-    async def _greet(self, call: Any, link: Link[pb.GatewayFrame]) -> pb.Hello:
-        hello = pb.Hello(
-            sender=self._gateway,
-            incarnation=self._own_incarnation,
-            received=link.received,
-            session=link.session,
-            resume=self._established,
-        )
-        await call.write(pb.GatewayFrame(hello=hello))
-        frame = await call.read()
-        if frame is grpc.aio.EOF:
-            raise ConnectionResetError(f"worker {self._worker} closed the stream without answering its hello")
-        return frame.hello  # type: ignore[no-any-return]
+    def _greet(self, frame: pb.WorkerFrame) -> bool:
+        """Takes the worker's hello; returns whether the stream is open now."""
+        connection, hello = self._connection, frame.hello
+        assert connection is not None
+        if not frame.HasField("hello") or hello.wire_version != WIRE_VERSION:
+            if self._refused != self._incarnation:
+                self._refused = self._incarnation
+                log.error("wire_version_differs", worker=self._worker, theirs=hello.wire_version, ours=WIRE_VERSION,
+                          effect="no requests go there: upgrade both")  # fmt: skip
+            connection.close("its wire version differs")
+            return False
+        self._greeted = True
+        self._news.set()
+        log.info("worker_stream_open", worker=self._worker, way="local" if connection.local else "tcp")
+        self._sink.on_connected(self._worker, True, 0.0)
+        return True
 
-    def _receive(self, link: Link[pb.GatewayFrame], frame: pb.WorkerFrame) -> None:
-        for operation in frame.ops:
-            if link is not self._link:
-                return  # the session ended meanwhile
-            kind = operation.WhichOneof("op")
-            receiver = self._receivers.get(kind)
-            if receiver is None:
-                continue  # an operation that only newer versions know
-            try:
-                receiver(self._worker, getattr(operation, kind))
-            except Exception:
-                # A bug in handling one operation must not end the session, which carries many requests.
-                log.exception("worker_operation_failed", worker=self._worker, operation=kind)
-
-
-def _reason(error: BaseException | None) -> str:
-    if isinstance(error, grpc.aio.AioRpcError):
-        return f"{error.code().name}: {error.details()}"
-    return "ended" if error is None else repr(error)
+    def _take(self, message: WorkerMessage) -> None:
+        try:
+            self._sink.on_message(self._worker, message)
+        except Exception:
+            # A bug in handling one message must not end the stream, which carries many requests.
+            log.exception("worker_message_failed", worker=self._worker, message=type(message).__name__)
