@@ -69,10 +69,10 @@ class AdmissionGate:
     def admits(self, now_s: float, engine: EngineState, entry: QueueEntry, blocks: int) -> bool:
         """Returns whether `engine` has room for `entry`, which holds `blocks` KV blocks at its end. An engine that
         does not report its capacity always has."""
-        budget = engine.budget_blocks
-        if not budget or engine.blocks + blocks <= budget:
+        if not engine.budget_blocks:
             return True
-        return engine.peak_with(now_s, entry, blocks) <= budget
+        budget = engine.budget_blocks - engine.foreign_blocks
+        return engine.blocks + blocks <= budget or engine.peak_with(now_s, entry, blocks) <= budget
 
     def could_ever(self, engine: EngineState, prompt_tokens: int) -> bool:
         """Returns whether a prompt of that length and one output token would fit `engine` if nothing ran there."""

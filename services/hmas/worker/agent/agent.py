@@ -3,27 +3,36 @@
 from typing import assert_never
 
 from hmas.contracts.control import TopologyReceived, TupleReceived
+from hmas.contracts.execution import (
+    Adopt,
+    Annotate,
+    Declined,
+    Ended,
+    FirstToken,
+    GatewayMessage,
+    Progress,
+    Started,
+    Submit,
+    Synced,
+    Withdraw,
+)
 from hmas.contracts.worker import (
-    Annotated,
-    CancelRequested,
     CycleTicked,
     DrainStarted,
-    EngineFailed,
-    EngineFinished,
     EngineSampled,
     EngineWentDown,
     EngineWentUp,
-    FirstTokenReceived,
+    FromGateway,
+    GatewayConnected,
     GatewayLost,
     HeartbeatDue,
-    ProgressSampled,
-    RecallRequested,
-    Submitted,
+    ToGateway,
     WorkerEffect,
     WorkerEvent,
 )
 from hmas.worker.agent import engine_events, intake, regulation
 from hmas.worker.agent.config import RandomSource, WorkerConfig
+from hmas.worker.agent.gateways import Gateway
 from hmas.worker.agent.pump import pump
 from hmas.worker.agent.state import AgentState
 
@@ -33,8 +42,8 @@ __all__ = ["WorkerAgent", "WorkerConfig"]
 class WorkerAgent:
     """Queues the requests of one worker, decides when each may start and on which engine (DESIGN §5.6).
 
-    The shell must send it `CycleTicked` about every 100 ms and `HeartbeatDue` every second, and no event about a
-    dispatch after the `Abort` of that dispatch. The shell must carry out the effects of a step in their order.
+    The shell must send it `CycleTicked` about every 100 ms and `HeartbeatDue` every second, and must carry out the
+    effects of a step in their order.
     """
 
     def __init__(self, config: WorkerConfig, rng: RandomSource) -> None:
@@ -46,7 +55,7 @@ class WorkerAgent:
         if state.engineless_since_s is None and not state.up:
             state.engineless_since_s = now_s
         effects = self._handle(event)
-        if state.queue.waiting:
+        if state.queue.waiting and not state.draining:
             effects += pump(state)
         if state.ledger.full:
             effects.append(regulation.report(state))
@@ -55,16 +64,9 @@ class WorkerAgent:
     def _handle(self, event: WorkerEvent) -> list[WorkerEffect]:
         state = self._state
         match event:
-            case Submitted():
-                return intake.on_submitted(state, event)
-            case Annotated():
-                intake.on_annotated(state, event)
-            case FirstTokenReceived():
-                engine_events.on_first_token(state, event)
-            case EngineFinished():
-                return engine_events.on_finished(state, event)
-            case ProgressSampled():
-                engine_events.on_progress(state, event)
+            case FromGateway(name, message):
+                gateway = state.gateways.get(name)
+                return [] if gateway is None else self._hear(gateway, message)
             case CycleTicked():
                 return regulation.on_cycle(state)
             case EngineSampled():
@@ -74,21 +76,45 @@ class WorkerAgent:
             case TupleReceived():
                 return regulation.on_tuple(state, event)
             case HeartbeatDue():
-                return [regulation.heartbeat(state)]
-            case CancelRequested():
-                return intake.on_cancelled(state, event)
-            case RecallRequested():
-                return intake.on_recalled(state, event)
-            case EngineFailed():
-                return engine_events.on_failed(state, event)
+                return regulation.heartbeat(state)
+            case GatewayConnected(name):
+                intake.on_connected(state, name)
+            case GatewayLost(name):
+                intake.on_lost(state, name)
             case EngineWentUp():
                 return regulation.on_engine_up(state, event)
             case EngineWentDown():
                 return engine_events.on_engine_down(state, event)
-            case GatewayLost():
-                return intake.on_gateway_lost(state, event)
             case DrainStarted():
                 return intake.on_drain(state)
             case _:
                 assert_never(event)
+        return []
+
+    def _hear(self, gateway: Gateway, message: GatewayMessage) -> list[WorkerEffect]:
+        state = self._state
+        match message:
+            case Submit():
+                return intake.on_submit(state, gateway, message)
+            case Annotate():
+                intake.on_annotate(state, gateway, message)
+            case Started():
+                engine_events.on_started(state, gateway, message)
+            case FirstToken():
+                engine_events.on_first_token(state, gateway, message)
+            case Progress():
+                engine_events.on_progress(state, gateway, message)
+            case Ended():
+                return engine_events.on_ended(state, gateway, message)
+            case Declined():
+                return engine_events.on_declined(state, gateway, message)
+            case Withdraw():
+                intake.on_withdraw(state, gateway, message)
+            case Adopt():
+                intake.on_adopt(state, gateway, message)
+            case Synced():
+                intake.on_synced(state, gateway)
+                return [ToGateway(gateway.name, state.load(gateway))]
+            case _:
+                assert_never(message)
         return []

@@ -82,6 +82,26 @@ class EngineStateConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayLinkConfig:
+    """How the worker deals with gateways that are slow, gone, or cannot reach an engine; durations in seconds.
+
+    `start_due_s`: a grant that is unanswered for longer is stopped. `lag_s`: while the oldest unanswered grant is
+    older, the gateway gets no further ones. `block_s`, `max_block_s`: how long a gateway that could not connect to an
+    engine gets no grants there, doubled each time in a row. `settled_s`: age of a grant from which on its engine's own
+    count must show it. `uncounted_s`: how long an engine without such a count is given to drop what nobody told of.
+    `smoothing`: weight of a new measurement of a gateway's demand.
+    """
+
+    start_due_s: float = 1.0
+    lag_s: float = 0.5
+    block_s: float = 1.0
+    max_block_s: float = 30.0
+    settled_s: float = 1.0
+    uncounted_s: float = 2.0
+    smoothing: float = 0.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RefusalConfig:
     """How the worker refuses requests that would be late, for tenants that prefer a refusal."""
 
@@ -112,7 +132,7 @@ class WorkerConfig:
     delta_frag: float = 0.05
     prefill_window_s: float = 0.1
     no_engine_patience_s: float = 10.0
-    max_dispatches_per_pump: int = 32  # these take about a millisecond, during which no token is relayed
+    max_grants_per_pump: int = 32  # these take about a millisecond
     telemetry_period_s: float = TELEMETRY_S
     telemetry_events: int = TELEMETRY_EVENTS
     running_report_period_s: float = 1.0
@@ -121,10 +141,10 @@ class WorkerConfig:
     floor_rise: float = 0.005  # a step's estimated fixed cost rises by this share of the way to a higher prediction
     most_lag_s: float = 0.5  # upper limit of the lag; a longer one means that the process was stopped for a while
     busy_pause_s: float = 0.1  # an engine that had no room gets no dispatch for this long
-    ended_remembered: int = 8192  # ended attempts that are remembered so that a repeated Submit is not served twice
     prior: WorkerPriorConfig = field(default_factory=WorkerPriorConfig)
     length_bias: LengthBiasConfig = field(default_factory=LengthBiasConfig)
     applications: ApplicationsConfig = field(default_factory=ApplicationsConfig)
     meter: MeterConfig = field(default_factory=MeterConfig)
     engine: EngineStateConfig = field(default_factory=EngineStateConfig)
+    gateways: GatewayLinkConfig = field(default_factory=GatewayLinkConfig)
     refusal: RefusalConfig = field(default_factory=RefusalConfig)

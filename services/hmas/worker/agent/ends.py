@@ -1,104 +1,86 @@
-"""The ways in which a request leaves the worker.
+"""The ways in which a request leaves the worker, or returns to its queue.
 
-Each function takes the request out of the queue and off its engine, and returns the effect that tells its gateway.
+A refusal is told to the gateway. Everything else the gateway knows already, because it settles its requests itself.
 """
 
+from hmas.contracts.execution import Refusal
 from hmas.contracts.outcome import OUTCOME_TABLE, Outcome
-from hmas.contracts.worker import Abort, Conclude, Handback, Reject, Timeline, WorkerEffect
+from hmas.contracts.worker import ToGateway
 from hmas.worker.agent.entry import EntryState, QueueEntry
 from hmas.worker.agent.state import AgentState
 
 
-def refuse(
+def turn_away(
     state: AgentState, entry: QueueEntry, outcome: Outcome, message: str, promise_s: float | None = None
-) -> Reject:
-    """Refuses a request that is not in the queue and was never dispatched.
+) -> ToGateway:
+    """Refuses a request that is not in the queue.
 
     `promise_s`: seconds after which the client is told to try again; None: after the wait that the queue has now. No
     wait is told where the outcome is one that trying again does not change.
     """
-    state.remember_end(entry.request.id, entry.attempt)
     wait_s = state.queue_wait_s() if promise_s is None else promise_s
     retry_s = state.meter.retry_after_s(wait_s) if OUTCOME_TABLE[outcome].retry_helps else None
-    return Reject(
-        request_id=entry.request.id,
-        attempt=entry.attempt,
-        gateway=entry.gateway,
-        outcome=outcome,
-        message=message,
-        retry_after_s=retry_s,
+    refusal = Refusal(
+        request_id=entry.request.id, attempt=entry.attempt, outcome=outcome, message=message, retry_after_s=retry_s
     )
+    return ToGateway(entry.gateway, refusal)
 
 
-def reject(state: AgentState, entry: QueueEntry, outcome: Outcome, message: str) -> Reject | Conclude:
-    """Ends a queued request that cannot be served by this worker: as a refusal if it was never dispatched, otherwise
-    as a failure."""
-    if entry.tried:
-        return conclude(state, entry, outcome, message)
+def refuse(state: AgentState, entry: QueueEntry, outcome: Outcome, message: str) -> ToGateway:
+    """Ends a request that waits here and cannot be served by this worker."""
     promise_s = state.queue.promise_s(entry) if outcome is Outcome.SLO_UNREACHABLE else None
-    _leave(state, entry, outcome)
-    return refuse(state, entry, outcome, message, promise_s)
+    end(state, entry, outcome)
+    return turn_away(state, entry, outcome, message, promise_s)
 
 
-def hand_back(state: AgentState, entry: QueueEntry) -> Handback:
-    """Takes a request out of the queue and returns it to its gateway, which may route it elsewhere."""
-    state.queue.remove(entry)
-    state.remember_end(entry.request.id, entry.attempt)
-    return Handback(entry.request.id, entry.attempt, entry.gateway)
-
-
-def drop(state: AgentState, entry: QueueEntry, outcome: Outcome, message: str) -> list[WorkerEffect]:
-    """Ends a request, queued or running; a running one is aborted on its engine."""
+def forget(state: AgentState, entry: QueueEntry) -> None:
+    """Drops a request in any state, because its gateway no longer has it here."""
     if entry.state is EntryState.RUNNING:
-        return [Abort(entry.request.id, entry.engine), conclude(state, entry, outcome, message)]
-    return [conclude(state, entry, outcome, message)]
+        _release(state, entry)
+    end(state, entry, Outcome.CANCELLED)
 
 
-def conclude(state: AgentState, entry: QueueEntry, outcome: Outcome, message: str) -> Conclude:
-    """Ends a request that is queued, or that its engine no longer runs: frees its reservation and reports its end."""
-    if entry.state is EntryState.RUNNING:
-        state.fleet[entry.engine].release(state.now_s, entry)
-        state.queue.account(entry, entry.received_service, final=True)
-    _leave(state, entry, outcome)
-    state.remember_end(entry.request.id, entry.attempt)
-    return Conclude(
-        request_id=entry.request.id,
-        attempt=entry.attempt,
-        gateway=entry.gateway,
-        outcome=outcome,
-        message=message,
-        output_tokens=entry.output_tokens,
-        timeline=_timeline(state, entry),
-    )
-
-
-def _leave(state: AgentState, entry: QueueEntry, outcome: Outcome) -> None:
+def end(state: AgentState, entry: QueueEntry, outcome: Outcome) -> None:
+    """Reports the end of a request to telemetry and takes it out of the books; its slot must be free already."""
+    gateway = state.gateways.get(entry.gateway)
+    if gateway is not None:
+        gateway.parked.pop(entry.request.id, None)
     state.queue.remove(entry)
     prefill_s, tpot_s = _latencies(state.now_s, entry)
     state.ledger.finished(state.now_s, entry, outcome, prefill_s, tpot_s)
 
 
+def conclude(state: AgentState, entry: QueueEntry, outcome: Outcome) -> None:
+    """Ends a running request whose slot is free again."""
+    _release(state, entry)
+    state.queue.account(entry, entry.received_service, final=True)
+    end(state, entry, outcome)
+
+
+def back_to_the_queue(state: AgentState, entry: QueueEntry) -> None:
+    """Takes a request off its engine and back to its place in the queue."""
+    _release(state, entry)
+    entry.engine = ""
+    entry.granted_s = None
+    entry.stopped = False
+    state.queue.park(entry)
+    state.admit(entry)
+
+
+def _release(state: AgentState, entry: QueueEntry) -> None:
+    engine = state.fleet[entry.engine]
+    engine.release(state.now_s, entry)
+    gateway = state.gateways.get(entry.gateway)
+    if gateway is not None:
+        gateway.answered(entry.request.id)
+    if not engine.starts and not engine.running:
+        del state.fleet[entry.engine]  # it was known from an adopted request only
+
+
 def _latencies(now_s: float, entry: QueueEntry) -> tuple[float, float]:
-    """Returns the seconds from dispatch to first token, and per token after the first; each is 0 if unknown."""
-    if entry.first_token_s is None or entry.dispatched_s is None:
+    """Returns the seconds from grant to first token, and per token after the first; each is 0 if unknown."""
+    if entry.first_token_s is None or entry.granted_s is None:
         return 0.0, 0.0
     further = entry.output_tokens - 1
     tpot_s = (now_s - entry.first_token_s) / further if further > 0 else 0.0
-    return entry.first_token_s - entry.dispatched_s, tpot_s
-
-
-def _timeline(state: AgentState, entry: QueueEntry) -> Timeline:
-    now_s, start_s = state.now_s, entry.enqueued_s
-    return Timeline(
-        worker=state.config.worker,
-        engine=entry.engine,
-        topology=entry.topology,
-        queued_s=(now_s if entry.dispatched_s is None else entry.dispatched_s) - start_s,
-        first_token_s=0.0 if entry.first_token_s is None else entry.first_token_s - start_s,
-        finished_s=now_s - start_s,
-        queue_length=entry.queue_length,
-        overtaken=entry.overtaken,
-        switches=state.queue.switches - entry.switches_before,
-        upper_output_tokens=entry.upper_output_tokens,
-        relegated=entry.relegated,
-    )
+    return entry.first_token_s - entry.granted_s, tpot_s

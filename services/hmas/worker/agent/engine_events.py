@@ -1,45 +1,48 @@
-"""How the worker agent reacts to events from engines: tokens, ends, failures, engines that come up or go down."""
+"""How the worker agent reacts to what happens to granted requests: gateways tell of starts, tokens and ends, engines of
+their load and of coming up and going down."""
 
 from dataclasses import replace
 
+from hmas.contracts.execution import Declined, Ended, FirstToken, Progress, Started, Stop
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.worker import (
-    Abort,
-    EngineFailed,
-    EngineFinished,
-    EngineSampled,
-    EngineWentDown,
-    EngineWentUp,
-    FirstTokenReceived,
-    ProgressSampled,
-    WorkerEffect,
-)
+from hmas.contracts.worker import EngineSampled, EngineWentDown, EngineWentUp, ToGateway, WorkerEffect
 from hmas.worker.agent import ends
 from hmas.worker.agent.engine_state import EngineState
 from hmas.worker.agent.entry import EntryState, QueueEntry
+from hmas.worker.agent.gateways import Gateway
+from hmas.worker.agent.intake import succeed
 from hmas.worker.agent.state import AgentState
 
 
-def _running(state: AgentState, request_id: str) -> QueueEntry | None:
-    """Returns the request if it runs on an engine; None if it has ended or returned to the queue since the event."""
+def _running(state: AgentState, gateway: Gateway, request_id: str, grant: int | None = None) -> QueueEntry | None:
+    """Returns the request if the gateway runs it under that grant (None: under any); None if the message is late."""
     entry = state.queue.get(request_id)
-    return entry if entry is not None and entry.state is EntryState.RUNNING else None
+    if entry is None or entry.state is not EntryState.RUNNING or entry.gateway != gateway.name:
+        return None
+    return entry if grant is None or grant == entry.grant else None
 
 
-def on_first_token(state: AgentState, event: FirstTokenReceived) -> None:
-    entry = _running(state, event.request_id)
-    if entry is None or entry.first_token_s is not None or entry.dispatched_s is None:
+def on_started(state: AgentState, gateway: Gateway, message: Started) -> None:
+    if _running(state, gateway, message.request_id, message.grant) is not None:
+        gateway.answered(message.request_id)
+
+
+def on_first_token(state: AgentState, gateway: Gateway, message: FirstToken) -> None:
+    entry = _running(state, gateway, message.request_id, message.grant)
+    if entry is None or entry.first_token_s is not None or entry.granted_s is None:
         return
+    gateway.answered(entry.request.id)
+    gateway.reached(entry.engine)
     state.fleet[entry.engine].began(state.now_s, entry)
     state.meter.add(entry.prefill_s + entry.tpot_s)
-    prefill_s = state.now_s - entry.dispatched_s
+    prefill_s = state.now_s - entry.granted_s
     state.ledger.first_token(state.now_s, entry, prefill_s)
     state.prior.learn_prefill(entry.request.prompt_tokens, prefill_s)
 
 
-def on_progress(state: AgentState, event: ProgressSampled) -> None:
-    for request_id, output_tokens in event.output_tokens:
-        entry = _running(state, request_id)
+def on_progress(state: AgentState, gateway: Gateway, message: Progress) -> None:
+    for request_id, output_tokens in zip(message.request_ids, message.output_tokens, strict=False):
+        entry = _running(state, gateway, request_id)
         if entry is None or output_tokens <= entry.output_tokens:
             continue
         _produce(state, entry, output_tokens)
@@ -63,42 +66,66 @@ def _grow(state: AgentState, entry: QueueEntry) -> None:
     engine.reserve(entry, max(entry.blocks, state.gate.need(engine, entry, entry.bound_tokens)))
 
 
-def on_finished(state: AgentState, event: EngineFinished) -> list[WorkerEffect]:
-    entry = _running(state, event.request_id)
+def on_declined(state: AgentState, gateway: Gateway, message: Declined) -> list[WorkerEffect]:
+    entry = _running(state, gateway, message.request_id, message.grant)
     if entry is None:
         return []
+    ends.forget(state, entry)
+    return succeed(state, entry)
+
+
+def on_ended(state: AgentState, gateway: Gateway, message: Ended) -> list[WorkerEffect]:
+    """Frees the slot of a request. If no token of it was relayed, it may return to the queue."""
+    entry = _running(state, gateway, message.request_id, message.grant)
+    if entry is None:
+        return []
+    if message.outcome is Outcome.FINISHED:
+        gateway.reached(entry.engine)
+        _finished(state, entry, message)
+    elif message.retryable and not entry.withdrawn:
+        return _failed(state, gateway, entry, message)
+    else:
+        state.fleet[entry.engine].produced(entry, message.output_tokens)
+        ends.conclude(state, entry, message.outcome)
+    return succeed(state, entry)
+
+
+def _finished(state: AgentState, entry: QueueEntry, message: Ended) -> None:
     if entry.first_token_s is None:  # not streamed: the prefill shows only now
         state.meter.add(entry.prefill_s)
-    _produce(state, entry, max(event.output_tokens, entry.output_tokens))
-    concluded = ends.conclude(state, entry, Outcome.FINISHED, "")
+    _produce(state, entry, max(message.output_tokens, entry.output_tokens))
+    ends.conclude(state, entry, Outcome.FINISHED)
     state.prior.learn_length(entry.request.tenant, entry.request.prompt_tokens, entry.output_tokens)
     state.applications.learn(entry.request, entry.output_tokens)
     if entry.claimed is not None:
         state.length_bias.learn(entry.request, entry.claimed, entry.output_tokens)
     if entry.first_token_s is not None and entry.output_tokens > 1:
         state.prior.learn_decode((state.now_s - entry.first_token_s) / (entry.output_tokens - 1))
-    return [concluded]
 
 
-def on_failed(state: AgentState, event: EngineFailed) -> list[WorkerEffect]:
-    entry = _running(state, event.request_id)
-    if entry is None:
-        return []
-    untouched = entry.first_token_s is None and not entry.output_tokens and not event.output_tokens
-    if event.busy and untouched and _waits_for_room(state, entry):
-        return _back_to_the_queue(state, entry)
-    if event.retryable and untouched and (state.draining or _another(state, entry)):
-        return _retry(state, entry)
-    state.fleet[entry.engine].produced(entry, event.output_tokens)
-    return [ends.conclude(state, entry, event.outcome, event.message)]
+def _failed(state: AgentState, gateway: Gateway, entry: QueueEntry, message: Ended) -> list[WorkerEffect]:
+    """Queues a request again that its engine lost, had no room for, or that the gateway could not bring there; refuses
+    it if no other engine can serve it."""
+    engine = state.fleet[entry.engine]
+    if message.unreached:
+        gateway.block(state.now_s, engine.name)
+    elif message.busy:
+        engine.held_until_s = state.now_s + state.config.busy_pause_s
+    patient = (message.unreached or message.busy) and _patient(state, entry)
+    if entry.stopped or state.draining or patient:
+        ends.back_to_the_queue(state, entry)
+    elif _another(state, entry):
+        entry.tried = (*entry.tried, engine.start_id)
+        ends.back_to_the_queue(state, entry)
+    else:
+        ends.conclude(state, entry, message.outcome)
+        return [ends.turn_away(state, entry, message.outcome, message.message)]
+    return []
 
 
-def _waits_for_room(state: AgentState, entry: QueueEntry) -> bool:
-    """Returns whether a request that its engine had no room for should be dispatched again later.
-
-    It is, until `no_engine_patience_s` after the first such answer. The engine gets no dispatch for `busy_pause_s`.
-    """
-    state.fleet[entry.engine].held_until_s = state.now_s + state.config.busy_pause_s
+def _patient(state: AgentState, entry: QueueEntry) -> bool:
+    """Returns whether a request that its engine had no room for, or that could not be brought there, should be granted
+    again later. It is, until `no_engine_patience_s` after the first such answer."""
     if entry.busy_since_s is None:
         entry.busy_since_s = state.now_s
     return state.now_s - entry.busy_since_s < state.config.no_engine_patience_s
@@ -110,25 +137,17 @@ def _another(state: AgentState, entry: QueueEntry) -> bool:
     return any(e.start_id not in lost and state.gate.could_ever(e, entry.request.prompt_tokens) for e in state.up)
 
 
-def _retry(state: AgentState, entry: QueueEntry) -> list[WorkerEffect]:
-    """Queues a request again that its engine lost, for another engine or for the same one after a restart."""
-    entry.tried = (*entry.tried, state.fleet[entry.engine].start_id)
-    return _back_to_the_queue(state, entry)
-
-
-def _back_to_the_queue(state: AgentState, entry: QueueEntry) -> list[WorkerEffect]:
-    """Takes a request off its engine and back to its place in the queue; a draining worker hands it to the gateway."""
-    state.fleet[entry.engine].release(state.now_s, entry)
-    state.queue.requeue(entry)
-    entry.engine = ""
-    entry.dispatched_s = None
-    return [ends.hand_back(state, entry)] if state.draining else []
-
-
 def on_sampled(state: AgentState, event: EngineSampled) -> None:
-    engine = state.fleet.get(event.engine)
-    if engine is not None:
-        engine.see(state.now_s, event)
+    """Takes a sample of an engine, and frees the slots of lost gateways' requests that it shows to be gone."""
+    engine, config = state.fleet.get(event.engine), state.config.gateways
+    if engine is None:
+        return
+    gone = engine.see(state.now_s - event.age_s, event, config.settled_s)
+    orphans = [entry for entry in engine.running.values() if entry.orphaned_s is not None]
+    if not event.counted:
+        gone = sum(1 for entry in orphans if state.now_s - (entry.orphaned_s or 0.0) >= config.uncounted_s)
+    for entry in sorted(orphans, key=lambda e: (e.orphaned_s or 0.0, e.seq))[:gone]:
+        ends.forget(state, entry)
 
 
 def on_engine_up(state: AgentState, event: EngineWentUp) -> EngineState:
@@ -139,18 +158,16 @@ def on_engine_up(state: AgentState, event: EngineWentUp) -> EngineState:
     engine.info = replace(event.info, up=True)
     engine.budget_blocks = state.gate.budget_blocks(engine)
     if not engine.up:
-        engine.up = True
-        engine.starts += 1
+        engine.come_up(state.now_s)
         state.up = [e for e in state.fleet.values() if e.up]
         state.engineless_since_s = None
     return engine
 
 
 def on_engine_down(state: AgentState, event: EngineWentDown) -> list[WorkerEffect]:
-    """Marks an engine as down and returns its requests without a token yet to the queue.
+    """Marks an engine as down and asks gateways to give back its requests that have no token yet.
 
-    A request that engines have lost more often than there are engines is ended as a failure instead. Requests that
-    have tokens are left as they are: the end of their own connection to the engine decides.
+    Requests that have tokens are left as they are: the end of their own connection to the engine decides.
     """
     engine = state.fleet.get(event.engine)
     if engine is None or not engine.up:
@@ -160,14 +177,14 @@ def on_engine_down(state: AgentState, event: EngineWentDown) -> list[WorkerEffec
     state.up = [e for e in state.fleet.values() if e.up]
     if not state.up:
         state.engineless_since_s = state.now_s
-    effects: list[WorkerEffect] = []
-    for entry in list(engine.running.values()):
-        if entry.first_token_s is not None or entry.output_tokens:
-            continue
-        if len(entry.tried) > len(state.fleet):
-            message = f"engine {engine.name} went down before the first token: {event.reason}"
-            effects += ends.drop(state, entry, Outcome.ENGINE_ERROR, message)
-            continue
-        effects.append(Abort(entry.request.id, engine.name))
-        effects += _retry(state, entry)
-    return effects
+    untouched = [e for e in engine.running.values() if e.first_token_s is None and not e.output_tokens]
+    reason = f"engine {engine.name} went down before the first token: {event.reason}"
+    return [effect for entry in untouched for effect in stop(state, entry, reason)]
+
+
+def stop(state: AgentState, entry: QueueEntry, reason: str) -> list[WorkerEffect]:
+    """Asks the gateway to give a granted request back; its slot stays taken until the gateway has answered."""
+    if entry.stopped or entry.gateway not in state.gateways:
+        return []
+    entry.stopped = True
+    return [ToGateway(entry.gateway, Stop(entry.request.id, entry.grant, reason))]

@@ -17,7 +17,8 @@ class EngineState:
 
     `starts` counts how often the engine came up, so that a request lost on it may be tried on it after a restart.
     `n_run` and `b_token` are the limits in force; `cap` is the lesser of the two, and at most so many sequences are in
-    flight.
+    flight. `foreign` is how many sequences the engine runs by its own count that are not in the books (those of a
+    gateway that the worker cannot hear, or a stranger's), and `foreign_blocks` the KV blocks that they hold.
     """
 
     __slots__ = (
@@ -29,8 +30,12 @@ class EngineState:
         "busy_since_s",
         "cap",
         "decoding",
+        "excess",
+        "foreign",
+        "foreign_blocks",
         "held_until_s",
         "info",
+        "missing",
         "n_run",
         "name",
         "peak",
@@ -45,6 +50,7 @@ class EngineState:
         "starts",
         "tightest_tpot_s",
         "up",
+        "up_s",
     )
 
     def __init__(self, info: EngineInfo, config: EngineStateConfig) -> None:
@@ -52,7 +58,11 @@ class EngineState:
         self.name = info.engine
         self.info = info
         self.up = False
+        self.up_s = -inf  # when it came up
         self.starts = 0
+        self.foreign = self.foreign_blocks = 0
+        self.excess: int | None = None  # what the last sample counted beyond the books; None: no sample since it is up
+        self.missing = 0  # requests in the books that the last sample did not show
         self.running: dict[str, QueueEntry] = {}  # in flight, by request id
         self.decoding = 0  # how many of `running` have a first token
         self.prefill = PrefillBacklog(config.prefill)
@@ -61,7 +71,7 @@ class EngineState:
         self.peak_s = -inf
         self.peak_changed = False  # a request came, outgrew its bound or left since `peak_s`
         self.budget_blocks = 0  # M_cap (1 - delta_frag) in blocks; 0: capacity unknown, no memory limit
-        self.held_until_s = -inf  # the engine had no room: nothing is dispatched to it before this instant
+        self.held_until_s = -inf  # the engine had no room: nothing is granted there before this instant
         self.cap = self.n_run = self.b_token = 1
         self.regulator = FlowRegulator()
         self.sample: EngineSampled | None = None
@@ -84,8 +94,34 @@ class EngineState:
         """The engine's own limit on running sequences, or the configured default if it does not report one."""
         return self.info.max_num_seqs or self._config.default_sequences
 
+    @property
+    def in_flight(self) -> int:
+        return len(self.running) + self.foreign
+
+    def come_up(self, now_s: float) -> None:
+        """Records another start of the engine: nothing is granted before a sample shows what it runs."""
+        self.up, self.up_s = True, now_s
+        self.starts += 1
+        self.excess, self.missing = None, 0
+        self.foreign = self.foreign_blocks = 0
+
+    def ready(self, now_s: float, uncounted_s: float) -> bool:
+        """Returns whether the engine's own count has been seen since it came up; for one without a count, whether it
+        has been up for `uncounted_s` seconds."""
+        if self.sample is None or self.sampled_s < self.up_s:
+            return False
+        return self.sample.counted or now_s - self.up_s >= uncounted_s
+
+    def adopt(self, now_s: float, entry: QueueEntry, prefill_s: float, first_token_s: float | None) -> None:
+        """Records a request that runs here already, as its gateway says."""
+        self.occupy(now_s, entry, prefill_s)
+        self.foreign = max(0, self.foreign - 1)
+        if first_token_s is not None:
+            self.began(now_s, entry)
+            entry.first_token_s = first_token_s
+
     def occupy(self, now_s: float, entry: QueueEntry, prefill_s: float) -> None:
-        """Records that `entry` was dispatched to this engine. `prefill_s`: predicted seconds that its prompt adds to
+        """Records that `entry` was granted on this engine. `prefill_s`: predicted seconds that its prompt adds to
         the engine's steps."""
         if not self.running:
             self.busy_since_s = now_s
@@ -144,7 +180,7 @@ class EngineState:
         It does so once a request has run for `presumed` times its predicted time to first token.
         """
         for entry in self.prefill.entries():
-            since_s = now_s if entry.dispatched_s is None else entry.dispatched_s
+            since_s = now_s if entry.granted_s is None else entry.granted_s
             if not entry.request.stream and now_s - since_s > self._config.presumed * (entry.prefill_s + entry.tpot_s):
                 self.prefill.remove(now_s, entry, computed=False)
 
@@ -156,10 +192,28 @@ class EngineState:
             self.busy_since_s = now_s
         return busy_s
 
-    def see(self, now_s: float, sample: EngineSampled) -> None:
+    def see(self, now_s: float, sample: EngineSampled, settled_s: float) -> int:
+        """Takes a sample; returns how many requests in the books the engine does not have.
+
+        Books and engine differ for a moment whenever a request begins or ends. Therefore a difference counts if two
+        samples in a row show it, and a grant is looked for once it is older than `settled_s` seconds. The first sample
+        since the engine came up counts at once.
+        """
         self.sample = sample
         self.sampled_s = now_s
         self.sample_unread = True
+        if not sample.counted:
+            return 0
+        count = sample.running + sample.waiting
+        excess = max(0, count - len(self.running))
+        self.foreign = excess if self.excess is None else min(excess, self.excess)
+        self.excess = excess
+        held = sample.kv_usage * self.info.kv_capacity_tokens / self.block_size
+        self.foreign_blocks = int(held * self.foreign / count) if count else 0
+        settled = sum(1 for e in self.running.values() if e.granted_s is not None and now_s - e.granted_s > settled_s)
+        missing = max(0, settled - count)
+        gone, self.missing = min(missing, self.missing), missing
+        return gone
 
     def refresh_tightest(self) -> None:
         """Sets `tightest_tpot_s` to the TPOT SLO that meets the needs of all running requests but a share `spared`.
@@ -189,9 +243,10 @@ class EngineState:
             if now_s - self.peak_s > self._config.peak_fresh_s:
                 self._forecast(now_s)
             held = min(held, int(self.peak.tokens / block))
+        held += self.foreign_blocks
         return EngineOccupancy(
             cap=self.cap,
-            running=len(self.running),
+            running=self.in_flight,
             kv_tokens=self.budget_blocks * block,
             kv_free_tokens=max(0, self.budget_blocks - held) * block,
             prefill_pace=self.prefill.pace,

@@ -2,6 +2,7 @@
 
 from enum import StrEnum
 
+from hmas.contracts.execution import Submit
 from hmas.contracts.request import Annotation, Request, Slo, Tags
 from hmas.laws.slo import tightest_tpot_s
 from hmas.laws.transitions import following
@@ -16,14 +17,16 @@ PRIOR_VERSION = "worker-prior"  # the predictor of unannotated requests
 
 
 class EntryState(StrEnum):
+    PARKED = "parked"  # waits, but may not be granted now, because its gateway could not carry the grant out
     QUEUED = "queued"
-    RUNNING = "running"
+    RUNNING = "running"  # granted; the slot counts as taken until the gateway or the engine says otherwise
     ENDED = "ended"
 
 
 TRANSITIONS: dict[EntryState, frozenset[EntryState]] = {
-    EntryState.QUEUED: frozenset({EntryState.RUNNING, EntryState.ENDED}),
-    EntryState.RUNNING: frozenset({EntryState.QUEUED, EntryState.ENDED}),  # queued again: its engine was lost or busy
+    EntryState.PARKED: frozenset({EntryState.QUEUED, EntryState.RUNNING, EntryState.ENDED}),  # running: adopted
+    EntryState.QUEUED: frozenset({EntryState.PARKED, EntryState.RUNNING, EntryState.ENDED}),
+    EntryState.RUNNING: frozenset({EntryState.PARKED, EntryState.ENDED}),  # waits again: its engine was lost or busy
     EntryState.ENDED: frozenset(),
 }
 
@@ -38,6 +41,10 @@ class QueueEntry:
     any comparison), and `ttft_deadline_s` the instant its first token is due. `claimed` are cognition's tags as they
     came, before the worker corrected them. `promised`: it was refused before and comes back at the time it was told.
     `usual_tokens` is the length that its application's answers seldom exceed, as known at its arrival; None: unknown.
+    `grant` is the number of its last grant. `stopped`: its gateway was asked to give it back. `withdrawn`: its gateway
+    no longer wants it run, but has not answered its grant yet. `orphaned_s` is when the stream of its gateway ended
+    while it ran; None while the gateway is connected. `successor` is a later attempt of the same request, which came
+    before the grant of this one was answered.
     `place` is its rank in the active topology; `charged` is the service already charged to its tenant there, and
     `generation` the number of the order it was taken from.
     """
@@ -51,13 +58,15 @@ class QueueEntry:
         "charged",
         "claimed",
         "deadline_s",
-        "dispatched_s",
-        "dispatches_before",
         "engine",
         "enqueued_s",
         "first_token_s",
         "gateway",
         "generation",
+        "grant",
+        "granted_s",
+        "grants_before",
+        "orphaned_s",
         "output_tokens",
         "overtaken",
         "pending_s",
@@ -74,6 +83,8 @@ class QueueEntry:
         "slack_s",
         "slo",
         "state",
+        "stopped",
+        "successor",
         "switches_before",
         "topology",
         "total_s",
@@ -83,6 +94,7 @@ class QueueEntry:
         "upper_output_tokens",
         "urgency",
         "usual_tokens",
+        "withdrawn",
         "work_tokens",
     )  # fmt: skip
 
@@ -96,18 +108,22 @@ class QueueEntry:
         self.enqueued_s = now_s
         self.annotation: Annotation | None = None
         self.claimed: Tags | None = None
-        self.state = EntryState.QUEUED
+        self.state = EntryState.PARKED
         self.engine = ""
-        self.topology = ""  # the one that dispatched it
-        self.dispatched_s: float | None = None
+        self.topology = ""  # the one that granted it
+        self.grant = 0
+        self.granted_s: float | None = None
+        self.stopped = self.withdrawn = False
+        self.successor: Submit | None = None
+        self.orphaned_s: float | None = None
         self.first_token_s: float | None = None
         self.output_tokens = 0
-        self.upper_output_tokens = 0.0  # the fence's l_upper at dispatch
+        self.upper_output_tokens = 0.0  # the fence's l_upper at the grant
         self.bound_tokens = 0.0  # the length bound that its reservation is made for
         self.pending_s = 0.0  # predicted seconds that its prompt adds to its engine's steps, until the first token
         self.blocks = 0  # KV blocks reserved on its engine
-        self.busy_since_s: float | None = None  # when an engine first had no room for it
-        self.tried: tuple[str, ...] = ()  # starts of engines ("name#count") that it was dispatched to and lost on
+        self.busy_since_s: float | None = None  # when an engine first had no room for it, or was not reached
+        self.tried: tuple[str, ...] = ()  # starts of engines ("name#count") that it was granted on and lost there
         self.urgency = 0.0
         self.place: Place | None = None
         self.charged = 0.0
@@ -116,7 +132,7 @@ class QueueEntry:
         self.promised = False
         self.usual_tokens: float | None = None
         self.queue_length = 0  # at arrival
-        self.dispatches_before = 0
+        self.grants_before = 0
         self.switches_before = 0
         self.overtaken = 0
         self._assess(estimate.output_tokens, estimate.output_tokens_p90, estimate.ttft_s, estimate.tpot_s, request.slo)

@@ -1,49 +1,184 @@
-"""How the worker agent reacts to events from gateways: requests come, get tags, are cancelled or recalled."""
+"""How the worker agent reacts to what gateways say about waiting requests: they come, get tags and are withdrawn; and
+how its books are rebuilt when a gateway's stream opens."""
 
 from dataclasses import replace
 
+from hmas.contracts.execution import Adopt, Annotate, Submit, Withdraw
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.request import Request
-from hmas.contracts.worker import Annotated, CancelRequested, GatewayLost, RecallRequested, Submitted, WorkerEffect
+from hmas.contracts.registry import EngineInfo
+from hmas.contracts.request import Annotation, Request
+from hmas.contracts.worker import ToGateway, WorkerEffect
 from hmas.worker.agent import ends
+from hmas.worker.agent.engine_state import EngineState
 from hmas.worker.agent.entry import EntryState, QueueEntry
+from hmas.worker.agent.gateways import Gateway
 from hmas.worker.agent.state import AgentState
 
 
-def on_submitted(state: AgentState, event: Submitted) -> list[WorkerEffect]:
-    """Queues a submitted request or refuses it.
+def on_connected(state: AgentState, name: str) -> None:
+    state.gateways[name] = Gateway(name, state.config.gateways)
 
-    An attempt that was submitted before is ignored; a higher attempt ends a lower one of the same request.
-    """
-    request = event.request
-    effects: list[WorkerEffect] = []
-    held = state.queue.get(request.id)
-    if held is not None:
-        if event.attempt <= held.attempt:
-            return effects
-        message = f"superseded by attempt {event.attempt} of the same request"
-        effects = ends.drop(state, held, Outcome.CANCELLED, message)
-    elif event.attempt <= state.ended_attempt(request.id):
-        return effects
+
+def on_lost(state: AgentState, name: str) -> None:
+    """Forgets what waits for the gateway's sake. What it runs goes on, and keeps its slot."""
+    if state.gateways.pop(name, None) is None:
+        return
+    for entry in [entry for entry in state.queue.entries() if entry.gateway == name]:
+        if entry.state is EntryState.RUNNING:
+            entry.orphaned_s = state.now_s
+            entry.successor = None
+        else:
+            ends.forget(state, entry)
+
+
+def on_submit(state: AgentState, gateway: Gateway, message: Submit) -> list[WorkerEffect]:
+    """Queues a request or refuses it. One that is known already is ignored, unless it shows that a grant was lost."""
+    held = state.queue.get(message.request.id)
+    gateway.named.add(message.request.id)
+    if held is None:
+        return _take_in(state, gateway, message)
+    if held.gateway != gateway.name or message.attempt < held.attempt:
+        return []
+    if held.state is not EntryState.RUNNING:
+        if message.attempt == held.attempt:
+            return []
+        ends.forget(state, held)
+        return _take_in(state, gateway, message)
+    if not gateway.synced:
+        held.orphaned_s = None  # the snapshot says that it waits: the grant never arrived
+        held.attempt = message.attempt
+        ends.back_to_the_queue(state, held)
+    elif message.attempt > held.attempt:
+        held.successor = message  # it was withdrawn and came back before its old grant was answered
+    return []
+
+
+def _take_in(state: AgentState, gateway: Gateway, message: Submit) -> list[WorkerEffect]:
+    entry = _new_entry(state, gateway, message.request, message.attempt)
+    entry.promised = message.promised
+    refusal = _refusal(state, message.request) or _overflow(state, entry)
+    if refusal is not None:
+        return [ends.turn_away(state, entry, *refusal)]
+    state.queue.add(entry)
+    state.admit(entry)
+    if not message.again:
+        state.ledger.queued(state.now_s, entry)
+    return []
+
+
+def _new_entry(state: AgentState, gateway: Gateway, request: Request, attempt: int) -> QueueEntry:
     estimate = state.prior.estimate(request.tenant, request.prompt_tokens)
     state.see_prior(estimate.ttft_s)
     entry = QueueEntry(
-        request,
-        attempt=event.attempt,
-        gateway=event.gateway,
-        seq=state.next_seq(),
-        now_s=state.now_s,
-        estimate=estimate,
+        request, attempt=attempt, gateway=gateway.name, seq=state.next_seq(), now_s=state.now_s, estimate=estimate
     )
-    entry.promised = event.promised
     entry.usual_tokens = state.applications.usual_tokens(request)
-    refusal = _refusal(state, request) or _overflow(state, entry)
-    if refusal is not None:
-        effects.append(ends.refuse(state, entry, *refusal))
-        return effects
-    state.queue.add(entry)
-    state.ledger.queued(state.now_s, entry)
+    return entry
+
+
+def succeed(state: AgentState, entry: QueueEntry) -> list[WorkerEffect]:
+    """Takes in the later attempt of a request whose earlier one has just left, if there is one."""
+    gateway = state.gateways.get(entry.gateway)
+    if entry.successor is None or gateway is None:
+        return []
+    effects = _take_in(state, gateway, entry.successor)
+    later = state.queue.get(entry.request.id)
+    if later is not None and entry.annotation is not None:
+        state.queue.annotate(later, entry.annotation)
     return effects
+
+
+def on_adopt(state: AgentState, gateway: Gateway, message: Adopt) -> None:
+    """Counts a request that the gateway runs on an engine of this worker, whatever the limits."""
+    request_id = message.request.id
+    gateway.named.add(request_id)
+    state.grants = max(state.grants, message.grant)
+    held = state.queue.get(request_id)
+    if held is not None and held.gateway != gateway.name:
+        return
+    if held is not None:
+        if held.state is EntryState.RUNNING and (held.engine, held.grant) == (message.engine, message.grant):
+            held.orphaned_s = None
+            if message.first_token_s is not None and held.first_token_s is None:
+                state.fleet[held.engine].began(state.now_s, held)
+            state.fleet[held.engine].produced(held, message.output_tokens)
+            return
+        ends.forget(state, held)
+    engine = state.fleet.get(message.engine)
+    if engine is None:
+        engine = state.fleet[message.engine] = EngineState(_unknown(message.engine), state.config.engine)
+    entry = _new_entry(state, gateway, message.request, message.attempt)
+    if message.annotation is not None:
+        _annotate(state, entry, message.annotation)
+    state.queue.add(entry)
+    state.queue.run(entry)
+    entry.engine, entry.grant, entry.granted_s = engine.name, message.grant, message.granted_s
+    entry.output_tokens = message.output_tokens
+    entry.bound_tokens = entry.upper_output_tokens = state.gate.upper(entry)
+    entry.blocks = state.gate.need(engine, entry, entry.bound_tokens)
+    engine.adopt(state.now_s, entry, state.prefill_s(entry), message.first_token_s)
+
+
+def _unknown(engine: str) -> EngineInfo:
+    """Returns what is known of an engine that has not come up since this worker started: its name."""
+    return EngineInfo(
+        engine=engine,
+        up=False,
+        kind="",
+        hardware="",
+        max_model_len=0,
+        kv_capacity_tokens=0,
+        block_size=0,
+        max_num_seqs=0,
+    )
+
+
+def on_synced(state: AgentState, gateway: Gateway) -> None:
+    """Forgets what the snapshot did not name, and lets the rest be granted."""
+    if gateway.synced:
+        return
+    for entry in [entry for entry in state.queue.entries() if entry.gateway == gateway.name]:
+        if entry.request.id not in gateway.named:
+            ends.forget(state, entry)
+    gateway.named.clear()
+    gateway.synced = True
+    state.review(gateway)
+
+
+def on_annotate(state: AgentState, gateway: Gateway, message: Annotate) -> None:
+    entry = state.queue.get(message.request_id)
+    if entry is None or entry.gateway != gateway.name:
+        return
+    if entry.attempt == message.attempt or entry.successor is not None:
+        state.see_prefill(message.annotation.cost.ttft_s)
+        _annotate(state, entry, message.annotation)
+
+
+def _annotate(state: AgentState, entry: QueueEntry, annotation: Annotation) -> None:
+    entry.claimed = annotation.tags
+    tags = state.length_bias.corrected(entry.request, entry.claimed)
+    state.queue.annotate(entry, replace(annotation, tags=tags))
+
+
+def on_withdraw(state: AgentState, gateway: Gateway, message: Withdraw) -> None:
+    """Forgets a request that waits. One that was granted meanwhile keeps its slot until the gateway has answered."""
+    entry = state.queue.get(message.request_id)
+    if entry is None or entry.gateway != gateway.name:
+        return
+    if entry.successor is not None:
+        if entry.successor.attempt == message.attempt:
+            entry.successor = None
+    elif entry.attempt == message.attempt:
+        if entry.state is EntryState.RUNNING:
+            entry.withdrawn = True
+        else:
+            ends.forget(state, entry)
+
+
+def on_drain(state: AgentState) -> list[WorkerEffect]:
+    """Says to all gateways that nothing is granted any more; they take their requests elsewhere."""
+    state.draining = True
+    return [ToGateway(gateway.name, state.load(gateway)) for gateway in state.gateways.values()]
 
 
 def _refusal(state: AgentState, request: Request) -> tuple[Outcome, str] | None:
@@ -72,37 +207,3 @@ def engineless_too_long(state: AgentState) -> bool:
 def no_engine_message(state: AgentState) -> str:
     patience_s = state.config.no_engine_patience_s
     return f"all engines of worker {state.config.worker} have been down for at least {patience_s:g} s: retry later"
-
-
-def on_annotated(state: AgentState, event: Annotated) -> None:
-    entry = state.queue.get(event.request_id)
-    if entry is not None and entry.attempt == event.attempt:
-        state.see_prefill(event.annotation.cost.ttft_s)
-        entry.claimed = event.annotation.tags
-        tags = state.length_bias.corrected(entry.request, entry.claimed)
-        state.queue.annotate(entry, replace(event.annotation, tags=tags))
-
-
-def on_cancelled(state: AgentState, event: CancelRequested) -> list[WorkerEffect]:
-    entry = state.queue.get(event.request_id)
-    if entry is not None and entry.attempt == event.attempt:
-        return ends.drop(state, entry, Outcome.CANCELLED, "cancelled by the client")
-    return []
-
-
-def on_recalled(state: AgentState, event: RecallRequested) -> list[WorkerEffect]:
-    entry = state.queue.get(event.request_id)
-    if entry is not None and entry.attempt == event.attempt and entry.state is EntryState.QUEUED:
-        return [ends.hand_back(state, entry)]
-    return []
-
-
-def on_gateway_lost(state: AgentState, event: GatewayLost) -> list[WorkerEffect]:
-    message = f"gateway {event.gateway}, which submitted the request, is gone"
-    gone = [entry for entry in state.queue.entries() if entry.gateway == event.gateway]
-    return [effect for entry in gone for effect in ends.drop(state, entry, Outcome.CANCELLED, message)]
-
-
-def on_drain(state: AgentState) -> list[WorkerEffect]:
-    state.draining = True
-    return [ends.hand_back(state, entry) for entry in state.queue.queued()]

@@ -33,7 +33,7 @@ class TelemetryLedger:
         self._running_reported_s: float | None = None
         self._count = 0
         self._queued: list[tuple[float, QueueEntry]] = []
-        self._dispatched: list[tuple[float, QueueEntry, str, float]] = []
+        self._granted: list[tuple[float, QueueEntry, str, float]] = []
         self._first_tokens: list[tuple[float, QueueEntry, str, float]] = []
         self._finished: list[tuple[float, QueueEntry, str, Outcome, float, float]] = []
 
@@ -50,8 +50,8 @@ class TelemetryLedger:
         self._queued.append((now_s, entry))
         self._count += 1
 
-    def dispatched(self, now_s: float, entry: QueueEntry) -> None:
-        self._dispatched.append((now_s, entry, entry.engine, now_s - entry.enqueued_s))
+    def granted(self, now_s: float, entry: QueueEntry) -> None:
+        self._granted.append((now_s, entry, entry.engine, now_s - entry.enqueued_s))
         self._count += 1
 
     def first_token(self, now_s: float, entry: QueueEntry, prefill_s: float) -> None:
@@ -68,7 +68,7 @@ class TelemetryLedger:
         """Forgets the events, which were reported at `now_s`."""
         self._reported_s = now_s
         self._count = 0
-        self._queued, self._dispatched, self._first_tokens, self._finished = [], [], [], []
+        self._queued, self._granted, self._first_tokens, self._finished = [], [], [], []
 
     def queued_records(self, now_s: float) -> tuple[RequestQueued, ...]:
         return tuple(
@@ -83,12 +83,12 @@ class TelemetryLedger:
             for at_s, e in self._queued
         )
 
-    def dispatched_records(self, now_s: float) -> tuple[RequestDispatched, ...]:
+    def granted_records(self, now_s: float) -> tuple[RequestDispatched, ...]:
         return tuple(
             RequestDispatched(
                 request_id=e.request.id, tenant=e.request.tenant, engine=engine, waited_s=waited_s, age_s=now_s - at_s
             )
-            for at_s, e, engine, waited_s in self._dispatched
+            for at_s, e, engine, waited_s in self._granted
         )
 
     def first_token_records(self, now_s: float) -> tuple[FirstTokenSeen, ...]:

@@ -1,9 +1,10 @@
-"""The pump: dispatches the head of the queue, and only the head, to the least loaded engine with room (H-MAS §3.5)."""
+"""The pump: grants the head of the queue, and only the head, on the least loaded engine with room (H-MAS §3.5)."""
 
 from math import inf
 
+from hmas.contracts.execution import Grant, Timeline
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.worker import Conclude, Dispatch, Reject, WorkerEffect
+from hmas.contracts.worker import ToGateway, WorkerEffect
 from hmas.worker.agent import ends
 from hmas.worker.agent.engine_state import EngineState
 from hmas.worker.agent.entry import QueueEntry
@@ -11,23 +12,23 @@ from hmas.worker.agent.state import AgentState
 
 
 def pump(state: AgentState) -> list[WorkerEffect]:
-    """Dispatches the head of the queue again and again, while it fits an engine.
+    """Grants the head of the queue again and again, while it fits an engine.
 
-    At most `max_dispatches_per_pump` are dispatched; the next event or cycle goes on. A head that does not fit waits,
+    At most `max_grants_per_pump` are granted; the next event or cycle goes on. A head that does not fit waits,
     and with it all requests behind it, because the topology alone decides which is next. A head that no engine that is
     up can ever take is ended, so that it does not block the others.
     """
     queue = state.queue
     effects: list[WorkerEffect] = []
     fenced = not state.controls.bypass
-    left = state.config.max_dispatches_per_pump
-    if queue.paced and queue.waiting > 1 and any(len(engine.running) < engine.cap for engine in state.up):
+    left = state.config.max_grants_per_pump
+    if queue.paced and queue.waiting > 1 and any(engine.in_flight < engine.cap for engine in state.up):
         queue.observe(state.service_view())
     while left and state.up and (entry := queue.peek()) is not None:
         left -= 1
         engine, hopeful = choose(state, entry, fenced)
         if engine is not None:
-            effects.append(dispatch(state, engine))
+            effects.append(grant(state, engine))
         elif hopeful:
             break
         else:
@@ -36,14 +37,16 @@ def pump(state: AgentState) -> list[WorkerEffect]:
 
 
 def choose(state: AgentState, entry: QueueEntry, fenced: bool) -> tuple[EngineState | None, bool]:
-    """Returns the engine to dispatch `entry` to, or None, and whether an engine that is up could ever take it.
+    """Returns the engine to grant `entry` on, or None, and whether an engine that is up could ever take it.
 
     If an engine is found, the reservation is written into `entry`. `fenced`: whether memory and pending prefill limit
-    the dispatch (not so under bypass).
+    the grant (not so under the emergency bypass).
     """
     gate, prefill_s = state.gate, state.prefill_s(entry)
     window_s = state.config.prefill_window_s + state.lag_s  # news of prefill computed since may be late by the lag
     upper = gate.upper(entry)
+    gateway = state.gateways[entry.gateway]
+    uncounted_s = state.config.gateways.uncounted_s
     prompt_tokens = entry.request.prompt_tokens
     best: EngineState | None = None
     best_load, best_blocks = inf, 0
@@ -54,11 +57,13 @@ def choose(state: AgentState, entry: QueueEntry, fenced: bool) -> tuple[EngineSt
         if not gate.could_ever(engine, prompt_tokens):
             continue
         hopeful = True
-        if state.now_s < engine.held_until_s:
+        if state.now_s < engine.held_until_s or not engine.ready(state.now_s, uncounted_s):
             continue
-        in_flight = len(engine.running)
+        in_flight = engine.in_flight
         if in_flight >= engine.cap or (in_flight and engine.regulator.saturated < 0):
             continue  # held back by the inner loop, which never idles an engine
+        if gateway.blocked(state.now_s, engine.name):
+            continue
         blocks = gate.need(engine, entry, upper)
         if fenced and not gate.admits(state.now_s, engine, entry, blocks):
             continue
@@ -73,25 +78,48 @@ def choose(state: AgentState, entry: QueueEntry, fenced: bool) -> tuple[EngineSt
     return best, hopeful
 
 
-def dispatch(state: AgentState, engine: EngineState) -> Dispatch:
-    """Takes the head out of the queue and starts it on `engine`."""
-    entry = state.queue.take()
+def grant(state: AgentState, engine: EngineState) -> ToGateway:
+    """Takes the head out of the queue and grants it on `engine`."""
+    queue = state.queue
+    entry = queue.take()
+    state.grants += 1
+    entry.grant = state.grants
     entry.engine = engine.name
-    entry.topology = state.queue.topology.value
-    entry.dispatched_s = state.now_s
+    entry.topology = queue.topology.value
+    entry.granted_s = state.now_s
     engine.occupy(state.now_s, entry, state.prefill_s(entry))
-    state.ledger.dispatched(state.now_s, entry)
-    return Dispatch(entry.request.id, engine.name, entry.urgency, entry.pace_s)
+    state.gateways[entry.gateway].unstarted[entry.request.id] = entry
+    state.ledger.granted(state.now_s, entry)
+    timeline = Timeline(
+        engine=engine.name,
+        topology=entry.topology,
+        queued_s=state.now_s - entry.enqueued_s,
+        queue_length=entry.queue_length,
+        overtaken=entry.overtaken,
+        switches=queue.switches - entry.switches_before,
+        upper_output_tokens=entry.upper_output_tokens,
+        relegated=entry.relegated,
+    )
+    message = Grant(
+        request_id=entry.request.id,
+        attempt=entry.attempt,
+        grant=entry.grant,
+        engine=engine.name,
+        urgency=entry.urgency,
+        pace_s=entry.pace_s,
+        timeline=timeline,
+    )
+    return ToGateway(entry.gateway, message)
 
 
-def end_unservable(state: AgentState, entry: QueueEntry) -> Reject | Conclude:
+def end_unservable(state: AgentState, entry: QueueEntry) -> ToGateway:
     """Ends a queued request that no engine that is up can take, now or later."""
     prompt_tokens = entry.request.prompt_tokens
     if entry.tried:
         lost = ", ".join(entry.tried)
-        return ends.reject(state, entry, Outcome.ENGINE_ERROR, f"failed on {lost}; no other engine can take it")
+        return ends.refuse(state, entry, Outcome.ENGINE_ERROR, f"failed on {lost}; no other engine can take it")
     if any(state.gate.could_ever(engine, prompt_tokens) for engine in state.fleet.values()):
         message = f"all engines that could hold {prompt_tokens} prompt tokens are down: retry later"
-        return ends.reject(state, entry, Outcome.NO_ENGINE, message)
+        return ends.refuse(state, entry, Outcome.NO_ENGINE, message)
     message = state.gate.explain_never(list(state.fleet.values()), prompt_tokens)
-    return ends.reject(state, entry, Outcome.NEVER_FITS, message)
+    return ends.refuse(state, entry, Outcome.NEVER_FITS, message)

@@ -11,7 +11,7 @@ from hmas.worker.agent.topologies import TOPOLOGIES, Topology
 
 
 class RequestQueue:
-    """All requests of the worker by id, queued and running; the active topology orders the queued ones.
+    """All requests of the worker by id, parked, queued and running; the active topology orders the queued ones.
 
     At most `max_queued` requests with `max_queued_tokens` tokens of prompt and predicted output wait; an empty queue
     takes one request of any size. `queued_s` is the sum of T_tot over the requests that wait.
@@ -22,7 +22,7 @@ class RequestQueue:
         self.hints = Hints()
         self.generation = 0  # number of the present order; grows with every switch of topology or hints
         self.switches = 0
-        self.dispatches = 0
+        self.grants = 0
         self.waiting = 0  # how many are queued
         self.queued_tokens = 0
         self.queued_s = 0.0
@@ -61,20 +61,33 @@ class RequestQueue:
         return None
 
     def add(self, entry: QueueEntry) -> None:
-        """Queues a new request. The queue must not hold its id yet."""
+        """Takes in a new request, parked. The queue must not hold its id yet."""
         entry.queue_length = self.waiting
-        entry.dispatches_before = self.dispatches
+        entry.grants_before = self.grants
         entry.switches_before = self.switches
         self._entries[entry.request.id] = entry
+
+    def wake(self, entry: QueueEntry) -> None:
+        """Gives a parked request its place in the order."""
+        entry.enter(EntryState.QUEUED)
         if not entry.request.relegate:
             self.unwilling[entry.request.id] = entry
-        self._enqueue(entry)
+        self._order.push(entry)
+        self._count(entry)
 
-    def requeue(self, entry: QueueEntry) -> None:
-        """Puts a running request that lost its engine before its first token back to its place in the order."""
-        entry.enter(EntryState.QUEUED)
-        self.account(entry, 0.0, final=True)
-        self._enqueue(entry)
+    def park(self, entry: QueueEntry) -> None:
+        """Takes a queued request out of the order, or a running one that lost its engine before its first token; it may
+        be granted after `wake`."""
+        was = entry.state
+        entry.enter(EntryState.PARKED)
+        if was is EntryState.RUNNING:
+            self.account(entry, 0.0, final=True)
+        else:
+            self._unqueue(entry)
+
+    def run(self, entry: QueueEntry) -> None:
+        """Records that a parked request runs already, because its gateway said so."""
+        entry.enter(EntryState.RUNNING)
 
     def annotate(self, entry: QueueEntry, annotation: Annotation) -> None:
         if entry.state is not EntryState.QUEUED:
@@ -109,22 +122,20 @@ class RequestQueue:
         assert entry is not None
         self._discount(entry)
         self.unwilling.pop(entry.request.id, None)
-        self.dispatches += 1
-        # Of what was dispatched while it waited, at most those ahead of it on arrival had come earlier.
-        passed = self.dispatches - 1 - len(entry.tried) - entry.dispatches_before - entry.queue_length
+        self.grants += 1
+        # Of what was granted while it waited, at most those ahead of it on arrival had come earlier.
+        passed = self.grants - 1 - len(entry.tried) - entry.grants_before - entry.queue_length
         entry.overtaken = max(entry.overtaken, passed, 0)
         entry.enter(EntryState.RUNNING)
         entry.generation = self.generation
         return entry
 
     def remove(self, entry: QueueEntry) -> None:
-        """Removes a request, queued or running, because it ends here."""
+        """Removes a request in any state, because it ends here."""
         queued = entry.state is EntryState.QUEUED
         entry.enter(EntryState.ENDED)
         if queued:
-            self._order.remove(entry)
-            self._discount(entry)
-        self.unwilling.pop(entry.request.id, None)
+            self._unqueue(entry)
         del self._entries[entry.request.id]
 
     def account(self, entry: QueueEntry, service: float, *, final: bool) -> None:
@@ -148,9 +159,10 @@ class RequestQueue:
         self._order.rebuild(self.queued())
         return True
 
-    def _enqueue(self, entry: QueueEntry) -> None:
-        self._order.push(entry)
-        self._count(entry)
+    def _unqueue(self, entry: QueueEntry) -> None:
+        self._order.remove(entry)
+        self._discount(entry)
+        self.unwilling.pop(entry.request.id, None)
 
     def _count(self, entry: QueueEntry) -> None:
         self.waiting += 1

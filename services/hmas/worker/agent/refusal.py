@@ -12,7 +12,7 @@ from hmas.worker.agent.state import AgentState
 def refuse_late(state: AgentState) -> list[WorkerEffect]:
     """Refuses queued requests of such tenants that the topology has relegated or that cannot start in time any more.
 
-    Requests that were dispatched before end as failures instead. Without an engine nothing is refused here.
+    Without an engine nothing is refused here.
     """
     effects: list[WorkerEffect] = []
     if not state.up:
@@ -22,7 +22,7 @@ def refuse_late(state: AgentState) -> list[WorkerEffect]:
         if entry.annotation is None and state.now_s - entry.enqueued_s < config.tags_within_s:
             continue
         if entry.relegated or state.now_s > entry.ttft_deadline_s - entry.prefill_s:
-            effects.append(ends.reject(state, entry, Outcome.SLO_UNREACHABLE, explanation(state, entry)))
+            effects.append(ends.refuse(state, entry, Outcome.SLO_UNREACHABLE, explanation(state, entry)))
     return effects
 
 

@@ -10,6 +10,7 @@ from hmas.contracts.worker import (
     PublishHeartbeat,
     PublishTelemetry,
     SteerEngine,
+    ToGateway,
     TopologySwitched,
     WorkerEffect,
 )
@@ -88,8 +89,9 @@ def _floor(engine: EngineState) -> int:
 def on_cycle(state: AgentState) -> list[WorkerEffect]:
     """Does the work of one cycle.
 
-    It drops expired controls, regulates each engine, rejects queued requests that have been without an engine for too
-    long and those that would be late, measures the speed, and reports telemetry if it is due.
+    It drops expired controls, stops grants that no gateway answered, regulates each engine, refuses queued requests
+    that have been without an engine for too long and those that would be late, measures the speed, and reports
+    telemetry if it is due.
     """
     effects: list[WorkerEffect] = []
     state.see_cycle()
@@ -97,13 +99,17 @@ def on_cycle(state: AgentState) -> list[WorkerEffect]:
     if expired:
         effects.extend(ControlExpired(control) for control in expired)
         effects += apply_controls(state)
+    for gateway in state.gateways.values():
+        state.review(gateway)
+        for entry in list(gateway.overdue(state.now_s)):
+            effects += engine_events.stop(state, entry, "the gateway did not answer the grant")
     for engine in state.up:
         engine.refresh_tightest()
         engine.presume(state.now_s)
         effects += _regulate(state, engine)
     if len(state.queue) and engineless_too_long(state):
         for entry in state.queue.queued():
-            effects.append(ends.reject(state, entry, Outcome.NO_ENGINE, no_engine_message(state)))
+            effects.append(ends.refuse(state, entry, Outcome.NO_ENGINE, no_engine_message(state)))
     if state.queue.unwilling:
         effects += refuse_late(state)
     state.meter.close(state.now_s, backlogged=bool(state.up) and len(state.queue) > 0)
@@ -129,7 +135,7 @@ def _regulate(state: AgentState, engine: EngineState) -> list[WorkerEffect]:
 def report(state: AgentState) -> PublishTelemetry:
     """Returns the effect that publishes the telemetry since the last report, and starts the next report."""
     now_s, ledger = state.now_s, state.ledger
-    engines = list(state.fleet.values())
+    engines = [engine for engine in state.fleet.values() if engine.starts]
     telemetry = WorkerTelemetry(
         worker=state.config.worker,
         pool=state.config.pool,
@@ -140,7 +146,7 @@ def report(state: AgentState) -> PublishTelemetry:
         control_expired=state.controls.expired,
         engines=tuple(ledger.engine_sample(now_s, engine) for engine in engines),
         queued=ledger.queued_records(now_s),
-        dispatched=ledger.dispatched_records(now_s),
+        dispatched=ledger.granted_records(now_s),
         first_tokens=ledger.first_token_records(now_s),
         finished=ledger.finished_records(now_s),
         running=ledger.running_records(now_s, engines),
@@ -149,10 +155,13 @@ def report(state: AgentState) -> PublishTelemetry:
     return PublishTelemetry(telemetry)
 
 
-def heartbeat(state: AgentState) -> PublishHeartbeat:
+def heartbeat(state: AgentState) -> list[WorkerEffect]:
+    """Returns the effects that tell everyone of this worker, and each gateway of its load."""
     config, queue = state.config, state.queue
-    engines = state.fleet.values()
-    return PublishHeartbeat(
+    engines = [engine for engine in state.fleet.values() if engine.starts]
+    state.see_demands()
+    loads = [ToGateway(gateway.name, state.load(gateway)) for gateway in state.gateways.values()]
+    published = PublishHeartbeat(
         WorkerHeartbeat(
             worker=config.worker,
             incarnation=config.incarnation,
@@ -170,3 +179,4 @@ def heartbeat(state: AgentState) -> PublishHeartbeat:
             draining=state.draining,
         )
     )
+    return [published, *loads]

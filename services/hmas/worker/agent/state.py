@@ -1,15 +1,16 @@
 """The state that the agent's event handlers share, and the estimates that combine several parts of it."""
 
-from collections import OrderedDict
 from math import inf
 
 from hmas.contracts.cadences import LIVE
+from hmas.contracts.execution import Load
 from hmas.worker.agent.admission import AdmissionGate
 from hmas.worker.agent.applications import Applications
 from hmas.worker.agent.config import RandomSource, WorkerConfig
 from hmas.worker.agent.controls import ControlState
 from hmas.worker.agent.engine_state import EngineState
 from hmas.worker.agent.entry import QueueEntry
+from hmas.worker.agent.gateways import Gateway, shares
 from hmas.worker.agent.ledger import TelemetryLedger
 from hmas.worker.agent.length_bias import LengthBias
 from hmas.worker.agent.meter import ServiceMeter
@@ -24,6 +25,8 @@ class AgentState:
     def __init__(self, config: WorkerConfig, rng: RandomSource) -> None:
         self.config = config
         self.queue = RequestQueue(config.max_queued, config.max_queued_tokens, rng)
+        self.gateways: dict[str, Gateway] = {}  # those with an open stream
+        self.grants = 0  # number of the last grant
         self.fleet: dict[str, EngineState] = {}
         self.up: list[EngineState] = []
         self.gate = AdmissionGate(delta_frag=config.delta_frag, growth=config.growth)
@@ -43,21 +46,53 @@ class AgentState:
         self.now_s = 0.0
         self._arrivals = 0
         self._cycled_s = inf
-        self._ended: OrderedDict[str, int] = OrderedDict()  # request id: attempt
 
     def next_seq(self) -> int:
         self._arrivals += 1
         return self._arrivals
 
-    def ended_attempt(self, request_id: str) -> int:
-        """Returns the last attempt of a request that ended here lately, or -1 if none is remembered."""
-        return self._ended.get(request_id, -1)
+    def admit(self, entry: QueueEntry) -> None:
+        """Lets a parked request wait in the order, if its gateway could carry out a grant now."""
+        gateway = self.gateways[entry.gateway]
+        if gateway.grantable(self.now_s, (engine.name for engine in self.up)):
+            self.queue.wake(entry)
+        else:
+            gateway.parked[entry.request.id] = entry
 
-    def remember_end(self, request_id: str, attempt: int) -> None:
-        self._ended[request_id] = attempt
-        self._ended.move_to_end(request_id)
-        if len(self._ended) > self.config.ended_remembered:
-            self._ended.popitem(last=False)
+    def review(self, gateway: Gateway) -> None:
+        """Wakes or parks all waiting requests of a gateway, as it could carry out grants now or not."""
+        gateway.see(self.now_s)
+        if gateway.grantable(self.now_s, (engine.name for engine in self.up)):
+            parked, gateway.parked = gateway.parked, {}
+            for entry in parked.values():
+                self.queue.wake(entry)
+        elif not gateway.parked:
+            for entry in self.queue.queued():
+                if entry.gateway == gateway.name:
+                    self.queue.park(entry)
+                    gateway.parked[entry.request.id] = entry
+
+    def load(self, gateway: Gateway) -> Load:
+        """Returns the load report for one gateway."""
+        every = [other for other in self.gateways.values() if other.synced]
+        limits = [(engine.name, engine.cap) for engine in self.up]
+        return Load(
+            queued=len(self.queue),
+            queued_tokens=self.queue.queued_tokens,
+            running=sum(len(engine.running) for engine in self.fleet.values()),
+            backlog_s=self.backlog_s(),
+            draining=self.draining,
+            shares=shares(gateway, every, limits) if gateway.synced else (),
+        )
+
+    def see_demands(self) -> None:
+        """Updates the smoothed demand of each gateway by its requests that run and wait now."""
+        counts = dict.fromkeys(self.gateways, 0)
+        for entry in self.queue.entries():
+            if entry.gateway in counts:
+                counts[entry.gateway] += 1
+        for name, gateway in self.gateways.items():
+            gateway.demand += self.config.gateways.smoothing * (counts[name] - gateway.demand)
 
     def see_cycle(self) -> None:
         self.lag_s = min(self.config.most_lag_s, max(0.0, self.now_s - self._cycled_s - LIVE.worker_cycle_s))
