@@ -135,7 +135,7 @@ def make_plan(options: MeshOptions) -> MeshPlan:
         urls = engine_urls[number - 1 :: workers]
         build.service("worker", f"worker-{number}", _worker(options, urls))
     gateway_port = build.port(options.port)
-    build.service("gateway", "gateway", _gateway(options, gateway_port, cognition))
+    build.service("gateway", "gateway", _gateway(options, gateway_port, cognition, engine_urls))
     host = "127.0.0.1" if options.host in ("0.0.0.0", "::") else options.host
     gateway_url = f"http://{host}:{gateway_port}"
     build.ready["gateway"] = f"{gateway_url}/ready"
@@ -164,8 +164,8 @@ def _worker(options: MeshOptions, urls: tuple[str, ...]) -> dict[str, str]:
     env = {
         "HMAS_POOL": options.pool,
         "HMAS_ENGINES": json.dumps([_engine(options, url) for url in urls]),
-        "HMAS_GRPC_HOST": "127.0.0.1",
-        "HMAS_GRPC_PORT": "0",
+        "HMAS_STREAM_HOST": "127.0.0.1",
+        "HMAS_STREAM_PORT": "0",
     }
     if options.aliases:
         env["HMAS_ALIASES"] = ",".join(options.aliases)
@@ -183,14 +183,19 @@ def _engine(options: MeshOptions, url: str) -> dict[str, object]:
     return {"url": url, "kind": "emulated", "hardware": options.profile, "max_num_seqs": limits.max_num_seqs}
 
 
-def _gateway(options: MeshOptions, port: int, cognition: Mapping[str, str]) -> dict[str, str]:
+def _gateway(
+    options: MeshOptions, port: int, cognition: Mapping[str, str], engine_urls: tuple[str, ...]
+) -> dict[str, str]:
     env = {
+        "HMAS_ENGINE_ENDPOINTS": ",".join(engine_urls),
         "HMAS_HOST": options.host,
         "HMAS_PORT": str(port),
         "HMAS_PERCEPTION_ADDRESS": cognition["perception"],
         "HMAS_PREDICTION_ADDRESS": cognition["prediction"],
         "HMAS_REPLAY_FIELD": str(options.replay).lower(),
     }
+    if options.engine_api_key_file:
+        env["HMAS_ENGINE_API_KEY_FILE"] = str(options.engine_api_key_file)
     if options.tenants is not None:
         env["HMAS_TENANTS_FILE"] = str(options.tenants)
     return env
