@@ -1,8 +1,8 @@
 """One worker as the brain of a pool: grants per second with 64 engines, 4 gateways and 10,000 queued requests.
 
-The worker is the real process, on a core of its own, with the real streams. The gateways are synthetic: they answer each
-grant with its start, its first token and its end, and submit another request. They live in one process on the other core,
-with the engines' one HTTP server, which reports no load.
+The worker is the real process, on a core of its own, with the real streams. The gateways are synthetic: they answer
+each grant with its start, its first token and its end, and submit another request. They live in one process on the
+other core, with the engines' one HTTP server, which reports no load.
 """
 
 import asyncio
