@@ -2,6 +2,7 @@ from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
+from hmas.contracts.execution import Declined, Ended, Refusal, Stop
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import TaskType
 from hmas.contracts.telemetry import RequestFinished, WorkerTelemetry
@@ -47,3 +48,19 @@ def test_fence_coverage_counts_what_ended_by_itself() -> None:
     WorkerMetrics(registry).observe(telemetry)
     assert registry.get_sample_value("hmas_worker_fence_total", {"covered": "true"}) == 2
     assert registry.get_sample_value("hmas_worker_fence_total", {"covered": "false"}) == 1
+
+
+def test_requests_count_once_by_how_they_ended() -> None:
+    registry = CollectorRegistry()
+    metrics = WorkerMetrics(registry)
+    failed = Ended(request_id="a", grant=1, outcome=Outcome.ENGINE_ERROR, retryable=True)
+    metrics.heard(failed)
+    metrics.heard(replace(failed, retryable=False))
+    metrics.heard(Declined("b", 2))
+    metrics.sent(Stop("c", 3, "its engine went down"))
+    metrics.sent(Refusal(request_id="d", attempt=1, outcome=Outcome.NO_ENGINE, message="none is up"))
+    value = registry.get_sample_value
+    assert value("hmas_worker_requests_total", {"outcome": "engine_error"}) == 1
+    assert value("hmas_worker_requests_total", {"outcome": "no_engine"}) == 1
+    names = ("hmas_worker_grants_declined_total", "hmas_worker_stops_total", "hmas_worker_grants_total")
+    assert [value(name) for name in names] == [1, 1, 0]

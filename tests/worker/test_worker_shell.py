@@ -1,76 +1,137 @@
-"""The worker's shell whole: a gateway's stream on one side, an HTTP engine on the other, the real agent between."""
+"""The worker's shell between a gateway's stream, an agent that follows a script, and engines."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import orjson
 import pytest
 from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
+from structlog.testing import capture_logs
 
-from hmas.contracts.control import Hints, TopologyDecision, TopologyName, TopologyReceived
-from hmas.contracts.registry import WorkerHeartbeat
-from hmas.contracts.telemetry import WorkerTelemetry
-from hmas.gateway.streams import StreamConfig, WorkerStreams
-from hmas.runtime.rpc import RpcServer
-from hmas.wire.v1 import execution_pb2 as pb
-from hmas.wire.v1 import execution_pb2_grpc, types_pb2
-from hmas.worker.adapters.monitor import EngineFacts
-from hmas.worker.adapters.openai_http import OpenAiHttpAdapter, OpenAiHttpConfig
-from hmas.worker.agent import WorkerAgent
-from hmas.worker.agent.config import WorkerConfig
+from hmas.contracts.control import TopologyName
+from hmas.contracts.execution import (
+    Adopt,
+    Declined,
+    Ended,
+    FirstToken,
+    Grant,
+    Load,
+    Progress,
+    Refusal,
+    Started,
+    Stop,
+    Submit,
+    Synced,
+    Timeline,
+    Withdraw,
+    WorkerMessage,
+)
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.registry import WIRE_VERSION, WorkerHeartbeat
+from hmas.contracts.worker import (
+    ControlExpired,
+    CycleTicked,
+    DrainStarted,
+    FromGateway,
+    GatewayConnected,
+    GatewayLost,
+    HeartbeatDue,
+    PublishHeartbeat,
+    SteerEngine,
+    ToGateway,
+    TopologySwitched,
+    WorkerEffect,
+    WorkerEvent,
+)
+from hmas.worker.adapters.base import EngineRun
 from hmas.worker.metrics import WorkerMetrics
 from hmas.worker.settings import WorkerSettings
 from hmas.worker.shell import WorkerShell
-from hmas.worker.streams import ExecutionServer, StreamServerConfig
-from tests.worker.adapters.scripted_engine import Peer, ScriptedEngine
+from tests.worker.builders import request
 
-CHAT = "/v1/chat/completions"
-TOKEN = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
-DONE = b"data: [DONE]\n\n"
-PLAIN = b'{"choices":[{}],"usage":{"prompt_tokens":7,"completion_tokens":9}}'
+G = "g#1"
+TIMELINE = Timeline(
+    engine="e",
+    topology="fcfs",
+    queued_s=0.1,
+    queue_length=0,
+    overtaken=0,
+    switches=0,
+    upper_output_tokens=9.0,
+    relegated=False,
+)
+HEARTBEAT = WorkerHeartbeat(
+    worker="w",
+    incarnation="w-1",
+    address="h:1",
+    wire_version=WIRE_VERSION,
+    pool="m",
+    aliases=(),
+    engines=(),
+    queued=0,
+    queued_tokens=0,
+    running=0,
+    max_queued=9,
+    max_queued_tokens=9,
+    backlog_s=0.0,
+    draining=True,
+)
 
 
-class Gateway:
+def submit(request_id: str, prompt_tokens: int = 100) -> Submit:
+    return Submit(request=request(request_id, prompt_tokens=prompt_tokens), attempt=1)
+
+
+def grant(request_id: str, number: int = 1) -> Grant:
+    return Grant(
+        request_id=request_id, attempt=1, grant=number, engine="e", urgency=2.0, pace_s=None, timeline=TIMELINE
+    )
+
+
+def adopt(request_id: str, *, tokens: int = 0, engine: str = "e") -> Adopt:
+    return Adopt(
+        request=request(request_id),
+        attempt=1,
+        annotation=None,
+        engine=engine,
+        grant=0,
+        output_tokens=tokens,
+        granted_s=0.0,
+        first_token_s=None,
+    )
+
+
+def ended(request_id: str, number: int = 1, outcome: Outcome = Outcome.ENGINE_ERROR, **fields: Any) -> Ended:
+    return Ended(request_id=request_id, grant=number, outcome=outcome, **fields)
+
+
+class Agent:
+    """Notes its events, and answers each as `answer` says."""
+
     def __init__(self) -> None:
-        self.data: dict[str, bytes] = {}
-        self.finished: dict[str, pb.Finished] = {}
-        self.handbacks: list[str] = []
-        self.loads: list[pb.Load] = []
-        self.connected = False
-        self.changed = asyncio.Event()
+        self.events: list[WorkerEvent] = []
+        self.answer: Callable[[WorkerEvent], list[WorkerEffect]] = lambda event: []
 
-    def on_tokens(self, worker: str, message: pb.Tokens) -> None:
-        self.data[message.request_id] = self.data.get(message.request_id, b"") + message.data
-        self.changed.set()
+    def step(self, now_s: float, event: WorkerEvent) -> list[WorkerEffect]:
+        if not isinstance(event, CycleTicked):
+            self.events.append(event)
+        return self.answer(event)
 
-    def on_finished(self, worker: str, message: pb.Finished) -> None:
-        assert message.request_id not in self.finished
-        self.finished[message.request_id] = message
-        self.changed.set()
 
-    def on_handback(self, worker: str, message: pb.Handback) -> None:
-        self.handbacks.append(message.request_id)
-        self.changed.set()
+class Streams:
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, WorkerMessage]] = []
+        self.opened = asyncio.Event()
 
-    def on_load(self, worker: str, message: pb.Load) -> None:
-        self.loads.append(message)
-        self.changed.set()
+    def open(self, sink: WorkerShell) -> None:
+        self.opened.set()
 
-    def on_connected(self, worker: str, connected: bool) -> None:
-        self.connected = connected
-        self.changed.set()
-
-    def on_vanished(self, worker: str, reason: str) -> None: ...
-
-    async def until(self, condition: Any) -> None:
-        async with asyncio.timeout(10):
-            while not condition():
-                self.changed.clear()
-                await self.changed.wait()
+    def send(self, gateway: str, message: WorkerMessage) -> None:
+        self.sent.append((gateway, message))
 
 
 class Published:
@@ -80,252 +141,238 @@ class Published:
     def publish(self, subject: str, value: Any) -> None:
         self.values.append(value)
 
-    def of(self, kind: type) -> list[Any]:
-        return [value for value in self.values if isinstance(value, kind)]
 
+class Engine:
+    """Notes what runs on it, and what it is told."""
 
-class HeldEngine:
-    """Answers each request with one token, and the rest when told."""
+    name = "e"
 
-    def __init__(self, engine: ScriptedEngine) -> None:
-        self.engine = engine
-        self.go = asyncio.Event()
-        self.freed = asyncio.Event()
+    def __init__(self) -> None:
+        self.plugin = False
+        self.priority: int | None = None
+        self.runs: list[EngineRun] = []
+        self.judged: list[Ended] = []
+        self.limits: list[tuple[int, int]] = []
 
-    async def __call__(self, peer: Peer) -> None:
-        await peer.begin_chunks()
-        await peer.chunk(TOKEN)
-        gone = asyncio.create_task(peer.gone())
-        go = asyncio.create_task(self.go.wait())
-        await asyncio.wait((gone, go), return_when=asyncio.FIRST_COMPLETED)
-        go.cancel()
-        if gone.done():
-            self.freed.set()
-            raise ConnectionError
-        gone.cancel()
-        await asyncio.gather(gone, return_exceptions=True)
-        await peer.chunk(TOKEN + DONE)
-        await peer.end_chunks()
+    def add(self, run: EngineRun) -> None:
+        run.priority = self.priority
+        self.runs.append(run)
+
+    def remove(self, run: EngineRun, end: Ended | None) -> None:
+        self.runs.remove(run)
+
+    def judge(self, end: Ended) -> None:
+        self.judged.append(end)
+
+    def steer(self, n_run: int, b_token: int) -> None:
+        self.limits.append((n_run, b_token))
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+    async def close(self) -> None: ...
 
 
 class Rig:
-    def __init__(self, engine: ScriptedEngine) -> None:
-        self.engine, self.gateway, self.bus = engine, Gateway(), Published()
-        self.held = HeldEngine(engine)
-        engine.script[CHAT] = self.held
+    def __init__(self) -> None:
+        self.agent, self.streams, self.bus, self.engine = Agent(), Streams(), Published(), Engine()
+        self.registry = CollectorRegistry()
+        self.shell = WorkerShell(self.agent, self.streams, self.bus, WorkerMetrics(self.registry))
 
-    async def start(self, *, max_body_bytes: int = 10_000) -> None:
-        for path, body in (("/health", b""), ("/v1/models", b"{}"), ("/metrics", b"")):
-            self._page(path, body)
-        self.server = ExecutionServer(StreamServerConfig(worker="w", incarnation="w-1", grace_s=0.05))
-        self.rpc = RpcServer()
-        execution_pb2_grpc.add_ExecutionServicer_to_server(self.server, self.rpc.server)  # type: ignore[no-untyped-call]
-        port = await self.rpc.start("127.0.0.1", 0, [])
-        config = WorkerConfig(worker="w", incarnation="w-1", address=f"127.0.0.1:{port}", pool="m", static_n_run=1)
-        agent = WorkerAgent(config, Random(1))
-        metrics = WorkerMetrics(CollectorRegistry())
-        self.shell = WorkerShell(agent, self.server, self.bus, metrics, max_body_bytes=max_body_bytes)
-        facts = EngineFacts(name="e")
-        self.adapter = OpenAiHttpAdapter(OpenAiHttpConfig(facts=facts, url=self.engine.url), self.shell.post)
-        self.running = asyncio.create_task(self.shell.run({"e": self.adapter}))
-        self.streams = WorkerStreams("g", "g-1", self.gateway, StreamConfig())
-        heartbeat = WorkerHeartbeat(
-            worker="w",
-            incarnation="w-1",
-            address=config.address,
-            wire_version=1,
-            pool="m",
-            aliases=(),
-            engines=(),
-            queued=0,
-            queued_tokens=0,
-            running=0,
-            max_queued=9,
-            max_queued_tokens=9,
-            backlog_s=0.0,
-            draining=False,
-        )
-        self.streams.ensure(heartbeat)
-        await self.gateway.until(lambda: self.gateway.connected)
+    async def start(self) -> None:
+        self.running = asyncio.create_task(self.shell.run({"e": self.engine}))
+        await self.streams.opened.wait()
+        self.shell.on_connected(G)
 
-    def _page(self, path: str, body: bytes) -> None:
-        async def answer(peer: Peer) -> None:
-            await peer.reply(body)
+    def hear(self, *messages: Any, gateway: str = G) -> None:
+        for message in messages:
+            self.shell.on_message(gateway, message)
 
-        self.engine.script[path] = answer
+    def tell(self, *messages: WorkerMessage, gateway: str = G) -> None:
+        """Has the agent send messages."""
+        self.do(*(ToGateway(gateway, message) for message in messages))
 
-    def submit(
-        self, request_id: str, *, attempt: int = 1, stream: bool = True, body: bytes = b"{}", **more: Any
-    ) -> None:
-        slo = types_pb2.Slo(ttft_s=5, tpot_s=0.1)
-        self.streams.submit(
-            "w",
-            pb.Submit(request_id=request_id, attempt=attempt, model="m", tenant="t", prompt_tokens=4, stream=stream,
-                      slo=slo, weight=1, importance=0.75, path=CHAT, body=body, waited_s=0.5, **more),
-        )  # fmt: skip
+    def do(self, *effects: WorkerEffect) -> None:
+        """Has the agent answer its next event with effects."""
+        self.agent.answer = lambda event: list(effects)
+        self.shell.post(CycleTicked())
+        self.agent.answer = lambda event: []
 
-    async def finished(self, request_id: str) -> pb.Finished:
-        await self.gateway.until(lambda: request_id in self.gateway.finished)
-        return self.gateway.finished[request_id]
+    def grant(self, request_id: str, number: int = 1) -> EngineRun:
+        self.hear(submit(request_id))
+        self.tell(grant(request_id, number))
+        return self.engine.runs[-1]
 
     async def stop(self) -> None:
-        await self.streams.close()
         self.running.cancel()
         await asyncio.gather(self.running, return_exceptions=True)
-        await self.adapter.close()
-        await self.server.close()
-        await self.rpc.stop(0)
 
 
 @pytest.fixture
-async def engine() -> AsyncIterator[ScriptedEngine]:
-    server = ScriptedEngine()
-    await server.start()
-    yield server
-    await server.stop()
-
-
-@pytest.fixture
-async def rig(engine: ScriptedEngine) -> AsyncIterator[Rig]:
-    rig = Rig(engine)
+async def rig() -> AsyncIterator[Rig]:
+    rig = Rig()
     await rig.start()
     yield rig
     await rig.stop()
 
 
-async def test_a_stream_travels_from_the_engine_to_its_gateway(rig: Rig) -> None:
-    rig.held.go.set()
-    rig.submit("a", replay_output_tokens=2)
-    finished = await rig.finished("a")
-    assert rig.gateway.data["a"] + finished.data == TOKEN + TOKEN + DONE
-    assert (finished.outcome, finished.output_tokens, finished.timeline.engine) == ("finished", 2, "e")
-    assert 500_000 < finished.first_us <= finished.last_us < 10_000_000
-    assert finished.tpot_s == pytest.approx((finished.last_us - finished.first_us) / 1e6)
-    generated = next(peer for peer in rig.engine.requests if peer.path == CHAT)
-    assert orjson.loads(generated.body) == {"max_tokens": 2, "min_tokens": 2, "ignore_eos": True}
+async def test_what_gateways_do_reaches_the_agent_in_order(rig: Rig) -> None:
+    messages = [submit("a"), Synced(), Withdraw("a", 1)]
+    rig.hear(*messages)
+    rig.shell.on_lost(G)
+    heard = [event for event in rig.agent.events if not isinstance(event, HeartbeatDue)]
+    assert heard == [GatewayConnected(G), *(FromGateway(G, message) for message in messages), GatewayLost(G)]
 
 
-async def test_a_plain_answer_comes_with_its_end(rig: Rig) -> None:
-    rig._page(CHAT, PLAIN)
-    rig.submit("a", stream=False)
-    finished = await rig.finished("a")
-    assert (finished.data, finished.output_tokens, finished.prompt_tokens) == (PLAIN, 9, 7)
-    assert finished.first_us == finished.last_us > 500_000
+async def test_effects_are_carried_out(rig: Rig) -> None:
+    load = Load(queued=1, queued_tokens=2, running=3, backlog_s=4.0, draining=False)
+    refusal = Refusal(request_id="a", attempt=1, outcome=Outcome.NO_ENGINE, message="none")
+    rig.tell(load, refusal)
+    assert rig.streams.sent == [(G, load), (G, refusal)]
+    switched = TopologySwitched(before=TopologyName.FCFS, after=TopologyName.EDF, queued=1, reason="test")
+    rig.do(PublishHeartbeat(HEARTBEAT), SteerEngine("e", 3, 4), switched, ControlExpired("tuple"))
+    assert rig.bus.values == [HEARTBEAT]
+    assert rig.engine.limits == [(3, 4)]
+    value = rig.registry.get_sample_value
+    assert value("hmas_worker_topology_switches_total") == 1
+    assert value("hmas_worker_control_expiries_total", {"control": "tuple"}) == 1
 
 
-async def test_an_engines_refusal_is_passed_on_with_its_status(rig: Rig) -> None:
-    async def refuse(peer: Peer) -> None:
-        await peer.reply(b'{"error":{"message":"bad","code":422}}', 422)
-
-    rig.engine.script[CHAT] = refuse
-    rig.submit("a")
-    finished = await rig.finished("a")
-    assert (finished.outcome, finished.status, finished.message) == ("engine_refused", 422, "bad")
-    assert orjson.loads(finished.data)["error"]["message"] == "bad"
+@pytest.mark.parametrize(("priority", "plugin"), [(None, False), (7, False), (None, True)])
+async def test_a_grant_carries_what_its_engine_wants_in_the_body(rig: Rig, priority: int | None, plugin: bool) -> None:
+    rig.engine.priority, rig.engine.plugin = priority, plugin
+    run = rig.grant("a")
+    assert rig.streams.sent == [(G, replace(grant("a"), priority=priority, plugin=plugin))]
+    assert (run.prompt_tokens, run.urgency) == (100, 2.0)
 
 
-async def test_a_repeated_submit_is_served_once_and_a_later_attempt_supersedes(rig: Rig) -> None:
-    rig.submit("a")
-    rig.submit("a")
-    await rig.gateway.until(lambda: "a" in rig.gateway.data)
-    rig.submit("a", attempt=2)
-    finished = await rig.finished("a")
-    assert (finished.attempt, finished.outcome) == (1, "cancelled")
-    await asyncio.wait_for(rig.held.freed.wait(), 5)
-    del rig.gateway.finished["a"]
-    rig.held.go.set()
-    assert (await rig.finished("a")).attempt == 2
-    rig.submit("a")
-    rig.submit("b")
-    await rig.finished("b")
-    assert len([peer for peer in rig.engine.requests if peer.path == CHAT]) == 3
+async def test_a_grant_within_the_step_of_its_submit_knows_the_request(rig: Rig) -> None:
+    rig.agent.answer = lambda event: [ToGateway(G, grant("a"))] if isinstance(event, FromGateway) else []
+    rig.hear(submit("a", prompt_tokens=77))
+    assert [run.prompt_tokens for run in rig.engine.runs] == [77]
 
 
-async def test_a_cancel_reaches_the_engine(rig: Rig) -> None:
-    rig.submit("a")
-    await rig.gateway.until(lambda: "a" in rig.gateway.data)
-    rig.streams.cancel("w", "a", 1)
-    await asyncio.wait_for(rig.held.freed.wait(), 5)
-    assert (await rig.finished("a")).outcome == "cancelled"
+async def test_progress_is_noted_at_the_engine(rig: Rig) -> None:
+    run, other = rig.grant("a"), rig.grant("b", 2)
+    rig.hear(Started("a", 1))
+    assert run.output_tokens == 0
+    rig.hear(FirstToken("a", 1))
+    assert (run.output_tokens, other.output_tokens) == (1, 0)
+    rig.hear(Progress(("a", "b", "unknown"), (9, 3, 1)), Progress(("a",), (8,)))
+    assert (run.output_tokens, other.output_tokens) == (9, 3)
 
 
-async def test_only_a_queued_request_is_handed_back(rig: Rig) -> None:
-    rig.submit("a")
-    await rig.gateway.until(lambda: "a" in rig.gateway.data)
-    rig.submit("b")
-    rig.streams.recall("w", "a", 1)
-    rig.streams.recall("w", "b", 1)
-    await rig.gateway.until(lambda: rig.gateway.handbacks == ["b"])
-    rig.held.go.set()
-    assert (await rig.finished("a")).outcome == "finished"
+@pytest.mark.parametrize("over", [ended("a", outcome=Outcome.FINISHED), ended("a", retryable=True), Declined("a", 1)])
+async def test_a_run_leaves_its_engine_by_the_end_of_its_own_grant(rig: Rig, over: Ended | Declined) -> None:
+    run = rig.grant("a")
+    rig.hear(replace(over, grant=9), replace(over, request_id="b"), Withdraw("a", 1))
+    assert rig.engine.runs == [run]
+    rig.hear(over)
+    assert rig.engine.runs == []
+    rig.hear(over)
+    assert len(rig.engine.judged) == isinstance(over, Ended)
 
 
-async def test_a_lost_gateways_requests_are_taken_off_the_engine(rig: Rig) -> None:
-    rig.submit("a")
-    await rig.gateway.until(lambda: "a" in rig.gateway.data)
-    await rig.streams.close()
-    await asyncio.wait_for(rig.held.freed.wait(), 5)
+async def test_what_comes_back_is_granted_again_with_its_prompt(rig: Rig) -> None:
+    rig.grant("a")
+    rig.agent.answer = lambda event: [ToGateway(G, grant("a", 2))] if isinstance(event, FromGateway) else []
+    rig.hear(ended("a", retryable=True, status=500))
+    assert [run.prompt_tokens for run in rig.engine.runs] == [100]
+    assert [end.status for end in rig.engine.judged] == [500], "the engine is judged by the grant that failed"
 
 
-async def test_bodies_are_bounded(engine: ScriptedEngine) -> None:
-    rig = Rig(engine)
-    await rig.start(max_body_bytes=100)
-    rig.submit("a", body=b'{"x":"' + b"x" * 60 + b'"}')
-    rig.submit("b", body=b'{"x":"' + b"x" * 60 + b'"}')
-    assert (await rig.finished("b")).outcome == "pool_queue_full"
-    rig.held.go.set()
-    assert (await rig.finished("a")).outcome == "finished"
-    await rig.stop()
+async def test_the_agent_hears_of_an_end_before_the_engine_judges_itself_by_it(rig: Rig) -> None:
+    rig.grant("a")
+    judged: list[int] = []
+    rig.agent.answer = lambda event: judged.append(len(rig.engine.judged)) or []
+    rig.hear(ended("a"))
+    assert judged == [0]
+    assert len(rig.engine.judged) == 1
 
 
-async def test_a_drain_hands_back_the_queue_and_waits_for_what_runs(rig: Rig) -> None:
-    rig.submit("a")
-    await rig.gateway.until(lambda: "a" in rig.gateway.data)
-    rig.submit("b")
-    rig.streams.annotate("w", pb.Annotate(request_id="b", attempt=1))  # without tags: not taken, and harms nothing
-    async with asyncio.timeout(5):
-        while len(rig.shell._attempts) < 2:
-            await asyncio.sleep(0.001)
+async def test_what_the_worker_asked_back_says_nothing_about_the_engine(rig: Rig) -> None:
+    rig.grant("a")
+    rig.tell(Stop("a", 9, "of another grant"))
+    rig.hear(ended("a"))
+    assert len(rig.engine.judged) == 1
+    rig.grant("b", 2)
+    rig.tell(Stop("b", 2, "late"))
+    rig.hear(ended("b", 2, retryable=True))
+    assert len(rig.engine.judged) == 1
+    assert rig.engine.runs == []
+
+
+async def test_a_lost_gateways_runs_are_forgotten_until_it_names_them(rig: Rig) -> None:
+    rig.shell.on_connected("other#1")
+    rig.hear(submit("o"), gateway="other#1")
+    rig.tell(grant("o", 8), gateway="other#1")
+    rig.grant("a")
+    rig.shell.on_lost(G)
+    assert len(rig.engine.runs) == 1
+    rig.tell(grant("b", 2), Stop("a", 1, "late"))  # nobody is there to take them
+    assert len(rig.engine.runs) == 1
+    rig.shell.on_connected(G)
+    rig.hear(adopt("a", tokens=5), adopt("a", tokens=6), adopt("x", engine="elsewhere"))
+    assert [(run.urgency, run.output_tokens) for run in rig.engine.runs[1:]] == [(None, 6)]
+    rig.hear(ended("a", 0, Outcome.FINISHED))
+    assert len(rig.engine.runs) == 1
+
+
+async def test_a_submit_of_what_was_granted_tells_that_the_grant_was_lost(rig: Rig) -> None:
+    rig.grant("a")
+    rig.hear(submit("a"))
+    assert rig.engine.runs == []
+    rig.tell(grant("a", 2))
+    assert len(rig.engine.runs) == 1
+
+
+async def test_an_error_in_one_message_is_answered_and_the_next_is_heard(rig: Rig) -> None:
+    def fail(event: WorkerEvent) -> list[WorkerEffect]:
+        raise ArithmeticError
+
+    rig.agent.answer = fail
+    with capture_logs() as logs:
+        rig.hear(submit("a"), Synced())
+    assert [entry["message"] for entry in logs] == ["Submit", "Synced"]
+    ((gateway, refusal),) = rig.streams.sent
+    assert isinstance(refusal, Refusal)
+    assert (gateway, refusal.request_id, refusal.outcome) == (G, "a", Outcome.INTERNAL)
+    rig.agent.answer = lambda event: []
+    rig.hear(submit("b"))
+    assert rig.agent.events[-1] == FromGateway(G, submit("b"))
+
+
+async def test_a_drain_says_so_and_waits_until_gateways_have_withdrawn(rig: Rig) -> None:
+    rig.hear(submit("a"), submit("b"), submit("c"), submit("d"))
+    rig.tell(grant("d"))
     draining = asyncio.create_task(rig.shell.drain(30.0))
-    await rig.gateway.until(lambda: rig.gateway.handbacks == ["b"])
-    await rig.gateway.until(lambda: rig.gateway.loads and rig.gateway.loads[-1].draining)
-    rig.submit("c")
-    assert (await rig.finished("c")).outcome == "draining"
+    await asyncio.sleep(0)
+    assert [type(event) for event in rig.agent.events[-2:]] == [DrainStarted, HeartbeatDue]
+    rig.hear(Withdraw("a", 1))
+    rig.tell(Refusal(request_id="b", attempt=1, outcome=Outcome.DRAINING, message="it stops"))
     assert not draining.done()
-    rig.held.go.set()
+    rig.hear(Withdraw("c", 1))
     await asyncio.wait_for(draining, 5)
-    assert rig.gateway.finished["a"].outcome == "finished"
+    assert len(rig.engine.runs) == 1, "what was granted goes on"
 
 
-async def test_a_drain_ends_what_outlasts_its_grace(rig: Rig) -> None:
-    rig.submit("a")
-    await rig.gateway.until(lambda: "a" in rig.gateway.data)
-    await asyncio.wait_for(rig.shell.drain(0.01), 5)
-    assert rig.gateway.finished["a"].outcome == "draining"
-    await asyncio.wait_for(rig.held.freed.wait(), 5)
+async def test_a_drain_also_ends_when_the_gateways_are_gone(rig: Rig) -> None:
+    rig.hear(submit("a"))
+    draining = asyncio.create_task(rig.shell.drain(30.0))
+    await asyncio.sleep(0)
+    rig.shell.on_lost(G)
+    with capture_logs() as logs:
+        await asyncio.wait_for(draining, 5)
+    assert logs == []
 
 
-async def test_reports_and_controls_pass_through(rig: Rig) -> None:
-    decision = TopologyDecision(
-        pool="m",
-        topology=TopologyName.EDF,
-        hints=Hints(),
-        bypass=False,
-        epoch=1,
-        seq=1,
-        valid_for_s=60.0,
-        reason="test",
-        selector="rules",
-    )
-    rig.shell.post(TopologyReceived(decision, 0.0))
-    rig.held.go.set()
-    rig.submit("a")
-    await rig.finished("a")
-    async with asyncio.timeout(5):
-        while not any(telemetry.finished for telemetry in rig.bus.of(WorkerTelemetry)):
-            await asyncio.sleep(0.01)
-    assert rig.bus.of(WorkerTelemetry)[-1].topology == "edf"
-    assert rig.bus.of(WorkerHeartbeat)[0].pool == "m"
+@pytest.mark.parametrize("grace_s", [0.0, 30.0])
+async def test_a_drain_is_short_whatever_waits(rig: Rig, grace_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hmas.worker.shell.MOST_DRAIN_S", 0.01)
+    rig.hear(submit("a"))
+    with capture_logs() as logs:
+        await asyncio.wait_for(rig.shell.drain(grace_s), 5)
+    assert [entry["waiting"] for entry in logs] == [1]
 
 
 def test_settings_take_urls_or_a_list_of_engines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -335,13 +382,18 @@ def test_settings_take_urls_or_a_list_of_engines(monkeypatch: pytest.MonkeyPatch
     settings = WorkerSettings()
     assert settings.aliases == ("x", "y")
     assert [c.facts.name for c in settings.engine_configs()] == ["a:1", "b:2/v1"]
+    assert [c.facts.endpoint for c in settings.engine_configs()] == ["http://a:1", "http://b:2/v1"]
     key = tmp_path / "key"
     key.write_text("secret\n")
-    engines = [{"url": "http://a:1", "name": "one", "priority": "vllm", "api_key_file": str(key), "hardware": "H200"}]
+    admin = tmp_path / "admin"
+    admin.write_text("root\n")
+    engines = [{"url": "http://a:1", "name": "one", "priority": "vllm", "api_key_file": str(key), "hardware": "H200",
+                "admin_key_file": str(admin), "advertise_url": "http://node:1"}]  # fmt: skip
     monkeypatch.setenv("HMAS_ENGINES", orjson.dumps(engines).decode())
     (config,) = WorkerSettings().engine_configs()
     assert (config.facts.name, config.facts.hardware, config.priority) == ("one", "H200", "vllm")
-    assert config.api_key == "secret"
+    assert (config.api_key, config.admin_key) == ("secret", "root")
+    assert (config.url, config.facts.endpoint) == ("http://a:1", "http://node:1")
 
 
 @pytest.mark.parametrize(
@@ -350,6 +402,7 @@ def test_settings_take_urls_or_a_list_of_engines(monkeypatch: pytest.MonkeyPatch
         ("", "no engine is configured"),
         ("http://a:1,http://a:1", "different names"),
         ('[{"url":"http://a:1","speed":3}]', "speed"),
+        ('[{"url":"http://a:1","advertise_url":"a:1"}]', "advertise_url"),
         ("[nonsense", "engines"),
     ],
 )
@@ -358,3 +411,23 @@ def test_bad_settings_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch, engines
     monkeypatch.setenv("HMAS_ENGINES", engines)
     with pytest.raises(ValidationError, match=message):
         WorkerSettings()
+
+
+@pytest.mark.parametrize(
+    ("host", "unreachable"),
+    [("127.0.0.1", []), ("localhost", []), ("0.0.0.0", ["a", "b", "c"]), ("node", ["a", "b", "c"])],
+)
+def test_engines_that_gateways_elsewhere_cannot_reach_are_known(
+    monkeypatch: pytest.MonkeyPatch, host: str, unreachable: str
+) -> None:
+    engines = [
+        {"url": "http://127.0.0.1:1", "name": "a"},
+        {"url": "http://localhost:1", "name": "b"},
+        {"url": "http://[::1]:1", "name": "c"},
+        {"url": "http://127.0.0.1:1", "name": "d", "advertise_url": "http://node:1"},
+        {"url": "http://10.0.0.7:1", "name": "e"},
+    ]
+    monkeypatch.setenv("HMAS_POOL", "m")
+    monkeypatch.setenv("HMAS_STREAM_HOST", host)
+    monkeypatch.setenv("HMAS_ENGINES", orjson.dumps(engines).decode())
+    assert [engine.label for engine in WorkerSettings().unreachable_engines()] == list(unreachable)

@@ -3,6 +3,7 @@
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 from hmas.contracts.control import TopologyName
+from hmas.contracts.execution import Declined, Ended, GatewayMessage, Grant, Refusal, Stop, WorkerMessage
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.telemetry import EngineSample, WorkerTelemetry
 from hmas.contracts.worker import ControlExpired, TopologySwitched
@@ -42,8 +43,15 @@ class WorkerMetrics:
         self._expiries = Counter(
             "hmas_worker_control_expiries_total", "Controls that expired", ["control"], registry=registry
         )
-        self._ended = Counter("hmas_worker_requests_total", "Attempts that ended here", ["outcome"], registry=registry)
-        self._tokens = Counter("hmas_worker_output_tokens_total", "Output tokens of ended attempts", registry=registry)
+        self._ended = Counter(
+            "hmas_worker_requests_total", "Requests that ended or were refused here", ["outcome"], registry=registry
+        )
+        self._grants = Counter("hmas_worker_grants_total", "Requests granted to engines", registry=registry)
+        self._declined = Counter(
+            "hmas_worker_grants_declined_total", "Grants that gateways did not carry out", registry=registry
+        )
+        self._stops = Counter("hmas_worker_stops_total", "Grants that the worker asked back", registry=registry)
+        self._tokens = Counter("hmas_worker_output_tokens_total", "Output tokens of ended requests", registry=registry)
         self._wait = Histogram("hmas_worker_queue_wait_seconds", "Time queued", buckets=_SECONDS, registry=registry)
         self._ttft = Histogram(
             "hmas_worker_ttft_seconds", "Arrival at the gateway to first token", buckets=_SECONDS, registry=registry
@@ -80,8 +88,21 @@ class WorkerMetrics:
             if not finished.censored:
                 self._covered[finished.output_tokens <= finished.upper_output_tokens].inc()
 
-    def ended(self, outcome: Outcome) -> None:
-        self._by_outcome[outcome].inc()
+    def heard(self, message: GatewayMessage) -> None:
+        match message:
+            case Ended(retryable=False):
+                self._by_outcome[message.outcome].inc()
+            case Declined():
+                self._declined.inc()
+
+    def sent(self, message: WorkerMessage) -> None:
+        match message:
+            case Grant():
+                self._grants.inc()
+            case Stop():
+                self._stops.inc()
+            case Refusal():
+                self._by_outcome[message.outcome].inc()
 
     def switched(self, switch: TopologySwitched) -> None:
         self._switches.inc()

@@ -2,8 +2,10 @@
 
 import json
 import socket
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_settings import NoDecode
@@ -16,11 +18,16 @@ from hmas.worker.agent.config import WorkerConfig
 
 
 class EngineSettings(BaseModel):
-    """The settings of one engine: an element of HMAS_ENGINES. Facts that are left out are asked of the engine."""
+    """The settings of one engine: an element of HMAS_ENGINES. Facts that are left out are asked of the engine.
+
+    `advertise_url` is the address that gateways use, empty if they use `url`. The key in `admin_key_file` is sent to
+    the engine's admin paths only.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     url: str
+    advertise_url: str = Field("", pattern=r"^(https?://.+)?$")
     name: str = ""
     kind: str = "auto"
     hardware: str = "unknown"
@@ -30,6 +37,15 @@ class EngineSettings(BaseModel):
     priority: Priority = "auto"
     control_block: Path | None = None
     api_key_file: Path | None = None
+    admin_key_file: Path | None = None
+
+    @property
+    def endpoint(self) -> str:
+        return self.advertise_url or self.url
+
+    @property
+    def label(self) -> str:
+        return self.name or self.url.partition("://")[2].rstrip("/")
 
 
 class WorkerSettings(RuntimeSettings):
@@ -41,7 +57,8 @@ class WorkerSettings(RuntimeSettings):
     )
     engines: Annotated[tuple[EngineSettings, ...], NoDecode] = Field(
         description="Engine URLs separated by commas, or a JSON list of objects (url, name, kind, hardware, "
-        "max_num_seqs, max_model_len, kv_capacity_tokens, priority, control_block, api_key_file)"
+        "max_num_seqs, max_model_len, kv_capacity_tokens, priority, control_block, api_key_file, admin_key_file, "
+        "advertise_url)"
     )
     engine_api_key_file: Path | None = Field(
         None, description="File with the API key for engines without an `api_key_file`"
@@ -50,20 +67,17 @@ class WorkerSettings(RuntimeSettings):
         None,
         description="Folder of the control blocks for vLLM's scheduler plug-in: one file per engine, named after it",
     )
-    grpc_host: str = Field("127.0.0.1", description="Address on which the worker listens for gateways (gRPC)")
-    grpc_port: int = Field(
+    stream_host: str = Field("127.0.0.1", description="Address on which the worker listens for gateways")
+    stream_port: int = Field(
         0, ge=0, le=65535, description="Port on which the worker listens for gateways; 0 picks a free one"
     )
     advertise_host: str = Field(
         "",
-        description="Host that gateways connect to; if unset, `grpc_host`, or this machine's name if that is 0.0.0.0",
+        description="Host that gateways connect to; if unset, `stream_host`, or this machine's name if that is 0.0.0.0",
     )
     max_queued: int = Field(100_000, gt=0, description="Most requests that may wait; more are refused")
     max_queued_tokens: int = Field(
         200_000_000, gt=0, description="Most tokens that may wait, prompts and predicted outputs; more are refused"
-    )
-    max_body_bytes: int = Field(
-        2**30, gt=0, description="Most bytes of request bodies held, queued and running; more are refused"
     )
     static_n_run: int | None = Field(
         None,
@@ -81,8 +95,8 @@ class WorkerSettings(RuntimeSettings):
     no_engine_patience_s: float = Field(
         10.0, ge=0, description="Seconds that requests wait while no engine is up, or an engine answers that it is full"
     )
-    gateway_grace_s: float = Field(
-        5.0, gt=0, description="Seconds that a gateway's requests are kept after its connection broke"
+    silence_s: float = Field(
+        2.0, ge=0.5, description="Seconds of silence after which a gateway's stream is closed as broken"
     )
     scrape_period_s: float = Field(
         LIVE.scrape_s, gt=0, description="Seconds between two scrapes of an engine's metrics"
@@ -105,27 +119,24 @@ class WorkerSettings(RuntimeSettings):
 
     @model_validator(mode="after")
     def _named_apart(self) -> "WorkerSettings":
-        names = [config.facts.name for config in self.engine_configs(with_keys=False)]
+        names = [engine.label for engine in self.engines]
         if not names:
             raise ValueError("no engine is configured: set HMAS_ENGINES=http://HOST:PORT (several: with commas)")
         if len(set(names)) < len(names):
             raise ValueError(f"engines in HMAS_ENGINES must have different names, got {', '.join(names)}: set `name`")
         return self
 
-    def engine_configs(self, *, with_keys: bool = True) -> tuple[OpenAiHttpConfig, ...]:
-        """Returns the adapter's configuration of each engine. Raises OSError if an API key file cannot be read.
+    def engine_configs(self) -> tuple[OpenAiHttpConfig, ...]:
+        """Returns the adapter's configuration of each engine. Raises OSError if a key file cannot be read."""
+        return tuple(map(self._engine_config, self.engines))
 
-        `with_keys`: whether to read the API keys; without them no file is opened.
-        """
-        return tuple(self._engine_config(engine, with_keys) for engine in self.engines)
-
-    def _engine_config(self, engine: EngineSettings, with_keys: bool) -> OpenAiHttpConfig:
-        key_file = engine.api_key_file or self.engine_api_key_file
-        name = engine.name or engine.url.partition("://")[2].rstrip("/")
+    def _engine_config(self, engine: EngineSettings) -> OpenAiHttpConfig:
+        name = engine.label
         block = self.control_block_dir / name.replace("/", "_") if self.control_block_dir else None
         return OpenAiHttpConfig(
             facts=EngineFacts(
                 name=name,
+                endpoint=engine.endpoint,
                 kind=engine.kind,
                 hardware=engine.hardware,
                 max_num_seqs=engine.max_num_seqs,
@@ -133,15 +144,23 @@ class WorkerSettings(RuntimeSettings):
                 kv_capacity_tokens=engine.kv_capacity_tokens,
             ),
             url=engine.url,
-            api_key=key_file.read_text().strip() if with_keys and key_file else "",
+            api_key=_read_key(engine.api_key_file or self.engine_api_key_file),
+            admin_key=_read_key(engine.admin_key_file),
             priority=engine.priority,
             control_block=engine.control_block or block,
             scrape_period_s=self.scrape_period_s,
         )
 
+    def unreachable_engines(self) -> tuple[EngineSettings, ...]:
+        """Returns the engines that gateways on other hosts are invited to but cannot reach: those whose address for
+        gateways is on loopback, although the worker listens for gateways elsewhere."""
+        if _on_loopback(self.stream_host):
+            return ()
+        return tuple(engine for engine in self.engines if _on_loopback(urlsplit(engine.endpoint).hostname or ""))
+
     def advertised(self, port: int) -> str:
         """Returns the address that gateways connect to, HOST:PORT; `port` is the one that the worker listens on."""
-        host = self.advertise_host or self.grpc_host
+        host = self.advertise_host or self.stream_host
         if host in ("0.0.0.0", "::", "[::]"):
             host = socket.gethostname()
         return f"{host}:{port}"
@@ -160,3 +179,14 @@ class WorkerSettings(RuntimeSettings):
             prefill_window_s=self.prefill_window_s,
             no_engine_patience_s=self.no_engine_patience_s,
         )
+
+
+def _read_key(path: Path | None) -> str:
+    return path.read_text().strip() if path else ""
+
+
+def _on_loopback(host: str) -> bool:
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,5 +1,5 @@
 """The worker's shell: turns what gateways, engines and timers do into events of the worker's agent, and carries out its
-effects."""
+effects. No request's body and no byte of an answer comes here."""
 
 import asyncio
 import time
@@ -10,52 +10,48 @@ import structlog
 
 from hmas.contracts.agent import Agent
 from hmas.contracts.cadences import LIVE
+from hmas.contracts.execution import Ended, GatewayMessage, Grant, Refusal, Stop, Submit, WorkerMessage
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.registry import WorkerHeartbeat
-from hmas.contracts.request import Annotation
 from hmas.contracts.worker import (
-    Abort,
-    Annotated,
-    CancelRequested,
-    Conclude,
     ControlExpired,
     CycleTicked,
-    Dispatch,
     DrainStarted,
-    EngineFailed,
+    FromGateway,
+    GatewayConnected,
     GatewayLost,
-    Handback,
     HeartbeatDue,
-    ProgressSampled,
     PublishHeartbeat,
     PublishTelemetry,
-    RecallRequested,
-    Reject,
     SteerEngine,
-    Submitted,
+    ToGateway,
     TopologySwitched,
     WorkerEffect,
     WorkerEvent,
 )
 from hmas.runtime.host import AgentHost
-from hmas.runtime.tracing import Tracing
-from hmas.wire.codec import from_message
-from hmas.wire.execution import request_of
 from hmas.wire.subjects import subject_of
-from hmas.wire.v1 import execution_pb2 as pb
 from hmas.worker.adapters.base import EngineAdapter
-from hmas.worker.attempts import AttemptTable, HeldAttempt
+from hmas.worker.granted import GrantedRuns
 from hmas.worker.metrics import WorkerMetrics
-from hmas.worker.streams import ExecutionServer, GatewaySession
 
 log = structlog.get_logger()
-FLUSH_S = 2.0
+LEAST_DRAIN_S = 0.1  # lets gateways hear of the drain before their streams close
+MOST_DRAIN_S = 2.0
 
 
 class Publisher(Protocol):
     """The part of the message bus that a worker's shell uses."""
 
     def publish(self, subject: str, value: Any) -> None: ...
+
+
+class GatewayPort(Protocol):
+    """The part of the gateways' streams that a worker's shell uses. `send` drops the message if the gateway's stream is
+    closed, and never waits."""
+
+    def open(self, sink: "WorkerShell") -> None: ...
+
+    def send(self, gateway: str, message: WorkerMessage) -> None: ...
 
 
 class WorkerShell:
@@ -67,59 +63,45 @@ class WorkerShell:
     def __init__(
         self,
         agent: Agent[WorkerEvent, WorkerEffect],
-        server: ExecutionServer,
+        streams: GatewayPort,
         bus: Publisher,
         metrics: WorkerMetrics,
         *,
-        max_body_bytes: int,
         clock: Callable[[], float] = time.monotonic,
-        tracing: Tracing | None = None,
         observe: Callable[[float, WorkerEvent, list[WorkerEffect]], None] | None = None,
     ) -> None:
-        self._tracing = tracing
-        self._server = server
+        self._streams = streams
         self._bus = bus
         self._metrics = metrics
         self._clock = clock
-        self._attempts = AttemptTable(max_body_bytes)
-        self._engines: Mapping[str, EngineAdapter] = {}
+        self._engines: dict[str, EngineAdapter] = {}
+        self._runs = GrantedRuns(self._engines)
+        self._heard = asyncio.Event()  # a message or a loss of a gateway
         self._host: AgentHost[WorkerEvent, WorkerEffect] = AgentHost(agent, self._execute, clock, observe=observe)
         self.post = self._host.post
 
     async def run(self, engines: Mapping[str, EngineAdapter]) -> None:
-        """Serves requests on `engines`, by name, until it is cancelled."""
-        self._engines = engines
-        self._server.open(self)
+        """Schedules requests on `engines`, by name, until it is cancelled."""
+        self._engines.update(engines)
+        self._streams.open(self)
         async with asyncio.TaskGroup() as tasks:
             for engine in engines.values():
                 tasks.create_task(engine.run())
             tasks.create_task(self._keep_cycling())
 
     async def drain(self, grace_s: float) -> None:
-        """Hands back the queued requests, waits up to `grace_s` seconds for the running ones, and ends those that still
-        run then as failures."""
+        """Tells gateways that this worker grants nothing any more, and waits until they have withdrawn what waits here:
+        at most `grace_s` seconds, and never more than 2. What was granted goes on without the worker."""
         self.post(DrainStarted())
         self.post(HeartbeatDue())
         try:
-            async with asyncio.timeout(grace_s):  # wait_for may swallow a cancellation
-                await self._attempts.empty.wait()
+            async with asyncio.timeout(min(grace_s, MOST_DRAIN_S)):  # wait_for may swallow a cancellation
+                await asyncio.sleep(LEAST_DRAIN_S)
+                while self._runs.waiting:
+                    self._heard.clear()
+                    await self._heard.wait()
         except TimeoutError:
-            log.warning("drain_cut_short", running=len(self._attempts))
-        for attempt in list(self._attempts):
-            self._let_go(attempt)
-            message = f"the worker stopped before the answer was complete (grace period {grace_s:g} s): send it again"
-            self.post(
-                EngineFailed(
-                    request_id=attempt.request_id,
-                    outcome=Outcome.DRAINING,
-                    message=message,
-                    output_tokens=attempt.tokens,
-                    retryable=False,
-                )
-            )
-        await self._server.flush(FLUSH_S)
-
-    # --- events --------------------------------------------------------------------------------------------------
+            log.info("drained_while_requests_wait", waiting=self._runs.waiting)
 
     async def _keep_cycling(self) -> None:
         heartbeat_s = self._clock()
@@ -127,64 +109,45 @@ class WorkerShell:
             if self._clock() >= heartbeat_s:
                 heartbeat_s = self._clock() + LIVE.heartbeat_s
                 self.post(HeartbeatDue())
-            progress = self._attempts.progress()
-            if progress:
-                self.post(ProgressSampled(progress))
             self.post(CycleTicked())
             await asyncio.sleep(LIVE.worker_cycle_s)
 
-    def on_submit(self, session: GatewaySession, message: pb.Submit) -> None:
-        held = self._attempts.get(message.request_id)
-        if self._attempts.ended(message.request_id, message.attempt) or (held and held.number >= message.attempt):
-            return  # a repetition
-        if held is not None:  # its gateway gave the older attempt up
-            self.post(CancelRequested(held.request_id, held.number))
-        if not self._attempts.fits(message):
-            reason = "the worker's memory for request bodies (HMAS_MAX_BODY_BYTES) is full: retry later"
-            self._refuse(session, message, Outcome.POOL_QUEUE_FULL, reason)
-            return
-        request = request_of(message, self._clock())
-        self._attempts.add(
-            HeldAttempt(session, message, request, post=self.post, clock=self._clock, tracing=self._tracing)
-        )
-        self.post(Submitted(request, message.attempt, session.id, message.promised))
+    # --- what gateways send --------------------------------------------------------------------------------------
 
-    def on_annotate(self, session: GatewaySession, message: pb.Annotate) -> None:
-        self.post(Annotated(message.request_id, message.attempt, from_message(Annotation, message.annotation)))
+    def on_connected(self, gateway: str) -> None:
+        self._runs.connect(gateway)
+        self.post(GatewayConnected(gateway))
 
-    def on_cancel(self, session: GatewaySession, message: pb.Cancel) -> None:
-        self.post(CancelRequested(message.request_id, message.attempt))
+    def on_message(self, gateway: str, message: GatewayMessage) -> None:
+        """Passes a message to the agent. An error in one message is logged and must not end the others."""
+        try:
+            engine = self._runs.hear(gateway, message)
+            self.post(FromGateway(gateway, message))
+            if engine is not None and isinstance(message, Ended):
+                engine.judge(message)  # after the agent, which must not ask for a run back that has ended
+        except Exception:
+            log.exception("gateway_message_failed", gateway=gateway, message=type(message).__name__)
+            if isinstance(message, Submit):  # its gateway would otherwise never get an answer
+                self._to_gateway(gateway, _failed(message))
+        self._metrics.heard(message)
+        self._heard.set()
 
-    def on_recall(self, session: GatewaySession, message: pb.Recall) -> None:
-        self.post(RecallRequested(message.request_id, message.attempt))
-
-    def on_gateway_lost(self, session: GatewaySession) -> None:
-        self.post(GatewayLost(session.id))
+    def on_lost(self, gateway: str) -> None:
+        self._runs.lose(gateway)
+        self.post(GatewayLost(gateway))
+        self._heard.set()
 
     # --- effects -------------------------------------------------------------------------------------------------
 
     def _execute(self, effect: WorkerEffect) -> None:
         match effect:
-            case Dispatch():
-                self._dispatch(effect)
-            case Abort():
-                attempt = self._attempts.get(effect.request_id)
-                if attempt is not None:
-                    self._let_go(attempt)
-            case Conclude():
-                self._conclude(effect)
-            case Reject():
-                self._reject(effect)
-            case Handback():
-                attempt = self._attempts.take(effect.request_id, effect.attempt)
-                if attempt is not None:
-                    attempt.left("handed_back", False)
-                    attempt.session.send("handback", pb.Handback(request_id=effect.request_id, attempt=effect.attempt))
+            case ToGateway(gateway, message):
+                self._to_gateway(gateway, message)
             case PublishTelemetry(telemetry):
                 self._metrics.observe(telemetry)
                 self._bus.publish(subject_of(telemetry), telemetry)
             case PublishHeartbeat(heartbeat):
-                self._publish_heartbeat(heartbeat)
+                self._bus.publish(subject_of(heartbeat), heartbeat)
             case SteerEngine():
                 self._engines[effect.engine].steer(effect.n_run, effect.b_token)
             case TopologySwitched():
@@ -197,54 +160,25 @@ class WorkerShell:
             case _:
                 assert_never(effect)
 
-    def _dispatch(self, effect: Dispatch) -> None:
-        attempt = self._attempts.get(effect.request_id)
-        if attempt is not None:
-            attempt.start(self._engines[effect.engine], effect.urgency, effect.tpot_s)
+    def _to_gateway(self, gateway: str, message: WorkerMessage) -> None:
+        match message:
+            case Grant():
+                message = self._runs.grant(gateway, message)
+            case Stop():
+                self._runs.stop(gateway, message)
+            case Refusal():
+                self._runs.refuse(gateway, message)
+            case _:
+                pass  # Load needs nothing
+        self._metrics.sent(message)
+        self._streams.send(gateway, message)
 
-    def _let_go(self, attempt: HeldAttempt) -> None:
-        if attempt.adapter is not None:
-            attempt.adapter.abort(attempt.request_id)
-            attempt.adapter = None
 
-    def _conclude(self, effect: Conclude) -> None:
-        attempt = self._attempts.take(effect.request_id, effect.attempt)
-        if attempt is not None:
-            self._metrics.ended(effect.outcome)
-            attempt.left(effect.outcome.value, effect.outcome not in (Outcome.FINISHED, Outcome.CANCELLED))
-            attempt.session.send("finished", attempt.finished_message(effect))
-
-    def _reject(self, effect: Reject) -> None:
-        attempt = self._attempts.take(effect.request_id, effect.attempt)
-        if attempt is not None:
-            attempt.left(effect.outcome.value, False)
-            self._refuse(attempt.session, attempt.submit, effect.outcome, effect.message, effect.retry_after_s)
-
-    def _refuse(
-        self,
-        session: GatewaySession,
-        submit: pb.Submit,
-        outcome: Outcome,
-        message: str,
-        retry_after_s: float | None = None,
-    ) -> None:
-        self._metrics.ended(outcome)
-        refusal = pb.Finished(
-            request_id=submit.request_id,
-            attempt=submit.attempt,
-            outcome=outcome.value,
-            message=message,
-            retry_after_s=retry_after_s,
-        )
-        session.send("finished", refusal)
-
-    def _publish_heartbeat(self, heartbeat: WorkerHeartbeat) -> None:
-        self._bus.publish(subject_of(heartbeat), heartbeat)
-        load = pb.Load(
-            queued=heartbeat.queued,
-            queued_tokens=heartbeat.queued_tokens,
-            running=heartbeat.running,
-            backlog_s=heartbeat.backlog_s,
-            draining=heartbeat.draining,
-        )
-        self._server.broadcast("load", load)
+def _failed(submit: Submit) -> Refusal:
+    return Refusal(
+        request_id=submit.request.id,
+        attempt=submit.attempt,
+        outcome=Outcome.INTERNAL,
+        message="the worker failed to accept the request through an internal error; see `gateway_message_failed` in "
+        "its log",
+    )

@@ -1,14 +1,9 @@
 """Fields that the adapter adds to a client's body."""
 
-import math
-from itertools import pairwise
-
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from hmas.gateway.engines.body import replay_fields, sglang_level, vllm_priority, with_fields
+from hmas.gateway.engines.body import replay_fields, with_fields, with_xargs
 
 
 def test_a_body_without_additions_is_untouched() -> None:
@@ -39,28 +34,17 @@ def test_what_is_no_object_is_refused(body: bytes) -> None:
         with_fields(body, {"priority": 1})
 
 
-def test_vllms_priorities_are_lower_first_and_bounded() -> None:
-    assert vllm_priority(1.5) == 1500
-    assert vllm_priority(math.inf) == 2**31 - 1
-    assert vllm_priority(-math.inf) == -(2**31 - 1)
-
-
-def test_sglangs_levels_are_higher_first_and_few() -> None:
-    assert sglang_level(3.0, []) == 5
-    assert sglang_level(2.0, [(3.0, 5)]) == 8
-    assert sglang_level(4.0, [(3.0, 5), (2.0, 8)]) == 2
-    assert sglang_level(2.5, [(3.0, 5), (2.0, 8), (4.0, 2)]) == 6
-    assert sglang_level(2.0, [(3.0, 5), (2.0, 8)]) == 8
-    assert sglang_level(math.inf, [(3.0, 5)]) == 2
-    assert sglang_level(-math.inf, [(3.0, 10)]) == 10
-
-
-@given(st.lists(st.floats(allow_nan=False), max_size=40))
-def test_no_level_puts_a_request_before_a_more_urgent_one(urgencies: list[float]) -> None:
-    """Equals are possible, since levels are few; among them the engine serves who came first."""
-    waiting: list[tuple[float, int]] = []
-    for urgency in urgencies:
-        waiting.append((urgency, sglang_level(urgency, waiting)))
-    assert all(0 <= level <= 10 for _, level in waiting)
-    ranked = sorted(waiting)
-    assert all(earlier >= later for (_, earlier), (_, later) in pairwise(ranked))
+@pytest.mark.parametrize(
+    ("body", "xargs"),
+    [
+        (b'{"model":"m"}', {"hmas_urgency": 2.5}),
+        (b'{"model":"m","vllm_xargs":{"own":1}}', {"own": 1, "hmas_urgency": 2.5}),
+        (b'{"model":"m","vllm_xargs":{"hmas_urgency":-1e9}}', {"hmas_urgency": 2.5}),
+        (b'{"model":"m","vllm_xargs":"odd"}', {"hmas_urgency": 2.5}),
+        (b'{"model":"m","prompt":"say \\"vllm_xargs\\""}', {"hmas_urgency": 2.5}),
+    ],
+)
+def test_clients_keep_their_own_arguments_but_not_our_ranks(body: bytes, xargs: dict[str, float]) -> None:
+    document = orjson.loads(with_xargs(body, {"hmas_urgency": 2.5}))
+    assert document["vllm_xargs"] == xargs
+    assert document["model"] == "m"

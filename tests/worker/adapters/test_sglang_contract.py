@@ -1,31 +1,19 @@
-"""The adapter against a server that behaves as SGLang documents: names, polarity, live cap, error shapes."""
+"""The adapter against a server that behaves as SGLang documents: names, polarity, live cap."""
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
 
-from hmas.contracts.outcome import Outcome
 from hmas.contracts.worker import EngineSampled, EngineWentUp
-from hmas.worker.adapters.base import EngineEvent, EngineJob, JobEnd
+from hmas.worker.adapters.base import EngineEvent, EngineRun
 from hmas.worker.adapters.breaker import BreakerConfig
 from hmas.worker.adapters.monitor import EngineFacts, MonitorConfig
 from hmas.worker.adapters.openai_http import OpenAiHttpAdapter, OpenAiHttpConfig
 from tests.worker.adapters.scripted_engine import Peer, ScriptedEngine
 
-CHAT = "/v1/chat/completions"
-JOB = EngineJob(
-    request_id="r1",
-    path=CHAT,
-    body=b'{"model":"m","stream":true}',
-    stream=True,
-    strip_usage=True,
-    prompt_tokens=5,
-    urgency=2.5,
-)
 METRICS = b"""\
 # TYPE sglang:num_running_reqs gauge
 sglang:num_running_reqs{engine_type="unified",model_name="m",tp_rank="0"} 3.0
@@ -78,24 +66,12 @@ class Sglang:
             await asyncio.sleep(0.01)
 
 
-class Sink:
-    def __init__(self) -> None:
-        self.tokens = 0
-        self.ended: asyncio.Future[JobEnd] = asyncio.get_running_loop().create_future()
-
-    def on_tokens(self, data: bytes, tokens: int) -> None:
-        self.tokens += tokens
-
-    def on_end(self, end: JobEnd) -> None:
-        self.ended.set_result(end)
-
-
 class Rig:
-    def __init__(self, engine: ScriptedEngine, max_num_seqs: int | None = None) -> None:
+    def __init__(self, engine: ScriptedEngine, max_num_seqs: int | None = None, admin_key: str = "") -> None:
         self.engine, self.sglang = engine, Sglang(engine)
         self.events: asyncio.Queue[EngineEvent] = asyncio.Queue()
         config = OpenAiHttpConfig(
-            facts=EngineFacts(name="e1", max_num_seqs=max_num_seqs), url=engine.url,
+            facts=EngineFacts(name="e1", max_num_seqs=max_num_seqs), url=engine.url, api_key="k", admin_key=admin_key,
             probe_period_s=0.05, monitor=MonitorConfig(timeout_s=0.5), scrape_period_s=0.02,
             breaker=BreakerConfig(cooldown_s=0.02, max_cooldown_s=0.05),
         )  # fmt: skip
@@ -108,11 +84,6 @@ class Rig:
             if isinstance(event, kind):
                 return event
 
-    async def answer(self, job: EngineJob = JOB) -> tuple[int, JobEnd]:
-        sink = Sink()
-        self.adapter.start(job, sink)
-        return sink.tokens, await asyncio.wait_for(sink.ended, 5)
-
     async def close(self) -> None:
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
@@ -124,20 +95,6 @@ async def rig(engine: ScriptedEngine) -> AsyncIterator[Rig]:
     rig = Rig(engine)
     yield rig
     await rig.close()
-
-
-def stream(*events: object) -> Any:
-    async def answer(peer: Peer) -> None:
-        await peer.begin_chunks()
-        for event in events:
-            await peer.chunk(b"data: " + (event if isinstance(event, bytes) else orjson.dumps(event)) + b"\n\n")
-        await peer.end_chunks()
-
-    return answer
-
-
-def chunk(text: str) -> dict[str, Any]:
-    return {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": text}}]}
 
 
 async def test_it_is_discovered_with_its_own_bounds(rig: Rig) -> None:
@@ -160,15 +117,29 @@ async def test_its_polarity_is_taken_from_what_it_says(
 ) -> None:
     rig.sglang.info |= {"enable_priority_scheduling": enabled, "schedule_low_priority_values_first": low_first}
     await rig.event(EngineWentUp)
-    rig.engine.script[CHAT] = lambda peer: peer.gone()
-    sinks = [Sink() for _ in range(3)]
-    for number, (urgency, sink) in enumerate(zip((3.0, 1.0, 2.0), sinks, strict=True)):
-        rig.adapter.start(replace(JOB, request_id=f"r{number}", urgency=urgency), sink)
-        while sum(p.path == CHAT for p in rig.engine.requests) <= number:
-            await asyncio.sleep(0.01)
-    bodies = [orjson.loads(p.body) for p in rig.engine.requests if p.path == CHAT]
-    assert [body.get("priority") for body in bodies] == priorities
-    assert not any("vllm_xargs" in body for body in bodies)
+    runs = [EngineRun(prompt_tokens=5, urgency=urgency) for urgency in (3.0, 1.0, 2.0)]
+    for run in runs:
+        rig.adapter.add(run)
+    assert [run.priority for run in runs] == priorities
+
+
+async def test_levels_are_given_among_those_that_still_wait(rig: Rig) -> None:
+    await rig.event(EngineWentUp)
+
+    def add(urgency: float | None, output_tokens: int = 0) -> EngineRun:
+        run = EngineRun(prompt_tokens=5, urgency=urgency, output_tokens=output_tokens)
+        rig.adapter.add(run)
+        return run
+
+    add(None)  # adopted, so that its rank is unknown
+    first = add(3.0)
+    assert add(1.0).priority == 8
+    first.output_tokens = 1  # it does not wait any more
+    assert add(2.0).priority == 3
+    gone = add(0.5)
+    assert gone.priority == 9
+    rig.adapter.remove(gone, None)
+    assert add(0.6).priority == 9
 
 
 async def test_n_run_becomes_its_live_cap_and_is_put_back_at_the_end(rig: Rig) -> None:
@@ -235,31 +206,12 @@ async def test_a_refused_cap_is_not_told_again_and_again(rig: Rig) -> None:
     assert sum(p.path == "/set_internal_state" for p in rig.engine.requests) == 1
 
 
-FULL = {"message": "The request queue is full.", "type": "SERVICE_UNAVAILABLE", "param": None, "code": 503}
-
-
-@pytest.mark.parametrize("error", [{"error": FULL}, {"object": "error", **FULL}], ids=["wrapped", "flat"])
-async def test_a_full_queue_told_after_a_200_may_be_retried_elsewhere(rig: Rig, error: dict[str, Any]) -> None:
-    rig.engine.script[CHAT] = stream(error, b"[DONE]")
-    tokens, end = await rig.answer()
-    assert (tokens, end.outcome, end.retryable, end.busy, end.status) == (0, Outcome.ENGINE_ERROR, True, True, 503)
-    assert "The request queue is full." in end.message
-
-
-async def test_an_error_in_mid_stream_ends_it_clearly(rig: Rig) -> None:
-    abort = {"error": {"object": "error", "message": "Aborted by preemption", "type": "abort", "code": 500}}
-    rig.engine.script[CHAT] = stream(chunk("a"), chunk("b"), abort, b"[DONE]")
-    sink = Sink()
-    rig.adapter.start(JOB, sink)
-    end = await asyncio.wait_for(sink.ended, 5)
-    assert (sink.tokens, end.outcome, end.retryable) == (2, Outcome.ENGINE_ERROR, False)
-    assert "Aborted by preemption" in end.message
-
-
-async def test_a_flat_refusal_becomes_openais_object(rig: Rig) -> None:
-    flat = {"object": "error", "message": "too long", "type": "BadRequestError", "param": None, "code": 400}
-    rig.engine.script[CHAT] = lambda peer: peer.reply(orjson.dumps(flat), 400)
-    _, end = await rig.answer()
-    assert (end.outcome, end.status) == (Outcome.ENGINE_REFUSED, 400)
-    error = orjson.loads(end.data)["error"]
-    assert (error["message"], error["code"]) == ("too long", 400)
+@pytest.mark.parametrize(("admin_key", "sent"), [("admin", "admin"), ("", "k")])
+async def test_the_admin_key_goes_to_admin_paths_only(engine: ScriptedEngine, admin_key: str, sent: str) -> None:
+    rig = Rig(engine, admin_key=admin_key)
+    await rig.event(EngineWentUp)
+    rig.adapter.steer(32, 1024)
+    await asyncio.wait_for(rig.sglang.cap(32), 5)
+    await rig.close()
+    keys = {(peer.path == "/set_internal_state", peer.headers["authorization"]) for peer in engine.requests}
+    assert keys == {(True, f"Bearer {sent}"), (False, "Bearer k")}

@@ -1,31 +1,15 @@
-"""What travels to a vLLM with the scheduler plug-in: caps in the control block, ranks in the body."""
+"""What travels to a vLLM with the scheduler plug-in in its control block."""
 
 import asyncio
 from dataclasses import replace
-from math import inf
 from pathlib import Path
-
-import orjson
-import pytest
 
 from hmas.plugins.vllm.block import ControlBlock, StatusBlock
 from hmas.plugins.vllm.block_file import status_path
 from hmas.plugins.vllm.channel import ControlChannel
-from hmas.worker.adapters.base import EngineJob
-from hmas.gateway.engines.body import with_xargs
 from hmas.worker.adapters.steering import ControlBlockBridge, SteeringConfig
 
 CONFIG = SteeringConfig()
-JOB = EngineJob(
-    request_id="r",
-    path="/v1/completions",
-    body=b"{}",
-    stream=True,
-    strip_usage=True,
-    prompt_tokens=5,
-    urgency=2.5,
-    tpot_s=0.05,
-)
 
 
 def test_caps_arrive_at_the_engines_end(tmp_path: Path) -> None:
@@ -78,25 +62,3 @@ def test_the_plugins_status_is_read(tmp_path: Path) -> None:
     status = StatusBlock(seq=3, cap=4, token_budget=1024, running=4, waiting=9, steps=100, refused=0, faults=2)
     status_path(path).write_bytes(status.pack())
     assert bridge.status() == status
-
-
-def test_rank_and_promise_travel_with_the_request(tmp_path: Path) -> None:
-    bridge = ControlBlockBridge("e", tmp_path / "control", CONFIG)
-    assert bridge.xargs(JOB) == {"hmas_urgency": 2.5, "hmas_tpot_ms": 50.0}
-    assert bridge.xargs(replace(JOB, urgency=inf, tpot_s=None)) == {}, "JSON has no infinity"
-
-
-@pytest.mark.parametrize(
-    ("body", "xargs"),
-    [
-        (b'{"model":"m"}', {"hmas_urgency": 2.5}),
-        (b'{"model":"m","vllm_xargs":{"own":1}}', {"own": 1, "hmas_urgency": 2.5}),
-        (b'{"model":"m","vllm_xargs":{"hmas_urgency":-1e9}}', {"hmas_urgency": 2.5}),
-        (b'{"model":"m","vllm_xargs":"odd"}', {"hmas_urgency": 2.5}),
-        (b'{"model":"m","prompt":"say \\"vllm_xargs\\""}', {"hmas_urgency": 2.5}),
-    ],
-)
-def test_clients_keep_their_own_arguments_but_not_our_ranks(body: bytes, xargs: dict[str, float]) -> None:
-    document = orjson.loads(with_xargs(body, {"hmas_urgency": 2.5}))
-    assert document["vllm_xargs"] == xargs
-    assert document["model"] == "m"

@@ -1,77 +1,51 @@
-"""The interface through which the worker's shell uses an engine of any kind."""
+"""The interface through which the worker's shell watches and steers an engine of any kind."""
 
 from dataclasses import dataclass
 from typing import Protocol
 
-from hmas.contracts.outcome import Outcome
+from hmas.contracts.execution import Ended
 from hmas.contracts.worker import EngineSampled, EngineWentDown, EngineWentUp
 
 EngineEvent = EngineWentUp | EngineWentDown | EngineSampled
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineJob:
-    """One dispatched request, as an engine adapter gets it.
+@dataclass(slots=True, kw_only=True)
+class EngineRun:
+    """A request that was granted to an engine, as its gateway tells of it.
 
-    `path` is the HTTP path and `body` the client's JSON; `urgency` is its rank (lower first). `strip_usage`: remove the
-    usage event from the stream, because the client did not ask for it. `tpot_s`: its TPOT SLO in seconds, None if only
-    its last token is judged. `replay_output_tokens`: the output length that a replayed trace prescribes, otherwise
-    None; only the adapter reads it, after all decisions.
+    `urgency` is its rank (lower first), None if it is unknown because the run was adopted. `output_tokens`: those of
+    which the gateway has told so far. The adapter sets `priority`, the number that the body is to carry in the engine's
+    own convention (None: none), and `level`, by which an SGLang engine orders what waits in it.
     """
 
-    request_id: str
-    path: str
-    body: bytes
-    stream: bool
-    strip_usage: bool
     prompt_tokens: int
-    urgency: float
-    replay_output_tokens: int | None = None
-    traceparent: str = ""
-    tpot_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobEnd:
-    """How a job ended on its engine.
-
-    `outcome` is FINISHED, ENGINE_REFUSED, ENGINE_ERROR, INVALID_REQUEST (the body could not be sent), or NO_ENGINE if
-    nothing listens at the engine's address. `status` is the HTTP status, 0 if none came. `data`: the last bytes for the
-    client, or the engine's error body if it refused. `output_tokens`, `prompt_tokens`: the engine's own counts, None if
-    it reports none. `retryable`: nothing was generated yet, so another engine may serve the request. `busy`: it failed
-    because the engine has no room now.
-    """
-
-    outcome: Outcome
-    message: str = ""
-    status: int = 0
-    data: bytes = b""
-    output_tokens: int | None = None
-    prompt_tokens: int | None = None
-    retryable: bool = False
-    busy: bool = False
-
-
-class JobSink(Protocol):
-    """Receives the answer to one job. Its methods must not block."""
-
-    def on_tokens(self, data: bytes, tokens: int) -> None:
-        """Receives bytes for the client and the number of token events in them."""
-        ...
-
-    def on_end(self, end: JobEnd) -> None: ...
+    urgency: float | None
+    output_tokens: int = 0
+    priority: int | None = None
+    level: int | None = None
 
 
 class EngineAdapter(Protocol):
-    """The connection to one engine. `start` and `abort` return at once; answers arrive at the job's sink."""
+    """The watch over one engine. No method blocks but `run` and `close`."""
 
     @property
     def name(self) -> str: ...
 
-    def start(self, job: EngineJob, sink: JobSink) -> None: ...
+    @property
+    def plugin(self) -> bool:
+        """Whether the engine reads a request's urgency and pace from its body."""
+        ...
 
-    def abort(self, request_id: str) -> None:
-        """Stops the request on the engine; its sink is not called any more. An unknown id is ignored."""
+    def add(self, run: EngineRun) -> None:
+        """Counts a run on the engine, and sets its priority."""
+        ...
+
+    def remove(self, run: EngineRun, end: Ended | None) -> None:
+        """Counts a run no longer, because it ended as `end` says; None: it was declined, or its gateway is lost."""
+        ...
+
+    def judge(self, end: Ended) -> None:
+        """Learns from the end of a run whether the engine is well."""
         ...
 
     def steer(self, n_run: int, b_token: int) -> None:
@@ -84,5 +58,5 @@ class EngineAdapter(Protocol):
         ...
 
     async def close(self) -> None:
-        """Ends all jobs, without calling their sinks, and closes all connections."""
+        """Gives the engine its own limits back, and closes all connections."""
         ...

@@ -1,6 +1,7 @@
 """Learns over an engine's HTTP interface whether it can serve (probe), what it is (discovery) and its load (scrape)."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,10 +9,12 @@ import orjson
 import structlog
 
 from hmas.contracts.registry import EngineInfo
-from hmas.worker.adapters import scrape
 from hmas.runtime.http1 import HttpPool
+from hmas.worker.adapters import scrape
 
 log = structlog.get_logger()
+
+Head = Callable[[str, int | None], bytes]
 
 EMULATED_METRIC = "hmas_engine_step_lag_seconds_count"
 
@@ -30,9 +33,11 @@ class MonitorConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
-    """What the operator configured of an engine. None, and the kind `auto`, mean that the engine is asked."""
+    """What the operator configured of an engine. None, and the kind `auto`, mean that the engine is asked. `endpoint`
+    is the URL under which gateways reach it."""
 
     name: str
+    endpoint: str = ""
     kind: str = "auto"
     hardware: str = "unknown"
     max_num_seqs: int | None = None
@@ -100,20 +105,22 @@ class _Page:
 
 
 class EngineMonitor:
-    """Asks one engine for its health, facts and metrics. `head(method, path, length)` builds a request's head."""
+    """Asks one engine for its health, facts and metrics. `head(path, length)` builds a request's head: of a POST to an
+    admin path if there is a length, otherwise of a GET."""
 
-    def __init__(self, pool: HttpPool, head: Any, facts: EngineFacts, config: MonitorConfig) -> None:
+    def __init__(self, pool: HttpPool, head: Head, facts: EngineFacts, config: MonitorConfig) -> None:
         self._pool, self._head, self._facts, self._config = pool, head, facts, config
         self._dialect: scrape.Dialect | None = None
         self.sglang: SglangFacts | None = None  # after `discover`, if it is one
 
     async def get(self, path: str) -> tuple[int, bytes]:
         """Returns the status and body of the answer to a GET request. Raises Unreachable if none comes."""
-        return await self._ask(path, self._head("GET", path, None), b"")
+        return await self._ask(path, self._head(path, None), b"")
 
     async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
-        """Returns the status and body of the answer to a POST request. Raises Unreachable if none comes."""
-        return await self._ask(path, self._head("POST", path, len(body)), body)
+        """Returns the status and body of the answer to a POST request to an admin path. Raises Unreachable if none
+        comes."""
+        return await self._ask(path, self._head(path, len(body)), body)
 
     async def _ask(self, path: str, head: bytes, body: bytes) -> tuple[int, bytes]:
         page = _Page(self._config.max_page_bytes)
@@ -171,6 +178,7 @@ class EngineMonitor:
             kv_capacity_tokens=capacity,
             block_size=block_size,
             max_num_seqs=max_num_seqs,
+            endpoint=facts.endpoint,
         )
 
     async def reading(self) -> scrape.Reading | None:

@@ -1,7 +1,6 @@
 """Sets an engine's limits while it runs: through vLLM's control block, or SGLang's internal state."""
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,6 @@ import structlog
 
 from hmas.plugins.vllm.block import ControlBlock, StatusBlock
 from hmas.plugins.vllm.block_file import BlockFile, status_path
-from hmas.worker.adapters.base import EngineJob
 from hmas.worker.adapters.monitor import SglangFacts, Unreachable
 
 log = structlog.get_logger()
@@ -46,12 +44,6 @@ class ControlBlockBridge:
     def steer(self, n_run: int, b_token: int) -> None:
         self._caps = (n_run, b_token)
         self._write()
-
-    def xargs(self, job: EngineJob) -> dict[str, float]:
-        """Returns the extra arguments that tell the plug-in a request's urgency and its TPOT SLO in milliseconds; one
-        that is infinite or unknown is left out."""
-        named = {"hmas_urgency": job.urgency, "hmas_tpot_ms": math.inf if job.tpot_s is None else job.tpot_s * 1000}
-        return {name: value for name, value in named.items() if math.isfinite(value)}
 
     def status(self) -> StatusBlock | None:
         """Returns the plug-in's last status; None if it has written none yet."""
