@@ -18,6 +18,7 @@ from hmas.contracts.execution import (
     Declined,
     Ended,
     FirstToken,
+    GatewayMessage,
     Grant,
     Load,
     Progress,
@@ -107,6 +108,12 @@ def adopt(request_id: str, *, tokens: int = 0, engine: str = "e") -> Adopt:
 
 def ended(request_id: str, number: int = 1, outcome: Outcome = Outcome.ENGINE_ERROR, **fields: Any) -> Ended:
     return Ended(request_id=request_id, grant=number, outcome=outcome, **fields)
+
+
+async def turns() -> None:
+    """Lets every task go on as far as it can."""
+    for _ in range(5):
+        await asyncio.sleep(0)
 
 
 class Agent:
@@ -203,13 +210,20 @@ class Rig:
         self.tell(grant(request_id, number))
         return self.engine.runs[-1]
 
+    async def drain(self) -> asyncio.Task[None]:
+        """Begins a drain, which then waits for the gateways."""
+        draining = asyncio.create_task(self.shell.drain(30.0))
+        await turns()
+        return draining
+
     async def stop(self) -> None:
         self.running.cancel()
         await asyncio.gather(self.running, return_exceptions=True)
 
 
 @pytest.fixture
-async def rig() -> AsyncIterator[Rig]:
+async def rig(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
+    monkeypatch.setattr("hmas.worker.shell.LEAST_DRAIN_S", 0.0)
     rig = Rig()
     await rig.start()
     yield rig
@@ -217,7 +231,7 @@ async def rig() -> AsyncIterator[Rig]:
 
 
 async def test_what_gateways_do_reaches_the_agent_in_order(rig: Rig) -> None:
-    messages = [submit("a"), Synced(), Withdraw("a", 1)]
+    messages: list[GatewayMessage] = [submit("a"), Synced(), Withdraw("a", 1)]
     rig.hear(*messages)
     rig.shell.on_lost(G)
     heard = [event for event in rig.agent.events if not isinstance(event, HeartbeatDue)]
@@ -244,6 +258,7 @@ async def test_a_grant_carries_what_its_engine_wants_in_the_body(rig: Rig, prior
     run = rig.grant("a")
     assert rig.streams.sent == [(G, replace(grant("a"), priority=priority, plugin=plugin))]
     assert (run.prompt_tokens, run.urgency) == (100, 2.0)
+    assert rig.registry.get_sample_value("hmas_worker_grants_total") == 1
 
 
 async def test_a_grant_within_the_step_of_its_submit_knows_the_request(rig: Rig) -> None:
@@ -284,7 +299,12 @@ async def test_what_comes_back_is_granted_again_with_its_prompt(rig: Rig) -> Non
 async def test_the_agent_hears_of_an_end_before_the_engine_judges_itself_by_it(rig: Rig) -> None:
     rig.grant("a")
     judged: list[int] = []
-    rig.agent.answer = lambda event: judged.append(len(rig.engine.judged)) or []
+
+    def answer(event: WorkerEvent) -> list[WorkerEffect]:
+        judged.append(len(rig.engine.judged))
+        return []
+
+    rig.agent.answer = answer
     rig.hear(ended("a"))
     assert judged == [0]
     assert len(rig.engine.judged) == 1
@@ -342,26 +362,30 @@ async def test_an_error_in_one_message_is_answered_and_the_next_is_heard(rig: Ri
     assert rig.agent.events[-1] == FromGateway(G, submit("b"))
 
 
-async def test_a_drain_says_so_and_waits_until_gateways_have_withdrawn(rig: Rig) -> None:
+@pytest.mark.parametrize("last", [("b", "c", ""), ("", "b", "c")])
+async def test_a_drain_says_so_and_waits_until_nothing_waits_here(rig: Rig, last: tuple[str, str, str]) -> None:
     rig.hear(submit("a"), submit("b"), submit("c"), submit("d"))
     rig.tell(grant("d"))
-    draining = asyncio.create_task(rig.shell.drain(30.0))
-    await asyncio.sleep(0)
-    assert [type(event) for event in rig.agent.events[-2:]] == [DrainStarted, HeartbeatDue]
-    rig.hear(Withdraw("a", 1))
-    rig.tell(Refusal(request_id="b", attempt=1, outcome=Outcome.DRAINING, message="it stops"))
-    assert not draining.done()
-    rig.hear(Withdraw("c", 1))
-    await asyncio.wait_for(draining, 5)
+    with capture_logs() as logs:
+        draining = await rig.drain()
+        assert [type(event) for event in rig.agent.events[-2:]] == [DrainStarted, HeartbeatDue]
+        rig.hear(Withdraw("a", 1))
+        rig.tell(*(Refusal(request_id=i, attempt=1, outcome=Outcome.DRAINING, message="it stops") for i in last[0]))
+        await turns()
+        assert not draining.done()
+        rig.hear(*(Withdraw(i, 1) for i in last[1]))
+        await turns()
+        rig.tell(*(Refusal(request_id=i, attempt=1, outcome=Outcome.DRAINING, message="it stops") for i in last[2]))
+        await asyncio.wait_for(draining, 5)
+    assert logs == [], "it did not wait in vain"
     assert len(rig.engine.runs) == 1, "what was granted goes on"
 
 
 async def test_a_drain_also_ends_when_the_gateways_are_gone(rig: Rig) -> None:
     rig.hear(submit("a"))
-    draining = asyncio.create_task(rig.shell.drain(30.0))
-    await asyncio.sleep(0)
-    rig.shell.on_lost(G)
     with capture_logs() as logs:
+        draining = await rig.drain()
+        rig.shell.on_lost(G)
         await asyncio.wait_for(draining, 5)
     assert logs == []
 

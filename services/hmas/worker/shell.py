@@ -76,7 +76,7 @@ class WorkerShell:
         self._clock = clock
         self._engines: dict[str, EngineAdapter] = {}
         self._runs = GrantedRuns(self._engines)
-        self._heard = asyncio.Event()  # a message or a loss of a gateway
+        self._changed = asyncio.Event()  # fewer requests may wait than before
         self._host: AgentHost[WorkerEvent, WorkerEffect] = AgentHost(agent, self._execute, clock, observe=observe)
         self.post = self._host.post
 
@@ -98,8 +98,8 @@ class WorkerShell:
             async with asyncio.timeout(min(grace_s, MOST_DRAIN_S)):  # wait_for may swallow a cancellation
                 await asyncio.sleep(LEAST_DRAIN_S)
                 while self._runs.waiting:
-                    self._heard.clear()
-                    await self._heard.wait()
+                    self._changed.clear()
+                    await self._changed.wait()
         except TimeoutError:
             log.info("drained_while_requests_wait", waiting=self._runs.waiting)
 
@@ -130,12 +130,12 @@ class WorkerShell:
             if isinstance(message, Submit):  # its gateway would otherwise never get an answer
                 self._to_gateway(gateway, _failed(message))
         self._metrics.heard(message)
-        self._heard.set()
+        self._changed.set()
 
     def on_lost(self, gateway: str) -> None:
         self._runs.lose(gateway)
         self.post(GatewayLost(gateway))
-        self._heard.set()
+        self._changed.set()
 
     # --- effects -------------------------------------------------------------------------------------------------
 
@@ -168,6 +168,7 @@ class WorkerShell:
                 self._runs.stop(gateway, message)
             case Refusal():
                 self._runs.refuse(gateway, message)
+                self._changed.set()
             case _:
                 pass  # Load needs nothing
         self._metrics.sent(message)
