@@ -338,12 +338,12 @@ async def test_a_lost_gateways_runs_are_forgotten_until_it_names_them(rig: Rig) 
     assert len(rig.engine.runs) == 1
 
 
-async def test_a_submit_of_what_was_granted_tells_that_the_grant_was_lost(rig: Rig) -> None:
+async def test_what_came_back_keeps_its_place_while_its_old_grant_is_declined(rig: Rig) -> None:
     rig.grant("a")
-    rig.hear(submit("a"))
+    rig.hear(Withdraw("a", 1), replace(submit("a", 50), attempt=2, again=True), Declined("a", 1))
     assert rig.engine.runs == []
-    rig.tell(grant("a", 2))
-    assert len(rig.engine.runs) == 1
+    rig.tell(replace(grant("a", 2), attempt=2))
+    assert [run.prompt_tokens for run in rig.engine.runs] == [50]
 
 
 async def test_an_error_in_one_message_is_answered_and_the_next_is_heard(rig: Rig) -> None:

@@ -20,7 +20,7 @@ from hmas.worker.agent import WorkerAgent
 from hmas.worker.metrics import WorkerMetrics
 from hmas.worker.settings import WorkerSettings
 from hmas.worker.shell import WorkerShell
-from hmas.worker.streams import GatewayStreams, StreamServerConfig
+from hmas.worker.streams import GatewayStreams, GatewayStreamsConfig
 
 log = structlog.get_logger()
 
@@ -48,9 +48,11 @@ async def serve(settings: WorkerSettings, worker: str, stop: Stop) -> None:
     """Runs the worker named `worker` until `stop` is requested, then drains it and closes everything it opened."""
     started_as = incarnation()
     bus = Bus(settings, worker)
-    streams = GatewayStreams(StreamServerConfig(worker=worker, incarnation=started_as, silence_s=settings.silence_s))
+    streams = GatewayStreams(GatewayStreamsConfig(worker=worker, incarnation=started_as, silence_s=settings.silence_s))
     port = await streams.start(settings.stream_host, settings.stream_port)
-    config = settings.worker_config(worker, started_as, settings.advertised(port))
+    address = settings.advertised(port)
+    await streams.start_local(address)
+    config = settings.worker_config(worker, started_as, address)
     seed = secrets.randbits(32) if settings.seed is None else settings.seed
     recorder = Recorder(AgentOrigin(Role.WORKER, worker, config, seed), settings)
     bus.answer(subjects.QUERY_EFFECTS, recorder.answer)

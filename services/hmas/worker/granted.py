@@ -59,7 +59,6 @@ class GrantedRuns:
         requests = self._of(gateway)
         match message:
             case Submit(request=request):
-                self._remove(requests, request.id)
                 requests.waiting[request.id] = request.prompt_tokens
             case Withdraw():
                 requests.waiting.pop(message.request_id, None)
