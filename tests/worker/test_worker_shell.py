@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import orjson
@@ -33,6 +35,7 @@ from hmas.contracts.execution import (
 )
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import WIRE_VERSION, WorkerHeartbeat
+from hmas.contracts.telemetry import WorkerTelemetry
 from hmas.contracts.worker import (
     ControlExpired,
     CycleTicked,
@@ -48,10 +51,17 @@ from hmas.contracts.worker import (
     WorkerEffect,
     WorkerEvent,
 )
+from hmas.gateway.streams import StreamConfig, WorkerStreams
 from hmas.worker.adapters.base import EngineRun
+from hmas.worker.adapters.monitor import EngineFacts
+from hmas.worker.adapters.openai_http import OpenAiHttpAdapter, OpenAiHttpConfig
+from hmas.worker.agent import WorkerAgent
+from hmas.worker.agent.config import WorkerConfig
 from hmas.worker.metrics import WorkerMetrics
 from hmas.worker.settings import WorkerSettings
 from hmas.worker.shell import WorkerShell
+from hmas.worker.streams import GatewayStreams, GatewayStreamsConfig
+from tests.worker.adapters.scripted_engine import Peer, ScriptedEngine
 from tests.worker.builders import request
 
 G = "g#1"
@@ -144,9 +154,14 @@ class Streams:
 class Published:
     def __init__(self) -> None:
         self.values: list[Any] = []
+        self.changed = asyncio.Event()
 
     def publish(self, subject: str, value: Any) -> None:
         self.values.append(value)
+        self.changed.set()
+
+    def of(self, kind: type) -> list[Any]:
+        return [value for value in self.values if isinstance(value, kind)]
 
 
 class Engine:
@@ -397,6 +412,79 @@ async def test_a_drain_is_short_whatever_waits(rig: Rig, grace_s: float, monkeyp
     with capture_logs() as logs:
         await asyncio.wait_for(rig.shell.drain(grace_s), 5)
     assert [entry["waiting"] for entry in logs] == [1]
+
+
+class Gateway:
+    """A gateway's end of a real stream."""
+
+    def __init__(self) -> None:
+        self.messages: list[WorkerMessage] = []
+        self.connected = False
+        self.changed = asyncio.Event()
+
+    def on_connected(self, worker: str, connected: bool, silent_s: float) -> None:
+        self.connected = connected
+        self.changed.set()
+
+    def on_message(self, worker: str, message: WorkerMessage) -> None:
+        self.messages.append(message)
+        self.changed.set()
+
+    async def got(self, kind: type[Any], **fields: Any) -> Any:
+        """Waits for a message of a kind with these values."""
+        async with asyncio.timeout(10):
+            while True:
+                for message in self.messages:
+                    if isinstance(message, kind) and all(getattr(message, k) == v for k, v in fields.items()):
+                        return message
+                self.changed.clear()
+                await self.changed.wait()
+
+
+async def test_the_whole_worker_grants_over_a_stream_and_says_when_it_drains() -> None:
+    engine, gateway, bus = ScriptedEngine(), Gateway(), Published()
+    for path, body in (("/health", b""), ("/v1/models", b"{}"), ("/metrics", b"vllm:num_requests_running 0\n")):
+        engine.script[path] = partial(Peer.reply, body=body)
+    await engine.start()
+    streams = GatewayStreams(GatewayStreamsConfig(worker="w", incarnation="w-1"))
+    address = f"127.0.0.1:{await streams.start('127.0.0.1', 0)}"
+    config = WorkerConfig(worker="w", incarnation="w-1", address=address, pool="m")
+    shell = WorkerShell(WorkerAgent(config, Random(1)), streams, bus, WorkerMetrics(CollectorRegistry()))
+    facts = EngineFacts(name="e", endpoint="http://node:1")
+    adapter = OpenAiHttpAdapter(OpenAiHttpConfig(facts=facts, url=engine.url, scrape_period_s=0.02), shell.post)
+    running = asyncio.create_task(shell.run({"e": adapter}))
+    workers = WorkerStreams("g", "1", gateway, StreamConfig())
+    workers.ensure(replace(HEARTBEAT, address=address, draining=False))
+    async with asyncio.timeout(10):
+        while not gateway.connected:
+            gateway.changed.clear()
+            await gateway.changed.wait()
+    for message in (submit("a"), Synced()):
+        workers.send("w", message)
+    granted = await gateway.got(Grant, request_id="a")
+    assert (granted.engine, granted.timeline.topology) == ("e", "fcfs")
+    for told in (
+        Started("a", granted.grant),
+        FirstToken("a", granted.grant),
+        ended("a", granted.grant, Outcome.FINISHED, output_tokens=7, status=200),
+    ):
+        workers.send("w", told)
+    async with asyncio.timeout(10):
+        while not any(value.finished for value in bus.of(WorkerTelemetry)):
+            bus.changed.clear()
+            await bus.changed.wait()
+    await asyncio.wait_for(shell.drain(30.0), 5)
+    await gateway.got(Load, draining=True)
+    assert bus.of(WorkerHeartbeat)[-1].draining
+    assert [info.endpoint for info in bus.of(WorkerHeartbeat)[-1].engines] == ["http://node:1"]
+    workers.send("w", submit("b"))
+    await gateway.got(Refusal, request_id="b", outcome=Outcome.DRAINING)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await adapter.close()
+    await workers.close()
+    await streams.close()
+    await engine.stop()
 
 
 def test_settings_take_urls_or_a_list_of_engines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
