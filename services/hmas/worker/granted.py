@@ -112,7 +112,6 @@ class GrantedRuns:
     def _adopt(self, requests: _Requests, message: Adopt) -> None:
         request = message.request
         self._remove(requests, request.id)
-        requests.waiting.pop(request.id, None)
         engine = self._engines.get(message.engine)
         if engine is not None:
             tokens = max(message.output_tokens, int(message.first_token_s is not None))
