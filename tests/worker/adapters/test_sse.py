@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hmas.gateway.engines.sse import SseDecoder, Usage
 from hmas.worker.adapters import sse
+from hmas.gateway.engines.sse import SseDecoder, Usage
 from tests.conftest import examples
 
 
