@@ -17,12 +17,14 @@ class EngineState:
 
     `starts` counts how often the engine came up, so that a request lost on it may be tried on it after a restart.
     `n_run` and `b_token` are the limits in force; `cap` is the lesser of the two, and at most so many sequences are in
-    flight. `foreign` is how many sequences the engine runs by its own count that are not in the books (those of a
-    gateway that the worker cannot hear, or a stranger's), and `foreign_blocks` the KV blocks that they hold.
+    flight. `in_flight` counts those in the books (`running`) and `foreign` ones: what the engine runs beyond the books
+    by its own count, for a gateway that the worker cannot hear or for a stranger. `foreign_blocks` are the KV blocks
+    that these hold.
     """
 
     __slots__ = (
         "_config",
+        "_occupancy",
         "b_token",
         "blocks",
         "budget_blocks",
@@ -34,6 +36,7 @@ class EngineState:
         "foreign",
         "foreign_blocks",
         "held_until_s",
+        "in_flight",
         "info",
         "missing",
         "n_run",
@@ -60,7 +63,8 @@ class EngineState:
         self.up = False
         self.up_s = -inf  # when it came up
         self.starts = 0
-        self.foreign = self.foreign_blocks = 0
+        self.in_flight = self.foreign = self.foreign_blocks = 0
+        self._occupancy: EngineOccupancy | None = None  # None: it has changed
         self.excess: int | None = None  # what the last sample counted beyond the books; None: no sample since it is up
         self.missing = 0  # requests in the books that the last sample did not show
         self.running: dict[str, QueueEntry] = {}  # in flight, by request id
@@ -94,16 +98,13 @@ class EngineState:
         """The engine's own limit on running sequences, or the configured default if it does not report one."""
         return self.info.max_num_seqs or self._config.default_sequences
 
-    @property
-    def in_flight(self) -> int:
-        return len(self.running) + self.foreign
-
     def come_up(self, now_s: float) -> None:
         """Records another start of the engine: nothing is granted before a sample shows what it runs."""
         self.up, self.up_s = True, now_s
         self.starts += 1
         self.excess, self.missing = None, 0
         self.foreign = self.foreign_blocks = 0
+        self._changed()
 
     def ready(self, now_s: float, uncounted_s: float) -> bool:
         """Returns whether the engine's own count has been seen since it came up; for one without a count, whether it
@@ -116,6 +117,7 @@ class EngineState:
         """Records a request that runs here already, as its gateway says."""
         self.occupy(now_s, entry, prefill_s)
         self.foreign = max(0, self.foreign - 1)
+        self._changed()
         if first_token_s is not None:
             self.began(now_s, entry)
             entry.first_token_s = first_token_s
@@ -129,6 +131,7 @@ class EngineState:
         self.blocks += entry.blocks
         self.peak_changed = True
         self.prefill.add(now_s, entry, prefill_s)
+        self._changed()
 
     def began(self, now_s: float, entry: QueueEntry) -> None:
         """Records that `entry`, which runs here, has its first token."""
@@ -136,6 +139,7 @@ class EngineState:
         self.produced(entry, 1)
         self.decoding += 1
         self.prefill.remove(now_s, entry, computed=True)
+        self._changed()
 
     def produced(self, entry: QueueEntry, output_tokens: int) -> None:
         """Records that `entry`, which runs here, has produced `output_tokens` in all; a lower number than before is
@@ -154,12 +158,23 @@ class EngineState:
             self.decoding -= 1
         if not self.running:
             self.busy_s += now_s - self.busy_since_s
+        self._changed()
 
     def reserve(self, entry: QueueEntry, blocks: int) -> None:
         """Changes the reservation of `entry`, which runs here, to `blocks` KV blocks at its end."""
         self.blocks += blocks - entry.blocks
         entry.blocks = blocks
         self.peak_changed = True
+        self._changed()
+
+    def limit(self, n_run: int, b_token: int) -> None:
+        self.n_run, self.b_token = n_run, b_token
+        self.cap = max(1, min(n_run, b_token))
+        self._changed()
+
+    def _changed(self) -> None:
+        self.in_flight = len(self.running) + self.foreign
+        self._occupancy = None
 
     def peak_with(self, now_s: float, entry: QueueEntry, blocks: int) -> float:
         """Returns the most KV blocks that the running requests and `entry` will hold at once, if `entry` began now and
@@ -210,6 +225,7 @@ class EngineState:
         self.excess = excess
         held = sample.kv_usage * self.info.kv_capacity_tokens / self.block_size
         self.foreign_blocks = int(held * self.foreign / count) if count else 0
+        self._changed()
         settled = sum(1 for e in self.running.values() if e.granted_s is not None and now_s - e.granted_s > settled_s)
         missing = max(0, settled - count)
         gone, self.missing = min(missing, self.missing), missing
@@ -238,19 +254,24 @@ class EngineState:
         return max(self.sample.kv_usage, self.sample.step_s / self.tightest_tpot_s)
 
     def occupancy(self, now_s: float) -> EngineOccupancy:
-        block, held = self.block_size, self.blocks
+        """Returns what the engine holds and may hold, as topologies see it."""
+        if self._occupancy is not None:
+            return self._occupancy
+        block, held, lasting = self.block_size, self.blocks, True
         if held * self._config.plenty > self.budget_blocks > 0:
             if now_s - self.peak_s > self._config.peak_fresh_s:
                 self._forecast(now_s)
-            held = min(held, int(self.peak.tokens / block))
+            held, lasting = min(held, int(self.peak.tokens / block)), False
         held += self.foreign_blocks
-        return EngineOccupancy(
+        occupancy = EngineOccupancy(
             cap=self.cap,
             running=self.in_flight,
             kv_tokens=self.budget_blocks * block,
             kv_free_tokens=max(0, self.budget_blocks - held) * block,
             prefill_pace=self.prefill.pace,
         )
+        self._occupancy = occupancy if lasting else None
+        return occupancy
 
 
 def _growth(entry: QueueEntry, last: int, block: int) -> tuple[int, int]:

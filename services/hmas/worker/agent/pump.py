@@ -22,25 +22,33 @@ def pump(state: AgentState) -> list[WorkerEffect]:
     effects: list[WorkerEffect] = []
     fenced = not state.controls.bypass
     left = state.config.max_grants_per_pump
-    if queue.paced and queue.waiting > 1 and any(engine.in_flight < engine.cap for engine in state.up):
+    roomy = [engine for engine in state.up if engine.in_flight < engine.cap]
+    if roomy and queue.paced and queue.waiting > 1:
         queue.observe(state.service_view())
     while left and state.up and (entry := queue.peek()) is not None:
         left -= 1
-        engine, hopeful = choose(state, entry, fenced)
+        engine = choose(state, entry, roomy, fenced)
         if engine is not None:
             effects.append(grant(state, engine))
-        elif hopeful:
+            if engine.in_flight >= engine.cap:
+                roomy.remove(engine)
+        elif any(_could_take(state, other, entry) for other in state.up):
             break
         else:
             effects.append(end_unservable(state, entry))
     return effects
 
 
-def choose(state: AgentState, entry: QueueEntry, fenced: bool) -> tuple[EngineState | None, bool]:
-    """Returns the engine to grant `entry` on, or None, and whether an engine that is up could ever take it.
+def _could_take(state: AgentState, engine: EngineState, entry: QueueEntry) -> bool:
+    """Returns whether an engine that is up can take the request, now or later."""
+    return engine.start_id not in entry.tried and state.gate.could_ever(engine, entry.request.prompt_tokens)
 
-    If an engine is found, the reservation is written into `entry`. `fenced`: whether memory and pending prefill limit
-    the grant (not so under the emergency bypass).
+
+def choose(state: AgentState, entry: QueueEntry, roomy: list[EngineState], fenced: bool) -> EngineState | None:
+    """Returns the engine to grant `entry` on, or None.
+
+    `roomy` are the engines with a free sequence. If one is found, the reservation is written into `entry`. `fenced`:
+    whether memory and pending prefill limit the grant (not so under the emergency bypass).
     """
     gate, prefill_s = state.gate, state.prefill_s(entry)
     window_s = state.config.prefill_window_s + state.lag_s  # news of prefill computed since may be late by the lag
@@ -50,17 +58,15 @@ def choose(state: AgentState, entry: QueueEntry, fenced: bool) -> tuple[EngineSt
     prompt_tokens = entry.request.prompt_tokens
     best: EngineState | None = None
     best_load, best_blocks = inf, 0
-    hopeful = False
-    for engine in state.up:
+    for engine in roomy:
         if entry.tried and engine.start_id in entry.tried:
             continue
         if not gate.could_ever(engine, prompt_tokens):
             continue
-        hopeful = True
         if state.now_s < engine.held_until_s or not engine.ready(state.now_s, uncounted_s):
             continue
         in_flight = engine.in_flight
-        if in_flight >= engine.cap or (in_flight and engine.regulator.saturated < 0):
+        if in_flight and engine.regulator.saturated < 0:
             continue  # held back by the inner loop, which never idles an engine
         if gateway.blocked(state.now_s, engine.name):
             continue
@@ -75,7 +81,7 @@ def choose(state: AgentState, entry: QueueEntry, fenced: bool) -> tuple[EngineSt
     if best is not None:
         entry.blocks = best_blocks
         entry.bound_tokens = entry.upper_output_tokens = upper
-    return best, hopeful
+    return best
 
 
 def grant(state: AgentState, engine: EngineState) -> ToGateway:

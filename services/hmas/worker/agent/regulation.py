@@ -76,8 +76,7 @@ def set_caps(state: AgentState, engine: EngineState) -> list[WorkerEffect]:
     else:
         n_run = b_token = state.config.static_n_run or own
     changed = (n_run, b_token) != (engine.n_run, engine.b_token)
-    engine.n_run, engine.b_token = n_run, b_token
-    engine.cap = max(1, min(n_run, b_token))
+    engine.limit(n_run, b_token)
     return [SteerEngine(engine.name, n_run, b_token)] if changed and engine.up else []
 
 
