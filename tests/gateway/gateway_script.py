@@ -1,11 +1,11 @@
 """Values for scripts of gateway events."""
 
-from hmas.contracts.gateway import AttemptConcluded
+from hmas.contracts.execution import EngineShare, Grant, Load, Timeline
+from hmas.contracts.gateway import RunEnded
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import WIRE_VERSION, EngineInfo, WorkerHeartbeat
 from hmas.contracts.request import Annotation, Cost, Request, Slo, Tags, TagSource, TaskType
 from hmas.contracts.views import Tail, VShort
-from hmas.contracts.worker import Timeline
 
 SLO = Slo(2.0, 0.1)
 
@@ -65,12 +65,9 @@ def annotation(output_tokens: float = 100.0, *, task: TaskType = TaskType.QA, sl
 
 def timeline(*, relegated: bool = False) -> Timeline:
     return Timeline(
-        worker="w1",
         engine="e1",
         topology="sjf",
         queued_s=0.1,
-        first_token_s=0.3,
-        finished_s=1.0,
         queue_length=3,
         overtaken=0,
         switches=0,
@@ -79,26 +76,30 @@ def timeline(*, relegated: bool = False) -> Timeline:
     )
 
 
-def concluded(
-    request_id: str = "r1",
-    attempt: int = 1,
-    outcome: Outcome = Outcome.FINISHED,
-    *,
-    output_tokens: int = 10,
-    retry_after_s: float | None = None,
-    relegated: bool = False,
-) -> AttemptConcluded:
-    return AttemptConcluded(
+def grant(request_id: str = "r1", number: int = 1, attempt: int = 1, *, relegated: bool = False) -> Grant:
+    return Grant(
         request_id=request_id,
         attempt=attempt,
-        outcome=outcome,
-        message=outcome.value,
-        output_tokens=output_tokens,
-        prompt_tokens=790,
-        tpot_s=0.05,
-        retry_after_s=retry_after_s,
+        grant=number,
+        engine="e1",
+        urgency=1.0,
+        pace_s=None,
         timeline=timeline(relegated=relegated),
     )
+
+
+def load(*shares: EngineShare, **changes: object) -> Load:
+    values: dict[str, object] = {
+        "queued": 0, "queued_tokens": 0, "running": 0, "backlog_s": 0.0, "draining": False, "shares": shares,
+    }  # fmt: skip
+    return Load(**(values | changes))  # type: ignore[arg-type]
+
+
+def run_ended(request_id: str = "r1", run: int = 1, outcome: Outcome = Outcome.FINISHED, **changes: object) -> RunEnded:
+    """The end of a run that finished after ten tokens, or that failed as `outcome` tells."""
+    done: dict[str, object] = {"output_tokens": 10, "prompt_tokens": 790, "tpot_s": 0.05, "status": 200}
+    values = {"message": outcome.value, **(done if outcome is Outcome.FINISHED else {}), **changes}
+    return RunEnded(request_id=request_id, run=run, outcome=outcome, **values)  # type: ignore[arg-type]
 
 
 def view(*, settled_rps: float, epoch: int = 1, seq: int = 1) -> VShort:

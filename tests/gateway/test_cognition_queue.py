@@ -7,7 +7,7 @@ import pytest
 
 from hmas.contracts.control_agents import TimerTicked
 from hmas.contracts.gateway import (
-    Annotate,
+    AnnotateBatch,
     AskPerception,
     AskPrediction,
     BatchDue,
@@ -16,7 +16,7 @@ from hmas.contracts.gateway import (
     CognitionQueueEvent,
     FallBack,
     FallbackReason,
-    LoadReported,
+    FromWorker,
     PerceptionAnswered,
     PredictionAnswered,
     PredictionQuery,
@@ -25,12 +25,12 @@ from hmas.contracts.gateway import (
     QuestionWithdrawn,
     RequestAnnotated,
     StartBatchAt,
-    WorkerVanished,
+    StreamChanged,
 )
 from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.request import Annotation, Cost, Slo, Tags, TagSource, TaskType
 from hmas.gateway.agent.cognition_queue import CognitionQueue, CognitionQueueConfig
-from tests.gateway.gateway_script import heartbeat, request
+from tests.gateway.gateway_script import grant, heartbeat, load, request
 
 UNSOUND_TAGS = "perception sent lengths or SLOs that are not finite and positive"
 TAGS = Tags(
@@ -85,7 +85,7 @@ def perceived(now_s: float, call: int, *request_ids: str) -> Step:
 
 def predicted(now_s: float, call: int, took_s: float, *request_ids: str) -> Step:
     answers = tuple(RequestAnnotated(each, Annotation(STATED, COST)) for each in request_ids)
-    return now_s, PredictionAnswered(call, (COST,) * len(request_ids)), [Annotate(answers, took_s)]
+    return now_s, PredictionAnswered(call, (COST,) * len(request_ids)), [AnnotateBatch(answers, took_s)]
 
 
 def test_a_batch_gathers_and_is_annotated() -> None:
@@ -99,7 +99,7 @@ def test_a_batch_gathers_and_is_annotated() -> None:
 
 
 def test_batches_keep_their_distance_while_requests_queue_and_a_longer_one_while_none_does() -> None:
-    load = LoadReported(worker="w1", queued=1, queued_tokens=100, running=1, backlog_s=0.1, draining=False)
+    reported = FromWorker("w1", load(queued=1, queued_tokens=100, running=1, backlog_s=0.1))
     play(
         asked(0.0, "a", StartBatchAt(0.004)),
         started(0.004, 1, "a"),
@@ -109,7 +109,8 @@ def test_batches_keep_their_distance_while_requests_queue_and_a_longer_one_while
         started(0.124, 3, "b"),
         perceived(0.125, 3, "b"),
         predicted(0.126, 4, 0.126 - 0.124, "b"),
-        (0.13, load, []),
+        (0.13, FromWorker("w1", grant()), []),
+        (0.13, reported, []),
         asked(0.14, "c", StartBatchAt(0.124 + 0.04)),
     )
 
@@ -264,18 +265,28 @@ def test_slos_that_are_not_stated_come_from_the_tags_but_for_what_is_judged() ->
     )
 
 
-def test_prediction_is_told_a_mean_engines_load_until_the_worker_vanishes() -> None:
+def test_prediction_is_told_a_mean_engines_load_until_its_stream_ends() -> None:
     known = replace(query("a"), hardware="A100", running=6, waiting=4)
     play(
         (0.0, HeartbeatReceived(heartbeat("w1", running=6, queued=4)), []),
         asked(0.0, "a", StartBatchAt(0.004)),
         started(0.004, 1, "a"),
         (0.01, PerceptionAnswered(1, (TAGS,)), [AskPrediction(2, (known,))]),
-        (0.02, WorkerVanished("w1", "killed"), []),
+        (0.02, StreamChanged("w1", False), []),
         (0.03, CognitionFailed(2, FallbackReason.LATE, ""), [FallBack(("a",), FallbackReason.LATE)]),
         asked(0.2, "a", StartBatchAt(0.2 + 0.004)),
         started(0.204, 3, "a"),
         perceived(0.21, 3, "a"),
+    )
+
+
+def test_a_question_about_a_request_at_no_worker_is_asked_all_the_same() -> None:
+    held = replace(question("a"), worker="")
+    play(
+        (0.0, HeartbeatReceived(heartbeat("w1", running=6, queued=4)), []),
+        (0.0, QuestionAsked(held), [StartBatchAt(0.004)]),
+        (0.004, BatchDue(), [AskPerception(1, (held,))]),
+        (0.01, PerceptionAnswered(1, (TAGS,)), [AskPrediction(2, (replace(query("a"), question=held),))]),
     )
 
 

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from hmas.contracts.control_agents import TimerTicked
 from hmas.contracts.gateway import (
-    Annotate,
+    AnnotateBatch,
     AskPerception,
     AskPrediction,
     BatchDue,
@@ -16,7 +16,7 @@ from hmas.contracts.gateway import (
     CognitionQueueEvent,
     FallBack,
     FallbackReason,
-    LoadReported,
+    FromWorker,
     PerceptionAnswered,
     PredictionAnswered,
     Question,
@@ -26,7 +26,7 @@ from hmas.contracts.gateway import (
 )
 from hmas.gateway.agent.cognition_queue import CognitionQueue, CognitionQueueConfig
 from tests.conftest import examples
-from tests.gateway.gateway_script import annotation, request
+from tests.gateway.gateway_script import annotation, load, request
 
 CONFIG = CognitionQueueConfig(batch=3, batches_in_flight=2, queue=5, pause_s=0.2, silence_s=0.3)
 INDEX = st.one_of(st.just(0), st.integers(0, 10_000))
@@ -61,7 +61,7 @@ class CognitionMachine(RuleBasedStateMachine):
                     self.starts.append(self.now_s)
                 case AskPrediction(call, queries):
                     self.remember("prediction", call, [each.question.request.id for each in queries])
-                case Annotate(answers, took_s):
+                case AnnotateBatch(answers, took_s):
                     assert took_s >= 0.0
                     for answer in answers:
                         self.end(answer.request_id, None)
@@ -116,7 +116,7 @@ class CognitionMachine(RuleBasedStateMachine):
 
     @rule(queued=st.integers(0, 1))
     def report_load(self, queued: int) -> None:
-        self.play(LoadReported(worker="w1", queued=queued, queued_tokens=0, running=0, backlog_s=0.0, draining=False))
+        self.play(FromWorker("w1", load(queued=queued)))
 
     @rule(delta_s=st.sampled_from([0.0, 0.01, 0.1, 0.4]))
     def tick(self, delta_s: float) -> None:

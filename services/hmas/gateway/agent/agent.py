@@ -1,47 +1,62 @@
-"""The gateway agent accepts or refuses requests, routes them, resends lost ones and settles each exactly once."""
+"""The gateway agent accepts or refuses requests, routes them, carries out grants and settles each exactly once."""
 
 from dataclasses import replace
 from typing import assert_never
 
+from hmas.contracts.execution import (
+    Adopt,
+    Annotate,
+    Declined,
+    Ended,
+    FirstToken,
+    GatewayMessage,
+    Grant,
+    Load,
+    Progress,
+    Refusal,
+    Started,
+    Stop,
+    Submit,
+    Synced,
+    Withdraw,
+)
 from hmas.contracts.gateway import (
-    AttemptConcluded,
-    AttemptHandedBack,
     ClientLeft,
     FirstTokenRelayed,
+    FromWorker,
     GatewayDrainExpired,
     GatewayDraining,
     GatewayEffect,
     GatewayEvent,
     GatewayTicked,
-    LoadReported,
     Refuse,
     RequestAnnotated,
     RequestReceived,
-    SendAnnotate,
-    SendCancel,
-    SendRecall,
-    SendSubmit,
+    RunEnded,
+    RunsProgressed,
     Settle,
+    StartRun,
+    StopRun,
     StreamChanged,
     TenantsChanged,
+    ToWorker,
     ViewReceived,
-    WorkerVanished,
 )
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
 from hmas.gateway.agent.batches import Batches, Ending
+from hmas.gateway.agent.bypass import Bypass
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.agent.directory import ModelDirectory
-from hmas.gateway.agent.ledger import Ledger, LedgerEntry, RequestState
+from hmas.gateway.agent.ledger import Ledger, LedgerEntry, Place, RequestState
 from hmas.gateway.agent.limits import TenantGate
 from hmas.gateway.agent.promises import Promises
 from hmas.gateway.agent.rebalancing import Rebalancer
-from hmas.gateway.agent.routing import Router
+from hmas.gateway.agent.routing import Router, WorkerState
 from hmas.gateway.agent.waiting import WaitEstimator
 
-# Outcomes of an attempt after which another worker may serve the request. CANCELLED: the worker dropped all requests of
-# this gateway because it had lost its stream.
-LOSSES = frozenset({Outcome.WORKER_LOST, Outcome.ENGINE_ERROR, Outcome.NO_ENGINE, Outcome.DRAINING, Outcome.CANCELLED})
+# Refusals by a worker after which another worker may serve the request.
+LOSSES = frozenset({Outcome.ENGINE_ERROR, Outcome.NO_ENGINE, Outcome.DRAINING})
 
 
 class GatewayAgent:
@@ -60,6 +75,8 @@ class GatewayAgent:
         self._promises = Promises(config)
         self._batches = Batches(config)
         self._rebalancer = Rebalancer(config, self._router, self._ledger)
+        self._bypass = Bypass(config, self._router, self._ledger)
+        self._runs = 0
         self._draining = False
 
     @property
@@ -78,25 +95,21 @@ class GatewayAgent:
                 return self._receive(now_s, event)
             case RequestAnnotated():
                 return self._annotate(event)
-            case FirstTokenRelayed(request_id, attempt):
-                return self._first_token(now_s, request_id, attempt)
-            case AttemptConcluded():
-                return self._conclude(now_s, event)
-            case AttemptHandedBack(request_id, attempt):
-                return self._handed_back(now_s, request_id, attempt)
+            case FromWorker(worker, message):
+                return self._from_worker(now_s, worker, message) if self._router.is_connected(worker) else []
+            case FirstTokenRelayed(request_id, run):
+                return self._first_token(now_s, request_id, run)
+            case RunsProgressed():
+                return self._progress(event)
+            case RunEnded():
+                return self._run_ended(now_s, event)
             case ClientLeft(request_id):
                 entry = self._ledger.get(request_id)
                 return [] if entry is None else self._cancel(now_s, entry, Outcome.CANCELLED, "the client went away")
             case HeartbeatReceived(heartbeat):
                 return self._hear(now_s, heartbeat)
-            case LoadReported():
-                self._router.load(now_s, event)
-                return []
-            case StreamChanged(worker, connected):
-                self._router.connect(worker, connected)
-                return self._release_held(now_s) if connected else []
-            case WorkerVanished(worker, reason):
-                return self._vanish(now_s, worker, reason)
+            case StreamChanged(worker, connected, silent_s):
+                return self._connect(now_s, worker) if connected else self._disconnect(now_s, worker, now_s - silent_s)
             case GatewayTicked():
                 return self._tick(now_s)
             case ViewReceived(view):
@@ -207,80 +220,186 @@ class GatewayAgent:
 
     # --- routing ---
 
-    def _route(self, now_s: float, entry: LedgerEntry, avoid: str = "") -> list[GatewayEffect]:
-        """Sends the request to a worker, or holds it if none is usable.
-
-        A worker that lost this request before is never chosen; the one named `avoid` is chosen only if there is no
-        other, and one with a full queue only if all are full.
-        """
+    def _route(self, now_s: float, entry: LedgerEntry) -> list[GatewayEffect]:
+        """Sends a request that is at no worker to one that has not refused it; to one with a full queue only if all are
+        full. Without such a worker the gateway places the request itself, if it may, or holds it."""
         usable = self._router.usable(entry.pool)
-        if entry.lost_on or avoid:
-            usable = [w for w in usable if w.name not in entry.lost_on]
-            usable = [w for w in usable if w.name != avoid] or usable
+        if entry.refused_by:
+            usable = [w for w in usable if w.name not in entry.refused_by]
         roomy = [w for w in usable if w.has_room(entry.request.prompt_tokens)]
         worker = self._router.choose(now_s, roomy or usable)
-        if worker is None:
-            self._ledger.hold(entry, now_s)
-            return []
-        self._ledger.send(entry, worker.name)
+        if worker is not None:
+            return self._submit(now_s, entry, worker)
+        if self._bypass.allows(entry) and not self._ledger.held_count:  # those held are older
+            place = self._bypass.choose(now_s, entry.pool)
+            if place is not None:
+                return self._place(now_s, entry, place)
+        self._ledger.hold(entry, now_s)
+        return []
+
+    def _submit(self, now_s: float, entry: LedgerEntry, worker: WorkerState) -> list[GatewayEffect]:
+        again = entry.submitted
+        self._ledger.queue(entry, now_s, worker.name)
         self._router.send(now_s, worker, entry.request, entry.annotation)
-        effects: list[GatewayEffect] = [SendSubmit(entry.request.id, worker.name, entry.attempt, entry.promised)]
-        if entry.annotation is not None:
-            effects.append(SendAnnotate(entry.request.id, worker.name, entry.attempt, entry.annotation))
+        return self._submission(entry, again=again)
+
+    def _submission(self, entry: LedgerEntry, *, again: bool) -> list[GatewayEffect]:
+        """Returns the messages that make a worker know of a waiting request."""
+        request, attempt, note = entry.request, entry.attempt, entry.annotation
+        submit = Submit(request=request, attempt=attempt, promised=entry.promised, again=again)
+        effects: list[GatewayEffect] = [ToWorker(entry.worker, submit)]
+        if note is not None:
+            effects.append(ToWorker(entry.worker, Annotate(request.id, attempt, note)))
         return effects
 
+    def _place(self, now_s: float, entry: LedgerEntry, place: Place) -> list[GatewayEffect]:
+        """Runs the request on an engine in bypass."""
+        effects = self._withdraw(entry)
+        self._router.placed(place[0])
+        self._bypass.placed(now_s, place)
+        self._ledger.bypass(entry, now_s, self._next_run(), place)
+        run, (worker, engine) = entry.run, place
+        return [*effects, StartRun(request_id=entry.request.id, run=run, worker=worker, engine=engine, grant=None)]
+
+    def _withdraw(self, entry: LedgerEntry) -> list[GatewayEffect]:
+        """Takes a waiting request from its worker; nothing is to be done for one that is held."""
+        if entry.state is not RequestState.QUEUED:
+            return []
+        self._router.withdrawn(entry.worker, entry.request, entry.annotation)
+        return self._tell(entry.worker, Withdraw(entry.request.id, entry.attempt))
+
     def _release_held(self, now_s: float) -> list[GatewayEffect]:
-        """Routes the held requests; one that stays held still waits from the time it was first held."""
+        """Routes the held requests for which a worker is usable, and gives those their pools that came before the
+        first heartbeat told which there are."""
         effects: list[GatewayEffect] = []
         for entry in self._ledger.held():
-            held_s, pool = entry.held_s, self._directory.resolve(entry.pool)
-            if pool is None or not self._router.usable(pool):
+            pool = self._directory.resolve(entry.pool)
+            if pool is None:
                 continue
             entry.pool = pool
             if not entry.offered:
                 entry.offered = True
                 self._batches.offer(now_s, entry)
-            effects += self._route(now_s, entry)
-            if entry.state is RequestState.HELD:
-                entry.held_s = held_s
+            if self._router.usable(pool):
+                effects += self._route(now_s, entry)
         return effects
 
-    def _lost(self, now_s: float, entry: LedgerEntry, ending: Ending) -> list[GatewayEffect]:
-        """Sends a request elsewhere after its worker lost it, or settles it with `ending` if that is not possible:
-        after the first token, after `max_attempts`, or if every other worker of the pool has lost it too."""
-        lost_on = (*entry.lost_on, entry.worker)
-        movable = entry.state is RequestState.SENT and entry.attempt < self._config.max_attempts
-        others = any(w.name not in lost_on for w in self._router.usable(entry.pool))
-        if not movable or not (others or self._router.hopeful(now_s, entry.pool, lost_on)):
-            return [self._settle(now_s, entry, ending)]
-        self._router.ended(entry.worker, entry.request.id)
-        entry.lost_on = lost_on
-        return self._route(now_s, entry)
+    def _tell(self, worker: str, message: GatewayMessage) -> list[GatewayEffect]:
+        return [ToWorker(worker, message)] if self._router.is_connected(worker) else []
 
-    def _handed_back(self, now_s: float, request_id: str, attempt: int) -> list[GatewayEffect]:
-        entry = self._ledger.current(request_id, attempt)
-        if entry is None or entry.state is not RequestState.SENT:
-            return []
-        if attempt >= self._config.max_attempts:
-            message = f"workers handed this request back {attempt} times without serving it: try again later"
-            return [self._settle(now_s, entry, Ending(outcome=Outcome.NO_ENGINE, message=message))]
-        self._router.ended(entry.worker, request_id)
-        return self._route(now_s, entry, avoid=entry.worker)
+    def _next_run(self) -> int:
+        self._runs += 1
+        return self._runs
 
     # --- what workers say ---
 
     def _hear(self, now_s: float, heartbeat: WorkerHeartbeat) -> list[GatewayEffect]:
         self._directory.hear(heartbeat)
         self._router.hear(now_s, heartbeat)
-        return self._release_held(now_s)
+        effects = self._empty(now_s, heartbeat.worker) if heartbeat.draining else []
+        return effects + self._release_held(now_s) if self._ledger.held_count else effects
 
-    def _vanish(self, now_s: float, worker: str, reason: str) -> list[GatewayEffect]:
-        self._router.connect(worker, False)
-        ending = Ending(outcome=Outcome.WORKER_LOST, message=f"the worker of this request was lost: {reason}")
+    def _connect(self, now_s: float, worker: str) -> list[GatewayEffect]:
+        """Sends the worker a snapshot of what this gateway has there, and then what was held."""
+        self._router.connect(worker)
+        self._bypass.forget(worker)
         effects: list[GatewayEffect] = []
-        for entry in self._ledger.at(worker):
-            effects += self._lost(now_s, entry, ending)
+        for entry in self._ledger.queued_at(worker):
+            effects += self._submission(entry, again=True)
+        for entry in self._ledger.running_at(worker):
+            adopt = Adopt(
+                request=entry.request,
+                attempt=entry.attempt,
+                annotation=entry.annotation,
+                engine=entry.engine,
+                grant=entry.grant,
+                output_tokens=entry.output_tokens,
+                granted_s=entry.granted_s,
+                first_token_s=entry.first_token_s,
+            )
+            effects.append(ToWorker(worker, adopt))
+        return [*effects, ToWorker(worker, Synced()), *self._release_held(now_s)]
+
+    def _disconnect(self, now_s: float, worker: str, silent_since_s: float) -> list[GatewayEffect]:
+        if not self._router.is_connected(worker):
+            return []
+        self._router.disconnect(worker, silent_since_s)
+        return self._empty(now_s, worker)
+
+    def _empty(self, now_s: float, worker: str) -> list[GatewayEffect]:
+        """Takes all waiting requests from a worker that drains or whose stream is closed."""
+        effects: list[GatewayEffect] = []
+        for entry in self._ledger.queued_at(worker):
+            effects += self._withdraw(entry)
+            effects += self._route(now_s, entry)
         return effects
+
+    def _from_worker(self, now_s: float, worker: str, message: Grant | Stop | Refusal | Load) -> list[GatewayEffect]:
+        match message:
+            case Grant():
+                return self._granted(now_s, worker, message)
+            case Stop(request_id, grant, reason):
+                return self._stop(now_s, worker, request_id, grant, reason)
+            case Refusal():
+                return self._refused(now_s, worker, message)
+            case Load():
+                self._router.load(now_s, worker, message)
+                return self._empty(now_s, worker) if message.draining else []
+            case _:
+                assert_never(message)
+
+    def _granted(self, now_s: float, worker: str, grant: Grant) -> list[GatewayEffect]:
+        entry, new = self._ledger.get(grant.request_id), self._router.is_new_grant(worker, grant.grant)
+        if entry is not None and entry.worker == worker:
+            if new and entry.state is RequestState.QUEUED and entry.attempt == grant.attempt:
+                self._ledger.run(entry, now_s, self._next_run(), grant.engine, grant.grant)
+                self._router.granted(worker, entry.request)
+                entry.relegated = grant.timeline.relegated
+                start = StartRun(
+                    request_id=grant.request_id, run=entry.run, worker=worker, engine=grant.engine, grant=grant
+                )
+                return [start, ToWorker(worker, Started(grant.request_id, grant.grant))]
+            if entry.runs and entry.grant == grant.grant:
+                return []
+        return [ToWorker(worker, Declined(grant.request_id, grant.grant))]
+
+    def _stop(self, now_s: float, worker: str, request_id: str, grant: int, reason: str) -> list[GatewayEffect]:
+        entry = self._ledger.get(request_id)
+        if entry is None or not entry.runs or entry.worker != worker or entry.grant != grant:
+            return [ToWorker(worker, Declined(request_id, grant))]
+        if entry.state is RequestState.STREAMING:
+            return []
+        effects: list[GatewayEffect] = [StopRun(request_id, entry.run)]
+        ended = Ended(request_id=request_id, grant=grant, outcome=Outcome.ENGINE_ERROR, message=reason, retryable=True)
+        return effects + self._give_back(now_s, entry, ended)
+
+    def _refused(self, now_s: float, worker: str, refusal: Refusal) -> list[GatewayEffect]:
+        """Sends a refused request to another worker if that may help, and settles it otherwise."""
+        entry = self._ledger.get(refusal.request_id)
+        waits = entry is not None and entry.state is RequestState.QUEUED
+        if entry is None or not waits or entry.worker != worker or entry.attempt != refusal.attempt:
+            return []
+        ending = Ending(outcome=refusal.outcome, message=refusal.message, retry_after_s=refusal.retry_after_s)
+        if refusal.outcome is Outcome.SLO_UNREACHABLE and entry.content and refusal.retry_after_s is not None:
+            wait_s = self._promises.make(now_s, entry.content, refusal.retry_after_s)
+            ending = replace(ending, retry_after_s=wait_s)
+        if refusal.outcome not in LOSSES:
+            return [self._settle(now_s, entry, ending)]
+        entry.refused_by = (*entry.refused_by, worker)
+        if not self._servable(now_s, entry):
+            return [self._settle(now_s, entry, ending)]
+        self._router.ended(worker, entry.request.id)
+        return self._route(now_s, entry)
+
+    def _servable(self, now_s: float, entry: LedgerEntry) -> bool:
+        """Returns whether a worker that has not refused the request can serve it now or soon, or the gateway itself."""
+        others = any(w.name not in entry.refused_by for w in self._router.usable(entry.pool))
+        if others or self._router.hopeful(now_s, entry.pool, entry.refused_by):
+            return True
+        return self._may_bypass(now_s, entry)
+
+    def _may_bypass(self, now_s: float, entry: LedgerEntry) -> bool:
+        return self._bypass.allows(entry) and self._bypass.covers(now_s, entry.pool)
 
     def _annotate(self, event: RequestAnnotated) -> list[GatewayEffect]:
         entry = self._ledger.get(event.request_id)
@@ -290,37 +409,118 @@ class GatewayAgent:
         if entry.state is RequestState.HELD:
             return []
         self._router.recost(entry.worker, entry.request, event.annotation)
-        return [SendAnnotate(event.request_id, entry.worker, entry.attempt, event.annotation)]
+        return self._tell(entry.worker, Annotate(event.request_id, entry.attempt, event.annotation))
 
-    def _first_token(self, now_s: float, request_id: str, attempt: int) -> list[GatewayEffect]:
-        entry = self._ledger.current(request_id, attempt)
-        if entry is not None and entry.state is RequestState.SENT:
-            self._ledger.stream(entry, now_s)
-            self._router.started(entry.worker, request_id)
-            self._tenants.started(entry.request.tenant)
+    # --- runs ---
+
+    def _first_token(self, now_s: float, request_id: str, run: int) -> list[GatewayEffect]:
+        entry = self._ledger.get(request_id)
+        if entry is None or entry.state is not RequestState.RUNNING or entry.run != run or not entry.request.stream:
+            return []
+        self._ledger.stream(entry, now_s)
+        self._tenants.started(entry.request.tenant)
+        if self._router.is_connected(entry.worker):
+            return [ToWorker(entry.worker, FirstToken(request_id, entry.grant))]
+        self._bypass.answered(entry.place)
         return []
 
-    def _conclude(self, now_s: float, event: AttemptConcluded) -> list[GatewayEffect]:
-        entry = self._ledger.current(event.request_id, event.attempt)
-        if entry is None:
+    def _progress(self, event: RunsProgressed) -> list[GatewayEffect]:
+        by_worker: dict[str, list[tuple[str, int]]] = {}
+        for request_id, output_tokens in event.output_tokens:
+            entry = self._ledger.get(request_id)
+            if entry is None or not entry.runs:
+                continue
+            entry.output_tokens = output_tokens
+            if self._router.is_connected(entry.worker):
+                by_worker.setdefault(entry.worker, []).append((request_id, output_tokens))
+            else:
+                self._bypass.answered(entry.place)
+        return [
+            ToWorker(worker, Progress(tuple(i for i, _ in pairs), tuple(n for _, n in pairs)))
+            for worker, pairs in by_worker.items()
+        ]
+
+    def _run_ended(self, now_s: float, event: RunEnded) -> list[GatewayEffect]:
+        entry = self._ledger.get(event.request_id)
+        if entry is None or not entry.runs or entry.run != event.run:
             return []
+        retryable = event.retryable and entry.state is RequestState.RUNNING
+        ended = Ended(
+            request_id=event.request_id,
+            grant=entry.grant,
+            outcome=event.outcome,
+            message=event.message,
+            status=event.status,
+            output_tokens=event.output_tokens,
+            prompt_tokens=event.prompt_tokens,
+            cached_tokens=event.cached_tokens,
+            retryable=retryable,
+            busy=event.busy,
+            unreached=event.unreached,
+        )
+        place, silent = entry.place, not self._router.is_connected(entry.worker)
+        if silent and (retryable or event.outcome is Outcome.ENGINE_ERROR):
+            self._bypass.failed(now_s, place)
+        elif silent:
+            self._bypass.answered(place)
+        if retryable:
+            return self._give_back(now_s, entry, ended)
         ending = Ending(
             outcome=event.outcome,
             message=event.message,
             output_tokens=event.output_tokens,
             prompt_tokens=event.prompt_tokens,
             tpot_s=event.tpot_s,
-            retry_after_s=event.retry_after_s,
-            timeline=event.timeline,
         )
-        if event.outcome is Outcome.SLO_UNREACHABLE and entry.content and event.retry_after_s is not None:
-            wait_s = self._promises.make(now_s, entry.content, event.retry_after_s)
-            ending = replace(ending, retry_after_s=wait_s)
-        if event.outcome not in LOSSES:
-            return [self._settle(now_s, entry, ending)]
-        if event.outcome is Outcome.CANCELLED:
-            ending = replace(ending, outcome=Outcome.WORKER_LOST, message="the worker dropped this request")
-        return self._lost(now_s, entry, ending)
+        effects = [*self._tell(entry.worker, ended), self._settle(now_s, entry, ending)]
+        return effects + self._refill(now_s, entry.pool) if silent and self._ledger.held_count else effects
+
+    def _give_back(self, now_s: float, entry: LedgerEntry, ended: Ended) -> list[GatewayEffect]:
+        """Lets a request whose run ended without a token wait at its worker again. If the worker's stream is closed or
+        the worker drains, the request goes elsewhere; it is settled if it was placed by the gateway itself and has
+        failed too often, and no worker is usable."""
+        worker = entry.worker
+        if self._router.is_connected(worker):
+            self._ledger.requeue(entry, now_s)
+            effects: list[GatewayEffect] = [ToWorker(worker, ended)]
+            return effects + self._empty(now_s, worker) if self._router.drains(worker) else effects
+        entry.bypass_failures += entry.grant == 0
+        if not self._bypass.allows(entry) and not self._router.usable(entry.pool):
+            return [self._settle(now_s, entry, Ending(outcome=ended.outcome, message=ended.message))]
+        self._router.ended(worker, entry.request.id)
+        return self._route(now_s, entry)
+
+    def _refill(self, now_s: float, pool: str) -> list[GatewayEffect]:
+        """Gives a slot in bypass that became free to the request of the pool that is held longest."""
+        for entry in self._ledger.held():
+            if entry.pool == pool and self._bypass.allows(entry):
+                place = self._bypass.choose(now_s, pool)
+                return [] if place is None else self._place(now_s, entry, place)
+        return []
+
+    def _fill(self, now_s: float) -> list[GatewayEffect]:
+        """Gives free slots in bypass to the oldest requests that are held, or that wait at workers for `pull_after_s`
+        and more."""
+        free = {pool: place for pool in self._router.pools() if (place := self._bypass.choose(now_s, pool)) is not None}
+        if not free:
+            return []
+        effects: list[GatewayEffect] = []
+        waited_s = now_s - self._config.pull_after_s
+        for entry in self._ledger.by_arrival():
+            place = free.get(entry.pool)
+            held = entry.state is RequestState.HELD
+            waits = held or (entry.state is RequestState.QUEUED and entry.since_s <= waited_s)
+            if place is None or not waits or not self._bypass.allows(entry):
+                continue
+            effects += self._place(now_s, entry, place)
+            place = self._bypass.choose(now_s, entry.pool)
+            if place is not None:
+                free[entry.pool] = place
+                continue
+            del free[entry.pool]
+            if not free:
+                break
+        return effects
 
     # --- endings ---
 
@@ -343,10 +543,19 @@ class GatewayAgent:
         )
 
     def _cancel(self, now_s: float, entry: LedgerEntry, outcome: Outcome, message: str) -> list[GatewayEffect]:
+        """Settles a request before its end, and takes it from its worker and its engine."""
+        request_id, tokens = entry.request.id, entry.output_tokens
         effects: list[GatewayEffect] = []
-        if entry.state is not RequestState.HELD:
-            effects.append(SendCancel(entry.request.id, entry.worker, entry.attempt))
-        return [*effects, self._settle(now_s, entry, Ending(outcome=outcome, message=message))]
+        if entry.runs:
+            effects.append(StopRun(request_id, entry.run))
+            effects += self._tell(
+                entry.worker,
+                Ended(request_id=request_id, grant=entry.grant, outcome=outcome, message=message, output_tokens=tokens),
+            )
+            self._bypass.left(entry.place)
+        elif entry.state is RequestState.QUEUED:
+            effects += self._tell(entry.worker, Withdraw(request_id, entry.attempt))
+        return [*effects, self._settle(now_s, entry, Ending(outcome=outcome, message=message, output_tokens=tokens))]
 
     def _cancel_all(self, now_s: float) -> list[GatewayEffect]:
         effects: list[GatewayEffect] = []
@@ -357,17 +566,18 @@ class GatewayAgent:
     # --- time ---
 
     def _tick(self, now_s: float) -> list[GatewayEffect]:
-        effects: list[GatewayEffect] = []
+        effects = self._fill(now_s)
         for entry in self._ledger.held():
-            if now_s - entry.held_s >= self._config.patience_s:
+            if now_s - entry.since_s >= self._config.patience_s and not self._may_bypass(now_s, entry):
                 ending = self._given_up(entry.request.model)
                 effects.append(self._settle(now_s, entry, ending))
         for entry in self._expired(now_s):
             limit_s = self._config.request_timeout_s
             message = f"the answer was not complete within {limit_s:g} s (HMAS_REQUEST_TIMEOUT_S)"
             effects += self._cancel(now_s, entry, Outcome.TIMED_OUT, message)
-        for entry in self._rebalancer.recalls(now_s):
-            effects.append(SendRecall(entry.request.id, entry.worker, entry.attempt))
+        for entry, worker in self._rebalancer.moves(now_s):
+            effects += self._withdraw(entry)
+            effects += self._submit(now_s, entry, worker)
         self._router.forget_silent(now_s)
         return effects + self._batches.due(now_s)
 

@@ -6,7 +6,6 @@ from hmas.contracts.gateway import PublishGatewayTelemetry
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Request, Slo, TaskType
 from hmas.contracts.telemetry import GatewayTelemetry, RequestOffered, RequestSettled
-from hmas.contracts.worker import Timeline
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.agent.ledger import LedgerEntry
 
@@ -24,7 +23,6 @@ class Ending:
     prompt_tokens: int | None = None
     tpot_s: float = 0.0
     retry_after_s: float | None = None
-    timeline: Timeline | None = None
 
 
 def judged_slo(entry: LedgerEntry) -> Slo:
@@ -132,6 +130,6 @@ def _settled(
         ttft_s=None if first_s is None else first_s - request.arrival_s,
         tpot_s=ending.tpot_s if finished else None,
         last_token_s=at_s - request.arrival_s if finished else None,
-        relegated=ending.timeline is not None and ending.timeline.relegated,
+        relegated=entry.relegated,
         age_s=age_s,
     )

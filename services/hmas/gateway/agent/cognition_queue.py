@@ -14,8 +14,9 @@ from math import inf, isfinite
 from typing import assert_never
 
 from hmas.contracts.control_agents import TimerTicked
+from hmas.contracts.execution import Load
 from hmas.contracts.gateway import (
-    Annotate,
+    AnnotateBatch,
     AskPerception,
     AskPrediction,
     BatchDue,
@@ -24,7 +25,7 @@ from hmas.contracts.gateway import (
     CognitionQueueEvent,
     FallBack,
     FallbackReason,
-    LoadReported,
+    FromWorker,
     PerceptionAnswered,
     PredictionAnswered,
     Question,
@@ -32,8 +33,8 @@ from hmas.contracts.gateway import (
     QuestionWithdrawn,
     RequestAnnotated,
     StartBatchAt,
+    StreamChanged,
     ViewReceived,
-    WorkerVanished,
 )
 from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.request import Annotation, Cost, Request, Tags
@@ -82,7 +83,7 @@ class _Batch:
 class CognitionQueue:
     """The agent that decides which questions go to cognition and when; it needs a `TimerTicked` a few times a second.
 
-    Each question ends exactly once, in an `Annotate` or in a `FallBack`. At most `queue` questions wait, and at most
+    Each question ends exactly once, in an `AnnotateBatch` or a `FallBack`. At most `queue` questions wait, and at most
     `batches_in_flight` batches of at most `batch` questions are out. Answers to calls that have ended change nothing.
     If `enabled` is false, every question falls back at once. `step` raises ValueError if a question about a request is
     asked while an earlier one about it still waits.
@@ -118,12 +119,14 @@ class CognitionQueue:
                 return self._expire(now_s)
             case HeartbeatReceived(heartbeat):
                 self._facts.hear(heartbeat)
-            case LoadReported():
-                self._facts.load(event)
+            case FromWorker(worker, message):
+                if isinstance(message, Load):
+                    self._facts.load(worker, message)
             case ViewReceived(view):
                 self._facts.see(view)
-            case WorkerVanished(worker):
-                self._facts.forget(worker)
+            case StreamChanged(worker, connected):
+                if not connected:
+                    self._facts.forget(worker)
             case _:
                 assert_never(event)
         return []
@@ -208,7 +211,7 @@ class CognitionQueue:
             )
         except _Malformed as error:
             return self._fall_back(now_s, batch, FallbackReason.MALFORMED, str(error))
-        return [Annotate(answers, now_s - batch.started_s), *self._schedule(now_s)]
+        return [AnnotateBatch(answers, now_s - batch.started_s), *self._schedule(now_s)]
 
     def _failed(self, now_s: float, call: int, reason: FallbackReason, error: str) -> list[CognitionQueueEffect]:
         batch = self._perceiving.pop(call, None) or self._predicting.pop(call, None)

@@ -1,65 +1,92 @@
-"""The requests that this gateway has accepted and not settled, and the one method that ends each of them."""
+"""The requests that this gateway has accepted and not settled: the one truth about where each of them is."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeVar
 
 from hmas.contracts.request import Annotation, Request
 from hmas.laws.transitions import following
 
+K = TypeVar("K")
+
 
 class RequestState(StrEnum):
     HELD = "held"  # kept in the gateway because no worker is usable
-    SENT = "sent"  # submitted to a worker; nothing of the answer has come yet
+    QUEUED = "queued"  # waits at a worker for a grant
+    RUNNING = "running"  # an engine has it; nothing of the answer was relayed
     STREAMING = "streaming"  # the first token was relayed, so that the request can no longer move
     ENDED = "ended"
 
 
-# The states that may follow each state. A sent request is sent again, or held, if its worker is lost or hands it back.
+# The states that may follow each state. A held request runs without having been queued if the gateway places it itself.
 TRANSITIONS: dict[RequestState, frozenset[RequestState]] = {
-    RequestState.HELD: frozenset({RequestState.HELD, RequestState.SENT, RequestState.ENDED}),
-    RequestState.SENT: frozenset(RequestState),
+    RequestState.HELD: frozenset({RequestState.HELD, RequestState.QUEUED, RequestState.RUNNING, RequestState.ENDED}),
+    RequestState.QUEUED: frozenset({RequestState.HELD, RequestState.QUEUED, RequestState.RUNNING, RequestState.ENDED}),
+    RequestState.RUNNING: frozenset(RequestState),
     RequestState.STREAMING: frozenset({RequestState.ENDED}),
     RequestState.ENDED: frozenset(),
 }
+
+Place = tuple[str, str]  # a worker and one of its engines
 
 
 @dataclass(slots=True, kw_only=True)
 class LedgerEntry:
     """One request of the gateway; instants in seconds on the agent's clock.
 
-    `pool` is the request's model name until the pool is known. `lost_on` are the workers that lost the request. The
-    body of `body_bytes` bytes is kept until the first token, because the request may be sent again until then.
-    `worker` is empty while the request is held. `attempt` counts submissions.
+    `pool` is the request's model name until the pool is known. `worker` is the worker at which it waits or whose
+    `engine` runs it, empty while it is held. `attempt` counts how often it was sent to a worker or placed by the
+    gateway itself; `submitted` tells whether a worker ever got it. `since_s`: since when it is held, or waits at its
+    worker. `run` and `grant` are the numbers of its last run; `grant` is 0 if the gateway placed it itself, and
+    `bypass_failures` counts such runs that failed. `refused_by` are the workers that cannot serve it. The body of
+    `body_bytes` bytes is kept until the first token, because the request may run again until then.
     """
 
     request: Request
     pool: str
     offered: bool  # whether telemetry counts it as offered to its pool
     body_bytes: int = 0
+    content: str = ""  # digest of the body, only if the tenant prefers a refusal to a late answer; otherwise empty
+    promised: bool = False  # whether it was refused before and came back at the promised time
+    annotation: Annotation | None = None
     state: RequestState = field(default=RequestState.HELD, init=False)  # set by `enter` alone
     worker: str = ""
     attempt: int = 0
-    lost_on: tuple[str, ...] = ()
-    annotation: Annotation | None = None
+    submitted: bool = False
+    since_s: float = 0.0
+    engine: str = ""
+    run: int = 0
+    grant: int = 0
+    granted_s: float = 0.0
     first_token_s: float | None = None
-    held_s: float = 0.0
-    recalled: bool = False
-    content: str = ""  # digest of the body, only if the tenant prefers a refusal to a late answer; otherwise empty
-    promised: bool = False  # whether it was refused before and came back at the promised time
+    output_tokens: int = 0  # as last counted
+    relegated: bool = False
+    refused_by: tuple[str, ...] = ()
+    bypass_failures: int = 0
 
     def enter(self, state: RequestState) -> None:
         """Changes the state. Raises IllegalTransition, and changes nothing, if `TRANSITIONS` does not allow it."""
         self.state = following(TRANSITIONS, self.state, state)
 
+    @property
+    def runs(self) -> bool:
+        return self.state is RequestState.RUNNING or self.state is RequestState.STREAMING
+
+    @property
+    def place(self) -> Place:
+        return self.worker, self.engine
+
 
 class Ledger:
-    """The requests that have not ended: by id in order of arrival, and by worker in the order they were sent."""
+    """The requests that have not ended: by id in order of arrival, those that are held, those that wait by worker, and
+    those that run by worker and engine."""
 
     def __init__(self) -> None:
         self._entries: dict[str, LedgerEntry] = {}
-        self._at: dict[str, dict[str, LedgerEntry]] = {}
         self._held: dict[str, LedgerEntry] = {}
+        self._queued: dict[str, dict[str, LedgerEntry]] = {}
+        self._running: dict[Place, dict[str, LedgerEntry]] = {}
         self._body_bytes = 0
 
     def __len__(self) -> int:
@@ -87,27 +114,35 @@ class Ledger:
     def get(self, request_id: str) -> LedgerEntry | None:
         return self._entries.get(request_id)
 
-    def current(self, request_id: str, attempt: int) -> LedgerEntry | None:
-        """Returns the request if `attempt` is its live attempt, now at a worker; None for an older attempt, or if the
-        request has ended or is held."""
-        entry = self._entries.get(request_id)
-        if entry is None or entry.attempt != attempt or entry.state is RequestState.HELD:
-            return None
-        return entry
-
-    def send(self, entry: LedgerEntry, worker: str) -> None:
-        """Records the request's next attempt, which is sent to `worker`."""
-        entry.enter(RequestState.SENT)
-        self._leave(entry)
-        entry.worker, entry.recalled = worker, False
-        entry.attempt += 1
-        self._at.setdefault(worker, {})[entry.request.id] = entry
-
     def hold(self, entry: LedgerEntry, now_s: float) -> None:
-        entry.enter(RequestState.HELD)
-        self._leave(entry)
-        entry.worker, entry.held_s = "", now_s
+        """Records that no worker can take the request; one that is held already is so from its first hold on."""
+        if entry.request.id in self._held:
+            return
+        self._move(entry, RequestState.HELD)
+        entry.worker, entry.since_s = "", now_s
         self._held[entry.request.id] = entry
+
+    def queue(self, entry: LedgerEntry, now_s: float, worker: str) -> None:
+        """Records the request's next attempt, which waits at `worker`."""
+        self._wait(entry, now_s, worker)
+        entry.attempt += 1
+        entry.submitted = True
+
+    def requeue(self, entry: LedgerEntry, now_s: float) -> None:
+        """Records that the request's run ended without a token, so that it waits at the same worker again, under the
+        same attempt."""
+        self._wait(entry, now_s, entry.worker)
+
+    def run(self, entry: LedgerEntry, now_s: float, run: int, engine: str, grant: int) -> None:
+        """Records that the worker at which the request waits granted it."""
+        self._run(entry, now_s, run, (entry.worker, engine))
+        entry.grant = grant
+
+    def bypass(self, entry: LedgerEntry, now_s: float, run: int, place: Place) -> None:
+        """Records that the gateway itself places the request, which is its next attempt."""
+        self._run(entry, now_s, run, place)
+        entry.attempt += 1
+        entry.grant = 0
 
     def stream(self, entry: LedgerEntry, now_s: float) -> None:
         """Records that the first token was relayed at `now_s`; the request's body is not kept any longer."""
@@ -119,29 +154,56 @@ class Ledger:
         """Ends the request; returns whether its first token had been relayed. Raises IllegalTransition if the request
         has ended before."""
         streamed = entry.state is RequestState.STREAMING
-        entry.enter(RequestState.ENDED)
+        self._move(entry, RequestState.ENDED)
         del self._entries[entry.request.id]
-        self._leave(entry)
         if not streamed:
             self._body_bytes -= entry.body_bytes
         return streamed
-
-    def at(self, worker: str) -> list[LedgerEntry]:
-        """Returns the requests that are at `worker`, the first sent first."""
-        return list(self._at.get(worker, {}).values())
 
     def held(self) -> list[LedgerEntry]:
         """Returns the held requests, those held longest first."""
         return list(self._held.values())
 
+    def queued_at(self, worker: str) -> list[LedgerEntry]:
+        """Returns the requests that wait at `worker`, the first sent first."""
+        return list(self._queued.get(worker, {}).values())
+
+    def running_at(self, worker: str) -> list[LedgerEntry]:
+        """Returns the requests that run on engines of `worker`, whether granted or placed by the gateway itself."""
+        places = (entries for (name, _), entries in self._running.items() if name == worker)
+        return [entry for entries in places for entry in entries.values()]
+
+    def running_on(self, place: Place) -> int:
+        return len(self._running.get(place, ()))
+
     def by_arrival(self) -> Iterator[LedgerEntry]:
         return iter(self._entries.values())
 
-    def _leave(self, entry: LedgerEntry) -> None:
-        request_id = entry.request.id
-        self._held.pop(request_id, None)
-        there = self._at.get(entry.worker)
-        if there is not None:
-            there.pop(request_id, None)
-            if not there:
-                del self._at[entry.worker]
+    def _wait(self, entry: LedgerEntry, now_s: float, worker: str) -> None:
+        self._move(entry, RequestState.QUEUED)
+        entry.worker, entry.since_s, entry.output_tokens = worker, now_s, 0
+        self._queued.setdefault(worker, {})[entry.request.id] = entry
+
+    def _run(self, entry: LedgerEntry, now_s: float, run: int, place: Place) -> None:
+        self._move(entry, RequestState.RUNNING)
+        entry.worker, entry.engine = place
+        entry.run, entry.granted_s, entry.output_tokens = run, now_s, 0
+        self._running.setdefault(place, {})[entry.request.id] = entry
+
+    def _move(self, entry: LedgerEntry, state: RequestState) -> None:
+        """Changes the state and takes the entry from the index of the state before."""
+        before, request_id = entry.state, entry.request.id
+        entry.enter(state)
+        if before is RequestState.HELD:
+            self._held.pop(request_id, None)
+        elif before is RequestState.QUEUED:
+            _drop(self._queued, entry.worker, request_id)
+        else:
+            _drop(self._running, entry.place, request_id)
+
+
+def _drop(index: dict[K, dict[str, LedgerEntry]], key: K, request_id: str) -> None:
+    entries = index[key]
+    del entries[request_id]
+    if not entries:
+        del index[key]

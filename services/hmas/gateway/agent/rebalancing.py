@@ -1,33 +1,32 @@
-"""Which requests the gateway recalls from an overloaded worker (DESIGN §3.4).
+"""Which waiting requests the gateway moves from an overloaded worker to another (DESIGN §3.4).
 
-A worker hands back only what it has not dispatched, so the requests sent last are recalled first: they most likely
-still wait. Each attempt is recalled at most once. A request's last two attempts are never recalled, so that moving it
-for balance does not use up the attempts it needs when a worker drains or is lost.
+The requests sent last move first, because they would wait longest where they are. One that was sent `max_attempts`
+times stays, so that nothing moves to and fro for ever.
 """
 
 from collections.abc import Sequence
 
 from hmas.gateway.agent.config import GatewayConfig
-from hmas.gateway.agent.ledger import Ledger, LedgerEntry, RequestState
+from hmas.gateway.agent.ledger import Ledger, LedgerEntry
 from hmas.gateway.agent.routing import Router, WorkerState
 
 
 class Rebalancer:
-    """Chooses requests to recall from the most loaded worker of each pool, at most `rebalance_recalls` per check, as
-    long as an imbalance lasts."""
+    """Chooses requests to move from the most to the least loaded worker of each pool, at most `rebalance_moves` per
+    check, as long as an imbalance lasts."""
 
     def __init__(self, config: GatewayConfig, router: Router, ledger: Ledger) -> None:
         self._config, self._router, self._ledger = config, router, ledger
         self._checked_s = float("-inf")
         self._imbalanced: dict[str, int] = {}  # consecutive checks by pool
 
-    def recalls(self, now_s: float) -> list[LedgerEntry]:
-        """Returns the requests to recall now and marks them as recalled; empty until `rebalance_s` seconds after the
-        last check."""
+    def moves(self, now_s: float) -> list[tuple[LedgerEntry, WorkerState]]:
+        """Returns the requests to move now, each with the worker that is to get it; empty until `rebalance_s` seconds
+        after the last check."""
         if now_s - self._checked_s < self._config.rebalance_s:
             return []
         self._checked_s = now_s
-        chosen: list[LedgerEntry] = []
+        chosen: list[tuple[LedgerEntry, WorkerState]] = []
         seen: dict[str, int] = {}
         for pool in self._router.pools():
             pair = self._imbalance(self._router.usable(pool))
@@ -52,17 +51,15 @@ class Rebalancer:
         worth = gap_s > max(self._config.rebalance_min_s, self._config.rebalance_min_share * most.predicted_backlog_s)
         return (most, least) if worth or most.engines_up == 0 else None
 
-    def _pick(self, most: WorkerState, least: WorkerState) -> list[LedgerEntry]:
+    def _pick(self, most: WorkerState, least: WorkerState) -> list[tuple[LedgerEntry, WorkerState]]:
         """Chooses requests of the worker `most`, the last sent first, until half the difference of the two backlogs or
-        `rebalance_recalls` requests are chosen."""
+        `rebalance_moves` requests are chosen."""
         to_move_s = (most.predicted_backlog_s - least.predicted_backlog_s) / 2.0
-        chosen: list[LedgerEntry] = []
-        for entry in reversed(self._ledger.at(most.name)):
-            if len(chosen) >= self._config.rebalance_recalls or (to_move_s <= 0.0 and most.engines_up):
+        chosen: list[tuple[LedgerEntry, WorkerState]] = []
+        for entry in reversed(self._ledger.queued_at(most.name)):
+            if len(chosen) >= self._config.rebalance_moves or (to_move_s <= 0.0 and most.engines_up):
                 break
-            spare = entry.attempt < self._config.max_attempts - 1
-            if spare and entry.state is RequestState.SENT and not entry.recalled:
-                entry.recalled = True
+            if entry.attempt < self._config.max_attempts and least.name not in entry.refused_by:
                 to_move_s -= self._router.cost_s(entry.request, entry.annotation) / max(1, most.engines_up)
-                chosen.append(entry)
+                chosen.append((entry, least))
         return chosen

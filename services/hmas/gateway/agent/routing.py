@@ -6,10 +6,11 @@ predicted cost of the requests sent to it since, divided by its working engines.
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from hmas.contracts.cadences import WORKER_LOST_AFTER_S
-from hmas.contracts.gateway import LoadReported
-from hmas.contracts.registry import WIRE_VERSION, WorkerHeartbeat
+from hmas.contracts.execution import Load
+from hmas.contracts.registry import WIRE_VERSION, EngineInfo, WorkerHeartbeat
 from hmas.contracts.request import Annotation, Request
 from hmas.gateway.agent.config import GatewayConfig
 
@@ -19,7 +20,7 @@ class Sending:
     """A request sent to a worker that the worker's last report does not count yet.
 
     `at_s`: when it was sent. `tokens`: of its prompt. `cost_s`: predicted engine time over the worker's engines.
-    `waiting`: its first token has not come.
+    `waiting`: it was not granted.
     """
 
     at_s: float
@@ -33,7 +34,9 @@ class WorkerState:
     """What this gateway knows of a worker; the fields from `queued` to `draining` are from the last report.
 
     `requests` counts this gateway's own requests there. `sendings` are those not in the last report, and `sent_*` their
-    sums. `last_sent` is the number of the last request sent there, counted over all workers.
+    sums. `last_sent` is the number of the last request sent there, counted over all workers. `shares`: by engine, how many
+    requests this gateway may place there while the worker is silent, which it is since `silent_since_s`; inf while its
+    stream is open.
     """
 
     heartbeat: WorkerHeartbeat
@@ -50,6 +53,8 @@ class WorkerState:
     sent_s: float = 0.0
     sent_queued: int = 0
     sent_tokens: int = 0
+    silent_since_s: float = inf
+    shares: dict[str, int] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -66,7 +71,7 @@ class WorkerState:
         fits = bound <= 0 or self.queued + self.sent_queued < bound
         return fits and (token_bound <= 0 or self.queued_tokens + self.sent_tokens + tokens <= token_bound)
 
-    def report(self, now_s: float, load: WorkerHeartbeat | LoadReported, lag_s: float) -> None:
+    def report(self, now_s: float, load: WorkerHeartbeat | Load, lag_s: float) -> None:
         """Takes over the load that the worker reports. Requests sent more than `lag_s` seconds ago are counted in the
         report, so that they are no longer added to it."""
         self.heard_s = now_s
@@ -82,13 +87,23 @@ class WorkerState:
         self.sent_queued += sending.waiting
         self.sent_tokens += sending.tokens if sending.waiting else 0
 
-    def started(self, request_id: str) -> None:
-        """Records that the request got its first token and no longer waits in the worker's queue."""
+    def dequeue(self, request_id: str, tokens: int) -> None:
+        """Records that the request no longer waits in the worker's queue, whether the last report counts it or not."""
         sending = self.sendings.get(request_id)
-        if sending is not None and sending.waiting:
+        if sending is None:
+            self.queued, self.queued_tokens = max(0, self.queued - 1), max(0, self.queued_tokens - tokens)
+        elif sending.waiting:
             sending.waiting = False
             self.sent_queued -= 1
             self.sent_tokens -= sending.tokens
+
+    def withdraw(self, request_id: str, tokens: int, cost_s: float) -> None:
+        """Records that a waiting request was taken from the worker."""
+        self.dequeue(request_id, tokens)
+        if request_id in self.sendings:
+            self.forget(request_id)
+        else:
+            self.backlog_s = max(0.0, self.backlog_s - cost_s)
 
     def recost(self, request_id: str, cost_s: float) -> None:
         sending = self.sendings.get(request_id)
@@ -116,47 +131,73 @@ class Router:
         self._config = config
         self._workers: dict[str, WorkerState] = {}
         self._pools: dict[str, dict[str, WorkerState]] = {}
-        self._usable: dict[str, list[WorkerState]] = {}  # cache by pool, cleared when a worker may have changed
-        self._connected: dict[str, None] = {}  # not in WorkerState: a stream may connect before the first heartbeat
+        self._usable: dict[str, list[WorkerState]] = {}  # caches by pool, cleared when a worker may have changed
+        self._silent: dict[str, list[tuple[WorkerState, EngineInfo]]] = {}
+        self._grants: dict[str, int] = {}  # workers whose stream is open, with the highest number of a grant on it
         self._sent = 0
 
     def hear(self, now_s: float, heartbeat: WorkerHeartbeat) -> None:
         worker = self._workers.get(heartbeat.worker)
         if worker is None:
             worker = self._workers[heartbeat.worker] = WorkerState(heartbeat=heartbeat, heard_s=now_s)
+            worker.silent_since_s = inf if heartbeat.worker in self._grants else now_s
         elif worker.heartbeat.pool != heartbeat.pool:
             del self._pools[worker.heartbeat.pool][worker.name]
         self._pools.setdefault(heartbeat.pool, {})[heartbeat.worker] = worker
         worker.heartbeat = heartbeat
         worker.engines_up = sum(engine.up for engine in heartbeat.engines)
         worker.report(now_s, heartbeat, self._config.report_lag_s)
-        self._usable.clear()
+        self._changed()
 
-    def load(self, now_s: float, load: LoadReported) -> None:
-        worker = self._workers.get(load.worker)
+    def load(self, now_s: float, name: str, load: Load) -> None:
+        worker = self._workers.get(name)
         if worker is not None:
             if worker.draining != load.draining:
-                self._usable.clear()
+                self._changed()
             worker.report(now_s, load, self._config.report_lag_s)
+            worker.shares = {share.engine: share.slots for share in load.shares} or worker.shares
 
-    def connect(self, worker: str, connected: bool) -> None:
-        self._usable.clear()
-        if connected:
-            self._connected[worker] = None
-        else:
-            self._connected.pop(worker, None)
+    def connect(self, name: str) -> None:
+        """Records that the stream to a worker was opened."""
+        self._grants[name] = 0
+        if name in self._workers:
+            self._workers[name].silent_since_s = inf
+        self._changed()
+
+    def disconnect(self, name: str, silent_since_s: float) -> None:
+        del self._grants[name]
+        if name in self._workers:
+            self._workers[name].silent_since_s = silent_since_s
+        self._changed()
+
+    def is_connected(self, name: str) -> bool:
+        return name in self._grants
+
+    def drains(self, name: str) -> bool:
+        worker = self._workers.get(name)
+        return worker is not None and worker.draining
+
+    def is_new_grant(self, name: str, grant: int) -> bool:
+        """Returns whether this grant did not come before on the worker's stream, and counts it as come. A worker's
+        numbers rise."""
+        if grant <= self._grants[name]:
+            return False
+        self._grants[name] = grant
+        return True
 
     def forget_silent(self, now_s: float) -> None:
         for worker in list(self._workers.values()):
-            silent = worker.name not in self._connected and now_s - worker.heard_s > self._config.forget_worker_s
-            if silent and not worker.requests:
+            spare = self._config.fail_open and not worker.draining
+            kept_s = self._config.forget_bypass_s if spare else self._config.forget_worker_s
+            if worker.name not in self._grants and now_s - worker.heard_s > kept_s and not worker.requests:
                 del self._workers[worker.name]
                 del self._pools[worker.heartbeat.pool][worker.name]
-                self._usable.clear()
+                self._changed()
         self._pools = {pool: workers for pool, workers in self._pools.items() if workers}
 
-    def get(self, worker: str) -> WorkerState | None:
-        return self._workers.get(worker)
+    def _changed(self) -> None:
+        self._usable.clear()
+        self._silent.clear()
 
     def pools(self) -> Iterable[str]:
         return self._pools
@@ -172,14 +213,34 @@ class Router:
         return usable
 
     def _is_usable(self, worker: WorkerState) -> bool:
-        version = worker.heartbeat.wire_version
-        return worker.name in self._connected and not worker.draining and version == WIRE_VERSION
+        return worker.name in self._grants and self._is_sound(worker)
 
-    def hopeful(self, now_s: float, pool: str, lost_on: Collection[str]) -> bool:
-        """Returns whether a worker of the pool that is not in `lost_on` and does not drain was heard of lately, so that
-        it may take a request once it is connected again."""
+    def _is_sound(self, worker: WorkerState) -> bool:
+        return not worker.draining and worker.heartbeat.wire_version == WIRE_VERSION
+
+    def silent(self, pool: str) -> list[tuple[WorkerState, EngineInfo]]:
+        """Returns the pool's working engines of workers whose streams are not open and that do not drain. An engine
+        whose endpoint belongs to a connected worker now is not among them. The caller must not change the list."""
+        silent = self._silent.get(pool)
+        if silent is None:
+            workers = self._pools.get(pool, {}).values()
+            served = {e.endpoint for w in workers if w.name in self._grants for e in w.heartbeat.engines if e.endpoint}
+            silent = [
+                (worker, engine)
+                for worker in workers
+                if worker.name not in self._grants and self._is_sound(worker)
+                for engine in worker.heartbeat.engines
+                if engine.up and engine.endpoint not in served
+            ]
+            if pool in self._pools:
+                self._silent[pool] = silent
+        return silent
+
+    def hopeful(self, now_s: float, pool: str, refused_by: Collection[str]) -> bool:
+        """Returns whether a worker of the pool that is not in `refused_by` and does not drain was heard of lately, so
+        that it may take a request once it is connected again."""
         return any(
-            name not in lost_on and not worker.draining and now_s - worker.heard_s <= WORKER_LOST_AFTER_S
+            name not in refused_by and not worker.draining and now_s - worker.heard_s <= WORKER_LOST_AFTER_S
             for name, worker in self._pools.get(pool, {}).items()
         )
 
@@ -212,10 +273,25 @@ class Router:
         if worker is not None:
             worker.recost(request.id, annotation.total_s / max(1, worker.engines_up))
 
-    def started(self, worker_name: str, request_id: str) -> None:
+    def granted(self, worker_name: str, request: Request) -> None:
+        """Records that the worker granted the request, which no longer waits there."""
         worker = self._workers.get(worker_name)
         if worker is not None:
-            worker.started(request_id)
+            worker.dequeue(request.id, request.prompt_tokens)
+
+    def placed(self, worker_name: str) -> None:
+        """Records that the gateway itself placed a request on an engine of the worker."""
+        worker = self._workers.get(worker_name)
+        if worker is not None:
+            worker.requests += 1
+
+    def withdrawn(self, worker_name: str, request: Request, annotation: Annotation | None) -> None:
+        """Records that a waiting request was taken from the worker."""
+        worker = self._workers.get(worker_name)
+        if worker is not None:
+            worker.requests -= 1
+            cost_s = self.cost_s(request, annotation) / max(1, worker.engines_up)
+            worker.withdraw(request.id, request.prompt_tokens, cost_s)
 
     def ended(self, worker_name: str, request_id: str) -> None:
         """Records that the worker no longer has the request."""

@@ -1,14 +1,15 @@
 """Hardware and load of each worker, which a question to prediction contains. They come from heartbeats, from load
 reports on the streams and from QoS's view V_short."""
 
-from hmas.contracts.gateway import LoadReported, PredictionQuery, Question
+from hmas.contracts.execution import Load
+from hmas.contracts.gateway import PredictionQuery, Question
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.request import Tags
 from hmas.contracts.views import VShort
 
 
 class WorkerFacts:
-    """The facts by worker, kept from its first heartbeat or load report until it vanishes."""
+    """The facts by worker, kept from its first heartbeat or load report until its stream ends."""
 
     def __init__(self) -> None:
         self._heartbeats: dict[str, WorkerHeartbeat] = {}
@@ -19,8 +20,8 @@ class WorkerFacts:
         self._heartbeats[heartbeat.worker] = heartbeat
         self._load[heartbeat.worker] = (heartbeat.running, heartbeat.queued)
 
-    def load(self, report: LoadReported) -> None:
-        self._load[report.worker] = (report.running, report.queued)
+    def load(self, worker: str, load: Load) -> None:
+        self._load[worker] = (load.running, load.queued)
 
     def see(self, view: VShort) -> None:
         self._kv_usage |= {engine.worker: engine.kv_usage for engine in view.engines if engine.worker in self._load}
