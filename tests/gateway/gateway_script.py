@@ -1,11 +1,24 @@
 """Values for scripts of gateway events."""
 
-from hmas.contracts.execution import EngineShare, Grant, Load, Timeline
-from hmas.contracts.gateway import RunEnded
+from hmas.contracts.execution import EngineShare, Grant, Load, Started, Submit, Timeline
+from hmas.contracts.gateway import (
+    FromWorker,
+    GatewayEffect,
+    GatewayEvent,
+    GatewayTicked,
+    PublishGatewayTelemetry,
+    RequestReceived,
+    RunEnded,
+    StartRun,
+    StreamChanged,
+    ToWorker,
+)
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.registry import WIRE_VERSION, EngineInfo, WorkerHeartbeat
+from hmas.contracts.registry import WIRE_VERSION, EngineInfo, HeartbeatReceived, WorkerHeartbeat
 from hmas.contracts.request import Annotation, Cost, Request, Slo, Tags, TagSource, TaskType
+from hmas.contracts.telemetry import RequestSettled
 from hmas.contracts.views import Tail, VShort
+from hmas.gateway.agent import GatewayAgent, GatewayConfig
 
 SLO = Slo(2.0, 0.1)
 
@@ -110,3 +123,55 @@ def view(*, settled_rps: float, epoch: int = 1, seq: int = 1) -> VShort:
         arriving_tokens_per_s=0.0, served_tokens_per_s=0.0, mismatch=0.0, oldest_wait_s=0.0,
         engines=(), epoch=epoch, seq=seq, valid_for_s=1.0,
     )  # fmt: skip
+
+
+class Mesh:
+    """An agent and a clock. `workers` have sent a heartbeat and have their streams open."""
+
+    def __init__(self, *workers: str, config: GatewayConfig | None = None) -> None:
+        self.agent = GatewayAgent(config or GatewayConfig(gateway="g"))
+        self.now_s = 0.0
+        self.grants = 0
+        for worker in workers:
+            self.play(HeartbeatReceived(heartbeat(worker)), StreamChanged(worker, True))
+
+    def play(self, *events: GatewayEvent) -> list[GatewayEffect]:
+        return [effect for event in events for effect in self.agent.step(self.now_s, event)]
+
+    def receive(self, request_id: str = "r1", **changes: object) -> list[GatewayEffect]:
+        return self.play(RequestReceived(request(request_id, arrival_s=self.now_s, **changes)))
+
+    def tick(self, wait_s: float = 0.0) -> list[GatewayEffect]:
+        """What happens at a tick `wait_s` seconds later, without telemetry."""
+        self.now_s += wait_s
+        return [e for e in self.play(GatewayTicked()) if not isinstance(e, PublishGatewayTelemetry)]
+
+    def grant(self, request_id: str = "r1", attempt: int = 1, worker: str = "w1", *, relegated: bool = False) -> int:
+        """The worker grants a waiting request; returns the number of the run."""
+        self.grants += 1
+        granted = grant(request_id, self.grants, attempt, relegated=relegated)
+        start, started = self.play(FromWorker(worker, granted))
+        assert isinstance(start, StartRun)
+        assert start.grant is granted
+        assert started == ToWorker(worker, Started(request_id, self.grants))
+        return start.run
+
+    def settled(self, wait_s: float = 0.2) -> list[RequestSettled]:
+        self.now_s += wait_s
+        effects = self.play(GatewayTicked())
+        return [s for e in effects if isinstance(e, PublishGatewayTelemetry) for s in e.telemetry.settled]
+
+
+def fails(request_id: str = "r1", run: int = 1, **changes: object) -> RunEnded:
+    """The end of a run whose engine failed before the first token."""
+    return run_ended(request_id, run, Outcome.ENGINE_ERROR, **({"retryable": True} | changes))
+
+
+def submits(effects: list[GatewayEffect]) -> list[tuple[str, str, int]]:
+    """The request, worker and attempt of each submission; there must be no other effect."""
+    sent: list[tuple[str, str, int]] = []
+    for effect in effects:
+        assert isinstance(effect, ToWorker), effect
+        assert isinstance(effect.message, Submit), effect
+        sent.append((effect.message.request.id, effect.worker, effect.message.attempt))
+    return sent

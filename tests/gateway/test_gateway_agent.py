@@ -1,76 +1,73 @@
-"""Scripts of events, and the exact effects."""
+"""Scripts of events, and the exact effects: acceptance, routing, refusals, limits, telemetry, time-outs."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
+from hmas.contracts.execution import Annotate, Ended, FirstToken, Progress, Started, Synced, Withdraw
 from hmas.contracts.gateway import (
-    AttemptHandedBack,
     ClientLeft,
     FirstTokenRelayed,
+    FromWorker,
     GatewayDrainExpired,
     GatewayDraining,
     GatewayEffect,
-    GatewayEvent,
     GatewayTicked,
-    LoadReported,
     PublishGatewayTelemetry,
     Refuse,
     RequestAnnotated,
     RequestReceived,
-    SendAnnotate,
-    SendCancel,
-    SendRecall,
-    SendSubmit,
+    RunsProgressed,
     Settle,
+    StartRun,
     StreamChanged,
     TenantLimits,
     TenantsChanged,
+    ToWorker,
     ViewReceived,
-    WorkerVanished,
 )
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.request import Slo, TaskType
-from hmas.contracts.telemetry import RequestSettled
-from hmas.gateway.agent import GatewayAgent
 from hmas.gateway.agent.config import GatewayConfig
-from tests.gateway.gateway_script import annotation, concluded, heartbeat, request, view
+from tests.gateway.gateway_script import Mesh, annotation, grant, heartbeat, load, request, run_ended, submits, view
 
 
-class Mesh:
-    """An agent and a clock."""
+def finish(mesh: Mesh, request_id: str = "r1", output_tokens: int = 10) -> list[GatewayEffect]:
+    """The worker grants a waiting request, which then runs to its end; returns the effects of the end."""
+    return mesh.play(run_ended(request_id, mesh.grant(request_id), output_tokens=output_tokens))
 
-    def __init__(self, *workers: str, config: GatewayConfig | None = None) -> None:
-        self.agent = GatewayAgent(config or GatewayConfig(gateway="g"))
-        self.now_s = 0.0
-        for worker in workers:
-            self.play(HeartbeatReceived(heartbeat(worker)), StreamChanged(worker, True))
 
-    def play(self, *events: GatewayEvent) -> list[GatewayEffect]:
-        return [effect for event in events for effect in self.agent.step(self.now_s, event)]
-
-    def receive(self, request_id: str = "r1", **changes: object) -> list[GatewayEffect]:
-        return self.play(RequestReceived(request(request_id, arrival_s=self.now_s, **changes)))
-
-    def settled(self, wait_s: float = 0.2) -> list[RequestSettled]:
-        self.now_s += wait_s
-        effects = self.play(GatewayTicked())
-        return [s for e in effects if isinstance(e, PublishGatewayTelemetry) for s in e.telemetry.settled]
+def stream(mesh: Mesh, request_id: str) -> int:
+    """The worker grants a waiting request, and its first token comes; returns the number of the run."""
+    run = mesh.grant(request_id)
+    mesh.play(FirstTokenRelayed(request_id, run))
+    return run
 
 
 def test_a_request_walks_through() -> None:
     mesh = Mesh("w1")
-    assert mesh.receive() == [SendSubmit("r1", "w1", 1)]
+    assert submits(mesh.receive()) == [("r1", "w1", 1)]
     note = annotation()
-    assert mesh.play(RequestAnnotated("r1", note)) == [SendAnnotate("r1", "w1", 1, note)]
-    mesh.now_s = 0.5
-    assert mesh.play(FirstTokenRelayed("r1", 1)) == []
-    mesh.now_s = 1.5
-    assert mesh.play(concluded()) == [
-        Settle(request_id="r1", outcome=Outcome.FINISHED, message="finished", output_tokens=10)
+    assert mesh.play(RequestAnnotated("r1", note)) == [ToWorker("w1", Annotate("r1", 1, note))]
+    assert mesh.play(FromWorker("w1", grant(number=7, relegated=True))) == [
+        StartRun(request_id="r1", run=1, worker="w1", engine="e1", grant=grant(number=7, relegated=True)),
+        ToWorker("w1", Started("r1", 7)),
     ]
+    mesh.now_s = 0.5
+    assert mesh.play(FirstTokenRelayed("r1", 1)) == [ToWorker("w1", FirstToken("r1", 7))]
+    assert mesh.play(RunsProgressed((("r1", 5), ("gone", 3)))) == [ToWorker("w1", Progress(("r1",), (5,)))]
+    mesh.now_s = 1.5
+    assert mesh.play(run_ended(cached_tokens=16)) == [
+        ToWorker(
+            "w1",
+            Ended(
+                request_id="r1", grant=7, outcome=Outcome.FINISHED, message="finished", status=200, output_tokens=10,
+                prompt_tokens=790, cached_tokens=16,
+            ),
+        ),
+        Settle(request_id="r1", outcome=Outcome.FINISHED, message="finished", output_tokens=10),
+    ]  # fmt: skip
     assert mesh.agent.live == 0
     mesh.now_s = 2.0
     (published,) = mesh.play(GatewayTicked())
@@ -80,23 +77,25 @@ def test_a_request_walks_through() -> None:
     (settled,) = published.telemetry.settled
     assert (settled.ttft_s, settled.tpot_s, settled.last_token_s, settled.age_s) == (0.5, 0.05, 1.5, 0.5)
     assert (settled.task, settled.prompt_tokens, settled.predicted_output_tokens) == (TaskType.QA, 790, 100.0)
-    assert mesh.play(concluded(), ClientLeft("r1"), FirstTokenRelayed("r1", 1)) == []
+    assert settled.relegated
+    assert mesh.play(run_ended(), ClientLeft("r1"), FirstTokenRelayed("r1", 1), RunsProgressed((("r1", 6),))) == []
 
 
 def test_a_burst_over_the_bound_on_bodies_is_refused_and_counted_as_offered() -> None:
     mesh = Mesh("w1", config=GatewayConfig(gateway="g", max_held_bytes=1000))
     burst = [mesh.play(RequestReceived(request(f"r{i}"), body_bytes=400)) for i in range(4)]
     sent, refused = [f"r{i}" for i in range(2)], [f"r{i}" for i in range(2, 4)]
-    assert burst[:2] == [[SendSubmit(request_id, "w1", 1)] for request_id in sent]
+    assert [submits(effects) for effects in burst[:2]] == [[(request_id, "w1", 1)] for request_id in sent]
     for request_id, effects in zip(refused, burst[2:], strict=True):
         (refusal,) = effects
         assert isinstance(refusal, Refuse)
         assert (refusal.request_id, refusal.outcome) == (request_id, Outcome.POOL_QUEUE_FULL)
         assert refusal.retry_after_s is not None
-    assert mesh.play(FirstTokenRelayed("r0", 1)) == []
-    assert mesh.play(RequestReceived(request("r4"), body_bytes=600)) == [SendSubmit("r4", "w1", 1)]
-    mesh.play(concluded("r1"), concluded("r4"))
-    assert mesh.play(RequestReceived(request("r5"), body_bytes=1000)) == [SendSubmit("r5", "w1", 1)]
+    stream(mesh, "r0")
+    assert submits(mesh.play(RequestReceived(request("r4"), body_bytes=600))) == [("r4", "w1", 1)]
+    finish(mesh, "r1")
+    finish(mesh, "r4")
+    assert submits(mesh.play(RequestReceived(request("r5"), body_bytes=1000))) == [("r5", "w1", 1)]
     mesh.now_s = 1.0
     (published,) = mesh.play(GatewayTicked())
     assert isinstance(published, PublishGatewayTelemetry)
@@ -113,13 +112,13 @@ def test_a_live_id_received_again_is_a_bug() -> None:
 
 def test_the_least_predicted_backlog_counts_what_was_sent_since() -> None:
     mesh = Mesh("w1", "w2", "w3")
-    workers = [e.worker for i in range(6) for e in mesh.receive(f"r{i}") if isinstance(e, SendSubmit)]
+    workers = [worker for i in range(6) for _, worker, _ in submits(mesh.receive(f"r{i}"))]
     assert workers == ["w1", "w2", "w3"] * 2
     mesh.play(
-        LoadReported(worker="w1", queued=0, queued_tokens=0, running=1, backlog_s=50.0, draining=False),
+        FromWorker("w1", load(running=1, backlog_s=50.0)),
         HeartbeatReceived(heartbeat("w2", backlog_s=40.0)),
     )
-    assert mesh.receive("r6") == [SendSubmit("r6", "w3", 1)]
+    assert submits(mesh.receive("r6")) == [("r6", "w3", 1)]
 
 
 def test_an_annotation_changes_the_backlog() -> None:
@@ -127,16 +126,16 @@ def test_an_annotation_changes_the_backlog() -> None:
     mesh.receive("r1")
     mesh.receive("r2")
     mesh.play(RequestAnnotated("r1", annotation(10_000.0)), RequestAnnotated("r2", annotation(1.0)))
-    assert [mesh.receive(f"s{i}") for i in range(3)] == [[SendSubmit(f"s{i}", "w2", 1)] for i in range(3)]
+    assert [submits(mesh.receive(f"s{i}")) for i in range(3)] == [[(f"s{i}", "w2", 1)] for i in range(3)]
 
 
 def test_workers_without_engines_come_last() -> None:
     mesh = Mesh()
     mesh.play(HeartbeatReceived(heartbeat("w1", up=False)), StreamChanged("w1", True))
     mesh.play(HeartbeatReceived(heartbeat("w2", backlog_s=30.0)), StreamChanged("w2", True))
-    assert mesh.receive() == [SendSubmit("r1", "w2", 1)]
+    assert submits(mesh.receive()) == [("r1", "w2", 1)]
     mesh.play(StreamChanged("w2", False))
-    assert mesh.receive("r2") == [SendSubmit("r2", "w1", 1)]
+    assert submits(mesh.receive("r2")) == [("r2", "w1", 1)]
 
 
 def test_a_worker_of_another_wire_version_gets_nothing() -> None:
@@ -145,137 +144,33 @@ def test_a_worker_of_another_wire_version_gets_nothing() -> None:
     assert mesh.receive() == []
 
 
-@pytest.mark.parametrize("outcome", [Outcome.WORKER_LOST, Outcome.ENGINE_ERROR, Outcome.NO_ENGINE, Outcome.DRAINING])
-def test_a_loss_before_the_first_token_moves_once_per_other_worker(outcome: Outcome) -> None:
-    mesh = Mesh("w1", "w2")
-    mesh.receive()
-    note = annotation()
-    mesh.play(RequestAnnotated("r1", note))
-    assert mesh.play(concluded(outcome=outcome)) == [SendSubmit("r1", "w2", 2), SendAnnotate("r1", "w2", 2, note)]
-    assert mesh.play(concluded(outcome=Outcome.FINISHED)) == []  # the old attempt
-    assert mesh.play(concluded(attempt=2, outcome=outcome)) == [
-        Settle(request_id="r1", outcome=outcome, message=outcome.value, output_tokens=10)
-    ]
-
-
-def test_a_loss_after_the_first_token_is_an_error() -> None:
-    mesh = Mesh("w1", "w2")
-    mesh.receive()
-    mesh.play(FirstTokenRelayed("r1", 1))
-    (settle,) = mesh.play(WorkerVanished("w1", "killed"))
-    assert isinstance(settle, Settle)
-    assert settle.outcome is Outcome.WORKER_LOST
-    assert "killed" in settle.message
-    assert mesh.settled()[0].ttft_s == 0.0
-
-
-def test_a_vanished_worker_loses_all_it_had_and_may_come_back() -> None:
-    mesh = Mesh("w1", "w2")
-    for i in range(4):
-        mesh.receive(f"r{i}")
-    assert mesh.play(WorkerVanished("w1", "gone")) == [SendSubmit("r0", "w2", 2), SendSubmit("r2", "w2", 2)]
-    mesh.play(StreamChanged("w1", True), HeartbeatReceived(heartbeat("w1", incarnation="i2")))
-    assert mesh.receive("r5") == [SendSubmit("r5", "w1", 1)]
-
-
-def test_the_only_worker_lost_settles_with_its_error() -> None:
-    mesh = Mesh("w1")
-    mesh.receive()
-    (settle,) = mesh.play(WorkerVanished("w1", "gone"))
-    assert isinstance(settle, Settle)
-    assert settle.outcome is Outcome.WORKER_LOST
-
-
-def test_a_lost_request_waits_for_a_worker_whose_stream_is_broken_for_now() -> None:
-    mesh = Mesh("w1", "w2")
-    mesh.receive()
-    mesh.play(StreamChanged("w2", False))
-    assert mesh.play(WorkerVanished("w1", "gone")) == []
-    assert mesh.play(StreamChanged("w2", True)) == [SendSubmit("r1", "w2", 2)]
-
-
-def test_a_broken_stream_gets_no_new_work_but_keeps_its_requests() -> None:
-    mesh = Mesh("w1", "w2")
-    mesh.receive()
-    assert mesh.play(StreamChanged("w1", False)) == []
-    assert [mesh.receive(f"s{i}") for i in range(3)] == [[SendSubmit(f"s{i}", "w2", 1)] for i in range(3)]
-    assert mesh.play(concluded()) == [
-        Settle(request_id="r1", outcome=Outcome.FINISHED, message="finished", output_tokens=10)
-    ]
-
-
-def test_a_worker_that_gave_the_request_up_counts_as_lost() -> None:
-    mesh = Mesh("w1")
-    mesh.receive()
-    (settle,) = mesh.play(concluded(outcome=Outcome.CANCELLED))
-    assert isinstance(settle, Settle)
-    assert settle.outcome is Outcome.WORKER_LOST
-
-
-def test_a_handback_goes_elsewhere_as_a_new_attempt() -> None:
-    mesh = Mesh("w1", "w2")
-    mesh.receive()
-    mesh.play(LoadReported(worker="w2", queued=5, queued_tokens=5, running=5, backlog_s=90.0, draining=False))
-    assert mesh.play(AttemptHandedBack("r1", 1)) == [SendSubmit("r1", "w2", 2)]
-    assert mesh.play(AttemptHandedBack("r1", 1)) == []
-
-
-def test_a_handback_of_the_only_worker_goes_back_a_bounded_number_of_times() -> None:
-    mesh = Mesh("w1", config=GatewayConfig(gateway="g", max_attempts=3))
-    mesh.receive()
-    assert mesh.play(AttemptHandedBack("r1", 1), AttemptHandedBack("r1", 2)) == [
-        SendSubmit("r1", "w1", 2),
-        SendSubmit("r1", "w1", 3),
-    ]
-    (settle,) = mesh.play(AttemptHandedBack("r1", 3))
-    assert isinstance(settle, Settle)
-    assert settle.outcome is Outcome.NO_ENGINE
-
-
-def test_a_draining_worker_gets_nothing_and_its_handback_is_held() -> None:
-    mesh = Mesh("w1")
-    mesh.receive()
-    mesh.play(LoadReported(worker="w1", queued=1, queued_tokens=1, running=0, backlog_s=1.0, draining=True))
-    assert mesh.play(AttemptHandedBack("r1", 1)) == []
-    assert mesh.play(HeartbeatReceived(heartbeat("w2")), StreamChanged("w2", True)) == [SendSubmit("r1", "w2", 2)]
-
-
 def test_without_a_worker_a_request_is_held_for_the_patience() -> None:
-    mesh = Mesh()
+    mesh = Mesh(config=GatewayConfig(gateway="g", fail_open=False))
     mesh.play(HeartbeatReceived(heartbeat("w1")))
     assert mesh.receive() == []
-    mesh.now_s = 4.9
+    mesh.now_s = 9.9
     assert not any(isinstance(e, Settle) for e in mesh.play(GatewayTicked()))
-    mesh.now_s = 5.0
+    mesh.now_s = 10.0
     settles = [e for e in mesh.play(GatewayTicked()) if isinstance(e, Settle)]
     assert settles == [
         Settle(
             request_id="r1",
             outcome=Outcome.NO_ENGINE,
-            message="no worker served the model `m` within 5 s: try again later",
+            message="no worker served the model `m` within 10 s: try again later",
             output_tokens=0,
-            retry_after_s=5.0,
+            retry_after_s=10.0,
         )
     ]
-
-
-def test_a_request_that_stays_held_keeps_the_start_of_its_patience() -> None:
-    mesh = Mesh("w1", "w2")
-    mesh.receive()
-    mesh.play(StreamChanged("w2", False), WorkerVanished("w1", "gone"))  # it waits for `w2`
-    mesh.now_s = 4.0
-    assert mesh.play(StreamChanged("w1", True)) == []  # `w1` has lost it before
-    mesh.now_s = 5.0
-    (settle,) = [e for e in mesh.play(GatewayTicked()) if isinstance(e, Settle)]
-    assert settle.outcome is Outcome.NO_ENGINE
 
 
 def test_a_held_request_is_offered_under_the_pool_its_alias_turns_out_to_be() -> None:
     mesh = Mesh()
     assert mesh.receive(model="alias") == []
     mesh.play(HeartbeatReceived(heartbeat("w1")))
-    assert mesh.play(StreamChanged("w1", True)) == [SendSubmit("r1", "w1", 1)]
-    mesh.play(concluded())
+    synced, *after = mesh.play(StreamChanged("w1", True))
+    assert synced == ToWorker("w1", Synced())
+    assert submits(after) == [("r1", "w1", 1)]
+    finish(mesh)
     assert [s.request_id for s in mesh.settled()] == ["r1"]
 
 
@@ -298,7 +193,7 @@ def test_held_requests_are_bounded() -> None:
     mesh.receive("r1")
     (refuse,) = mesh.receive("r2")
     assert isinstance(refuse, Refuse)
-    assert (refuse.outcome, refuse.retry_after_s) == (Outcome.NO_ENGINE, 5.0)
+    assert (refuse.outcome, refuse.retry_after_s) == (Outcome.NO_ENGINE, 10.0)
 
 
 def test_the_pools_bounds_refuse_with_a_computed_retry_and_settle_in_telemetry() -> None:
@@ -333,8 +228,8 @@ def test_started_requests_leave_the_count_of_the_queue() -> None:
     mesh = Mesh()
     mesh.play(HeartbeatReceived(heartbeat("w1", max_queued=1)), StreamChanged("w1", True))
     mesh.receive("r1")
-    mesh.play(FirstTokenRelayed("r1", 1))
-    assert mesh.receive("r2") == [SendSubmit("r2", "w1", 1)]
+    mesh.grant("r1")
+    assert submits(mesh.receive("r2")) == [("r2", "w1", 1)]
     (refuse,) = mesh.receive("r3")
     assert isinstance(refuse, Refuse)
 
@@ -360,35 +255,35 @@ def test_tenant_bounds(limits: TenantLimits, expected: tuple[Outcome, float]) ->
     mesh.receive("r1")
     mesh.receive("r2")
     assert refused(mesh, "r3") == expected
-    assert mesh.receive("r4", tenant="other") == [SendSubmit("r4", "w1", 1)]
+    assert submits(mesh.receive("r4", tenant="other")) == [("r4", "w1", 1)]
     mesh.play(TenantsChanged(()))
-    assert mesh.receive("r5") == [SendSubmit("r5", "w1", 1)]
+    assert submits(mesh.receive("r5")) == [("r5", "w1", 1)]
 
 
 def test_bounds_on_requests_are_freed_again() -> None:
     mesh = Mesh("w1")
     mesh.play(TenantsChanged((TenantLimits(tenant="acme", max_in_flight=1, max_queued=1),)))
     mesh.receive("r1")
-    mesh.play(FirstTokenRelayed("r1", 1))
+    run = stream(mesh, "r1")
     assert refused(mesh, "r2")[0] is Outcome.TENANT_IN_FLIGHT
-    mesh.play(concluded("r1"))
-    assert mesh.receive("r3") == [SendSubmit("r3", "w1", 1)]
+    mesh.play(run_ended("r1", run))
+    assert submits(mesh.receive("r3")) == [("r3", "w1", 1)]
     assert mesh.play(ClientLeft("r3")) == [
-        SendCancel("r3", "w1", 1),
+        ToWorker("w1", Withdraw("r3", 1)),
         Settle(request_id="r3", outcome=Outcome.CANCELLED, message="the client went away", output_tokens=0),
     ]
-    assert mesh.receive("r4") == [SendSubmit("r4", "w1", 1)]
+    assert submits(mesh.receive("r4")) == [("r4", "w1", 1)]
 
 
 def test_an_answers_tokens_are_charged_when_it_ends() -> None:
     mesh = Mesh("w1")
     mesh.play(TenantsChanged((TenantLimits(tenant="acme", tokens_per_min=6000),)))
     mesh.receive("r1")
-    mesh.play(concluded("r1", output_tokens=6000 - 790))
+    finish(mesh, "r1", output_tokens=6000 - 790)
     outcome, wait_s = refused(mesh, "r2")
     assert (outcome, wait_s) == (Outcome.TENANT_TOKEN_RATE, 8.0)  # 800 tokens at 100 a second
     mesh.now_s = 8.0
-    assert mesh.receive("r3") == [SendSubmit("r3", "w1", 1)]
+    assert submits(mesh.receive("r3")) == [("r3", "w1", 1)]
 
 
 def test_a_held_request_that_is_left_needs_no_cancel() -> None:
@@ -407,7 +302,7 @@ def test_a_request_times_out() -> None:
     mesh.now_s = 60.0
     effects = [e for e in mesh.play(GatewayTicked()) if not isinstance(e, PublishGatewayTelemetry)]
     assert effects == [
-        SendCancel("r1", "w1", 1),
+        ToWorker("w1", Withdraw("r1", 1)),
         Settle(
             request_id="r1",
             outcome=Outcome.TIMED_OUT,
@@ -425,7 +320,7 @@ def test_draining_refuses_new_requests_and_ends_the_rest_when_the_grace_is_over(
     assert isinstance(refuse, Refuse)
     assert refuse.outcome is Outcome.DRAINING
     cancel, settle, published = mesh.play(GatewayDrainExpired())
-    assert cancel == SendCancel("r1", "w1", 1)
+    assert cancel == ToWorker("w1", Withdraw("r1", 1))
     assert isinstance(settle, Settle)
     assert settle.outcome is Outcome.DRAINING
     assert isinstance(published, PublishGatewayTelemetry)
@@ -444,78 +339,11 @@ def test_the_slo_judged_is_the_stated_one_else_the_task_types(stated: bool) -> N
     mesh = Mesh("w1")
     own, tagged = Slo(2.0, 0.1, None, True), Slo(4.0, 0.07)
     mesh.receive(slo=own, slo_stated=stated, stream=False)
-    mesh.play(RequestAnnotated("r1", annotation(slo=tagged)), concluded(relegated=True))
+    mesh.play(RequestAnnotated("r1", annotation(slo=tagged)))
+    run = mesh.grant()
+    assert mesh.play(FirstTokenRelayed("r1", run)) == []
+    mesh.play(run_ended(run=run))
     (settled,) = mesh.settled()
     assert settled.slo == (own if stated else replace(tagged, whole=True))
-    assert settled.relegated
+    assert not settled.relegated
     assert settled.ttft_s is None  # a plain answer has no first token of its own
-
-
-def test_a_refusal_by_the_worker_keeps_its_retry() -> None:
-    mesh = Mesh("w1")
-    mesh.receive()
-    (settle,) = mesh.play(concluded(outcome=Outcome.POOL_QUEUE_FULL, output_tokens=0, retry_after_s=7.0))
-    assert settle == Settle(
-        request_id="r1", outcome=Outcome.POOL_QUEUE_FULL, message="pool_queue_full", output_tokens=0, retry_after_s=7.0
-    )
-
-
-def imbalanced(config: GatewayConfig, **overloaded: Any) -> Mesh:
-    """w1 has four requests and much more work than w2, four checks long."""
-    mesh = Mesh("w1", config=config)
-    for i in range(4):
-        mesh.receive(f"r{i}")
-    mesh.play(StreamChanged("w2", True))
-    for _ in range(3):
-        mesh.now_s += 0.5
-        mesh.play(
-            HeartbeatReceived(heartbeat("w1", queued=4, backlog_s=40.0, **overloaded)),
-            HeartbeatReceived(heartbeat("w2")),
-        )
-        assert not any(isinstance(e, SendRecall) for e in mesh.play(GatewayTicked()))
-    mesh.now_s += 0.5
-    return mesh
-
-
-def recalls(mesh: Mesh) -> list[SendRecall]:
-    return [e for e in mesh.play(GatewayTicked()) if isinstance(e, SendRecall)]
-
-
-def test_a_lasting_imbalance_recalls_the_newest_few_once() -> None:
-    mesh = imbalanced(GatewayConfig(gateway="g", rebalance_recalls=2))
-    assert recalls(mesh) == [SendRecall("r3", "w1", 1), SendRecall("r2", "w1", 1)]
-    assert recalls(mesh) == []  # the next check is not due
-    mesh.now_s += 0.5
-    assert recalls(mesh) == [SendRecall("r1", "w1", 1), SendRecall("r0", "w1", 1)]
-    mesh.now_s += 0.5
-    assert recalls(mesh) == []
-    assert mesh.play(AttemptHandedBack("r3", 1)) == [SendSubmit("r3", "w2", 2)]
-
-
-def test_no_more_than_half_the_difference_moves() -> None:
-    mesh = imbalanced(GatewayConfig(gateway="g", prior_tpot_s=0.06))  # 12.1 s each, half of 40 s are due
-    assert recalls(mesh) == [SendRecall("r3", "w1", 1), SendRecall("r2", "w1", 1)]
-
-
-def test_started_requests_are_not_recalled() -> None:
-    mesh = imbalanced(GatewayConfig(gateway="g"))
-    for i in range(1, 4):
-        mesh.play(FirstTokenRelayed(f"r{i}", 1))
-    assert recalls(mesh) == [SendRecall("r0", "w1", 1)]
-
-
-def test_balanced_workers_are_left_alone() -> None:
-    mesh = imbalanced(GatewayConfig(gateway="g"))
-    mesh.play(HeartbeatReceived(heartbeat("w2", backlog_s=30.0)))
-    assert recalls(mesh) == []
-
-
-def test_a_request_moved_to_and_fro_keeps_attempts_for_workers_that_go() -> None:
-    mesh = imbalanced(GatewayConfig(gateway="g", max_attempts=3))
-    assert len(recalls(mesh)) == 4
-    mesh.play(AttemptHandedBack("r3", 1))
-    for _ in range(4):
-        mesh.now_s += 0.5
-        mesh.play(HeartbeatReceived(heartbeat("w2", queued=4, backlog_s=40.0)), HeartbeatReceived(heartbeat("w1")))
-        assert recalls(mesh) == []
-    assert mesh.play(AttemptHandedBack("r3", 2)) == [SendSubmit("r3", "w1", 3)]

@@ -34,9 +34,9 @@ class WorkerState:
     """What this gateway knows of a worker; the fields from `queued` to `draining` are from the last report.
 
     `requests` counts this gateway's own requests there. `sendings` are those not in the last report, and `sent_*` their
-    sums. `last_sent` is the number of the last request sent there, counted over all workers. `shares`: by engine, how many
-    requests this gateway may place there while the worker is silent, which it is since `silent_since_s`; inf while its
-    stream is open.
+    sums. `last_sent` is the number of the last request sent there, counted over all workers. `shares`: by engine, how
+    many requests this gateway may place there while the worker is silent, which it is since `silent_since_s`; inf while
+    its stream is open.
     """
 
     heartbeat: WorkerHeartbeat
