@@ -1,4 +1,5 @@
-"""Whatever workers, clients and time do, each request received ends exactly once."""
+"""Whatever workers, engines, clients, streams and time do, each request received ends exactly once and runs at most
+once at a time."""
 
 from typing import Any
 
@@ -6,101 +7,152 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from hmas.contracts.execution import (
+    Adopt,
+    Annotate,
+    Declined,
+    Ended,
+    EngineShare,
+    FirstToken,
+    Progress,
+    Refusal,
+    Started,
+    Stop,
+    Submit,
+    Synced,
+    Withdraw,
+)
 from hmas.contracts.gateway import (
-    AttemptHandedBack,
     ClientLeft,
     FirstTokenRelayed,
+    FromWorker,
     GatewayDrainExpired,
     GatewayDraining,
     GatewayEvent,
     GatewayTicked,
-    LoadReported,
     PublishGatewayTelemetry,
     Refuse,
     RequestAnnotated,
     RequestReceived,
-    SendAnnotate,
-    SendCancel,
-    SendRecall,
-    SendSubmit,
+    RunsProgressed,
     Settle,
+    StartRun,
+    StopRun,
     StreamChanged,
     TenantLimits,
     TenantsChanged,
+    ToWorker,
     ViewReceived,
-    WorkerVanished,
 )
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import HeartbeatReceived
 from hmas.gateway.agent import GatewayAgent
 from hmas.gateway.agent.config import GatewayConfig
 from tests.conftest import examples
-from tests.gateway.gateway_script import annotation, concluded, heartbeat, request, view
+from tests.gateway.gateway_script import annotation, grant, heartbeat, load, request, run_ended, view
 
 WORKERS = st.sampled_from(["w1", "w2", "w3"])
-INDEX = st.integers(0, 10_000)
-
+INDEX = st.one_of(st.just(0), st.integers(0, 10_000))
+SLOTS = 2
 
 CONFIG = GatewayConfig(gateway="g", max_attempts=4, max_held=3, max_requests=12, max_held_bytes=1000, rebalance_after=1)
 
 
+class WorkerBooks:
+    """What a worker knows of this gateway's requests: those that wait, by attempt, and those granted, by number. They
+    are lost when its stream closes."""
+
+    def __init__(self) -> None:
+        self.open = False
+        self.waiting: dict[str, int] = {}
+        self.granted: dict[str, tuple[int, int]] = {}  # grant and attempt
+        self.grants = 0
+
+
 class GatewayMachine(RuleBasedStateMachine):
+    """Engines run what the agent starts. Each message of a worker may be one that its books no longer justify."""
+
     def __init__(self) -> None:
         super().__init__()
         self.agent = GatewayAgent(CONFIG)
         self.now_s = 0.0
         self.received: list[str] = []
+        self.streamed: dict[str, bool] = {}
         self.ended: dict[str, Outcome] = {}
-        self.at: dict[str, tuple[str, int]] = {}  # where the agent last sent it
-        self.sent_to: dict[str, list[str]] = {}
-        self.streaming: set[str] = set()
+        self.books = {name: WorkerBooks() for name in ("w1", "w2", "w3")}
+        self.running: dict[str, StartRun] = {}  # at engines
+        self.with_token: set[str] = set()
+        self.runs = 0
         self.offered: dict[str, int] = {}
         self.settled: dict[str, int] = {}
-        self.draining = False
 
     def play(self, event: GatewayEvent) -> None:
         for effect in self.agent.step(self.now_s, event):
             match effect:
-                case SendSubmit(request_id, worker, attempt):
+                case ToWorker(worker, message):
+                    assert self.books[worker].open, "told a worker whose stream is closed"
+                    self.tell(worker, message)
+                case StartRun(request_id=request_id, run=run, worker=worker):
+                    assert request_id not in self.running, "runs twice"
                     assert request_id not in self.ended
-                    assert request_id not in self.streaming, "moved after its first token"
-                    assert attempt == len(self.sent_to.setdefault(request_id, [])) + 1
-                    self.sent_to[request_id].append(worker)
-                    self.at[request_id] = (worker, attempt)
-                case SendAnnotate(request_id, worker, attempt) | SendRecall(request_id, worker, attempt):
-                    assert self.at[request_id] == (worker, attempt)
-                    assert request_id not in self.ended
-                case SendCancel(request_id, worker, attempt):
-                    assert self.at[request_id] == (worker, attempt)
-                case Refuse(request_id=request_id, outcome=outcome):
-                    assert request_id not in self.sent_to
-                    self.end(request_id, outcome)
-                case Settle(request_id=request_id, outcome=outcome):
-                    self.end(request_id, outcome)
+                    assert run > self.runs, "a number used twice"
+                    assert (effect.grant is None) is not self.books[worker].open
+                    self.runs, self.running[request_id] = run, effect
+                case StopRun(request_id, run):
+                    assert self.running.pop(request_id).run == run
+                case Refuse(request_id=request_id, outcome=outcome) | Settle(request_id=request_id, outcome=outcome):
+                    assert request_id not in self.running, "ended while an engine has it"
+                    assert request_id not in self.ended, "ended twice"
+                    assert all(request_id not in books.waiting for books in self.books.values()), "still waits"
+                    self.ended[request_id] = outcome
                 case PublishGatewayTelemetry(telemetry):
                     for each in telemetry.offered:
                         self.offered[each.request_id] = self.offered.get(each.request_id, 0) + 1
-                    for ended in telemetry.settled:
-                        assert ended.outcome is self.ended[ended.request_id]
-                        assert ended.age_s >= 0.0
-                        self.settled[ended.request_id] = self.settled.get(ended.request_id, 0) + 1
+                    for settled in telemetry.settled:
+                        assert settled.outcome is self.ended[settled.request_id]
+                        assert settled.age_s >= 0.0
+                        self.settled[settled.request_id] = self.settled.get(settled.request_id, 0) + 1
 
-    def end(self, request_id: str, outcome: Outcome) -> None:
-        assert request_id not in self.ended, "ended twice"
-        self.ended[request_id] = outcome
-
-    def pick(self, index: int) -> tuple[str, int]:
-        """A request that was sent once, live or not, and its last attempt."""
-        if not self.at:
-            return "nobody", 1
-        request_id = list(self.at)[index % len(self.at)]
-        return request_id, self.at[request_id][1]
+    def tell(self, worker: str, message: Any) -> None:
+        """The worker's books, and what the gateway may tell it."""
+        books = self.books[worker]
+        match message:
+            case Submit(request=submitted, attempt=attempt):
+                assert submitted.id not in self.ended
+                assert all(submitted.id not in b.waiting for n, b in self.books.items() if n != worker), "waits twice"
+                books.waiting[submitted.id] = attempt
+            case Adopt(request=adopted, attempt=attempt, grant=number):
+                assert self.running[adopted.id].worker == worker
+                books.granted[adopted.id] = number, attempt
+            case Annotate(request_id, attempt, _):
+                known = books.waiting.get(request_id) or books.granted[request_id][1]
+                assert known == attempt
+            case Withdraw(request_id, attempt):
+                assert books.waiting.pop(request_id, attempt) == attempt
+            case Started(request_id, number) | FirstToken(request_id, number):
+                assert books.granted[request_id][0] == number
+            case Ended(request_id=request_id, grant=number, retryable=retryable):
+                granted, attempt = books.granted.pop(request_id)
+                assert granted == number
+                if retryable:
+                    assert request_id not in self.with_token
+                    books.waiting[request_id] = attempt
+            case Declined(request_id, number):
+                if books.granted.get(request_id, (0, 0))[0] == number:
+                    del books.granted[request_id]
+            case Progress(request_ids, output_tokens):
+                assert len(request_ids) == len(output_tokens)
+                assert set(request_ids) <= books.granted.keys()
+            case Synced():
+                pass
 
     @initialize(workers=st.lists(WORKERS, unique=True))
     def start(self, workers: list[str]) -> None:
         for worker in workers:
             self.play(HeartbeatReceived(heartbeat(worker)))
-            self.play(StreamChanged(worker, True))
+            self.connect(worker, True, 0.0)
+
+    # --- clients and cognition ---
 
     @rule(
         model=st.sampled_from(["m", "alias", "m", "n"]),
@@ -111,37 +163,92 @@ class GatewayMachine(RuleBasedStateMachine):
     def receive(self, model: str, tenant: str, stream: bool, body_bytes: int) -> None:
         request_id = f"r{len(self.received)}"
         self.received.append(request_id)
+        self.streamed[request_id] = stream
         received = request(request_id, model=model, tenant=tenant, stream=stream, arrival_s=self.now_s)
         self.play(RequestReceived(received, body_bytes=body_bytes))
 
+    def pick(self, index: int) -> str:
+        """Any request, the last one first."""
+        return self.received[-1 - index % len(self.received)] if self.received else "nobody"
+
     @rule(index=INDEX)
     def annotate(self, index: int) -> None:
-        self.play(RequestAnnotated(self.pick(index)[0], annotation()))
-
-    @rule(index=INDEX, stale=st.booleans())
-    def first_token(self, index: int, stale: bool) -> None:
-        request_id, attempt = self.pick(index)
-        self.play(FirstTokenRelayed(request_id, attempt - stale))
-        if not stale and self.is_there(request_id):
-            self.streaming.add(request_id)
-
-    def is_there(self, request_id: str) -> bool:
-        entry = self.agent._ledger.get(request_id)
-        return entry is not None and entry.worker != ""
-
-    @rule(index=INDEX, stale=st.booleans(), outcome=st.sampled_from(list(Outcome)))
-    def conclude(self, index: int, stale: bool, outcome: Outcome) -> None:
-        request_id, attempt = self.pick(index)
-        self.play(concluded(request_id, attempt - stale, outcome))
-
-    @rule(index=INDEX, stale=st.booleans())
-    def hand_back(self, index: int, stale: bool) -> None:
-        request_id, attempt = self.pick(index)
-        self.play(AttemptHandedBack(request_id, attempt - stale))
+        self.play(RequestAnnotated(self.pick(index), annotation()))
 
     @rule(index=INDEX)
     def leave(self, index: int) -> None:
-        self.play(ClientLeft(self.received[index % len(self.received)] if self.received else "nobody"))
+        self.play(ClientLeft(self.pick(index)))
+
+    # --- engines ---
+
+    def run_of(self, index: int) -> tuple[str, int]:
+        if not self.running:
+            return "nobody", 1
+        start = list(self.running.values())[index % len(self.running)]
+        return start.request_id, start.run
+
+    @rule(index=INDEX, stale=st.booleans())
+    def first_token(self, index: int, stale: bool) -> None:
+        request_id, run = self.run_of(index)
+        if not stale and self.streamed.get(request_id):
+            self.with_token.add(request_id)
+        self.play(FirstTokenRelayed(request_id, run - stale))
+
+    @rule(index=INDEX)
+    def progress(self, index: int) -> None:
+        self.play(RunsProgressed((("nobody", 1), (self.run_of(index)[0], 5))))
+
+    @rule(
+        index=INDEX,
+        outcome=st.sampled_from([Outcome.FINISHED, Outcome.ENGINE_ERROR, Outcome.ENGINE_REFUSED]),
+        retryable=st.booleans(),
+        stale=st.booleans(),
+    )
+    def end_run(self, index: int, outcome: Outcome, retryable: bool, stale: bool) -> None:
+        request_id, run = self.run_of(index)
+        if not stale:
+            self.running.pop(request_id, None)
+        retryable = retryable and outcome is Outcome.ENGINE_ERROR and request_id not in self.with_token
+        self.play(run_ended(request_id, run - stale, outcome, retryable=retryable))
+
+    # --- workers ---
+
+    def say(self, worker: str, message: Any) -> None:
+        self.play(FromWorker(worker, message))
+
+    @rule(worker=WORKERS, index=INDEX, stale=st.sampled_from([0, 0, 0, 1]), twice=st.booleans())
+    def grant(self, worker: str, index: int, stale: int, twice: bool) -> None:
+        books = self.books[worker]
+        if not books.open or not (books.waiting or stale):
+            return
+        books.grants += 1
+        request_id = self.pick(index) if stale else list(books.waiting)[index % len(books.waiting)]
+        attempt = books.waiting.get(request_id, 1) - stale
+        if not stale:
+            del books.waiting[request_id]
+            books.granted[request_id] = books.grants, attempt
+        for _ in range(1 + twice):
+            self.say(worker, grant(request_id, books.grants, attempt))
+
+    @rule(worker=WORKERS, index=INDEX, stale=st.booleans())
+    def stop(self, worker: str, index: int, stale: bool) -> None:
+        books = self.books[worker]
+        if books.open and books.granted:
+            request_id = list(books.granted)[index % len(books.granted)]
+            self.say(worker, Stop(request_id, books.granted[request_id][0] - stale, "down"))
+
+    @rule(worker=WORKERS, index=INDEX, stale=st.booleans(), outcome=st.sampled_from(list(Outcome)))
+    def refuse(self, worker: str, index: int, stale: bool, outcome: Outcome) -> None:
+        books = self.books[worker]
+        if not books.open or not books.waiting:
+            return
+        request_id = list(books.waiting)[index % len(books.waiting)]
+        attempt = books.waiting[request_id] - stale
+        if not stale:
+            del books.waiting[request_id]
+        refusal = Refusal(request_id=request_id, attempt=attempt, outcome=outcome, message="", retry_after_s=1.0)
+        self.say(worker, refusal)
+        self.say(worker, refusal)
 
     @rule(
         worker=WORKERS, up=st.booleans(), queued=st.sampled_from([0, 100]), draining=st.booleans(), other=st.booleans()
@@ -150,21 +257,19 @@ class GatewayMachine(RuleBasedStateMachine):
         pool = "n" if other and worker == "w3" else "m"
         self.play(HeartbeatReceived(heartbeat(worker, up=up, queued=queued, draining=draining, pool=pool)))
 
-    @rule(worker=WORKERS, backlog_s=st.floats(0, 100), queued=st.integers(0, 99))
-    def load(self, worker: str, backlog_s: float, queued: int) -> None:
-        self.play(
-            LoadReported(
-                worker=worker, queued=queued, queued_tokens=10 * queued, running=1, backlog_s=backlog_s, draining=False
-            )
-        )
+    @rule(worker=WORKERS, backlog_s=st.floats(0, 100), queued=st.integers(0, 99), draining=st.booleans())
+    def load(self, worker: str, backlog_s: float, queued: int, draining: bool) -> None:
+        if self.books[worker].open:
+            shares = (EngineShare("e1", SLOTS),)
+            self.say(worker, load(*shares, queued=queued, backlog_s=backlog_s, draining=draining))
 
-    @rule(worker=WORKERS, connected=st.booleans())
-    def connect(self, worker: str, connected: bool) -> None:
-        self.play(StreamChanged(worker, connected))
+    @rule(worker=WORKERS, connected=st.booleans(), silent_s=st.sampled_from([0.0, 2.0]))
+    def connect(self, worker: str, connected: bool, silent_s: float) -> None:
+        books = self.books[worker] = WorkerBooks()
+        books.open = connected
+        self.play(StreamChanged(worker, connected, silent_s))
 
-    @rule(worker=WORKERS)
-    def vanish(self, worker: str) -> None:
-        self.play(WorkerVanished(worker, "killed"))
+    # --- time, tenants, the gateway's own end ---
 
     @rule(delta_s=st.sampled_from([0.0, 0.05, 0.6, 3.0, 70.0, 2000.0]))
     def tick(self, delta_s: float) -> None:
@@ -177,24 +282,37 @@ class GatewayMachine(RuleBasedStateMachine):
 
     @rule(bound=st.sampled_from([None, 1, 5]))
     def limit(self, bound: int | None) -> None:
-        self.play(
-            TenantsChanged(
-                (
-                    TenantLimits(
-                        tenant="a", requests_per_min=bound, tokens_per_min=None, max_in_flight=bound, max_queued=bound
-                    ),
-                )
-            )
-        )
+        limits = TenantLimits(tenant="a", requests_per_min=bound, max_in_flight=bound, max_queued=bound)
+        self.play(TenantsChanged((limits,)))
 
     @rule(index=INDEX)
     def drain(self, index: int) -> None:
-        if index % 40 == 0:
+        if index % 40 == 39:
             self.play(GatewayDraining())
+
+    # --- what holds at any time ---
 
     @invariant()
     def live_are_those_not_ended(self) -> None:
         assert self.agent.live == len(self.received) - len(self.ended) <= 12
+
+    @invariant()
+    def ledger_engines_and_workers_agree(self) -> None:
+        agent: Any = self.agent
+        live = [agent._ledger.get(i) for i in self.received if i in agent._ledger]
+        assert {entry.request.id for entry in live if entry.runs} == self.running.keys()
+        for entry in live:
+            if entry.runs:
+                assert (entry.state == "streaming") == (entry.request.id in self.with_token)
+            if entry.state == "queued":
+                assert self.books[entry.worker].waiting[entry.request.id] == entry.attempt
+        for books in self.books.values():
+            assert books.granted.keys() <= self.running.keys()
+        for place in agent._ledger._running:
+            own = [e for e in live if e.runs and e.place == place]
+            placed = [e for e in own if e.grant == 0]
+            assert len(own) == agent._ledger.running_on(place)
+            assert not placed or len(own) <= 64 // 4 or self.books[place[0]].open
 
     @invariant()
     def counts_agree(self) -> None:
@@ -202,6 +320,7 @@ class GatewayMachine(RuleBasedStateMachine):
         live = [agent._ledger.get(i) for i in self.received if i in agent._ledger]
         kept = sum(entry.body_bytes for entry in live if entry.state != "streaming")
         assert agent._ledger.body_bytes == kept <= CONFIG.max_held_bytes
+        assert agent._ledger.held_count == sum(entry.state == "held" for entry in live)
         for worker in agent._router._workers.values():
             assert worker.requests == sum(entry.worker == worker.name for entry in live)
             assert worker.sent_queued == sum(s.waiting for s in worker.sendings.values())
@@ -215,6 +334,7 @@ class GatewayMachine(RuleBasedStateMachine):
         self.play(GatewayDrainExpired())
         assert set(self.ended) == set(self.received)
         assert self.agent.live == 0
+        assert not self.running
         assert self.offered == self.settled
         assert set(self.offered.values()) <= {1}
 

@@ -253,13 +253,12 @@ class GatewayAgent:
         return effects
 
     def _place(self, now_s: float, entry: LedgerEntry, place: Place) -> list[GatewayEffect]:
-        """Runs the request on an engine in bypass."""
-        effects = self._withdraw(entry)
+        """Runs a request that is at no worker on an engine in bypass."""
         self._router.placed(place[0])
         self._bypass.placed(now_s, place)
         self._ledger.bypass(entry, now_s, self._next_run(), place)
         run, (worker, engine) = entry.run, place
-        return [*effects, StartRun(request_id=entry.request.id, run=run, worker=worker, engine=engine, grant=None)]
+        return [StartRun(request_id=entry.request.id, run=run, worker=worker, engine=engine, grant=None)]
 
     def _withdraw(self, entry: LedgerEntry) -> list[GatewayEffect]:
         """Takes a waiting request from its worker; nothing is to be done for one that is held."""
@@ -512,6 +511,7 @@ class GatewayAgent:
             waits = held or (entry.state is RequestState.QUEUED and entry.since_s <= waited_s)
             if place is None or not waits or not self._bypass.allows(entry):
                 continue
+            effects += self._withdraw(entry)
             effects += self._place(now_s, entry, place)
             place = self._bypass.choose(now_s, entry.pool)
             if place is not None:
