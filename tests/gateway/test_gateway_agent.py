@@ -234,6 +234,17 @@ def test_started_requests_leave_the_count_of_the_queue() -> None:
     assert isinstance(refuse, Refuse)
 
 
+def test_granted_requests_leave_the_reported_queue_too() -> None:
+    mesh = Mesh()
+    mesh.play(HeartbeatReceived(heartbeat("w1", max_queued=1)), StreamChanged("w1", True))
+    mesh.receive("r1")
+    mesh.now_s = 1.0
+    mesh.play(FromWorker("w1", load(queued=1, queued_tokens=800)))
+    assert isinstance(mesh.receive("r2")[0], Refuse)
+    mesh.grant("r1")
+    assert submits(mesh.receive("r3")) == [("r3", "w1", 1)]
+
+
 def refused(mesh: Mesh, request_id: str) -> tuple[Outcome, float | None]:
     (refuse,) = mesh.receive(request_id)
     assert isinstance(refuse, Refuse)

@@ -29,7 +29,7 @@ def silent(slots: int = 2, *, config: GatewayConfig | None = None, proven: bool 
     """A mesh whose only worker has been silent for long. If `proven`, its engine shows life by a request `p`, which has
     one of the slots."""
     mesh = Mesh("w1", config=config)
-    mesh.play(FromWorker("w1", load(EngineShare("e1", slots))))
+    mesh.play(FromWorker("w1", load(EngineShare("e1", slots))), FromWorker("w1", load()))  # the last share counts
     if proven:
         mesh.receive("p")
         mesh.grant("p")
@@ -221,6 +221,23 @@ def test_an_engine_that_fails_is_left_alone_ever_longer() -> None:
     mesh.receive("r3")
     mesh.play(fails("r3", 5))
     assert placed(mesh.tick(1.0)) == ["r3"]
+
+
+def test_a_granted_run_that_fails_is_none_of_the_requests_tries() -> None:
+    mesh = Mesh("w1")
+    mesh.receive("r1")
+    mesh.grant("r1")
+    mesh.play(StreamChanged("w1", False, 2.0))
+    for run, pause_s in enumerate((1.0, 2.0, 4.0), 1):
+        assert mesh.play(fails("r1", run)) == []
+        assert placed(mesh.tick(pause_s)) == ["r1"]
+    assert outcomes(mesh.play(fails("r1", 4))) == [("r1", Outcome.ENGINE_ERROR)]
+
+
+def test_what_an_engine_showed_counts_until_its_worker_is_back() -> None:
+    mesh = silent(slots=8)
+    mesh.play(run_ended("p", 1), StreamChanged("w1", True), StreamChanged("w1", False, 2.0))
+    assert [placed(mesh.receive(f"r{i}")) for i in range(2)] == [["r0"], []]
 
 
 def test_runs_that_fail_together_are_one_failure_of_the_engine() -> None:

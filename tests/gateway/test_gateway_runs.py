@@ -259,6 +259,16 @@ def test_a_restarted_worker_counts_its_grants_from_one_again() -> None:
     ]
 
 
+def test_a_new_stream_in_place_of_one_that_was_not_closed_counts_grants_anew() -> None:
+    mesh = Mesh("w1")
+    mesh.receive("r1")
+    mesh.receive("r2")
+    mesh.grant("r1")
+    mesh.play(StreamChanged("w1", True))
+    mesh.grants = 0
+    mesh.grant("r2")
+
+
 def test_a_closed_stream_moves_what_waits_and_leaves_what_runs() -> None:
     mesh = Mesh("w1", "w2")
     for i in range(4):
@@ -369,7 +379,8 @@ def test_a_lasting_imbalance_moves_the_newest_few() -> None:
 
 
 def test_no_more_than_half_the_difference_moves_even_if_nothing_new_is_reported() -> None:
-    mesh = imbalanced(GatewayConfig(gateway="g", prior_tpot_s=0.05))  # 10.1 s each, half of 40 s are due
+    config = GatewayConfig(gateway="g", prior_tpot_s=0.05, rebalance_min_share=0.1)
+    mesh = imbalanced(config)  # 10.1 s each, half of 40 s are due
     assert moved(mesh) == ["r3", "r2"]
     mesh.now_s += 0.5
     assert moved(mesh) == []
@@ -390,3 +401,12 @@ def test_balanced_workers_are_left_alone() -> None:
 
 def test_a_request_that_was_moved_often_stays() -> None:
     assert moved(imbalanced(GatewayConfig(gateway="g", max_attempts=1))) == []
+
+
+def test_a_request_is_not_moved_to_a_worker_that_refused_it() -> None:
+    mesh = Mesh("w2", "w1")
+    mesh.receive()
+    assert submits(mesh.play(FromWorker("w2", refusal(Outcome.NO_ENGINE)))) == [("r1", "w1", 2)]
+    for _ in range(5):
+        mesh.play(HeartbeatReceived(heartbeat("w1", queued=4, backlog_s=40.0)), HeartbeatReceived(heartbeat("w2")))
+        assert mesh.tick(0.5) == []
