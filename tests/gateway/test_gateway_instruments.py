@@ -44,7 +44,7 @@ def count(pool: str, tenant: str, verdict: str) -> float:
         (settled(ttlt_s=0.7), "ttlt_missed"),
         (settled(ttft_s=5.0, whole=True), "ttlt_missed"),
         (settled(outcome=Outcome.POOL_QUEUE_FULL, ttft_s=None), "failed"),
-        (settled(outcome=Outcome.WORKER_LOST), "failed"),
+        (settled(outcome=Outcome.ENGINE_ERROR), "failed"),
         (settled(outcome=Outcome.NEVER_FITS, ttft_s=None), "unjudged"),
     ],
 )

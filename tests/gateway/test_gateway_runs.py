@@ -44,7 +44,7 @@ def refusal(outcome: Outcome, attempt: int = 1, retry_after_s: float | None = No
 
 
 def given_back(number: int = 1, **changes: Any) -> ToWorker:
-    values = {"outcome": Outcome.ENGINE_ERROR, "message": "engine_error", "retryable": True} | changes
+    values: dict[str, Any] = {"outcome": Outcome.ENGINE_ERROR, "message": "engine_error", "retryable": True} | changes
     return ToWorker("w1", Ended(request_id="r1", grant=number, **values))
 
 

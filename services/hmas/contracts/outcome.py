@@ -23,7 +23,6 @@ class Outcome(StrEnum):
     POOL_QUEUE_FULL = "pool_queue_full"
     SLO_UNREACHABLE = "slo_unreachable"  # tenant asked to be refused rather than relegated
     NO_ENGINE = "no_engine"
-    WORKER_LOST = "worker_lost"
     ENGINE_ERROR = "engine_error"  # the engine failed or answered 5xx
     ENGINE_REFUSED = "engine_refused"  # the engine answered 4xx; its error object is passed on
     DRAINING = "draining"
@@ -57,7 +56,6 @@ OUTCOME_TABLE: dict[Outcome, OutcomeMapping] = {
     Outcome.POOL_QUEUE_FULL: OutcomeMapping(429, "rate_limit_error", True),
     Outcome.SLO_UNREACHABLE: OutcomeMapping(429, "rate_limit_error", True),
     Outcome.NO_ENGINE: OutcomeMapping(503, "service_unavailable_error", True),
-    Outcome.WORKER_LOST: OutcomeMapping(502, "api_error", True),
     Outcome.ENGINE_ERROR: OutcomeMapping(502, "api_error", True),
     Outcome.ENGINE_REFUSED: OutcomeMapping(400, "invalid_request_error", False),
     Outcome.DRAINING: OutcomeMapping(503, "service_unavailable_error", True),

@@ -60,7 +60,7 @@ class FakeEngine:
             choice = {"index": 0, "delta": {"content": "x "}, "finish_reason": finish}
             await self._event(response, {"choices": [choice]})
             if body.get("behaviour") == "error-mid-stream" and i == 1:
-                await self._event(response, {"error": {"message": "gone", "type": "api_error", "code": "worker_lost"}})
+                await self._event(response, {"error": {"message": "gone", "type": "api_error", "code": "engine_error"}})
                 return response
         await self._event(response, {"choices": [], "usage": {"completion_tokens": count}})
         await response.write(b"data: [DONE]\n\n")

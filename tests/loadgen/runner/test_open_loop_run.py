@@ -73,7 +73,7 @@ async def test_nothing_is_retried(engine: FakeEngine) -> None:
 async def test_an_error_in_mid_stream_is_no_success(engine: FakeEngine) -> None:
     result = await run_load(plan(engine, trace(1), {"body": {"behaviour": "error-mid-stream"}}))
     record = result.records[0]
-    assert (record.outcome, record.error, record.message) == (Outcome.WORKER_LOST, "stream worker_lost", "gone")
+    assert (record.outcome, record.error, record.message) == (Outcome.ENGINE_ERROR, "stream engine_error", "gone")
     assert record.output_tokens == 2
 
 

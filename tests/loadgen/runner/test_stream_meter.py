@@ -75,10 +75,10 @@ def test_text_that_looks_like_an_event_is_not_one() -> None:
 
 
 def test_an_error_in_the_stream() -> None:
-    error = 'data: {"error":{"message":"worker is gone","type":"api_error","code":"worker_lost"}}\n\n'
+    error = 'data: {"error":{"message":"engine is gone","type":"api_error","code":"engine_error"}}\n\n'
     end = measure((0.0, chat("a")), (1.0, error + DONE))
     assert end == StreamEnd(
-        output_tokens=1, times_s=(0.0,), complete=False, error_code="worker_lost", error_message="worker is gone"
+        output_tokens=1, times_s=(0.0,), complete=False, error_code="engine_error", error_message="engine is gone"
     )
 
 
