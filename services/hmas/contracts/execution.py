@@ -2,8 +2,8 @@
 
 A worker decides when a request may run, and on which of its engines; the gateway sends the body there and relays the
 answer. The gateway's ledger is the one truth about a request, and the worker's books are rebuilt from its gateways at
-any time: when a stream opens, the gateway sends its requests again (`Submit`, `Adopt`) and ends with `Synced`. Nothing is
-numbered, acknowledged or resumed; a message that is sent twice does nothing the second time.
+any time: when a stream opens, the gateway sends its requests again (`Submit`, `Adopt`) and ends with `Synced`. Frames
+are not numbered, acknowledged or resumed; a message that is sent twice does nothing the second time.
 
 Instants are on the receiver's own clock by the time an agent sees them: `hmas.wire.execution` converts them.
 """
