@@ -16,7 +16,7 @@ class Cadences:
     an engine's mean step time is taken over the last `step_window_s`."""
 
     worker_cycle_s: float = 0.1
-    progress_s: float = 0.1
+    progress_s: float = 0.2
     heartbeat_s: float = HEARTBEAT_S
     scrape_s: float = 0.5
     step_window_s: float = 5.0

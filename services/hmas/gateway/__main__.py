@@ -28,6 +28,7 @@ from hmas.gateway.agent import GatewayAgent
 from hmas.gateway.agent.directory import ModelDirectory
 from hmas.gateway.cognition import CognitionShell
 from hmas.gateway.decisions import DecisionLog
+from hmas.gateway.engines.engines import EngineDirectory
 from hmas.gateway.http.api import build_api
 from hmas.gateway.http.connections import guarded
 from hmas.gateway.http.server import GatewayServer
@@ -54,7 +55,7 @@ log = structlog.get_logger()
 class GatewayService:
     """One gateway process with its HTTP server, its streams to the workers and its connection to NATS.
 
-    Raises TenantFileError if the tenants file is invalid, and OSError if it cannot be read.
+    Raises TenantFileError if the tenants file is invalid, and OSError if it or an engine's API key cannot be read.
     """
 
     def __init__(self, gateway: str, settings: GatewaySettings) -> None:
@@ -67,6 +68,7 @@ class GatewayService:
         self._shell = GatewayShell(
             settings.shell_config(gateway),
             self._directory,
+            EngineDirectory(settings.allowed_endpoints()),
             lambda telemetry: self._bus.publish(subjects.subject_of(telemetry), telemetry),
             tracing=self._tracing,
         )
@@ -142,9 +144,10 @@ class GatewayService:
         log.info("listening", host=self._settings.host, port=port)
         tenants = self._tenants.run(self._tenants_changed)
         try:
-            await run_until(stop, self._bus.run(), self._tick(), tenants, drain=self._drain)
+            await run_until(stop, self._bus.run(), self._tick(), self._report_progress(), tenants, drain=self._drain)
         finally:
             await self._cognition.close()
+            await self._shell.close()
             await self._streams.close()
             await self._bus.close()
             self._recorder.close()
@@ -168,6 +171,11 @@ class GatewayService:
             await asyncio.sleep(LIVE.gateway_tick_s)
             self._host.post(GatewayTicked())
             self._cognition.post(TimerTicked())
+
+    async def _report_progress(self) -> None:
+        while True:
+            await asyncio.sleep(LIVE.progress_s)
+            self._shell.report_progress()
 
     def _tenants_changed(self) -> None:
         self._host.post(TenantsChanged(self._tenants.limits()))

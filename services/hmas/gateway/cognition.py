@@ -11,7 +11,7 @@ import grpc
 import structlog
 
 from hmas.contracts.gateway import (
-    Annotate,
+    AnnotateBatch,
     AskPerception,
     AskPrediction,
     BatchDue,
@@ -98,7 +98,7 @@ class CognitionShell:
             case AskPrediction(call, queries):
                 predict = pb.PredictBatch(requests=[_predict_request(each) for each in queries])
                 self._start(call, self._predict, predict, _costs)
-            case Annotate(answers, took_s):
+            case AnnotateBatch(answers, took_s):
                 self._failing = False
                 COGNITION_SECONDS.observe(took_s)
                 for answer in answers:

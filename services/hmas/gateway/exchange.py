@@ -4,57 +4,77 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from hmas.contracts.execution import Grant
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Annotation, Request
-from hmas.contracts.worker import Timeline
+from hmas.gateway.engines.replies import ReplyEnd
 from hmas.gateway.openai.body import Call
 from hmas.gateway.openai.errors import ApiError
 from hmas.runtime.tracing import Span
-from hmas.wire.v1 import execution_pb2 as pb
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class AttemptTrace:
-    """One attempt of a request, for `hmas why`. Instants are in seconds on this host's monotonic clock; `ended_s` is
-    None and `outcome` empty until the attempt ends."""
+    """One submission of a request to a worker, for `hmas why`; `sent_s` is on this host's monotonic clock, in s."""
 
     number: int
     worker: str
     sent_s: float
-    outcome: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class RunTrace:
+    """One run of a request, for `hmas why`. `grant` is None if the gateway placed it itself. Instants are in seconds on
+    this host's monotonic clock, None until they come; `outcome` is empty until the run ends."""
+
+    worker: str
+    engine: str
+    grant: Grant | None
+    started_s: float
+    span: Span | None = None
+    first_s: float | None = None
     ended_s: float | None = None
+    outcome: str = ""
 
 
 class Exchange:
     """One request and its answer. The answer's bytes wait here until the one task that writes to the client, and that
-    sleeps in `wait`, takes them.
+    sleeps in `wait`, takes them; `overflow` is called when more than `max_size` bytes wait.
 
     If `direct` is set, bytes are written to the connection by that function, without waking the task. When `done` is
     true the answer has ended; `error` is then None if it ended well.
     """
 
     __slots__ = (
-        "annotation", "attempt", "attempts", "body", "call", "chunks", "client_id", "comment_due", "direct", "done",
-        "error", "finished", "first_s", "left", "message", "outcome", "output_tokens", "pool", "recalls", "request",
-        "settled_s", "size", "span", "timeline", "traceparent", "waiter",
+        "annotation", "attempts", "body", "call", "chunks", "client_id", "comment_due", "direct", "done", "end_of_run",
+        "error", "first_s", "left", "max_size", "message", "outcome", "output_tokens", "overflow", "pool",
+        "queue_span", "request", "runs", "settled_s", "size", "span", "traceparent", "waiter",
     )  # fmt: skip
 
     def __init__(
-        self, *, call: Call, request: Request, client_id: str, traceparent: str, pool: str, body: bytes
+        self,
+        *,
+        call: Call,
+        request: Request,
+        client_id: str,
+        traceparent: str,
+        pool: str,
+        body: bytes,
+        max_size: int,
+        overflow: Callable[["Exchange"], None],
     ) -> None:
         self.call: Call | None = call
         self.request = request
         self.client_id = client_id
         self.traceparent = traceparent
         self.span: Span | None = None
+        self.queue_span: Span | None = None
         self.pool = pool  # the pool that is named as the model in `body`
         self.body = body  # kept until the first token, after which the request cannot be sent again
-        self.attempt = 0
         self.attempts: list[AttemptTrace] = []
-        self.recalls = 0
+        self.runs: list[RunTrace] = []
+        self.end_of_run: ReplyEnd | None = None  # how the last run ended
         self.annotation: Annotation | None = None
-        self.timeline: Timeline | None = None
-        self.finished: pb.Finished | None = None
         self.first_s: float | None = None
         self.settled_s: float | None = None
         self.outcome: Outcome | None = None
@@ -62,12 +82,18 @@ class Exchange:
         self.output_tokens = 0
         self.chunks: list[bytes] = []
         self.size = 0
+        self.max_size, self.overflow = max_size, overflow
         self.direct: Callable[[bytes], bool] | None = None
         self.done = False
         self.left = False  # the client went away
         self.comment_due = False
         self.error: ApiError | None = None
         self.waiter: asyncio.Future[None] | None = None
+
+    @property
+    def bypass(self) -> bool:
+        """Whether the gateway placed the last run itself, because the worker was silent."""
+        return bool(self.runs) and self.runs[-1].grant is None
 
     def push(self, data: bytes) -> None:
         if not data:
@@ -80,6 +106,8 @@ class Exchange:
         self.chunks.append(data)
         self.size += len(data)
         self.wake()
+        if self.size > self.max_size:
+            self.overflow(self)
 
     def end(self, error: ApiError | None) -> None:
         self.done, self.error = True, error

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from hmas.gateway.exchange import Exchange
+from hmas.gateway.exchange import Exchange, RunTrace
 
 
 class RequestJournal:
@@ -49,7 +49,6 @@ def timeline_json(exchange: Exchange, gateway: str) -> bytes:
         "outcome": exchange.outcome.value if exchange.outcome else "in flight",
         "message": exchange.message,
         "output_tokens": exchange.output_tokens,
-        "recalls": exchange.recalls,
         "ttft_s": _since(exchange, exchange.first_s),
         "total_s": _since(exchange, exchange.settled_s),
         "slo": {**asdict(request.slo), "stated": request.slo_stated},
@@ -68,18 +67,26 @@ def timeline_json(exchange: Exchange, gateway: str) -> bytes:
         }
         told["predicted_cost"] = {**asdict(annotation.cost), "total_s": annotation.total_s}
     told["attempts"] = [
-        {
-            "attempt": each.number,
-            "worker": each.worker,
-            "sent_s": _since(exchange, each.sent_s),
-            "ended_s": _since(exchange, each.ended_s),
-            "outcome": each.outcome,
-        }
+        {"attempt": each.number, "worker": each.worker, "sent_s": _since(exchange, each.sent_s)}
         for each in exchange.attempts
     ]
-    if exchange.timeline is not None:
-        told["worker"] = asdict(exchange.timeline)
+    told["runs"] = [_run(exchange, run) for run in exchange.runs]
     return orjson.dumps(told)
+
+
+def _run(exchange: Exchange, run: RunTrace) -> dict[str, Any]:
+    grant = run.grant
+    return {
+        "worker": run.worker,
+        "engine": run.engine,
+        "bypass": grant is None,
+        "grant": None if grant is None else grant.grant,
+        **({} if grant is None else asdict(grant.timeline)),
+        "started_s": _since(exchange, run.started_s),
+        "first_token_s": _since(exchange, run.first_s),
+        "ended_s": _since(exchange, run.ended_s),
+        "outcome": run.outcome,
+    }
 
 
 def _since(exchange: Exchange, instant_s: float | None) -> float | None:

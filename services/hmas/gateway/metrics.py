@@ -16,9 +16,10 @@ _TOTAL_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 40, 80, 160, 320, 640)
 REQUESTS = Counter("hmas_gateway_requests", "Requests that ended, by outcome; pool is empty for unknown models",
                    ["pool", "outcome"])  # fmt: skip
 INVALID = Counter("hmas_gateway_invalid_requests", "Requests refused before they were offered to a pool", ["outcome"])
-ATTEMPTS = Counter("hmas_gateway_attempts", "Attempts sent to workers; more than requests, by retries and handbacks",
+ATTEMPTS = Counter("hmas_gateway_attempts", "Requests sent to workers; more than requests, by moves between workers",
                    ["pool"])  # fmt: skip
-RECALLS = Counter("hmas_gateway_recalls", "Recalls: requests that an overloaded worker was asked to hand back")
+BYPASS_RUNS = Counter("hmas_gateway_bypass_runs", "Runs that the gateway placed itself because a worker was silent")
+BYPASS_ENGINES = Gauge("hmas_gateway_bypass_engines", "Engines that run requests which the gateway placed itself")
 OUTPUT_TOKENS = Counter("hmas_gateway_output_tokens", "Output tokens of requests that ended", ["pool"])
 TTFT = Histogram("hmas_gateway_ttft_seconds", "Arrival to first token, streamed requests", ["pool"],
                  buckets=_TTFT_BUCKETS)  # fmt: skip
@@ -31,7 +32,7 @@ RELEGATED = Counter("hmas_gateway_relegated", "Requests set aside because they c
 TOTAL = Histogram("hmas_gateway_request_seconds", "Arrival to end, finished requests", ["pool"],
                   buckets=_TOTAL_BUCKETS)  # fmt: skip
 LIVE_REQUESTS = Gauge("hmas_gateway_live_requests", "Requests accepted and not ended")
-WORKERS = Gauge("hmas_gateway_workers_connected", "Workers whose stream to this gateway is connected")
+WORKERS = Gauge("hmas_gateway_workers_connected", "Workers whose stream to this gateway is open")
 SLOW_CLIENTS = Counter("hmas_gateway_slow_clients", "Answers given up because the client did not read them")
 CONNECTIONS_REFUSED = Counter("hmas_gateway_connections_refused", "Client connections refused, by reason", ["reason"])
 COGNITION_FALLBACKS = Counter("hmas_cognition_fallback", "Requests without cognition's answer, by reason", ["reason"])

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from hmas.gateway.agent import CognitionQueueConfig, GatewayConfig
 from hmas.gateway.cognition import CognitionConfig
+from hmas.gateway.engines.allowed import LOOPBACK, AllowedEndpoints, parse_rules
 from hmas.gateway.http.bodies import BodyBounds
 from hmas.gateway.http.connections import ConnectionBounds
 from hmas.gateway.http.server import HttpServerConfig
@@ -33,8 +34,24 @@ class GatewaySettings(RuntimeSettings):
     replay_field: bool = Field(
         False, description="Accept the body field `hmas_replay`, which fixes the output length of a replayed request"
     )
+    engine_endpoints: str = Field(
+        LOOPBACK,
+        description="Engines that the gateway may use: patterns of their URLs, such as http://10.0.0.*:8000, separated "
+        'by commas, or a JSON list of {"url", "api_key_file"}',
+    )
+    engine_api_key_file: Path | None = Field(
+        None, description="File with the API key for engines without a key of their own; unset: none is sent"
+    )
+    fail_open: bool = Field(
+        True, description="Place requests without their worker, on its engines, while the worker is silent"
+    )
+    fail_open_after_s: float = Field(
+        2.0,
+        ge=0.5,
+        description="Seconds of a worker's silence after which its stream is closed and its engines are used",
+    )
     patience_s: float = Field(
-        5.0, ge=0, description="Seconds that a request waits for a worker of its model before it is refused with 503"
+        10.0, ge=0, description="Seconds that a request waits for a worker of its model before it is refused with 503"
     )
     request_timeout_s: float = Field(1800.0, gt=0, description="Seconds from a request's arrival until it is cancelled")
     comment_after_s: float = Field(
@@ -58,14 +75,13 @@ class GatewaySettings(RuntimeSettings):
         60.0, gt=0, description="Seconds that a client may read nothing while its answer waits, before it is cancelled"
     )
     keep_alive_s: int = Field(75, ge=1, description="Seconds that an idle client connection is kept open")
-    stream_grace_s: float = Field(
-        5.0, gt=0, description="Seconds to reconnect to a worker after its stream broke, before it counts as lost"
-    )
     journal: int = Field(4096, ge=0, description="Number of ended requests kept for `hmas why`")
 
     def agent_config(self, gateway: str) -> GatewayConfig:
         return GatewayConfig(
             gateway=gateway,
+            fail_open=self.fail_open,
+            fail_open_after_s=self.fail_open_after_s,
             patience_s=self.patience_s,
             request_timeout_s=self.request_timeout_s,
             max_requests=self.max_requests,
@@ -92,5 +108,15 @@ class GatewaySettings(RuntimeSettings):
         queue = CognitionQueueConfig(timeout_s=self.cognition_timeout_s, interval_s=self.cognition_interval_s)
         return CognitionConfig(self.perception_address, self.prediction_address, queue)
 
+    @field_validator("engine_endpoints")
+    @classmethod
+    def _check_endpoints(cls, text: str) -> str:
+        parse_rules(text)
+        return text
+
+    def allowed_endpoints(self) -> AllowedEndpoints:
+        """Returns which engines may be used. Raises OSError if the file of a key cannot be read."""
+        return AllowedEndpoints(parse_rules(self.engine_endpoints), self.engine_api_key_file)
+
     def stream_config(self) -> StreamConfig:
-        return StreamConfig(grace_s=self.stream_grace_s)
+        return StreamConfig(silence_s=self.fail_open_after_s)

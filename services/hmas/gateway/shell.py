@@ -1,27 +1,26 @@
-"""The gateway's shell: carries out the agent's effects, and turns what workers send into events for the agent and bytes
-for the clients.
+"""The gateway's shell: carries out the agent's effects. It sends requests to engines as workers grant them, relays the
+answers, and tells the agent what happened.
 
-A token frame costs a look-up, a list append and a wake-up of the task that writes to the client: no event, log or
-metric, except for the first one.
+A token costs one read from the engine, a count and one write to the client: no event, log or metric, except for the
+first one. Every `LIVE.progress_s` the counts of all runs become one event.
 """
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Protocol, assert_never
 
 import structlog
 
+from hmas.contracts.execution import GatewayMessage, Load, Submit, WorkerMessage
 from hmas.contracts.gateway import (
-    AttemptConcluded,
-    AttemptHandedBack,
     ClientLeft,
     CognitionQueueEvent,
     FirstTokenRelayed,
+    FromWorker,
     GatewayEffect,
     GatewayEvent,
-    LoadReported,
     PublishGatewayTelemetry,
     Question,
     QuestionAsked,
@@ -29,14 +28,14 @@ from hmas.contracts.gateway import (
     Refuse,
     RequestAnnotated,
     RequestReceived,
-    SendAnnotate,
-    SendCancel,
-    SendRecall,
-    SendSubmit,
+    RunEnded,
+    RunsProgressed,
     Settle,
+    StartRun,
+    StopRun,
     StreamChanged,
+    ToWorker,
     ViewReceived,
-    WorkerVanished,
 )
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
@@ -44,15 +43,24 @@ from hmas.contracts.request import Request
 from hmas.contracts.telemetry import GatewayTelemetry
 from hmas.contracts.views import VShort
 from hmas.gateway.agent.directory import ModelDirectory
-from hmas.gateway.exchange import AttemptTrace, Exchange
+from hmas.gateway.engines.body import run_body
+from hmas.gateway.engines.engines import EngineDirectory, EngineRefused
+from hmas.gateway.engines.replies import ReplyEnd
+from hmas.gateway.engines.runs import EngineRun, StreamedRun
+from hmas.gateway.exchange import AttemptTrace, Exchange, RunTrace
 from hmas.gateway.journal import RequestJournal, timeline_json
-from hmas.gateway.metrics import LIVE_REQUESTS, RECALLS, SLOW_CLIENTS, WORKERS, count_settled, pool_instruments
+from hmas.gateway.metrics import (
+    BYPASS_ENGINES,
+    BYPASS_RUNS,
+    LIVE_REQUESTS,
+    SLOW_CLIENTS,
+    WORKERS,
+    count_settled,
+    pool_instruments,
+)
 from hmas.gateway.openai.body import Call
 from hmas.gateway.openai.errors import ApiError, InvalidRequest, engine_error
 from hmas.runtime.tracing import Attributes, Tracing
-from hmas.wire.codec import WireError, to_message
-from hmas.wire.execution import concluded_of, submit_message
-from hmas.wire.v1 import execution_pb2 as pb
 
 log = structlog.get_logger()
 
@@ -67,21 +75,18 @@ class Streams(Protocol):
 
     def ensure(self, heartbeat: WorkerHeartbeat) -> None: ...
 
-    def submit(self, worker: str, message: pb.Submit) -> None: ...
+    def send(self, worker: str, message: GatewayMessage) -> None: ...
 
-    def annotate(self, worker: str, message: pb.Annotate) -> None: ...
-
-    def cancel(self, worker: str, request_id: str, attempt: int) -> None: ...
-
-    def recall(self, worker: str, request_id: str, attempt: int) -> None: ...
+    def is_local(self, worker: str) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayShellConfig:
     """Bounds of the gateway's shell.
 
-    `max_buffered_bytes`: most bytes of one answer that wait for its client to read them; beyond, the request is
-    cancelled. `journal`: number of ended requests that are kept for `hmas why`.
+    `max_buffered_bytes`: most bytes of one answer that wait for its client to read them, or for the end of an answer
+    that is not streamed; beyond, the request is cancelled. `journal`: number of
+    ended requests that are kept for `hmas why`.
     """
 
     gateway: str
@@ -90,7 +95,7 @@ class GatewayShellConfig:
 
 
 class GatewayShell:
-    """Keeps the exchange of each request that has not ended, and connects the agent with workers and clients.
+    """Keeps the exchange of each request that has not ended, and connects the agent with clients, workers and engines.
 
     `connect` must be called before the first request.
     """
@@ -99,16 +104,20 @@ class GatewayShell:
         self,
         config: GatewayShellConfig,
         directory: ModelDirectory,
+        engines: EngineDirectory,
         publish: Callable[[GatewayTelemetry], None],
         clock: Callable[[], float] = time.monotonic,
         tracing: Tracing | None = None,
     ) -> None:
         self._tracing = tracing
-        self._config, self._directory, self._publish, self._clock = config, directory, publish, clock
+        self._config, self._directory, self._engines = config, directory, engines
+        self._publish, self._clock = publish, clock
         self._exchanges: dict[str, Exchange] = {}
+        self._runs: dict[str, EngineRun] = {}  # the present run of each request that has one
         self._journal = RequestJournal(config.journal)
         self._connected: set[str] = set()
         LIVE_REQUESTS.set_function(lambda: len(self._exchanges))
+        BYPASS_ENGINES.set_function(self._bypass_engines)
         self._post: Callable[[GatewayEvent], None]
         self._streams: Streams
         self._post_cognition: Callable[[CognitionQueueEvent], None]
@@ -121,7 +130,7 @@ class GatewayShell:
     ) -> None:
         self._post, self._streams, self._post_cognition = post, streams, post_cognition
 
-    def _post_both(self, event: HeartbeatReceived | LoadReported | ViewReceived | WorkerVanished) -> None:
+    def _post_both(self, event: HeartbeatReceived | FromWorker | ViewReceived | StreamChanged) -> None:
         self._post_cognition(event)
         self._post(event)
 
@@ -146,13 +155,23 @@ class GatewayShell:
         except TypeError as error:  # the JSON writer allows less nesting than the parser
             raise InvalidRequest(f"the body cannot be passed on to an engine, nest it less deeply: {error}") from None
         exchange = Exchange(
-            call=call, request=request, client_id=client_id, traceparent=traceparent, pool=pool, body=body
+            call=call,
+            request=request,
+            client_id=client_id,
+            traceparent=traceparent,
+            pool=pool,
+            body=body,
+            max_size=self._config.max_buffered_bytes,
+            overflow=self.give_up,
         )
         self._exchanges[request.id] = exchange
         if self._tracing is not None:
             self._trace(self._tracing, exchange)
         content = "" if request.relegate else _content(request, call.path, body)
         self._post(RequestReceived(request, content, len(body)))
+        if exchange.call is not None:
+            worker = exchange.attempts[-1].worker if exchange.attempts else ""
+            self._post_cognition(QuestionAsked(Question(request, call.perceived_text(), worker)))
         return exchange
 
     def _trace(self, tracing: Tracing, exchange: Exchange) -> None:
@@ -186,71 +205,71 @@ class GatewayShell:
 
     # --- workers (StreamSink) ---
 
-    def on_tokens(self, worker: str, message: pb.Tokens) -> None:
-        exchange = self._exchanges.get(message.request_id)
-        if exchange is None or exchange.attempt != message.attempt:
-            return
-        if exchange.first_s is None and exchange.request.stream:
-            self._first(exchange)
-        exchange.push(message.data)
-        if exchange.size > self._config.max_buffered_bytes:
-            self._overflow(exchange)
-
-    def on_finished(self, worker: str, message: pb.Finished) -> None:
-        exchange = self._exchanges.get(message.request_id)
-        if exchange is None or exchange.attempt != message.attempt:
-            return
-        try:
-            concluded = concluded_of(message)
-        except WireError as error:
-            reason = f"the gateway cannot decode how worker {worker} ended this request: {error}"
-            concluded = AttemptConcluded(
-                request_id=message.request_id,
-                attempt=message.attempt,
-                outcome=Outcome.INTERNAL,
-                message=reason,
-            )
-        exchange.finished = message
-        exchange.timeline = concluded.timeline
-        self._attempt_over(exchange, concluded.outcome.value)
-        self._post(concluded)
-
-    def on_handback(self, worker: str, message: pb.Handback) -> None:
-        exchange = self._exchanges.get(message.request_id)
-        if exchange is not None and exchange.attempt == message.attempt:
-            self._attempt_over(exchange, "handed_back")
-        self._post(AttemptHandedBack(message.request_id, message.attempt))
-
-    def on_load(self, worker: str, message: pb.Load) -> None:
-        self._post_both(
-            LoadReported(
-                worker=worker,
-                queued=message.queued,
-                queued_tokens=message.queued_tokens,
-                running=message.running,
-                backlog_s=message.backlog_s,
-                draining=message.draining,
-            )
-        )
-
-    def on_connected(self, worker: str, connected: bool) -> None:
+    def on_connected(self, worker: str, connected: bool, silent_s: float) -> None:
         if connected:
             self._connected.add(worker)
+            self._engines.connected(worker, local=self._streams.is_local(worker))
         else:
             self._connected.discard(worker)
         WORKERS.set(len(self._connected))
-        log.info("worker_connected" if connected else "worker_disconnected", worker=worker)
-        self._post(StreamChanged(worker, connected))
+        self._post_both(StreamChanged(worker, connected, silent_s))
 
-    def on_vanished(self, worker: str, reason: str) -> None:
-        self._connected.discard(worker)
-        WORKERS.set(len(self._connected))
-        self._post_both(WorkerVanished(worker, reason))
+    def on_message(self, worker: str, message: WorkerMessage) -> None:
+        event = FromWorker(worker, message)
+        if isinstance(message, Load):
+            self._post_cognition(event)
+        self._post(event)
+
+    # --- engines (RunSink) ---
+
+    def on_first(self, run: EngineRun) -> None:
+        exchange = self._exchanges[run.request_id]
+        trace = exchange.runs[-1]
+        exchange.first_s = trace.first_s = self._clock()
+        if trace.span is not None:
+            trace.span.event("first_token")
+        self._drop_body(exchange)
+        self._post(FirstTokenRelayed(run.request_id, run.number))
+
+    def on_end(self, run: EngineRun, end: ReplyEnd) -> None:
+        del self._runs[run.request_id]
+        exchange = self._exchanges[run.request_id]
+        exchange.end_of_run = end
+        now_s = self._run_over(exchange, end.outcome)
+        tokens = run.tokens if end.usage.output_tokens is None else end.usage.output_tokens
+        decoded = max(run.tokens, tokens) - 1
+        self._post(
+            RunEnded(
+                request_id=run.request_id,
+                run=run.number,
+                outcome=end.outcome,
+                message=end.message,
+                status=end.status,
+                output_tokens=tokens,
+                prompt_tokens=end.usage.prompt_tokens,
+                cached_tokens=end.usage.cached_tokens,
+                tpot_s=(now_s - exchange.first_s) / decoded if exchange.first_s is not None and decoded > 0 else 0.0,
+                retryable=end.retryable,
+                busy=end.busy,
+                unreached=end.unreached,
+            )
+        )
+
+    def report_progress(self) -> None:
+        """Tells the agent how many tokens each run has; to be called every `LIVE.progress_s` seconds."""
+        counts = tuple((request_id, run.tokens) for request_id, run in self._runs.items() if run.tokens)
+        if counts:
+            self._post(RunsProgressed(counts))
+
+    def _bypass_engines(self) -> int:
+        last = (self._exchanges[request_id].runs[-1] for request_id in list(self._runs))
+        return len({(trace.worker, trace.engine) for trace in last if trace.grant is None})
 
     # --- the bus and cognition ---
 
     def on_heartbeat(self, heartbeat: WorkerHeartbeat) -> None:
         self._directory.hear(heartbeat)
+        self._engines.hear(heartbeat)
         self._streams.ensure(heartbeat)
         self._post_both(HeartbeatReceived(heartbeat))
 
@@ -267,17 +286,14 @@ class GatewayShell:
 
     def execute(self, effect: GatewayEffect) -> None:
         match effect:
-            case SendSubmit(request_id, worker, attempt, promised):
-                self._submit(self._exchanges[request_id], worker, attempt, promised)
-            case SendAnnotate(request_id, worker, attempt, annotation):
-                message = pb.Annotate(request_id=request_id, attempt=attempt, annotation=to_message(annotation))
-                self._streams.annotate(worker, message)
-            case SendCancel(request_id, worker, attempt):
-                self._streams.cancel(worker, request_id, attempt)
-            case SendRecall(request_id, worker, attempt):
-                self._exchanges[request_id].recalls += 1
-                RECALLS.inc()
-                self._streams.recall(worker, request_id, attempt)
+            case ToWorker(worker, message):
+                self._streams.send(worker, message)
+                if isinstance(message, Submit):
+                    self._submitted(worker, message)
+            case StartRun():
+                self._start(effect)
+            case StopRun(request_id, number):
+                self._stop(request_id, number)
             case Refuse():
                 error = ApiError.of(
                     effect.outcome,
@@ -295,66 +311,106 @@ class GatewayShell:
             case _:
                 assert_never(effect)
 
-    def _submit(self, exchange: Exchange, worker: str, attempt: int, promised: bool) -> None:
-        now_s = self._clock()
-        if exchange.attempts and exchange.attempts[-1].ended_s is None:
-            self._attempt_over(exchange, Outcome.WORKER_LOST.value)
-        exchange.attempt, exchange.finished = attempt, None
-        exchange.chunks.clear()
-        exchange.size = 0
-        exchange.attempts.append(AttemptTrace(number=attempt, worker=worker, sent_s=now_s))
-        call, pool = exchange.call, self._directory.resolve(exchange.request.model)
-        assert call is not None, "a request moves only before its first token"
-        if (
-            pool is not None and pool != exchange.pool
-        ):  # the pool of this model name became known while the request was held
-            exchange.pool, exchange.body = pool, call.engine_body(pool)
-        request = exchange.request
-        message = submit_message(
-            request if request.model == exchange.pool else replace(request, model=exchange.pool),
-            attempt,
-            now_s,
-            promised=promised,
-            path=call.path,
-            body=exchange.body,
-            strip_usage=call.strip_usage,
-            replay_output_tokens=call.replay_output_tokens,
-            traceparent=exchange.traceparent,
-        )
-        self._streams.submit(worker, message)
+    def _submitted(self, worker: str, submit: Submit) -> None:
+        exchange = self._exchanges[submit.request.id]
+        if exchange.attempts and exchange.attempts[-1].number == submit.attempt:
+            return  # it was sent before, on a stream that ended
+        exchange.attempts.append(AttemptTrace(submit.attempt, worker, self._clock()))
         pool_instruments(exchange.pool).attempts.inc()
-        if attempt == 1:
-            self._post_cognition(QuestionAsked(Question(request, call.perceived_text(), worker)))
+        if self._tracing is not None and exchange.queue_span is None:
+            exchange.queue_span = self._tracing.start("queue", "internal", exchange.traceparent, {})
+
+    def _start(self, effect: StartRun) -> None:
+        request_id, grant = effect.request_id, effect.grant
+        exchange = self._exchanges[request_id]
+        trace = RunTrace(worker=effect.worker, engine=effect.engine, grant=grant, started_s=self._clock())
+        exchange.runs.append(trace)
+        exchange.end_of_run = None
+        if grant is None:
+            BYPASS_RUNS.inc()
+        traceparent = exchange.traceparent
+        if self._tracing is not None:
+            self._end_queue_span(exchange, "started")
+            told: Attributes = {
+                "hmas.worker": effect.worker,
+                "hmas.engine": effect.engine,
+                "hmas.bypass": grant is None,
+            }
+            trace.span = self._tracing.start("engine", "client", traceparent, told)
+            traceparent = trace.span.traceparent
+        call = exchange.call
+        assert call is not None, "a request runs again only before its first token"
+        run: EngineRun
+        if exchange.request.stream:
+            run = StreamedRun(request_id, effect.run, self, exchange.push, strip_usage=call.strip_usage)
+        else:
+            run = EngineRun(request_id, effect.run, self, self._config.max_buffered_bytes)
+        self._runs[request_id] = run
+        try:
+            client = self._engines.find(effect.worker, effect.engine)
+        except EngineRefused as refused:
+            run.fail(str(refused), unreached=True)
+            return
+        self._name_pool(exchange, call)
+        body = run_body(exchange.body, grant, call.replay_output_tokens)
+        run.http = client.send(call.path, body, request_id, traceparent, run)
+
+    def _name_pool(self, exchange: Exchange, call: Call) -> None:
+        """Writes the body anew if the pool of its model name became known only after the request had come."""
+        pool = self._directory.resolve(exchange.request.model)
+        if pool is not None and pool != exchange.pool:
+            exchange.pool, exchange.body = pool, call.engine_body(pool)
+
+    def _stop(self, request_id: str, number: int) -> None:
+        run = self._runs.get(request_id)
+        if run is not None and run.number == number:
+            del self._runs[request_id]
+            run.stop()
+            self._run_over(self._exchanges[request_id], Outcome.CANCELLED)
+
+    def _run_over(self, exchange: Exchange, outcome: Outcome) -> float:
+        """Records the end of the last run, and returns its instant."""
+        trace = exchange.runs[-1]
+        trace.ended_s, trace.outcome = self._clock(), outcome.value
+        if trace.span is not None:
+            trace.span.end(outcome.value, outcome not in (Outcome.FINISHED, Outcome.CANCELLED))
+            trace.span = None
+        return trace.ended_s
+
+    def _end_queue_span(self, exchange: Exchange, outcome: str) -> None:
+        if exchange.queue_span is not None:
+            exchange.queue_span.end(outcome, False)
+            exchange.queue_span = None
 
     def _settle(self, effect: Settle) -> None:
         exchange = self._exchanges[effect.request_id]
-        finished = exchange.finished
+        last = exchange.end_of_run
         error: ApiError | None = None
         if effect.outcome is Outcome.FINISHED:
-            if finished is not None and finished.data:
+            if last is not None and last.data:
                 exchange.direct = None  # so that the last bytes are written together with the end of the answer
-                exchange.push(finished.data)
-        elif effect.outcome is Outcome.ENGINE_REFUSED and finished is not None:
-            error = engine_error(finished.status, finished.data)
+                exchange.push(last.data)
+        elif effect.outcome is Outcome.ENGINE_REFUSED and last is not None:
+            error = engine_error(last.status, last.data)
         else:
             error = ApiError.of(effect.outcome, effect.message, retry_after_s=effect.retry_after_s)
         self._end(effect.request_id, effect.outcome, effect.message, effect.output_tokens, error)
 
     def _end(self, request_id: str, outcome: Outcome, message: str, tokens: int, error: ApiError | None) -> None:
         exchange = self._exchanges.pop(request_id)
-        self._post_cognition(QuestionWithdrawn(request_id))
+        if exchange.annotation is None:
+            self._post_cognition(QuestionWithdrawn(request_id))
         now_s = exchange.settled_s = self._clock()
-        if exchange.attempts and exchange.attempts[-1].ended_s is None:
-            self._attempt_over(exchange, outcome.value)
         exchange.outcome, exchange.message, exchange.output_tokens = outcome, message, tokens
-        exchange.finished = None
+        exchange.end_of_run = None
         self._drop_body(exchange)
         if not exchange.done:
             exchange.end(error)
         self._count(exchange, outcome, now_s)
         self._journal.keep(exchange)
         if exchange.span is not None:
-            used = {"gen_ai.usage.output_tokens": tokens, "hmas.attempts": exchange.attempt}
+            self._end_queue_span(exchange, outcome.value)
+            used = {"gen_ai.usage.output_tokens": tokens, "hmas.attempts": len(exchange.attempts)}
             exchange.span.end(outcome.value, outcome in _TROUBLE, used)
         if outcome in _TROUBLE:
             log.warning("request_failed", request=request_id, client_request=exchange.client_id, outcome=outcome.value,
@@ -375,23 +431,6 @@ class GatewayShell:
         names, and each label costs memory."""
         return pool if self._directory.resolve(pool) is not None else ""
 
-    def _first(self, exchange: Exchange) -> None:
-        """Records the first token and drops the kept body, because the request can no longer be sent again."""
-        exchange.first_s = self._clock()
-        if exchange.span is not None:
-            exchange.span.event("first_token")
-        self._drop_body(exchange)
-        self._post(FirstTokenRelayed(exchange.request.id, exchange.attempt))
-
-    def _overflow(self, exchange: Exchange) -> None:
-        if exchange.request.stream:
-            self.give_up(exchange)
-        else:
-            limit = self._config.max_buffered_bytes
-            message = f"the answer is larger than {limit} bytes (HMAS_MAX_BUFFERED_BYTES): ask for a stream"
-            exchange.end(ApiError.of(Outcome.ENGINE_ERROR, message))
-            self._post(ClientLeft(exchange.request.id))
-
     def give_up(self, exchange: Exchange) -> None:
         """Cancels a request whose client does not read its answer."""
         SLOW_CLIENTS.inc()
@@ -401,9 +440,9 @@ class GatewayShell:
     def _drop_body(self, exchange: Exchange) -> None:
         exchange.body, exchange.call = b"", None
 
-    def _attempt_over(self, exchange: Exchange, outcome: str) -> None:
-        attempt = exchange.attempts[-1]
-        attempt.outcome, attempt.ended_s = outcome, self._clock()
+    async def close(self) -> None:
+        """Closes the connections to all engines; runs that have not ended do so without a word."""
+        await self._engines.close()
 
 
 def _content(request: Request, path: str, body: bytes) -> str:

@@ -1,5 +1,5 @@
 """A small HTTP/1.1 client with pooled connections on asyncio protocols: answers are handled where the transport
-delivers them.
+delivers them. Gateways use it for answers of engines, workers for their health and metrics.
 
 General-purpose clients spend several tasks and futures on each read of a stream; `docs/adr` has the figures.
 """
@@ -46,23 +46,27 @@ class Reply(Protocol):
         ...
 
 
-class HttpExchange:
-    """One HTTP request and its answer. `refused`: nothing listens at the engine's port."""
+_SENT = (b"", b"")
 
-    __slots__ = ("aborted", "connection", "refused", "reply", "request", "retried")
+
+class HttpExchange:
+    """One HTTP request and its answer. `unreached`: no connection to the engine could be made."""
+
+    __slots__ = ("aborted", "connection", "reply", "request", "retried", "unreached")
 
     def __init__(self, request: tuple[bytes, bytes], reply: Reply) -> None:
         self.request = request
         self.reply = reply
         self.connection: _Connection | None = None
         self.retried = False
-        self.refused = False
+        self.unreached = False
         self.aborted = False
 
     def abort(self) -> None:
         """Gives the request up: closes its connection, by which the engine notices it. The reply is not called any
         more."""
         self.aborted = True
+        self.request = _SENT  # it may still wait for a connection, and must not keep its body until then
         if self.connection is not None:
             self.connection.abort()
 
@@ -72,7 +76,7 @@ class HttpPool:
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, config: PoolConfig) -> None:
         self._host, self._port, self._tls = host, port, tls
-        self._config = config
+        self._config, self._max_idle = config, config.max_idle
         self._loop = asyncio.get_running_loop()
         self._idle: list[_Connection] = []
         self._open: set[_Connection] = set()
@@ -91,6 +95,12 @@ class HttpPool:
         else:
             self._send_fresh(exchange)
         return exchange
+
+    def retire(self) -> None:
+        """Closes each connection as soon as it has no request, because the pool gets no further ones."""
+        self._max_idle = 0
+        for connection in list(self._idle):
+            connection.abort()
 
     async def close(self) -> None:
         """Closes all connections; the replies of requests in progress are not called any more."""
@@ -130,7 +140,6 @@ class HttpPool:
             self._fail_connect(exchange, f"could not connect to the engine within {timeout_s:g} s")
             return
         except OSError as error:
-            exchange.refused = isinstance(error, ConnectionRefusedError)
             self._fail_connect(exchange, f"could not connect to the engine: {error.strerror or error}")
             return
         if exchange.aborted:
@@ -140,6 +149,7 @@ class HttpPool:
 
     def _fail_connect(self, exchange: HttpExchange, reason: str) -> None:
         self._connecting.discard(asyncio.current_task())  # its place is free for the next
+        exchange.unreached = True
         if not exchange.aborted:
             exchange.reply.on_failure(reason)
         self._serve_waiting()
@@ -158,7 +168,7 @@ class HttpPool:
                 return
         if connection.closing:
             return
-        if len(self._idle) >= self._config.max_idle:
+        if len(self._idle) >= self._max_idle:
             connection.abort()
             return
         connection.idle_since_s = self._loop.time()
@@ -285,6 +295,7 @@ class _Connection(asyncio.Protocol):
         status = self._parser.get_status_code()
         if status >= 200 and self._exchange is not None:
             self._in_body = True
+            self._exchange.request = _SENT  # an answer has begun, so that the request is not sent again
             self._exchange.reply.on_head(status)
 
     def on_message_complete(self) -> None:

@@ -1,8 +1,29 @@
-"""The request body for an engine: the client's JSON with the few fields that the adapter adds after dispatch."""
+"""The request body for an engine: the client's JSON with the few fields that the gateway adds once it was granted."""
 
+import math
 from collections.abc import Mapping
 
 import orjson
+
+from hmas.contracts.execution import Grant
+
+
+def run_body(body: bytes, grant: Grant | None, replay_output_tokens: int | None) -> bytes:
+    """Returns `body`, a JSON object, with what a run adds to it: the priority, urgency and pace that the worker's grant
+    names, and the output length that a replayed trace prescribes."""
+    fields = {} if replay_output_tokens is None else replay_fields(replay_output_tokens)
+    if grant is not None and grant.priority is not None:
+        fields["priority"] = grant.priority
+    body = with_fields(body, fields)
+    return body if grant is None or not grant.plugin else with_xargs(body, _xargs(grant))
+
+
+def _xargs(grant: Grant) -> dict[str, float]:
+    """Returns the extra arguments that tell the scheduler plug-in in vLLM a request's urgency and its pace in
+    milliseconds; one that is infinite or unknown is left out."""
+    pace_ms = math.inf if grant.pace_s is None else grant.pace_s * 1000.0
+    named = {"hmas_urgency": grant.urgency, "hmas_tpot_ms": pace_ms}
+    return {name: value for name, value in named.items() if math.isfinite(value)}
 
 
 def with_fields(body: bytes, fields: Mapping[str, object]) -> bytes:

@@ -15,10 +15,15 @@ _CONTENT_FIELDS = ("content", "reasoning_content", "reasoning", "tool_calls", "f
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The engine's own counts of prompt and output tokens; None: it reports none."""
+    """The engine's own counts of tokens, each None if it reports none. `cached_tokens`: those of the prompt that it had
+    in its cache."""
 
-    prompt_tokens: int | None
-    output_tokens: int | None
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+
+
+NO_USAGE = Usage()
 
 
 def usage_of(document: Any) -> Usage | None:
@@ -27,7 +32,11 @@ def usage_of(document: Any) -> Usage | None:
     if not isinstance(usage, dict):
         return None
     prompt, output = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    return Usage(prompt, output) if isinstance(prompt, int) and isinstance(output, int) else None
+    if not isinstance(prompt, int) or not isinstance(output, int):
+        return None
+    details = usage.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    return Usage(prompt, output, cached if isinstance(cached, int) else None)
 
 
 class SseDecoder:

@@ -36,6 +36,8 @@ _STREAM_HEADERS = [
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
+_BYPASS = (b"x-hmas-mode", b"bypass")  # the gateway placed the request itself, because the worker was silent
+_BYPASS_COMMENT = b": x-hmas-mode: bypass\n\n"  # the same in a stream that has begun
 _JSON = (b"content-type", b"application/json")
 
 
@@ -171,7 +173,7 @@ class _Answer:
 
     async def stream(self, exchange: Exchange) -> bool:
         """Relays a streamed answer until its end; returns false if the client stopped reading."""
-        loop = asyncio.get_running_loop()
+        loop, told = asyncio.get_running_loop(), False
         timer = loop.call_later(self._config.comment_after_s, exchange.ring)
         try:
             while True:
@@ -193,7 +195,10 @@ class _Answer:
                         return True
                     data += exchange.error.events()
                 if not self._started:
-                    await self._start(200, [*_STREAM_HEADERS, self._id_header()])
+                    told = exchange.bypass
+                    await self._start(200, [*_STREAM_HEADERS, *self._own_headers()])
+                elif exchange.bypass and not told:
+                    told, data = True, _BYPASS_COMMENT + data
                 if not await self._write(data, more=not done):
                     return False
                 if done:
@@ -213,7 +218,7 @@ class _Answer:
             await self.fail(exchange.error)
             return True
         data = exchange.take()
-        await self._start(200, [_JSON, (b"content-length", b"%d" % len(data)), self._id_header()])
+        await self._start(200, [_JSON, (b"content-length", b"%d" % len(data)), *self._own_headers()])
         return await self._write(data, more=False)
 
     async def fail(self, error: ApiError) -> None:
@@ -223,7 +228,7 @@ class _Answer:
             await self._write(error.events(), more=False)
             return
         body = error.body()
-        headers = [*error.headers(), (b"content-length", b"%d" % len(body)), self._id_header()]
+        headers = [*error.headers(), (b"content-length", b"%d" % len(body)), *self._own_headers()]
         if self.reader.complete:
             await self._start(error.status, headers)
             await self._write(body, more=False)
@@ -252,5 +257,8 @@ class _Answer:
             return False
         return True
 
-    def _id_header(self) -> tuple[bytes, bytes]:
-        return (b"x-request-id", self.client_id.encode())
+    def _own_headers(self) -> list[tuple[bytes, bytes]]:
+        headers = [(b"x-request-id", self.client_id.encode())]
+        if self.exchange is not None and self.exchange.bypass:
+            headers.append(_BYPASS)
+        return headers

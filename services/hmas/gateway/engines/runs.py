@@ -1,0 +1,168 @@
+"""A run: one request on one engine. Its answer is handled where the connection delivers it, and a streamed one is
+relayed from there straight to the client's connection."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import orjson
+
+from hmas.contracts.outcome import Outcome
+from hmas.gateway.engines.replies import ReplyEnd, plain_end, refusal
+from hmas.gateway.engines.sse import MAX_EVENT_BYTES, NO_USAGE, SseDecoder
+from hmas.runtime.http1 import HttpExchange
+
+MAX_ERROR_BYTES = 2**20  # of an error that an engine answers to a streamed request
+
+
+class RunSink(Protocol):
+    """Receives the two events of a run. It must not block."""
+
+    def on_first(self, run: "EngineRun") -> None:
+        """Learns that the first token of a streamed answer is about to be relayed."""
+        ...
+
+    def on_end(self, run: "EngineRun", end: ReplyEnd) -> None:
+        """Learns once that the answer has ended, unless the run was stopped."""
+        ...
+
+
+class EngineRun:
+    """A run whose answer is not streamed; it receives the engine's HTTP answer.
+
+    `tokens` counts token events so far. `max_bytes`: most bytes of an answer that is kept until its end. `http` is set
+    once the request was sent.
+    """
+
+    def __init__(self, request_id: str, number: int, sink: RunSink, max_bytes: int) -> None:
+        self.request_id, self.number = request_id, number
+        self.tokens = 0
+        self.http: HttpExchange | None = None
+        self._sink, self._max_bytes = sink, max_bytes
+        self._over = False
+        self._status = 0
+        self._bodies: list[bytes] = []
+        self._size = 0
+
+    def stop(self) -> None:
+        """Closes the connection to the engine, by which it stops the request; the sink is not called any more."""
+        self._over = True
+        if self.http is not None:
+            self.http.abort()
+
+    def fail(self, reason: str, *, retryable: bool = True, unreached: bool = False) -> None:
+        """Ends the run without an answer; it can be retried only if no token was relayed."""
+        self._finish(
+            ReplyEnd(
+                outcome=Outcome.ENGINE_ERROR,
+                message=reason,
+                status=self._status,
+                retryable=retryable and self.tokens == 0,
+                unreached=unreached,
+            )
+        )
+
+    # --- Reply ---
+
+    def on_head(self, status: int) -> None:
+        self._status = status
+
+    def on_body(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._size <= self._max_bytes:
+            self._bodies.append(data)
+        else:
+            limit = self._max_bytes
+            self.fail(
+                f"the answer is larger than {limit} bytes (HMAS_MAX_BUFFERED_BYTES): ask for a stream", retryable=False
+            )
+
+    def on_complete(self) -> None:
+        if self._over:
+            return
+        body = b"".join(self._bodies)
+        self._finish(plain_end(body) if self._status == 200 else refusal(self._status, body))
+
+    def on_failure(self, reason: str) -> None:
+        self.fail(reason, unreached=self.http is not None and self.http.unreached)
+
+    def _finish(self, end: ReplyEnd) -> None:
+        if self._over:
+            return
+        self._over = True
+        self._bodies.clear()
+        http, self.http = self.http, None  # which breaks the cycle between them
+        if http is not None and end.outcome is not Outcome.FINISHED:
+            http.abort()  # the rest of the answer is of no use
+        self._sink.on_end(self, end)
+
+
+class StreamedRun(EngineRun):
+    """A run whose answer is streamed. Events before the first token are held back, so that the request can run on
+    another engine until then. `push` gets the bytes for the client; `strip_usage`: events of usage are left out."""
+
+    def __init__(
+        self, request_id: str, number: int, sink: RunSink, push: Callable[[bytes], None], *, strip_usage: bool
+    ) -> None:
+        super().__init__(request_id, number, sink, MAX_ERROR_BYTES)
+        self._push = push
+        self._decoder = SseDecoder(strip_usage=strip_usage)
+        self._held = b""
+
+    def on_body(self, data: bytes) -> None:
+        if self._over:
+            return
+        if self._status != 200:
+            super().on_body(data)
+            return
+        try:
+            relayed, tokens = self._decoder.feed(data)
+        except ValueError as error:
+            self.fail(str(error))
+            return
+        if self._decoder.done or self._decoder.error is not None:
+            self._conclude(relayed, tokens)
+        elif self.tokens:  # nothing is held back any more
+            self.tokens += tokens
+            self._push(relayed)
+        else:
+            self._relay(relayed, tokens)
+
+    def on_complete(self) -> None:
+        if self._over or self._status != 200:
+            super().on_complete()
+            return
+        relayed, tokens = self._decoder.close()
+        if self._decoder.error is None and not self._decoder.done and self.tokens + tokens == 0:
+            self.fail("the engine ended the stream before the first token")
+            return
+        self._conclude(relayed, tokens)
+
+    def _relay(self, relayed: bytes, tokens: int) -> None:
+        if self.tokens + tokens == 0:
+            self._held += relayed
+            if len(self._held) > MAX_EVENT_BYTES:
+                self.fail(f"the engine sent more than {MAX_EVENT_BYTES} bytes before the first token")
+            return
+        if self._held:
+            relayed, self._held = self._held + relayed, b""
+        if self.tokens == 0:
+            self._sink.on_first(self)
+        self.tokens += tokens
+        self._push(relayed)
+
+    def _conclude(self, relayed: bytes, tokens: int) -> None:
+        """Ends the answer with its last events, which travel with the end unless they hold tokens or an error."""
+        decoder = self._decoder
+        if tokens or decoder.error is not None:
+            self._relay(relayed, tokens)
+            relayed = b""
+        if decoder.error is not None:
+            self._finish(self._error_end(decoder.error))
+            return
+        data, usage = self._held + relayed, decoder.usage or NO_USAGE
+        self._finish(ReplyEnd(outcome=Outcome.FINISHED, status=200, data=data, usage=usage))
+
+    def _error_end(self, error: dict[str, Any]) -> ReplyEnd:
+        code = error.get("code")
+        status = code if isinstance(code, int) and 400 <= code <= 599 else 500
+        return refusal(status, orjson.dumps({"error": error}), generated=self.tokens > 0)
