@@ -1,16 +1,17 @@
-"""A gateway's shell on a real uvicorn, with workers that live in the test."""
+"""A gateway's shell on a real uvicorn, with workers that live in the test and scripted engines on loopback."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import orjson
 import uvicorn
 
+from hmas.contracts.execution import Ended, GatewayMessage, Grant, Refusal, Submit, WorkerMessage
 from hmas.contracts.gateway import (
     CognitionQueueEvent,
     GatewayEffect,
@@ -21,12 +22,14 @@ from hmas.contracts.gateway import (
     TenantsChanged,
 )
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.registry import EngineInfo, WorkerHeartbeat
 from hmas.contracts.telemetry import GatewayTelemetry
 from hmas.gateway.agent import GatewayAgent
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.agent.directory import ModelDirectory
 from hmas.gateway.decisions import DecisionLog
+from hmas.gateway.engines.allowed import LOOPBACK, AllowedEndpoints, parse_rules
+from hmas.gateway.engines.engines import EngineDirectory
 from hmas.gateway.http.api import build_api
 from hmas.gateway.http.bodies import BodyBounds
 from hmas.gateway.http.connections import ConnectionBounds, guarded
@@ -35,8 +38,11 @@ from hmas.gateway.shell import GatewayShell, GatewayShellConfig
 from hmas.gateway.tenants.store import TenantStore
 from hmas.runtime.host import AgentHost
 from hmas.runtime.ops import HttpServer
-from hmas.wire.v1 import execution_pb2 as pb
-from tests.gateway.gateway_script import heartbeat
+from hmas.runtime.tracing import Tracing
+from tests.gateway.gateway_script import grant, heartbeat
+from tests.worker.adapters.scripted_engine import Handler, Peer, ScriptedEngine
+
+M = TypeVar("M", bound=GatewayMessage)
 
 PATH = "/v1/chat/completions"
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"  # of a request that is written by hand
@@ -45,77 +51,98 @@ PLAIN = b'{"id":"c1","choices":[]}'
 
 
 def event(n: int) -> bytes:
-    return b'data: {"n":%d}\n\n' % n
+    return b'data: {"choices":[{"delta":{"content":"%d"}}]}\n\n' % n
+
+
+def usage(output: int, prompt: int = 5, cached: int | None = None) -> bytes:
+    details = {} if cached is None else {"prompt_tokens_details": {"cached_tokens": cached}}
+    counts = {"prompt_tokens": prompt, "completion_tokens": output, **details}
+    return b"data: " + orjson.dumps({"choices": [], "usage": counts}) + b"\n\n"
+
+
+async def answer(peer: Peer) -> None:
+    """Three tokens, or a plain body."""
+    if not orjson.loads(peer.body).get("stream"):
+        await peer.reply(PLAIN)
+        return
+    await stream(peer, event(0), event(1), event(2), usage(3), DONE)
+
+
+async def stream(peer: Peer, *events: bytes, end: bool = True) -> None:
+    await peer.begin_chunks()
+    for each in events:
+        await peer.chunk(each)
+    if not end:
+        raise ConnectionError
+    await peer.end_chunks()
+
+
+async def silence(peer: Peer) -> None:
+    """The engine takes the request and says nothing by itself, until the gateway closes the connection."""
+    await peer.gone()
+
+
+def failing(status: int, body: bytes = b"") -> Handler:
+    async def fail(peer: Peer) -> None:
+        await peer.reply(body, status)
+
+    return fail
+
+
+def broken(*events: bytes) -> Handler:
+    """The engine's connection breaks after these events."""
+
+    async def break_off(peer: Peer) -> None:
+        await stream(peer, *events, end=False)
+
+    return break_off
 
 
 @dataclass
 class FakeWorkers:
-    """The workers' side of the streams. `behave` is called, at the loop's next turn, with each request sent."""
+    """The workers' side of the streams: each grants what it gets at the loop's next turn, unless `grants` is false, and
+    refuses what its engine gives back."""
 
     shell: GatewayShell
-    behave: Callable[["FakeWorkers", str, pb.Submit], None] | None = None
-    submits: list[tuple[str, pb.Submit]] = field(default_factory=list)
-    annotates: list[tuple[str, pb.Annotate]] = field(default_factory=list)
-    cancels: list[tuple[str, str, int]] = field(default_factory=list)
-    recalls: list[tuple[str, str, int]] = field(default_factory=list)
+    grants: bool = True
+    local: bool = True
+    changes: dict[str, object] = field(default_factory=dict)  # of the grants
+    sent: list[tuple[str, GatewayMessage]] = field(default_factory=list)
+    granted: int = 0
 
     def ensure(self, heartbeat: WorkerHeartbeat) -> None:
         pass
 
-    def submit(self, worker: str, message: pb.Submit) -> None:
-        self.submits.append((worker, message))
-        if self.behave is not None:
-            asyncio.get_running_loop().call_soon(self.behave, self, worker, message)
+    def is_local(self, worker: str) -> bool:
+        return self.local
 
-    def annotate(self, worker: str, message: pb.Annotate) -> None:
-        self.annotates.append((worker, message))
+    def send(self, worker: str, message: GatewayMessage) -> None:
+        self.sent.append((worker, message))
+        if isinstance(message, Submit) and self.grants:
+            asyncio.get_running_loop().call_soon(self.grant, worker, message)
+        if isinstance(message, Ended) and message.retryable:
+            attempt = self.submits[-1][1].attempt
+            refusal = Refusal(
+                request_id=message.request_id, attempt=attempt, outcome=message.outcome, message=message.message
+            )
+            asyncio.get_running_loop().call_soon(self.say, worker, refusal)
 
-    def cancel(self, worker: str, request_id: str, attempt: int) -> None:
-        self.cancels.append((worker, request_id, attempt))
+    def say(self, worker: str, message: WorkerMessage) -> None:
+        self.shell.on_message(worker, message)
 
-    def recall(self, worker: str, request_id: str, attempt: int) -> None:
-        self.recalls.append((worker, request_id, attempt))
+    def grant(self, worker: str, submit: Submit, **changes: object) -> Grant:
+        self.granted += 1
+        values: dict[str, Any] = {**self.changes, **changes}
+        granted = replace(grant(submit.request.id, self.granted, submit.attempt), **values)
+        self.say(worker, granted)
+        return granted
 
-    # --- what a worker says ---
+    def of(self, kind: type[M]) -> list[M]:
+        return [message for _, message in self.sent if isinstance(message, kind)]
 
-    def tokens(self, worker: str, submit: pb.Submit, data: bytes, tokens: int = 1) -> None:
-        self.shell.on_tokens(
-            worker, pb.Tokens(request_id=submit.request_id, attempt=submit.attempt, data=data, tokens=tokens)
-        )
-
-    def finish(
-        self,
-        worker: str,
-        submit: pb.Submit,
-        data: bytes = b"",
-        outcome: Outcome = Outcome.FINISHED,
-        *,
-        message: str = "",
-        status: int = 200,
-        output_tokens: int = 3,
-        retry_after_s: float | None = None,
-    ) -> None:
-        self.shell.on_finished(
-            worker,
-            pb.Finished(
-                request_id=submit.request_id, attempt=submit.attempt, outcome=outcome, message=message, status=status,
-                data=data, output_tokens=output_tokens, retry_after_s=retry_after_s,
-            ),
-        )  # fmt: skip
-
-
-def answer(workers: FakeWorkers, worker: str, submit: pb.Submit) -> None:
-    """Three tokens, or a plain body."""
-    if not submit.stream:
-        workers.finish(worker, submit, PLAIN)
-        return
-    for n in range(3):
-        workers.tokens(worker, submit, event(n))
-    workers.finish(worker, submit, DONE)
-
-
-def silence(workers: FakeWorkers, worker: str, submit: pb.Submit) -> None:
-    """The request queues for ever."""
+    @property
+    def submits(self) -> list[tuple[str, Submit]]:
+        return [(worker, message) for worker, message in self.sent if isinstance(message, Submit)]
 
 
 class Questions:
@@ -133,25 +160,45 @@ class Questions:
 
 @dataclass(kw_only=True)
 class Gateway:
+    """`engines` are those of the workers by their names, one each, called e1."""
+
     url: str
     port: int
     shell: GatewayShell
     workers: FakeWorkers
+    engines: dict[str, ScriptedEngine]
+    directory: EngineDirectory
     questions: Questions
     published: list[GatewayTelemetry]
     host: AgentHost[GatewayEvent, GatewayEffect]
     app: GatewayServer
     http: HttpServer
 
-    def add_worker(self, name: str) -> None:
-        self.shell.on_heartbeat(heartbeat(name))
-        self.shell.on_connected(name, True)
+    def add_worker(self, name: str, **changes: object) -> None:
+        """A worker sends a heartbeat and its stream opens."""
+        self.shell.on_heartbeat(heartbeat(name, **{"engines": (engine_info(self.engines[name].url),), **changes}))
+        self.shell.on_connected(name, True, 0.0)
+
+    @property
+    def engine(self) -> ScriptedEngine:
+        return self.engines["w1"]
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Turns the loop until something is so; fails after five seconds."""
         async with asyncio.timeout(5):
             while not condition():
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(0.002)
+
+    async def asked(self, number: int = 1, worker: str = "w1") -> Peer:
+        """Waits for the engine's request of that number."""
+        requests = self.engines[worker].requests
+        await self.until(lambda: len(requests) >= number)
+        return requests[number - 1]
+
+
+def engine_info(url: str, **changes: object) -> EngineInfo:
+    (info,) = heartbeat().engines
+    return replace(info, endpoint=url, **changes)  # type: ignore[arg-type]
 
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
@@ -166,15 +213,12 @@ def client(g: Gateway) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=g.url, timeout=10, verify=False)  # no certificates to load
 
 
-async def asking(
-    g: Gateway, *, stream: bool = True
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, str, pb.Submit]:
-    """A client on a plain socket, which reads what it wants, and its request as a worker got it."""
+async def asking(g: Gateway, *, stream: bool = True) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A client on a plain socket, which reads what it wants."""
     reader, writer = await asyncio.open_connection("127.0.0.1", g.port, limit=2**14)
     data = body(stream=stream)
     writer.write(HEAD + b"content-length: %d\r\n\r\n" % len(data) + data)
-    await g.until(lambda: bool(g.workers.submits))
-    return reader, writer, *g.workers.submits[0]
+    return reader, writer
 
 
 def error_of(response: httpx.Response) -> dict[str, Any]:
@@ -189,21 +233,31 @@ def error_of(response: httpx.Response) -> dict[str, Any]:
 async def gateway(
     *,
     workers: tuple[str, ...] = ("w1",),
-    behave: Callable[[FakeWorkers, str, pb.Submit], None] | None = answer,
+    behave: Handler = answer,
+    grants: bool = True,
     agent: GatewayConfig | None = None,
     server: HttpServerConfig | None = None,
     shell: GatewayShellConfig | None = None,
     connections: ConnectionBounds | None = None,
     tenants_file: Path | None = None,
     decisions: DecisionLog | None = None,
+    endpoints: str = LOOPBACK,
+    tracing: Tracing | None = None,
 ) -> AsyncIterator[Gateway]:
+    """Runs a gateway with these workers, which are connected, and one more whose engine is ready: "late"."""
     directory = ModelDirectory(max_pools=256)
+    engines = {name: ScriptedEngine({PATH: behave, "/v1/completions": behave}) for name in (*workers, "late")}
+    for engine in engines.values():
+        await engine.start()
+    usable = EngineDirectory(AllowedEndpoints(parse_rules(endpoints)))
     published: list[GatewayTelemetry] = []
-    the_shell = GatewayShell(shell or GatewayShellConfig("g"), directory, published.append)
+    the_shell = GatewayShell(
+        shell or GatewayShellConfig("g"), directory, usable, published.append, tracing=tracing
+    )
     host: AgentHost[GatewayEvent, GatewayEffect] = AgentHost(
         GatewayAgent(agent or GatewayConfig(gateway="g")), the_shell.execute
     )
-    fake, questions = FakeWorkers(the_shell, behave), Questions()
+    fake, questions = FakeWorkers(the_shell, grants), Questions()
     the_shell.connect(host.post, fake, questions.post)
     tenants = TenantStore(tenants_file)
     rest = build_api(directory, tenants, lambda: the_shell.workers_connected > 0, decisions or DecisionLog(lambda: 0.0))
@@ -212,15 +266,15 @@ async def gateway(
     http = HttpServer(
         uvicorn.Config(
             app, host="127.0.0.1", port=0, http=guarded(connections or ConnectionBounds()), ws="none", lifespan="off",
-            log_config=None, access_log=False, proxy_headers=False, timeout_graceful_shutdown=1,
+            log_config=None, access_log=False, proxy_headers=False, timeout_graceful_shutdown=1, backlog=4096,
         )
     )  # fmt: skip
     host.post(TenantsChanged(tenants.limits()))
     port = await http.start()
     ticker = asyncio.create_task(_tick(host))
     it = Gateway(
-        url=f"http://127.0.0.1:{port}", port=port, shell=the_shell, workers=fake, questions=questions,
-        published=published, host=host, app=app, http=http,
+        url=f"http://127.0.0.1:{port}", port=port, shell=the_shell, workers=fake, engines=engines, directory=usable,
+        questions=questions, published=published, host=host, app=app, http=http,
     )  # fmt: skip
     for name in workers:
         it.add_worker(name)
@@ -229,6 +283,9 @@ async def gateway(
     finally:
         ticker.cancel()
         await http.stop()
+        await the_shell.close()
+        for engine in engines.values():
+            await engine.stop()
 
 
 async def _tick(host: AgentHost[GatewayEvent, GatewayEffect]) -> None:

@@ -5,78 +5,86 @@ from typing import Any
 
 import pytest
 
+from hmas.contracts.execution import Ended
+from hmas.contracts.outcome import Outcome
 from hmas.gateway.agent import GatewayConfig
 from hmas.gateway.http.bodies import BodyBounds
 from hmas.gateway.http.connections import ConnectionBounds
 from hmas.gateway.http.server import HttpServerConfig
 from hmas.gateway.shell import GatewayShellConfig
-from hmas.wire.v1 import execution_pb2 as pb
 from tests.gateway.gateway_harness import (
     CHAT,
     HEAD,
     PATH,
     PLAIN,
-    FakeWorkers,
     asking,
     client,
     error_of,
+    event,
     gateway,
-    silence,
 )
+from tests.worker.adapters.scripted_engine import Peer
+
+BIG = event(0)[:-5] + b"x" * 65_536 + event(0)[-5:]
+
+
+async def flood(peer: Peer) -> None:
+    """An engine that does not stop; its connection pushes back."""
+    await peer.begin_chunks()
+    while True:
+        await peer.chunk(BIG)
 
 
 async def test_a_client_that_never_reads_is_given_up() -> None:
     config = GatewayShellConfig("g", max_buffered_bytes=2**20)
-    async with gateway(behave=silence, shell=config) as g:
-        reader, writer, worker, submit = await asking(g)
-        for _ in range(2000):
-            g.workers.tokens(worker, submit, b"x" * 65_536)
-            if g.workers.cancels:
-                break
-            await asyncio.sleep(0)
-        assert len(g.workers.cancels) == 1
+    async with gateway(behave=flood, shell=config) as g:
+        reader, writer = await asking(g)
+        await g.until(lambda: bool(g.workers.of(Ended)))
+        assert [ended.outcome for ended in g.workers.of(Ended)] == [Outcome.CANCELLED]
         assert g.shell.live == 0
         writer.close()
         del reader
 
 
 async def test_a_client_that_leaves_a_full_connection_unread_is_given_up() -> None:
-    config = HttpServerConfig(stall_s=0.1)
-    async with gateway(behave=silence, server=config) as g:
-        reader, writer, worker, submit = await asking(g)
+    async def some(peer: Peer) -> None:
+        await peer.begin_chunks()
         for _ in range(100):
-            g.workers.tokens(worker, submit, b"x" * 65_536)
-            await asyncio.sleep(0)
-        await g.until(lambda: bool(g.workers.cancels))
+            await peer.chunk(BIG)
+        await peer.gone()
+
+    async with gateway(behave=some, server=HttpServerConfig(stall_s=0.1)) as g:
+        reader, writer = await asking(g)
+        await g.until(lambda: bool(g.workers.of(Ended)))
+        assert g.shell.live == 0
         writer.close()
         del reader
 
 
 async def test_an_answer_that_is_too_large_to_hold() -> None:
-    def behave(workers: FakeWorkers, worker: str, submit: pb.Submit) -> None:
-        workers.tokens(worker, submit, b"x" * 2**20)
-        workers.tokens(worker, submit, b"x")
+    async def behave(peer: Peer) -> None:
+        await peer.reply(b"x" * 2**20 + b"x")
 
     async with gateway(behave=behave, shell=GatewayShellConfig("g", max_buffered_bytes=2**20)) as g, client(g) as c:
         response = await c.post(PATH, json=CHAT)
         assert response.status_code == 502
         assert "larger than 1048576 bytes" in error_of(response)["message"]
+        (ended,) = g.workers.of(Ended)
+        assert not ended.retryable
 
 
 async def test_bodies_of_waiting_requests_are_bounded() -> None:
-    async with gateway(behave=silence, agent=GatewayConfig(gateway="g", max_held_bytes=500)) as g, client(g) as c:
+    async with gateway(grants=False, agent=GatewayConfig(gateway="g", max_held_bytes=500)) as g, client(g) as c:
         big = asyncio.create_task(c.post(PATH, json={**CHAT, "user": "u" * 300}))
         await g.until(lambda: bool(g.workers.submits))
         response = await c.post(PATH, json={**CHAT, "user": "u" * 300})
         assert (response.status_code, error_of(response)["reason"]) == (429, "pool_queue_full")
         assert int(response.headers["retry-after"]) >= 1
         await g.until(lambda: sum(len(telemetry.offered) for telemetry in g.published) == 2)
-        g.workers.finish(*g.workers.submits[0], PLAIN)
+        g.workers.grant(*g.workers.submits[0])
         assert (await big).content == PLAIN
-        again = asyncio.create_task(c.post(PATH, json={**CHAT, "user": "u" * 300}))
-        await g.until(lambda: len(g.workers.submits) == 2)
-        g.workers.finish(*g.workers.submits[1], PLAIN)
-        assert (await again).content == PLAIN
+        g.workers.grants = True
+        assert (await c.post(PATH, json={**CHAT, "user": "u" * 300})).content == PLAIN
 
 
 async def raw(port: int, *parts: bytes) -> bytes:

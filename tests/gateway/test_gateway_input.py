@@ -97,8 +97,8 @@ async def test_keys_and_allowed_models(tmp_path: Path) -> None:
                 assert error_of(response)["code"] == "invalid_api_key"
         good = {"authorization": f"Bearer {key}"}
         assert (await c.post(PATH, json={**CHAT, "model": "alias"}, headers=good)).content == PLAIN
-        assert g.workers.submits[0][1].tenant == "acme"
-        assert g.workers.submits[0][1].slo.ttft_s == 1.5
+        assert g.workers.submits[0][1].request.tenant == "acme"
+        assert g.workers.submits[0][1].request.slo.ttft_s == 1.5
         refused = await c.post(PATH, json=CHAT, headers={"authorization": f"Bearer {other}"})
         assert (refused.status_code, error_of(refused)["reason"]) == (403, "forbidden")
         assert (await c.get("/v1/models", headers={"authorization": f"Bearer {other}"})).json()["data"] == []

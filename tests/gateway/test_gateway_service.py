@@ -12,7 +12,7 @@ async def test_ready_once_a_worker_was_heard_of_and_while_anything_can_be_reache
         assert not service._ready()
         shell.on_heartbeat(heartbeat("w1"))
         assert not service._ready()  # neither NATS nor a worker is connected
-        shell.on_connected("w1", True)
+        shell.on_connected("w1", True, 0.0)
         assert service._ready()
     finally:
         await service._streams.close()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hmas.worker.adapters import sse
+from hmas.gateway.engines import sse
 from hmas.gateway.engines.sse import SseDecoder, Usage
 from tests.conftest import examples
 

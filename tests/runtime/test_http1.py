@@ -40,6 +40,14 @@ Send = Callable[..., tuple[HttpExchange, Collected]]
 
 
 @pytest.fixture
+async def engine() -> AsyncIterator[ScriptedEngine]:
+    server = ScriptedEngine()
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
 async def pool(engine: ScriptedEngine) -> AsyncIterator[HttpPool]:
     pool = HttpPool("127.0.0.1", engine.port, None, PoolConfig(max_connections=2))
     yield pool
@@ -142,7 +150,9 @@ async def test_a_fresh_connection_that_breaks_is_not_retried(engine: ScriptedEng
         raise ConnectionError
 
     engine.script["/"] = answer
-    assert (await ended(send(pool)[1])).failure.startswith("the connection to the engine was lost")
+    exchange, reply = send(pool)
+    assert (await ended(reply)).failure.startswith("the connection to the engine was lost")
+    assert not exchange.unreached
     assert len(engine.requests) == 1
 
 
@@ -171,6 +181,7 @@ async def test_aborting_closes_the_connection_and_silences_the_reply(engine: Scr
     engine.script["/"] = answer
     exchange, reply = send(pool)
     await asyncio.wait_for(reply.some.wait(), 5)
+    assert exchange.request == (b"", b"")  # an answer has begun, so that the body is of no more use
     exchange.abort()
     await asyncio.wait_for(freed.wait(), 5)
     assert not reply.over.is_set()
@@ -186,6 +197,7 @@ async def test_requests_beyond_the_bound_wait_for_a_connection(engine: ScriptedE
     engine.script["/"] = answer
     sent = [send(pool, str(i).encode()) for i in range(5)]
     sent[3][0].abort()
+    assert sent[3][0].request == (b"", b"")  # it waits for a connection without its body
     while len(engine.requests) < 2:
         await asyncio.sleep(0.001)
     go.set()
@@ -196,9 +208,10 @@ async def test_requests_beyond_the_bound_wait_for_a_connection(engine: ScriptedE
 
 async def test_nobody_listening_fails_every_request(engine: ScriptedEngine, pool: HttpPool) -> None:
     await engine.stop()
-    replies = [send(pool)[1] for _ in range(5)]
-    for reply in replies:
+    sent = [send(pool) for _ in range(5)]
+    for exchange, reply in sent:
         assert "Connect" in (await ended(reply)).failure
+        assert exchange.unreached
 
 
 async def test_what_is_not_http_is_a_failure(engine: ScriptedEngine, pool: HttpPool) -> None:
@@ -208,3 +221,24 @@ async def test_what_is_not_http_is_a_failure(engine: ScriptedEngine, pool: HttpP
 
     engine.script["/"] = answer
     assert (await ended(send(pool)[1])).failure.startswith("the engine's answer is not valid HTTP")
+
+
+async def test_a_retired_pool_closes_each_connection_once_it_is_free(engine: ScriptedEngine, pool: HttpPool) -> None:
+    closed = [asyncio.Event(), asyncio.Event()]
+    go = asyncio.Event()
+
+    async def answer(peer: Peer) -> None:
+        if peer.body == b"long":
+            await go.wait()
+        await peer.reply(peer.body)
+        await peer.gone()
+        closed[peer.body == b"long"].set()
+
+    engine.script["/"] = answer
+    long = send(pool, b"long")[1]
+    await ended(send(pool, b"short")[1])
+    pool.retire()
+    await asyncio.wait_for(closed[0].wait(), 5)
+    go.set()
+    assert (await ended(long)).body == b"long"
+    await asyncio.wait_for(closed[1].wait(), 5)
