@@ -251,9 +251,7 @@ async def gateway(
         await engine.start()
     usable = EngineDirectory(AllowedEndpoints(parse_rules(endpoints)))
     published: list[GatewayTelemetry] = []
-    the_shell = GatewayShell(
-        shell or GatewayShellConfig("g"), directory, usable, published.append, tracing=tracing
-    )
+    the_shell = GatewayShell(shell or GatewayShellConfig("g"), directory, usable, published.append, tracing=tracing)
     host: AgentHost[GatewayEvent, GatewayEffect] = AgentHost(
         GatewayAgent(agent or GatewayConfig(gateway="g")), the_shell.execute
     )

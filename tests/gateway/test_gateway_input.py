@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from hmas.contracts.registry import WIRE_VERSION
 from hmas.gateway.tenants.keys import make_key
 from tests.gateway.gateway_harness import (
     CHAT,
@@ -65,9 +66,9 @@ async def test_other_paths_and_methods() -> None:
         assert (await c.delete("/v1/models")).status_code == 405
         assert (await c.get("/health")).status_code == 200
         assert (await c.get("/ready")).status_code == 200
-        g.shell.on_connected("w1", False)
+        g.shell.on_connected("w1", False, 0.0)
         assert (await c.get("/ready")).status_code == 503
-        assert (await c.get("/version")).json()["wire_version"] == 1
+        assert (await c.get("/version")).json()["wire_version"] == WIRE_VERSION
         assert "hmas_gateway_requests_total" in (await c.get("/metrics")).text
         page = (await c.get("/openapi.json")).json()
         assert "post" in page["paths"][PATH]

@@ -1,412 +1,407 @@
-"""Scripts of what workers, engines and clients do to requests that were granted or wait for a grant."""
+"""Grants carried out: what reaches the engine, what the worker hears, bypass, traces, and clients that leave."""
 
-from dataclasses import replace
+import asyncio
+import gc
+import math
+from functools import partial
 from typing import Any
 
+import orjson
 import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client import REGISTRY
 
-from hmas.contracts.execution import (
-    Adopt,
-    Annotate,
-    Declined,
-    Ended,
-    FirstToken,
-    Refusal,
-    Stop,
-    Submit,
-    Synced,
-    Withdraw,
-)
-from hmas.contracts.gateway import (
-    ClientLeft,
-    FirstTokenRelayed,
-    FromWorker,
-    GatewayDrainExpired,
-    GatewayEffect,
-    RequestAnnotated,
-    RunsProgressed,
-    Settle,
-    StartRun,
-    StopRun,
-    StreamChanged,
-    ToWorker,
-)
+from hmas.contracts.execution import Adopt, Declined, Ended, EngineShare, FirstToken, Progress, Started, Stop, Withdraw
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.registry import HeartbeatReceived
-from hmas.gateway.agent.config import GatewayConfig
-from tests.gateway.gateway_script import Mesh, annotation, fails, grant, heartbeat, load, request, run_ended, submits
-
-
-def refusal(outcome: Outcome, attempt: int = 1, retry_after_s: float | None = None) -> Refusal:
-    return Refusal(
-        request_id="r1", attempt=attempt, outcome=outcome, message=outcome.value, retry_after_s=retry_after_s
-    )
-
-
-def given_back(number: int = 1, **changes: Any) -> ToWorker:
-    values: dict[str, Any] = {"outcome": Outcome.ENGINE_ERROR, "message": "engine_error", "retryable": True} | changes
-    return ToWorker("w1", Ended(request_id="r1", grant=number, **values))
-
-
-def settle(outcome: Outcome, **changes: Any) -> Settle:
-    return Settle(**({"request_id": "r1", "outcome": outcome, "message": outcome.value, "output_tokens": 0} | changes))
-
-
-def outcomes(effects: list[GatewayEffect]) -> list[tuple[str, Outcome]]:
-    return [(e.request_id, e.outcome) for e in effects if isinstance(e, Settle)]
-
-
-# --- grants ---
-
-
-def test_only_the_live_attempt_of_a_waiting_request_is_carried_out() -> None:
-    mesh = Mesh("w1", "w2")
-    mesh.receive()
-    for late in (grant("nobody", 1), grant("r1", 2, attempt=2)):
-        assert mesh.play(FromWorker("w1", late)) == [ToWorker("w1", Declined(late.request_id, late.grant))]
-    assert mesh.play(FromWorker("w2", grant())) == [ToWorker("w2", Declined("r1", 1))]
-    run = mesh.play(FromWorker("w1", grant("r1", 3)))
-    assert isinstance(run[0], StartRun)
-    assert mesh.play(FromWorker("w1", grant("r1", 4))) == [ToWorker("w1", Declined("r1", 4))]
-    assert mesh.play(ClientLeft("r1"), FromWorker("w1", grant("r1", 5)))[-1] == ToWorker("w1", Declined("r1", 5))
-
-
-def test_a_grant_that_comes_twice_runs_once() -> None:
-    mesh = Mesh("w1")
-    mesh.receive()
-    run = mesh.grant()
-    assert mesh.play(FromWorker("w1", grant())) == []
-    mesh.play(fails(run=run))
-    assert mesh.play(FromWorker("w1", grant())) == [ToWorker("w1", Declined("r1", 1))]
-    mesh.grant()  # the next one is carried out
-
-
-def test_a_message_of_a_stream_that_is_closed_is_ignored() -> None:
-    mesh = Mesh("w1", config=GatewayConfig(gateway="g", fail_open=False))
-    mesh.receive()
-    mesh.play(StreamChanged("w1", False))
-    for late in (grant(), Stop("r1", 1, "down"), refusal(Outcome.NO_ENGINE), load()):
-        assert mesh.play(FromWorker("w1", late)) == []
-
-
-def test_a_run_that_failed_before_its_first_token_waits_at_its_worker_again() -> None:
-    mesh = Mesh("w1", "w2")
-    mesh.receive()
-    run = mesh.grant()
-    assert mesh.play(fails(run=run, status=503, busy=True)) == [given_back(status=503, busy=True)]
-    assert mesh.play(fails(run=run), FirstTokenRelayed("r1", run)) == []
-    assert mesh.grant() == run + 1
-    assert mesh.play(fails(run=run + 1, unreached=True)) == [given_back(2, unreached=True)]
-    assert mesh.play(FromWorker("w1", refusal(Outcome.POOL_QUEUE_FULL, retry_after_s=7.0))) == [
-        settle(Outcome.POOL_QUEUE_FULL, retry_after_s=7.0)
-    ]
-
-
-def test_nothing_moves_after_the_first_token() -> None:
-    mesh = Mesh("w1", "w2")
-    mesh.receive()
-    run = mesh.grant()
-    mesh.play(FirstTokenRelayed("r1", run), RunsProgressed((("r1", 3),)))
-    assert mesh.play(FromWorker("w1", Stop("r1", 1, "down"))) == []
-    assert mesh.play(FirstTokenRelayed("r1", run)) == []
-    failed = fails(run=run, output_tokens=3)
-    assert mesh.play(failed) == [
-        given_back(retryable=False, output_tokens=3),
-        settle(Outcome.ENGINE_ERROR, output_tokens=3),
-    ]
-
-
-def test_a_plain_answer_has_no_first_token_and_may_be_stopped_to_its_end() -> None:
-    mesh = Mesh("w1")
-    mesh.receive(stream=False)
-    run = mesh.grant()
-    assert mesh.play(FirstTokenRelayed("r1", run)) == []
-    assert mesh.play(FromWorker("w1", Stop("r1", 1, "down"))) == [StopRun("r1", run), given_back(message="down")]
-
-
-def test_a_stop_gives_back_what_has_no_token() -> None:
-    mesh = Mesh("w1")
-    mesh.receive()
-    run = mesh.grant()
-    assert mesh.play(FromWorker("w1", Stop("r1", 9, "other grant"))) == [ToWorker("w1", Declined("r1", 9))]
-    stop = FromWorker("w1", Stop("r1", 1, "down"))
-    assert mesh.play(stop) == [StopRun("r1", run), given_back(message="down")]
-    assert mesh.play(stop) == [ToWorker("w1", Declined("r1", 1))]
-    assert mesh.play(run_ended(run=run)) == []
-    assert mesh.grant() == run + 1
-
-
-@pytest.mark.parametrize("streaming", [False, True])
-def test_a_client_that_leaves_ends_the_run(streaming: bool) -> None:
-    mesh = Mesh("w1")
-    mesh.receive()
-    run = mesh.grant()
-    if streaming:
-        mesh.play(FirstTokenRelayed("r1", run), RunsProgressed((("r1", 4),)))
-    why, tokens = "the client went away", 4 if streaming else 0
-    assert mesh.play(ClientLeft("r1")) == [
-        StopRun("r1", run),
-        given_back(outcome=Outcome.CANCELLED, message=why, retryable=False, output_tokens=tokens),
-        settle(Outcome.CANCELLED, message=why, output_tokens=tokens),
-    ]
-    assert mesh.play(run_ended(run=run)) == []
-
-
-def test_a_run_ends_when_the_time_is_over_and_when_the_grace_is() -> None:
-    mesh = Mesh("w1", config=GatewayConfig(gateway="g", request_timeout_s=5.0))
-    mesh.receive("r0")
-    mesh.grant("r0")
-    effects = mesh.tick(5.0)
-    assert effects[0] == StopRun("r0", 1)
-    assert outcomes(effects) == [("r0", Outcome.TIMED_OUT)]
-    mesh.receive("r1")
-    mesh.grant("r1")
-    effects = mesh.play(GatewayDrainExpired())
-    assert effects[0] == StopRun("r1", 2)
-    assert outcomes(effects) == [("r1", Outcome.DRAINING)]
-
-
-# --- refusals ---
-
-
-@pytest.mark.parametrize("outcome", [Outcome.ENGINE_ERROR, Outcome.NO_ENGINE, Outcome.DRAINING])
-def test_what_a_worker_cannot_serve_goes_once_to_each_other_worker(outcome: Outcome) -> None:
-    mesh = Mesh("w1", "w2")
-    mesh.receive()
-    note = annotation()
-    mesh.play(RequestAnnotated("r1", note))
-    first = FromWorker("w1", refusal(outcome))
-    assert mesh.play(first) == [
-        ToWorker("w2", Submit(request=request(), attempt=2, again=True)),
-        ToWorker("w2", Annotate("r1", 2, note)),
-    ]
-    assert mesh.play(first, FromWorker("w2", refusal(outcome))) == []  # the one again, the other of another attempt
-    assert mesh.play(FromWorker("w2", refusal(outcome, attempt=2))) == [settle(outcome)]
-
-
-def test_other_refusals_are_final() -> None:
-    mesh = Mesh("w1", "w2")
-    mesh.receive()
-    assert mesh.play(FromWorker("w1", refusal(Outcome.NEVER_FITS))) == [settle(Outcome.NEVER_FITS)]
-    assert mesh.play(FromWorker("w1", refusal(Outcome.NEVER_FITS))) == []
-
-
-def test_a_refusal_of_a_running_request_is_too_late() -> None:
-    mesh = Mesh("w1")
-    mesh.receive()
-    mesh.grant()
-    assert mesh.play(FromWorker("w1", refusal(Outcome.NO_ENGINE))) == []
-
-
-def test_a_refused_request_waits_for_a_worker_whose_stream_is_broken_for_now_within_its_patience() -> None:
-    mesh = Mesh("w1", "w2", config=GatewayConfig(gateway="g", fail_open=False))
-    mesh.receive()
-    mesh.play(StreamChanged("w2", False))
-    assert mesh.play(FromWorker("w1", refusal(Outcome.NO_ENGINE))) == []
-    mesh.now_s = 4.0
-    mesh.play(StreamChanged("w1", False))
-    assert mesh.play(StreamChanged("w1", True)) == [ToWorker("w1", Synced())]  # `w1` has refused it
-    assert outcomes(mesh.tick(5.9)) == []
-    assert outcomes(mesh.tick(0.1)) == [("r1", Outcome.NO_ENGINE)]
-
-
-# --- streams and draining workers ---
-
-
-def test_a_stream_opens_with_a_snapshot() -> None:
-    mesh = Mesh("w1")
-    note = annotation()
-    for request_id in ("r1", "r2", "r3"):
-        mesh.receive(request_id)
-    mesh.play(RequestAnnotated("r1", note), RequestAnnotated("r3", note))
-    run = mesh.grant("r2")
-    mesh.now_s = 0.5
-    mesh.grant("r3")
-    mesh.play(FirstTokenRelayed("r2", run), RunsProgressed((("r2", 6),)))
-    adopted = Adopt(
-        request=request("r2"), attempt=1, annotation=None, engine="e1", grant=1, output_tokens=6, granted_s=0.0,
-        first_token_s=0.5,
-    )  # fmt: skip
-    other = replace(
-        adopted, request=request("r3"), annotation=note, grant=2, output_tokens=0, granted_s=0.5, first_token_s=None
-    )
-    assert mesh.play(StreamChanged("w1", True)) == [  # the old stream was not closed before
-        ToWorker("w1", Submit(request=request("r1"), attempt=1, again=True)),
-        ToWorker("w1", Annotate("r1", 1, note)),
-        ToWorker("w1", adopted),
-        ToWorker("w1", other),
-        ToWorker("w1", Synced()),
-    ]
-
-
-def test_a_restarted_worker_counts_its_grants_from_one_again() -> None:
-    mesh = Mesh("w1", config=GatewayConfig(gateway="g", fail_open=False))
-    mesh.receive("r1")
-    run = mesh.grant("r1")
-    mesh.receive("r2")
-    mesh.play(StreamChanged("w1", False))
-    assert mesh.play(FirstTokenRelayed("r1", run)) == []
-    adopt, synced, submit = mesh.play(StreamChanged("w1", True))
-    assert isinstance(adopt, ToWorker)
-    assert isinstance(adopt.message, Adopt)
-    assert synced == ToWorker("w1", Synced())
-    assert submit == ToWorker("w1", Submit(request=request("r2"), attempt=2, again=True))
-    mesh.grants = 0
-    mesh.grant("r2", attempt=2)
-    assert outcomes(mesh.play(run_ended("r1", run), run_ended("r2", run + 1))) == [
-        ("r1", Outcome.FINISHED),
-        ("r2", Outcome.FINISHED),
-    ]
-
-
-def test_a_new_stream_in_place_of_one_that_was_not_closed_counts_grants_anew() -> None:
-    mesh = Mesh("w1")
-    mesh.receive("r1")
-    mesh.receive("r2")
-    mesh.grant("r1")
-    mesh.play(StreamChanged("w1", True))
-    mesh.grants = 0
-    mesh.grant("r2")
-
-
-def test_a_closed_stream_moves_what_waits_and_leaves_what_runs() -> None:
-    mesh = Mesh("w1", "w2")
-    for i in range(4):
-        mesh.receive(f"r{i}")
-    run = mesh.grant("r0")
-    assert mesh.play(StreamChanged("w1", False)) == [
-        ToWorker("w2", Submit(request=request("r2"), attempt=2, again=True))
-    ]
-    assert mesh.play(StreamChanged("w1", False)) == []
-    assert submits(mesh.receive("r5")) == [("r5", "w2", 1)]
-    assert mesh.play(RunsProgressed((("r0", 2),)), FirstTokenRelayed("r0", run)) == []
-    assert outcomes(mesh.play(run_ended("r0", run))) == [("r0", Outcome.FINISHED)]
-
-
-def test_a_run_that_fails_while_its_workers_stream_is_closed_goes_elsewhere() -> None:
-    mesh = Mesh("w1", "w2")
-    mesh.receive()
-    run = mesh.grant()
-    mesh.play(StreamChanged("w1", False))
-    assert submits(mesh.play(fails(run=run))) == [("r1", "w2", 2)]
-
-
-def test_without_another_worker_what_waited_is_held_until_the_stream_is_open_again() -> None:
-    mesh = Mesh("w1")
-    mesh.receive()
-    assert mesh.play(StreamChanged("w1", False)) == []
-    assert mesh.tick(1.9) == []
-    assert mesh.play(StreamChanged("w1", True)) == [
-        ToWorker("w1", Synced()),
-        ToWorker("w1", Submit(request=request(), attempt=2, again=True)),
-    ]
-
-
-@pytest.mark.parametrize("by_heartbeat", [False, True])
-def test_a_draining_worker_loses_what_waits_and_keeps_what_runs(by_heartbeat: bool) -> None:
-    mesh = Mesh("w1", "w2")
-    for request_id in ("r1", "r2", "r3"):
-        mesh.receive(request_id)
-    run = mesh.grant("r1")
-    draining = (
-        HeartbeatReceived(heartbeat("w1", draining=True)) if by_heartbeat else FromWorker("w1", load(draining=True))
-    )
-    assert mesh.play(draining) == [
-        ToWorker("w1", Withdraw("r3", 1)),
-        ToWorker("w2", Submit(request=request("r3"), attempt=2, again=True)),
-    ]
-    assert mesh.play(draining) == []
-    assert mesh.play(FromWorker("w1", grant("r3", 2))) == [ToWorker("w1", Declined("r3", 2))]
-    assert mesh.play(FirstTokenRelayed("r1", run)) == [ToWorker("w1", FirstToken("r1", 1))]
-
-
-def test_a_run_that_fails_at_a_draining_worker_goes_elsewhere() -> None:
-    mesh = Mesh("w1", "w2")
-    mesh.receive()
-    run = mesh.grant()
-    mesh.play(FromWorker("w1", load(draining=True)))
-    assert mesh.play(fails(run=run)) == [
-        given_back(),
-        ToWorker("w1", Withdraw("r1", 1)),
-        ToWorker("w2", Submit(request=request(), attempt=2, again=True)),
-    ]
-
-
-def test_what_waits_at_the_only_worker_is_held_when_it_drains() -> None:
-    mesh = Mesh("w1")
-    mesh.receive()
-    assert mesh.play(FromWorker("w1", load(draining=True))) == [ToWorker("w1", Withdraw("r1", 1))]
-    mesh.play(StreamChanged("w1", False, 5.0))
-    assert mesh.tick(9.9) == []  # a worker that drained is no reason for bypass
-    assert outcomes(mesh.tick(0.1)) == [("r1", Outcome.NO_ENGINE)]
-
-
-# --- balance ---
-
-
-def imbalanced(config: GatewayConfig) -> Mesh:
-    """w1 has four requests and much more work than w2, four checks long."""
-    mesh = Mesh("w1", config=config)
-    for i in range(4):
-        mesh.receive(f"r{i}")
-    mesh.play(StreamChanged("w2", True))
-    for _ in range(3):
-        mesh.now_s += 0.5
-        mesh.play(HeartbeatReceived(heartbeat("w1", queued=4, backlog_s=40.0)), HeartbeatReceived(heartbeat("w2")))
-        assert mesh.tick() == []
-    mesh.now_s += 0.5
-    return mesh
-
-
-def moved(mesh: Mesh) -> list[str]:
-    effects = mesh.tick()
-    withdrawn = [(e.worker, e.message) for e in effects if isinstance(e, ToWorker) and isinstance(e.message, Withdraw)]
-    sent = submits([e for e in effects if isinstance(e, ToWorker) and isinstance(e.message, Submit)])
-    assert len(effects) == len(withdrawn) + len(sent)
-    ids = [message.request_id for _, message in withdrawn]
-    assert withdrawn == [("w1", Withdraw(i, 1)) for i in ids]
-    assert sent == [(i, "w2", 2) for i in ids]
-    return ids
-
-
-def test_a_lasting_imbalance_moves_the_newest_few() -> None:
-    mesh = imbalanced(GatewayConfig(gateway="g", rebalance_moves=2))
-    assert moved(mesh) == ["r3", "r2"]
-    assert moved(mesh) == []  # the next check is not due
-    mesh.now_s += 0.5
-    assert moved(mesh) == ["r1", "r0"]
-    assert mesh.play(FromWorker("w1", grant("r3"))) == [ToWorker("w1", Declined("r3", 1))]
-
-
-def test_no_more_than_half_the_difference_moves_even_if_nothing_new_is_reported() -> None:
-    config = GatewayConfig(gateway="g", prior_tpot_s=0.05, rebalance_min_share=0.1)
-    mesh = imbalanced(config)  # 10.1 s each, half of 40 s are due
-    assert moved(mesh) == ["r3", "r2"]
-    mesh.now_s += 0.5
-    assert moved(mesh) == []
-
-
-def test_granted_requests_are_not_moved() -> None:
-    mesh = imbalanced(GatewayConfig(gateway="g"))
-    for i in range(1, 4):
-        mesh.grant(f"r{i}")
-    assert moved(mesh) == ["r0"]
-
-
-def test_balanced_workers_are_left_alone() -> None:
-    mesh = imbalanced(GatewayConfig(gateway="g"))
-    mesh.play(HeartbeatReceived(heartbeat("w2", backlog_s=30.0)))
-    assert moved(mesh) == []
-
-
-def test_a_request_that_was_moved_often_stays() -> None:
-    assert moved(imbalanced(GatewayConfig(gateway="g", max_attempts=1))) == []
-
-
-def test_a_request_is_not_moved_to_a_worker_that_refused_it() -> None:
-    mesh = Mesh("w2", "w1")
-    mesh.receive()
-    assert submits(mesh.play(FromWorker("w2", refusal(Outcome.NO_ENGINE)))) == [("r1", "w1", 2)]
-    for _ in range(5):
-        mesh.play(HeartbeatReceived(heartbeat("w1", queued=4, backlog_s=40.0)), HeartbeatReceived(heartbeat("w2")))
-        assert mesh.tick(0.5) == []
+from hmas.gateway.exchange import Exchange
+from hmas.gateway.http.server import HttpServerConfig
+from hmas.gateway.shell import GatewayShellConfig
+from hmas.runtime.tracing import Tracing
+from tests.gateway.gateway_harness import (
+    CHAT,
+    DONE,
+    PATH,
+    PLAIN,
+    STREAMED,
+    Gateway,
+    asking,
+    broken,
+    client,
+    engine_info,
+    error_of,
+    event,
+    failing,
+    gateway,
+    silence,
+    stream,
+    usage,
+)
+from tests.gateway.gateway_script import heartbeat, load
+from tests.worker.adapters.scripted_engine import Peer
+
+
+def _has(requests: list[Peer], number: int) -> bool:
+    return len(requests) == number
+
+
+def sample(name: str) -> float:
+    return REGISTRY.get_sample_value(name) or 0.0
+
+
+def exchange(g: Gateway) -> Exchange:
+    (it,) = g.shell._exchanges.values()
+    return it
+
+
+# --- what reaches the engine ---
+
+
+@pytest.mark.parametrize(
+    ("changes", "added"),
+    [
+        ({}, {}),
+        ({"priority": -5}, {"priority": -5}),
+        ({"priority": 0}, {"priority": 0}),
+        ({"plugin": True, "pace_s": 0.05}, {"vllm_xargs": {"mine": 1, "hmas_urgency": 1.0, "hmas_tpot_ms": 50.0}}),
+        ({"plugin": True, "urgency": math.inf}, {"vllm_xargs": {"mine": 1}}),
+    ],
+)
+async def test_a_grants_terms_are_written_into_the_body(changes: dict[str, object], added: dict[str, Any]) -> None:
+    sent = {**CHAT, "vllm_xargs": {"mine": 1}, "priority": 7}
+    async with gateway() as g, client(g) as c:
+        g.workers.changes = changes
+        assert (await c.post(PATH, json=sent)).content == PLAIN
+        expected = {**CHAT, "vllm_xargs": {"mine": 1}, **added}  # the client's own priority is not the engine's
+        assert orjson.loads(g.engine.requests[0].body) == expected
+
+
+async def test_a_replayed_length_is_known_to_the_engine_alone() -> None:
+    async with gateway(server=HttpServerConfig(replay_field=True)) as g, client(g) as c:
+        assert (await c.post(PATH, json={**CHAT, "hmas_replay": {"output_tokens": 17}})).content == PLAIN
+        body = orjson.loads(g.engine.requests[0].body)
+        assert (body["max_tokens"], body["min_tokens"], body["ignore_eos"]) == (17, 17, True)
+        assert "17" not in repr(g.workers.submits)
+
+
+async def test_a_pool_that_becomes_known_later_is_named_to_the_engine() -> None:
+    async with gateway(workers=()) as g, client(g) as c:
+        task = asyncio.create_task(c.post(PATH, json={**CHAT, "model": "alias"}))
+        await g.until(lambda: g.shell.live == 1)
+        g.add_worker("late")
+        assert (await task).content == PLAIN
+        assert orjson.loads(g.engines["late"].requests[0].body)["model"] == "m"
+
+
+# --- what the worker hears ---
+
+
+async def test_the_worker_hears_of_each_step_of_a_run() -> None:
+    async with gateway(behave=silence) as g:
+        reader, writer = await asking(g)
+        peer = await g.asked()
+        g.shell.report_progress()
+        await peer.begin_chunks()
+        await peer.chunk(event(0))
+        await reader.readuntil(event(0)[-20:])
+        assert exchange(g).body == b""  # the request cannot run anywhere else any more
+        assert exchange(g).call is None
+        await peer.chunk(event(1) + event(2))
+        await reader.readuntil(event(2)[-20:])
+        g.shell.report_progress()
+        await peer.chunk(usage(5, prompt=7, cached=4))
+        await peer.chunk(DONE)
+        await peer.end_chunks()
+        await g.until(lambda: g.shell.live == 0)
+        ((_, submit), (_, started), (_, first), (_, progress), (_, ended)) = g.workers.sent[1:]
+        request_id = submit.request.id  # type: ignore[union-attr]
+        assert (started, first) == (Started(request_id, 1), FirstToken(request_id, 1))
+        assert progress == Progress((request_id,), (3,))
+        assert ended == Ended(
+            request_id=request_id, grant=1, outcome=Outcome.FINISHED, status=200, output_tokens=5, prompt_tokens=7,
+            cached_tokens=4,
+        )  # fmt: skip
+        g.shell.report_progress()
+        assert len(g.workers.sent) == 6
+        await g.until(lambda: any(t.settled for t in g.published))
+        (settled,) = [s for t in g.published for s in t.settled]
+        assert settled.tpot_s is not None
+        assert settled.ttft_s is not None
+        assert settled.tpot_s > 0
+        writer.close()
+
+
+async def test_an_engine_that_cannot_be_reached_says_nothing_about_the_engine() -> None:
+    async with gateway() as g, client(g) as c:
+        await g.engine.stop()
+        response = await c.post(PATH, json=CHAT)
+        assert (response.status_code, error_of(response)["reason"]) == (502, "engine_error")
+        (ended,) = g.workers.of(Ended)
+        assert (ended.outcome, ended.retryable, ended.unreached) == (Outcome.ENGINE_ERROR, True, True)
+        assert ended.message.startswith("could not connect to the engine")
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_an_engine_that_the_configuration_does_not_allow_gets_nothing(streamed: bool) -> None:
+    async with gateway(endpoints="http://gpu-*:8000") as g, client(g) as c:
+        response = await c.post(PATH, json={**CHAT, "stream": streamed})
+        assert response.status_code == 502
+        (ended,) = g.workers.of(Ended)
+        assert (ended.outcome, ended.retryable, ended.unreached) == (Outcome.ENGINE_ERROR, True, True)
+        assert "HMAS_ENGINE_ENDPOINTS" in ended.message
+        assert g.engine.connections == 0
+
+
+@pytest.mark.parametrize(
+    ("behave", "busy", "status"),
+    [(failing(429), True, 429), (failing(503), True, 503), (failing(500), False, 500), (broken(), False, 200)],
+)
+async def test_what_an_engine_failed_before_its_first_token_is_given_back(behave: Any, busy: bool, status: int) -> None:
+    async with gateway(behave=behave) as g, client(g) as c:
+        assert (await c.post(PATH, json=STREAMED)).status_code == 502
+        (ended,) = g.workers.of(Ended)
+        assert (ended.retryable, ended.busy, ended.unreached, ended.status) == (True, busy, False, status)
+
+
+async def test_a_run_that_the_worker_stops_frees_the_engine_and_waits_again() -> None:
+    async with gateway(behave=silence, grants=False) as g, client(g) as c:
+        task = asyncio.create_task(c.post(PATH, json=STREAMED))
+        await g.until(lambda: bool(g.workers.submits))
+        worker, submit = g.workers.submits[0]
+        granted = g.workers.grant(worker, submit)
+        peer = await g.asked()
+        g.workers.say = lambda worker, message: None  # type: ignore[method-assign]  # no refusal follows
+        g.shell.on_message(worker, Stop(submit.request.id, granted.grant, "the engine is down"))
+        await g.until(peer.writer.is_closing)
+        (ended,) = g.workers.of(Ended)
+        assert (ended.retryable, ended.message) == (True, "the engine is down")
+        g.engine.script[PATH] = lambda peer: stream(peer, event(0), DONE)
+        del g.workers.say  # type: ignore[attr-defined]
+        g.workers.grant(worker, submit)
+        assert (await task).content == event(0) + DONE
+        g.shell.on_message(worker, Stop(submit.request.id, 2, "too late"))
+        assert g.workers.of(Declined) == [Declined(submit.request.id, 2)]
+
+
+async def test_a_begun_answer_outlives_its_worker_and_is_adopted_again() -> None:
+    async with gateway(behave=silence) as g:
+        reader, writer = await asking(g)
+        peer = await g.asked()
+        await peer.begin_chunks()
+        await peer.chunk(event(0))
+        await g.until(lambda: bool(g.workers.of(FirstToken)))
+        g.shell.on_connected("w1", False, 5.0)
+        await peer.chunk(event(1))
+        await reader.readuntil(event(1)[-20:])
+        g.shell.on_connected("w1", True, 0.0)
+        (adopted,) = g.workers.of(Adopt)
+        assert (adopted.engine, adopted.grant, adopted.attempt) == ("e1", 1, 1)
+        await peer.chunk(DONE)
+        await peer.end_chunks()
+        assert (await reader.readuntil(DONE)).endswith(DONE)
+        assert [ended.outcome for ended in g.workers.of(Ended)] == [Outcome.FINISHED]
+        writer.close()
+
+
+# --- bypass ---
+
+
+def fall_silent(g: Gateway) -> None:
+    g.workers.say("w1", load(EngineShare("e1", 8)))
+    g.shell.on_connected("w1", False, 10.0)
+
+
+@pytest.mark.parametrize("request_body", [CHAT, STREAMED])
+async def test_while_its_worker_is_silent_the_gateway_uses_an_engine_and_says_so(request_body: dict[str, Any]) -> None:
+    async with gateway() as g, client(g) as c:
+        fall_silent(g)
+        before = sample("hmas_gateway_bypass_runs_total")
+        response = await c.post(PATH, json=request_body, headers={"x-request-id": "mine"})
+        assert (response.status_code, response.headers["x-hmas-mode"]) == (200, "bypass")
+        assert sample("hmas_gateway_bypass_runs_total") == before + 1
+        assert g.workers.submits == []
+        assert "priority" not in orjson.loads(g.engine.requests[0].body)
+        told = orjson.loads(g.shell.timeline("mine") or b"")
+        assert told["attempts"] == []
+        ((run,),) = [told["runs"]]
+        assert (run["worker"], run["engine"], run["bypass"], run["grant"]) == ("w1", "e1", True, None)
+        assert len(g.questions.asked) == 1
+        g.shell.on_connected("w1", True, 0.0)
+        response = await c.post(PATH, json=request_body)
+        assert "x-hmas-mode" not in response.headers
+
+
+async def test_a_stream_that_has_begun_is_told_of_bypass_in_a_comment() -> None:
+    config = HttpServerConfig(comment_after_s=0.02, comment_every_s=60.0)
+    async with gateway(behave=silence, grants=False, server=config) as g:
+        reader, writer = await asking(g)
+        assert b"x-hmas-mode" not in await reader.readuntil(b": keep-alive\n\n")
+        fall_silent(g)
+        peer = await g.asked()
+        assert sample("hmas_gateway_bypass_engines") == 1
+        await peer.begin_chunks()
+        for each in (event(0), event(1), DONE):
+            await peer.chunk(each)
+        await peer.end_chunks()
+        relayed = await reader.readuntil(DONE)
+        assert b": x-hmas-mode: bypass\n\n" + event(0) in relayed
+        assert relayed.count(b"x-hmas-mode") == 1
+        await g.until(lambda: g.shell.live == 0)
+        assert sample("hmas_gateway_bypass_engines") == 0
+        writer.close()
+
+
+async def test_an_engine_of_another_hosts_silent_worker_is_not_looked_for_on_this_host() -> None:
+    async with gateway(workers=()) as g, client(g) as c:
+        g.workers.local = False
+        g.add_worker("late", address="10.0.0.7:9000")
+        response = await c.post(PATH, json=CHAT)
+        assert "advertise_url" in error_of(response)["message"]
+        assert g.engines["late"].connections == 0
+
+
+# --- traces ---
+
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+async def test_a_request_makes_three_spans_and_the_engine_continues_the_last() -> None:
+    spans = InMemorySpanExporter()
+    tracing = Tracing("gateway", "g", 1.0, SimpleSpanProcessor(spans))
+    async with gateway(workers=("w1", "w2"), tracing=tracing) as g, client(g) as c:
+        g.engine.script[PATH] = failing(500)
+        await c.post(PATH, json=STREAMED, headers={"traceparent": PARENT})
+        await g.until(lambda: len(spans.get_finished_spans()) == 5)
+        queued, failed, again, run, server = spans.get_finished_spans()
+        assert [s.name for s in (queued, failed, again, run, server)] == [
+            "queue",
+            "engine",
+            "queue",
+            "engine",
+            "gateway",
+        ]
+        assert all(parent_of(each) == server.context.span_id for each in (queued, failed, again, run))
+        assert parent_of(server) == int(PARENT.split("-")[2], 16)
+        assert (failed.status.is_ok, run.status.status_code.name) == (False, "UNSET")
+        assert [each.name for each in run.events] == ["first_token"]
+        traceparent = g.engines["w2"].requests[0].headers["traceparent"]
+        assert traceparent == f"00-{run.context.trace_id:032x}-{run.context.span_id:016x}-01"
+        assert run.context.trace_id == int(PARENT.split("-")[1], 16)
+
+
+def parent_of(span: ReadableSpan) -> int:
+    assert span.parent is not None
+    return span.parent.span_id
+
+
+async def test_without_tracing_the_engine_gets_the_clients_context() -> None:
+    async with gateway() as g, client(g) as c:
+        await c.post(PATH, json=CHAT, headers={"traceparent": PARENT})
+        await c.post(PATH, json=CHAT, headers={"traceparent": "nonsense"})
+        first, second = g.engine.requests
+        assert first.headers["traceparent"] == PARENT
+        assert "traceparent" not in second.headers
+
+
+# --- clients that leave ---
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_a_client_that_leaves_the_queue_is_withdrawn(streamed: bool) -> None:
+    async with gateway(grants=False) as g:
+        _, writer = await asking(g, stream=streamed)
+        await g.until(lambda: bool(g.workers.submits))
+        worker, submit = g.workers.submits[0]
+        writer.close()
+        await g.until(lambda: g.shell.live == 0)
+        assert g.workers.of(Withdraw) == [Withdraw(submit.request.id, 1)]
+        granted = g.workers.grant(worker, submit)  # it crossed the withdrawal
+        assert g.workers.of(Declined) == [Declined(submit.request.id, granted.grant)]
+        assert g.engine.connections == 0
+
+
+async def test_a_client_that_leaves_before_the_engine_is_connected_sends_it_nothing() -> None:
+    async with gateway(grants=False) as g:
+        _, writer = await asking(g)
+        await g.until(lambda: bool(g.workers.submits))
+        g.workers.grant(*g.workers.submits[0])
+        g.shell.leave(exchange(g))  # in the same turn of the loop
+        assert [ended.outcome for ended in g.workers.of(Ended)] == [Outcome.CANCELLED]
+        await g.until(lambda: g.engine.connections == 1)
+        async with client(g) as c:
+            g.workers.grants = True
+            await c.post(PATH, json=CHAT)
+        assert [peer.headers["x-request-id"] for peer in g.engine.requests] == [g.workers.submits[1][1].request.id]
+        writer.close()
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("begun", [True, False])
+async def test_a_client_that_leaves_frees_the_engine(streamed: bool, begun: bool) -> None:
+    async with gateway(behave=silence) as g:
+        reader, writer = await asking(g, stream=streamed)
+        peer = await g.asked()
+        if begun and streamed:
+            await peer.begin_chunks()
+            await peer.chunk(event(0))
+            await reader.readuntil(event(0)[-20:])
+        elif begun:
+            await peer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+        writer.close()
+        await g.until(peer.writer.is_closing)  # because the gateway closed the connection
+        await g.until(lambda: g.shell.live == 0)
+        assert [ended.outcome for ended in g.workers.of(Ended)] == [Outcome.CANCELLED]
+
+
+async def test_a_thousand_clients_that_leave_at_once_leave_nothing_behind() -> None:
+    """A quarter waits for a grant, a quarter for a first token, a half is in mid-stream."""
+    freed = 0
+
+    async def behave(peer: Peer) -> None:
+        nonlocal freed
+        if len(g.engine.requests) % 3:
+            await peer.begin_chunks()
+            await peer.chunk(event(0))
+        await peer.gone()
+        freed += 1
+
+    async with gateway(behave=behave, grants=False, shell=GatewayShellConfig("g", journal=0)) as g:
+        g.shell.on_heartbeat(heartbeat("w1", engines=(engine_info(g.engine.url),), max_queued=2000))
+        tasks = len(asyncio.all_tasks())
+        clients = [await asking(g) for _ in range(1000)]
+        await g.until(lambda: len(g.workers.submits) == 1000)
+        for granted in range(0, 750, 50):  # the engine's socket has a short backlog
+            for worker, submit in g.workers.submits[granted : granted + 50]:
+                g.workers.grant(worker, submit)
+            await g.until(partial(_has, g.engine.requests, granted + 50))
+        await g.until(lambda: len(g.workers.of(FirstToken)) == 500)
+        assert g.shell.live == 1000
+        for _, writer in clients:
+            writer.transport.abort()
+        await g.until(lambda: g.shell.live == 0)
+        await g.until(lambda: freed == 750)
+        await g.until(lambda: len(asyncio.all_tasks()) <= tasks)
+        pool = g.directory.find("w1", "e1").pool
+        assert not pool._open
+        assert not pool._connecting
+        assert not pool._waiting
+        assert not g.shell._runs
+        assert len(g.workers.of(Withdraw)) == 250
+        assert [ended.outcome for ended in g.workers.of(Ended)] == [Outcome.CANCELLED] * 750
+        clients.clear()
+        gc.collect()
+        kept = [e for e in gc.get_objects() if isinstance(e, Exchange) and e.overflow == g.shell.give_up]
+        assert not kept
+        g.engine.script[PATH] = lambda peer: peer.reply(PLAIN)
+        g.workers.grants = True
+        async with client(g) as c:
+            assert (await c.post(PATH, json=CHAT)).content == PLAIN
+
+
+async def test_an_engine_that_moves_is_found_again() -> None:
+    async with gateway() as g, client(g) as c:
+        await g.engine.stop()
+        g.shell.on_heartbeat(heartbeat("w1", engines=(engine_info(g.engines["late"].url),)))
+        assert (await c.post(PATH, json=CHAT)).content == PLAIN
+        assert len(g.engines["late"].requests) == 1

@@ -21,8 +21,7 @@ from hmas.gateway.agent import GatewayAgent
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.agent.promises import Promises
 from hmas.gateway.tenants.keys import make_key
-from hmas.wire.v1 import execution_pb2 as pb
-from tests.gateway.gateway_harness import PATH, FakeWorkers, body, client, gateway
+from tests.gateway.gateway_harness import PATH, body, client, gateway
 from tests.gateway.gateway_script import heartbeat, request
 
 CONFIG = GatewayConfig(gateway="g", max_promises=100)
@@ -118,23 +117,28 @@ def test_a_bound_of_the_tenant_leaves_the_promise_as_it_is() -> None:
 RETRY_S = 0.01
 
 
-def refuse(workers: FakeWorkers, worker: str, submit: pb.Submit) -> None:
-    workers.finish(worker, submit, outcome=Outcome.SLO_UNREACHABLE, retry_after_s=RETRY_S)
-
-
 async def test_the_same_body_of_the_same_tenant_is_the_same_request(tmp_path: Path) -> None:
     file = tmp_path / "tenants.yaml"
     refusing = "".join(f"  {name}:\n    on_miss: refuse\n" for name in ("one", "two"))
     file.write_text(f"tenants:\n{refusing}  patient:\n    weight: 1\n", encoding="utf-8")
     keys = {name: make_key(file, name).key for name in ("one", "two", "patient")}
-    async with gateway(behave=refuse, tenants_file=file) as g, client(g) as http:
+    async with gateway(grants=False, tenants_file=file) as g, client(g) as http:
 
         async def ask(tenant: str, **fields: object) -> bool:
             headers = {"authorization": f"Bearer {keys[tenant]}"}
-            response = await http.post(PATH, content=body(**fields), headers=headers)
+            before = len(g.workers.submits)
+            asking = asyncio.create_task(http.post(PATH, content=body(**fields), headers=headers))
+            await g.until(lambda: len(g.workers.submits) > before)
+            worker, submit = g.workers.submits[-1]
+            refusal = Refusal(
+                request_id=submit.request.id, attempt=1, outcome=Outcome.SLO_UNREACHABLE, message="full",
+                retry_after_s=RETRY_S,
+            )  # fmt: skip
+            g.workers.say(worker, refusal)
+            response = await asking
             assert response.status_code == 429
             assert response.headers["retry-after"] == "1"
-            return g.workers.submits[-1][1].promised
+            return submit.promised
 
         assert not await ask("one")
         assert not await ask("two")

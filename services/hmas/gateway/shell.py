@@ -65,9 +65,7 @@ from hmas.runtime.tracing import Attributes, Tracing
 log = structlog.get_logger()
 
 # Outcomes that are failures of the mesh and are logged; a refusal, or a client that went away, is none.
-_TROUBLE = frozenset(
-    {Outcome.NO_ENGINE, Outcome.WORKER_LOST, Outcome.ENGINE_ERROR, Outcome.INTERNAL, Outcome.TIMED_OUT}
-)
+_TROUBLE = frozenset({Outcome.NO_ENGINE, Outcome.ENGINE_ERROR, Outcome.INTERNAL, Outcome.TIMED_OUT})
 
 
 class Streams(Protocol):
