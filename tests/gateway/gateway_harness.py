@@ -21,7 +21,6 @@ from hmas.contracts.gateway import (
     QuestionAsked,
     TenantsChanged,
 )
-from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import EngineInfo, WorkerHeartbeat
 from hmas.contracts.telemetry import GatewayTelemetry
 from hmas.gateway.agent import GatewayAgent
@@ -100,11 +99,12 @@ def broken(*events: bytes) -> Handler:
 
 @dataclass
 class FakeWorkers:
-    """The workers' side of the streams: each grants what it gets at the loop's next turn, unless `grants` is false, and
-    refuses what its engine gives back."""
+    """The workers' side of the streams: each grants what it gets at the loop's next turn, if `grants` is true, and
+    refuses what its engine gives back, if `refuses` is."""
 
     shell: GatewayShell
     grants: bool = True
+    refuses: bool = True
     local: bool = True
     changes: dict[str, object] = field(default_factory=dict)  # of the grants
     sent: list[tuple[str, GatewayMessage]] = field(default_factory=list)
@@ -120,7 +120,7 @@ class FakeWorkers:
         self.sent.append((worker, message))
         if isinstance(message, Submit) and self.grants:
             asyncio.get_running_loop().call_soon(self.grant, worker, message)
-        if isinstance(message, Ended) and message.retryable:
+        if isinstance(message, Ended) and message.retryable and self.refuses:
             attempt = self.submits[-1][1].attempt
             refusal = Refusal(
                 request_id=message.request_id, attempt=attempt, outcome=message.outcome, message=message.message
@@ -174,7 +174,7 @@ class Gateway:
     app: GatewayServer
     http: HttpServer
 
-    def add_worker(self, name: str, **changes: object) -> None:
+    def add_worker(self, name: str, **changes: Any) -> None:
         """A worker sends a heartbeat and its stream opens."""
         self.shell.on_heartbeat(heartbeat(name, **{"engines": (engine_info(self.engines[name].url),), **changes}))
         self.shell.on_connected(name, True, 0.0)

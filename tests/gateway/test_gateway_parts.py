@@ -44,7 +44,10 @@ def exchange(request_id: str, client_id: str) -> Exchange:
         replay_output_tokens=None,
         body={},
     )
-    return Exchange(call=call, request=request(request_id), client_id=client_id, traceparent="", pool="m", body=b"")
+    return Exchange(
+        call=call, request=request(request_id), client_id=client_id, traceparent="", pool="m", body=b"",
+        max_size=1, overflow=lambda _: None,
+    )  # fmt: skip
 
 
 def test_the_journal_forgets_the_oldest() -> None:

@@ -171,13 +171,12 @@ async def test_a_run_that_the_worker_stops_frees_the_engine_and_waits_again() ->
         worker, submit = g.workers.submits[0]
         granted = g.workers.grant(worker, submit)
         peer = await g.asked()
-        g.workers.say = lambda worker, message: None  # type: ignore[method-assign]  # no refusal follows
+        g.workers.refuses = False
         g.shell.on_message(worker, Stop(submit.request.id, granted.grant, "the engine is down"))
         await g.until(peer.writer.is_closing)
         (ended,) = g.workers.of(Ended)
         assert (ended.retryable, ended.message) == (True, "the engine is down")
         g.engine.script[PATH] = lambda peer: stream(peer, event(0), DONE)
-        del g.workers.say  # type: ignore[attr-defined]
         g.workers.grant(worker, submit)
         assert (await task).content == event(0) + DONE
         g.shell.on_message(worker, Stop(submit.request.id, 2, "too late"))

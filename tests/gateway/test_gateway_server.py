@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from hmas.contracts.execution import Annotate, Ended, Refusal, Submit
+from hmas.contracts.execution import Annotate, Ended, Refusal
 from hmas.contracts.gateway import (
     FromWorker,
     GatewayDraining,
@@ -38,7 +38,6 @@ from tests.gateway.gateway_harness import (
     failing,
     gateway,
     silence,
-    stream,
     usage,
 )
 from tests.gateway.gateway_script import annotation, heartbeat, load, view
@@ -170,7 +169,7 @@ async def test_an_error_after_the_first_token_is_an_event() -> None:
 
 @pytest.mark.parametrize("request_body", [CHAT, STREAMED])
 async def test_a_run_that_fails_before_its_first_token_is_tried_elsewhere_unseen(request_body: dict[str, Any]) -> None:
-    """The worker refuses what its only engine failed, and the other worker serves it; half an answer leaves no trace."""
+    """The worker refuses what its only engine failed, and the other worker serves it. Half an answer is not seen."""
 
     async def half(peer: Peer) -> None:
         await peer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")

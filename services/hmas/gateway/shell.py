@@ -311,8 +311,6 @@ class GatewayShell:
 
     def _submitted(self, worker: str, submit: Submit) -> None:
         exchange = self._exchanges[submit.request.id]
-        if exchange.attempts and exchange.attempts[-1].number == submit.attempt:
-            return  # it was sent before, on a stream that ended
         exchange.attempts.append(AttemptTrace(submit.attempt, worker, self._clock()))
         pool_instruments(exchange.pool).attempts.inc()
         if self._tracing is not None and exchange.queue_span is None:
