@@ -79,10 +79,10 @@ async def test_a_grants_terms_are_written_into_the_body(changes: dict[str, objec
 
 async def test_a_replayed_length_is_known_to_the_engine_alone() -> None:
     async with gateway(server=HttpServerConfig(replay_field=True)) as g, client(g) as c:
-        assert (await c.post(PATH, json={**CHAT, "hmas_replay": {"output_tokens": 17}})).content == PLAIN
+        assert (await c.post(PATH, json={**CHAT, "hmas_replay": {"output_tokens": 1234567890}})).content == PLAIN
         body = orjson.loads(g.engine.requests[0].body)
-        assert (body["max_tokens"], body["min_tokens"], body["ignore_eos"]) == (17, 17, True)
-        assert "17" not in repr(g.workers.submits)
+        assert (body["max_tokens"], body["min_tokens"], body["ignore_eos"]) == (1234567890, 1234567890, True)
+        assert "1234567890" not in repr(g.workers.submits)
 
 
 async def test_a_pool_that_becomes_known_later_is_named_to_the_engine() -> None:

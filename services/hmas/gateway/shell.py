@@ -46,7 +46,7 @@ from hmas.gateway.agent.directory import ModelDirectory
 from hmas.gateway.engines.body import run_body
 from hmas.gateway.engines.engines import EngineDirectory, EngineRefused
 from hmas.gateway.engines.replies import ReplyEnd
-from hmas.gateway.engines.runs import EngineRun, StreamedRun
+from hmas.gateway.engines.runs import GatewayRun, StreamedRun
 from hmas.gateway.exchange import AttemptTrace, Exchange, RunTrace
 from hmas.gateway.journal import RequestJournal, timeline_json
 from hmas.gateway.metrics import (
@@ -111,7 +111,7 @@ class GatewayShell:
         self._config, self._directory, self._engines = config, directory, engines
         self._publish, self._clock = publish, clock
         self._exchanges: dict[str, Exchange] = {}
-        self._runs: dict[str, EngineRun] = {}  # the present run of each request that has one
+        self._runs: dict[str, GatewayRun] = {}  # the present run of each request that has one
         self._journal = RequestJournal(config.journal)
         self._connected: set[str] = set()
         LIVE_REQUESTS.set_function(lambda: len(self._exchanges))
@@ -220,7 +220,7 @@ class GatewayShell:
 
     # --- engines (RunSink) ---
 
-    def on_first(self, run: EngineRun) -> None:
+    def on_first(self, run: GatewayRun) -> None:
         exchange = self._exchanges[run.request_id]
         trace = exchange.runs[-1]
         exchange.first_s = trace.first_s = self._clock()
@@ -229,7 +229,7 @@ class GatewayShell:
         self._drop_body(exchange)
         self._post(FirstTokenRelayed(run.request_id, run.number))
 
-    def on_end(self, run: EngineRun, end: ReplyEnd) -> None:
+    def on_end(self, run: GatewayRun, end: ReplyEnd) -> None:
         del self._runs[run.request_id]
         exchange = self._exchanges[run.request_id]
         exchange.end_of_run = end
@@ -336,11 +336,11 @@ class GatewayShell:
             traceparent = trace.span.traceparent
         call = exchange.call
         assert call is not None, "a request runs again only before its first token"
-        run: EngineRun
+        run: GatewayRun
         if exchange.request.stream:
             run = StreamedRun(request_id, effect.run, self, exchange.push, strip_usage=call.strip_usage)
         else:
-            run = EngineRun(request_id, effect.run, self, self._config.max_buffered_bytes)
+            run = GatewayRun(request_id, effect.run, self, self._config.max_buffered_bytes)
         self._runs[request_id] = run
         try:
             client = self._engines.find(effect.worker, effect.engine)

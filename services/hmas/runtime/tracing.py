@@ -1,7 +1,8 @@
 """OpenTelemetry traces. They are off by default: without an endpoint nothing is imported or computed.
 
-A trace continues the W3C trace context that a client sends. Gateway, worker and the call of the engine are one span
-each, and the engine gets the `traceparent` of the last. No text of a request is ever an attribute of a span.
+A trace continues the W3C trace context that a client sends. The gateway makes one span for the request, one for its
+time in a worker's queue and one for each engine's answer, and the engine gets the `traceparent` of the last. No text of
+a request is ever an attribute of a span.
 """
 
 from collections.abc import Mapping
@@ -56,8 +57,8 @@ class Tracing:
         self._tracer: Tracer = self._provider.get_tracer("hmas")
 
     def start(self, name: str, kind: str, traceparent: str, attributes: Attributes) -> Span:
-        """Starts a span below the one that `traceparent` names, or a new trace if that is empty. `kind`: "server" or
-        "client"."""
+        """Starts a span below the one that `traceparent` names, or a new trace if that is empty. `kind`: "server",
+        "client" or "internal"."""
         from opentelemetry.trace import SpanKind
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 

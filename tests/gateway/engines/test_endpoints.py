@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from hmas.gateway.engines.allowed import LOOPBACK, AllowedEndpoints, parse_rules
 from hmas.gateway.engines.engines import MAX_WORKERS, EngineClient, EngineDirectory, EngineRefused
-from hmas.gateway.engines.runs import EngineRun
+from hmas.gateway.engines.runs import GatewayRun
 from hmas.gateway.engines.target import EngineTarget
 from hmas.gateway.settings import GatewaySettings
 from tests.gateway.gateway_script import heartbeat
@@ -183,6 +183,6 @@ async def test_the_workers_remembered_are_bounded(engines: EngineDirectory) -> N
 @pytest.mark.parametrize("path", ["/metrics", "/set_internal_state", "/v1/models", "/v1/chat/completions/../x"])
 async def test_no_other_path_can_be_requested(engines: EngineDirectory, path: str) -> None:
     tell(engines, "http://gpu-1:8000")
-    run = EngineRun("r1", 1, sink=None, max_bytes=1)  # type: ignore[arg-type]
+    run = GatewayRun("r1", 1, sink=None, max_bytes=1)  # type: ignore[arg-type]
     with pytest.raises(KeyError):
         engines.find("w1", "e1").send(path, b"{}", "r1", "", run)

@@ -7,7 +7,7 @@ import pytest
 
 from hmas.contracts.outcome import Outcome
 from hmas.gateway.engines.replies import ReplyEnd
-from hmas.gateway.engines.runs import EngineRun, StreamedRun
+from hmas.gateway.engines.runs import GatewayRun, StreamedRun
 from hmas.gateway.engines.sse import MAX_EVENT_BYTES, Usage
 from tests.gateway.gateway_harness import DONE, PLAIN, event, usage
 
@@ -21,21 +21,21 @@ class Heard:
         self.pushed = b""
         self.firsts: list[bytes] = []
         self.ends: list[ReplyEnd] = []
-        self.run: EngineRun
+        self.run: GatewayRun
         if streamed:
             self.run = StreamedRun("r1", 7, self, self._push, strip_usage=True)
         else:
-            self.run = EngineRun("r1", 7, self, max_bytes)
+            self.run = GatewayRun("r1", 7, self, max_bytes)
 
     def _push(self, data: bytes) -> None:
         assert not self.ends
         self.pushed += data
 
-    def on_first(self, run: EngineRun) -> None:
+    def on_first(self, run: GatewayRun) -> None:
         assert run is self.run
         self.firsts.append(self.pushed)
 
-    def on_end(self, run: EngineRun, end: ReplyEnd) -> None:
+    def on_end(self, run: GatewayRun, end: ReplyEnd) -> None:
         assert run is self.run
         self.ends.append(end)
 

@@ -17,16 +17,16 @@ MAX_ERROR_BYTES = 2**20  # of an error that an engine answers to a streamed requ
 class RunSink(Protocol):
     """Receives the two events of a run. It must not block."""
 
-    def on_first(self, run: "EngineRun") -> None:
+    def on_first(self, run: "GatewayRun") -> None:
         """Learns that the first token of a streamed answer is about to be relayed."""
         ...
 
-    def on_end(self, run: "EngineRun", end: ReplyEnd) -> None:
+    def on_end(self, run: "GatewayRun", end: ReplyEnd) -> None:
         """Learns once that the answer has ended, unless the run was stopped."""
         ...
 
 
-class EngineRun:
+class GatewayRun:
     """A run whose answer is not streamed; it receives the engine's HTTP answer.
 
     `tokens` counts token events so far. `max_bytes`: most bytes of an answer that is kept until its end. `http` is set
@@ -96,7 +96,7 @@ class EngineRun:
         self._sink.on_end(self, end)
 
 
-class StreamedRun(EngineRun):
+class StreamedRun(GatewayRun):
     """A run whose answer is streamed. Events before the first token are held back, so that the request can run on
     another engine until then. `push` gets the bytes for the client; `strip_usage`: events of usage are left out."""
 
