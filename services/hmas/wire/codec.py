@@ -1,7 +1,8 @@
 """The codec between the dataclasses of `hmas.contracts` and protobuf messages.
 
-For each pair one encoder and one decoder are compiled at import, as `dataclasses` compiles `__init__`. Every request is
-reported in telemetry, and converting by inspecting the fields each time would cost several times as much.
+For each pair one function that fills the message and one that decodes it are compiled at import, as `dataclasses`
+compiles `__init__`. Every request is reported in telemetry and passes from its gateway to a worker, and converting by
+inspecting the fields each time would cost several times as much.
 """
 
 import types
@@ -52,7 +53,7 @@ _PAIRS: tuple[tuple[types.ModuleType, types.ModuleType, tuple[str, ...]], ...] =
 )  # fmt: skip
 
 _messages: dict[type, type[Message]] = {}
-_encoders: dict[type, Callable[[Any], Any]] = {}
+_fillers: dict[type, Callable[[Any, Any], None]] = {}
 _decoders: dict[type, Callable[[Any], Any]] = {}
 
 
@@ -63,27 +64,27 @@ def _unwrap_optional(hint: Any) -> tuple[Any, bool]:
     return hint, False
 
 
-def _expressions(name: str, hint: Any, scope: dict[str, Any]) -> tuple[str, str]:
-    """Returns the Python source that encodes one field of the dataclass instance `v`, and the source that decodes it
-    from the message `m`. Names that these expressions need are added to `scope`."""
+def _sources(name: str, hint: Any, scope: dict[str, Any]) -> tuple[str, str]:
+    """Returns the Python statement that writes one field of the dataclass instance `v` into the message `m`, and the
+    expression that decodes it from `m`. Names that they need are added to `scope`."""
     inner, optional = _unwrap_optional(hint)
-    encode, decode = f"v.{name}", f"m.{name}"
-    if get_origin(inner) is tuple:
-        (item, _) = get_args(inner)
-        if is_dataclass(item):
-            scope[f"e_{name}"], scope[f"d_{name}"] = _encoders[item], _decoders[item]  # type: ignore[index]
-            return f"[e_{name}(i) for i in v.{name}]", f"tuple([d_{name}(i) for i in m.{name}])"
-        return encode, f"tuple(m.{name})"
-    if is_dataclass(inner):
-        scope[f"e_{name}"], scope[f"d_{name}"] = _encoders[inner], _decoders[inner]  # type: ignore[index]
-        encode, decode = f"e_{name}(v.{name})", f"d_{name}(m.{name})"
+    item = get_args(inner)[0] if get_origin(inner) is tuple else inner
+    nested = is_dataclass(item)
+    if nested:
+        scope[f"f_{name}"], scope[f"d_{name}"] = _fillers[item], _decoders[item]  # type: ignore[index]
+    if item is not inner:
+        if nested:
+            return f"for i in v.{name}: f_{name}(m.{name}.add(), i)", f"tuple([d_{name}(i) for i in m.{name}])"
+        return f"m.{name}.extend(v.{name})", f"tuple(m.{name})"
+    fill, decode = f"m.{name} = v.{name}", f"m.{name}"
+    if nested:
+        fill, decode = f"f_{name}(m.{name}, v.{name})", f"d_{name}(m.{name})"
     elif isinstance(inner, type) and issubclass(inner, Enum):
         scope[f"d_{name}"] = inner
         decode = f"d_{name}(m.{name})"
     if optional:
-        encode = encode if encode == f"v.{name}" else f"None if v.{name} is None else {encode}"
-        decode = f"{decode} if m.HasField({name!r}) else None"
-    return encode, decode
+        fill, decode = f"if v.{name} is not None: {fill}", f"{decode} if m.HasField({name!r}) else None"
+    return fill, decode
 
 
 def _compile(cls: type, message: type[Message]) -> None:
@@ -94,14 +95,17 @@ def _compile(cls: type, message: type[Message]) -> None:
             f"{cls.__name__}: the fields of the dataclass {names} differ from those of the protobuf message"
             f" {wire_names}: change one of them and generate hmas.wire.v1 again"
         )
+    # A frozen dataclass is slow to make: it sets each field by a call. So its fields are set in an instance of a class
+    # that has the same slots and is not frozen, and the instance then changes its class.
+    thawed = type(cls.__name__, (), {"__slots__": names})
     hints = get_type_hints(cls)
-    scope: dict[str, Any] = {"Message": message, "Cls": cls}
-    pairs = [_expressions(name, hints[name], scope) for name in names]
-    encode = ", ".join(f"{n}={e}" for n, (e, _) in zip(names, pairs, strict=True))
-    decode = ", ".join(f"{n}={d}" for n, (_, d) in zip(names, pairs, strict=True))
-    _messages[cls] = message
-    _encoders[cls] = eval(f"lambda v: Message({encode})", scope)
-    _decoders[cls] = eval(f"lambda m: Cls({decode})", scope)
+    scope: dict[str, Any] = {"Cls": cls, "Thawed": thawed, "new": object.__new__}
+    sources = {name: _sources(name, hints[name], scope) for name in names}
+    # `SetInParent` keeps a message apart from an absent one although no field of it is set.
+    fill = ["def fill(m, v):", "m.SetInParent()", *(f for f, _ in sources.values())]
+    decode = ["def decode(m):", "v = new(Thawed)", *(f"v.{n} = {d}" for n, (_, d) in sources.items())]
+    exec("\n ".join(fill) + "\n" + "\n ".join([*decode, "v.__class__ = Cls", "return v"]), scope)
+    _messages[cls], _fillers[cls], _decoders[cls] = message, scope["fill"], scope["decode"]
 
 
 for _contracts, _pb2, _names in _PAIRS:
@@ -109,9 +113,16 @@ for _contracts, _pb2, _names in _PAIRS:
         _compile(getattr(_contracts, _name), getattr(_pb2, _name))
 
 
+def fill(message: Any, value: Any) -> None:
+    """Writes a dataclass instance into its empty protobuf message. Raises KeyError if its type has no message."""
+    _fillers[type(value)](message, value)
+
+
 def to_message(value: Any) -> Any:
     """Returns the protobuf message for a dataclass instance. Raises KeyError if its type has no message."""
-    return _encoders[type(value)](value)
+    message = _messages[type(value)]()
+    fill(message, value)
+    return message
 
 
 def from_message(cls: type[T], message: Any) -> T:

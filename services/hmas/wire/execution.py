@@ -2,12 +2,16 @@
 because the clocks of two hosts differ."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any, get_args
 
+import structlog
+
 from hmas.contracts.execution import Adopt, GatewayMessage, Submit, WorkerMessage
-from hmas.wire.codec import from_message, to_message
+from hmas.wire.codec import WireError, fill, from_message
 from hmas.wire.v1 import execution_pb2 as pb
+
+log = structlog.get_logger()
 
 
 def _fields(messages: Any) -> dict[type, str]:
@@ -22,15 +26,18 @@ _TIMED = (Submit, Adopt)  # the messages that hold instants
 
 def add(frame: Any, now_s: float, message: GatewayMessage | WorkerMessage) -> None:
     """Appends a message to a frame that is about to be sent; `now_s` is the sender's clock."""
-    converted = to_message(message)
+    converted = getattr(frame.ops.add(), _FIELDS[type(message)])
+    fill(converted, message)
     if isinstance(message, _TIMED):
         _shift(converted, -now_s)
-    frame.ops.add(**{_FIELDS[type(message)]: converted})
 
 
-def messages_of(frame: pb.GatewayFrame | pb.WorkerFrame, now_s: float) -> Iterator[Any]:
-    """Yields the messages of a received frame, with instants on the clock that shows `now_s`. Operations that only
-    newer peers know are left out. Raises WireError at a message with a value that is not allowed."""
+def deliver(frame: pb.GatewayFrame | pb.WorkerFrame, now_s: float, peer: str, take: Callable[[str, Any], None]) -> None:
+    """Calls `take(peer, message)` for each message of a received frame, with instants on the clock that shows `now_s`.
+
+    Messages that only newer peers know are left out. One with a value that is not allowed, and one at which `take`
+    raises, is logged and left out: neither may end the stream, which carries many requests.
+    """
     for op in frame.ops:
         field = op.WhichOneof("op")
         if field is None:
@@ -38,7 +45,12 @@ def messages_of(frame: pb.GatewayFrame | pb.WorkerFrame, now_s: float) -> Iterat
         cls, message = _TYPES[field], getattr(op, field)
         if cls in _TIMED:
             _shift(message, now_s)
-        yield from_message(cls, message)
+        try:
+            take(peer, from_message(cls, message))
+        except WireError as error:
+            log.warning("message_malformed", peer=peer, error=str(error))
+        except Exception:
+            log.exception("message_failed", peer=peer, message=cls.__name__)
 
 
 def _shift(message: Any, by_s: float) -> None:
