@@ -13,7 +13,9 @@ import ssl
 import struct
 import sys
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar, cast
+from contextlib import suppress
+from time import monotonic
+from typing import Any, Protocol, cast
 
 import structlog
 from google.protobuf.message import DecodeError, Message
@@ -25,100 +27,99 @@ PING = bytes(LENGTH_BYTES)  # a frame of length 0
 PING_S = 0.25
 MAX_FRAME_BYTES = 32 * 2**20
 MAX_UNSENT_BYTES = 32 * 2**20  # a peer that reads more slowly than that is cut off
+MAX_OPERATIONS = 512  # in one frame, so that a long snapshot does not hold up what else the receiver reads
 CONNECT_TIMEOUT_S = 3.0
-
-F = TypeVar("F", bound=Message)  # the frames that are read
 
 
 class FrameSink(Protocol):
     """The owner of connections. It is called on the event loop and must not block."""
 
-    def on_open(self, connection: "FrameConnection[Any]") -> None: ...
+    def on_open(self, connection: "FrameConnection") -> None: ...
 
-    def on_frame(self, connection: "FrameConnection[Any]", frame: Any) -> None: ...
+    def on_frame(self, connection: "FrameConnection", frame: Any) -> None: ...
 
-    def on_closed(self, connection: "FrameConnection[Any]", reason: str) -> None:
-        """Learns once that a connection which had been opened has ended, and why."""
+    def on_closed(self, connection: "FrameConnection", reason: str) -> None:
+        """Learns once of each connection that had been opened that it has ended, and why."""
         ...
 
 
-class FrameConnection(asyncio.Protocol, Generic[F]):
-    """One connection. `read` and `written` are the protobuf classes of the frames in both directions.
+class FrameConnection(asyncio.Protocol):
+    """One connection. `read` and `written` are the protobuf classes of the frames in both directions; what a frame
+    repeats is its field `ops`.
 
-    What is added to `outgoing` between two turns of the event loop travels in one frame. After `silence_s` seconds
-    without a byte from the peer the connection closes.
+    What is added to `outgoing` between two turns of the event loop travels together. After `silence_s` seconds without
+    a byte from the peer the connection closes; time in which this process did not run is not held against the peer.
+    `local` tells whether the peer is on this host, and `peer`, which the owner sets, who it is.
     """
 
-    def __init__(self, read: type[F], written: type[Message], sink: FrameSink, silence_s: float) -> None:
+    def __init__(self, read: type[Message], written: type[Message], sink: FrameSink, silence_s: float) -> None:
         self._read, self._written, self._sink, self._silence_s = read, written, sink, silence_s
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
+        self._transport: asyncio.Transport | None = None  # None before the connection is open, and after its end
         self._frame: Any = None  # gathers what goes out at the end of this turn
         self._buffer = bytearray()  # bytes of a frame that is not complete yet
-        self._reason = "the peer closed it"
-        self._ping: asyncio.TimerHandle | None = None
-        self.heard_s = self._loop.time()
+        self._read_s = self._heard_s = self._ping_due_s = monotonic()
         self.local = False
+        self.peer = ""
 
     @property
     def silent_s(self) -> float:
-        """The seconds since the peer was last heard."""
-        return self._loop.time() - self.heard_s
+        """The seconds for which the peer was not heard although this process listened."""
+        return monotonic() - self._heard_s
 
     def outgoing(self) -> Any:
         """Returns the frame that is sent at the end of this turn of the event loop, to be filled."""
         if self._frame is None:
             self._frame = self._written()
             self._loop.call_soon(self._flush)
+        elif len(self._frame.ops) >= MAX_OPERATIONS:
+            self._write()
+            self._frame = self._written()
         return self._frame
 
     def close(self, reason: str) -> None:
-        """Ends the connection at once; frames that were not sent are lost."""
+        """Ends the connection and tells its owner, both at once; frames that were not sent are lost."""
         transport, self._transport = self._transport, None
         if transport is not None:
-            self._reason = reason
             transport.abort()
+            self._sink.on_closed(self, reason)
 
     # --- asyncio.Protocol ------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its bases
         peer = transport.get_extra_info("socket")
-        self.local = peer is not None and peer.family == socket.AF_UNIX
-        if self.local and not _same_user(peer):
-            self._transport.abort()
-            self._transport = None
-            return
-        if peer is not None and not self.local:
+        self.local = peer.family == socket.AF_UNIX
+        if not self.local:
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.heard_s = self._loop.time()
-        self._ping = self._loop.call_later(PING_S, self._keep_alive)
+        elif not _same_user(peer):
+            cast(asyncio.Transport, transport).abort()
+            return
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its bases
+        self._read_s = self._heard_s = monotonic()
+        self._ping_at(self._heard_s)
         self._sink.on_open(self)
 
     def data_received(self, data: bytes) -> None:
-        silent_s, self.heard_s = self.silent_s, self._loop.time()
-        if silent_s > self._silence_s:
-            self.close(f"nothing was read for {silent_s:.1f} s")
+        unread_s = monotonic() - self._read_s
+        self._read_s = self._heard_s = self._read_s + unread_s
+        if unread_s > self._silence_s:
+            self.close(f"nothing was read for {unread_s:.1f} s")
         buffer, at = self._buffer, 0
         buffer += data
         while self._transport is not None and len(buffer) - at >= LENGTH_BYTES:
-            end = at + LENGTH_BYTES + int.from_bytes(buffer[at : at + LENGTH_BYTES])
-            if end - at > MAX_FRAME_BYTES:
+            start = at + LENGTH_BYTES
+            end = start + int.from_bytes(buffer[at:start])
+            if end - start > MAX_FRAME_BYTES:
                 self.close(f"the peer sent a frame of more than {MAX_FRAME_BYTES} bytes")
             elif end > len(buffer):
                 break
-            elif end - at > LENGTH_BYTES:
-                self._take(bytes(buffer[at + LENGTH_BYTES : end]))
+            elif end > start:
+                self._take(bytes(buffer[start:end]))
             at = end
         del buffer[:at]
 
     def connection_lost(self, error: Exception | None) -> None:
-        opened, self._ping = self._ping, None
-        if opened is None:
-            return
-        opened.cancel()
-        self._transport = None
-        self._sink.on_closed(self, str(error) if error is not None else self._reason)
+        self.close(str(error or "the peer closed it"))
 
     # ---------------------------------------------------------------------------------------------------------------
 
@@ -131,29 +132,39 @@ class FrameConnection(asyncio.Protocol, Generic[F]):
         self._sink.on_frame(self, frame)
 
     def _flush(self) -> None:
-        frame, self._frame = self._frame, None
+        self._write()
+        self._frame = None
+
+    def _write(self) -> None:
         if self._transport is None:
             return
-        data = frame.SerializeToString()
+        data = self._frame.SerializeToString()
         if self._transport.get_write_buffer_size() + len(data) > MAX_UNSENT_BYTES:
-            self.close(f"more than {MAX_UNSENT_BYTES} bytes wait to be sent")
+            # The owner may be in the midst of a message, and is not to learn of the end before it is done with it.
+            self._loop.call_soon(self.close, f"more than {MAX_UNSENT_BYTES} bytes wait to be sent")
             return
         self._transport.write(len(data).to_bytes(LENGTH_BYTES) + data)
+
+    def _ping_at(self, now_s: float) -> None:
+        self._ping_due_s = now_s + PING_S
+        self._loop.call_later(PING_S, self._keep_alive)
 
     def _keep_alive(self) -> None:
         if self._transport is None:
             return
-        if self.silent_s > self._silence_s:
-            self.close(f"nothing was heard for {self.silent_s:.1f} s")
+        now_s = monotonic()
+        self._heard_s = min(now_s, self._heard_s + max(0.0, now_s - self._ping_due_s))
+        if now_s - self._heard_s > self._silence_s:
+            self.close(f"nothing was heard for {now_s - self._heard_s:.1f} s")
             return
         self._transport.write(PING)
-        self._ping = self._loop.call_later(PING_S, self._keep_alive)
+        self._ping_at(now_s)
 
 
 class FrameListener:
     """Accepts connections over TCP and, from processes of this host and user, over a Unix socket."""
 
-    def __init__(self, connection: Callable[[], FrameConnection[Any]], tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, connection: Callable[[], FrameConnection], tls: ssl.SSLContext | None = None) -> None:
         self._connection, self._tls = connection, tls
         self._servers: list[asyncio.Server] = []
 
@@ -179,25 +190,20 @@ class FrameListener:
 
 
 async def connect(
-    name: str, address: str, connection: Callable[[], FrameConnection[F]], tls: ssl.SSLContext | None = None
-) -> FrameConnection[F]:
-    """Connects to the process that listens under `name` on this host and for this user, otherwise to `address`
-    (host:port). Raises OSError, which includes time-outs."""
+    address: str, connection: Callable[[], FrameConnection], tls: ssl.SSLContext | None = None
+) -> FrameConnection:
+    """Connects to the process of this host and user that listens locally under `address` (host:port), otherwise over
+    TCP. Raises OSError, which includes time-outs, and ValueError if the address has no port."""
     loop = asyncio.get_running_loop()
+    host, _, port = address.rpartition(":")
     async with asyncio.timeout(CONNECT_TIMEOUT_S):
         if sys.platform == "linux":
-            peer = socket.socket(socket.AF_UNIX)
-            peer.setblocking(False)
-            try:
-                await loop.sock_connect(peer, _address(name))  # uvloop cannot connect to an abstract address by itself
-                _, made = await loop.create_unix_connection(connection, sock=peer)
-            except OSError:
-                peer.close()
-            else:
-                return made
-        host, _, port = address.rpartition(":")
-        _, made = await loop.create_connection(connection, host, int(port), ssl=tls)
-    return made
+            with socket.socket(socket.AF_UNIX) as peer, suppress(OSError):
+                peer.setblocking(False)
+                await loop.sock_connect(peer, _address(address))  # uvloop cannot connect to such an address by itself
+                if _same_user(peer):
+                    return (await loop.create_unix_connection(connection, sock=peer.dup()))[1]
+        return (await loop.create_connection(connection, host.strip("[]"), int(port), ssl=tls))[1]
 
 
 def _address(name: str) -> str:

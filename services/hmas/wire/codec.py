@@ -71,7 +71,7 @@ def _sources(name: str, hint: Any, scope: dict[str, Any]) -> tuple[str, str]:
     item = get_args(inner)[0] if get_origin(inner) is tuple else inner
     nested = is_dataclass(item)
     if nested:
-        scope[f"f_{name}"], scope[f"d_{name}"] = _fillers[item], _decoders[item]  # type: ignore[index]
+        scope[f"f_{name}"], scope[f"d_{name}"] = _fillers[item], _decoders[item]
     if item is not inner:
         if nested:
             return f"for i in v.{name}: f_{name}(m.{name}.add(), i)", f"tuple([d_{name}(i) for i in m.{name}])"

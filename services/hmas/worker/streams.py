@@ -1,20 +1,22 @@
 """The worker's ends of the streams from gateways. A gateway is known as `name#incarnation`, which names one process."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
 
 from hmas.contracts.execution import GatewayMessage, WorkerMessage
 from hmas.contracts.registry import WIRE_VERSION
 from hmas.runtime.frames import FrameConnection, FrameListener
-from hmas.wire.codec import WireError
-from hmas.wire.execution import add, messages_of
+from hmas.wire.execution import add, deliver
 from hmas.wire.v1 import execution_pb2 as pb
 
 log = structlog.get_logger()
+
+FAREWELL_S = 1.0  # time for the hello to reach a gateway that is refused
 
 
 class GatewaySink(Protocol):
@@ -40,17 +42,16 @@ class GatewayStreamsConfig:
 
 
 class GatewayStreams:
-    """The streams of all gateways that are connected. Before `open`, connections are turned away and come again."""
+    """The streams of all gateways that are connected. Before `open`, connections wait for their answer."""
 
     def __init__(self, config: GatewayStreamsConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._config, self._clock = config, clock
         self._hello = pb.Hello(sender=config.worker, incarnation=config.incarnation, wire_version=WIRE_VERSION)
         self._listener = FrameListener(lambda: FrameConnection(pb.GatewayFrame, pb.WorkerFrame, self, config.silence_s))
         self._sink: GatewaySink | None = None
-        self._connections: set[FrameConnection[Any]] = set()
-        self._names: dict[FrameConnection[Any], str] = {}
-        self._gateways: dict[str, FrameConnection[Any]] = {}
-        self._refused: set[str] = set()
+        self._connections: dict[FrameConnection, pb.GatewayFrame | None] = {}  # with a hello that waits for `open`
+        self._gateways: dict[str, FrameConnection] = {}
+        self._complained: set[str] = set()  # the problems that the log has told once
 
     async def start(self, host: str, port: int) -> int:
         """Listens at `host` and `port` (0: any free one) and returns the port. Raises OSError if it is taken."""
@@ -62,6 +63,9 @@ class GatewayStreams:
 
     def open(self, sink: GatewaySink) -> None:
         self._sink = sink
+        for connection, hello in list(self._connections.items()):
+            if hello is not None:
+                self.on_frame(connection, hello)
 
     def send(self, gateway: str, message: WorkerMessage) -> None:
         """Sends a message at the end of this turn of the event loop; it is dropped if the gateway is not connected."""
@@ -78,58 +82,48 @@ class GatewayStreams:
 
     # --- FrameSink -------------------------------------------------------------------------------------------------
 
-    def on_open(self, connection: FrameConnection[Any]) -> None:
-        self._connections.add(connection)
-        if self._sink is None or len(self._connections) > self._config.max_gateways:
-            connection.close("the worker takes no connection now")
-
-    def on_frame(self, connection: FrameConnection[Any], frame: pb.GatewayFrame) -> None:
-        name = self._names.get(connection) or self._greet(connection, frame)
-        if name is None or self._sink is None:
+    def on_open(self, connection: FrameConnection) -> None:
+        if len(self._connections) < self._config.max_gateways:
+            self._connections[connection] = None
             return
-        try:
-            for message in messages_of(frame, self._clock()):
-                self._take(self._sink, name, message)
-        except WireError as error:
-            log.warning("gateway_message_malformed", gateway=name, error=str(error))
+        self._complain("too_many_gateways", limit=self._config.max_gateways, effect="others get no grants from here")
+        connection.close("the worker has too many gateways")
 
-    def on_closed(self, connection: FrameConnection[Any], reason: str) -> None:
-        self._connections.discard(connection)
-        name = self._names.pop(connection, None)
-        if name is None:
-            return
-        if self._gateways.get(name) is connection:
-            del self._gateways[name]
-            log.info("gateway_stream_ended", gateway=name, reason=reason)
+    def on_frame(self, connection: FrameConnection, frame: pb.GatewayFrame) -> None:
+        if self._sink is None:
+            self._connections[connection] = frame
+        elif connection.peer or self._greet(connection, frame.hello, self._sink):
+            deliver(frame, self._clock(), connection.peer, self._sink.on_message)
+
+    def on_closed(self, connection: FrameConnection, reason: str) -> None:
+        self._connections.pop(connection, None)
+        if self._gateways.get(connection.peer) is connection:
+            del self._gateways[connection.peer]
+            log.info("gateway_stream_ended", gateway=connection.peer, reason=reason)
             if self._sink is not None:
-                self._sink.on_lost(name)
+                self._sink.on_lost(connection.peer)
 
-    def _greet(self, connection: FrameConnection[Any], frame: pb.GatewayFrame) -> str | None:
-        """Takes a gateway's hello; returns its name, or None after it was refused."""
-        hello = frame.hello
-        if not frame.HasField("hello") or hello.wire_version != WIRE_VERSION:
-            name = hello.sender or "unknown"
-            if name not in self._refused and len(self._refused) < self._config.max_gateways:
-                self._refused.add(name)
-                log.error("wire_version_differs", gateway=name, theirs=hello.wire_version, ours=WIRE_VERSION,
-                          effect="it gets no grants from here: upgrade both")  # fmt: skip
-            connection.outgoing().hello.CopyFrom(self._hello)
-            return None
-        name = f"{hello.sender}#{hello.incarnation}"
-        older = self._gateways.get(name)
-        if older is not None:  # it may be dead without this side knowing it yet
-            self.on_closed(older, "the gateway opened another one")
-            older.close("the gateway opened another one")
-        self._names[connection], self._gateways[name] = name, connection
+    # ---------------------------------------------------------------------------------------------------------------
+
+    def _greet(self, connection: FrameConnection, hello: pb.Hello, sink: GatewaySink) -> bool:
+        """Answers a gateway's hello; returns whether it may go on."""
         connection.outgoing().hello.CopyFrom(self._hello)
-        log.info("gateway_stream_open", gateway=name, way="local" if connection.local else "tcp")
-        if self._sink is not None:
-            self._sink.on_connected(name)
-        return name
+        if hello.wire_version != WIRE_VERSION:
+            self._complain("wire_version_differs", gateway=hello.sender, theirs=hello.wire_version, ours=WIRE_VERSION,
+                           effect="it gets no grants from here: upgrade both")  # fmt: skip
+            asyncio.get_running_loop().call_later(FAREWELL_S, connection.close, "its wire version differs")
+            return False
+        gateway = f"{hello.sender}#{hello.incarnation}"
+        older = self._gateways.get(gateway)
+        if older is not None:  # it may be dead without this side knowing it yet
+            older.close("the gateway opened another one")
+        connection.peer, self._gateways[gateway] = gateway, connection
+        log.info("gateway_stream_open", gateway=gateway, way="local" if connection.local else "tcp")
+        sink.on_connected(gateway)
+        return True
 
-    def _take(self, sink: GatewaySink, name: str, message: GatewayMessage) -> None:
-        try:
-            sink.on_message(name, message)
-        except Exception:
-            # A bug in handling one message must not end the stream, which carries many requests.
-            log.exception("gateway_message_failed", gateway=name, message=type(message).__name__)
+    def _complain(self, event: str, gateway: str = "", **facts: object) -> None:
+        """Logs an error once for each gateway."""
+        if event + gateway not in self._complained and len(self._complained) <= self._config.max_gateways:
+            self._complained.add(event + gateway)
+            log.error(event, gateway=gateway, **facts)
