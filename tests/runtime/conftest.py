@@ -1,14 +1,22 @@
-"""A real nats-server for the runtime's tests."""
+"""A real nats-server for the runtime's tests, and the event loops that they run on."""
 
+import asyncio
 import shutil
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import uvloop
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Services run on uvloop; what handles sockets itself is tested on both event loops."""
+    both = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+    return both if item.path.name == "test_frames.py" else {"asyncio": asyncio.new_event_loop}
 
 
 def nats_binary() -> str:

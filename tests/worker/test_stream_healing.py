@@ -1,385 +1,391 @@
-"""Both ends of the gateway-worker stream over real gRPC and a real Unix socket, through a wire that can be cut."""
+"""Both ends of the stream between gateways and a worker, over TCP and the Unix socket."""
 
 import asyncio
+import socket
 import sys
 import uuid
-from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
 
-import grpc.aio
 import pytest
+import structlog.testing
 
-from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.execution import (
+    Adopt,
+    Annotate,
+    Declined,
+    Ended,
+    EngineShare,
+    FirstToken,
+    Grant,
+    Load,
+    Progress,
+    Refusal,
+    Started,
+    Stop,
+    Submit,
+    Synced,
+    Timeline,
+    Withdraw,
+)
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.registry import WIRE_VERSION, WorkerHeartbeat
+from hmas.contracts.request import Annotation, Cost, Request, Slo, Tags, TagSource, TaskType
 from hmas.gateway.streams import StreamConfig, WorkerStreams
-from hmas.runtime.framing import FramingConfig
-from hmas.runtime.local import FrameStream, LocalListener
-from hmas.runtime.rpc import RpcServer
+from hmas.runtime.frames import FrameConnection, connect
 from hmas.wire.v1 import execution_pb2 as pb
-from hmas.wire.v1 import execution_pb2_grpc
-from hmas.worker.streams import ExecutionServer, GatewaySession, StreamServerConfig
+from hmas.worker.streams import GatewayStreams, GatewayStreamsConfig
 
-LONG_S = 60.0
-NOTICED_S = 30.0  # more than gRPC's keep-alive takes to notice a dead connection that nothing else told it of
+SOON_S = 20.0  # how long a test waits for what must happen
+GATEWAY_CLOCK_S, WORKER_CLOCK_S = 1000.0, 64.0  # the two hosts' clocks differ
 
-
-class CuttableWire:
-    """A TCP relay; `cut` breaks its connections, `refuse` lets no new ones through."""
-
-    def __init__(self, port: int) -> None:
-        self._target = port
-        self._writers: set[asyncio.StreamWriter] = set()
-        self._local: set[FrameStream[pb.GatewayFrame]] = set()
-        self.refuse = False
-        self.port = 0
-        self.local_connections = 0
-
-    async def start(self) -> None:
-        self._server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    def cut(self) -> None:
-        for writer in self._writers:
-            writer.transport.abort()
-        for stream in self._local:
-            stream.abort()
-
-    async def locally(self, server: ExecutionServer, stream: FrameStream[pb.GatewayFrame]) -> None:
-        """A connection over the Unix socket."""
-        if self.refuse:
-            return
-        self.local_connections += 1
-        self._local.add(stream)
-        try:
-            await server.converse_locally(stream)
-        finally:
-            self._local.discard(stream)
-
-    async def stop(self) -> None:
-        self._server.close()
-        self.cut()
-        await self._server.wait_closed()
-
-    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self.refuse:
-            writer.transport.abort()
-            return
-        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
-        ends = {writer, far_writer}
-        self._writers |= ends
-
-        async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-            try:
-                while data := await source.read(65536):
-                    sink.write(data)
-            except ConnectionError:
-                pass
-            for end in ends:
-                end.transport.abort()
-
-        await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer))
-        self._writers -= ends
+REQUEST = Request(
+    id="r", model="m", tenant="t", flow="f", prompt_tokens=7, max_tokens=None, stream=True, slo=Slo(1.0, 0.25),
+    slo_stated=True, priority=-3, weight=2.0, importance=0.5, arrival_s=GATEWAY_CLOCK_S - 2.0,
+)  # fmt: skip
+ANNOTATION = Annotation(
+    Tags(task=TaskType.QA, slo=Slo(1.0, 0.5, 9.0, True), output_tokens=8.0, output_tokens_p90=9.0, confidence=0.5,
+         source=TagSource.PRIOR, version="1"),
+    Cost(0.5, 0.25),
+)  # fmt: skip
+ADOPT = Adopt(
+    request=REQUEST, attempt=1, annotation=ANNOTATION, engine="e", grant=4, output_tokens=5,
+    granted_s=GATEWAY_CLOCK_S - 1.0, first_token_s=GATEWAY_CLOCK_S - 0.5,
+)  # fmt: skip
+FROM_GATEWAY = (
+    Submit(request=REQUEST, attempt=1, again=True), ADOPT, replace(ADOPT, annotation=None, first_token_s=None),
+    Synced(), Annotate("r", 1, ANNOTATION), Withdraw("r", 1), Started("r", 4), FirstToken("r", 4),
+    Progress(("r", "s"), (1, 2)), Progress((), ()), Ended(request_id="r", grant=4, outcome=Outcome.FINISHED),
+    Declined("r", 5),
+)  # fmt: skip
+FROM_WORKER = (
+    Grant(request_id="r", attempt=1, grant=4, engine="e", urgency=0.5, pace_s=None, priority=-1,
+          timeline=Timeline(engine="e", topology="fcfs", queued_s=0.5, queue_length=1, overtaken=0, switches=0,
+                            upper_output_tokens=9.0, relegated=False)),
+    Stop("r", 4, "why"),
+    Refusal(request_id="r", attempt=1, outcome=Outcome.NO_ENGINE, message="no"),
+    Load(queued=1, queued_tokens=2, running=3, backlog_s=0.5, draining=True, shares=(EngineShare("e", 2),)),
+)  # fmt: skip
+LOAD = FROM_WORKER[-1]
 
 
-class GatewaySide:
-    def __init__(self) -> None:
-        self.tokens: dict[str, list[bytes]] = {}
-        self.finished: Counter[str] = Counter()
-        self.handbacks: list[str] = []
-        self.events: list[object] = []
-        self.changed = asyncio.Event()
-
-    def on_tokens(self, worker: str, message: pb.Tokens) -> None:
-        assert not self.finished[message.request_id]
-        self.tokens.setdefault(message.request_id, []).append(message.data)
-        self.changed.set()
-
-    def on_finished(self, worker: str, message: pb.Finished) -> None:
-        self.finished[message.request_id] += 1
-        self.changed.set()
-
-    def on_handback(self, worker: str, message: pb.Handback) -> None:
-        self.handbacks.append(message.request_id)
-        self.changed.set()
-
-    def on_load(self, worker: str, message: pb.Load) -> None: ...
-
-    def on_connected(self, worker: str, connected: bool) -> None:
-        self.events.append(connected)
-        self.changed.set()
-
-    def on_vanished(self, worker: str, reason: str) -> None:
-        self.events.append(reason)
-        self.changed.set()
-
-    async def until(self, condition: object) -> None:
-        async with asyncio.timeout(NOTICED_S):
-            while not condition():  # type: ignore[operator]
-                self.changed.clear()
-                await self.changed.wait()
-
-
-class WorkerSide:
-    """Keeps submits; answers them when told."""
+class Told:
+    """A sink at either end: keeps what it is told, with the peer."""
 
     def __init__(self) -> None:
-        self.submits: dict[str, tuple[GatewaySession, pb.Submit]] = {}
-        self.order: list[str] = []
-        self.other: list[tuple[str, str]] = []
-        self.lost: list[str] = []
-        self.changed = asyncio.Event()
+        self.events: list[tuple[Any, ...]] = []
+        self._changed = asyncio.Event()
+        self.fails_at: object = None
 
-    def on_submit(self, session: GatewaySession, message: pb.Submit) -> None:
-        self.submits[message.request_id] = (session, message)
-        self.order.append(message.request_id)
-        self.changed.set()
+    def _tell(self, *event: Any) -> None:
+        self.events.append(event)
+        self._changed.set()
 
-    def on_annotate(self, session: GatewaySession, message: pb.Annotate) -> None:
-        self._note("annotate", message.request_id)
+    def on_connected(self, peer: str, *state: Any) -> None:
+        self._tell(peer, *(state[:1] or ["connected"]))
 
-    def on_cancel(self, session: GatewaySession, message: pb.Cancel) -> None:
-        self._note("cancel", message.request_id)
+    def on_lost(self, peer: str) -> None:
+        self._tell(peer, "lost")
 
-    def on_recall(self, session: GatewaySession, message: pb.Recall) -> None:
-        self._note("recall", message.request_id)
+    def on_message(self, peer: str, message: Any) -> None:
+        if message == self.fails_at:
+            raise RuntimeError("planted")
+        self._tell(peer, message)
 
-    def on_gateway_lost(self, session: GatewaySession) -> None:
-        self.lost.append(session.owner[0])
-        self.changed.set()
+    async def until(self, condition: Callable[[list[tuple[Any, ...]]], bool]) -> None:
+        async with asyncio.timeout(SOON_S):
+            while not condition(self.events):
+                self._changed.clear()
+                await self._changed.wait()
 
-    def _note(self, kind: str, request_id: str) -> None:
-        self.other.append((kind, request_id))
-        self.changed.set()
-
-    async def until(self, condition: object) -> None:
-        await GatewaySide.until(self, condition)  # type: ignore[arg-type]
+    async def times(self, count: int, *event: Any) -> None:
+        await self.until(lambda events: events.count(event) == count)
 
 
 class Pair:
-    def __init__(self, *, gateway_grace_s: float, worker_grace_s: float, local: bool = False) -> None:
-        self.gateway, self.worker = GatewaySide(), WorkerSide()
+    """A worker `w` and gateways in front of it."""
+
+    def __init__(self, local: bool) -> None:
         self.local = local
-        self.listener: LocalListener[pb.GatewayFrame] | None = None
-        self._run = uuid.uuid4().hex  # the names of local sockets are the machine's
-        self.worker_grace_s = worker_grace_s
-        framing = FramingConfig(window_s=0.001)
-        config = StreamConfig(grace_s=gateway_grace_s, backoff_s=0.01, max_backoff_s=0.02, framing=framing)
-        self.streams = WorkerStreams("g", "g-1", self.gateway, config)
-        self.wire: CuttableWire
+        self.address = ""
+        self.gateways: list[WorkerStreams] = []
+        self.gateway, self.worker = Told(), Told()
+        self._run = uuid.uuid4().hex[:8]
 
-    async def start(self) -> None:
-        self.wire = CuttableWire(0)
-        self.wire._target = await self.start_worker("w-1", 0)
-        await self.wire.start()
-        self.streams.ensure(self.heartbeat("w-1"))
-        await self.gateway.until(lambda: self.gateway.events == [True])
-
-    async def start_worker(self, incarnation: str, port: int) -> int:
-        incarnation = f"{self._run}-{incarnation}"
-        self.server = server = ExecutionServer(
-            StreamServerConfig(worker="w", incarnation=incarnation, grace_s=self.worker_grace_s)
+    async def start_worker(self, incarnation: str = "1", *, opened: bool = True, **config: Any) -> None:
+        """Starts the worker at the address that it had before."""
+        self.incarnation = incarnation
+        self.server = GatewayStreams(
+            GatewayStreamsConfig(worker="w", incarnation=incarnation, **config), lambda: WORKER_CLOCK_S
         )
-        self.server.open(self.worker)
+        port = await self.server.start("127.0.0.1", int(self.address.rpartition(":")[2] or 0))
+        self.address = f"127.0.0.1:{port}"
         if self.local:
-            self.listener = LocalListener(pb.GatewayFrame.FromString, lambda stream: self.wire.locally(server, stream))
-            assert await self.listener.start(incarnation)
-        self.rpc = RpcServer()
-        execution_pb2_grpc.add_ExecutionServicer_to_server(self.server, self.rpc.server)  # type: ignore[no-untyped-call]
-        return await self.rpc.start("127.0.0.1", port, [])
+            await self.server.start_local(self.address)
+        if opened:
+            self.server.open(self.worker)
 
-    async def stop_worker(self) -> None:
-        await self.server.close()
-        if self.listener is not None:
-            await self.listener.close()
-        await self.rpc.stop(0)
+    def heartbeat(self, **changes: Any) -> WorkerHeartbeat:
+        heartbeat = WorkerHeartbeat(
+            worker="w", incarnation=self.incarnation, address=self.address, wire_version=WIRE_VERSION, pool="m",
+            aliases=(), engines=(), queued=0, queued_tokens=0, running=0, max_queued=9, max_queued_tokens=9,
+            backlog_s=0.0, draining=False,
+        )  # fmt: skip
+        return replace(heartbeat, **changes)
 
-    def heartbeat(self, incarnation: str) -> WorkerHeartbeat:
-        return WorkerHeartbeat(
-            worker="w",
-            incarnation=f"{self._run}-{incarnation}",
-            address=f"127.0.0.1:{self.wire.port}",
-            wire_version=1,
-            pool="m",
-            aliases=(),
-            engines=(),
-            queued=0,
-            queued_tokens=0,
-            running=0,
-            max_queued=9,
-            max_queued_tokens=9,
-            backlog_s=0.0,
-            draining=False,
-        )
+    def start_gateway(self, incarnation: str = "a", told: Told | None = None, **config: Any) -> WorkerStreams:
+        streams = WorkerStreams(
+            "g", incarnation, told or self.gateway, StreamConfig(**config), lambda: GATEWAY_CLOCK_S
+        )  # fmt: skip
+        self.gateways.append(streams)
+        streams.ensure(self.heartbeat())
+        return streams
 
-    def submit(self, request_id: str, body: bytes = b"{}") -> None:
-        self.streams.submit("w", pb.Submit(request_id=request_id, attempt=1, body=body))
+    async def open(self) -> WorkerStreams:
+        streams = self.start_gateway()
+        await self.gateway.times(1, "w", True)
+        return streams
 
-    def answer(self, request_id: str, index: int) -> None:
-        self.worker.submits[request_id][0].send_tokens(request_id, 1, b"%d," % index, 1, index, urgent=index == 0)
-
-    def finish(self, request_id: str) -> None:
-        self.worker.submits[request_id][0].send("finished", pb.Finished(request_id=request_id, attempt=1))
+    def cut(self) -> None:
+        """Breaks every connection as a failing network would."""
+        for connection in list(self.server._connections):
+            assert connection._transport is not None
+            connection._transport.abort()
 
     async def close(self) -> None:
-        await self.streams.close()
-        await self.wire.stop()
-        await self.stop_worker()
+        for streams in self.gateways:
+            await streams.close()
+        await self.server.close()
 
 
-@pytest.fixture(params=["grpc", "local"])
-def local(request: pytest.FixtureRequest) -> bool:
+@pytest.fixture(params=["tcp", "local"])
+async def pair(request: pytest.FixtureRequest) -> AsyncIterator[Pair]:
     if request.param == "local" and sys.platform != "linux":
         pytest.skip("abstract sockets are Linux's")
-    return bool(request.param == "local")
-
-
-@pytest.fixture
-async def pair(local: bool) -> AsyncIterator[Pair]:
-    pair = Pair(gateway_grace_s=LONG_S, worker_grace_s=LONG_S, local=local)
-    await pair.start()
-    yield pair
-    assert bool(pair.wire.local_connections) is local
-    await pair.close()
-
-
-@pytest.fixture
-async def hasty(local: bool) -> AsyncIterator[Pair]:
-    """Sessions whose grace ends at once."""
-    pair = Pair(gateway_grace_s=0.05, worker_grace_s=0.05, local=local)
-    await pair.start()
+    pair = Pair(request.param == "local")
+    await pair.start_worker()
     yield pair
     await pair.close()
 
 
-async def test_every_operation_arrives_in_order(pair: Pair) -> None:
-    pair.submit("a", b"x" * 3_000_000)
-    pair.streams.annotate("w", pb.Annotate(request_id="a", attempt=1))
-    pair.streams.recall("w", "a", 1)
-    pair.streams.cancel("w", "a", 1)
-    await pair.worker.until(lambda: len(pair.worker.other) == 3)
-    assert pair.worker.order == ["a"]
-    assert len(pair.worker.submits["a"][1].body) == 3_000_000
-    assert pair.worker.other == [("annotate", "a"), ("recall", "a"), ("cancel", "a")]
-    pair.worker.submits["a"][0].send("handback", pb.Handback(request_id="a", attempt=1))
-    await pair.gateway.until(lambda: pair.gateway.handbacks == ["a"])
+async def test_every_message_arrives_in_order_with_instants_on_the_receivers_clock(pair: Pair) -> None:
+    streams = await pair.open()
+    assert streams.is_local("w") is pair.local
+    for message in FROM_GATEWAY:
+        streams.send("w", message)
+    for answer in FROM_WORKER:
+        pair.server.send("g#a", answer)
+    await pair.worker.until(lambda events: len(events) > len(FROM_GATEWAY))
+    await pair.gateway.until(lambda events: len(events) > len(FROM_WORKER))
+    assert pair.gateway.events == [("w", True), *(("w", answer) for answer in FROM_WORKER)]
+    request = replace(REQUEST, arrival_s=WORKER_CLOCK_S - 2.0)
+    adopt = replace(ADOPT, request=request, granted_s=WORKER_CLOCK_S - 1.0, first_token_s=WORKER_CLOCK_S - 0.5)
+    expected = [
+        Submit(request=request, attempt=1, again=True), adopt, replace(adopt, annotation=None, first_token_s=None),
+        *FROM_GATEWAY[3:],
+    ]  # fmt: skip
+    assert pair.worker.events == [("g#a", "connected"), *(("g#a", message) for message in expected)]
 
 
-async def test_nothing_is_lost_or_doubled_over_broken_connections(pair: Pair) -> None:
-    requests = [f"r{i}" for i in range(8)]
-    for i, request in enumerate(requests):
-        pair.submit(request)
-        if i == 4:
-            pair.wire.cut()
-    await pair.worker.until(lambda: len(pair.worker.submits) == 8)
-    for index in range(200):
-        for request in requests:
-            pair.answer(request, index)
-        if index % 50 == 25:
-            pair.wire.cut()
-        await asyncio.sleep(0.001)
-    for request in requests:
-        pair.finish(request)
-    pair.wire.cut()
-    await pair.gateway.until(lambda: sum(pair.gateway.finished.values()) == 8)
-    expected = b"".join(b"%d," % i for i in range(200))
-    assert {r: b"".join(data) for r, data in pair.gateway.tokens.items()} == dict.fromkeys(requests, expected)
-    assert pair.worker.order == requests
-    assert set(pair.gateway.finished.values()) == {1}
-    assert pair.gateway.events.count(True) > 1
-    assert not [event for event in pair.gateway.events if isinstance(event, str)]
-    assert pair.worker.lost == []
+async def test_a_broken_connection_is_told_to_both_and_made_again(pair: Pair) -> None:
+    streams = await pair.open()
+    pair.cut()
+    await pair.gateway.times(1, "w", False)
+    streams.send("w", Synced())  # to nobody
+    assert not streams.is_local("w")
+    await pair.gateway.times(2, "w", True)
+    streams.send("w", Withdraw("r", 1))
+    await pair.worker.times(1, "g#a", Withdraw("r", 1))
+    assert [event for _, event in pair.worker.events] == ["connected", "lost", "connected", Withdraw("r", 1)]
+    assert [event for _, event in pair.gateway.events] == [True, False, True]
 
 
-async def test_what_is_submitted_while_the_stream_is_broken_arrives_when_it_is_back(pair: Pair) -> None:
-    pair.wire.refuse = True
-    pair.wire.cut()
-    await pair.gateway.until(lambda: pair.gateway.events[-1] is False)
-    pair.submit("late")
-    pair.wire.refuse = False
-    await pair.worker.until(lambda: pair.worker.order == ["late"])
+async def test_what_is_for_nobody_is_dropped(pair: Pair) -> None:
+    streams = await pair.open()
+    streams.send("nobody", Synced())
+    pair.server.send("g#b", LOAD)
+    streams.send("w", Synced())
+    pair.server.send("g#a", LOAD)
+    await pair.worker.times(1, "g#a", Synced())
+    await pair.gateway.times(1, "w", LOAD)
+    assert len(pair.worker.events) == len(pair.gateway.events) == 2
 
 
-async def test_a_worker_that_restarted_has_vanished_once_and_is_connected_to_again(pair: Pair) -> None:
-    pair.submit("a")
-    await pair.worker.until(lambda: "a" in pair.worker.submits)
-    port = pair.wire._target
-    await pair.stop_worker()
-    await pair.start_worker("w-2", port)
-    await pair.gateway.until(lambda: pair.gateway.events[-1] is True and len(pair.gateway.events) > 1)
-    assert [event for event in pair.gateway.events if isinstance(event, str)] == ["it was restarted"]
-    pair.streams.ensure(pair.heartbeat("w-1"))  # late, of the process before
-    pair.streams.ensure(pair.heartbeat("w-2"))
-    pair.submit("b")
-    await pair.worker.until(lambda: pair.worker.order == ["a", "b"])
-    assert pair.gateway.events.count("it was restarted") == 1
+async def test_connections_before_open_wait(pair: Pair) -> None:
+    await pair.server.close()
+    await pair.start_worker(opened=False)
+    pair.start_gateway()
+    while None in (hellos := list(pair.server._connections.values())) or not hellos:
+        await asyncio.sleep(0)
+    assert pair.gateway.events == []
+    pair.server.open(pair.worker)
+    await pair.gateway.times(1, "w", True)
+    assert pair.worker.events == [("g#a", "connected")]
 
 
-async def test_a_heartbeat_of_another_process_is_enough_to_vanish(pair: Pair) -> None:
-    pair.wire.refuse = True
-    pair.wire.cut()
-    pair.submit("a")
-    pair.streams.ensure(pair.heartbeat("w-2"))
-    await pair.gateway.until(lambda: "it was restarted" in pair.gateway.events)
+async def test_a_worker_that_restarts_is_found_again_and_late_heartbeats_break_nothing_for_long(pair: Pair) -> None:
+    streams = await pair.open()
+    await pair.server.close()
+    await pair.start_worker("2")
+    await pair.gateway.times(2, "w", True)
+    streams.ensure(pair.heartbeat())  # it is connected to this process already
+    assert pair.gateway.events[-1] == ("w", True)
+    streams.ensure(pair.heartbeat(incarnation="1"))
+    await pair.gateway.times(3, "w", True)
 
 
-async def test_a_stream_broken_past_its_grace_ends_the_session_on_both_sides(hasty: Pair) -> None:
-    hasty.submit("a")
-    await hasty.worker.until(lambda: "a" in hasty.worker.submits)
-    hasty.wire.refuse = True
-    hasty.wire.cut()
-    await hasty.gateway.until(lambda: "its stream stayed broken" in hasty.gateway.events)
-    await hasty.worker.until(lambda: hasty.worker.lost == ["g"])
-    hasty.finish("a")  # for a session that is over: goes nowhere
-    hasty.wire.refuse = False
-    await hasty.gateway.until(lambda: hasty.gateway.events[-1] is True)
-    hasty.submit("b")
-    await hasty.worker.until(lambda: hasty.worker.order == ["a", "b"])
-    assert hasty.gateway.finished["a"] == 0
-    assert hasty.gateway.events == [True, False, "its stream stayed broken", True]
+async def test_a_worker_that_moves_is_followed_at_once(pair: Pair) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        pair.gateways.append(
+            streams := WorkerStreams("g", "a", pair.gateway, StreamConfig(backoff_s=1e6, max_backoff_s=1e6))
+        )
+        streams.ensure(pair.heartbeat(address=f"127.0.0.1:{nobody.getsockname()[1]}"))
+        with structlog.testing.capture_logs() as logs:
+            while not logs:  # until it could not be reached
+                await asyncio.sleep(0)
+        streams.ensure(pair.heartbeat())
+        await pair.gateway.times(1, "w", True)
 
 
-async def test_a_session_that_the_worker_no_longer_knows_has_vanished(local: bool) -> None:
-    pair = Pair(gateway_grace_s=LONG_S, worker_grace_s=0.01, local=local)
-    await pair.start()
-    pair.submit("a")
-    await pair.worker.until(lambda: "a" in pair.worker.submits)
-    pair.wire.refuse = True
-    pair.wire.cut()
-    await pair.worker.until(lambda: pair.worker.lost == ["g"])
-    pair.wire.refuse = False
-    await pair.gateway.until(lambda: "it no longer knows the session of this gateway" in pair.gateway.events)
-    await pair.gateway.until(lambda: pair.gateway.events[-1] is True)
-    await pair.close()
+async def test_another_connection_of_the_same_process_replaces_the_first(pair: Pair) -> None:
+    first = await pair.open()
+    second = Told()
+    pair.start_gateway(told=second)
+    await second.times(1, "w", True)
+    assert pair.worker.events == [("g#a", "connected"), ("g#a", "lost"), ("g#a", "connected")]
+    await first.close()  # or the two would replace one another for ever
+    pair.server.send("g#a", LOAD)
+    await second.times(1, "w", LOAD)
 
 
-async def test_operations_for_a_worker_without_a_stream_say_so(pair: Pair) -> None:
-    pair.streams.submit("nobody", pb.Submit(request_id="a", attempt=1))
-    assert pair.gateway.events[-1] == "the gateway has no stream to it"
+async def test_another_process_of_the_same_name_stands_beside_the_first(pair: Pair) -> None:
+    await pair.open()
+    second = Told()
+    streams = pair.start_gateway("b", second)
+    await second.times(1, "w", True)
+    pair.server.send("g#a", LOAD)
+    await pair.gateway.times(1, "w", LOAD)
+    await streams.close()
+    await pair.worker.times(1, "g#b", "lost")
+    assert second.events == [("w", True)]
+    assert [event for event in pair.worker.events if event[1] == "lost"] == [("g#b", "lost")]
 
 
-async def test_a_stream_that_does_not_begin_with_a_hello_is_refused(pair: Pair) -> None:
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{pair.wire._target}") as channel:
-        call = execution_pb2_grpc.ExecutionStub(channel).Connect()  # type: ignore[no-untyped-call]
-        await call.write(pb.GatewayFrame(seq=1))
-        with pytest.raises(grpc.aio.AioRpcError) as error:
-            await call.read()
-        assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+async def test_another_wire_version_is_refused_once_in_words_and_tried_again(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await pair.server.close()
+    with monkeypatch.context() as other:
+        other.setattr("hmas.worker.streams.WIRE_VERSION", WIRE_VERSION + 1)
+        await pair.start_worker()
+        greetings = 0
+
+        def counted(connection: FrameConnection, frame: pb.GatewayFrame) -> None:
+            nonlocal greetings
+            greetings += 1
+            GatewayStreams.on_frame(pair.server, connection, frame)
+
+        pair.server.on_frame = counted  # type: ignore[method-assign]
+        with structlog.testing.capture_logs() as logs:
+            pair.start_gateway(backoff_s=0.01, max_backoff_s=0.01)
+            async with asyncio.timeout(SOON_S):
+                while greetings < 3:
+                    await asyncio.sleep(0.01)
+        told = [(entry.get("gateway"), entry.get("worker"), entry["theirs"])
+                for entry in logs if entry["event"] == "wire_version_differs"]  # fmt: skip
+        assert sorted(told, key=str) == [("g", None, WIRE_VERSION), (None, "w", WIRE_VERSION + 1)]
+        assert pair.worker.events == pair.gateway.events == []
+        await pair.server.close()
+    await pair.start_worker("2")
+    await pair.gateway.times(1, "w", True)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="abstract sockets are Linux's")
-async def test_a_session_heals_over_grpc_where_the_unix_socket_is_gone() -> None:
-    pair = Pair(gateway_grace_s=LONG_S, worker_grace_s=LONG_S, local=True)
-    await pair.start()
-    pair.submit("a")
-    await pair.worker.until(lambda: "a" in pair.worker.submits)
-    assert pair.listener is not None
-    pair.answer("a", 0)
-    await pair.listener.close()
-    pair.answer("a", 1)
-    pair.finish("a")
-    pair.submit("b")
-    await pair.gateway.until(lambda: pair.gateway.finished["a"] == 1)
-    await pair.worker.until(lambda: pair.worker.order == ["a", "b"])
-    assert b"".join(pair.gateway.tokens["a"]) == b"0,1,"
-    assert pair.gateway.events == [True, False, True]
-    assert pair.wire.local_connections == 1
-    await pair.close()
+async def test_a_worker_of_another_name_at_the_address_is_refused(pair: Pair) -> None:
+    with structlog.testing.capture_logs() as logs:
+        streams = WorkerStreams("g", "a", pair.gateway, StreamConfig())
+        pair.gateways.append(streams)
+        streams.ensure(pair.heartbeat(worker="v"))
+        await pair.worker.times(1, "g#a", "lost")
+    assert [entry["sender"] for entry in logs if entry["log_level"] == "error"] == ["w"]
+    assert pair.gateway.events == []
+
+
+async def test_a_bug_at_one_message_ends_nothing(pair: Pair) -> None:
+    streams = await pair.open()
+    pair.worker.fails_at, pair.gateway.fails_at = Synced(), LOAD
+    for message in (Synced(), Withdraw("r", 1)):
+        streams.send("w", message)
+    for answer in (LOAD, FROM_WORKER[0]):
+        pair.server.send("g#a", answer)
+    await pair.worker.times(1, "g#a", Withdraw("r", 1))
+    await pair.gateway.times(1, "w", FROM_WORKER[0])
+    assert len(pair.gateway.events) == len(pair.worker.events) == 2
+
+
+async def test_a_malformed_message_and_one_of_a_newer_peer_are_left_out(pair: Pair) -> None:
+    streams = await pair.open()
+    connection = streams._streams["w"].open
+    assert connection is not None
+    connection.outgoing().ops.add().ended.outcome = "no such outcome"
+    connection.outgoing().ops.add().MergeFromString(b"\xa2\x06\x03new")
+    streams.send("w", Synced())
+    await pair.worker.times(1, "g#a", Synced())
+    assert pair.worker.events == [("g#a", "connected"), ("g#a", Synced())]
+
+
+async def test_what_does_not_begin_with_a_hello_is_refused(pair: Pair) -> None:
+    class Rude(Told):
+        def on_open(self, connection: FrameConnection) -> None:
+            connection.outgoing().ops.add().synced.SetInParent()
+
+        def on_frame(self, connection: FrameConnection, frame: pb.WorkerFrame) -> None:
+            self._tell(frame.hello.wire_version)
+
+        def on_closed(self, connection: FrameConnection, reason: str) -> None:
+            self._tell("closed")
+
+    rude = Rude()
+    await connect(pair.address, lambda: FrameConnection(pb.WorkerFrame, pb.GatewayFrame, rude, 60.0))
+    await rude.times(1, "closed")
+    assert rude.events == [(WIRE_VERSION,), ("closed",)]
+    assert pair.worker.events == []
+
+
+async def test_the_number_of_gateways_is_bounded(pair: Pair) -> None:
+    await pair.server.close()
+    await pair.start_worker(max_gateways=1)
+    first = await pair.open()
+    second = Told()
+    with structlog.testing.capture_logs() as logs:
+        pair.start_gateway("b", second, backoff_s=0.01)
+        async with asyncio.timeout(SOON_S):
+            while "too_many_gateways" not in [entry["event"] for entry in logs]:
+                await asyncio.sleep(0.01)
+    assert second.events == []
+    await first.close()
+    await second.times(1, "w", True)
+
+
+async def test_a_worker_that_is_silent_for_long_is_forgotten_until_its_next_heartbeat(pair: Pair) -> None:
+    streams = pair.start_gateway(forget_after_s=0.0)
+    async with asyncio.timeout(SOON_S):
+        while streams._streams:
+            await asyncio.sleep(0.01)
+    assert pair.gateway.events == []
+    streams._config = StreamConfig()
+    streams.ensure(pair.heartbeat())
+    await pair.gateway.times(1, "w", True)
+
+
+async def test_what_is_closed_tells_its_sink_nothing_more(pair: Pair) -> None:
+    streams = await pair.open()
+    await streams.close()
+    await pair.worker.times(1, "g#a", "lost")
+    assert pair.gateway.events == [("w", True)]
+    streams = pair.start_gateway()
+    await pair.gateway.times(2, "w", True)
+    await pair.server.close()
+    await pair.gateway.times(1, "w", False)
+    assert pair.worker.events[-1] == ("g#a", "connected")
