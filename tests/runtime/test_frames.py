@@ -183,10 +183,21 @@ async def test_what_waited_while_this_process_was_stopped_is_not_acted_upon(hast
     writer.write(framed(started("fresh")))
     assert await hasty.frame() == started("fresh")
     os.write(writer.get_extra_info("socket").fileno(), framed(started("stale")))
-    time.sleep(0.5)
+    time.sleep(0.5)  # stops the event loop
     assert "nothing was read" in (await hasty.owner.end())[1]
     assert connection.silent_s < 0.4  # the peer was not silent: this process did not listen
     assert hasty.owner.frames.empty()
+
+
+async def test_the_time_in_which_this_process_was_stopped_is_not_held_against_the_peer(
+    hasty: Listening, local: bool
+) -> None:
+    connection, (_, writer) = await hasty.plainly(local)
+    with socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno())) as way:
+        way.shutdown(socket.SHUT_RDWR)
+    time.sleep(0.9)  # stops the event loop
+    assert (await hasty.owner.end())[0] is connection
+    assert connection.silent_s < 0.4
 
 
 async def test_a_peer_that_does_not_read_is_cut_off(patient: Listening, local: bool) -> None:

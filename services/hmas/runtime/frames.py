@@ -64,8 +64,9 @@ class FrameConnection(asyncio.Protocol):
 
     @property
     def silent_s(self) -> float:
-        """The seconds for which the peer was not heard although this process listened."""
-        return monotonic() - self._heard_s
+        """The seconds for which the peer was not heard although this process listened: a ping that is overdue tells
+        that it did not."""
+        return max(0.0, min(monotonic(), self._ping_due_s) - self._heard_s)
 
     def outgoing(self) -> Any:
         """Returns the frame that is sent at the end of this turn of the event loop, to be filled."""
@@ -152,11 +153,11 @@ class FrameConnection(asyncio.Protocol):
     def _keep_alive(self) -> None:
         if self._transport is None:
             return
-        now_s = monotonic()
-        self._heard_s = min(now_s, self._heard_s + max(0.0, now_s - self._ping_due_s))
-        if now_s - self._heard_s > self._silence_s:
-            self.close(f"nothing was heard for {now_s - self._heard_s:.1f} s")
+        silent_s, now_s = self.silent_s, monotonic()
+        if silent_s > self._silence_s:
+            self.close(f"nothing was heard for {silent_s:.1f} s")
             return
+        self._heard_s = now_s - silent_s
         self._transport.write(PING)
         self._ping_at(now_s)
 
