@@ -37,7 +37,7 @@ from hmas.runtime.frames import FrameConnection, connect
 from hmas.wire.v1 import execution_pb2 as pb
 from hmas.worker.streams import GatewayStreams, GatewayStreamsConfig
 
-SOON_S = 20.0  # how long a test waits for what must happen
+SOON_S = 10.0  # how long a test waits for what must happen
 GATEWAY_CLOCK_S, WORKER_CLOCK_S = 1000.0, 64.0  # the two hosts' clocks differ
 
 REQUEST = Request(
@@ -216,8 +216,9 @@ async def test_connections_before_open_wait(pair: Pair) -> None:
     await pair.server.close()
     await pair.start_worker(opened=False)
     pair.start_gateway()
-    while None in (hellos := list(pair.server._connections.values())) or not hellos:
-        await asyncio.sleep(0)
+    async with asyncio.timeout(SOON_S):
+        while None in (hellos := list(pair.server._connections.values())) or not hellos:
+            await asyncio.sleep(0.01)
     assert pair.gateway.events == []
     pair.server.open(pair.worker)
     await pair.gateway.times(1, "w", True)
@@ -243,8 +244,9 @@ async def test_a_worker_that_moves_is_followed_at_once(pair: Pair) -> None:
         )
         streams.ensure(pair.heartbeat(address=f"127.0.0.1:{nobody.getsockname()[1]}"))
         with structlog.testing.capture_logs() as logs:
-            while not logs:  # until it could not be reached
-                await asyncio.sleep(0)
+            async with asyncio.timeout(SOON_S):
+                while not logs:  # until it could not be reached
+                    await asyncio.sleep(0.01)
         streams.ensure(pair.heartbeat())
         await pair.gateway.times(1, "w", True)
 
@@ -331,8 +333,10 @@ async def test_a_malformed_message_and_one_of_a_newer_peer_are_left_out(pair: Pa
     connection.outgoing().ops.add().ended.outcome = "no such outcome"
     connection.outgoing().ops.add().MergeFromString(b"\xa2\x06\x03new")
     streams.send("w", Synced())
-    await pair.worker.times(1, "g#a", Synced())
+    with structlog.testing.capture_logs() as logs:
+        await pair.worker.times(1, "g#a", Synced())
     assert pair.worker.events == [("g#a", "connected"), ("g#a", Synced())]
+    assert [(entry["event"], entry["peer"]) for entry in logs] == [("message_malformed", "g#a")]
 
 
 async def test_what_does_not_begin_with_a_hello_is_refused(pair: Pair) -> None:
