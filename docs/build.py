@@ -1,12 +1,13 @@
 """Writes the generated parts of the documentation; with `--check` it fails if one of them is stale.
 
-`docs/subjects.md` is made from `hmas.contracts.routes` and the protobuf descriptors, the settings tables of README.md
-are made from the settings classes.
+`docs/subjects.md` is made from `hmas.contracts.routes` and the protobuf descriptors; the settings tables of README.md
+and `hmas/runtime/setting_names.py` are made from the settings classes.
 """
 
 import argparse
 import sys
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -108,12 +109,24 @@ def readme_with_settings(readme: str) -> str:
     return head + settings_section() + tail
 
 
+def setting_names() -> str:
+    """Returns the module with the names of all services' settings, which no service could import from the others."""
+    names = sorted({f"HMAS_{name}".upper() for cls in SERVICE_SETTINGS.values() for name in cls.model_fields})
+    lines = wrap(", ".join(f'"{name}"' for name in names), 115, initial_indent="    ", subsequent_indent="    ")
+    told = '"""The environment variables that any service reads: written by `make docs`."""'
+    return "\n".join([told, "", "SETTINGS = frozenset({", *lines, "})  # fmt: skip", ""])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, and exit with 1 if a page is stale")
     check = parser.parse_args().check
     readme = ROOT / "README.md"
-    pages = {ROOT / "docs/subjects.md": subjects_page(), readme: readme_with_settings(readme.read_text())}
+    pages = {
+        ROOT / "docs/subjects.md": subjects_page(),
+        ROOT / "services/hmas/runtime/setting_names.py": setting_names(),
+        readme: readme_with_settings(readme.read_text()),
+    }
     stale = [path for path, text in pages.items() if not path.exists() or path.read_text() != text]
     if check:
         for path in stale:

@@ -17,6 +17,7 @@ from hmas.mesh.options import MeshOptions
 from hmas.mesh.plan import MeshPlan, make_plan
 from hmas.mesh.process import SupervisedProcess
 from hmas.mesh.state import forget_state
+from hmas.runtime.settings import wrong_variables
 
 log = structlog.get_logger()
 
@@ -68,6 +69,7 @@ class Mesh:
         self.options = options
         self.plan: MeshPlan = make_plan(options)
         self.logs = ProcessLogs(options.data_dir / "logs", alarm)
+        self._alarm = alarm
         self.processes: dict[str, SupervisedProcess] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -85,7 +87,11 @@ class Mesh:
         await self.stop()
 
     async def _start(self) -> None:
-        env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+        wrong = wrong_variables(os.environ)
+        for variable, advice in wrong.items():
+            self._alarm("settings", f"{variable}: {advice}")
+        unset = {*wrong, "PYTHONDONTWRITEBYTECODE"}  # what was told here needs no telling by every process
+        env = {k: v for k, v in os.environ.items() if k not in unset}
         for spec in self.plan.processes:
             process = SupervisedProcess(spec, env, self.logs.write)
             self.processes[spec.name] = process

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from hmas.runtime.extras import CannotStart
 from hmas.runtime.ids import instance_name
 from hmas.runtime.logs import configure_logs
-from hmas.runtime.settings import RuntimeSettings
+from hmas.runtime.settings import RuntimeSettings, wrong_variables
 
 log = structlog.get_logger()
 
@@ -147,6 +147,8 @@ def _run(service: str, settings: Settings, main: Callable[[Settings, str, Stop],
         stop.install()
         calm_collector()
         log.info("starting")
+        for variable, advice in wrong_variables(os.environ, service).items():
+            log.warning("unknown_setting", variable=variable, advice=advice)
         await main(settings, instance, stop)
         log.info("stopped")
 

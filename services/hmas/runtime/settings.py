@@ -1,10 +1,14 @@
 """Settings that every service has, read once at start from environment variables with the prefix `HMAS_`."""
 
+from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from hmas.runtime.setting_names import SETTINGS
 
 
 class RuntimeSettings(BaseSettings):
@@ -44,3 +48,42 @@ class RuntimeSettings(BaseSettings):
         if self.nats_password_file is None:
             return None
         return SecretStr(self.nats_password_file.read_text().strip())
+
+
+# Settings that were there before, and what to do now.
+REMOVED = {
+    "HMAS_GATEWAY_GRACE_S": "workers keep nothing of a lost gateway; HMAS_SILENCE_S says when its stream is closed",
+    "HMAS_STREAM_GRACE_S": "HMAS_FAIL_OPEN_AFTER_S says when the engines of a silent worker are used without it",
+    "HMAS_AGGREGATE_ADMISSION": "admission is always by the aggregate of what runs",
+}
+RENAMED = {"worker": {"HMAS_GRPC_HOST": "HMAS_STREAM_HOST", "HMAS_GRPC_PORT": "HMAS_STREAM_PORT"}}
+# Read by the command line, by compose files, by engines, by tests and by benchmarks.
+TOOLS = frozenset(
+    "HMAS_" + name
+    for name in (
+        "API_KEY", "BENCH_FULL", "CONTROL_BLOCK", "DATA", "DATA_DIR", "ENGINE_CACHE", "ENGINE_INSTALL",
+        "ENGINE_VERSIONS", "HARDWARE", "HYPOTHESIS_PROFILE", "IMAGE", "MODEL", "OFFLINE_IMAGES", "PROCESS", "PUBLISH",
+        "SOAK", "TENANTS",
+    )
+)  # fmt: skip
+
+
+def wrong_variables(environ: Mapping[str, str], service: str = "") -> dict[str, str]:
+    """Returns the variables with the prefix `HMAS_` that nothing reads, each with advice.
+
+    A service is given the settings of the others as well, in a compose file for instance: these are known. `service`
+    is the one that starts; an old name of its own setting is reported unless the new one is set too.
+    """
+    given = {name.upper(): name for name in environ if name.upper().startswith("HMAS_")}
+    known = SETTINGS | TOOLS
+    wrong = {}
+    for name, spelt in sorted(given.items()):
+        renamed = RENAMED.get(service, {}).get(name)
+        if renamed is not None and renamed not in given:
+            wrong[spelt] = f"it is called {renamed} now"
+        elif name in REMOVED:
+            wrong[spelt] = f"it was removed: {REMOVED[name]}"
+        elif name not in known:
+            nearest = get_close_matches(name, known, 1)
+            wrong[spelt] = "no setting is called so" + (f": did you mean {nearest[0]}?" if nearest else "")
+    return wrong
