@@ -1,5 +1,7 @@
 """What Kubernetes and Compose are given: rendered by their own tools, checked against published schemas."""
 
+import json
+import re
 import shutil
 import subprocess
 import sys
@@ -10,10 +12,11 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
+from hmas.gateway.engines.allowed import AllowedEndpoints, parse_rules
 from yamllint import linter
 from yamllint.config import YamlLintConfig
 
-from hmas.mesh.services import SERVICE_SETTINGS
+from hmas.runtime.setting_names import SETTINGS
 
 pytestmark = pytest.mark.deploy
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,10 +106,6 @@ def test_pods_are_locked_down_probed_and_drained(overlay: list[dict[str, Any]]) 
     assert names == {"gateway", "perception", "prediction", "qos", "meta", "statera", "engine"}
 
 
-def known_settings() -> set[str]:
-    return {f"HMAS_{name.upper()}" for settings in SERVICE_SETTINGS.values() for name in settings.model_fields}
-
-
 ELSEWHERE = {"HMAS_CONTROL_BLOCK"}  # read inside the engine
 
 
@@ -120,7 +119,119 @@ def test_settings_exist(overlay: list[dict[str, Any]]) -> None:
     common = next(d for d in overlay if d["kind"] == "ConfigMap" and d["metadata"]["name"].startswith("hmas-"))
     names |= set(common["data"])
     mine = {name for name in names if name.startswith("HMAS_")}
-    assert mine - known_settings() - ELSEWHERE == set()
+    assert mine - SETTINGS - ELSEWHERE == set()
+
+
+def test_references_name_what_was_set_before(overlay: list[dict[str, Any]]) -> None:
+    """Kubernetes leaves `$(NAME)` as it is where NAME comes later."""
+    maps = {d["metadata"]["name"]: set(d["data"]) for d in overlay if d["kind"] == "ConfigMap"}
+    referred = 0
+    for name, pod in workloads(overlay):
+        for container in (*pod.get("initContainers", ()), *pod["containers"]):
+            known = {key for source in container.get("envFrom", ()) for key in maps[source["configMapRef"]["name"]]}
+            for variable in container.get("env", ()):
+                wanted = set(re.findall(r"\$\((\w+)\)", str(variable.get("value", ""))))
+                assert wanted <= known, (name, variable["name"])
+                known.add(variable["name"])
+                referred += len(wanted)
+            assert (
+                set(re.findall(r"\$\((\w+)\)", str(container.get("command", [])) + str(container.get("args")))) <= known
+            )
+    assert referred > 0
+
+
+def _matches(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+    """Whether a label selector of Kubernetes selects what has these labels; an empty one selects everything."""
+    chosen = all(labels.get(key) == value for key, value in selector.get("matchLabels", {}).items())
+    for rule in selector.get("matchExpressions", ()):
+        assert rule["operator"] == "In", "a selector that this check does not know"
+        chosen = chosen and labels.get(rule["key"]) in rule["values"]
+    return chosen
+
+
+def admitted(documents: list[dict[str, Any]], port: int, target: str) -> set[str]:
+    """Who may connect to `port` of the workload `target`: names of workloads, `nats`, `outside` for pods of other
+    namespaces, and `anyone` for whoever has the address."""
+    pods = {
+        d["metadata"]["name"]: d["spec"]["template"]["metadata"]["labels"]
+        for d in documents
+        if "template" in d.get("spec", {})
+    }
+    pods["nats"] = {"app.kubernetes.io/name": "nats"}
+    policies = [d["spec"] for d in documents if d["kind"] == "NetworkPolicy"]
+    mine = [
+        p
+        for p in policies
+        if "Ingress" in p.get("policyTypes", ["Ingress"]) and _matches(p["podSelector"], pods[target])
+    ]
+    if not mine:
+        return {"anyone"}
+    found = set()
+    for rule in (rule for policy in mine for rule in policy.get("ingress", ())):
+        if "ports" in rule and not any(p.get("port", port) in (port, "api") for p in rule["ports"]):
+            continue
+        if "from" not in rule:
+            found.add("anyone")
+        for peer in rule.get("from", ()):
+            if "ipBlock" in peer:
+                found.add("anyone")
+            elif "namespaceSelector" in peer:
+                found.add("outside")
+            else:
+                found |= {name for name, labels in pods.items() if _matches(peer["podSelector"], labels)}
+    return found
+
+
+def test_who_may_reach_whom(overlay: list[dict[str, Any]]) -> None:
+    """An engine's worker is in its pod, where no policy applies."""
+    assert admitted(overlay, 8000, "engine") == {"gateway"}
+    assert admitted(overlay, 50052, "engine") == {"gateway"}
+    assert admitted(overlay, 9100, "engine") == {"outside"}
+    assert admitted(overlay, 50051, "perception") == admitted(overlay, 50051, "prediction") == {"gateway"}
+    assert admitted(overlay, 8000, "gateway") == {"anyone"}
+    assert admitted(overlay, 22, "engine") == set()
+
+
+@pytest.mark.parametrize(
+    ("planted", "found"),
+    [
+        ({"podSelector": {}, "ingress": [{"ports": [{"port": 8000}]}]}, {"gateway", "anyone"}),
+        ({"podSelector": {}, "ingress": [{}]}, {"gateway", "anyone"}),
+        (
+            {
+                "podSelector": {"matchLabels": {"app.kubernetes.io/name": "engine"}},
+                "ingress": [{"from": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "meta"}}}]}],
+            },
+            {"gateway", "meta"},
+        ),
+        ({"podSelector": {}, "ingress": [{"from": [{"namespaceSelector": {}}]}]}, {"gateway", "outside"}),
+    ],
+)
+def test_a_policy_that_opens_the_engines_is_found(
+    overlay: list[dict[str, Any]], planted: dict[str, Any], found: set[str]
+) -> None:
+    assert admitted([*overlay, {"kind": "NetworkPolicy", "spec": planted}], 8000, "engine") == found
+    without = [d for d in overlay if d["metadata"]["name"] != "gateway-to-engines"]
+    assert admitted(without, 8000, "engine") == set()
+    assert admitted([d for d in overlay if d["kind"] != "NetworkPolicy"], 8000, "engine") == {"anyone"}
+
+
+def test_gateways_and_workers_agree_on_engines_and_keys(overlay: list[dict[str, Any]]) -> None:
+    """The address by which a worker names its engine is one that gateways may use, and both have its key."""
+    pods = dict(workloads(overlay))
+    gateway, worker = (pods[name]["containers"][0] for name in ("gateway", "engine"))
+    settings = [{v["name"]: v.get("value", "") for v in container["env"]} for container in (gateway, worker)]
+    (engine,) = json.loads(settings[1]["HMAS_ENGINES"].replace("$(MAX_NUM_SEQS)", "1"))
+    allowed = AllowedEndpoints(parse_rules(settings[0]["HMAS_ENGINE_ENDPOINTS"]))
+    assert allowed.key_of(engine["advertise_url"].replace("$(POD)", "engine-0")) is not None
+    assert allowed.key_of("http://engine-0.engine.example:8000") is None
+    services = {d["metadata"]["name"]: d["spec"] for d in overlay if d["kind"] == "Service"}
+    assert services["engine"]["publishNotReadyAddresses"], "engines of a dead worker would lose their names"
+    for container, values in zip((gateway, worker), settings, strict=True):
+        folder = values["HMAS_ENGINE_API_KEY_FILE"].rpartition("/")[0]
+        assert folder in {mount["mountPath"] for mount in container["volumeMounts"]}
+    listens = next(c for c in pods["engine"]["initContainers"] if c["name"] == "engine")["args"]
+    assert listens[listens.index("--host") + 1] == "0.0.0.0"
 
 
 def test_secrets_are_files(overlay: list[dict[str, Any]]) -> None:
@@ -128,6 +239,22 @@ def test_secrets_are_files(overlay: list[dict[str, Any]]) -> None:
         for container in pod["containers"]:
             for variable in container.get("env", ()):
                 assert "secretKeyRef" not in str(variable), name
+
+
+def test_in_compose_gateways_workers_and_prometheus_reach_engines_and_nobody_else() -> None:
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    engines = {f"engine-{number}" for number in (1, 2)}
+    assert {n for n, s in services.items() if "engines" in s.get("networks", ())} - engines == {
+        "gateway", "worker-1", "worker-2", "prometheus",
+    }  # fmt: skip
+    assert all(services[name]["networks"] == ["engines"] for name in engines)
+    allowed = AllowedEndpoints(parse_rules(services["gateway"]["environment"]["HMAS_ENGINE_ENDPOINTS"]))
+    for file in ("docker-compose.yml", *OVERRIDES):
+        for name, service in yaml.safe_load((ROOT / file).read_text())["services"].items():
+            if name.startswith("worker"):
+                told = re.sub(r"\$\{[^}]*\}", "1", service["environment"]["HMAS_ENGINES"])
+                assert all(allowed.key_of(engine["url"]) == "" for engine in json.loads(told)), (file, name)
+    assert allowed.key_of("http://engine-1.example:8000") is None
 
 
 def test_compose_settings_exist() -> None:
@@ -139,7 +266,7 @@ def test_compose_settings_exist() -> None:
     names = {name for service in services.values() for name in service.get("environment") or {}}
     mine = {name for name in names if name.startswith("HMAS_")}
     assert len(mine) > 10
-    assert mine - known_settings() - ELSEWHERE == set()
+    assert mine - SETTINGS - ELSEWHERE == set()
 
 
 @pytest.mark.parametrize("override", OVERRIDES)
