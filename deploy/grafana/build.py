@@ -272,15 +272,23 @@ MESH = [
     Panel("Online correction of predicted costs", "none", [("{{worker}} {{cost}}", "hmas_prediction_scale")]),
     Panel("Workers connected", "short", [("{{instance}}", "hmas_gateway_workers_connected")]),
     Panel(
-        "Resubmissions and recalls",
+        "Placed without a worker",
+        "short",
+        [
+            ("engines of {{instance}}", "hmas_gateway_bypass_engines"),
+            ("requests/s of {{instance}}", "rate(hmas_gateway_bypass_runs_total[$__rate_interval])"),
+        ],
+        "Bypass: the engines' workers are silent, and gateways place requests by themselves",
+    ),
+    Panel(
+        "Moves between workers",
         "cps",
         [
             (
                 "attempts above requests",
                 "sum(rate(hmas_gateway_attempts_total[$__rate_interval])) - "
                 "sum(rate(hmas_gateway_requests_total[$__rate_interval]))",
-            ),
-            ("recalls", "sum(rate(hmas_gateway_recalls_total[$__rate_interval]))"),
+            )
         ],
     ),
     Panel(

@@ -12,10 +12,10 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from hmas.gateway.engines.allowed import AllowedEndpoints, parse_rules
 from yamllint import linter
 from yamllint.config import YamlLintConfig
 
+from hmas.gateway.engines.allowed import AllowedEndpoints, parse_rules
 from hmas.runtime.setting_names import SETTINGS
 
 pytestmark = pytest.mark.deploy
@@ -307,6 +307,20 @@ def test_promtool_accepts_the_rules() -> None:
             ["promtool", "check", *check], cwd=ROOT / "deploy/prometheus", capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
+
+
+def test_an_engine_used_without_its_worker_is_an_alert_within_half_a_minute() -> None:
+    rules = {
+        rule["alert"]: rule
+        for group in yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text())["groups"]
+        for rule in group["rules"]
+    }
+    every = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())["global"]
+    alert = rules["HmasBypass"]
+    assert alert["expr"] == "hmas_gateway_bypass_engines > 0"
+    assert alert["labels"]["severity"] == "critical"
+    times = (alert["for"], every["scrape_interval"], every["evaluation_interval"])
+    assert sum(int(time.removesuffix("s")) for time in times) <= 30
 
 
 def test_generated_files_are_fresh() -> None:
