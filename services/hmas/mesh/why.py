@@ -35,16 +35,28 @@ async def ask_why(bus: Bus, request_id: str) -> dict[str, Any] | None:
 
 
 def render_why(timeline: dict[str, Any]) -> RenderableType:
-    """Renders each section of a timeline, and each element of its lists (e.g. attempts), as one table."""
+    """Renders a timeline: its plain fields and each group of them as one table, a list of flat groups (attempts) as one
+    with a row each, and one of nested groups (runs with what happened in the worker's queue) as a table each."""
     parts: list[RenderableType] = []
     plain = {k: v for k, v in timeline.items() if not isinstance(v, dict | list)}
     parts.append(_section("request", plain))
     for name, value in timeline.items():
         if isinstance(value, dict):
             parts.append(_section(name, value))
-        elif isinstance(value, list):
-            parts.extend(_section(f"{name} {i + 1}", v) for i, v in enumerate(value) if isinstance(v, dict))
+        elif isinstance(value, list) and any(isinstance(v, dict) for each in value for v in each.values()):
+            parts += [_section(f"{name.removesuffix('s')} {i}", each) for i, each in enumerate(value, 1)]
+        elif isinstance(value, list) and value:
+            parts.append(_rows(name, value))
     return Group(*parts)
+
+
+def _rows(title: str, rows: list[dict[str, Any]]) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="dim")
+    for name in rows[0]:
+        table.add_column(name.replace("_", " "), overflow="fold")
+    for row in rows:
+        table.add_row(*map(_plain, row.values()))
+    return table
 
 
 def _section(title: str, fields: dict[str, Any]) -> Table:
@@ -53,7 +65,7 @@ def _section(title: str, fields: dict[str, Any]) -> Table:
     table.add_column(overflow="fold")
     for name, value in fields.items():
         if isinstance(value, dict):
-            value = ", ".join(f"{k} {_plain(v)}" for k, v in value.items())
+            value = ", ".join(f"{k.replace('_', ' ')} {_plain(v)}" for k, v in value.items())
         table.add_row(Text(name.replace("_", " "), style="dim"), _plain(value))
     return table
 
@@ -61,6 +73,8 @@ def _section(title: str, fields: dict[str, Any]) -> Table:
 def _plain(value: object) -> str:
     if value is None:
         return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
