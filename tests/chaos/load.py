@@ -13,11 +13,22 @@ REQUEST_TIMEOUT_S = 45.0
 
 
 @dataclass
+class Answered:
+    """A request that was answered. Instants are on the monotonic clock, in s; `mode` is its header `x-hmas-mode`."""
+
+    sent_s: float
+    headed_s: float
+    ended_s: float
+    mode: str
+
+
+@dataclass
 class Load:
     """Sends `rate` requests per second, streamed and not, until the block ends; then waits for all of them.
 
     `ends` counts `finished`, `error:<status or code>`, `connection` (refused or closed) and `lost`: a request that
-    hung, or a stream that ended without an end.
+    hung, or a stream that ended without an end. `served` counts the finished ones by (prompt tokens, output tokens),
+    which hardly any two of a load have in common.
     """
 
     url: str
@@ -25,7 +36,8 @@ class Load:
     output_tokens: int = 40
     ends: Counter[str] = field(default_factory=Counter)
     details: list[str] = field(default_factory=list)
-    last_finished_s: float = 0.0
+    answered: list[Answered] = field(default_factory=list)
+    served: Counter[tuple[int, int]] = field(default_factory=Counter)
 
     async def __aenter__(self) -> Self:
         self._client = openai.AsyncOpenAI(
@@ -45,6 +57,10 @@ class Load:
     @property
     def lost(self) -> int:
         return self.ends["lost"]
+
+    @property
+    def last_finished_s(self) -> float:
+        return max((each.ended_s for each in self.answered), default=0.0)
 
     async def _send_all(self) -> None:
         started_s, i = time.monotonic(), 0
@@ -71,24 +87,32 @@ class Load:
             end = "connection" if "peer closed" in str(error) or "incomplete" in str(error) else "lost"
             self.details.append(repr(error))
         self.ends[end] += 1
-        if end == "finished":
-            self.last_finished_s = time.monotonic()
 
     async def _ask(self, i: int) -> str:
         messages: list[openai.types.chat.ChatCompletionMessageParam] = [
             {"role": "user", "content": f"Question {i}: " + "why " * (20 + i % 200)}
         ]
-        extra = {"hmas_replay": {"output_tokens": self.output_tokens}}
+        extra = {"hmas_replay": {"output_tokens": self.output_tokens + i // 200}}
+        create = self._client.chat.completions.with_raw_response.create
+        sent_s = time.monotonic()
         if i % 3 == 0:  # so that each of two workers gets both kinds
-            answer = await self._client.chat.completions.create(
-                model="emulated", messages=messages, max_tokens=512, extra_body=extra
-            )
-            return "finished" if answer.choices[0].finish_reason else "lost"
-        stream = await self._client.chat.completions.create(
-            model="emulated", messages=messages, max_tokens=512, stream=True, extra_body=extra
-        )
-        reason = None
-        async for chunk in stream:
-            if chunk.choices:
-                reason = chunk.choices[0].finish_reason or reason
-        return "finished" if reason else "lost"
+            raw = await create(model="emulated", messages=messages, max_tokens=512, extra_body=extra)
+            headed_s = time.monotonic()
+            answer = raw.parse()
+            mode, usage, reason = raw.headers.get("x-hmas-mode", ""), answer.usage, answer.choices[0].finish_reason
+        else:
+            opened = await create(
+                model="emulated", messages=messages, max_tokens=512, stream=True, extra_body=extra,
+                stream_options={"include_usage": True},
+            )  # fmt: skip
+            headed_s = time.monotonic()
+            mode, usage, reason = opened.headers.get("x-hmas-mode", ""), None, None
+            async for chunk in opened.parse():
+                usage = chunk.usage or usage
+                if chunk.choices:
+                    reason = chunk.choices[0].finish_reason or reason
+        if not reason or usage is None:
+            return "lost"
+        self.served[usage.prompt_tokens, usage.completion_tokens] += 1
+        self.answered.append(Answered(sent_s, headed_s, time.monotonic(), mode))
+        return "finished"

@@ -6,33 +6,24 @@ import signal
 import time
 from typing import Any
 
-import httpx
 import pytest
 
+from tests.chaos.hurt import is_ready, metric
 from tests.chaos.load import Load
 from tests.conftest import eventually
 
 pytestmark = pytest.mark.chaos
 SOAK = "HMAS_SOAK" in os.environ
 BEFORE_S, AFTER_S = (3.0, 10.0) if SOAK else (1.0, 3.0)  # of load before a kill and after it
-LONG_OUTPUT_TOKENS = 150  # streams and plain answers of every process are under way when it dies
-
-
-def metric(url: str, name: str, **labels: str) -> float:
-    """Sum of a metric's samples that carry the labels; 0 if there is none."""
-    total = 0.0
-    for line in httpx.get(f"{url}/metrics", timeout=5).text.splitlines():
-        if line.startswith(name) and all(f'{k}="{v}"' in line for k, v in labels.items()):
-            total += float(line.rsplit(" ", 1)[1])
-    return total
+LONG_OUTPUT_TOKENS = 150  # streams and plain answers of every engine are under way
 
 
 def engines_running(mesh: Any) -> float:
     return sum(metric(url, "vllm:num_requests_running") for url in mesh.state["engine_urls"])
 
 
-async def kill_under_load(mesh: Any, name: str) -> Load:
-    async with Load(mesh.url) as load:
+async def kill_under_load(mesh: Any, name: str, output_tokens: int = 40) -> Load:
+    async with Load(mesh.url, output_tokens=output_tokens) as load:
         await asyncio.sleep(BEFORE_S)
         mesh.kill(name)
         killed_s = time.monotonic()
@@ -40,30 +31,6 @@ async def kill_under_load(mesh: Any, name: str) -> Load:
     assert load.lost == 0, (load.ends, load.details)
     assert load.last_finished_s > killed_s
     return load
-
-
-async def kill_what_holds_requests(mesh: Any, name: str, code: str) -> float:
-    """Only requests that it held are hit: they are sent again, or end with `code`. Returns how many were sent again."""
-
-    def resubmissions() -> float:
-        return metric(mesh.url, "hmas_gateway_attempts_total") - metric(mesh.url, "hmas_gateway_requests_total")
-
-    engine = mesh.state["engine_urls"][int(name[-1]) - 1]
-    before = resubmissions()
-    async with Load(mesh.url, output_tokens=LONG_OUTPUT_TOKENS) as load:
-        await asyncio.sleep(BEFORE_S)
-        held = metric(engine, "vllm:num_requests_running") + metric(engine, "vllm:num_requests_waiting")
-        mesh.kill(name)
-        await asyncio.sleep(AFTER_S)
-    errors, resent = load.ends.total() - load.ends["finished"], resubmissions() - before
-    print(f"{name}: held {held:.0f}, of which {errors} ended with {code} and {resent:.0f} were sent again")
-    assert set(load.ends) == {"finished", f"error:{code}"}, (load.ends, load.details)
-    assert 0 < errors + resent <= held + 1  # one may come between the count and the kill
-    await is_back(mesh, name)
-    async with Load(mesh.url) as after:
-        await asyncio.sleep(3)
-    assert set(after.ends) == {"finished"}
-    return resent
 
 
 async def is_back(mesh: Any, name: str) -> None:
@@ -136,13 +103,28 @@ async def test_nats_dead_serving_goes_on_and_agents_reconnect(mesh: Any) -> None
     await eventually(lambda: all(metric(u, "hmas_nats_connected") == 1 for u in urls), 30)
 
 
-async def test_a_dead_worker_loses_no_request_silently(mesh: Any) -> None:
-    """A plain answer's client had nothing of it yet, so that another worker serves it."""
-    assert await kill_what_holds_requests(mesh, "worker-1", "worker_lost") > 0
+async def test_a_dead_worker_costs_no_request_anything(mesh: Any) -> None:
+    load = await kill_under_load(mesh, "worker-1", LONG_OUTPUT_TOKENS)
+    assert set(load.ends) == {"finished"}, (load.ends, load.details)
+    await is_back(mesh, "worker-1")
 
 
-async def test_a_dead_engine_loses_no_request_silently(mesh: Any) -> None:
-    await kill_what_holds_requests(mesh, "engine-1", "engine_error")
+async def test_a_dead_engine_costs_those_that_it_had_begun_to_answer(mesh: Any) -> None:
+    """The others run elsewhere."""
+    url = mesh.state["engine_urls"][0]
+    async with Load(mesh.url, output_tokens=LONG_OUTPUT_TOKENS) as load:
+        await asyncio.sleep(BEFORE_S)
+        held = metric(url, "vllm:num_requests_running") + metric(url, "vllm:num_requests_waiting")
+        mesh.kill("engine-1")
+        await asyncio.sleep(AFTER_S)
+    errors = load.ends.total() - load.ends["finished"]
+    print(f"engine-1 held {held:.0f}, of which {errors} ended with engine_error")
+    assert set(load.ends) == {"finished", "error:engine_error"}, (load.ends, load.details)
+    assert errors <= held + 1  # one may come between the count and the kill
+    await is_back(mesh, "engine-1")
+    async with Load(mesh.url) as after:
+        await asyncio.sleep(3)
+    assert set(after.ends) == {"finished"}
 
 
 async def test_a_dead_gateway_closes_its_clients_and_frees_the_engines(mesh: Any) -> None:
@@ -155,13 +137,7 @@ async def test_a_dead_gateway_closes_its_clients_and_frees_the_engines(mesh: Any
     await is_back(mesh, "gateway")
     await eventually(lambda: engines_running(mesh) == 0, 20)
 
-    def ready() -> bool:
-        try:
-            return httpx.get(f"{mesh.url}/ready", timeout=2).status_code == 200
-        except httpx.TransportError:
-            return False
-
-    await eventually(ready, 20)
+    await eventually(lambda: is_ready(mesh.url), 20)
     async with Load(mesh.url) as after:
         await asyncio.sleep(3)
     assert set(after.ends) == {"finished"}
