@@ -95,8 +95,9 @@ async def test_without_whoever_decides_serving_goes_on_and_scheduling_comes_back
 
 
 async def test_the_engine_of_a_dead_worker_stays_in_use(mesh: Any, engines: EngineLog) -> None:
+    """The load is more than one engine has slots for: what waits at the living worker is placed on the other engine."""
     own = EngineLog(mesh.state["engine_urls"][:1])  # that of worker-1
-    async with Load(mesh.url) as load:
+    async with Load(mesh.url, output_tokens=300) as load:
         await asyncio.sleep(BEFORE_S)
         with kept_dead(mesh, ["worker-1"]):
             await asyncio.sleep(2 * GOAL_S)

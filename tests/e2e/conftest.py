@@ -12,6 +12,7 @@ def mesh(tmp_path_factory: pytest.TempPathFactory, start_mesh: Any) -> Iterator[
     folder = tmp_path_factory.mktemp("mesh")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HMAS_RECORD_DIR", str(folder / "recorded"))
+        patch.setenv("HMAS_STREM_PORT", "7")  # misspelt: `test_command.py` reads what is said about it
         with start_mesh(folder, "--replay") as running:
             yield running
 

@@ -24,6 +24,11 @@ def test_why_tells_a_requests_walk(mesh: Any, client: openai.OpenAI) -> None:
     text = json.dumps(timeline)
     for word in (request_id, "finished", "worker", "engine", "topology"):
         assert word in text
+    (attempt,), (run,) = timeline["attempts"], timeline["runs"]
+    assert attempt["worker"] == run["worker"]
+    assert run["outcome"] == "finished"
+    assert not run["bypass"]
+    assert run["timeline"]["queued_s"] <= run["started_s"] <= run["ended_s"]
     unknown = mesh.hmas("why", "req-nobody")
     assert unknown.returncode == 1
     assert "no gateway remembers" in unknown.stderr
@@ -41,6 +46,15 @@ def test_a_pin_is_seen_in_top_and_lifted(mesh: Any, client: openai.OpenAI) -> No
     wrong = mesh.hmas("pin", "bogosort")
     assert wrong.returncode == 1
     assert "bogosort" in wrong.stderr
+
+
+def test_a_misspelt_variable_is_named_once_and_kept_from_the_services(mesh: Any) -> None:
+    told = [line for line in mesh.output.read_text().splitlines() if "HMAS_STREM_PORT" in line]
+    assert len(told) == 1
+    assert "did you mean HMAS_STREAM_PORT?" in told[0]
+    logs = [path.read_text() for path in (mesh.directory / "logs").glob("*.log")]
+    assert len(logs) >= 10
+    assert not any("HMAS_STREM_PORT" in text for text in logs)
 
 
 def test_doctor_finds_the_mesh_well(mesh: Any) -> None:
