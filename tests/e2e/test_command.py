@@ -93,11 +93,11 @@ def test_why_shows_what_each_agent_heard_of_a_request_and_did(mesh: Any, client:
         roles = {step["role"] for step in steps}
     assert "swordfish" not in done.stdout
     told = {(step["role"], effect["$"]) for step in steps for effect in step["effects"]}
-    assert told >= {("gateway", "SendSubmit"), ("gateway", "Settle"), ("worker", "Dispatch"), ("worker", "Conclude")}
+    assert told >= {("gateway", "ToWorker"), ("worker", "ToGateway"), ("gateway", "StartRun"), ("gateway", "Settle")}
     ages = [step["age_s"] for step in steps]
     assert ages == sorted(ages, reverse=True)
     shown = mesh.hmas("why", request_id, "--effects").stdout
-    for word in ("RequestReceived", "Submitted", "Dispatch", "Settle", "worker-1", "steps of the last"):
+    for word in ("RequestReceived", "Submit(", "Grant(", "Started(", "Settle", "worker-1", "steps of the last"):
         assert word in shown
 
 
