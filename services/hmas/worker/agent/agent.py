@@ -26,7 +26,6 @@ from hmas.contracts.worker import (
     GatewayConnected,
     GatewayLost,
     HeartbeatDue,
-    ToGateway,
     WorkerEffect,
     WorkerEvent,
 )
@@ -66,7 +65,12 @@ class WorkerAgent:
         match event:
             case FromGateway(name, message):
                 gateway = state.gateways.get(name)
-                return [] if gateway is None else self._hear(gateway, message)
+                if gateway is None:
+                    return []
+                effects = self._hear(gateway, message)
+                if gateway.lagging and gateway.see(state.now_s):
+                    state.wake(gateway)  # it has answered what it was late with
+                return effects
             case CycleTicked():
                 return regulation.on_cycle(state)
             case EngineSampled():
@@ -111,10 +115,9 @@ class WorkerAgent:
             case Withdraw():
                 intake.on_withdraw(state, gateway, message)
             case Adopt():
-                intake.on_adopt(state, gateway, message)
+                return engine_events.on_adopt(state, gateway, message)
             case Synced():
-                intake.on_synced(state, gateway)
-                return [ToGateway(gateway.name, state.load(gateway))]
+                return intake.on_synced(state, gateway)
             case _:
                 assert_never(message)
         return []

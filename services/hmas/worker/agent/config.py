@@ -133,6 +133,7 @@ class WorkerConfig:
     prefill_window_s: float = 0.1
     no_engine_patience_s: float = 10.0
     max_grants_per_pump: int = 32  # these take about a millisecond
+    max_parks_per_pump: int = 512  # the same for requests set aside because their gateway could not be granted any
     telemetry_period_s: float = TELEMETRY_S
     telemetry_events: int = TELEMETRY_EVENTS
     running_report_period_s: float = 1.0

@@ -34,20 +34,26 @@ def refuse(state: AgentState, entry: QueueEntry, outcome: Outcome, message: str)
 
 
 def forget(state: AgentState, entry: QueueEntry) -> None:
-    """Drops a request in any state, because its gateway no longer has it here."""
+    """Drops a request in any state, because its gateway no longer has it here. Telemetry says nothing of it: the
+    request goes on elsewhere, or its gateway reports how it ended."""
     if entry.state is EntryState.RUNNING:
         _release(state, entry)
-    end(state, entry, Outcome.CANCELLED)
+        state.queue.account(entry, entry.received_service, final=True)
+    _remove(state, entry)
 
 
 def end(state: AgentState, entry: QueueEntry, outcome: Outcome) -> None:
     """Reports the end of a request to telemetry and takes it out of the books; its slot must be free already."""
+    _remove(state, entry)
+    prefill_s, tpot_s = _latencies(state.now_s, entry)
+    state.ledger.finished(state.now_s, entry, outcome, prefill_s, tpot_s)
+
+
+def _remove(state: AgentState, entry: QueueEntry) -> None:
     gateway = state.gateways.get(entry.gateway)
     if gateway is not None:
         gateway.parked.pop(entry.request.id, None)
     state.queue.remove(entry)
-    prefill_s, tpot_s = _latencies(state.now_s, entry)
-    state.ledger.finished(state.now_s, entry, outcome, prefill_s, tpot_s)
 
 
 def conclude(state: AgentState, entry: QueueEntry, outcome: Outcome) -> None:
@@ -61,8 +67,9 @@ def back_to_the_queue(state: AgentState, entry: QueueEntry) -> None:
     """Takes a request off its engine and back to its place in the queue."""
     _release(state, entry)
     entry.engine = ""
-    entry.granted_s = None
-    entry.stopped = False
+    entry.granted_s = entry.first_token_s = entry.orphaned_s = None
+    entry.stopped = entry.withdrawn = False
+    entry.output_tokens = 0
     state.queue.park(entry)
     state.admit(entry)
 

@@ -116,9 +116,12 @@ class EngineState:
     def adopt(self, now_s: float, entry: QueueEntry, prefill_s: float, first_token_s: float | None) -> None:
         """Records a request that runs here already, as its gateway says."""
         self.occupy(now_s, entry, prefill_s)
-        self.foreign = max(0, self.foreign - 1)
+        if self.foreign:
+            self.foreign_blocks -= self.foreign_blocks // self.foreign
+            self.foreign -= 1
         self._changed()
         if first_token_s is not None:
+            self.prefill.remove(now_s, entry, computed=False)  # it was not computed in this very moment
             self.began(now_s, entry)
             entry.first_token_s = first_token_s
 
@@ -208,7 +211,7 @@ class EngineState:
         return busy_s
 
     def see(self, now_s: float, sample: EngineSampled, settled_s: float) -> int:
-        """Takes a sample; returns how many requests in the books the engine does not have.
+        """Takes a sample, which shows the engine at `now_s`; returns how many requests of the books it does not have.
 
         Books and engine differ for a moment whenever a request begins or ends. Therefore a difference counts if two
         samples in a row show it, and a grant is looked for once it is older than `settled_s` seconds. The first sample
@@ -217,7 +220,7 @@ class EngineState:
         self.sample = sample
         self.sampled_s = now_s
         self.sample_unread = True
-        if not sample.counted:
+        if not sample.counted or now_s < self.up_s:
             return 0
         count = sample.running + sample.waiting
         excess = max(0, count - len(self.running))

@@ -1,7 +1,7 @@
 """The gateways of a worker: whose requests may be granted, what each has yet to start, and what it cannot reach."""
 
 from collections.abc import Iterable, Iterator
-from math import floor
+from math import floor, inf
 
 from hmas.contracts.execution import EngineShare
 from hmas.worker.agent.config import GatewayLinkConfig
@@ -12,8 +12,9 @@ class Gateway:
     """One gateway process with an open stream.
 
     `named` are the requests of its snapshot, until the snapshot is complete and `synced` is true. `unstarted` are its
-    grants that it has not answered, the oldest first. `parked` are its waiting requests while none may be granted.
-    `demand` is its smoothed number of running and waiting requests.
+    grants that it has not answered, the oldest first. `lagging` is true while the oldest is older than `lag_s`, as last
+    judged. `parked` are its waiting requests that could not be granted when last tried. `demand` is its smoothed number
+    of running and waiting requests.
     """
 
     def __init__(self, name: str, config: GatewayLinkConfig) -> None:
@@ -23,18 +24,24 @@ class Gateway:
         self.unstarted: dict[str, QueueEntry] = {}
         self.parked: dict[str, QueueEntry] = {}
         self.demand = 0.0
+        self.lagging = False
         self._config = config
-        self._lagging = False
         self._blocks: dict[str, tuple[float, float]] = {}  # engine: end of the block, its length in s
+        self._freed = False  # more may be granted than when the gateway was seen last
+        self._seen_s = -inf
 
     def answered(self, request_id: str) -> None:
         """Records that the gateway has answered the grant of a request."""
         self.unstarted.pop(request_id, None)
 
-    def see(self, now_s: float) -> None:
-        """Judges whether the gateway lags: its oldest unanswered grant is older than `lag_s`."""
+    def see(self, now_s: float) -> bool:
+        """Judges whether the gateway lags. Returns whether what was parked may be granted now: the gateway has caught
+        up, or reaches an engine again, or a block has ended since the last call."""
         oldest = next(iter(self.unstarted.values()), None)
-        self._lagging = oldest is not None and _age_s(now_s, oldest) > self._config.lag_s
+        lagged, self.lagging = self.lagging, oldest is not None and _age_s(now_s, oldest) > self._config.lag_s
+        freed = self._freed or lagged or any(self._seen_s < end_s <= now_s for end_s, _ in self._blocks.values())
+        self._freed, self._seen_s = False, now_s
+        return freed and self.synced and not self.lagging
 
     def overdue(self, now_s: float) -> Iterator[QueueEntry]:
         """Yields the grants that are unanswered for more than `start_due_s` and were not stopped yet."""
@@ -46,12 +53,14 @@ class Gateway:
 
     def block(self, now_s: float, engine: str) -> None:
         """Records that the gateway could not connect to an engine: nothing is granted to the pair for a while, twice as
-        long each time in a row."""
+        long each time in a row. Grants that fail while a block lasts were made before it and do not count."""
+        if self.blocked(now_s, engine):
+            return
         length_s = min(self._config.max_block_s, 2.0 * self._blocks.get(engine, (0.0, self._config.block_s / 2))[1])
         self._blocks[engine] = (now_s + length_s, length_s)
 
     def reached(self, engine: str) -> None:
-        self._blocks.pop(engine, None)
+        self._freed |= self._blocks.pop(engine, None) is not None
 
     def blocked(self, now_s: float, engine: str) -> bool:
         block = self._blocks.get(engine)
@@ -59,7 +68,7 @@ class Gateway:
 
     def grantable(self, now_s: float, engines: Iterable[str]) -> bool:
         """Returns whether its requests may be granted on any of `engines`; true if there are none."""
-        if not self.synced or self._lagging:
+        if not self.synced or self.lagging:
             return False
         if not self._blocks:
             return True
@@ -71,14 +80,15 @@ def _age_s(now_s: float, entry: QueueEntry) -> float:
     return now_s - (now_s if entry.granted_s is None else entry.granted_s)
 
 
-def shares(gateway: Gateway, every: list[Gateway], limits: Iterable[tuple[str, int]]) -> tuple[EngineShare, ...]:
-    """Returns how many of each engine's sequences `gateway` may run while the worker is silent.
+def shares(gateways: list[Gateway], limits: Iterable[tuple[str, int]]) -> list[tuple[EngineShare, ...]]:
+    """Returns for each gateway how many of each engine's sequences it may run while the worker is silent.
 
     `limits` are the engines with their N_run. It is split by the gateways' demands, at least 1 for each while N_run
     allows; over all gateways the shares of an engine add up to its N_run.
     """
-    ahead = every.index(gateway)
-    return tuple(EngineShare(name, _split(n_run, [g.demand for g in every])[ahead]) for name, n_run in limits)
+    demands = [gateway.demand for gateway in gateways]
+    split = [[EngineShare(name, part) for part in _split(n_run, demands)] for name, n_run in limits]
+    return list(zip(*split, strict=True)) or [()] * len(gateways)
 
 
 def _split(whole: int, demands: list[float]) -> list[int]:

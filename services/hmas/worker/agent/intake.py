@@ -1,26 +1,25 @@
 """How the worker agent reacts to what gateways say about waiting requests: they come, get tags and are withdrawn; and
-how its books are rebuilt when a gateway's stream opens."""
+what it does when a gateway's stream opens, has given its snapshot, or ends."""
 
 from dataclasses import replace
 
-from hmas.contracts.execution import Adopt, Annotate, Submit, Withdraw
+from hmas.contracts.execution import Annotate, Submit, Withdraw
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.registry import EngineInfo
 from hmas.contracts.request import Annotation, Request
 from hmas.contracts.worker import ToGateway, WorkerEffect
 from hmas.worker.agent import ends
-from hmas.worker.agent.engine_state import EngineState
 from hmas.worker.agent.entry import EntryState, QueueEntry
 from hmas.worker.agent.gateways import Gateway
 from hmas.worker.agent.state import AgentState
 
 
 def on_connected(state: AgentState, name: str) -> None:
+    on_lost(state, name)
     state.gateways[name] = Gateway(name, state.config.gateways)
 
 
 def on_lost(state: AgentState, name: str) -> None:
-    """Forgets what waits for the gateway's sake. What it runs goes on, and keeps its slot."""
+    """Forgets what waits for the gateway. What it runs goes on, and keeps its slot."""
     if state.gateways.pop(name, None) is None:
         return
     for entry in [entry for entry in state.queue.entries() if entry.gateway == name]:
@@ -45,8 +44,7 @@ def on_submit(state: AgentState, gateway: Gateway, message: Submit) -> list[Work
         ends.forget(state, held)
         return _take_in(state, gateway, message)
     if not gateway.synced:
-        held.orphaned_s = None  # the snapshot says that it waits: the grant never arrived
-        held.attempt = message.attempt
+        held.attempt = message.attempt  # the snapshot says that it waits: the grant never arrived
         ends.back_to_the_queue(state, held)
     elif message.attempt > held.attempt:
         held.successor = message  # it was withdrawn and came back before its old grant was answered
@@ -54,7 +52,7 @@ def on_submit(state: AgentState, gateway: Gateway, message: Submit) -> list[Work
 
 
 def _take_in(state: AgentState, gateway: Gateway, message: Submit) -> list[WorkerEffect]:
-    entry = _new_entry(state, gateway, message.request, message.attempt)
+    entry = new_entry(state, gateway, message.request, message.attempt)
     entry.promised = message.promised
     refusal = _refusal(state, message.request) or _overflow(state, entry)
     if refusal is not None:
@@ -66,7 +64,7 @@ def _take_in(state: AgentState, gateway: Gateway, message: Submit) -> list[Worke
     return []
 
 
-def _new_entry(state: AgentState, gateway: Gateway, request: Request, attempt: int) -> QueueEntry:
+def new_entry(state: AgentState, gateway: Gateway, request: Request, attempt: int) -> QueueEntry:
     estimate = state.prior.estimate(request.tenant, request.prompt_tokens)
     state.see_prior(estimate.ttft_s)
     entry = QueueEntry(
@@ -88,61 +86,17 @@ def succeed(state: AgentState, entry: QueueEntry) -> list[WorkerEffect]:
     return effects
 
 
-def on_adopt(state: AgentState, gateway: Gateway, message: Adopt) -> None:
-    """Counts a request that the gateway runs on an engine of this worker, whatever the limits."""
-    request_id = message.request.id
-    gateway.named.add(request_id)
-    state.grants = max(state.grants, message.grant)
-    held = state.queue.get(request_id)
-    if held is not None and held.gateway != gateway.name:
-        return
-    if held is not None:
-        if held.state is EntryState.RUNNING and (held.engine, held.grant) == (message.engine, message.grant):
-            held.orphaned_s = None
-            if message.first_token_s is not None and held.first_token_s is None:
-                state.fleet[held.engine].began(state.now_s, held)
-            state.fleet[held.engine].produced(held, message.output_tokens)
-            return
-        ends.forget(state, held)
-    engine = state.fleet.get(message.engine)
-    if engine is None:
-        engine = state.fleet[message.engine] = EngineState(_unknown(message.engine), state.config.engine)
-    entry = _new_entry(state, gateway, message.request, message.attempt)
-    if message.annotation is not None:
-        _annotate(state, entry, message.annotation)
-    state.queue.add(entry)
-    state.queue.run(entry)
-    entry.engine, entry.grant, entry.granted_s = engine.name, message.grant, message.granted_s
-    entry.output_tokens = message.output_tokens
-    entry.bound_tokens = entry.upper_output_tokens = state.gate.upper(entry)
-    entry.blocks = state.gate.need(engine, entry, entry.bound_tokens)
-    engine.adopt(state.now_s, entry, state.prefill_s(entry), message.first_token_s)
-
-
-def _unknown(engine: str) -> EngineInfo:
-    """Returns what is known of an engine that has not come up since this worker started: its name."""
-    return EngineInfo(
-        engine=engine,
-        up=False,
-        kind="",
-        hardware="",
-        max_model_len=0,
-        kv_capacity_tokens=0,
-        block_size=0,
-        max_num_seqs=0,
-    )
-
-
-def on_synced(state: AgentState, gateway: Gateway) -> None:
-    """Forgets what the snapshot did not name, and lets the rest be granted."""
-    if gateway.synced:
-        return
-    for entry in [entry for entry in state.queue.entries() if entry.gateway == gateway.name]:
-        if entry.request.id not in gateway.named:
-            ends.forget(state, entry)
-    gateway.named.clear()
-    gateway.synced = True
-    state.review(gateway)
+def on_synced(state: AgentState, gateway: Gateway) -> list[WorkerEffect]:
+    """Forgets what the snapshot did not name, lets the rest be granted, and tells the gateway of the worker's load."""
+    if not gateway.synced:
+        for entry in [entry for entry in state.queue.entries() if entry.gateway == gateway.name]:
+            if entry.request.id not in gateway.named:
+                ends.forget(state, entry)
+        gateway.demand = float(len(gateway.named))
+        gateway.named.clear()
+        gateway.synced = True
+        state.wake(gateway)
+    return [ToGateway(other.name, load) for other, load in state.loads() if other is gateway]
 
 
 def on_annotate(state: AgentState, gateway: Gateway, message: Annotate) -> None:
@@ -151,10 +105,10 @@ def on_annotate(state: AgentState, gateway: Gateway, message: Annotate) -> None:
         return
     if entry.attempt == message.attempt or entry.successor is not None:
         state.see_prefill(message.annotation.cost.ttft_s)
-        _annotate(state, entry, message.annotation)
+        annotate(state, entry, message.annotation)
 
 
-def _annotate(state: AgentState, entry: QueueEntry, annotation: Annotation) -> None:
+def annotate(state: AgentState, entry: QueueEntry, annotation: Annotation) -> None:
     entry.claimed = annotation.tags
     tags = state.length_bias.corrected(entry.request, entry.claimed)
     state.queue.annotate(entry, replace(annotation, tags=tags))
@@ -178,12 +132,10 @@ def on_withdraw(state: AgentState, gateway: Gateway, message: Withdraw) -> None:
 def on_drain(state: AgentState) -> list[WorkerEffect]:
     """Says to all gateways that nothing is granted any more; they take their requests elsewhere."""
     state.draining = True
-    return [ToGateway(gateway.name, state.load(gateway)) for gateway in state.gateways.values()]
+    return [ToGateway(gateway.name, load) for gateway, load in state.loads()]
 
 
 def _refusal(state: AgentState, request: Request) -> tuple[Outcome, str] | None:
-    if state.draining:
-        return Outcome.DRAINING, f"worker {state.config.worker} is draining and takes no new requests"
     if engineless_too_long(state):
         return Outcome.NO_ENGINE, no_engine_message(state)
     for engine in state.fleet.values():
@@ -200,8 +152,10 @@ def _overflow(state: AgentState, entry: QueueEntry) -> tuple[Outcome, str] | Non
 
 
 def engineless_too_long(state: AgentState) -> bool:
+    """Returns whether requests are to be refused for want of an engine. A draining worker leaves its requests to their
+    gateways."""
     since_s = state.engineless_since_s
-    return since_s is not None and state.now_s - since_s >= state.config.no_engine_patience_s
+    return not state.draining and since_s is not None and state.now_s - since_s >= state.config.no_engine_patience_s
 
 
 def no_engine_message(state: AgentState) -> str:

@@ -8,6 +8,7 @@ from hmas.contracts.worker import ToGateway, WorkerEffect
 from hmas.worker.agent import ends
 from hmas.worker.agent.engine_state import EngineState
 from hmas.worker.agent.entry import QueueEntry
+from hmas.worker.agent.gateways import Gateway
 from hmas.worker.agent.state import AgentState
 
 
@@ -15,27 +16,34 @@ def pump(state: AgentState) -> list[WorkerEffect]:
     """Grants the head of the queue again and again, while it fits an engine.
 
     At most `max_grants_per_pump` are granted; the next event or cycle goes on. A head that does not fit waits,
-    and with it all requests behind it, because the topology alone decides which is next. A head that no engine that is
-    up can ever take is ended, so that it does not block the others.
+    and with it all requests behind it, because the topology alone decides which is next. It does not block the others
+    for what lies with its gateway: it is parked if that could not carry out a grant now, and ended if no engine that is
+    up can ever take it.
     """
     queue = state.queue
     effects: list[WorkerEffect] = []
     fenced = not state.controls.bypass
-    left = state.config.max_grants_per_pump
+    left, parks = state.config.max_grants_per_pump, state.config.max_parks_per_pump
     roomy = [engine for engine in state.up if engine.in_flight < engine.cap]
     if roomy and queue.paced and queue.waiting > 1:
         queue.observe(state.service_view())
-    while left and state.up and (entry := queue.peek()) is not None:
-        left -= 1
-        engine = choose(state, entry, roomy, fenced)
+    while left and parks and state.up and (entry := queue.peek()) is not None:
+        gateway = state.gateways[entry.gateway]
+        willing = state.grantable(gateway)
+        engine = choose(state, gateway, entry, roomy, fenced) if willing else None
         if engine is not None:
             effects.append(grant(state, engine))
+            left -= 1
             if engine.in_flight >= engine.cap:
                 roomy.remove(engine)
-        elif any(_could_take(state, other, entry) for other in state.up):
+        elif willing and any(_could_take(state, e, entry) and not gateway.blocked(state.now_s, e.name) for e in state.up):
             break
+        elif any(_could_take(state, e, entry) for e in state.up):
+            state.park(entry)
+            parks -= 1
         else:
             effects.append(end_unservable(state, entry))
+            left -= 1
     return effects
 
 
@@ -44,7 +52,9 @@ def _could_take(state: AgentState, engine: EngineState, entry: QueueEntry) -> bo
     return engine.start_id not in entry.tried and state.gate.could_ever(engine, entry.request.prompt_tokens)
 
 
-def choose(state: AgentState, entry: QueueEntry, roomy: list[EngineState], fenced: bool) -> EngineState | None:
+def choose(
+    state: AgentState, gateway: Gateway, entry: QueueEntry, roomy: list[EngineState], fenced: bool
+) -> EngineState | None:
     """Returns the engine to grant `entry` on, or None.
 
     `roomy` are the engines with a free sequence. If one is found, the reservation is written into `entry`. `fenced`:
@@ -53,7 +63,6 @@ def choose(state: AgentState, entry: QueueEntry, roomy: list[EngineState], fence
     gate, prefill_s = state.gate, state.prefill_s(entry)
     window_s = state.config.prefill_window_s + state.lag_s  # news of prefill computed since may be late by the lag
     upper = gate.upper(entry)
-    gateway = state.gateways[entry.gateway]
     uncounted_s = state.config.gateways.uncounted_s
     prompt_tokens = entry.request.prompt_tokens
     best: EngineState | None = None

@@ -13,8 +13,8 @@ from hmas.worker.agent.topologies import TOPOLOGIES, Topology
 class RequestQueue:
     """All requests of the worker by id, parked, queued and running; the active topology orders the queued ones.
 
-    At most `max_queued` requests with `max_queued_tokens` tokens of prompt and predicted output wait; an empty queue
-    takes one request of any size. `queued_s` is the sum of T_tot over the requests that wait.
+    At most `max_queued` requests with `max_queued_tokens` tokens of prompt and predicted output wait, parked or queued;
+    an empty queue takes one request of any size. `queued_s` is the sum of T_tot over the requests that wait.
     """
 
     def __init__(self, max_queued: int, max_queued_tokens: int, rng: RandomSource) -> None:
@@ -23,7 +23,8 @@ class RequestQueue:
         self.generation = 0  # number of the present order; grows with every switch of topology or hints
         self.switches = 0
         self.grants = 0
-        self.waiting = 0  # how many are queued
+        self.waiting = 0  # how many are parked or queued
+        self.parked = 0
         self.queued_tokens = 0
         self.queued_s = 0.0
         self.unwilling: dict[str, QueueEntry] = {}  # queued ones whose tenants prefer a refusal to a late answer
@@ -34,7 +35,7 @@ class RequestQueue:
         self._order: Topology = TOPOLOGIES[self.topology](self.hints, rng)
 
     def __len__(self) -> int:
-        """Returns the number of queued requests; running ones do not count."""
+        """Returns the number of requests that wait; running ones do not count."""
         return self.waiting
 
     def get(self, request_id: str) -> QueueEntry | None:
@@ -46,6 +47,11 @@ class RequestQueue:
     def queued(self) -> list[QueueEntry]:
         """Returns the queued requests in order of arrival, not of the topology."""
         return [entry for entry in self._entries.values() if entry.state is EntryState.QUEUED]
+
+    @property
+    def ready(self) -> int:
+        """The number of requests that wait and are not parked."""
+        return self.waiting - self.parked
 
     def refusal(self, entry: QueueEntry) -> str | None:
         """Returns the message of a refusal if the queue has no room for `entry`, otherwise None."""
@@ -66,37 +72,44 @@ class RequestQueue:
         entry.grants_before = self.grants
         entry.switches_before = self.switches
         self._entries[entry.request.id] = entry
+        self.parked += 1
+        self._count(entry)
 
     def wake(self, entry: QueueEntry) -> None:
         """Gives a parked request its place in the order."""
         entry.enter(EntryState.QUEUED)
+        self.parked -= 1
         if not entry.request.relegate:
             self.unwilling[entry.request.id] = entry
         self._order.push(entry)
-        self._count(entry)
 
     def park(self, entry: QueueEntry) -> None:
         """Takes a queued request out of the order, or a running one that lost its engine before its first token; it may
         be granted after `wake`."""
         was = entry.state
         entry.enter(EntryState.PARKED)
+        self.parked += 1
         if was is EntryState.RUNNING:
             self.account(entry, 0.0, final=True)
+            self._count(entry)
         else:
-            self._unqueue(entry)
+            self._unorder(entry)
 
     def run(self, entry: QueueEntry) -> None:
         """Records that a parked request runs already, because its gateway said so."""
         entry.enter(EntryState.RUNNING)
+        self.parked -= 1
+        self._discount(entry)
 
     def annotate(self, entry: QueueEntry, annotation: Annotation) -> None:
-        if entry.state is not EntryState.QUEUED:
+        if entry.state is EntryState.RUNNING:
             entry.annotate(annotation)
             return
         self._discount(entry)
         entry.annotate(annotation)
         self._count(entry)
-        self._order.reannotate(entry)
+        if entry.state is EntryState.QUEUED:
+            self._order.reannotate(entry)
 
     @property
     def paced(self) -> bool:
@@ -132,10 +145,14 @@ class RequestQueue:
 
     def remove(self, entry: QueueEntry) -> None:
         """Removes a request in any state, because it ends here."""
-        queued = entry.state is EntryState.QUEUED
+        was = entry.state
         entry.enter(EntryState.ENDED)
-        if queued:
-            self._unqueue(entry)
+        if was is not EntryState.RUNNING:
+            self._discount(entry)
+        if was is EntryState.QUEUED:
+            self._unorder(entry)
+        elif was is EntryState.PARKED:
+            self.parked -= 1
         del self._entries[entry.request.id]
 
     def account(self, entry: QueueEntry, service: float, *, final: bool) -> None:
@@ -159,9 +176,8 @@ class RequestQueue:
         self._order.rebuild(self.queued())
         return True
 
-    def _unqueue(self, entry: QueueEntry) -> None:
+    def _unorder(self, entry: QueueEntry) -> None:
         self._order.remove(entry)
-        self._discount(entry)
         self.unwilling.pop(entry.request.id, None)
 
     def _count(self, entry: QueueEntry) -> None:

@@ -16,6 +16,7 @@ from hmas.contracts.worker import (
 )
 from hmas.worker.agent import ends, engine_events
 from hmas.worker.agent.engine_state import EngineState
+from hmas.worker.agent.entry import EntryState
 from hmas.worker.agent.intake import engineless_too_long, no_engine_message
 from hmas.worker.agent.refusal import refuse_late
 from hmas.worker.agent.state import AgentState
@@ -99,7 +100,8 @@ def on_cycle(state: AgentState) -> list[WorkerEffect]:
         effects.extend(ControlExpired(control) for control in expired)
         effects += apply_controls(state)
     for gateway in state.gateways.values():
-        state.review(gateway)
+        if gateway.see(state.now_s):
+            state.wake(gateway)
         for entry in list(gateway.overdue(state.now_s)):
             effects += engine_events.stop(state, entry, "the gateway did not answer the grant")
     for engine in state.up:
@@ -107,11 +109,11 @@ def on_cycle(state: AgentState) -> list[WorkerEffect]:
         engine.presume(state.now_s)
         effects += _regulate(state, engine)
     if len(state.queue) and engineless_too_long(state):
-        for entry in state.queue.queued():
+        for entry in [entry for entry in state.queue.entries() if entry.state is not EntryState.RUNNING]:
             effects.append(ends.refuse(state, entry, Outcome.NO_ENGINE, no_engine_message(state)))
-    if state.queue.unwilling:
+    if state.queue.unwilling and not state.draining:
         effects += refuse_late(state)
-    state.meter.close(state.now_s, backlogged=bool(state.up) and len(state.queue) > 0)
+    state.meter.close(state.now_s, backlogged=bool(state.up) and state.queue.ready > 0)
     if state.ledger.due(state.now_s):
         effects.append(report(state))
     return effects
@@ -159,7 +161,7 @@ def heartbeat(state: AgentState) -> list[WorkerEffect]:
     config, queue = state.config, state.queue
     engines = [engine for engine in state.fleet.values() if engine.starts]
     state.see_demands()
-    loads = [ToGateway(gateway.name, state.load(gateway)) for gateway in state.gateways.values()]
+    loads = [ToGateway(gateway.name, load) for gateway, load in state.loads()]
     published = PublishHeartbeat(
         WorkerHeartbeat(
             worker=config.worker,

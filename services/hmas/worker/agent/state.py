@@ -1,5 +1,7 @@
 """The state that the agent's event handlers share, and the estimates that combine several parts of it."""
 
+from collections import Counter
+from dataclasses import replace
 from math import inf
 
 from hmas.contracts.cadences import LIVE
@@ -51,46 +53,46 @@ class AgentState:
         self._arrivals += 1
         return self._arrivals
 
+    def grantable(self, gateway: Gateway) -> bool:
+        return gateway.grantable(self.now_s, (engine.name for engine in self.up))
+
     def admit(self, entry: QueueEntry) -> None:
         """Lets a parked request wait in the order, if its gateway could carry out a grant now."""
         gateway = self.gateways[entry.gateway]
-        if gateway.grantable(self.now_s, (engine.name for engine in self.up)):
+        if self.grantable(gateway):
             self.queue.wake(entry)
         else:
             gateway.parked[entry.request.id] = entry
 
-    def review(self, gateway: Gateway) -> None:
-        """Wakes or parks all waiting requests of a gateway, as it could carry out grants now or not."""
-        gateway.see(self.now_s)
-        if gateway.grantable(self.now_s, (engine.name for engine in self.up)):
-            parked, gateway.parked = gateway.parked, {}
-            for entry in parked.values():
-                self.queue.wake(entry)
-        elif not gateway.parked:
-            for entry in self.queue.queued():
-                if entry.gateway == gateway.name:
-                    self.queue.park(entry)
-                    gateway.parked[entry.request.id] = entry
+    def park(self, entry: QueueEntry) -> None:
+        """Takes a queued request out of the order until its gateway could carry out a grant."""
+        self.queue.park(entry)
+        self.gateways[entry.gateway].parked[entry.request.id] = entry
 
-    def load(self, gateway: Gateway) -> Load:
-        """Returns the load report for one gateway."""
-        every = [other for other in self.gateways.values() if other.synced]
-        limits = [(engine.name, engine.cap) for engine in self.up]
-        return Load(
+    def wake(self, gateway: Gateway) -> None:
+        """Puts what is parked for a gateway back into the order; the pump parks again what still cannot be granted."""
+        parked, gateway.parked = gateway.parked, {}
+        for entry in parked.values():
+            self.queue.wake(entry)
+
+    def loads(self) -> list[tuple[Gateway, Load]]:
+        """Returns the load reports for all gateways whose snapshot is complete."""
+        synced = [gateway for gateway in self.gateways.values() if gateway.synced]
+        if not synced:
+            return []
+        load = Load(
             queued=len(self.queue),
             queued_tokens=self.queue.queued_tokens,
             running=sum(len(engine.running) for engine in self.fleet.values()),
             backlog_s=self.backlog_s(),
             draining=self.draining,
-            shares=shares(gateway, every, limits) if gateway.synced else (),
         )
+        parts = shares(synced, ((engine.name, engine.n_run) for engine in self.up))
+        return [(gateway, replace(load, shares=part)) for gateway, part in zip(synced, parts, strict=True)]
 
     def see_demands(self) -> None:
         """Updates the smoothed demand of each gateway by its requests that run and wait now."""
-        counts = dict.fromkeys(self.gateways, 0)
-        for entry in self.queue.entries():
-            if entry.gateway in counts:
-                counts[entry.gateway] += 1
+        counts = Counter(entry.gateway for entry in self.queue.entries())
         for name, gateway in self.gateways.items():
             gateway.demand += self.config.gateways.smoothing * (counts[name] - gateway.demand)
 
