@@ -29,7 +29,7 @@ from hmas.contracts.worker import (
     WorkerEffect,
     WorkerEvent,
 )
-from hmas.worker.agent import engine_events, intake, regulation
+from hmas.worker.agent import adoption, engine_events, intake, regulation
 from hmas.worker.agent.config import RandomSource, WorkerConfig
 from hmas.worker.agent.gateways import Gateway
 from hmas.worker.agent.pump import pump
@@ -115,7 +115,7 @@ class WorkerAgent:
             case Withdraw():
                 intake.on_withdraw(state, gateway, message)
             case Adopt():
-                return engine_events.on_adopt(state, gateway, message)
+                return adoption.on_adopt(state, gateway, message)
             case Synced():
                 return intake.on_synced(state, gateway)
             case _:

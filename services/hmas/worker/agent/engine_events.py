@@ -3,15 +3,14 @@ their load and of coming up and going down."""
 
 from dataclasses import replace
 
-from hmas.contracts.execution import Adopt, Declined, Ended, FirstToken, Progress, Started, Stop
+from hmas.contracts.execution import Declined, Ended, FirstToken, Progress, Started, Stop
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.registry import EngineInfo
 from hmas.contracts.worker import EngineSampled, EngineWentDown, EngineWentUp, ToGateway, WorkerEffect
 from hmas.worker.agent import ends
 from hmas.worker.agent.engine_state import EngineState
 from hmas.worker.agent.entry import EntryState, QueueEntry
 from hmas.worker.agent.gateways import Gateway
-from hmas.worker.agent.intake import annotate, new_entry, succeed
+from hmas.worker.agent.intake import succeed
 from hmas.worker.agent.state import AgentState
 
 
@@ -23,75 +22,9 @@ def _running(state: AgentState, gateway: Gateway, request_id: str, grant: int | 
     return entry if grant is None or grant == entry.grant else None
 
 
-def on_adopt(state: AgentState, gateway: Gateway, message: Adopt) -> list[WorkerEffect]:
-    """Counts a request that the gateway runs on an engine of this worker, whatever the limits."""
-    request_id = message.request.id
-    gateway.named.add(request_id)
-    state.grants = max(state.grants, message.grant)
-    entry = state.queue.get(request_id)
-    if entry is not None and entry.gateway != gateway.name:
-        return []
-    if entry is not None and entry.state is EntryState.RUNNING and (entry.engine, entry.grant) == (
-        message.engine,
-        message.grant,
-    ):
-        _confirm(state, entry, message)
-    else:
-        if entry is not None:
-            ends.forget(state, entry)
-        entry = _count(state, gateway, message)
-    engine = state.fleet[entry.engine]
-    if engine.starts and not engine.up and _untouched(entry):
-        return stop(state, entry, f"engine {engine.name} is down")
-    return []
-
-
-def _confirm(state: AgentState, entry: QueueEntry, message: Adopt) -> None:
-    """Brings a request that is in the books up to date. What was said on the old stream may have been lost."""
-    entry.orphaned_s = None
-    entry.stopped = entry.withdrawn = False
-    engine = state.fleet[entry.engine]
-    if message.first_token_s is not None and entry.first_token_s is None:
-        engine.began(state.now_s, entry)
-        entry.first_token_s = message.first_token_s
-        state.ledger.first_token(message.first_token_s, entry, message.first_token_s - message.granted_s)
-    engine.produced(entry, message.output_tokens)
-
-
-def _count(state: AgentState, gateway: Gateway, message: Adopt) -> QueueEntry:
-    """Takes a request into the books that runs already, unknown to them."""
-    engine = state.fleet.get(message.engine)
-    if engine is None:
-        engine = state.fleet[message.engine] = EngineState(_unknown(message.engine), state.config.engine)
-    entry = new_entry(state, gateway, message.request, message.attempt)
-    state.queue.add(entry)
-    if message.annotation is not None:
-        annotate(state, entry, message.annotation)
-    state.queue.run(entry)
-    entry.engine, entry.grant, entry.granted_s = engine.name, message.grant, message.granted_s
-    entry.output_tokens = message.output_tokens
-    entry.bound_tokens = entry.upper_output_tokens = state.gate.upper(entry)
-    entry.blocks = state.gate.need(engine, entry, entry.bound_tokens)
-    engine.adopt(state.now_s, entry, state.prefill_s(entry), message.first_token_s)
-    return entry
-
-
-def _untouched(entry: QueueEntry) -> bool:
+def untouched(entry: QueueEntry) -> bool:
+    """Returns whether no token of a granted request is known of."""
     return entry.first_token_s is None and not entry.output_tokens
-
-
-def _unknown(engine: str) -> EngineInfo:
-    """Returns what is known of an engine that has not come up since this worker started: its name."""
-    return EngineInfo(
-        engine=engine,
-        up=False,
-        kind="",
-        hardware="",
-        max_model_len=0,
-        kv_capacity_tokens=0,
-        block_size=0,
-        max_num_seqs=0,
-    )
 
 
 def on_started(state: AgentState, gateway: Gateway, message: Started) -> None:
@@ -255,9 +188,10 @@ def on_engine_down(state: AgentState, event: EngineWentDown) -> list[WorkerEffec
     state.up = [e for e in state.fleet.values() if e.up]
     if not state.up:
         state.engineless_since_s = state.now_s
-    untouched = [entry for entry in engine.running.values() if _untouched(entry)]
-    reason = f"engine {engine.name} went down before the first token: {event.reason}"
-    return [effect for entry in untouched for effect in stop(state, entry, reason)]
+        reason = f"engine {engine.name} went down before the first token: {event.reason}"
+    return [
+        effect for entry in list(engine.running.values()) if untouched(entry) for effect in stop(state, entry, reason)
+    ]
 
 
 def stop(state: AgentState, entry: QueueEntry, reason: str) -> list[WorkerEffect]:

@@ -36,7 +36,9 @@ def pump(state: AgentState) -> list[WorkerEffect]:
             left -= 1
             if engine.in_flight >= engine.cap:
                 roomy.remove(engine)
-        elif willing and any(_could_take(state, e, entry) and not gateway.blocked(state.now_s, e.name) for e in state.up):
+        elif willing and any(
+            _could_take(state, e, entry) and not gateway.blocked(state.now_s, e.name) for e in state.up
+        ):
             break
         elif any(_could_take(state, e, entry) for e in state.up):
             state.park(entry)

@@ -1,0 +1,76 @@
+"""How the worker agent's books are rebuilt from what a gateway says that it runs on the worker's engines."""
+
+from hmas.contracts.execution import Adopt
+from hmas.contracts.registry import EngineInfo
+from hmas.contracts.worker import WorkerEffect
+from hmas.worker.agent import ends
+from hmas.worker.agent.engine_events import stop, untouched
+from hmas.worker.agent.engine_state import EngineState
+from hmas.worker.agent.entry import EntryState, QueueEntry
+from hmas.worker.agent.gateways import Gateway
+from hmas.worker.agent.intake import annotate, new_entry
+from hmas.worker.agent.state import AgentState
+
+
+def on_adopt(state: AgentState, gateway: Gateway, message: Adopt) -> list[WorkerEffect]:
+    """Counts a request that the gateway runs on an engine of this worker, whatever the limits."""
+    gateway.named.add(message.request.id)
+    state.grants = max(state.grants, message.grant)
+    entry = state.queue.get(message.request.id)
+    if entry is not None and entry.gateway != gateway.name:
+        return []
+    run = message.engine, message.grant
+    if entry is not None and entry.state is EntryState.RUNNING and (entry.engine, entry.grant) == run:
+        _confirm(state, entry, message)
+    else:
+        if entry is not None:
+            ends.forget(state, entry)
+        entry = _count(state, gateway, message)
+    engine = state.fleet[entry.engine]
+    if engine.starts and not engine.up and untouched(entry):
+        return stop(state, entry, f"engine {engine.name} is down")
+    return []
+
+
+def _confirm(state: AgentState, entry: QueueEntry, message: Adopt) -> None:
+    """Brings a request that is in the books up to date. What was said on the old stream may have been lost."""
+    entry.orphaned_s = None
+    entry.stopped = entry.withdrawn = False
+    engine = state.fleet[entry.engine]
+    if message.first_token_s is not None and entry.first_token_s is None:
+        engine.began(state.now_s, entry)
+        entry.first_token_s = message.first_token_s
+        state.ledger.first_token(message.first_token_s, entry, message.first_token_s - message.granted_s)
+    engine.produced(entry, message.output_tokens)
+
+
+def _count(state: AgentState, gateway: Gateway, message: Adopt) -> QueueEntry:
+    """Takes a request into the books that runs already, unknown to them."""
+    engine = state.fleet.get(message.engine)
+    if engine is None:
+        engine = state.fleet[message.engine] = EngineState(_unknown(message.engine), state.config.engine)
+    entry = new_entry(state, gateway, message.request, message.attempt)
+    state.queue.add(entry)
+    if message.annotation is not None:
+        annotate(state, entry, message.annotation)
+    state.queue.run(entry)
+    entry.engine, entry.grant, entry.granted_s = engine.name, message.grant, message.granted_s
+    entry.output_tokens = message.output_tokens
+    entry.bound_tokens = entry.upper_output_tokens = state.gate.upper(entry)
+    entry.blocks = state.gate.need(engine, entry, entry.bound_tokens)
+    engine.adopt(state.now_s, entry, state.prefill_s(entry), message.first_token_s)
+    return entry
+
+
+def _unknown(engine: str) -> EngineInfo:
+    """Returns what is known of an engine that has not come up since this worker started: its name."""
+    return EngineInfo(
+        engine=engine,
+        up=False,
+        kind="",
+        hardware="",
+        max_model_len=0,
+        kv_capacity_tokens=0,
+        block_size=0,
+        max_num_seqs=0,
+    )
