@@ -11,9 +11,13 @@ from hmas.worker.agent.queue import RequestQueue
 from tests.worker.builders import entry
 
 LEGAL = {
+    (EntryState.PARKED, EntryState.QUEUED),
+    (EntryState.PARKED, EntryState.RUNNING),
+    (EntryState.PARKED, EntryState.ENDED),
+    (EntryState.QUEUED, EntryState.PARKED),
     (EntryState.QUEUED, EntryState.RUNNING),
     (EntryState.QUEUED, EntryState.ENDED),
-    (EntryState.RUNNING, EntryState.QUEUED),
+    (EntryState.RUNNING, EntryState.PARKED),
     (EntryState.RUNNING, EntryState.ENDED),
 }
 
@@ -46,11 +50,15 @@ def test_a_queue_refuses_what_an_entry_may_not_do_and_stays_as_it_was() -> None:
     ended, waiting = entry(1), entry(2)
     for made in (ended, waiting):
         queue.add(made)
+        queue.wake(made)
     queue.remove(ended)
-    was = (queue.waiting, queue.queued_tokens, queue.queued_s, queue.dispatches, queue.peek())
-    with pytest.raises(IllegalTransition):
-        queue.remove(ended)
-    with pytest.raises(IllegalTransition):
-        queue.requeue(waiting)
-    assert (queue.waiting, queue.queued_tokens, queue.queued_s, queue.dispatches, queue.peek()) == was
+
+    def books() -> tuple[object, ...]:
+        return queue.waiting, queue.ready, queue.queued_tokens, queue.queued_s, queue.grants, queue.peek()
+
+    was = books()
+    for illegal in (lambda: queue.remove(ended), lambda: queue.wake(waiting), lambda: queue.run(ended)):
+        with pytest.raises(IllegalTransition):
+            illegal()
+        assert books() == was
     assert queue.queued() == [waiting]

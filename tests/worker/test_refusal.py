@@ -1,32 +1,21 @@
 """`on_miss: refuse`, and how little prefill an engine gets before it."""
 
 from dataclasses import replace
-from random import Random
 
 import pytest
 
 from hmas.contracts.control import Hints, TopologyDecision, TopologyName, TopologyReceived
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo
-from hmas.contracts.worker import (
-    Annotated,
-    CycleTicked,
-    Dispatch,
-    EngineFinished,
-    EngineWentUp,
-    FirstTokenReceived,
-    Reject,
-    Submitted,
-    WorkerEffect,
-)
-from hmas.worker.agent.agent import WorkerAgent, WorkerConfig
-from tests.worker.builders import annotation, engine, request
+from hmas.contracts.worker import CycleTicked, EngineWentUp, WorkerEffect
+from hmas.worker.agent.agent import WorkerConfig
+from tests.worker.builders import Scripted, annotation, engine, granted, refused, request
 
 SLO = Slo(2.0, 0.1)
 
 
-def agent(topology: TopologyName, **config: object) -> WorkerAgent:
-    made = WorkerAgent(replace(WorkerConfig(worker="w1", incarnation="i1", address="", pool="m"), **config), Random(1))  # type: ignore[arg-type]
+def agent(topology: TopologyName, **config: object) -> Scripted:
+    made = Scripted(replace(WorkerConfig(worker="w1", incarnation="i1", address="", pool="m"), **config))  # type: ignore[arg-type]
     made.step(
         0.0,
         TopologyReceived(
@@ -44,24 +33,19 @@ def agent(topology: TopologyName, **config: object) -> WorkerAgent:
             0.0,
         ),
     )
-    made.step(0.0, EngineWentUp(engine("e1", max_num_seqs=4)))
+    made.up(0.0, engine("e1", max_num_seqs=4))
     return made
 
 
-def submit(worker: WorkerAgent, name: str, now_s: float, *, ttft_s: float, relegate: bool) -> list[WorkerEffect]:
+def submit(worker: Scripted, name: str, now_s: float, *, ttft_s: float, relegate: bool) -> list[WorkerEffect]:
     prompt = int(ttft_s * 8000)  # as the prior has it, before cognition answers
     made = replace(request(name, arrival_s=now_s, slo=SLO, prompt_tokens=prompt), relegate=relegate)
-    effects = worker.step(now_s, Submitted(made, 1, "g1"))
     tags = annotation(10.0, ttft_s=ttft_s, tpot_s=0.01, slo=SLO)
-    return effects + worker.step(now_s, Annotated(name, 1, tags))
+    return worker.submit(now_s, made) + worker.annotate(now_s, name, tags)
 
 
 def dispatched(effects: list[WorkerEffect]) -> list[str]:
-    return [e.request_id for e in effects if isinstance(e, Dispatch)]
-
-
-def refused(effects: list[WorkerEffect]) -> list[Reject]:
-    return [e for e in effects if isinstance(e, Reject)]
+    return [grant.request_id for grant in granted(effects)]
 
 
 @pytest.mark.parametrize("topology", [TopologyName.MAX_ON_TIME, TopologyName.FCFS])
@@ -77,7 +61,7 @@ def test_whoever_prefers_it_is_refused_once_it_would_be_late(topology: TopologyN
     assert (refusal.request_id, refusal.outcome) == ("rather not", Outcome.SLO_UNREACHABLE)
     assert "is due after 2.0 s" in refusal.message
     assert refusal.retry_after_s is not None
-    assert dispatched(worker.step(4.0, EngineFinished("first", 10, None))) == ["waits"]
+    assert dispatched(worker.finish(4.0, "first", 10)) == ["waits"]
 
 
 def test_in_time_nobody_is_refused() -> None:
@@ -92,18 +76,18 @@ def test_an_engine_has_little_prefill_before_it() -> None:
     """The window counts what prompts add to a step; an idle engine takes any prompt."""
     worker = agent(TopologyName.FCFS, prefill_window_s=0.1)
     effects = submit(worker, "floor", 0.0, ttft_s=0.02, relegate=True)
-    effects += worker.step(0.0, FirstTokenReceived("floor"))
+    effects += worker.first_token(0.0, "floor")
     for name, ttft_s in (("a", 0.5), ("b", 0.05), ("c", 0.05)):
         effects += submit(worker, name, 0.0, ttft_s=ttft_s, relegate=True)
     assert dispatched(effects) == ["floor", "a"]  # more than the window, but alone
-    assert dispatched(worker.step(0.6, FirstTokenReceived("a"))) == ["b", "c"]
+    assert dispatched(worker.first_token(0.6, "a")) == ["b", "c"]
 
 
 def test_a_worker_that_is_late_itself_lets_as_much_more_before_its_engine() -> None:
     """What it has not read yet of first tokens must not count as prefill still to come."""
     worker = agent(TopologyName.FCFS, prefill_window_s=0.1)
     submit(worker, "floor", 0.0, ttft_s=0.02, relegate=True)
-    effects = worker.step(0.0, FirstTokenReceived("floor")) + worker.step(0.0, CycleTicked())
+    effects = worker.first_token(0.0, "floor") + worker.step(0.0, CycleTicked())
     for name in ("a", "b", "c", "d"):
         effects += submit(worker, name, 0.0, ttft_s=0.06, relegate=True)
     assert dispatched(effects) == ["a", "b"]
@@ -117,7 +101,7 @@ def test_an_engine_faster_than_predicted_gets_a_wider_window() -> None:
     worker = agent(TopologyName.FCFS, prefill_window_s=0.1)
     worker.step(0.0, EngineWentUp(engine("e1", max_num_seqs=100)))
     submit(worker, "floor", 0.0, ttft_s=0.01, relegate=True)
-    worker.step(0.0, EngineFinished("floor", 1, None))
+    worker.finish(0.0, "floor", 1)
     effects: list[WorkerEffect] = []
     for number in range(1500):
         effects += submit(worker, f"r{number}", 0.0, ttft_s=0.1 if number % 10 else 0.01, relegate=True)
@@ -125,8 +109,8 @@ def test_an_engine_faster_than_predicted_gets_a_wider_window() -> None:
     while running := dispatched(effects):
         widths.append(len(running))
         now_s = 0.01 * len(widths)
-        effects = [effect for name in running for effect in worker.step(now_s, FirstTokenReceived(name))]
-        effects += [effect for name in running for effect in worker.step(now_s, EngineFinished(name, 1, None))]
+        effects = [effect for name in running for effect in worker.first_token(now_s, name)]
+        effects += [effect for name in running for effect in worker.finish(now_s, name, 1)]
     assert sum(widths) == 1500
     assert widths[0] <= 4
     assert max(widths) >= 50
@@ -135,10 +119,10 @@ def test_an_engine_faster_than_predicted_gets_a_wider_window() -> None:
 def test_an_answer_that_is_not_streamed_holds_the_window_only_as_long_as_its_prefill_may_take() -> None:
     worker = agent(TopologyName.FCFS, prefill_window_s=0.1)
     submit(worker, "floor", 0.0, ttft_s=0.02, relegate=True)
-    worker.step(0.0, FirstTokenReceived("floor"))
+    worker.first_token(0.0, "floor")
     whole = replace(request("whole", slo=SLO, prompt_tokens=4000), stream=False)
-    effects = worker.step(0.0, Submitted(whole, 1, "g1"))
-    effects += worker.step(0.0, Annotated("whole", 1, annotation(10.0, ttft_s=0.5, tpot_s=0.01, slo=SLO)))
+    effects = worker.submit(0.0, whole)
+    effects += worker.annotate(0.0, "whole", annotation(10.0, ttft_s=0.5, tpot_s=0.01, slo=SLO))
     effects += submit(worker, "next", 0.0, ttft_s=0.5, relegate=True)
     for tick in range(1, 40):
         effects += worker.step(tick * 0.1, CycleTicked())
@@ -150,12 +134,12 @@ def test_who_comes_back_when_told_to_is_served_before_the_cheaper(promised: bool
     worker = agent(TopologyName.MAX_ON_TIME, static_n_run=1)
     effects = submit(worker, "first", 0.0, ttft_s=0.2, relegate=True)
     dear = replace(request("dear", slo=SLO, prompt_tokens=8000), relegate=False)
-    effects += worker.step(0.0, Submitted(dear, 1, "g1", promised))
+    effects += worker.submit(0.0, dear, promised=promised)
     tags = annotation(10.0, ttft_s=1.0, tpot_s=0.01, slo=SLO)
-    effects += worker.step(0.0, Annotated("dear", 1, tags))
+    effects += worker.annotate(0.0, "dear", tags)
     for number in range(8):
         effects += submit(worker, f"cheap{number}", 0.0, ttft_s=0.4, relegate=True)
-    effects += worker.step(0.1, EngineFinished("first", 10, None))
+    effects += worker.finish(0.1, "first", 10)
     effects += worker.step(0.15, CycleTicked())
     assert [r.request_id for r in refused(effects)] == ([] if promised else ["dear"])
     assert ("dear" in dispatched(effects)) is promised

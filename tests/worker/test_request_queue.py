@@ -40,6 +40,7 @@ class QueueMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.queued: dict[str, QueueEntry] = {}
+        self.parked: dict[str, QueueEntry] = {}
         self.running: dict[str, QueueEntry] = {}
         self.seq = 0
 
@@ -63,14 +64,37 @@ class QueueMachine(RuleBasedStateMachine):
             arrival_s=self.seq - late,
         )  # fmt: skip
         new = entry(self.seq, made, tokens=tokens)
-        full = len(self.queued) >= 40
+        full = len(self.queued) + len(self.parked) >= 40
         assert (self.queue.refusal(new) is not None) == full
         if not full:
             self.queue.add(new)
-            self.queued[made.id] = new
+            self.parked[made.id] = new
+            if priority < 3:
+                self.wake(0, len(self.parked))
 
     def _pick(self, of: dict[str, QueueEntry], pick: int) -> QueueEntry:
         return of[sorted(of)[pick % len(of)]]
+
+    @precondition(lambda self: self.parked)
+    @rule(first=st.integers(0, 3), last=st.integers(1, 9))
+    def wake(self, first: int, last: int) -> None:
+        for woken in list(self.parked.values())[first:last]:
+            self.queue.wake(woken)
+            self.queued[woken.request.id] = self.parked.pop(woken.request.id)
+
+    @precondition(lambda self: self.queued)
+    @rule(pick=picks)
+    def park(self, pick: int) -> None:
+        target = self._pick(self.queued, pick)
+        self.queue.park(target)
+        self.parked[target.request.id] = self.queued.pop(target.request.id)
+
+    @precondition(lambda self: self.parked)
+    @rule(pick=picks)
+    def adopt(self, pick: int) -> None:
+        target = self._pick(self.parked, pick)
+        self.queue.run(target)
+        self.running[target.request.id] = self.parked.pop(target.request.id)
 
     @precondition(lambda self: self.queued)
     @rule(count=st.integers(1, 6))
@@ -85,17 +109,18 @@ class QueueMachine(RuleBasedStateMachine):
             del self.queued[head.request.id]  # KeyError: lost or twice
             self.running[head.request.id] = head
 
-    @precondition(lambda self: self.queued)
+    @precondition(lambda self: self.queued or self.parked)
     @rule(pick=picks)
-    def cancel_queued(self, pick: int) -> None:
-        gone = self._pick(self.queued, pick)
+    def withdraw(self, pick: int) -> None:
+        gone = self._pick(self.queued | self.parked, pick)
         self.queue.remove(gone)
-        del self.queued[gone.request.id]
+        for of in (self.queued, self.parked):
+            of.pop(gone.request.id, None)
 
-    @precondition(lambda self: self.queued or self.running)
+    @precondition(lambda self: self.queued or self.parked or self.running)
     @rule(pick=picks, tokens=st.floats(0, 900), ttft=st.floats(0, 5), tpot=st.floats(0, 0.1))
     def annotate(self, pick: int, tokens: float, ttft: float, tpot: float) -> None:
-        target = self._pick(self.queued | self.running, pick)
+        target = self._pick(self.queued | self.parked | self.running, pick)
         self.queue.annotate(target, annotation(tokens, ttft_s=ttft, tpot_s=tpot))
 
     @precondition(lambda self: self.running)
@@ -120,9 +145,8 @@ class QueueMachine(RuleBasedStateMachine):
         if target.output_tokens:
             return
         target.tried += ("e1#1",)
-        self.queue.requeue(target)
-        del self.running[target.request.id]
-        self.queued[target.request.id] = target
+        self.queue.park(target)
+        self.parked[target.request.id] = self.running.pop(target.request.id)
 
     @precondition(lambda self: self.start is None)
     @rule(name=st.sampled_from(list(TopologyName)), new=hints)
@@ -134,18 +158,20 @@ class QueueMachine(RuleBasedStateMachine):
     def holds_exactly(self) -> None:
         if not hasattr(self, "queue"):
             return
-        assert len(self.queue) == len(self.queued)
+        waiting = self.queued | self.parked
+        assert (len(self.queue), self.queue.ready) == (len(waiting), len(self.queued))
         assert {e.request.id for e in self.queue.queued()} == set(self.queued)
-        assert {e.request.id for e in self.queue.entries()} == set(self.queued) | set(self.running)
+        assert {e.request.id for e in self.queue.entries()} == set(waiting) | set(self.running)
         ordered = [e.request.id for e in self.queue._order]
         assert sorted(ordered) == sorted(self.queued)
-        assert self.queue.queued_tokens == sum(e.work_tokens for e in self.queued.values())
-        assert self.queue.queued_s == pytest.approx(sum(e.total_s for e in self.queued.values()), abs=1e-6)
+        assert self.queue.queued_tokens == sum(e.work_tokens for e in waiting.values())
+        assert self.queue.queued_s == pytest.approx(sum(e.total_s for e in waiting.values()), abs=1e-6)
         assert (self.queue.peek() is None) == (not self.queued)
 
     def teardown(self) -> None:
         if not hasattr(self, "queue"):
             return
+        self.wake(0, len(self.parked))
         while self.queue.peek() is not None:
             taken = self.queue.take()
             assert self.queued.pop(taken.request.id) is taken
@@ -165,6 +191,11 @@ def test_queue_neither_loses_nor_repeats(name: TopologyName | None) -> None:
     run_state_machine_as_test(_machine(name), settings=settings(max_examples=most, stateful_step_count=40))
 
 
+def queued(queue: RequestQueue, new: QueueEntry) -> None:
+    queue.add(new)
+    queue.wake(new)
+
+
 def drain(queue: RequestQueue) -> list[str]:
     ids = []
     while queue.peek() is not None:
@@ -180,7 +211,7 @@ def filled(seed: int, count: int) -> RequestQueue:
             f"r{seq}", tenant=rng.choice("abcde"), flow=rng.choice("xy"), prompt_tokens=rng.randint(1, 4000),
             weight=rng.choice([1.0, 2.0]), arrival_s=seq + rng.random(), priority=rng.randint(0, 3),
         )  # fmt: skip
-        queue.add(entry(seq, made, tokens=rng.uniform(1, 500)))
+        queued(queue, entry(seq, made, tokens=rng.uniform(1, 500)))
     return queue
 
 
@@ -223,8 +254,8 @@ def test_overtaken_counts_later_arrivals_dispatched_earlier() -> None:
     queue = RequestQueue(100, 10**9, Random(0))
     queue.switch(TopologyName.SJF, Hints())
     long = entry(0, request("long"), tokens=5000.0)
-    queue.add(long)
+    queued(queue, long)
     for seq in range(1, 8):
-        queue.add(entry(seq, request(f"r{seq}")))
+        queued(queue, entry(seq, request(f"r{seq}")))
     assert drain(queue)[-1] == "long"
     assert long.overtaken == 7

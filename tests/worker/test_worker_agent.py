@@ -1,7 +1,6 @@
 """Event scripts and the exact effects they must have."""
 
 from dataclasses import replace
-from random import Random
 
 from hmas.contracts.control import (
     ControlTuple,
@@ -14,63 +13,52 @@ from hmas.contracts.control import (
     TopologyReceived,
     TupleReceived,
 )
+from hmas.contracts.execution import Grant, Started, Timeline
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Request, Slo, TaskType
 from hmas.contracts.telemetry import WorkerTelemetry
 from hmas.contracts.worker import (
-    Abort,
-    Annotated,
-    CancelRequested,
-    Conclude,
     ControlExpired,
     CycleTicked,
-    Dispatch,
-    DrainStarted,
-    EngineFailed,
-    EngineFinished,
-    EngineSampled,
     EngineWentDown,
-    EngineWentUp,
-    FirstTokenReceived,
-    GatewayLost,
-    Handback,
+    FromGateway,
     HeartbeatDue,
-    ProgressSampled,
     PublishHeartbeat,
     PublishTelemetry,
-    RecallRequested,
-    Reject,
     SteerEngine,
-    Submitted,
-    Timeline,
+    ToGateway,
     TopologySwitched,
     WorkerEffect,
     WorkerEvent,
 )
 from hmas.laws.slo import tightest_tpot_s
-from hmas.worker.agent.agent import WorkerAgent, WorkerConfig
-from tests.worker.builders import ENGINE, annotation, engine, request
+from hmas.worker.agent.agent import WorkerConfig
+from tests.worker.builders import (
+    ENGINE,
+    Scripted,
+    annotation,
+    dispatched,
+    engine,
+    granted,
+    refused,
+    request,
+    sampled,
+    stopped,
+)
 
 CONFIG = WorkerConfig(worker="w1", incarnation="i1", address="host:1", pool="m", static_n_run=2)
 
 
-def worker(*engines: str, config: WorkerConfig = CONFIG, **changes: object) -> WorkerAgent:
-    agent = WorkerAgent(config, Random(1))
-    for name in engines:
-        agent.step(0.0, EngineWentUp(engine(name, **changes)))
-    return agent
+def worker(*engines: str, config: WorkerConfig = CONFIG, **changes: object) -> Scripted:
+    return Scripted(config, *(engine(name, **changes) for name in engines))
 
 
-def submit(agent: WorkerAgent, *requests: Request, now_s: float = 0.0) -> list[WorkerEffect]:
-    return [effect for r in requests for effect in agent.step(now_s, Submitted(r, 1, "g1"))]
+def submit(agent: Scripted, *requests: Request, now_s: float = 0.0) -> list[WorkerEffect]:
+    return agent.submit(now_s, *requests)
 
 
 def many(count: int, **fields: object) -> list[Request]:
     return [request(f"r{i}", arrival_s=float(i), **fields) for i in range(1, count + 1)]  # type: ignore[arg-type]
-
-
-def dispatched(effects: list[WorkerEffect]) -> list[tuple[str, str]]:
-    return [(e.request_id, e.engine) for e in effects if isinstance(e, Dispatch)]
 
 
 def decide(topology: TopologyName, *, bypass: bool = False, seq: int = 1, epoch: int = 1) -> WorkerEvent:
@@ -109,49 +97,31 @@ def telemetry(effects: list[WorkerEffect]) -> WorkerTelemetry:
 
 def test_the_engine_is_told_the_pace_that_the_request_may_turn_out_to_need() -> None:
     agent, unknown = worker("e1"), replace(request("r1", slo=Slo(6.0, 0.1)), slo_stated=False)
-    (sent,) = agent.step(0.0, Submitted(unknown, 1, "g1"))
-    assert isinstance(sent, Dispatch)
-    assert sent.tpot_s == tightest_tpot_s(unknown.importance) < 0.1
+    (sent,) = granted(submit(agent, unknown))
+    assert sent.pace_s == tightest_tpot_s(unknown.importance) < 0.1
     whole = request("r2", slo=Slo(6.0, 0.1, 9.0, whole=True))
-    (sent,) = agent.step(0.1, Submitted(whole, 1, "g1"))
-    assert isinstance(sent, Dispatch)
-    assert sent.tpot_s is None
+    (sent,) = granted(submit(agent, whole, now_s=0.1))
+    assert sent.pace_s is None
 
 
 def test_a_request_walks_through() -> None:
     agent = worker("e1")
-    r = request("r1", arrival_s=9.5)
-    assert agent.step(10.0, Submitted(r, 1, "g1")) == [Dispatch("r1", "e1", 9.5, 0.1)]
-    assert agent.step(10.1, Annotated("r1", 1, annotation(5.0))) == []
-    assert agent.step(10.5, FirstTokenReceived("r1")) == []
-    assert agent.step(10.6, ProgressSampled((("r1", 3),))) == []
+    agent.mute = True
     timeline = Timeline(
-        worker="w1",
-        engine="e1",
-        topology="fcfs",
-        queued_s=0.0,
-        first_token_s=0.5,
-        finished_s=0.75,
-        queue_length=0,
-        overtaken=0,
-        switches=0,
-        upper_output_tokens=600.0,
-        relegated=False,
-    )
-    assert agent.step(10.75, EngineFinished("r1", 6, 100)) == [
-        Conclude(
-            request_id="r1",
-            attempt=1,
-            gateway="g1",
-            outcome=Outcome.FINISHED,
-            message="",
-            output_tokens=6,
-            timeline=timeline,
-        )
-    ]
+        engine="e1", topology="fcfs", queued_s=0.0, queue_length=0, overtaken=0, switches=0,
+        upper_output_tokens=600.0, relegated=False,
+    )  # fmt: skip
+    grant = Grant(request_id="r1", attempt=1, grant=1, engine="e1", urgency=9.5, pace_s=0.1, timeline=timeline)
+    assert submit(agent, request("r1", arrival_s=9.5), now_s=10.0) == [ToGateway("g1", grant)]
+    assert agent.step(10.01, FromGateway("g1", Started("r1", 1))) == []
+    assert agent.annotate(10.1, "r1", annotation(5.0)) == []
+    assert agent.first_token(10.5, "r1") == []
+    assert agent.progress(10.6, "r1", 3) == []
+    assert agent.finish(10.75, "r1", 6) == []
     report = telemetry(agent.step(10.8, CycleTicked()))
     assert [q.request_id for q in report.queued] == ["r1"]
     assert report.queued[0].task is TaskType.QA
+    assert [(d.request_id, d.engine, d.waited_s) for d in report.dispatched] == [("r1", "e1", 0.0)]
     (seen,) = report.first_tokens
     assert (seen.ttft_s, seen.prefill_s) == (1.0, 0.5)
     (done,) = report.finished
@@ -166,11 +136,11 @@ def test_answers_that_turn_out_shorter_than_predicted_correct_the_predictions_to
     agent = worker("e1", config=replace(CONFIG, static_n_run=64))
     for n in range(64):
         submit(agent, request(f"r{n}"), now_s=float(n))
-        agent.step(n + 0.1, Annotated(f"r{n}", 1, annotation(800.0)))
-        agent.step(n + 0.5, EngineFinished(f"r{n}", 80, 100))
+        agent.annotate(n + 0.1, f"r{n}", annotation(800.0))
+        agent.finish(n + 0.5, f"r{n}", 80)
     agent.step(64.0, CycleTicked())
     submit(agent, request("new"), now_s=65.0)
-    agent.step(65.1, Annotated("new", 1, annotation(400.0)))
+    agent.annotate(65.1, "new", annotation(400.0))
     (queued,) = [q for q in telemetry(agent.step(70.0, CycleTicked())).queued if q.request_id == "new"]
     assert queued.predicted_output_tokens < 80.0
 
@@ -179,20 +149,21 @@ def test_nothing_waits_for_an_annotation_and_late_tags_reorder_the_queue() -> No
     agent = worker("e1", config=replace(CONFIG, static_n_run=1))
     agent.step(0.0, decide(TopologyName.SJF))
     assert dispatched(submit(agent, *many(3))) == [("r1", "e1")]
-    agent.step(0.1, Annotated("r3", 1, annotation(1.0)))
-    assert dispatched(agent.step(0.2, EngineFinished("r1", 1, None))) == [("r3", "e1")]
+    agent.annotate(0.1, "r3", annotation(1.0))
+    assert dispatched(agent.finish(0.2, "r1", 1)) == [("r3", "e1")]
 
 
 def test_concurrency_is_capped_and_the_least_loaded_engine_is_chosen() -> None:
     agent = worker("e1", "e2")
     assert dispatched(submit(agent, *many(6))) == [("r1", "e1"), ("r2", "e2"), ("r3", "e1"), ("r4", "e2")]
-    assert dispatched(agent.step(1.0, EngineFinished("r2", 1, None))) == [("r5", "e2")]
+    assert dispatched(agent.finish(1.0, "r2", 1)) == [("r5", "e2")]
 
 
 def test_a_pump_is_bounded_and_the_next_event_goes_on() -> None:
-    agent = worker(config=replace(CONFIG, static_n_run=10, max_dispatches_per_pump=3))
+    agent = worker(config=replace(CONFIG, static_n_run=10, max_grants_per_pump=3))
+    agent.mute = True
     submit(agent, *many(8))
-    assert len(dispatched(agent.step(1.0, EngineWentUp(engine())))) == 3
+    assert len(dispatched(agent.up(1.0, engine()))) == 3
     assert len(dispatched(agent.step(1.1, CycleTicked()))) == 3
     assert len(dispatched(agent.step(1.2, CycleTicked()))) == 2
 
@@ -203,16 +174,15 @@ def test_head_of_line_waits_for_memory_and_blocks_what_would_fit() -> None:
     tight += [request("next", prompt_tokens=600, max_tokens=10, arrival_s=2.0)]
     tight += [request("small", prompt_tokens=10, max_tokens=10, arrival_s=3.0)]
     assert dispatched(submit(agent, *tight)) == [("big", "e1")]
-    assert dispatched(agent.step(1.0, EngineFinished("big", 5, None))) == [("next", "e1"), ("small", "e1")]
+    assert dispatched(agent.finish(1.0, "big", 5)) == [("next", "e1"), ("small", "e1")]
 
 
 def test_what_can_never_fit_is_refused_at_once_with_the_numbers() -> None:
     agent = worker("e1", "e2", kv_capacity_tokens=1000)
-    (refused,) = submit(agent, request("huge", prompt_tokens=960))
-    assert isinstance(refused, Reject)
-    assert (refused.outcome, refused.retry_after_s) == (Outcome.NEVER_FITS, None)
-    assert "960" in refused.message
-    assert "944 tokens" in refused.message  # 59 whole blocks of 16 in 950
+    (refusal,) = refused(submit(agent, request("huge", prompt_tokens=960)))
+    assert (refusal.outcome, refusal.retry_after_s) == (Outcome.NEVER_FITS, None)
+    assert "960" in refusal.message
+    assert "944 tokens" in refusal.message  # 59 whole blocks of 16 in 950
     assert dispatched(submit(agent, request("fits", prompt_tokens=940))) == [("fits", "e1")]
 
 
@@ -225,11 +195,10 @@ def test_a_full_queue_refuses_with_a_time_to_come_back() -> None:
     agent = worker("e1", config=replace(CONFIG, max_queued=1, static_n_run=1))
     first, second, third = many(3)
     submit(agent, first, second)
-    (refused,) = submit(agent, third)
-    assert isinstance(refused, Reject)
-    assert refused.outcome is Outcome.POOL_QUEUE_FULL
-    assert refused.retry_after_s is not None
-    assert refused.retry_after_s >= 1.0
+    (refusal,) = refused(submit(agent, third))
+    assert refusal.outcome is Outcome.POOL_QUEUE_FULL
+    assert refusal.retry_after_s is not None
+    assert refusal.retry_after_s >= 1.0
 
 
 def test_retry_after_follows_backlog_over_measured_speed() -> None:
@@ -240,189 +209,97 @@ def test_retry_after_follows_backlog_over_measured_speed() -> None:
     now = 0.0
     for tick in range(1, 5):  # one request of T_tot 1.1 s every 2.2 s: half speed
         rid = f"r{tick}"
-        agent.step(now, Annotated(rid, 1, annotation(50.0)))
+        agent.annotate(now, rid, annotation(50.0))
         for other in range(5, 12):
-            agent.step(now, Annotated(f"r{other}", 1, annotation(50.0)))
+            agent.annotate(now, f"r{other}", annotation(50.0))
         now += 2.2
-        agent.step(now - 1e-3, EngineFinished(rid, 50, None))
+        agent.finish(now - 1e-3, rid, 50)
         agent.step(now, CycleTicked())
     submit(agent, *[request(f"x{i}") for i in range(4)], now_s=now)
     for i in range(4):
-        agent.step(now, Annotated(f"x{i}", 1, annotation(50.0)))
-    (refused,) = [e for e in submit(agent, request("y"), now_s=now) if isinstance(e, Reject)]
-    assert refused.retry_after_s is not None
-    assert abs(refused.retry_after_s - 10 * 1.1 / 0.5) < 2.0
-
-
-def test_duplicates_are_ignored_and_a_higher_attempt_supersedes() -> None:
-    agent = worker("e1")
-    r = request("r1")
-    submit(agent, r)
-    assert agent.step(1.0, Submitted(r, 1, "g1")) == []
-    effects = agent.step(2.0, Submitted(r, 2, "g2"))
-    assert effects[0] == Abort("r1", "e1")
-    assert isinstance(effects[1], Conclude)
-    assert (effects[1].attempt, effects[1].gateway, effects[1].outcome) == (1, "g1", Outcome.CANCELLED)
-    assert dispatched(effects[2:]) == [("r1", "e1")]
-    assert agent.step(3.0, CancelRequested("r1", 1)) == []
-    (end,) = agent.step(3.0, EngineFinished("r1", 1, None))
-    assert isinstance(end, Conclude)
-    assert (end.attempt, end.gateway) == (2, "g2")
-    assert agent.step(4.0, Submitted(r, 2, "g2")) == []
-
-
-def test_cancel_frees_the_engine_and_recall_takes_only_what_waits() -> None:
-    agent = worker("e1", config=replace(CONFIG, static_n_run=1))
-    submit(agent, *many(3))
-    assert agent.step(1.0, RecallRequested("r1", 1)) == []
-    assert agent.step(1.0, RecallRequested("r2", 1)) == [Handback("r2", 1, "g1")]
-    effects = agent.step(2.0, CancelRequested("r1", 1))
-    assert effects[0] == Abort("r1", "e1")
-    assert dispatched(effects) == [("r3", "e1")]
-    assert agent.step(3.0, EngineFinished("r1", 1, None)) == []
-
-
-def test_a_lost_gateway_takes_its_requests_with_it() -> None:
-    agent = worker("e1", config=replace(CONFIG, static_n_run=1))
-    submit(agent, *many(2))
-    agent.step(0.0, Submitted(request("other"), 1, "g2"))
-    effects = agent.step(1.0, GatewayLost("g1"))
-    assert [e.request_id for e in effects if isinstance(e, Conclude)] == ["r1", "r2"]
-    assert dispatched(effects) == [("other", "e1")]
+        agent.annotate(now, f"x{i}", annotation(50.0))
+    (refusal,) = refused(submit(agent, request("y"), now_s=now))
+    assert refusal.retry_after_s is not None
+    assert abs(refusal.retry_after_s - 10 * 1.1 / 0.5) < 2.0
 
 
 def test_a_retryable_failure_goes_to_the_other_engine_once_and_before_the_rest() -> None:
     agent = worker("e1", "e2", config=replace(CONFIG, static_n_run=1))
     submit(agent, *many(4))
-    assert (
-        agent.step(
-            1.0,
-            EngineFailed(
-                request_id="r1", outcome=Outcome.ENGINE_ERROR, message="refused", output_tokens=0, retryable=True
-            ),
-        )
-        == []
-    )
+    assert agent.fail(1.0, "r1", "refused") == []
     # e1 is free, but r1 may go only to e2 and nothing overtakes it.
-    assert dispatched(agent.step(2.0, EngineFinished("r2", 1, None))) == [("r1", "e2"), ("r3", "e1")]
-    (end,) = (
-        e
-        for e in agent.step(
-            3.0,
-            EngineFailed(
-                request_id="r1", outcome=Outcome.ENGINE_ERROR, message="again", output_tokens=0, retryable=True
-            ),
-        )
-        if isinstance(e, Conclude)
-    )
-    assert (end.outcome, end.message) == (Outcome.ENGINE_ERROR, "again")
+    assert dispatched(agent.finish(2.0, "r2")) == [("r1", "e2"), ("r3", "e1")]
+    (refusal,) = refused(agent.fail(3.0, "r1", "again"))
+    assert (refusal.outcome, refusal.attempt, refusal.message) == (Outcome.ENGINE_ERROR, 1, "again")
 
 
 def test_an_engine_without_room_is_asked_again_in_the_same_order_as_long_as_patience_lasts() -> None:
     agent = worker("e1", config=replace(CONFIG, static_n_run=1))
     submit(agent, *many(2))
-    full = EngineFailed(
-        request_id="r1", outcome=Outcome.ENGINE_ERROR, message="queue full", output_tokens=0, retryable=True, busy=True
-    )
-    assert agent.step(1.0, full) == []
+    assert agent.fail(1.0, "r1", busy=True) == []
     assert dispatched(agent.step(1.05, CycleTicked())) == []
     assert dispatched(agent.step(1.2, CycleTicked())) == [("r1", "e1")]
-    (end,) = (e for e in agent.step(1.0 + CONFIG.no_engine_patience_s, full) if isinstance(e, Conclude))
-    assert (end.outcome, end.message) == (Outcome.ENGINE_ERROR, "queue full")
+    (refusal,) = refused(agent.fail(1.0 + CONFIG.no_engine_patience_s, "r1", "queue full", busy=True))
+    assert (refusal.outcome, refusal.message) == (Outcome.ENGINE_ERROR, "queue full")
 
 
 def test_what_one_engine_has_no_room_for_goes_to_another() -> None:
     agent = worker("e1", "e2", config=replace(CONFIG, static_n_run=2))
     submit(agent, request("r1"))
-    full = EngineFailed(
-        request_id="r1", outcome=Outcome.ENGINE_ERROR, message="queue full", output_tokens=0, retryable=True, busy=True
-    )
-    assert dispatched(agent.step(1.0, full)) == [("r1", "e2")]
-    assert dispatched(agent.step(1.0, full)) == []
+    assert dispatched(agent.fail(1.0, "r1", busy=True)) == [("r1", "e2")]
+    assert dispatched(agent.fail(1.0, "r1", busy=True)) == []
     assert dispatched(agent.step(1.2, CycleTicked())) == [("r1", "e1")]
 
 
-def test_a_failure_after_the_first_token_is_final() -> None:
+def test_an_end_that_is_not_retryable_is_final_and_answered_with_nothing() -> None:
     agent = worker("e1", "e2")
     submit(agent, request("r1"))
-    agent.step(0.5, FirstTokenReceived("r1"))
-    (end,) = agent.step(
-        1.0, EngineFailed(request_id="r1", outcome=Outcome.ENGINE_ERROR, message="cut", output_tokens=3, retryable=True)
-    )
-    assert isinstance(end, Conclude)
-    assert (end.outcome, end.output_tokens) == (Outcome.ENGINE_ERROR, 3)
+    agent.first_token(0.5, "r1")
+    assert agent.fail(1.0, "r1", "cut", output_tokens=3, retryable=False) == []
+    (ended,) = telemetry(agent.step(1.1, CycleTicked())).finished
+    assert (ended.outcome, ended.output_tokens, ended.censored) == (Outcome.ENGINE_ERROR, 3, True)
 
 
 def test_an_engine_that_goes_down_keeps_the_queue_and_gets_it_back() -> None:
     agent = worker("e1", config=replace(CONFIG, static_n_run=2))
     submit(agent, *many(3))
-    agent.step(0.5, FirstTokenReceived("r2"))
-    assert agent.step(1.0, EngineWentDown("e1", "refused")) == [Abort("r1", "e1")]
-    assert (
-        agent.step(
-            1.0,
-            EngineFailed(
-                request_id="r1", outcome=Outcome.ENGINE_ERROR, message="late", output_tokens=0, retryable=True
-            ),
-        )
-        == []
-    )
-    (end,) = agent.step(
-        1.5,
-        EngineFailed(request_id="r2", outcome=Outcome.ENGINE_ERROR, message="cut", output_tokens=4, retryable=False),
-    )
-    assert isinstance(end, Conclude)
-    back = agent.step(2.0, EngineWentUp(ENGINE))
-    assert dispatched(back) == [("r1", "e1"), ("r3", "e1")]
+    agent.first_token(0.5, "r2")
+    (stop,) = stopped(agent.step(1.0, EngineWentDown("e1", "no answer")))
+    assert (stop.request_id, stop.grant) == ("r1", agent.grants["r1"].grant)
+    assert "no answer" in stop.reason
+    assert agent.up(1.2, ENGINE) == [SteerEngine("e1", 2, 2)]  # both of its slots are taken until told otherwise
+    assert dispatched(agent.fail(1.5, "r1", stop.reason)) == [("r1", "e1")]
+    assert dispatched(agent.fail(1.6, "r2", "cut", output_tokens=4, retryable=False)) == [("r3", "e1")]
 
 
 def test_without_engines_the_queue_waits_its_patience_out() -> None:
     agent = worker()
     submit(agent, *many(2))
-    assert not [e for e in agent.step(9.9, CycleTicked()) if isinstance(e, Reject)]
-    refused = [e for e in agent.step(10.0, CycleTicked()) if isinstance(e, Reject)]
-    assert [(e.request_id, e.outcome) for e in refused] == [
-        ("r1", Outcome.NO_ENGINE),
-        ("r2", Outcome.NO_ENGINE),
-    ]
-    (late,) = submit(agent, request("r9"), now_s=11.0)
-    assert isinstance(late, Reject)
+    assert refused(agent.step(9.9, CycleTicked())) == []
+    found = refused(agent.step(10.0, CycleTicked()))
+    assert [(r.request_id, r.outcome) for r in found] == [("r1", Outcome.NO_ENGINE), ("r2", Outcome.NO_ENGINE)]
+    (late,) = refused(submit(agent, request("r9"), now_s=11.0))
     assert late.outcome is Outcome.NO_ENGINE
 
 
 def test_a_head_only_a_dead_engine_could_take_blocks_nobody() -> None:
     agent = worker("e1", max_model_len=1000)
-    agent.step(0.0, EngineWentUp(engine("large", max_model_len=9000)))
+    agent.up(0.0, engine("large", max_model_len=9000))
     agent.step(1.0, EngineWentDown("large", "gone"))
     effects = submit(agent, request("long", prompt_tokens=5000), request("short"), now_s=2.0)
-    assert [(e.request_id, e.outcome) for e in effects if isinstance(e, Reject)] == [("long", Outcome.NO_ENGINE)]
+    assert [(r.request_id, r.outcome) for r in refused(effects)] == [("long", Outcome.NO_ENGINE)]
     assert dispatched(effects) == [("short", "e1")]
-
-
-def test_draining_hands_back_what_waits_and_finishes_what_runs() -> None:
-    agent = worker("e1", config=replace(CONFIG, static_n_run=1))
-    submit(agent, *many(3))
-    assert agent.step(1.0, DrainStarted()) == [Handback("r2", 1, "g1"), Handback("r3", 1, "g1")]
-    (refused,) = submit(agent, request("r9"), now_s=1.5)
-    assert isinstance(refused, Reject)
-    assert refused.outcome is Outcome.DRAINING
-    (beat,) = agent.step(1.6, HeartbeatDue())
-    assert isinstance(beat, PublishHeartbeat)
-    assert (beat.heartbeat.draining, beat.heartbeat.running) == (True, 1)
-    assert agent.step(
-        1.7, EngineFailed(request_id="r1", outcome=Outcome.ENGINE_ERROR, message="x", output_tokens=0, retryable=True)
-    ) == [Handback("r1", 1, "g1")]
 
 
 def test_a_switch_reorders_what_waits() -> None:
     agent = worker("e1", config=replace(CONFIG, static_n_run=1))
     submit(agent, request("r0"), *many(3))
     for rid, tokens in (("r1", 90.0), ("r2", 10.0), ("r3", 50.0)):
-        agent.step(0.0, Annotated(rid, 1, annotation(tokens)))
+        agent.annotate(0.0, rid, annotation(tokens))
     effects = agent.step(1.0, decide(TopologyName.SJF))
     assert effects == [TopologySwitched(TopologyName.FCFS, TopologyName.SJF, 3, "why")]
     assert agent.step(1.5, decide(TopologyName.SJF)) == []  # repeated to renew it
-    order = [dispatched(agent.step(2.0, EngineFinished(rid, 1, None)))[0][0] for rid in ("r0", "r2", "r3")]
+    order = [dispatched(agent.finish(2.0, rid, 1))[0][0] for rid in ("r0", "r2", "r3")]
     assert order == ["r2", "r3", "r1"]
 
 
@@ -477,12 +354,9 @@ def test_the_fence_uses_the_bucket_of_its_own_predictor_and_the_clients_limit() 
     agent.step(0.0, EngineWentDown("e1", "pause"))
     for rid, (made, tags) in cases.items():
         submit(agent, made)
-        agent.step(0.0, Annotated(rid, 1, tags))
-    agent.step(0.1, EngineWentUp(ENGINE))
-    for rid in cases:
-        (end,) = agent.step(0.2, EngineFinished(rid, 1, None))
-        assert isinstance(end, Conclude)
-        uppers[rid] = end.timeline.upper_output_tokens
+        agent.annotate(0.0, rid, tags)
+    for grant in granted(agent.up(0.1, ENGINE)):
+        uppers[grant.request_id] = grant.timeline.upper_output_tokens
     assert uppers == {"calibrated": 70.0, "long": 350.0, "capped": 60.0, "other": 130.0}
 
 
@@ -491,13 +365,13 @@ def test_one_that_outgrows_its_bound_reserves_more() -> None:
     agent.step(0.0, tune(n_run=8, fence=Fence("none", (), 700.0)))
     first = request("r1", prompt_tokens=160)
     submit(agent, first)
-    agent.step(0.0, Annotated("r1", 1, annotation(50.0)))
-    state = agent._state.fleet["e1"]
+    agent.annotate(0.0, "r1", annotation(50.0))
+    state = agent.state.fleet["e1"]
     assert state.blocks == 48  # 160 + the prior's 90 % quantile of 600
-    agent.step(1.0, FirstTokenReceived("r1"))
-    agent.step(1.0, ProgressSampled((("r1", 601),)))
+    agent.first_token(1.0, "r1")
+    agent.progress(1.0, "r1", 601)
     assert state.blocks == 58  # 160 + the rolling 752.25
-    assert agent.step(2.0, EngineFinished("r1", 620, None))
+    agent.finish(2.0, "r1", 620)
     assert state.blocks == 0
 
 
@@ -506,24 +380,15 @@ def test_the_inner_loop_throttles_above_the_band_and_holds_at_its_floor() -> Non
     agent.step(0.0, tune(n_run=8))
     submit(agent, *many(3))
     for i in range(1, 4):
-        agent.step(0.0, FirstTokenReceived(f"r{i}"))
+        agent.first_token(0.0, f"r{i}")
 
     def cycle(now_s: float, kv: float) -> list[WorkerEffect]:
         agent.step(
             now_s,
-            EngineSampled(
-                engine="e1",
-                running=3,
-                waiting=0,
-                kv_usage=kv,
-                preemptions_total=0,
-                step_s=0.01,
-                prefill_tokens_per_s=0.0,
-                decode_tokens_per_s=0.0,
-            ),
+            sampled("e1", 3, waiting=0, kv_usage=kv, preemptions_total=0, step_s=0.01),
         )
         effects = agent.step(now_s, CycleTicked())
-        return [e for e in effects if isinstance(e, SteerEngine | Dispatch)]
+        return [e for e in effects if isinstance(e, SteerEngine | ToGateway)]
 
     assert cycle(0.1, 0.7) == []
     assert cycle(0.2, 1.0) == [SteerEngine("e1", 8, 7)]  # 8 - 4 * (1.0 - 0.8)
@@ -533,7 +398,7 @@ def test_the_inner_loop_throttles_above_the_band_and_holds_at_its_floor() -> Non
     report = telemetry(agent.step(1.3, CycleTicked()))
     assert (report.engines[0].b_token, report.engines[0].b_saturated) == (3, -1)
     assert dispatched(submit(agent, request("r9"), now_s=1.3)) == []  # never below what decodes, nothing new
-    assert [type(e) for e in cycle(1.4, 0.2)] == [SteerEngine, Dispatch]
+    assert [type(e) for e in cycle(1.4, 0.2)] == [SteerEngine, ToGateway]
 
 
 def test_a_silent_engine_is_not_held_back_for_ever() -> None:
@@ -542,16 +407,7 @@ def test_a_silent_engine_is_not_held_back_for_ever() -> None:
     submit(agent, *many(1))
     agent.step(
         0.1,
-        EngineSampled(
-            engine="e1",
-            running=1,
-            waiting=0,
-            kv_usage=1.0,
-            preemptions_total=0,
-            step_s=0.01,
-            prefill_tokens_per_s=0.0,
-            decode_tokens_per_s=0.0,
-        ),
+        sampled("e1", 1, waiting=0, kv_usage=1.0, preemptions_total=0, step_s=0.01),
     )
     agent.step(0.2, CycleTicked())
     agent.step(1.9, tune(n_run=8, b_min=4, gain=100.0, seq=2))
@@ -577,20 +433,11 @@ def test_telemetry_comes_each_cycle_and_at_256_events() -> None:
 def test_engine_samples_show_the_binding_resource() -> None:
     agent = worker("e1")
     submit(agent, request("r1"), request("impossible"))
-    agent.step(0.0, Annotated("r1", 1, annotation(tpot_s=0.02)))
-    agent.step(0.0, Annotated("impossible", 1, annotation(tpot_s=0.2)))  # its SLO is 0.1: met by no schedule
+    agent.annotate(0.0, "r1", annotation(tpot_s=0.02))
+    agent.annotate(0.0, "impossible", annotation(tpot_s=0.2))  # its SLO is 0.1: met by no schedule
     agent.step(
         0.4,
-        EngineSampled(
-            engine="e1",
-            running=2,
-            waiting=1,
-            kv_usage=0.3,
-            preemptions_total=7,
-            step_s=0.05,
-            prefill_tokens_per_s=900.0,
-            decode_tokens_per_s=800.0,
-        ),
+        sampled("e1", 2, waiting=1, kv_usage=0.3, preemptions_total=7, step_s=0.05),
     )
     (sample,) = telemetry(agent.step(0.5, CycleTicked())).engines
     assert (sample.running, sample.waiting, sample.preemptions_total) == (2, 1, 7)
@@ -601,11 +448,11 @@ def test_engine_samples_show_the_binding_resource() -> None:
 
 def test_heartbeat_states_the_backlog() -> None:
     agent = worker("e1", config=replace(CONFIG, aliases=("m-alias",)))
-    (beat,) = agent.step(0.0, HeartbeatDue())
+    beat, _ = agent.step(0.0, HeartbeatDue())
     assert isinstance(beat, PublishHeartbeat)
     assert (beat.heartbeat.backlog_s, beat.heartbeat.queued) == (0.0, 0)
     submit(agent, *many(10))
-    (beat,) = agent.step(1.0, HeartbeatDue())
+    beat, _ = agent.step(1.0, HeartbeatDue())
     assert isinstance(beat, PublishHeartbeat)
     assert beat.heartbeat.queued == 8
     # ten times T_tot = 100/8000 + 200 * 0.03 over half the speed of two streams
