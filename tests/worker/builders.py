@@ -114,8 +114,11 @@ def engine(name: str = "e1", **changes: object) -> EngineInfo:
 
 
 def sampled(name: str = "e1", running: int = 0, **changes: Any) -> EngineSampled:
-    fields = {"waiting": 0, "kv_usage": 0.0, "preemptions_total": 0, "step_s": 0.01, "prefill_tokens_per_s": 0.0}
-    return EngineSampled(engine=name, running=running, **(fields | {"decode_tokens_per_s": 0.0} | changes))  # type: ignore[arg-type]
+    plain = EngineSampled(
+        engine=name, running=running, waiting=0, kv_usage=0.0, preemptions_total=0, step_s=0.01,
+        prefill_tokens_per_s=0.0, decode_tokens_per_s=0.0,
+    )  # fmt: skip
+    return replace(plain, **changes)
 
 
 class Scripted:
@@ -159,7 +162,7 @@ class Scripted:
         effects: list[WorkerEffect] = []
         for made in requests:
             self.at[made.id] = gateway
-            effects += self.say(now_s, Submit(**({"request": made, "attempt": 1} | fields)), gateway)
+            effects += self.say(now_s, replace(Submit(request=made, attempt=1), **fields), gateway)
         return effects
 
     def annotate(self, now_s: float, name: str, tags: Annotation) -> list[WorkerEffect]:
@@ -177,8 +180,9 @@ class Scripted:
         return self.say(now_s, ended, self.at[name])
 
     def fail(self, now_s: float, name: str, message: str = "it broke", **fields: Any) -> list[WorkerEffect]:
-        made = {"request_id": name, "grant": self.grants[name].grant, "outcome": Outcome.ENGINE_ERROR}
-        return self.say(now_s, Ended(**(made | {"message": message, "retryable": True} | fields)), self.at[name])
+        made: dict[str, Any] = {"outcome": Outcome.ENGINE_ERROR, "message": message, "retryable": True}
+        ended = Ended(request_id=name, grant=self.grants[name].grant, **(made | fields))
+        return self.say(now_s, ended, self.at[name])
 
 
 def _messages(effects: list[WorkerEffect], kind: type) -> list[Any]:

@@ -57,8 +57,8 @@ def test_a_queue_refuses_what_an_entry_may_not_do_and_stays_as_it_was() -> None:
         return queue.waiting, queue.ready, queue.queued_tokens, queue.queued_s, queue.grants, queue.peek()
 
     was = books()
-    for illegal in (lambda: queue.remove(ended), lambda: queue.wake(waiting), lambda: queue.run(ended)):
+    for illegal, target in ((queue.remove, ended), (queue.wake, waiting), (queue.run, ended)):
         with pytest.raises(IllegalTransition):
-            illegal()
+            illegal(target)
         assert books() == was
     assert queue.queued() == [waiting]

@@ -1,9 +1,11 @@
-"""The whole worker agent under random events, watched from outside by a shell that believes its effects."""
+"""The whole worker agent under random events, watched from outside: gateways that carry out what they are granted, and
+engines that show what really runs."""
 
-from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from math import ceil
 from random import Random
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -20,41 +22,51 @@ from hmas.contracts.control import (
     TopologyReceived,
     TupleReceived,
 )
+from hmas.contracts.execution import (
+    Adopt,
+    Annotate,
+    Declined,
+    Ended,
+    FirstToken,
+    GatewayMessage,
+    Grant,
+    Load,
+    Progress,
+    Refusal,
+    Started,
+    Stop,
+    Submit,
+    Synced,
+    Withdraw,
+    WorkerMessage,
+)
 from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Request
 from hmas.contracts.worker import (
-    Abort,
-    Annotated,
-    CancelRequested,
-    Conclude,
     CycleTicked,
-    Dispatch,
     DrainStarted,
-    EngineFailed,
-    EngineFinished,
-    EngineSampled,
     EngineWentDown,
     EngineWentUp,
-    FirstTokenReceived,
+    FromGateway,
+    GatewayConnected,
     GatewayLost,
-    Handback,
     HeartbeatDue,
-    ProgressSampled,
+    PublishHeartbeat,
     PublishTelemetry,
-    RecallRequested,
-    Reject,
     SteerEngine,
-    Submitted,
+    ToGateway,
     TopologySwitched,
     WorkerEffect,
     WorkerEvent,
 )
 from hmas.worker.agent.agent import WorkerAgent, WorkerConfig
+from hmas.worker.agent.entry import EntryState
 from tests.conftest import examples
-from tests.worker.builders import annotation, engine, request
+from tests.worker.builders import annotation, engine, request, sampled
 
 CONFIG = WorkerConfig(
     worker="w1", incarnation="i1", address="host:1", pool="m", max_queued=25, max_queued_tokens=60_000,
-    no_engine_patience_s=3.0, max_dispatches_per_pump=4, telemetry_events=16,
+    no_engine_patience_s=3.0, max_grants_per_pump=4, max_parks_per_pump=3, telemetry_events=16,
 )  # fmt: skip
 ENGINES = {
     "e1": engine("e1", max_num_seqs=3, kv_capacity_tokens=4000, max_model_len=4096),
@@ -63,6 +75,29 @@ ENGINES = {
 }
 picks = st.integers(0, 1000)
 names = st.sampled_from(sorted(ENGINES))
+gateways = st.sampled_from(["g1", "g2"])
+
+
+@dataclass
+class Held:
+    """A request as its gateway holds it: it waits here if `engine` is empty, and runs there otherwise."""
+
+    request: Request
+    gateway: str
+    attempt: int = 1
+    engine: str = ""
+    grant: int = 0
+    granted_s: float = 0.0
+    first_token_s: float | None = None
+    tokens: int = 0
+
+
+@dataclass
+class Stream:
+    """What is under way to a gateway. `open` is false while its stream is closed."""
+
+    open: bool = False
+    inbox: list[WorkerMessage] = field(default_factory=list)
 
 
 class WorkerMachine(RuleBasedStateMachine):
@@ -70,22 +105,24 @@ class WorkerMachine(RuleBasedStateMachine):
         super().__init__()
         self.now = 0.0
         self.log: list[tuple[float, WorkerEvent, list[WorkerEffect]]] = []
-        self.held: dict[str, tuple[int, str]] = {}  # id: attempt, gateway
-        self.running: dict[str, str] = {}  # id: engine
-        self.started: set[str] = set()  # running, with a token
-        self.ends: Counter[tuple[str, int]] = Counter()
+        self.held: dict[str, Held] = {}
+        self.streams = {"g1": Stream(), "g2": Stream()}
         self.up: set[str] = set()
         self.caps: dict[str, int] = {}
         self.draining = False
         self.count = 0
         self.number = 0
+        self.last_grant = 0
 
-    @initialize(seed=st.integers(0, 9), up=st.sets(names))
-    def build(self, seed: int, up: set[str]) -> None:
+    @initialize(seed=st.integers(0, 9), up=st.sets(names), connected=st.sets(gateways))
+    def build(self, seed: int, up: set[str], connected: set[str]) -> None:
         self.seed = seed
         self.agent = WorkerAgent(CONFIG, Random(seed))
+        for name in sorted(connected):
+            self.connect(name)
         for name in sorted(up):
             self.engine_up(name)
+            self.sample(name, 0.0, 0.01)
 
     # --- the shell
 
@@ -96,30 +133,23 @@ class WorkerMachine(RuleBasedStateMachine):
             self.believe(effect)
         return effects
 
+    def say(self, gateway: str, message: GatewayMessage) -> list[WorkerEffect]:
+        return self.feed(FromGateway(gateway, message)) if self.streams[gateway].open else []
+
     def believe(self, effect: WorkerEffect) -> None:
         match effect:
-            case Dispatch(request_id=rid, engine=name):
-                assert rid in self.held
-                assert rid not in self.running, "dispatched twice"
-                assert name in self.up
-                in_flight = [r for r, e in self.running.items() if e == name]
-                assert len(in_flight) < self.caps[name]
-                self.running[rid] = name
-                self.check_fence(name)
-            case Abort(request_id=rid, engine=name):
-                assert self.running.pop(rid) == name
-                self.started.discard(rid)
-            case Conclude(request_id=rid, attempt=attempt, gateway=gateway):
-                self.end(rid, attempt, gateway)
-                self.running.pop(rid, None)
-                self.started.discard(rid)
-            case Handback(request_id=rid, attempt=attempt, gateway=gateway):
-                assert rid not in self.running
-                self.end(rid, attempt, gateway)
-            case Reject(request_id=rid, attempt=attempt, gateway=gateway, message=message):
-                assert rid not in self.running
-                assert message
-                self.end(rid, attempt, gateway)
+            case ToGateway(gateway=gateway, message=message):
+                stream = self.streams[gateway]
+                assert stream.open
+                if isinstance(message, Grant):
+                    self.check_grant(gateway, message)
+                if isinstance(message, Refusal):
+                    assert message.message
+                if not isinstance(message, Load):
+                    stream.inbox.append(message)
+                else:
+                    assert message.draining == self.draining
+                    assert {share.engine for share in message.shares} == self.up
             case SteerEngine(engine=name, n_run=n_run, b_token=b_token):
                 self.caps[name] = max(1, min(n_run, b_token))
             case PublishTelemetry(telemetry=telemetry):
@@ -129,10 +159,28 @@ class WorkerMachine(RuleBasedStateMachine):
             case _:
                 pass
 
-    def end(self, rid: str, attempt: int, gateway: str) -> None:
-        assert self.held.pop(rid) == (attempt, gateway), "ended, but not held"
-        self.ends[(rid, attempt)] += 1
-        assert self.ends[(rid, attempt)] == 1, "ended twice"
+    def check_grant(self, gateway: str, grant: Grant) -> None:
+        assert not self.draining
+        assert gateway in self.synced, "granted before the snapshot"
+        assert grant.engine in self.up
+        assert grant.grant > self.last_grant
+        self.last_grant = grant.grant
+        known = self.taken(grant.engine)
+        assert known < self.caps[grant.engine], "more than N_run"
+        assert not any(g.request_id == grant.request_id for g in self.grants_to(gateway)), "granted twice"
+        self.check_fence(grant.engine)
+
+    def grants_to(self, gateway: str) -> Iterator[Grant]:
+        return (message for message in self.streams[gateway].inbox if isinstance(message, Grant))
+
+    @property
+    def synced(self) -> set[str]:
+        return {name for name, gateway in self.agent._state.gateways.items() if gateway.synced}
+
+    def taken(self, name: str) -> int:
+        """Returns how many sequences of the engine are taken, as far as the worker must know."""
+        runs = sum(1 for held in self.held.values() if held.engine == name and held.gateway in self.synced)
+        return runs + sum(1 for gateway in self.synced for grant in self.grants_to(gateway) if grant.engine == name)
 
     def check_fence(self, name: str) -> None:
         worker = self.agent._state
@@ -154,78 +202,130 @@ class WorkerMachine(RuleBasedStateMachine):
 
     # --- gateways
 
+    def running(self, *, tokens: bool | None = None) -> list[str]:
+        """Returns the requests that run (with or without tokens)."""
+        runs = [rid for rid, held in self.held.items() if held.engine]
+        return runs if tokens is None else [r for r in runs if (self.held[r].first_token_s is not None) is tokens]
+
+    def waiting(self) -> list[str]:
+        return [rid for rid, held in self.held.items() if not held.engine]
+
+    @precondition(lambda self: any(stream.open for stream in self.streams.values()))
     @rule(
         prompt=st.integers(0, 3000) | st.integers(8000, 9000), limit=st.none() | st.integers(1, 600),
-        tenant=st.sampled_from("ab"), gateway=st.sampled_from(["g1", "g2"]), priority=st.integers(-1, 1),
+        tenant=st.sampled_from("ab"), gateway=gateways, priority=st.integers(-1, 1), again=st.booleans(),
     )  # fmt: skip
-    def submit(self, prompt: int, limit: int | None, tenant: str, gateway: str, priority: int) -> None:
+    def submit(self, prompt: int, limit: int | None, tenant: str, gateway: str, priority: int, again: bool) -> None:
         self.count += 1
         rid = f"r{self.count}"
         made = request(
             rid, tenant=tenant, prompt_tokens=prompt, max_tokens=limit, priority=priority, arrival_s=self.now
         )
-        self.held[rid] = (1, gateway)
-        effects = self.feed(Submitted(made, 1, gateway))
-        if prompt >= 8192 and not self.draining and len(self.agent._state.fleet) == 3:
-            refusals = [e.outcome for e in effects if isinstance(e, Reject) and e.request_id == rid]
-            assert refusals in ([Outcome.NEVER_FITS], [Outcome.NO_ENGINE])
+        self.held[rid] = Held(made, gateway)
+        self.say(gateway, Submit(request=made, attempt=1, again=again))
+        if prompt >= 8192 and self.streams[gateway].open and not self.draining and len(self.agent._state.fleet) == 3:
+            (refusal,) = [m for m in self.streams[gateway].inbox if isinstance(m, Refusal) and m.request_id == rid]
+            assert refusal.outcome in (Outcome.NEVER_FITS, Outcome.NO_ENGINE)
 
     @precondition(lambda self: self.held)
-    @rule(pick=picks, up=st.integers(-1, 2))
-    def submit_again(self, pick: int, up: int) -> None:
-        rid = self.pick(self.held, pick)
-        attempt, gateway = self.held[rid]
-        event = Submitted(request(rid, arrival_s=self.now), attempt + up, gateway)
-        if up <= 0:
-            assert not any(isinstance(e, Reject | Conclude | Abort) for e in self.feed(event))
-            return
-        # the older attempt ends, and only then does the newer one begin
-        effects = self.agent.step(self.now, event)
-        self.log.append((self.now, event, effects))
-        ended = False
-        for effect in effects:
-            self.believe(effect)
-            if isinstance(effect, Conclude) and effect.attempt == attempt and effect.request_id == rid:
-                assert effect.outcome is Outcome.CANCELLED
-                ended = True
-                self.held[rid] = (attempt + up, gateway)
-        assert ended
+    @rule(pick=picks, old=st.booleans())
+    def submit_again(self, pick: int, old: bool) -> None:
+        held = self.held[self.pick(self.held, pick)]
+        if held.gateway in self.synced:
+            self.say(held.gateway, Submit(request=held.request, attempt=held.attempt - old, again=True))
 
-    @precondition(lambda self: self.ends)
-    @rule(pick=picks)
-    def submit_ended(self, pick: int) -> None:
-        rid, attempt = sorted(self.ends)[pick % len(self.ends)]
-        if rid not in self.held and attempt == max(a for r, a in self.ends if r == rid):
-            effects = self.feed(Submitted(request(rid), attempt, "g1"))
-            assert not any(isinstance(e, Dispatch) and e.request_id == rid for e in effects)
-            assert self.agent._state.queue.get(rid) is None
+    @precondition(lambda self: self.waiting())
+    @rule(pick=picks, back=st.booleans())
+    def withdraw(self, pick: int, back: bool) -> None:
+        """The client leaves, or the request is moved away, and comes back at once."""
+        held = self.held[self.pick(self.waiting(), pick)]
+        self.say(held.gateway, Withdraw(held.request.id, held.attempt))
+        if back:
+            held.attempt += 2
+            self.say(held.gateway, Submit(request=held.request, attempt=held.attempt, again=True))
+        else:
+            del self.held[held.request.id]
 
     @precondition(lambda self: self.held)
     @rule(pick=picks, tokens=st.floats(0, 800), old=st.booleans())
     def annotate(self, pick: int, tokens: float, old: bool) -> None:
-        rid = self.pick(self.held, pick)
-        version = "v1" if tokens < 400 else "v2"
-        self.feed(Annotated(rid, self.held[rid][0] - old, annotation(tokens, version=version)))
+        held = self.held[self.pick(self.held, pick)]
+        tags = annotation(tokens, version="v1" if tokens < 400 else "v2")
+        self.say(held.gateway, Annotate(held.request.id, held.attempt - old, tags))
 
-    @precondition(lambda self: self.held)
-    @rule(pick=picks, old=st.booleans())
-    def cancel(self, pick: int, old: bool) -> None:
-        rid = self.pick(self.held, pick)
-        self.feed(CancelRequested(rid, self.held[rid][0] - old))
-        assert (rid in self.held) == old
+    @precondition(lambda self: any(stream.inbox for stream in self.streams.values()))
+    @rule(gateway=gateways, most=st.integers(1, 20))
+    def answer(self, gateway: str, most: int) -> None:
+        for _ in range(min(most, len(self.streams[gateway].inbox))):
+            self.hear(gateway, self.streams[gateway].inbox.pop(0))
 
-    @precondition(lambda self: self.held)
-    @rule(pick=picks)
-    def recall(self, pick: int) -> None:
-        rid = self.pick(self.held, pick)
-        in_flight = rid in self.running
-        self.feed(RecallRequested(rid, self.held[rid][0]))
-        assert (rid in self.held) == in_flight
+    def hear(self, gateway: str, message: WorkerMessage) -> None:
+        assert not isinstance(message, Load)
+        held = self.held.get(message.request_id)
+        match message:
+            case Grant(grant=grant, attempt=attempt):
+                if held is not None and not held.engine and held.attempt == attempt:
+                    held.engine, held.grant, held.granted_s = message.engine, grant, self.now
+                    self.say(gateway, Started(message.request_id, grant))
+                else:
+                    self.say(gateway, Declined(message.request_id, grant))
+            case Stop(grant=grant):
+                if held is None or held.grant != grant or not held.engine:
+                    self.say(gateway, Declined(message.request_id, grant))
+                elif held.first_token_s is None:
+                    self.end(held, retryable=True)
+            case Refusal(attempt=attempt):
+                if held is not None and not held.engine and held.attempt == attempt:
+                    del self.held[message.request_id]
 
-    @rule(gateway=st.sampled_from(["g1", "g2"]))
-    def gateway_lost(self, gateway: str) -> None:
+    def end(self, held: Held, outcome: Outcome = Outcome.ENGINE_ERROR, retryable: bool = False, **fields: Any) -> None:
+        rid, grant = held.request.id, held.grant
+        held.engine, held.grant = "", 0
+        if not retryable:
+            del self.held[rid]
+        self.say(
+            held.gateway,
+            Ended(
+                request_id=rid,
+                grant=grant,
+                outcome=outcome,
+                message="x",
+                retryable=retryable,
+                output_tokens=held.tokens,
+                **fields,
+            ),
+        )
+
+    @rule(gateway=gateways)
+    def connect(self, gateway: str) -> None:
+        stream = self.streams[gateway]
+        if stream.open:
+            return
+        stream.open = True
+        self.feed(GatewayConnected(gateway))
+        for held in [held for held in self.held.values() if held.gateway == gateway]:
+            if held.engine:
+                self.last_grant = max(self.last_grant, held.grant)
+                self.say(gateway, Adopt(
+                    request=held.request, attempt=held.attempt, annotation=None, engine=held.engine, grant=held.grant,
+                    output_tokens=held.tokens, granted_s=held.granted_s, first_token_s=held.first_token_s,
+                ))  # fmt: skip
+            else:
+                self.say(gateway, Submit(request=held.request, attempt=held.attempt, again=True))
+        self.say(gateway, Synced())
+
+    @rule(gateway=gateways)
+    def lose(self, gateway: str) -> None:
+        self.streams[gateway] = Stream()
         self.feed(GatewayLost(gateway))
-        assert all(g != gateway for _, g in self.held.values())
+
+    @precondition(lambda self: self.waiting())
+    @rule(pick=picks, name=names)
+    def bypass(self, pick: int, name: str) -> None:
+        """A gateway that does not hear the worker places a request by itself."""
+        held = self.held[self.pick(self.waiting(), pick)]
+        if not self.streams[held.gateway].open:
+            held.engine, held.grant, held.granted_s = name, 0, self.now
 
     # --- engines
 
@@ -238,77 +338,44 @@ class WorkerMachine(RuleBasedStateMachine):
     def engine_down(self, name: str) -> None:
         self.up.discard(name)
         self.feed(EngineWentDown(name, "probe failed"))
-        assert all(e != name or r in self.started for r, e in self.running.items())
 
-    @precondition(lambda self: self.running)
+    @precondition(lambda self: self.running(tokens=False))
     @rule(pick=picks)
     def first_token(self, pick: int) -> None:
-        rid = self.pick(self.running, pick)
-        self.started.add(rid)
-        self.feed(FirstTokenReceived(rid))
+        held = self.held[self.pick(self.running(tokens=False), pick)]
+        held.first_token_s, held.tokens = self.now, max(1, held.tokens)
+        self.say(held.gateway, FirstToken(held.request.id, held.grant))
 
-    @precondition(lambda self: self.started)
-    @rule(tokens=st.lists(st.tuples(picks, st.integers(1, 900)), max_size=4))
-    def progress(self, tokens: list[tuple[int, int]]) -> None:
-        rows = tuple((self.pick(self.started, p), n) for p, n in tokens)
-        self.feed(ProgressSampled((*rows, ("unknown", 5))))
+    @precondition(lambda self: self.running(tokens=True))
+    @rule(pick=picks, tokens=st.integers(1, 300))
+    def progress(self, pick: int, tokens: int) -> None:
+        held = self.held[self.pick(self.running(tokens=True), pick)]
+        held.tokens += tokens
+        self.say(held.gateway, Progress((held.request.id, "unknown"), (held.tokens, 5)))
 
-    @precondition(lambda self: self.running)
-    @rule(pick=picks, tokens=st.integers(0, 900))
-    def finish(self, pick: int, tokens: int) -> None:
-        rid = self.pick(self.running, pick)
-        self.feed(EngineFinished(rid, tokens, None))
-        assert rid not in self.held
+    @precondition(lambda self: self.running())
+    @rule(pick=picks, outcome=st.sampled_from([Outcome.FINISHED, Outcome.CANCELLED, Outcome.ENGINE_ERROR]))
+    def finish(self, pick: int, outcome: Outcome) -> None:
+        self.end(self.held[self.pick(self.running(), pick)], outcome)
 
-    @precondition(lambda self: self.running)
-    @rule(pick=picks, retryable=st.booleans(), busy=st.booleans())
-    def fail(self, pick: int, retryable: bool, busy: bool) -> None:
-        rid = self.pick(self.running, pick)
-        name = self.running.pop(rid)
-        touched = rid in self.started
-        self.started.discard(rid)
-        self.feed(
-            EngineFailed(
-                request_id=rid,
-                outcome=Outcome.ENGINE_ERROR,
-                message="broke",
-                output_tokens=0,
-                retryable=retryable,
-                busy=retryable and busy,
-            )
-        )
-        if touched or not retryable:
-            assert rid not in self.held
-        if rid in self.running:
-            assert self.running[rid] != name, "retried on the engine that lost it"
+    @precondition(lambda self: self.running(tokens=False))
+    @rule(pick=picks, kind=st.sampled_from([{}, {"busy": True}, {"unreached": True}]))
+    def fail(self, pick: int, kind: dict[str, Any]) -> None:
+        self.end(self.held[self.pick(self.running(tokens=False), pick)], retryable=True, **kind)
 
-    @rule(rid=st.sampled_from(["r1", "r2", "nobody"]))
-    def late_event(self, rid: str) -> None:
-        if rid not in self.running:
-            held = dict(self.held)
-            self.feed(FirstTokenReceived(rid))
-            self.feed(EngineFinished(rid, 5, None))
-            self.feed(
-                EngineFailed(
-                    request_id=rid, outcome=Outcome.ENGINE_ERROR, message="late", output_tokens=0, retryable=True
-                )
-            )
-            assert set(self.held) == set(held)
+    @rule(rid=st.sampled_from(["r1", "r2", "nobody"]), gateway=gateways)
+    def late_message(self, rid: str, gateway: str) -> None:
+        late = 10**6
+        for message in (
+            Started(rid, late), FirstToken(rid, late), Declined(rid, late),
+            Ended(request_id=rid, grant=late, outcome=Outcome.FINISHED),
+        ):  # fmt: skip
+            self.say(gateway, message)
 
     @rule(name=names, kv=st.floats(0, 1), step=st.floats(0.001, 0.3))
     def sample(self, name: str, kv: float, step: float) -> None:
-        self.feed(
-            EngineSampled(
-                engine=name,
-                running=1,
-                waiting=0,
-                kv_usage=kv,
-                preemptions_total=0,
-                step_s=step,
-                prefill_tokens_per_s=1000.0,
-                decode_tokens_per_s=1000.0,
-            )
-        )
+        runs = sum(1 for held in self.held.values() if held.engine == name)
+        self.feed(sampled(name, runs, kv_usage=kv, step_s=step, counted=name != "e3"))
 
     # --- control and time
 
@@ -370,10 +437,9 @@ class WorkerMachine(RuleBasedStateMachine):
     @rule()
     def heartbeat(self) -> None:
         effects = self.feed(HeartbeatDue())
-        beat = next(e.heartbeat for e in effects if hasattr(e, "heartbeat"))
-        assert beat.running <= len(self.running) <= beat.running + CONFIG.max_dispatches_per_pump
-        assert beat.queued + beat.running == len(self.held)
+        (beat,) = [e.heartbeat for e in effects if isinstance(e, PublishHeartbeat)]
         assert beat.backlog_s >= 0.0
+        assert len(effects) >= 1 + len(self.synced)
 
     @precondition(lambda self: self.count > 15)
     @rule(sure=st.integers(0, 5))
@@ -381,32 +447,61 @@ class WorkerMachine(RuleBasedStateMachine):
         if sure == 0:
             self.draining = True
             self.feed(DrainStarted())
-            assert set(self.held) == set(self.running)
 
     @invariant()
-    def agrees_with_the_shell(self) -> None:
+    def the_books_add_up(self) -> None:
         if not hasattr(self, "agent"):
             return
         worker = self.agent._state
-        assert {e.request.id for e in worker.queue.entries()} == set(self.held)
-        assert {r for e in worker.fleet.values() for r in e.running} == set(self.running)
-        assert len(worker.queue) <= CONFIG.max_queued + len(self.running) + 12  # retries may exceed the bound
-        for state in worker.fleet.values():
-            assert state.blocks == sum(e.blocks for e in state.running.values())
-            assert state.decoding == sum(e.first_token_s is not None for e in state.running.values())
+        books = {e.request.id: e for e in worker.queue.entries()}
+        running = {rid for rid, e in books.items() if e.state is EntryState.RUNNING}
+        assert {r for e in worker.fleet.values() for r in e.running} == running
+        assert len(worker.queue) == len(books) - len(running)
+        parked = [rid for gateway in worker.gateways.values() for rid in gateway.parked]
+        assert sorted(parked) == sorted(r for r, e in books.items() if e.state is EntryState.PARKED)
+        assert worker.queue.parked == len(parked)
+        for engine_state in worker.fleet.values():
+            assert engine_state.blocks == sum(e.blocks for e in engine_state.running.values())
+            assert engine_state.decoding == sum(e.first_token_s is not None for e in engine_state.running.values())
+
+    @invariant()
+    def the_books_agree_with_a_gateway_that_has_heard_everything(self) -> None:
+        if not hasattr(self, "agent"):
+            return
+        for name in self.synced:
+            if self.streams[name].inbox:
+                continue
+            books = {e.request.id: e for e in self.agent._state.queue.entries() if e.gateway == name}
+            truth = {rid: held for rid, held in self.held.items() if held.gateway == name}
+            assert set(books) == set(truth)
+            for rid, held in truth.items():
+                entry = books[rid]
+                assert entry.attempt == held.attempt
+                assert (entry.state is EntryState.RUNNING) == bool(held.engine)
+                if held.engine:
+                    assert (entry.engine, entry.grant) == (held.engine, held.grant)
 
     def teardown(self) -> None:
         if not hasattr(self, "agent"):
             return
+        if self.draining:
+            self.held = {rid: held for rid, held in self.held.items() if held.engine}
         for name in ENGINES:
             self.engine_up(name)
+        for name in self.streams:
+            self.lose(name)
+            self.connect(name)
         for _ in range(400):
             if not self.held:
                 break
-            for rid in sorted(self.running):
-                if rid in self.running:
-                    self.feed(EngineFinished(rid, 3, None))
+            for name, stream in self.streams.items():
+                while stream.inbox:
+                    self.answer(name, 1)
+            for rid in self.running():
+                self.end(self.held[rid], Outcome.FINISHED)
             self.now += 5.0  # measurements go stale, controls run out
+            for name in ENGINES:
+                self.sample(name, 0.1, 0.01)
             self.feed(CycleTicked())
         assert not self.held, "a request never ended"
         twin = WorkerAgent(CONFIG, Random(self.seed))

@@ -54,8 +54,14 @@ def again(name: str, attempt: int = 1, **fields: Any) -> Submit:
 
 
 def adopted(name: str, *, where: str = "e1", grant: int = 0, **fields: Any) -> Adopt:
-    made = {"attempt": 1, "annotation": None, "output_tokens": 0, "granted_s": 0.0, "first_token_s": None}
-    return Adopt(request=request(name), engine=where, grant=grant, **(made | fields))  # type: ignore[arg-type]
+    made: dict[str, Any] = {
+        "attempt": 1,
+        "annotation": None,
+        "output_tokens": 0,
+        "granted_s": 0.0,
+        "first_token_s": None,
+    }
+    return Adopt(request=request(name), engine=where, grant=grant, **(made | fields))
 
 
 def cycles(agent: Scripted, first_s: float, last_s: float) -> list[tuple[float, WorkerEffect]]:

@@ -188,10 +188,8 @@ def on_engine_down(state: AgentState, event: EngineWentDown) -> list[WorkerEffec
     state.up = [e for e in state.fleet.values() if e.up]
     if not state.up:
         state.engineless_since_s = state.now_s
-        reason = f"engine {engine.name} went down before the first token: {event.reason}"
-    return [
-        effect for entry in list(engine.running.values()) if untouched(entry) for effect in stop(state, entry, reason)
-    ]
+    reason = f"engine {engine.name} went down before the first token: {event.reason}"
+    return [effect for entry in engine.running.values() if untouched(entry) for effect in stop(state, entry, reason)]
 
 
 def stop(state: AgentState, entry: QueueEntry, reason: str) -> list[WorkerEffect]:
