@@ -193,6 +193,15 @@ def test_orphans_go_when_two_samples_show_that_they_are_gone() -> None:
     assert set(agent.state.fleet["e1"].running) == {"r2", "r3"}
 
 
+def test_one_that_was_adopted_again_is_no_orphan() -> None:
+    agent = worker("e1", slots=1)
+    ask(agent, 0.0, "r1", "r2")
+    agent.step(0.5, GatewayLost("g1"))
+    agent.connect(1.0, "g1", adopted("r1", grant=agent.grants["r1"].grant), again("r2"))
+    for now_s in (3.0, 4.0, 5.0):
+        assert dispatched(agent.step(now_s, sampled("e1", 0))) == []
+
+
 def test_the_oldest_orphans_are_taken_for_gone() -> None:
     agent = worker("e1", slots=4)
     ask(agent, 0.0, "r1", "r2")

@@ -44,12 +44,11 @@ class Gateway:
         return freed and self.synced and not self.lagging
 
     def overdue(self, now_s: float) -> Iterator[QueueEntry]:
-        """Yields the grants that are unanswered for more than `start_due_s` and were not stopped yet."""
+        """Yields the grants that are unanswered for more than `start_due_s`."""
         for entry in self.unstarted.values():
             if _age_s(now_s, entry) <= self._config.start_due_s:
                 return
-            if not entry.stopped:
-                yield entry
+            yield entry
 
     def block(self, now_s: float, engine: str) -> None:
         """Records that the gateway could not connect to an engine: nothing is granted to the pair for a while, twice as
