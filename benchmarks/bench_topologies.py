@@ -18,16 +18,18 @@ from hmas.contracts.control import (
     TopologyReceived,
     TupleReceived,
 )
+from hmas.contracts.execution import Annotate, Ended, FirstToken, GatewayMessage, Grant, Started, Submit, Synced
+from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import EngineInfo
 from hmas.contracts.request import Annotation, Cost, Request, Slo, Tags, TagSource, TaskType
 from hmas.contracts.worker import (
-    Annotated,
     CycleTicked,
-    Dispatch,
-    EngineFinished,
+    EngineSampled,
     EngineWentUp,
-    FirstTokenReceived,
-    Submitted,
+    FromGateway,
+    GatewayConnected,
+    ToGateway,
+    WorkerEffect,
 )
 from hmas.runtime.lifecycle import calm_collector
 from hmas.worker.agent.agent import WorkerAgent, WorkerConfig
@@ -40,6 +42,7 @@ OPERATIONS = 10_000
 ROUNDS = 3
 CYCLES = 9  # cycles per topology; all cycles together must not empty the queue
 TENANTS = 64
+GATEWAY = "g#1"
 CONFIG = WorkerConfig(worker="w", incarnation="i", address="", pool="m")
 PUMPED = CONFIG.max_dispatches_per_pump
 GOAL_PUSH_POP, GOAL_SWITCH = 12.0, 4.0
@@ -139,12 +142,66 @@ def decision(name: TopologyName, seq: int) -> TopologyReceived:
     )
 
 
+def hear(agent: WorkerAgent, now_s: float, message: GatewayMessage) -> list[WorkerEffect]:
+    return agent.step(now_s, FromGateway(GATEWAY, message))
+
+
+def connected_agent(config: WorkerConfig) -> WorkerAgent:
+    """Returns a worker's agent that knows one gateway and no engine."""
+    agent = WorkerAgent(config, Random(1))
+    agent.step(0.0, GatewayConnected(GATEWAY))
+    hear(agent, 0.0, Synced())
+    return agent
+
+
+def add_engine(agent: WorkerAgent, now_s: float, kv_capacity_tokens: int) -> None:
+    info = EngineInfo(
+        engine="e",
+        up=True,
+        kind="emulated",
+        hardware="",
+        max_model_len=0,
+        kv_capacity_tokens=kv_capacity_tokens,
+        block_size=16,
+        max_num_seqs=256,
+    )
+    agent.step(now_s, EngineWentUp(info))
+    sample(agent, now_s, 0)
+
+
+def sample(agent: WorkerAgent, now_s: float, running: int) -> None:
+    agent.step(
+        now_s,
+        EngineSampled(
+            engine="e",
+            running=running,
+            waiting=0,
+            kv_usage=0.0,
+            preemptions_total=0,
+            step_s=0.0,
+            prefill_tokens_per_s=0.0,
+            decode_tokens_per_s=0.0,
+        ),
+    )
+
+
+def grants(effects: list[WorkerEffect]) -> list[Grant]:
+    return [e.message for e in effects if isinstance(e, ToGateway) and isinstance(e.message, Grant)]
+
+
+def end(agent: WorkerAgent, now_s: float, grant: Grant) -> list[WorkerEffect]:
+    ended = Ended(
+        request_id=grant.request_id, grant=grant.grant, outcome=Outcome.FINISHED, status=200, output_tokens=50
+    )
+    return hear(agent, now_s, ended)
+
+
 def loaded_agent(queued: int) -> WorkerAgent:
     """Returns a worker's agent with `queued` waiting requests and no engine."""
-    config = replace(CONFIG, max_queued=queued, max_queued_tokens=1 << 60)
-    agent, rng = WorkerAgent(config, Random(1)), Random(2)
+    agent = connected_agent(replace(CONFIG, max_queued=queued, max_queued_tokens=1 << 60))
+    rng = Random(2)
     for number in range(queued):
-        agent.step(0.0, Submitted(request(rng, number), 1, "g"))
+        hear(agent, 0.0, Submit(request=request(rng, number), attempt=1))
     return agent
 
 
@@ -181,60 +238,34 @@ def pump_ms(agent: WorkerAgent) -> float:
     per topology, of the slowest topology."""
     slowest, seq, now_s = 0.0, 1000, 0.0
     agent.step(now_s, caps(1, 1))
-    agent.step(
-        now_s,
-        EngineWentUp(
-            EngineInfo(
-                engine="e",
-                up=True,
-                kind="emulated",
-                hardware="",
-                max_model_len=0,
-                kv_capacity_tokens=0,
-                block_size=16,
-                max_num_seqs=256,
-            )
-        ),
-    )
-    running: list[str] = []
+    add_engine(agent, now_s, 0)
+    running: list[Grant] = []
     for name in TopologyName:
         agent.step(now_s, decision(name, seq))
         cycles = []
         for _ in range(CYCLES):
             seq, now_s = seq + 2, now_s + 0.2
             agent.step(now_s, caps(1, seq))
-            for request_id in running:
-                agent.step(now_s, EngineFinished(request_id, 50, None))
+            for grant in running:
+                end(agent, now_s, grant)
             agent.step(now_s, CycleTicked())
             begun = process_time()
             effects = agent.step(now_s + 0.1, caps(PUMPED + 1, seq + 1))
             effects += agent.step(now_s + 0.1, CycleTicked())
             cycles.append((process_time() - begun) * 1e3)
-            running = [e.request_id for e in effects if isinstance(e, Dispatch)]
+            running = grants(effects)
+            for grant in running:
+                hear(agent, now_s + 0.1, Started(grant.request_id, grant.grant))
             assert len(running) >= PUMPED - 1
         slowest = max(slowest, median(cycles))
     return slowest
 
 
 def request_us(name: TopologyName) -> float:
-    """Returns the CPU time in µs of all steps of one request with a short queue: submitted, annotated, dispatched,
-    first token, finished, and its share of telemetry."""
-    agent, rng = WorkerAgent(CONFIG, Random(1)), Random(3)
-    agent.step(
-        0.0,
-        EngineWentUp(
-            EngineInfo(
-                engine="e",
-                up=True,
-                kind="emulated",
-                hardware="",
-                max_model_len=0,
-                kv_capacity_tokens=10_000_000,
-                block_size=16,
-                max_num_seqs=256,
-            )
-        ),
-    )
+    """Returns the CPU time in µs of all steps of one request with a short queue: submitted, annotated, granted, started,
+    first token, ended, and its share of telemetry."""
+    agent, rng = connected_agent(CONFIG), Random(3)
+    add_engine(agent, 0.0, 10_000_000)
     agent.step(0.0, decision(name, 1))
     tags = Tags(
         task=TaskType.QA,
@@ -250,10 +281,11 @@ def request_us(name: TopologyName) -> float:
     begun = process_time()
     for number, r in enumerate(made):
         now_s = number * 0.01
-        agent.step(now_s, Submitted(r, 1, "g"))
-        agent.step(now_s, Annotated(r.id, 1, annotation))
-        agent.step(now_s, FirstTokenReceived(r.id))
-        agent.step(now_s, EngineFinished(r.id, 50, None))
+        (grant,) = grants(hear(agent, now_s, Submit(request=r, attempt=1)))
+        hear(agent, now_s, Annotate(r.id, 1, annotation))
+        hear(agent, now_s, Started(r.id, grant.grant))
+        hear(agent, now_s, FirstToken(r.id, grant.grant))
+        end(agent, now_s, grant)
         if number % 10 == 0:
             agent.step(now_s, CycleTicked())
     return (process_time() - begun) / OPERATIONS * 1e6

@@ -20,6 +20,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 console = Console()
+UNPUBLISHED = ("faults", "smoke")  # experiments without a page, run with `hmas sim run`
 
 
 @app.command(name="run")
@@ -49,7 +50,7 @@ def run_all(
     """Runs every experiment and writes its page. If interrupted, give the command again: finished runs are kept."""
     from experiments.report.pages import write_pages
 
-    files = sorted(p for p in folder.glob("*.yaml") if p.stem != "smoke")
+    files = sorted(p for p in folder.glob("*.yaml") if p.stem not in UNPUBLISHED)
     chosen = [load(p) for p in files if not only or p.stem in only]
     data = data_folder(data)
     if unknown := set(full or ()) - {e.name for e in chosen}:

@@ -234,6 +234,6 @@ def _run(scenario: RefusalScenario, requests: Sequence[OfferedRequest], seed: in
         if follow and number <= ROUNDS and at_s < scenario.duration_s:
             mesh.offer(_copy(mesh.journeys[request_id].offered, number, at_s))
 
-    mesh.gateway.on_advice = advised
+    mesh.on_advice = advised
     run.met = {s.request_id: is_ok(s) for s in mesh.run().settlements}
     return run

@@ -36,6 +36,8 @@ def cells_of(experiment: Experiment) -> list[Cell]:
                         seed=seed,
                         system=system,
                         workers=experiment.workers,
+                        gateways=experiment.gateways,
+                        faults=experiment.faults,
                         chunk_tokens=experiment.chunk_tokens,
                     )
                     cells[cell.bound] = cells[cell] = None

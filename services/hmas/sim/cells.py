@@ -15,6 +15,7 @@ from hmas.sim.bound import upper_bound
 from hmas.sim.capacity import find_capacity
 from hmas.sim.effect_log import EffectLog
 from hmas.sim.experiment import chunked
+from hmas.sim.faults import Fault
 from hmas.sim.provenance import ENGINES_ONLY, WITH_MESH, source_digest
 from hmas.sim.sources import WorkloadSpec, build
 from hmas.sim.stored import Stored, cell_key
@@ -39,6 +40,8 @@ class Cell:
     seed: int = 0
     system: str = ""
     workers: int = 1
+    gateways: int = 1
+    faults: tuple[Fault, ...] = ()
     chunk_tokens: int | None = None
 
     @property
@@ -53,7 +56,7 @@ class Cell:
     def bound(self) -> "Cell":
         """The cell of the upper bound for the same workload."""
         spec = replace(self.workload, prompts="")
-        return replace(self, kind="bound", workload=spec, system="", workers=1)
+        return replace(self, kind="bound", workload=spec, system="", workers=1, gateways=1, faults=())
 
     def key(self) -> str:
         return cell_key(self)
@@ -108,6 +111,16 @@ def compute(cell: Cell, rate_rps: float = 0.0, *, hashed: bool = False) -> dict[
         result = {"requests": limit.requests, "offered": limit.offered, "goodput_rate": limit.goodput_rate}
         return result | {"note": workload.note, "cpu_s": process_time() - started}
     log = EffectLog() if hashed else None
-    run = run_system(cell.system, workload, profile, cell.engines, cell.seed, log, cell.workers)
+    run = run_system(
+        cell.system,
+        workload,
+        profile,
+        cell.engines,
+        cell.seed,
+        log,
+        cell.workers,
+        gateways=cell.gateways,
+        faults=cell.faults,
+    )
     extra = {"rate_rps": rate_rps, "hash": log.digest() if log else ""}
     return analyse(workload, run) | extra | {"cpu_s": process_time() - started}

@@ -20,7 +20,7 @@ from hmas.sim.effect_log import EffectLog
 from hmas.sim.experiment import Experiment, ExperimentError, load_experiment
 from hmas.sim.recording import attach
 from hmas.sim.replay import RecordingFolder, replay
-from hmas.sim.result import SimResult
+from hmas.sim.result import EngineRun, SimResult
 from hmas.sim.sources import WorkloadSpec, build
 from hmas.sim.systems import needs_prompts, run_system
 from hmas.sim.workload import Workload
@@ -41,6 +41,8 @@ COLUMNS = (  # two lines each, so that all of them fit into 80 characters
     "", "ok /\noffered", "of\nbound", "TTFT\nok", "TPOT\nok", "ok\n/s", "ESG\n/s", "TTFT\np95 s", "pre-\nempted",
     "Jain\nindex",
 )  # fmt: skip
+
+EXCESS_COLUMNS = ("", "engine", "above\nN_run", "for\ns", "of KV above\nthe fence", "for\ns")
 
 
 def data_folder(data: Path | None) -> Path | None:
@@ -120,7 +122,7 @@ def _run_all(
     hashes of their effects if `hashed`, otherwise an empty list."""
     profile, engines = experiment.engine, experiment.engines
     limit = upper_bound(workload, profile, engines)
-    rows, digests = [], []
+    rows, excesses, digests = [], [], []
     for system in experiment.systems:
         if needs_prompts(system) and not any(r.prompt for r in workload.requests):
             continue
@@ -128,20 +130,33 @@ def _run_all(
         name = re.sub(r"[^\w.]+", "-", f"{workload.name} {title} seed {seed} {system}")
         folder = record / name if record is not None else None
         with closing(RecordingFolder(folder)) if folder is not None else nullcontext() as recording:
-            result = run_system(system, workload, profile, engines, seed, log, experiment.workers, recording)
+            result = run_system(
+                system, workload, profile, engines, seed, log, experiment.workers, recording,
+                gateways=experiment.gateways, faults=experiment.faults,
+            )  # fmt: skip
         rows.append(_row(result, limit.goodput_rate))
+        excesses += [[result.system, *_excess(engine)] for engine in result.run.engines]
         if log is not None:
             digests.append(log.digest())
     console.print(
         score_table(f"{workload.name}, {title}, {len(workload.requests)} requests, seed {seed}", rows), highlight=False
     )
+    if experiment.faults:
+        title = "the most by which each engine was above N_run and the fence, and the longest time"
+        console.print(score_table(title, excesses, EXCESS_COLUMNS), highlight=False)
     return digests
 
 
-def score_table(title: str, rows: Iterable[Sequence[str]]) -> Table:
-    """Returns a table of scores with one row per system, whose cells are in the order of `COLUMNS`."""
+def _excess(run: EngineRun) -> list[str]:
+    return [
+        run.engine, str(run.over_n_run), f"{run.over_n_run_s:.2f}", f"{run.over_fence:.1%}", f"{run.over_fence_s:.2f}"
+    ]  # fmt: skip
+
+
+def score_table(title: str, rows: Iterable[Sequence[str]], columns: Sequence[str] = COLUMNS) -> Table:
+    """Returns a table with one row per system or engine, whose cells are in the order of `columns`."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, collapse_padding=True)
-    for i, column in enumerate(COLUMNS):
+    for i, column in enumerate(columns):
         table.add_column(column, justify="right" if i else "left", no_wrap=True)
     for row in rows:
         table.add_row(*row)

@@ -41,6 +41,7 @@ class SimEngine:
         self._mode = EngineMode.IDLE
         self._core_s = 0.0  # the instant the core's state belongs to: the end of its last step
         self._wakes = 0  # only the latest wake-up counts
+        self._frozen = self._held = False  # held: a step ended while the engine was frozen
 
     def add(self, request: EngineRequest) -> AddResult:
         self._interrupt()
@@ -58,6 +59,17 @@ class SimEngine:
         self._interrupt()
         self.core.set_limits(n_run, b_token)
         self._start()
+
+    def freeze(self) -> None:
+        """Stops the engine in the step that is in flight. Until `thaw`, no other call may be made."""
+        self._interrupt()
+        self._frozen = True
+
+    def thaw(self) -> None:
+        self._frozen = False
+        if self._held:
+            self._held = False
+            self._step_ended()
 
     def catch_up(self) -> None:
         """Brings the core's counters and progress up to the present. Call it before reading them."""
@@ -107,6 +119,9 @@ class SimEngine:
         self._heap.at(self._core_s + plan.duration_s, self._step_ended)
 
     def _step_ended(self) -> None:
+        if self._frozen:
+            self._held = True
+            return
         self._core_s = self._heap.now_s
         result = self.core.step_end()
         if result.first or result.finished:

@@ -6,7 +6,7 @@ imitate a model: `perfect` returns them as they are; `noisy` multiplies the true
 the task type correctly in 94.2 % of the cases, the accuracy of H-MAS Table 5.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from math import exp
@@ -170,6 +170,16 @@ class LinearCosts:
             task=tags.task,
         )
         return self._costs.predict([query])[0]
+
+
+class PoolCosts:
+    """The costs of each pool, by its model."""
+
+    def __init__(self, pools: Mapping[str, Costs]) -> None:
+        self._pools = pools
+
+    def cost(self, offered: OfferedRequest, tags: Tags) -> Cost:
+        return self._pools[offered.request.model].cost(offered, tags)
 
 
 def estimator(kind: str, sigma: float, accuracy: float, seed: int) -> Estimator:

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from hmas.engine.core.profile import EngineProfile, builtin_profile
+from hmas.sim.faults import Fault, fault_of
 from hmas.sim.sources import WorkloadSpec
 from hmas.sim.systems import system_names
 
@@ -23,7 +24,7 @@ class ExperimentError(ValueError):
 class Experiment:
     """An experiment as its file states it. `loads` are in units of lambda*; `rate_rps`, if given, replaces them by one
     rate in requests per second. `engines` is their number and `profile` the name of their profile. `workers` share
-    the engines. `chunk_tokens` replaces the profile's token budget per step (max_num_batched_tokens). `page` names the
+    the engines; `gateways` share the requests; `faults` happen in every run of a mesh. `chunk_tokens` replaces the profile's token budget per step (max_num_batched_tokens). `page` names the
     page of results. `file` and `prompts` of workloads are relative to the data folder."""
 
     name: str
@@ -37,6 +38,8 @@ class Experiment:
     rate_rps: float | None = None
     seeds: tuple[int, ...] = FULL_SEEDS
     workers: int = 1
+    gateways: int = 1
+    faults: tuple[Fault, ...] = ()
     chunk_tokens: int | None = None
 
     @property
@@ -89,6 +92,7 @@ def load_experiment(path: Path) -> Experiment:
 def _experiment(body: dict[str, Any]) -> Experiment:
     _known(body, Experiment)
     workloads = tuple(_workload(w) for w in body.pop("workloads"))
+    body["faults"] = tuple(fault_of(f) for f in body.get("faults", ()))
     for key, kind in (("systems", str), ("loads", float), ("seeds", int)):
         if key in body:
             body[key] = tuple(kind(item) for item in body[key])

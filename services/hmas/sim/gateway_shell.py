@@ -1,133 +1,151 @@
-"""The simulator's shell around the gateway agent: clients on one side, streams to the workers on the other."""
+"""The simulator's shell around the gateway agent: clients on one side, workers' streams and engines on the other."""
 
-from collections.abc import Callable
 from typing import Any
 
 from hmas.contracts.gateway import (
-    AttemptConcluded,
-    AttemptHandedBack,
     FirstTokenRelayed,
     GatewayTicked,
     PublishGatewayTelemetry,
     Refuse,
     RequestAnnotated,
     RequestReceived,
-    SendAnnotate,
-    SendCancel,
-    SendRecall,
-    SendSubmit,
+    RunEnded,
+    RunsProgressed,
     Settle,
-    StreamChanged,
+    StartRun,
+    StopRun,
+    ToWorker,
 )
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Annotation
-from hmas.contracts.worker import (
-    Annotated,
-    CancelRequested,
-    Conclude,
-    Handback,
-    RecallRequested,
-    Reject,
-    Submitted,
-)
+from hmas.engine.core.chunking import TokenDeadline
 from hmas.gateway.agent import GatewayAgent
+from hmas.gateway.agent.config import GatewayConfig
 from hmas.laws.scoring import tpot_s
-from hmas.sim.ports import GatewayMessage, MeshPort
+from hmas.sim.endpoint import SimRun
+from hmas.sim.ports import MeshPort
+from hmas.sim.process import SimProcess
 from hmas.sim.workload import OfferedRequest
 
 
-class SimGateway:
-    """Steps the gateway agent and turns its effects into later events of the workers and of the requests' journeys."""
+class SimGateway(SimProcess):
+    """Steps the gateway agent, and carries out its runs on the engines."""
 
-    def __init__(self, mesh: MeshPort, agent: GatewayAgent) -> None:
-        self.name = mesh.setup.gateway_config.gateway
-        self.agent = agent
-        self._mesh = mesh
-        self._heap = mesh.heap
-        self.on_advice: Callable[[str, float], None] = _ignore  # called with a late refusal's id and retry_after_s
-        self._attempts: dict[str, int] = {}  # the latest attempt; after its dispatch no other one follows
-        self._handlers: dict[type, Callable[[Any], None]] = {
-            SendSubmit: self._submit,
-            SendAnnotate: lambda e: self._send(e.worker, Annotated(e.request_id, e.attempt, e.annotation)),
-            SendCancel: lambda e: self._send(e.worker, CancelRequested(e.request_id, e.attempt)),
-            SendRecall: lambda e: self._send(e.worker, RecallRequested(e.request_id, e.attempt)),
-            Refuse: lambda e: mesh.settle(e.request_id, e.outcome),
+    def __init__(self, mesh: MeshPort, config: GatewayConfig, incarnation: int) -> None:
+        super().__init__(mesh, config.gateway, incarnation, GatewayAgent(config))
+        self.config = config
+        self._runs: dict[str, SimRun] = {}  # by request
+        self._open: dict[str, None] = {}  # requests that came here and are not settled
+        self._handlers = {
+            ToWorker: self._to_worker,
+            StartRun: self._start_run,
+            StopRun: self._stop_run,
+            Refuse: lambda e: self._end(e.request_id, e.outcome),
             Settle: self._settle,
             PublishGatewayTelemetry: lambda e: mesh.publish(e.telemetry),
         }
 
     def start(self) -> None:
-        for worker in self._mesh.workers.values():
-            self.step(StreamChanged(worker.name, True))
-        self._mesh.every(self._mesh.setup.cadences.gateway_tick_s, self._tick)
-
-    def step(self, event: Any) -> None:
-        self._mesh.step(self.name, self.agent, event, self._handlers)
+        cadences = self._mesh.setup.cadences
+        self.every(cadences.gateway_tick_s, self._tick)
+        self.every(cadences.progress_s, self._progress)
 
     def _tick(self) -> None:
         self.step(GatewayTicked())
 
+    # --- clients
+
     def arrive(self, offered: OfferedRequest) -> None:
         """Takes a new request from a client; it goes to the agent and to cognition at the same instant."""
+        self._open[offered.id] = None
+        self.post(self._receive, offered)
+
+    def _receive(self, offered: OfferedRequest) -> None:
         self.step(RequestReceived(offered.request, offered.content))
         self._mesh.cognition.ask(offered)
 
     def annotated(self, offered: OfferedRequest, annotation: Annotation) -> None:
-        self.step(RequestAnnotated(offered.id, annotation))
+        self.hear(RequestAnnotated(offered.id, annotation))
 
-    def first_token(self, request_id: str) -> None:
-        journey = self._mesh.journeys[request_id]
-        if journey.first_token_s is None:
-            journey.first_token_s = self._heap.now_s
-        self.step(FirstTokenRelayed(request_id, self._attempts[request_id]))
-
-    def concluded(self, effect: Conclude) -> None:
-        """Takes the end of an attempt from a worker. TPOT is measured where the worker receives the tokens; the delay
-        from there to the client is the same for all tokens and cancels out."""
-        journey = self._mesh.journeys[effect.request_id]
-        gap_s = 0.0
-        if journey.engine_first_s is not None and journey.engine_last_s is not None:
-            gap_s = tpot_s(journey.engine_first_s, journey.engine_last_s, effect.output_tokens)
-            journey.last_token_s = self._heap.now_s
-        self.step(
-            AttemptConcluded(
-                request_id=effect.request_id,
-                attempt=effect.attempt,
-                outcome=effect.outcome,
-                message=effect.message,
-                output_tokens=effect.output_tokens,
-                tpot_s=gap_s,
-                timeline=effect.timeline,
-            )
-        )
-
-    def rejected(self, effect: Reject) -> None:
-        self.step(
-            AttemptConcluded(
-                request_id=effect.request_id,
-                attempt=effect.attempt,
-                outcome=effect.outcome,
-                message=effect.message,
-                retry_after_s=effect.retry_after_s,
-            )
-        )
-
-    def handed_back(self, effect: Handback) -> None:
-        self.step(AttemptHandedBack(effect.request_id, effect.attempt))
+    def kill(self) -> None:
+        """Ends the process: its connections to engines and clients end with it."""
+        super().kill()
+        while self._runs:
+            _, run = self._runs.popitem()
+            run.endpoint.close(run)
+        for request_id in list(self._open):
+            self._end(request_id, Outcome.INTERNAL)
+            self._mesh.journeys[request_id].lost = True
 
     def _settle(self, effect: Settle) -> None:
         if effect.outcome is Outcome.SLO_UNREACHABLE and effect.retry_after_s is not None:
-            self.on_advice(effect.request_id, effect.retry_after_s)
-        self._mesh.settle(effect.request_id, effect.outcome)
+            self._mesh.on_advice(effect.request_id, effect.retry_after_s)
+        self._end(effect.request_id, effect.outcome)
 
-    def _submit(self, effect: SendSubmit) -> None:
-        self._attempts[effect.request_id] = effect.attempt
-        request = self._mesh.journeys[effect.request_id].offered.request
-        self._send(effect.worker, Submitted(request, effect.attempt, self.name, effect.promised))
+    def _end(self, request_id: str, outcome: Outcome) -> None:
+        self._open.pop(request_id, None)
+        self._mesh.settle(request_id, outcome)
 
-    def _send(self, worker: str, event: GatewayMessage) -> None:
-        self._mesh.workers[worker].submit(event)
+    # --- workers
 
+    def _to_worker(self, effect: ToWorker) -> None:
+        self._mesh.streams[self.name, effect.worker].to_worker(effect.message)
 
-def _ignore(request_id: str, retry_after_s: float) -> None:
-    pass
+    # --- engines
+
+    def _start_run(self, effect: StartRun) -> None:
+        grant = effect.grant
+        urgency, pace_s = (0.0, None) if grant is None else (grant.urgency, grant.pace_s)
+        pace = None if pace_s is None else TokenDeadline(pace_s)
+        endpoint = self._mesh.endpoints[effect.engine]
+        run = SimRun(
+            request_id=effect.request_id, run=effect.run, gateway=self, endpoint=endpoint, fenced=grant is not None
+        )
+        if effect.request_id in self._runs:
+            raise RuntimeError(f"request {effect.request_id} is started twice: a fault of the gateway's agent")
+        self._runs[effect.request_id] = run
+        endpoint.send(run, self._mesh.journeys[effect.request_id].offered.engine_request(urgency, pace))
+
+    def _stop_run(self, effect: StopRun) -> None:
+        run = self._runs.get(effect.request_id)
+        if run is not None and run.run == effect.run:
+            del self._runs[effect.request_id]
+            run.endpoint.close(run)
+
+    def _progress(self) -> None:
+        runs, found = self._runs, []
+        for endpoint in dict.fromkeys(run.endpoint for run in runs.values()):
+            for item in endpoint.progress():
+                run = runs.get(item[0])
+                if run is not None and run.relayed and run.endpoint is endpoint:
+                    found.append(item)
+        if found:
+            self.step(RunsProgressed(tuple(found)))
+
+    def first_token(self, run: SimRun) -> None:
+        if self._runs.get(run.request_id) is run:
+            run.relayed = True
+            journey = self._mesh.journeys[run.request_id]
+            journey.engine_first_s, journey.first_token_s = run.first_s, self._heap.now_s
+            self.step(FirstTokenRelayed(run.request_id, run.run))
+
+    def finished(self, run: SimRun) -> None:
+        """Takes the end of an answer. TPOT is measured where the engine issues the tokens; the delay from there to the
+        client is the same for all tokens and cancels out."""
+        if self._runs.get(run.request_id) is not run:
+            return
+        journey = self._mesh.journeys[run.request_id]
+        journey.engine_last_s, journey.last_token_s = run.last_s, self._heap.now_s
+        journey.output_tokens = tokens = journey.offered.output_tokens
+        gap_s = 0.0 if run.first_s is None or run.last_s is None else tpot_s(run.first_s, run.last_s, tokens)
+        self._ended(run, outcome=Outcome.FINISHED, status=200, output_tokens=tokens, tpot_s=gap_s)
+
+    def failed(self, run: SimRun, outcome: Outcome, message: str, busy: bool, unreached: bool) -> None:
+        """Takes the end of a run that the engine refused or lost."""
+        if self._runs.get(run.request_id) is run:
+            retryable = not run.relayed and outcome is not Outcome.ENGINE_REFUSED
+            self._ended(run, outcome=outcome, message=message, retryable=retryable, busy=busy, unreached=unreached)
+
+    def _ended(self, run: SimRun, **end: Any) -> None:
+        del self._runs[run.request_id]
+        self.step(RunEnded(request_id=run.request_id, run=run.run, **end))

@@ -1,8 +1,8 @@
 """The whole mesh in virtual time, on one event heap."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from random import Random
+from itertools import cycle, islice, product
 from typing import Any
 
 from hmas.contracts.agent import Agent
@@ -20,28 +20,31 @@ from hmas.contracts.control_agents import (
     TimerTicked,
 )
 from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Annotation
 from hmas.contracts.routes import ROUTES, Role, Route
 from hmas.contracts.telemetry import WorkerTelemetry
 from hmas.contracts.views import VLong
 from hmas.engine.core import EngineCore
 from hmas.engine.core.profile import EngineProfile
-from hmas.gateway.agent import GatewayAgent
 from hmas.laws.recording import AgentOrigin
 from hmas.meta.agent import MetaAgent
 from hmas.qos.agent import QosAgent
 from hmas.sim import scripted_llm
 from hmas.sim.cognition import SimCognition
 from hmas.sim.effect_log import EffectLog
-from hmas.sim.estimators import Costs, LinearCosts, ProfileCosts, estimator
+from hmas.sim.endpoint import SimEndpoint
+from hmas.sim.estimators import Costs, LinearCosts, PoolCosts, ProfileCosts, estimator
 from hmas.sim.gateway_shell import SimGateway
 from hmas.sim.heap import EventHeap
+from hmas.sim.injection import inject
+from hmas.sim.process import SimProcess
 from hmas.sim.replay import RecordingFolder
 from hmas.sim.result import SimResult, SystemRun
-from hmas.sim.setup import PLUGIN_CHUNK_TOKENS, POOL, MeshSetup
+from hmas.sim.setup import PLUGIN_CHUNK_TOKENS, POOL, MeshSetup, PoolSetup
+from hmas.sim.stream import SimStream
 from hmas.sim.worker_shell import SimWorker
 from hmas.sim.workload import Journey, OfferedRequest, Workload
 from hmas.statera.agent import StateraAgent
-from hmas.worker.agent import WorkerAgent
 
 Handlers = Mapping[type, Callable[[Any], None]]
 
@@ -49,9 +52,10 @@ Handlers = Mapping[type, Callable[[Any], None]]
 class MeshSim:
     """One simulated run of the mesh.
 
-    `engines` is their number, all of one `profile`. Requests that have not ended `cutoff_s` after the workload's last
-    second count as not finished. `log` hashes every effect of every agent, and `recording` writes every step; None
-    turns either off. `routes` says which agents hear which message.
+    `engines` is their number, all of one `profile`, unless the setup states its pools. Requests that have not ended
+    `cutoff_s` after the workload's last second count as not finished. `log` hashes every effect of every agent, and
+    `recording` writes every step; None turns either off. `routes` says which agents hear which message. `on_advice` is
+    called with the id and `retry_after_s` of a request that was refused late.
     """
 
     def __init__(
@@ -71,20 +75,31 @@ class MeshSim:
         self.heap = EventHeap()
         self.journeys = {r.id: Journey(offered=r) for r in workload.requests}
         self.log = log
-        self._recording = recording
+        self.on_advice: Callable[[str, float], None] = _ignore
         self.views: list[VLong] = []
+        self.homes: dict[str, str] = {}
+        self.doubled = 0
+        self._recording = recording
         self._workload = workload
         self._until_s = workload.duration_s + cutoff_s
         self._open = len(self.journeys)
         self._fence_checked = self._fence_misses = 0
-        self.gateway = SimGateway(self, GatewayAgent(setup.gateway_config))
-        self.workers = {w.name: w for w in _workers(self, profile, engines, seed)}
-        batch = profile.limits.max_num_seqs // 2
-        costs: Costs = ProfileCosts(profile, batch, 0.0, seed)
-        if setup.estimator == "rules":
-            costs = LinearCosts(POOL, profile.name, batch)
+        self._pools = setup.pools or (PoolSetup(POOL, profile, engines, setup.workers),)
+        self.endpoints: dict[str, SimEndpoint] = {}
+        self.workers: dict[str, SimWorker] = {}
+        self.gateways: dict[str, SimGateway] = {}
+        for pool in self._pools:
+            self._add_pool(pool, seed)
+        for i in range(setup.gateways):
+            self._keep(self._gateway(f"g{i}", 1))
+        self.streams = {
+            (g, w): SimStream(self, self.gateways[g], self.workers[w]) for g, w in product(self.gateways, self.workers)
+        }
+        weights = setup.gateway_weights or (1,) * setup.gateways
+        self._turns = cycle([name for name, n in zip(self.gateways, weights, strict=True) for _ in range(n)])
         tags = estimator(setup.estimator, setup.sigma, setup.accuracy, seed)
-        self.cognition = SimCognition(self.heap, setup.cognition, tags, costs, self.gateway.annotated)
+        costs = PoolCosts({pool.name: _costs(setup, pool, seed) for pool in self._pools})
+        self.cognition = SimCognition(self.heap, setup.cognition, tags, costs, self._annotated)
         self._qos = QosAgent(setup.qos_config)
         self._meta = MetaAgent(setup.meta_config)
         self._statera = StateraAgent(setup.statera_config)
@@ -102,30 +117,80 @@ class MeshSim:
         }
         self._routes = {route.message: route for route in routes}
         self._parties: dict[Role, list[tuple[Callable[[Any], None], dict[str, str]]]] = {
-            Role.GATEWAY: [(self.gateway.step, {})],
-            Role.WORKER: [(w.step, {"worker": w.name, "pool": POOL}) for w in self.workers.values()],
+            Role.GATEWAY: [(self._hearer(self.gateways, name), {}) for name in self.gateways],
+            Role.WORKER: [
+                (self._hearer(self.workers, w.name), {"worker": w.name, "pool": w.config.pool})
+                for w in self.workers.values()
+            ],
             Role.QOS: [(self._to_qos, {})],
             Role.META: [(self._to_meta, {})],
             Role.STATERA: [(self._to_statera, {})] if setup.statera else [],
         }
-
         if recording is not None:
-            for origin in self._origins(seed):
-                recording.begin(origin)
+            recording.begin(AgentOrigin(Role.QOS, "qos", setup.qos_config))
+            recording.begin(AgentOrigin(Role.META, "meta", setup.meta_config))
+            recording.begin(AgentOrigin(Role.STATERA, "statera", setup.statera_config))
 
-    def _origins(self, seed: int) -> Iterator[AgentOrigin]:
-        setup = self.setup
-        yield AgentOrigin(Role.GATEWAY, self.gateway.name, setup.gateway_config)
-        for i, worker in enumerate(self.workers.values()):
-            yield AgentOrigin(Role.WORKER, worker.name, worker.config, _worker_seed(seed, i))
-        yield AgentOrigin(Role.QOS, "qos", setup.qos_config)
-        yield AgentOrigin(Role.META, "meta", setup.meta_config)
-        yield AgentOrigin(Role.STATERA, "statera", setup.statera_config)
+    # --- the processes
+
+    def _add_pool(self, pool: PoolSetup, seed: int) -> None:
+        """Makes a pool's engines, and its workers with the engines dealt out evenly among them."""
+        setup, profile, first = self.setup, pool.profile, len(self.endpoints)
+        if setup.plugin:
+            profile = profile.with_limits(
+                scheduling_policy="urgency", dynamic_chunking=True, max_num_batched_tokens=PLUGIN_CHUNK_TOKENS
+            )
+        budget = 1.0 - setup.worker_config.delta_frag
+        names = [f"e{first + i}" for i in range(pool.engines)]
+        made = {name: SimEndpoint(self, name, EngineCore(profile), budget) for name in names}
+        self.endpoints |= made
+        for i in range(pool.workers):
+            number = len(self.workers)
+            own = {name: made[name] for name in names[i :: pool.workers]}
+            config = replace(setup.worker_config, worker=f"w{number}", incarnation="1", pool=pool.name)
+            self._keep(SimWorker(self, config, 1, seed=f"{seed} worker {number}", endpoints=own, spans=[]))
+
+    def _gateway(self, name: str, incarnation: int) -> SimGateway:
+        return SimGateway(self, replace(self.setup.gateway_config, gateway=name), incarnation)
+
+    def _keep(self, process: SimGateway | SimWorker) -> None:
+        """Puts a new process in its place, and begins its recording."""
+        if isinstance(process, SimGateway):
+            self.gateways[process.name] = process
+            origin = AgentOrigin(Role.GATEWAY, process.label, process.config)
+        else:
+            self.workers[process.name] = process
+            origin = AgentOrigin(Role.WORKER, process.label, process.config, process.seed)
+        if self._recording is not None:
+            self._recording.begin(origin)
+
+    def streams_of(self, process: SimProcess) -> list[SimStream]:
+        return [stream for pair, stream in self.streams.items() if process.name in pair]
+
+    def hearing_changed(self, process: SimProcess) -> None:
+        for stream in self.streams_of(process):
+            stream.hearing_changed()
+
+    def restart(self, old: SimGateway | SimWorker) -> None:
+        """Starts a process again that is dead, with empty books."""
+        number = old.incarnation + 1
+        process: SimGateway | SimWorker
+        if isinstance(old, SimGateway):
+            process = self._gateway(old.name, number)
+        else:
+            config = replace(old.config, incarnation=str(number))
+            process = SimWorker(self, config, number, seed=old.seed, endpoints=old.endpoints, spans=old.spans)
+        self._keep(process)
+        for stream in self.streams_of(process):
+            stream.replace(process)
+        process.start()
+
+    # --- the run
 
     def run(self) -> SimResult:
         self._start()
         for offered in self._workload.requests:
-            self.heap.at(offered.request.arrival_s, self.gateway.arrive, offered)
+            self.heap.at(offered.request.arrival_s, self._arrive, offered)
         self.heap.run(self._until_s, lambda: self._open == 0)
         return SimResult(
             self.setup.name,
@@ -135,7 +200,7 @@ class MeshSim:
         )
 
     def _summary(self) -> SystemRun:
-        engines = [engine for worker in self.workers.values() for engine in worker.engines.values()]
+        engines = [endpoint.engine for endpoint in self.endpoints.values()]
         return SystemRun(
             preemptions=sum(engine.core.stats().num_preemptions for engine in engines),
             engine_steps=sum(engine.steps for engine in engines),
@@ -146,6 +211,9 @@ class MeshSim:
             effects=self.log.count if self.log else 0,
             effect_hash=self.log.digest() if self.log else "",
             topologies=tuple(next(iter(self.workers.values())).spans),
+            engines=tuple(endpoint.summary() for endpoint in self.endpoints.values()),
+            lost=sum(journey.lost for journey in self.journeys.values()),
+            doubled=self.doubled,
         )
 
     # --- what the shells share
@@ -159,21 +227,35 @@ class MeshSim:
 
         self.heap.after(period_s, tick)
 
-    def step(self, name: str, agent: Agent[Any, Any], event: object, handlers: Handlers) -> None:
+    def step(self, label: str, agent: Agent[Any, Any], event: object, handlers: Handlers) -> None:
         """Steps an agent and carries out its effects in order. Raises KeyError for an effect that has no handler."""
         effects = agent.step(self.heap.now_s, event)
         if self._recording is not None:
-            self._recording.add(name, self.heap.now_s, event, effects)
+            self._recording.add(label, self.heap.now_s, event, effects)
         for effect in effects:
             if self.log is not None:
-                self.log.add(self.heap.now_s, name, effect)
+                self.log.add(self.heap.now_s, label, effect)
             handlers[type(effect)](effect)
 
     def offer(self, offered: OfferedRequest) -> None:
         """Adds a request during the run; it arrives at its `arrival_s`, which must not be past."""
         self.journeys[offered.id] = Journey(offered=offered)
         self._open += 1
-        self.heap.at(offered.request.arrival_s, self.gateway.arrive, offered)
+        self.heap.at(offered.request.arrival_s, self._arrive, offered)
+
+    def _arrive(self, offered: OfferedRequest) -> None:
+        """Brings a request to the next gateway that lives; without any it is lost."""
+        journey = self.journeys[offered.id]
+        for name in islice(self._turns, sum(self.setup.gateway_weights) or len(self.gateways)):
+            if self.gateways[name].alive:
+                journey.gateway = name
+                self.gateways[name].arrive(offered)
+                return
+        journey.lost = True
+        self.settle(offered.id, Outcome.INTERNAL)
+
+    def _annotated(self, offered: OfferedRequest, annotation: Annotation) -> None:
+        self.gateways[self.journeys[offered.id].gateway].annotated(offered, annotation)
 
     def settle(self, request_id: str, outcome: Outcome) -> None:
         journey = self.journeys[request_id]
@@ -183,6 +265,11 @@ class MeshSim:
             )
         journey.outcome = outcome
         self._open -= 1
+
+    @staticmethod
+    def _hearer(processes: Mapping[str, SimProcess], name: str) -> Callable[[Any], None]:
+        """Returns a call that brings an event to the process that has the name at that time."""
+        return lambda event: processes[name].hear(event)
 
     # --- the bus
 
@@ -217,10 +304,15 @@ class MeshSim:
         for step in (self._to_qos, self._to_meta, self._to_statera):
             step(EpochGranted(1))
         if self.setup.pin is not None:
-            self._to_meta(PinChanged(Pin(POOL, self.setup.pin, self.setup.hints, "experiment")))
+            for pool in self._pools:
+                self._to_meta(PinChanged(Pin(pool.name, self.setup.pin, self.setup.hints, "experiment")))
         for worker in self.workers.values():
             worker.start()
-        self.gateway.start()
+        for stream in self.streams.values():
+            stream.open()
+        for gateway in self.gateways.values():
+            gateway.start()
+        inject(self, self.setup.faults)
         self.every(self.setup.cadences.control_tick_s, self._tick)
 
     def _tick(self) -> None:
@@ -239,24 +331,12 @@ class MeshSim:
         self.step("statera", self._statera, event, self._handlers["statera"])
 
 
-def _worker_seed(seed: int, index: int) -> str:
-    return f"{seed} worker {index}"
+def _costs(setup: MeshSetup, pool: PoolSetup, seed: int) -> Costs:
+    batch = pool.profile.limits.max_num_seqs // 2
+    if setup.estimator == "rules":
+        return LinearCosts(pool.name, pool.profile.name, batch)
+    return ProfileCosts(pool.profile, batch, 0.0, seed)
 
 
-def _ignore(_: object) -> None:
+def _ignore(*_: object) -> None:
     pass
-
-
-def _workers(mesh: MeshSim, profile: EngineProfile, engines: int, seed: int) -> list[SimWorker]:
-    """Returns the workers of a mesh, with the engines dealt out evenly among them."""
-    setup, found = mesh.setup, []
-    if setup.plugin:
-        profile = profile.with_limits(
-            scheduling_policy="urgency", dynamic_chunking=True, max_num_batched_tokens=PLUGIN_CHUNK_TOKENS
-        )
-    for i in range(setup.workers):
-        names = [f"e{j}" for j in range(i, engines, setup.workers)]
-        config = replace(setup.worker_config, worker=f"w{i}", pool=POOL)
-        agent = WorkerAgent(config, Random(_worker_seed(seed, i)))
-        found.append(SimWorker(mesh, config, agent, {name: EngineCore(profile) for name in names}))
-    return found

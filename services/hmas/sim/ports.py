@@ -1,66 +1,46 @@
-"""Interfaces through which the simulated shells reach the mesh around them and one another."""
+"""Interfaces through which the simulated processes reach the mesh around them and one another."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hmas.contracts.agent import Agent
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.telemetry import WorkerTelemetry
-from hmas.contracts.worker import (
-    Annotated,
-    CancelRequested,
-    Conclude,
-    Handback,
-    RecallRequested,
-    Reject,
-    Submitted,
-)
 from hmas.sim.cognition import SimCognition
 from hmas.sim.heap import EventHeap
 from hmas.sim.setup import MeshSetup
 from hmas.sim.workload import Journey
 
-GatewayMessage = Submitted | Annotated | CancelRequested | RecallRequested
-
-
-class WorkerPort(Protocol):
-    """A worker as the gateway sees it."""
-
-    name: str
-
-    def submit(self, event: GatewayMessage) -> None: ...
-
-
-class GatewayPort(Protocol):
-    """The gateway as a worker sees it."""
-
-    def first_token(self, request_id: str) -> None: ...
-
-    def concluded(self, effect: Conclude) -> None: ...
-
-    def rejected(self, effect: Reject) -> None: ...
-
-    def handed_back(self, effect: Handback) -> None: ...
+if TYPE_CHECKING:
+    from hmas.sim.endpoint import SimEndpoint
+    from hmas.sim.process import SimProcess
+    from hmas.sim.stream import SimStream
 
 
 class MeshPort(Protocol):
-    """The mesh as the simulated gateway and workers see it."""
+    """The mesh as its processes and engines see it. `streams` has one stream per pair (gateway, worker) of names;
+    `endpoints` has the engines by name; `homes` says on which engine a request is."""
 
     setup: MeshSetup
     heap: EventHeap
     journeys: dict[str, Journey]
     cognition: SimCognition
+    homes: dict[str, str]
+    doubled: int
+    on_advice: Callable[[str, float], None]
 
     @property
-    def gateway(self) -> GatewayPort: ...
+    def endpoints(self) -> Mapping[str, "SimEndpoint"]: ...
 
     @property
-    def workers(self) -> Mapping[str, WorkerPort]: ...
+    def streams(self) -> Mapping[tuple[str, str], "SimStream"]: ...
 
-    def every(self, period_s: float, call: Callable[[], None]) -> None: ...
+    def streams_of(self, process: "SimProcess") -> "Iterable[SimStream]": ...
+
+    def hearing_changed(self, process: "SimProcess") -> None: ...
 
     def step(
-        self, name: str, agent: Agent[Any, Any], event: object, handlers: Mapping[type, Callable[[Any], None]]
+        self, label: str, agent: Agent[Any, Any], event: object, handlers: Mapping[type, Callable[[Any], None]]
     ) -> None: ...
 
     def settle(self, request_id: str, outcome: Outcome) -> None: ...

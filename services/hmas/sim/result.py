@@ -15,10 +15,29 @@ class TopologySpan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EngineRun:
+    """How far an engine was above its limits, by its own count.
+
+    `over_n_run`: the most sequences in it beyond N_run, and `over_n_run_s`: the longest time beyond it. `unaccounted`:
+    the largest part of such an excess that was not placed since the engine's last sample, which no worker can have
+    known. `over_fence`: the largest share of the KV memory in use beyond what the fence gives away, while no request
+    ran that a gateway had placed by itself; `over_fence_s`: the longest time. Times are in s.
+    """
+
+    engine: str
+    over_n_run: int
+    over_n_run_s: float
+    unaccounted: int
+    over_fence: float
+    over_fence_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SystemRun:
     """Counts from inside a run. `preemptions`, `engine_steps` and `busy_s` are sums over all engines; `ended_s` is the
     instant of the last event. Of `fence_checked` finished requests, `fence_misses` had outputs longer than the length
-    bound under which they were admitted. `effects` and `effect_hash` cover all agents; they are 0 and empty if no
+    bound under which they were admitted. `lost` requests were at a gateway that ended; `doubled` counts how often a
+    request came to an engine while another one had it. `effects` and `effect_hash` cover all agents; they are 0 and empty if no
     effect log was kept."""
 
     preemptions: int = 0
@@ -30,6 +49,9 @@ class SystemRun:
     effects: int = 0
     effect_hash: str = ""
     topologies: tuple[TopologySpan, ...] = ()
+    engines: tuple[EngineRun, ...] = ()
+    lost: int = 0
+    doubled: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,11 @@ from dataclasses import dataclass, field
 
 from hmas.contracts.cadences import SIMULATED, Cadences
 from hmas.contracts.control import Hints, TopologyName
+from hmas.engine.core.profile import EngineProfile
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.meta.agent.config import MetaConfig
 from hmas.qos.agent.config import QosConfig
+from hmas.sim.faults import Fault
 from hmas.statera.agent.config import StateraConfig
 from hmas.worker.agent.config import WorkerConfig
 
@@ -16,8 +18,8 @@ PLUGIN_CHUNK_TOKENS = 2560  # the same as the largest chunk of the simulated Niy
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """One-way delays in seconds that live shells and networks add: `relay_s` on the stream between gateway and worker
-    (with its coalescing of tokens), `engine_s` on HTTP between worker and engine, `bus_s` on NATS."""
+    """One-way delays in seconds that live shells and networks add: `relay_s` on the stream between gateway and worker,
+    `engine_s` on HTTP between gateway and engine, `bus_s` on NATS."""
 
     relay_s: float = 0.001
     engine_s: float = 0.001
@@ -36,6 +38,16 @@ class SimCognitionConfig:
     network_s: float = 0.002
 
 
+@dataclass(frozen=True, slots=True)
+class PoolSetup:
+    """One pool of the mesh: the model's name, its `engines` of one profile, and the workers that share them evenly."""
+
+    name: str
+    profile: EngineProfile
+    engines: int
+    workers: int = 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshSetup:
     """The configuration of one simulated mesh.
@@ -46,7 +58,14 @@ class MeshSetup:
     - `pin` is an operator's pin, with its `hints`, which overrules meta; None leaves the choice to meta.
     - `statera` false turns Statera off: workers keep their static limits, and a length bound is the predictor's own
       90 % quantile instead of a calibrated one.
-    - `workers` is their number; they share the engines evenly.
+    - `workers` is their number; they share the engines evenly. `pools`, if given, takes the place of the one pool
+      `POOL` with `workers` and the engines that `MeshSim` is given. Workers (w0, w1 ...) and engines (e0, e1 ...) are
+      numbered over all pools.
+    - `gateways` is their number (g0, g1 ...); requests go to them in turn, to each as often as its number in
+      `gateway_weights` says (once, if that is empty). A dead gateway gets none.
+    - `faults` happen at their instants. A stream closes after `silence_s` of silence, and a gateway dials a worker
+      every `redial_s` while the stream is closed. An engine that answers no sample for `engine_lost_s` counts as down.
+      All in s.
     - `plugin` true gives the engines H-MAS's scheduler plug-in, with chunks of up to `PLUGIN_CHUNK_TOKENS`.
     """
 
@@ -58,6 +77,13 @@ class MeshSetup:
     hints: Hints = field(default_factory=Hints)
     statera: bool = True
     workers: int = 1
+    pools: tuple[PoolSetup, ...] = ()
+    gateways: int = 1
+    gateway_weights: tuple[int, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    silence_s: float = 2.0
+    redial_s: float = 0.25
+    engine_lost_s: float = 3.0
     plugin: bool = False
     delays: Delays = field(default_factory=Delays)
     cadences: Cadences = SIMULATED

@@ -9,6 +9,7 @@ from hmas.meta.agent.config import MetaConfig, RulesConfig
 from hmas.sim.baselines.run import run_baseline
 from hmas.sim.baselines.systems import BASELINES
 from hmas.sim.effect_log import EffectLog
+from hmas.sim.faults import Fault
 from hmas.sim.mesh import MeshSim
 from hmas.sim.replay import RecordingFolder
 from hmas.sim.result import SimResult
@@ -65,15 +66,18 @@ def run_system(
     log: EffectLog | None = None,
     workers: int = 1,
     recording: RecordingFolder | None = None,
+    *,
+    gateways: int = 1,
+    faults: tuple[Fault, ...] = (),
 ) -> SimResult:
     """Runs one system on a workload and returns the result.
 
     `engines` is their number, shared by `workers`. `log` hashes the effects of the agents, or the settlements of a
-    baseline; `recording` writes the agents' steps, which baselines do not have. Raises ValueError for an unknown
-    system.
+    baseline; `recording` writes the agents' steps, which baselines do not have. `gateways` and `faults` are those of a
+    mesh; a baseline has neither. Raises ValueError for an unknown system.
     """
     if system in MESHES:
-        setup = replace(MESHES[system], workers=workers)
+        setup = replace(MESHES[system], workers=workers, gateways=gateways, faults=faults)
         return MeshSim(setup, profile, engines, workload, seed, log=log, recording=recording).run()
     if system not in BASELINES:
         raise ValueError(f"unknown system {system!r}: choose one of {', '.join(system_names())}")

@@ -64,7 +64,8 @@ class Workload:
 class Journey:
     """What the client of a request saw, filled in during the run. All times are instants in s of virtual time:
     `engine_first_s` and `engine_last_s` are when the engine issued the token, `first_token_s` and `last_token_s` are
-    when the client received it; None means not yet."""
+    when the client received it; None means not yet. `gateway` names the gateway that the request came to; `lost`: that
+    gateway ended before the request did."""
 
     offered: OfferedRequest
     engine_first_s: float | None = None
@@ -73,6 +74,8 @@ class Journey:
     last_token_s: float | None = None
     output_tokens: int = 0
     outcome: Outcome | None = None  # None: not ended when the run was cut off
+    gateway: str = ""
+    lost: bool = False
 
     def settlement(self) -> Settlement:
         """Returns the settlement of the request: its latencies since arrival at the gateway, and its true SLO. A

@@ -1,0 +1,78 @@
+"""Carries out the faults of a run at their instants."""
+
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hmas.sim.faults import Fault, FaultKind
+from hmas.sim.stream import SimStream
+
+if TYPE_CHECKING:
+    from hmas.sim.endpoint import SimEndpoint
+    from hmas.sim.gateway_shell import SimGateway
+    from hmas.sim.mesh import MeshSim
+    from hmas.sim.worker_shell import SimWorker
+
+Act = Callable[[], object]
+
+
+def inject(mesh: "MeshSim", faults: Iterable[Fault]) -> None:
+    """Schedules the begin and the end of every fault. Raises ValueError if one has no target."""
+    for fault in faults:
+        found = _acts(mesh, fault)
+        names = [name for name in found if fnmatchcase(name, fault.target)]
+        if not names:
+            raise ValueError(f"the fault {fault.kind} finds no target {fault.target!r}: choose from {', '.join(found)}")
+        for name in names:
+            begin, end = found[name]
+            mesh.heap.at(fault.at_s, begin)
+            if fault.until_s is not None:
+                mesh.heap.at(fault.until_s, end)
+
+
+def _acts(mesh: "MeshSim", fault: Fault) -> Mapping[str, tuple[Act, Act]]:
+    """Returns what begins and what ends the fault, for every target that it may have."""
+    processes = [*mesh.gateways, *mesh.workers]
+    streams = {f"{g}-{w}": stream for (g, w), stream in mesh.streams.items()}
+    match fault.kind:
+        case FaultKind.KILL | FaultKind.RESTART:
+            return {n: (lambda n=n: _process(mesh, n).kill(), lambda n=n: _restart(mesh, n)) for n in processes}
+        case FaultKind.FREEZE:
+            return {
+                n: (lambda n=n: _freezer(mesh, n).freeze(), lambda n=n: _freezer(mesh, n).thaw())
+                for n in (*processes, *mesh.endpoints)
+            }
+        case FaultKind.PART:
+            engines = {
+                f"{g}-{e.name}": (partial(e.part, g), partial(e.parted.discard, g))
+                for g in mesh.gateways
+                for e in mesh.endpoints.values()
+            }
+            return engines | {name: (stream.part, stream.heal) for name, stream in streams.items()}
+        case FaultKind.BREAK:
+            return {name: (stream.break_off, _nothing) for name, stream in streams.items()}
+        case FaultKind.DELAY:
+            return {n: (partial(_delay, s, fault.delay_s), partial(_delay, s, 0.0)) for n, s in streams.items()}
+
+
+def _process(mesh: "MeshSim", name: str) -> "SimGateway | SimWorker":
+    return mesh.gateways.get(name) or mesh.workers[name]
+
+
+def _freezer(mesh: "MeshSim", name: str) -> "SimGateway | SimWorker | SimEndpoint":
+    return mesh.endpoints.get(name) or _process(mesh, name)
+
+
+def _restart(mesh: "MeshSim", name: str) -> None:
+    process = _process(mesh, name)
+    if not process.alive:
+        mesh.restart(process)
+
+
+def _delay(stream: SimStream, delay_s: float) -> None:
+    stream.delay_s = delay_s
+
+
+def _nothing() -> None:
+    pass
