@@ -262,8 +262,8 @@ def pump_ms(agent: WorkerAgent) -> float:
 
 
 def request_us(name: TopologyName) -> float:
-    """Returns the CPU time in µs of all steps of one request with a short queue: submitted, annotated, granted, started,
-    first token, ended, and its share of telemetry."""
+    """Returns the CPU time in µs of all steps of one request with a short queue: submitted and granted, annotated,
+    started, first token, ended, and its share of telemetry."""
     agent, rng = connected_agent(CONFIG), Random(3)
     add_engine(agent, 0.0, 10_000_000)
     agent.step(0.0, decision(name, 1))

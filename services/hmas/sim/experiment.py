@@ -24,8 +24,9 @@ class ExperimentError(ValueError):
 class Experiment:
     """An experiment as its file states it. `loads` are in units of lambda*; `rate_rps`, if given, replaces them by one
     rate in requests per second. `engines` is their number and `profile` the name of their profile. `workers` share
-    the engines; `gateways` share the requests; `faults` happen in every run of a mesh. `chunk_tokens` replaces the profile's token budget per step (max_num_batched_tokens). `page` names the
-    page of results. `file` and `prompts` of workloads are relative to the data folder."""
+    the engines and `gateways` the requests; `faults` happen in every run of a mesh. `chunk_tokens` replaces the
+    profile's token budget per step (max_num_batched_tokens). `page` names the page of results. `file` and `prompts` of
+    workloads are relative to the data folder."""
 
     name: str
     title: str

@@ -37,8 +37,8 @@ class SystemRun:
     """Counts from inside a run. `preemptions`, `engine_steps` and `busy_s` are sums over all engines; `ended_s` is the
     instant of the last event. Of `fence_checked` finished requests, `fence_misses` had outputs longer than the length
     bound under which they were admitted. `lost` requests were at a gateway that ended; `doubled` counts how often a
-    request came to an engine while another one had it. `effects` and `effect_hash` cover all agents; they are 0 and empty if no
-    effect log was kept."""
+    request came to an engine while another one had it. `effects` and `effect_hash` cover all agents; they are 0 and
+    empty if no effect log was kept."""
 
     preemptions: int = 0
     engine_steps: int = 0
