@@ -73,9 +73,8 @@ def test_every_request_settles_once_with_its_own_length(name: str, workers: int)
     assert all(s.outcome is Outcome.FINISHED for s in settlements)
     assert [s.output_tokens for s in settlements] == [r.output_tokens for r in LOADED.requests]
     assert all(s.ttft_s is not None and s.last_token_s >= s.ttft_s > 0.0 for s in settlements)
-    for worker in mesh.workers.values():
-        for engine in worker.engines.values():
-            assert engine.core.kv.free == SMALL.limits.num_gpu_blocks
+    for endpoint in mesh.endpoints.values():
+        assert endpoint.engine.core.kv.free == SMALL.limits.num_gpu_blocks
 
 
 def test_what_does_not_end_before_the_cut_counts_as_not_finished() -> None:
@@ -121,12 +120,12 @@ def test_true_lengths_change_no_decision_before_they_show(pin: TopologyName | No
     setup, cut_s = MeshSetup(estimator="recorded", pin=pin), 12.0
     workload = _recorded(random_workload(9, 30.0, 25.0))
     mesh, log = simulate(setup, workload)
-    dispatched = {
+    started = {
         line.split("request_id='")[1].split("'")[0]
         for line in log.lines
-        if "Dispatch(" in line and _time(line) <= cut_s
+        if "StartRun(" in line and _time(line) <= cut_s
     }
-    queued = {r.id for r in workload.requests if r.request.arrival_s <= cut_s and r.id not in dispatched}
+    queued = {r.id for r in workload.requests if r.request.arrival_s <= cut_s and r.id not in started}
     assert len(queued) > 30
     changed = replace(
         workload,
@@ -168,7 +167,7 @@ def test_one_script_gives_the_same_effects_in_the_live_host() -> None:
     setup = MeshSetup()
     mesh, fresh = (MeshSim(setup, SMALL, 2, workload, 1) for _ in range(2))
     places: list[tuple[Callable[[MeshSim], object], str]] = [
-        (lambda m: m.gateway, "agent"),
+        (lambda m: m.gateways["g0"], "agent"),
         (lambda m: m.workers["w0"], "agent"),
         (lambda m: m, "_qos"),
         (lambda m: m, "_meta"),
@@ -274,7 +273,7 @@ def test_every_effect_has_a_handler() -> None:
     (worker,) = mesh.workers.values()
     for effects, handlers in (
         (WorkerEffect, worker._handlers),
-        (GatewayEffect, mesh.gateway._handlers),
+        (GatewayEffect, mesh.gateways["g0"]._handlers),
         (QosEffect, mesh._handlers["qos"]),
         (MetaEffect, mesh._handlers["meta"]),
         (StateraEffect, mesh._handlers["statera"]),

@@ -12,6 +12,7 @@ from hmas.contracts.control_agents import QosEffect, QosEvent
 from hmas.contracts.routes import Role
 from hmas.laws.recording import RecordingError, classes_of, parse_step, step_line
 from hmas.sim.cli import app
+from hmas.sim.faults import Fault, FaultKind
 from hmas.sim.mesh import MeshSim
 from hmas.sim.replay import AGENTS, RecordingFolder, replay
 from hmas.sim.setup import MeshSetup
@@ -98,3 +99,14 @@ def test_the_config_of_a_recording_is_the_agent_s(recorded: Path) -> None:
     origin = replay(recorded / "w1.jsonl").origin
     assert {f.name for f in fields(origin.config)} >= {"worker", "delta_frag"}
     assert (origin.config.worker, origin.seed) == ("w1", "3 worker 1")
+
+
+def test_a_process_that_comes_back_has_a_recording_of_its_own(tmp_path: Path) -> None:
+    faults = tuple(Fault(at_s=3.0, kind=FaultKind.RESTART, target=name, until_s=4.0) for name in ("w0", "g1"))
+    with closing(RecordingFolder(tmp_path)) as recording:
+        setup = MeshSetup(workers=2, gateways=2, faults=faults)
+        MeshSim(setup, SMALL, 2, random_workload(5, 14.0, 8.0), 3, recording=recording).run()
+    for name in ("w0", "w0-2", "g1", "g1-2"):
+        done = replay(tmp_path / f"{name}.jsonl")
+        assert (done.difference, done.origin.name) == (None, name)
+        assert done.steps > 10

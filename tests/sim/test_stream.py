@@ -144,7 +144,7 @@ def test_a_process_that_slept_for_long_acts_on_nothing_stale(who: str) -> None:
     pair.run()
     gateway, worker = pair.gateway_heard(), pair.worker_heard()
     if who == "gateway":
-        assert gateway[1] == (6.0, StreamChanged("w0", False, 5.0))
+        assert gateway[1] == (6.0, StreamChanged("w0", False, 0.0))
         assert worker[1:3] == [(1.51, "stale"), (3.0, GatewayLost("g0#1"))]
     else:
         assert gateway[1:3] == [(1.51, "stale"), (3.0, StreamChanged("w0", False, 2.0))]

@@ -54,7 +54,7 @@ class SimEndpoint:
         self._unfenced = 0
         self._inbox: list[tuple[Call, tuple[Any, ...]]] | None = None  # a list while the engine is frozen
         self._n_run = self._ceiling = core.profile.limits.max_num_seqs
-        self._unseen = 0  # sequences added since the last sample
+        self._unseen = self._seen_once = 0  # sequences added since the last sample, and since the one before until then
         self._unaccounted = 0
         self._sequences, self._memory = Excess(), Excess()
 
@@ -83,7 +83,7 @@ class SimEndpoint:
         """Returns the core's own counts. The engine must not be frozen."""
         self.engine.catch_up()
         self._count()
-        self._unseen = 0
+        self._seen_once, self._unseen = self._unseen, 0
         return self.engine.core.stats()
 
     def limit(self, n_run: int) -> None:
@@ -124,7 +124,7 @@ class SimEndpoint:
             home = self._mesh.endpoints.get(homes.get(run.request_id, ""))
             self._mesh.doubled += home is not None and not home.frozen
             homes[run.request_id] = self.name
-            self._unaccounted = max(self._unaccounted, self._count() - self._unseen)
+            self._unaccounted = max(self._unaccounted, self._count() - self._unseen - self._seen_once)
         elif answer is AddResult.QUEUE_FULL:
             self._fail(run, Outcome.ENGINE_ERROR, answer.value, busy=True)
         else:
@@ -147,7 +147,7 @@ class SimEndpoint:
         if self._mesh.homes.get(run.request_id) == self.name:
             del self._mesh.homes[run.request_id]
 
-    def _stepped(self, _: SimEngine, result: StepResult) -> None:
+    def _stepped(self, engine: SimEngine, result: StepResult) -> None:
         now_s, after, delay_s = self._heap.now_s, self._heap.after, self._engine_s
         for request_id in result.first:
             run = self._runs[request_id]

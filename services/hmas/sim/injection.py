@@ -9,7 +9,6 @@ from hmas.sim.faults import Fault, FaultKind
 from hmas.sim.stream import SimStream
 
 if TYPE_CHECKING:
-    from hmas.sim.endpoint import SimEndpoint
     from hmas.sim.gateway_shell import SimGateway
     from hmas.sim.mesh import MeshSim
     from hmas.sim.worker_shell import SimWorker
@@ -37,11 +36,11 @@ def _acts(mesh: "MeshSim", fault: Fault) -> Mapping[str, tuple[Act, Act]]:
     streams = {f"{g}-{w}": stream for (g, w), stream in mesh.streams.items()}
     match fault.kind:
         case FaultKind.KILL | FaultKind.RESTART:
-            return {n: (lambda n=n: _process(mesh, n).kill(), lambda n=n: _restart(mesh, n)) for n in processes}
+            return {name: (partial(_kill, mesh, name), partial(_restart, mesh, name)) for name in processes}
         case FaultKind.FREEZE:
             return {
-                n: (lambda n=n: _freezer(mesh, n).freeze(), lambda n=n: _freezer(mesh, n).thaw())
-                for n in (*processes, *mesh.endpoints)
+                name: (partial(_freeze, mesh, name), partial(_thaw, mesh, name))
+                for name in (*processes, *mesh.endpoints)
             }
         case FaultKind.PART:
             engines = {
@@ -60,14 +59,22 @@ def _process(mesh: "MeshSim", name: str) -> "SimGateway | SimWorker":
     return mesh.gateways.get(name) or mesh.workers[name]
 
 
-def _freezer(mesh: "MeshSim", name: str) -> "SimGateway | SimWorker | SimEndpoint":
-    return mesh.endpoints.get(name) or _process(mesh, name)
+def _kill(mesh: "MeshSim", name: str) -> None:
+    _process(mesh, name).kill()
 
 
 def _restart(mesh: "MeshSim", name: str) -> None:
     process = _process(mesh, name)
     if not process.alive:
         mesh.restart(process)
+
+
+def _freeze(mesh: "MeshSim", name: str) -> None:
+    (mesh.endpoints.get(name) or _process(mesh, name)).freeze()
+
+
+def _thaw(mesh: "MeshSim", name: str) -> None:
+    (mesh.endpoints.get(name) or _process(mesh, name)).thaw()
 
 
 def _delay(stream: SimStream, delay_s: float) -> None:

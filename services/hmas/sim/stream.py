@@ -146,10 +146,10 @@ class SimStream:
 
     def thawed(self, process: SimProcess, frozen_s: float) -> None:
         """Closes the connection of a process that was frozen for longer than `silence_s`: what came meanwhile is too
-        old to act on."""
+        old to act on. Its own sleep is not held against the other one: that was silent for 0 s."""
         end = self._end(process)
         if frozen_s > self._mesh.setup.silence_s:
-            self._closed(end, end.connection, frozen_s)
+            self._closed(end, end.connection, 0.0)
 
     def died(self, process: SimProcess) -> None:
         end = self._end(process)
