@@ -358,3 +358,14 @@ def test_the_overload_page_says_where_another_is_ahead(tmp_path: Path) -> None:
     assert "No other system has more goodput than the default in 0 of 1 settings" in page
     assert "| mix 3 λ* | goodput | vLLM (FCFS) | 1.250× |" in page
     assert "| mix 3 λ* | ESG | vLLM (FCFS) | 1.250× |" in page
+
+
+def test_a_run_with_faults_tells_how_far_each_engine_was_above_its_limits(tmp_path: Path) -> None:
+    text = TINY.replace("loads: [0.8, 1.1, 1.4]", "rate_rps: 4").replace("engines: 1", "engines: 2\ngateways: 2")
+    (tmp_path / "one.yaml").write_text(text + "faults: [{at_s: 3, kind: restart, target: w0, until_s: 7}]\n")
+    done = CliRunner().invoke(app, ["run", str(tmp_path / "one.yaml")])
+    assert done.exit_code == 0, done.output
+    rows = [line.split() for line in done.output.splitlines()]
+    assert [row[:2] for row in rows if len(row) == 6 and row[1] in ("e0", "e1")] == [["hmas", "e0"], ["hmas", "e1"]]
+    cells = [cell for cell in cells_of(load_experiment(tmp_path / "one.yaml")) if cell.kind == "run"]
+    assert {(cell.gateways, len(cell.faults)) for cell in cells} == {(2, 1)}

@@ -171,6 +171,24 @@ def test_a_dead_process_is_noticed_and_its_successor_is_another_one() -> None:
     assert [e for _, e in pair.gateway_heard("g0-2")] == [StreamChanged("w0", True), "to the new one"]
 
 
+def test_a_connection_that_is_lost_while_it_opens_is_made_again() -> None:
+    """Otherwise one end would be open towards nobody for ever."""
+    for fault in ("break_off", "kill"):
+        pair = Pair()
+        pair.at(1.0, pair.stream.break_off)
+        between_s = 1.0 + pair.setup.redial_s + 1.5 * RELAY_S  # the worker has accepted, the gateway does not know yet
+        if fault == "kill":
+            pair.at(between_s, pair.worker.kill)
+            pair.at(3.0, lambda p=pair: p.stream.replace(p.process("w0", 2)))
+        else:
+            pair.at(between_s, pair.stream.break_off)
+        pair.to_worker(8.0, "a")
+        pair.run()
+        label = "w0-2" if fault == "kill" else "w0"
+        assert [e for _, e in pair.worker_heard(label)][-2:] == [GatewayConnected("g0#1"), "a"]
+        assert pair.gateway_heard()[-1][1] == StreamChanged("w0", True)
+
+
 def test_a_process_makes_up_once_for_a_timer_that_it_slept_through() -> None:
     pair = Pair()
     ticks: list[float] = []

@@ -37,7 +37,7 @@ class SimStream:
         self._heap = mesh.heap
         self._gateway, self._worker = StreamEnd(gateway), StreamEnd(worker)
         self._met = ""  # the gateway process that the worker's end is connected to
-        self._last = self._broken = 0  # numbers of the latest connection, and of the latest that was broken
+        self._last = 0  # the number of the latest connection; one that is being opened is given up for a later one
         self._parted = False
 
     # --- connecting
@@ -68,17 +68,15 @@ class SimStream:
 
     def _accepted(self, connection: int, answer_s: float) -> None:
         worker = self._worker
-        if connection != self._last or connection <= self._broken or self._parted:
+        if connection != self._last or self._parted:
             return
-        if worker.connection:
-            worker.process.step(GatewayLost(self._met))
         worker.connection, self._met = connection, self._gateway.process.id
         worker.process.step(GatewayConnected(self._met))
         self._heap.after(answer_s, self._gateway.process.post, self._opened, connection)
 
     def _opened(self, connection: int) -> None:
         gateway = self._gateway
-        if connection == self._last and connection > self._broken and not self._parted and not gateway.connection:
+        if connection == self._last and not self._parted and not gateway.connection:
             gateway.connection = connection
             gateway.process.step(StreamChanged(self._worker.process.name, True))
 
@@ -104,14 +102,14 @@ class SimStream:
             to.process.post(self._read, to, connection, event)
 
     def _read(self, to: StreamEnd, connection: int, event: object) -> None:
-        if to.connection == connection and connection > self._broken:
+        if to.connection == connection:
             to.process.step(event)
 
     # --- faults
 
     def break_off(self) -> None:
         """Closes the connection; what is on its way is lost."""
-        self._broken = self._last
+        self._last += 1
         for end in (self._gateway, self._worker):
             end.process.post(self._closed, end, end.connection, 0.0)
 
@@ -147,28 +145,27 @@ class SimStream:
     def thawed(self, process: SimProcess, frozen_s: float) -> None:
         """Closes the connection of a process that was frozen for longer than `silence_s`: what came meanwhile is too
         old to act on. Its own sleep is not held against the other one: that was silent for 0 s."""
-        end = self._end(process)
+        end, _ = self._ends(process)
         if frozen_s > self._mesh.setup.silence_s:
             self._closed(end, end.connection, 0.0)
 
     def died(self, process: SimProcess) -> None:
-        end = self._end(process)
+        end, other = self._ends(process)
         end.connection = 0
-        other = self._worker if end is self._gateway else self._gateway
         if not self._parted:
-            self._heap.after(
-                self._mesh.setup.delays.relay_s, other.process.post, self._closed, other, other.connection, 0.0
-            )
+            self._heap.after(self._mesh.setup.delays.relay_s, other.process.post, self._closed, other, self._last, 0.0)
 
-    def _end(self, process: SimProcess) -> StreamEnd:
-        return self._gateway if process is self._gateway.process else self._worker
+    def _ends(self, process: SimProcess) -> tuple[StreamEnd, StreamEnd]:
+        """Returns the end of the process, and the other one."""
+        ours = process is self._gateway.process
+        return (self._gateway, self._worker) if ours else (self._worker, self._gateway)
 
     def _closed(self, end: StreamEnd, connection: int, silent_s: float) -> None:
         """Closes one end's connection, if it still has this one; the other end hears of it."""
         if not connection or end.connection != connection:
             return
         end.connection = 0
-        other = self._worker if end is self._gateway else self._gateway
+        _, other = self._ends(end.process)
         if not self._parted:
             self._heap.after(self._mesh.setup.delays.relay_s, other.process.post, self._closed, other, connection, 0.0)
         if end is self._gateway:
