@@ -124,7 +124,9 @@ class SimEndpoint:
             home = self._mesh.endpoints.get(homes.get(run.request_id, ""))
             self._mesh.doubled += home is not None and not home.frozen
             homes[run.request_id] = self.name
-            self._unaccounted = max(self._unaccounted, self._count() - self._unseen - self._seen_once)
+            unknown = self._count() - self._unseen - self._seen_once
+            if run.fenced:
+                self._unaccounted = max(self._unaccounted, unknown)
         elif answer is AddResult.QUEUE_FULL:
             self._fail(run, Outcome.ENGINE_ERROR, answer.value, busy=True)
         else:
