@@ -44,7 +44,7 @@ CYCLES = 9  # cycles per topology; all cycles together must not empty the queue
 TENANTS = 64
 GATEWAY = "g#1"
 CONFIG = WorkerConfig(worker="w", incarnation="i", address="", pool="m")
-PUMPED = CONFIG.max_dispatches_per_pump
+PUMPED = CONFIG.max_grants_per_pump
 GOAL_PUSH_POP, GOAL_SWITCH = 12.0, 4.0
 GOAL_PUMP_MS = {10_000: 1.0, 100_000: 10.0}
 GOAL_REQUEST_US = 40.0
