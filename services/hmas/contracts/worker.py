@@ -145,11 +145,4 @@ class ControlExpired:
     control: str  # topology | tuple
 
 
-WorkerEffect = (
-    ToGateway
-    | SteerEngine
-    | PublishTelemetry
-    | PublishHeartbeat
-    | TopologySwitched
-    | ControlExpired
-)
+WorkerEffect = ToGateway | SteerEngine | PublishTelemetry | PublishHeartbeat | TopologySwitched | ControlExpired
