@@ -12,13 +12,16 @@ from typing import Protocol
 
 import structlog
 
-from hmas.contracts.execution import GatewayMessage, WorkerMessage
+from hmas.contracts.execution import GatewayMessage, Progress, Started, WorkerMessage
 from hmas.contracts.registry import WIRE_VERSION, WorkerHeartbeat
 from hmas.runtime.frames import FrameConnection, connect
 from hmas.wire.execution import add, deliver
 from hmas.wire.v1 import execution_pb2 as pb
 
 log = structlog.get_logger()
+
+# A worker needs these sooner or later; the next urgent message takes them along.
+_LAZY = (Started, Progress)
 
 
 class StreamSink(Protocol):
@@ -77,7 +80,7 @@ class WorkerStreams:
         """Sends a message at the end of this turn of the event loop; it is dropped if the worker is not connected."""
         stream = self._streams.get(worker)
         if stream is not None and stream.open is not None:
-            add(stream.open.outgoing(), self._clock(), message)
+            add(stream.open.outgoing(urgent=not isinstance(message, _LAZY)), self._clock(), message)
 
     def is_local(self, worker: str) -> bool:
         """Returns whether the worker runs on this host."""

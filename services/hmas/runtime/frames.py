@@ -25,6 +25,7 @@ log = structlog.get_logger()
 LENGTH_BYTES = 4
 PING = bytes(LENGTH_BYTES)  # a frame of length 0
 PING_S = 0.25
+LAZY_S = 0.05  # so long a frame waits for company, if nothing in it is urgent
 MAX_FRAME_BYTES = 32 * 2**20
 MAX_UNSENT_BYTES = 32 * 2**20  # a peer that reads more slowly than that is cut off
 MAX_OPERATIONS = 512  # in one frame, so that a long snapshot does not hold up what else the receiver reads
@@ -56,7 +57,9 @@ class FrameConnection(asyncio.Protocol):
         self._read, self._written, self._sink, self._silence_s = read, written, sink, silence_s
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None  # None before the connection is open, and after its end
-        self._frame: Any = None  # gathers what goes out at the end of this turn
+        self._frame: Any = None  # gathers what goes out next
+        self._urgent = False  # it goes out at the end of this turn
+        self._lazy: asyncio.TimerHandle | None = None  # when it goes out otherwise
         self._buffer = bytearray()  # bytes of a frame that is not complete yet
         self._read_s = self._heard_s = self._ping_due_s = monotonic()
         self.local = False
@@ -68,14 +71,19 @@ class FrameConnection(asyncio.Protocol):
         that it did not."""
         return max(0.0, min(monotonic(), self._ping_due_s) - self._heard_s)
 
-    def outgoing(self) -> Any:
-        """Returns the frame that is sent at the end of this turn of the event loop, to be filled."""
+    def outgoing(self, *, urgent: bool = True) -> Any:
+        """Returns the frame that is sent next, to be filled: at the end of this turn of the event loop, or up to
+        `LAZY_S` later if nothing in it is urgent. Each frame wakes the peer, which costs more than what is in it."""
         if self._frame is None:
             self._frame = self._written()
-            self._loop.call_soon(self._flush)
         elif len(self._frame.ops) >= MAX_OPERATIONS:
             self._write()
             self._frame = self._written()
+        if urgent and not self._urgent:
+            self._urgent = True
+            self._loop.call_soon(self._flush)
+        elif not urgent and not self._urgent and self._lazy is None:
+            self._lazy = self._loop.call_later(LAZY_S, self._flush)
         return self._frame
 
     def close(self, reason: str) -> None:
@@ -133,8 +141,12 @@ class FrameConnection(asyncio.Protocol):
         self._sink.on_frame(self, frame)
 
     def _flush(self) -> None:
-        self._write()
-        self._frame = None
+        if self._lazy is not None:
+            self._lazy.cancel()
+        self._lazy, self._urgent = None, False
+        if self._frame is not None:
+            self._write()
+            self._frame = None
 
     def _write(self) -> None:
         if self._transport is None:
