@@ -298,7 +298,6 @@ def test_a_gateway_that_lags_is_granted_nothing_until_it_answers_and_the_others_
     agent.mute = True
     ask(agent, 0.0, "r1")
     assert ask(agent, 0.4, "r2") == [("r2", "e1")]
-    cycles(agent, 0.5, 0.6)
     assert ask(agent, 0.6, "r3", "r4") == []
     assert ask(agent, 0.6, "s1", gateway="g2") == [("s1", "e1")]
     assert agent.say(0.7, Started("r2", agent.grants["r2"].grant)) == []
@@ -363,15 +362,34 @@ def test_the_pauses_double_up_to_a_bound_and_grants_that_were_made_before_one_do
     assert pauses == [1, 2, 4, 8, 16, 30, 30]
 
 
-def test_a_gateway_that_reaches_no_engine_holds_up_nobody_and_one_that_does_again_is_granted_at_once() -> None:
+def test_a_gateway_that_reaches_no_engine_holds_up_nobody() -> None:
     agent = worker("e1", slots=2)
-    ask(agent, 0.0, "r1", "r2")
-    ask(agent, 0.0, "r3", "r4")
+    ask(agent, 0.0, "r1", "r2", "r3")
     agent.fail(0.5, "r1", unreached=True)
     assert ask(agent, 0.6, "s1", gateway="g2") == [("s1", "e1")]
     assert dispatched(agent.finish(0.7, "s1")) == []
-    assert dispatched(agent.first_token(0.8, "r2")) == []
-    assert dispatched(agent.step(0.85, CycleTicked())) == [("r1", "e1")]  # r2 shows that the engine can be reached
+    assert dispatched(agent.first_token(0.8, "r2")) == []  # its connection is an older one
+    assert [dispatched([e]) for _, e in cycles(agent, 0.9, 1.6) if granted([e])] == [[("r1", "e1")]]
+
+
+def test_a_pause_lasts_a_second_from_the_last_failure_and_a_token_makes_the_next_one_short_again() -> None:
+    agent = worker("e1", slots=8)
+    ask(agent, 0.0, "r1", "r2")
+    agent.fail(0.5, "r1", unreached=True)
+    agent.fail(1.4, "r2", unreached=True)
+    assert dispatched(agent.step(1.6, CycleTicked())) == []
+    assert dispatched(agent.step(2.4, CycleTicked())) == [("r1", "e1"), ("r2", "e1")]
+    agent.first_token(2.5, "r1")
+    agent.fail(2.6, "r2", unreached=True)
+    assert dispatched(agent.step(3.7, CycleTicked())) == [("r2", "e1")]
+
+
+def test_a_token_just_after_a_pause_does_not_hide_its_end() -> None:
+    agent = worker("e1", slots=2)
+    ask(agent, 0.0, "r1", "r2")
+    agent.fail(0.5, "r1", unreached=True)
+    agent.first_token(1.55, "r2")
+    assert dispatched(agent.step(1.6, CycleTicked())) == [("r1", "e1")]
 
 
 def test_one_that_only_an_engine_out_of_reach_could_take_does_not_block_the_others() -> None:

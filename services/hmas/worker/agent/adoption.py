@@ -21,19 +21,16 @@ def on_adopt(state: AgentState, gateway: Gateway, message: Adopt) -> list[Worker
         return []
     run = message.engine, message.grant
     if entry is not None and entry.state is EntryState.RUNNING and (entry.engine, entry.grant) == run:
-        _confirm(state, entry, message)
-    else:
-        if entry is not None:
-            ends.forget(state, entry)
-        entry = _count(state, gateway, message)
-    engine = state.fleet[entry.engine]
-    if engine.starts and not engine.up and untouched(entry):
-        return stop(state, entry, f"engine {engine.name} is down")
+        return _confirm(state, entry, message)
+    if entry is not None:
+        ends.forget(state, entry)
+    _count(state, gateway, message)
     return []
 
 
-def _confirm(state: AgentState, entry: QueueEntry, message: Adopt) -> None:
-    """Brings a request that is in the books up to date. What was said on the old stream may have been lost."""
+def _confirm(state: AgentState, entry: QueueEntry, message: Adopt) -> list[WorkerEffect]:
+    """Brings a request that is in the books up to date. What was said on the old stream may have been lost, also that
+    it is to stop because its engine went down."""
     entry.orphaned_s = None
     entry.stopped = entry.withdrawn = False
     engine = state.fleet[entry.engine]
@@ -42,9 +39,12 @@ def _confirm(state: AgentState, entry: QueueEntry, message: Adopt) -> None:
         entry.first_token_s = message.first_token_s
         state.ledger.first_token(message.first_token_s, entry, message.first_token_s - message.granted_s)
     engine.produced(entry, message.output_tokens)
+    if engine.starts and not engine.up and untouched(entry):
+        return stop(state, entry, f"engine {engine.name} is down")
+    return []
 
 
-def _count(state: AgentState, gateway: Gateway, message: Adopt) -> QueueEntry:
+def _count(state: AgentState, gateway: Gateway, message: Adopt) -> None:
     """Takes a request into the books that runs already, unknown to them."""
     engine = state.fleet.get(message.engine)
     if engine is None:
@@ -59,7 +59,6 @@ def _count(state: AgentState, gateway: Gateway, message: Adopt) -> QueueEntry:
     entry.bound_tokens = entry.upper_output_tokens = state.gate.upper(entry)
     entry.blocks = state.gate.need(engine, entry, entry.bound_tokens)
     engine.adopt(state.now_s, entry, state.prefill_s(entry), message.first_token_s)
-    return entry
 
 
 def _unknown(engine: str) -> EngineInfo:

@@ -37,7 +37,7 @@ def on_first_token(state: AgentState, gateway: Gateway, message: FirstToken) -> 
     if entry is None or entry.first_token_s is not None or entry.granted_s is None:
         return
     gateway.answered(entry.request.id)
-    gateway.reached(entry.engine)
+    gateway.reached(state.now_s, entry.engine)
     state.fleet[entry.engine].began(state.now_s, entry)
     state.meter.add(entry.prefill_s + entry.tpot_s)
     prefill_s = state.now_s - entry.granted_s
@@ -85,7 +85,7 @@ def on_ended(state: AgentState, gateway: Gateway, message: Ended) -> list[Worker
     if entry is None:
         return []
     if message.outcome is Outcome.FINISHED:
-        gateway.reached(entry.engine)
+        gateway.reached(state.now_s, entry.engine)
         _finished(state, entry, message)
     elif message.retryable and not entry.withdrawn:
         return _failed(state, gateway, entry, message)
@@ -193,8 +193,9 @@ def on_engine_down(state: AgentState, event: EngineWentDown) -> list[WorkerEffec
 
 
 def stop(state: AgentState, entry: QueueEntry, reason: str) -> list[WorkerEffect]:
-    """Asks the gateway to give a granted request back; its slot stays taken until the gateway has answered."""
-    if entry.stopped or entry.gateway not in state.gateways:
+    """Asks the gateway to give a granted request back; its slot stays taken until the gateway has answered. Nothing is
+    asked of one that the gateway placed by itself."""
+    if entry.stopped or not entry.grant or entry.gateway not in state.gateways:
         return []
     entry.stopped = True
     return [ToGateway(entry.gateway, Stop(entry.request.id, entry.grant, reason))]

@@ -26,9 +26,8 @@ class Gateway:
         self.demand = 0.0
         self.lagging = False
         self._config = config
-        self._blocks: dict[str, tuple[float, float]] = {}  # engine: end of the block, its length in s
-        self._freed = False  # more may be granted than when the gateway was seen last
-        self._seen_s = -inf
+        self._blocks: dict[str, float] = {}  # engine: end of the block
+        self._lengths: dict[str, float] = {}  # engine: length of its last block, in s
 
     def answered(self, request_id: str) -> None:
         """Records that the gateway has answered the grant of a request."""
@@ -36,12 +35,16 @@ class Gateway:
 
     def see(self, now_s: float) -> bool:
         """Judges whether the gateway lags. Returns whether what was parked may be granted now: the gateway has caught
-        up, or reaches an engine again, or a block has ended since the last call."""
+        up, or a block has ended since the last call."""
+        lagged, self.lagging = self.lagging, self._late(now_s)
+        ended = [engine for engine in self._blocks if not self.blocked(now_s, engine)]
+        for engine in ended:
+            del self._blocks[engine]
+        return (lagged or bool(ended)) and self.synced and not self.lagging
+
+    def _late(self, now_s: float) -> bool:
         oldest = next(iter(self.unstarted.values()), None)
-        lagged, self.lagging = self.lagging, oldest is not None and _age_s(now_s, oldest) > self._config.lag_s
-        freed = self._freed or lagged or any(self._seen_s < end_s <= now_s for end_s, _ in self._blocks.values())
-        self._freed, self._seen_s = False, now_s
-        return freed and self.synced and not self.lagging
+        return oldest is not None and _age_s(now_s, oldest) > self._config.lag_s
 
     def overdue(self, now_s: float) -> Iterator[QueueEntry]:
         """Yields the grants that are unanswered for more than `start_due_s`."""
@@ -52,22 +55,29 @@ class Gateway:
 
     def block(self, now_s: float, engine: str) -> None:
         """Records that the gateway could not connect to an engine: nothing is granted to the pair for a while, twice as
-        long each time in a row. Grants that fail while a block lasts were made before it and do not count."""
+        long each time in a row. Grants that fail while a block lasts were made before it; they double nothing."""
+        config = self._config
         if self.blocked(now_s, engine):
-            return
-        length_s = min(self._config.max_block_s, 2.0 * self._blocks.get(engine, (0.0, self._config.block_s / 2))[1])
-        self._blocks[engine] = (now_s + length_s, length_s)
+            self._blocks[engine] = max(self._blocks[engine], now_s + config.block_s)
+        else:
+            length_s = min(config.max_block_s, 2.0 * self._lengths.get(engine, config.block_s / 2))
+            self._blocks[engine], self._lengths[engine] = now_s + length_s, length_s
 
-    def reached(self, engine: str) -> None:
-        self._freed |= self._blocks.pop(engine, None) is not None
+    def reached(self, now_s: float, engine: str) -> None:
+        """Records that an engine answered the gateway; a block in force stays, because the connection may be an older
+        one."""
+        if not self.blocked(now_s, engine):
+            self._lengths.pop(engine, None)
 
     def blocked(self, now_s: float, engine: str) -> bool:
-        block = self._blocks.get(engine)
-        return block is not None and now_s < block[0]
+        return now_s < self._blocks.get(engine, -inf)
 
     def grantable(self, now_s: float, engines: Iterable[str]) -> bool:
         """Returns whether its requests may be granted on any of `engines`; true if there are none."""
         if not self.synced or self.lagging:
+            return False
+        self.lagging = self._late(now_s)
+        if self.lagging:
             return False
         if not self._blocks:
             return True
