@@ -97,16 +97,17 @@ async def test_without_whoever_decides_serving_goes_on_and_scheduling_comes_back
 async def test_the_engine_of_a_dead_worker_stays_in_use(mesh: Any, engines: EngineLog) -> None:
     """The load is more than one engine has slots for: what waits at the living worker is placed on the other engine."""
     own = EngineLog(mesh.state["engine_urls"][:1])  # that of worker-1
-    async with Load(mesh.url, output_tokens=300) as load:
+    async with Load(mesh.url, output_tokens=400, streams=1) as load:
         await asyncio.sleep(BEFORE_S)
         with kept_dead(mesh, ["worker-1"]):
             await asyncio.sleep(2 * GOAL_S)
             before = own.served().total()
             await asyncio.sleep(DEAD_S)
-            served = own.served().total() - before
-    tell(f"one worker of two dead; its engine served {served} in {DEAD_S:.0f} s", load, engines)
+    served, bypassed = own.served().total() - before, sum(each.mode == "bypass" for each in load.answered)
+    tell(f"one worker of two dead for {DEAD_S + 2 * GOAL_S:.0f} s", load, engines,
+         f"; {bypassed} by bypass; its engine served {served} later than {2 * GOAL_S:.0f} s after")  # fmt: skip
     check_each_was_served_once(load, engines)
-    assert served > DEAD_S / 2
+    assert min(served, bypassed) > DEAD_S / 2
 
 
 @pytest.mark.parametrize("name", ["worker-1", "gateway", "engine-1", "nats"])
