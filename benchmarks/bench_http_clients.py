@@ -1,12 +1,11 @@
-"""What each HTTP/1.1 client of ours spends on a streamed chunk and on a plain answer, as a ratio to aiohttp's client in
-the same run: the worker's (towards engines), the load generator's (it stamps chunks), and the hop benchmark's own (raw
-sockets, the least that Python can do). ADR 15 says why there are three."""
+"""What our HTTP/1.1 client spends on a streamed chunk and on a plain answer, bare and as the load generator uses it (it
+stamps chunks), as a ratio to aiohttp's client in the same run."""
 
 import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from statistics import median
 
@@ -14,7 +13,7 @@ import aiohttp
 import orjson
 import uvloop
 
-from benchmarks.hop.client import Client, request_bytes
+from benchmarks.hop.client import request_bytes
 from hmas.runtime.http1 import HttpPool, PoolConfig
 from hmas_loadgen.runner.http import HttpClient, Origin
 
@@ -25,7 +24,7 @@ Ask = Callable[[], Awaitable[None]]
 
 
 class Answered:
-    """Waits for the end of one answer; the sink of both our clients."""
+    """Waits for the end of one answer, as a reply and as the load generator's sink."""
 
     def __init__(self) -> None:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -42,7 +41,7 @@ class Answered:
     def on_failure(self, reason: str) -> None:
         self.done.set_exception(OSError(reason))
 
-    def head(self, status: int, headers: Mapping[str, str]) -> None: ...
+    def head(self, status: int) -> None: ...
 
     def body(self, at_s: float, chunk: bytes) -> None:
         self.chunks += 1
@@ -82,15 +81,14 @@ async def _cpu_s(ask: Ask) -> float:
 def _clients(url: str, session: aiohttp.ClientSession, stream: bool) -> dict[str, Ask]:
     origin = Origin.of(url)
     host, port = origin.host, origin.port
-    raw = request_bytes(host, MODEL, "", TOKENS, stream)
-    head, body = raw.split(b"\r\n\r\n", 1)
+    head, body = request_bytes(host, MODEL, "", TOKENS, stream)
     pool = HttpPool(host, port, None, PoolConfig())
-    generator, bare = HttpClient(), Client(url, raw)
+    generator = HttpClient()
     headers = {"content-type": "application/json"}
 
-    async def worker() -> None:
+    async def bare() -> None:
         answered = Answered()
-        pool.send(head + b"\r\n\r\n", body, answered)
+        pool.send(head, body, answered)
         await answered.done
 
     async def load() -> None:
@@ -101,7 +99,7 @@ def _clients(url: str, session: aiohttp.ClientSession, stream: bool) -> dict[str
             async for _ in answer.content.iter_any():
                 pass
 
-    return {"aiohttp": baseline, "worker's": worker, "load generator's": load, "hop benchmark's": bare.one}
+    return {"aiohttp": baseline, "bare": bare, "load generator's": load}
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The measuring client of the hop benchmark: plain HTTP/1.1 on asyncio, which costs so little CPU that it is never the
+"""The measuring client of the hop benchmark: `hmas.runtime.http1`, which costs so little CPU that it is never the
 bottleneck.
 
 `python -m benchmarks.hop.client URL MODE N` prints one JSON object: {"sent", "finished", "tokens", "window_s",
@@ -10,16 +10,18 @@ import argparse
 import asyncio
 import json
 import time
-from typing import cast
 from urllib.parse import urlparse
 
 import uvloop
 
-END = b"\r\n0\r\n\r\n"
+from hmas.runtime.http1 import HttpPool, PoolConfig
+
+POOL = PoolConfig(max_connections=2**16, max_idle=2**16, connect_timeout_s=10.0)
 GRACE_S = 10.0  # time for requests in flight when the load ends; an overloaded relay would need minutes
 
 
-def request_bytes(host: str, model: str, key: str, tokens: int, stream: bool) -> bytes:
+def request_bytes(host: str, model: str, key: str, tokens: int, stream: bool) -> tuple[bytes, bytes]:
+    """Returns head and body of the request."""
     body = json.dumps(
         {"model": model, "messages": [{"role": "user", "content": "why " * 64}], "max_tokens": tokens, "stream": stream}
     ).encode()
@@ -27,109 +29,64 @@ def request_bytes(host: str, model: str, key: str, tokens: int, stream: bool) ->
         f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {key}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
-    return head.encode() + body
+    return head.encode(), body
 
 
-class RawExchange(asyncio.Protocol):
-    """The client's side of one HTTP connection, which is kept open, with one request at a time."""
+class CountedReply:
+    """One answer: counts its tokens and times the first. `ended` becomes whether it came whole, with status 200."""
 
-    received = 0  # token events of all connections
+    received = 0  # token events of all answers
 
     def __init__(self) -> None:
-        self.transport: asyncio.Transport | None = None
-        self.done: asyncio.Future[bool] | None = None
-        self._reset()
-
-    def _reset(self) -> None:
+        self.ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.first_s = 0.0
         self.tokens = 0
-        self._tail = b""
-        self._length: int | None = None
-        self._got = 0
-        self._head = b""
-        self._ok = False
+        self._status = 0
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(
-            asyncio.Transport, transport
-        )  # uvloop's transport has the methods, but another base class
+    def on_head(self, status: int) -> None:
+        self._status = status
 
-    def send(self, data: bytes) -> asyncio.Future[bool]:
-        self._reset()
-        self.done = asyncio.get_running_loop().create_future()
-        assert self.transport is not None
-        self.transport.write(data)
-        return self.done
-
-    def data_received(self, data: bytes) -> None:
-        if not self._ok:
-            self._head += data
-            end = self._head.find(b"\r\n\r\n")
-            if end < 0:
-                return
-            head, data = self._head[:end].lower(), self._head[end + 4 :]
-            if b" 200 " not in head.split(b"\r\n", 1)[0] + b" ":
-                self._finish(False)
-                return
-            self._ok = True
-            at = head.find(b"content-length:")
-            self._length = int(head[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else None
-            if not data:
-                return
-        self._body(data)
-
-    def _body(self, data: bytes) -> None:
-        if self._length is not None:
-            self._got += len(data)
-            if self._got >= self._length:
-                self._finish(True)
-            return
+    def on_body(self, data: bytes) -> None:
         count = data.count(b"data: {")
-        if count:
-            if not self.first_s and b'"content":"' in data.replace(b'"content":""', b""):
-                self.first_s = time.monotonic()
-            self.tokens += count
-            RawExchange.received += count
-        joined = self._tail + data[-8:]
-        if joined.endswith(END) or data.startswith(b"0\r\n\r\n"):
-            self._finish(True)
-        self._tail = data[-8:]
+        if not count:
+            return
+        if not self.first_s and b'"content":"' in data.replace(b'"content":""', b""):
+            self.first_s = time.monotonic()
+        self.tokens += count
+        CountedReply.received += count
 
-    def connection_lost(self, error: Exception | None) -> None:
-        self.transport = None
-        self._finish(False)
+    def on_complete(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(self._status == 200)
 
-    def _finish(self, ok: bool) -> None:
-        if self.done is not None and not self.done.done():
-            self.done.set_result(ok)
+    def on_failure(self, reason: str) -> None:
+        if not self.ended.done():
+            self.ended.set_result(False)
 
 
 class Client:
-    def __init__(self, url: str, data: bytes) -> None:
+    """Sends one request again and again and sums up the answers."""
+
+    def __init__(self, url: str, request: tuple[bytes, bytes]) -> None:
         parts = urlparse(url)
-        self.host, self.port = parts.hostname or "", parts.port or 80
-        self.data = data
-        self.idle: list[RawExchange] = []
+        self._pool = HttpPool(parts.hostname or "", parts.port or 80, None, POOL)
+        self._request = request
         self.ttft_s: list[float] = []
         self.sent = self.finished = self.errors = self.tokens = 0
 
     async def one(self) -> None:
-        exchange = self.idle.pop() if self.idle else None
-        while exchange is not None and exchange.transport is None:
-            exchange = self.idle.pop() if self.idle else None
-        if exchange is None:
-            _, exchange = await asyncio.get_running_loop().create_connection(RawExchange, self.host, self.port)
         started_s = time.monotonic()
         self.sent += 1
-        ok = await exchange.send(self.data)
-        self.tokens += exchange.tokens
+        reply = CountedReply()
+        self._pool.send(*self._request, reply)
+        ok = await reply.ended
+        self.tokens += reply.tokens
         if not ok:
             self.errors += 1
             return
         self.finished += 1
-        if exchange.first_s:
-            self.ttft_s.append(exchange.first_s - started_s)
-        self.idle.append(exchange)
+        if reply.first_s:
+            self.ttft_s.append(reply.first_s - started_s)
 
 
 async def end(client: Client, tasks: list[asyncio.Task[None]]) -> None:
@@ -165,21 +122,21 @@ async def closed_loop(client: Client, width: int, seconds: float) -> tuple[int, 
 
     lanes = [asyncio.create_task(lane(i)) for i in range(width)]
     await asyncio.sleep(ramp_s)
-    before, before_s = RawExchange.received, time.monotonic()
+    before, before_s = CountedReply.received, time.monotonic()
     await asyncio.sleep(max(0.0, end_s - before_s))
-    tokens, window_s = RawExchange.received - before, time.monotonic() - before_s
+    tokens, window_s = CountedReply.received - before, time.monotonic() - before_s
     await end(client, lanes)
     return tokens, window_s
 
 
 async def run(args: argparse.Namespace) -> None:
     stream = args.mode != "plain"
-    data = request_bytes(urlparse(args.url).netloc, args.model, args.key, args.tokens, stream)
-    client = Client(args.url, data)
+    request = request_bytes(urlparse(args.url).netloc, args.model, args.key, args.tokens, stream)
+    client = Client(args.url, request)
     started_s = time.monotonic()
     if args.mode == "rate":
         await open_loop(client, args.n, args.seconds)
-        tokens, window_s = RawExchange.received, time.monotonic() - started_s
+        tokens, window_s = CountedReply.received, time.monotonic() - started_s
     else:
         tokens, window_s = await closed_loop(client, int(args.n), args.seconds)
     print(

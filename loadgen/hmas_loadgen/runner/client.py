@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo, TaskType
@@ -22,22 +22,20 @@ class StreamedAnswer:
     """One answer while it arrives: counts and times the tokens of a stream, and keeps the start of an error's body. The
     HTTP client calls `head` and `body`; `judge` then sets `outcome`, `error` and `message`."""
 
-    __slots__ = ("error", "message", "meter", "outcome", "reason", "refusal", "start_s", "status", "tokens")
+    __slots__ = ("error", "message", "meter", "outcome", "refusal", "start_s", "status", "tokens")
 
     def __init__(self, start_s: float, tokens: Callable[[int], None]) -> None:
         self.start_s = start_s
         self.tokens = tokens
         self.meter = StreamMeter()
         self.status = 0
-        self.reason: str | None = None
         self.refusal = b""
         self.outcome = Outcome.ENGINE_ERROR
         self.error = ""
         self.message = ""
 
-    def head(self, status: int, headers: Mapping[str, str]) -> None:
+    def head(self, status: int) -> None:
         self.status = status
-        self.reason = headers.get("x-hmas-reason")
 
     def body(self, at_s: float, chunk: bytes) -> None:
         if self.status == 200:
@@ -49,7 +47,7 @@ class StreamedAnswer:
         """Decides the outcome of an answer that has ended: a refusal, a finished stream, a stream that carried an
         error, or one that broke off."""
         if self.status != 200:
-            self.outcome, self.error, self.message = refusal(self.status, self.reason, self.refusal)
+            self.outcome, self.error, self.message = refusal(self.status, self.refusal)
             return
         end = self.meter.end()
         if end.complete:

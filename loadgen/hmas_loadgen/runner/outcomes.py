@@ -22,11 +22,10 @@ _BY_STATUS: dict[int, Outcome] = {
 }
 
 
-def refusal(status: int, reason: str | None, body: bytes) -> tuple[Outcome, str, str]:
-    """Returns outcome, kind of error and message of an HTTP error. The mesh names the outcome in the header
-    `x-hmas-reason` (`reason`) or the error's code; for any other server the HTTP status decides."""
-    code, message = _error_fields(body)
-    named = reason or code
+def refusal(status: int, body: bytes) -> tuple[Outcome, str, str]:
+    """Returns outcome, kind of error and message of an HTTP error. The mesh names the outcome as the error's reason;
+    for any other server the HTTP status decides."""
+    named, message = _error_fields(body)
     group = f"{status} {named}".strip()
     return outcome_of(named, _BY_STATUS.get(status)), group, message
 
@@ -40,8 +39,8 @@ def outcome_of(code: str, otherwise: Outcome | None = None) -> Outcome:
 
 
 def _error_fields(body: bytes) -> tuple[str, str]:
-    """Returns code (or type) and message of an error body, in OpenAI's form or in vLLM's flat one. The code is empty
-    and the message the start of the body if it is not JSON."""
+    """Returns reason (or code, or type) and message of an error body, in OpenAI's form or in vLLM's flat one. If it is
+    not JSON, the reason is empty and the message the start of the body."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -49,4 +48,4 @@ def _error_fields(body: bytes) -> tuple[str, str]:
     error = value.get("error", value) if isinstance(value, dict) else {}
     if not isinstance(error, dict):
         return "", str(error)[:500]
-    return str(error.get("code") or error.get("type") or ""), str(error.get("message", ""))[:500]
+    return str(error.get("reason") or error.get("code") or error.get("type") or ""), str(error.get("message", ""))[:500]

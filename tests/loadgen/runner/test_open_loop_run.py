@@ -82,7 +82,7 @@ async def test_dropped_connections_and_no_server(engine: FakeEngine) -> None:
     assert dropped.errors() == {"connection failed": 2}
     gone = await run_load(plan(engine, trace(1), {"base_urls": ("http://127.0.0.1:1",)}))
     assert gone.records[0].error == "connection failed"
-    assert "no connection to 127.0.0.1:1" in gone.records[0].message
+    assert "could not connect to 127.0.0.1:1" in gone.records[0].message
 
 
 async def test_a_client_time_out_closes_the_connection(engine: FakeEngine) -> None:

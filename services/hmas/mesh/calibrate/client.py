@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +28,7 @@ class StampedAnswer:
     status: int = 0
     pieces: list[tuple[float, bytes]] = field(default_factory=list)
 
-    def head(self, status: int, headers: Mapping[str, str]) -> None:
+    def head(self, status: int) -> None:
         self.status = status
 
     def body(self, at_s: float, chunk: bytes) -> None:
