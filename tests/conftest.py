@@ -19,12 +19,15 @@ from hypothesis import settings
 # How long an example takes says nothing on a busy machine.
 settings.register_profile("default", deadline=None)
 settings.register_profile("quick", deadline=None, max_examples=10, stateful_step_count=20)
+settings.register_profile("soak", deadline=None, max_examples=3000, stateful_step_count=100)
 settings.load_profile(os.environ.get("HMAS_HYPOTHESIS_PROFILE", "default"))
 
 
 def examples(most: int) -> int:
-    """`most`, or what a smaller profile allows: for `max_examples` of a test that wants another number."""
-    return most if settings.get_current_profile_name() == "default" else min(most, settings().max_examples)
+    """`most`, or what another profile says: for `max_examples` of a test that wants another number. A smaller profile
+    only lowers it, and `soak` only raises it."""
+    profile, said = settings.get_current_profile_name(), settings().max_examples
+    return most if profile == "default" else max(most, said) if profile == "soak" else min(most, said)
 
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
