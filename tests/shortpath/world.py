@@ -471,6 +471,7 @@ class WorkerSide:
         self.agent = world.agents.worker(name, self.id)
         self.alive, self.frozen_until = True, 0
         self.draining = False
+        self.cycled = 0  # the last cycle, in which the worker looks for late answers
         self.engines = [e for e in world.engines.values() if world.owner[e.name] == name]
         self.believed: dict[str, int] = {}  # engines that are up: since when
         self.flapping: dict[str, int] = {}
@@ -498,6 +499,7 @@ class WorkerSide:
     def timers(self) -> None:
         tick = self.world.tick
         if tick % CYCLE == 0:
+            self.cycled = tick
             self.step(CycleTicked())
             self.check_stops()
         if (tick + self.phase) % HEARTBEAT == 0:
@@ -733,7 +735,7 @@ class WorkerSide:
             self.check(tick - self.believed[grant.engine] >= 39, "sampled", f"{grant} before 2 s")
         self.check(tick - self.blocked.get((gateway, grant.engine), -99) >= 19, "blocked", f"{grant} too early")
         for other in self.grants.values():
-            late = other.gateway == gateway and not other.answered and tick - other.tick > STARTED_LATE + CYCLE
+            late = other.gateway == gateway and not other.answered and self.cycled - other.tick > STARTED_LATE
             self.check(not late, "lag", f"{grant}, but grant {other} is not answered")
         self.grants[grant.request_id] = Granted(
             gateway, grant.request_id, grant.attempt, grant.grant, grant.engine, tick
