@@ -38,8 +38,8 @@ class SimEndpoint:
     """An engine with its HTTP server. Every gateway reaches it, one way in `engine_s`, and its worker samples it.
 
     It counts by the core itself how far the sequences in the engine exceed N_run. A limit that is lowered below what
-    runs is not an excess: then only what is added counts. Outside bypass it also counts the KV memory in use beyond
-    `budget`, the share that the fence may give away.
+    runs or was granted is not an excess: then only what is added counts. Outside bypass it also counts the KV memory in
+    use beyond `budget`, the share that the fence may give away.
     """
 
     def __init__(self, mesh: MeshPort, name: str, core: EngineCore, budget: float) -> None:
@@ -54,7 +54,9 @@ class SimEndpoint:
         self._unfenced = 0
         self._inbox: list[tuple[Call, tuple[Any, ...]]] | None = None  # a list while the engine is frozen
         self._n_run = self._ceiling = core.profile.limits.max_num_seqs
-        self._unseen = self._seen_once = 0  # sequences added since the last sample, and since the one before until then
+        self._granted: dict[str, tuple[float, int]] = {}  # on their way here: when they were granted, and N_run then
+        self._masked = self._masked_once = 0  # how many of these there were at the last sample, and at the one before
+        self._unseen = self._seen_once = 0  # placed by gateways themselves since the last sample, and before
         self._unaccounted = 0
         self._sequences, self._memory = Excess(), Excess()
 
@@ -83,8 +85,15 @@ class SimEndpoint:
         """Returns the core's own counts. The engine must not be frozen."""
         self.engine.catch_up()
         self._count()
+        oldest_s = self._heap.now_s - self._mesh.setup.silence_s  # what is older was declined, or lost with its stream
+        self._granted = {i: granted for i, granted in self._granted.items() if granted[0] >= oldest_s}
+        self._masked_once, self._masked = self._masked, len(self._granted)
         self._seen_once, self._unseen = self._unseen, 0
         return self.engine.core.stats()
+
+    def granted(self, request_id: str) -> None:
+        """Notes that the worker granted a request, which counts against the N_run of that time."""
+        self._granted[request_id] = self._heap.now_s, self._n_run
 
     def limit(self, n_run: int) -> None:
         self._n_run = n_run
@@ -119,14 +128,16 @@ class SimEndpoint:
         if answer is AddResult.ACCEPTED:
             self._runs[run.request_id] = run
             self._unfenced += not run.fenced
-            self._unseen += 1
+            self._unseen += not run.fenced
             homes = self._mesh.homes
             home = self._mesh.endpoints.get(homes.get(run.request_id, ""))
             self._mesh.doubled += home is not None and not home.frozen
             homes[run.request_id] = self.name
-            unknown = self._count() - self._unseen - self._seen_once
+            _, promised = self._granted.pop(run.request_id, (0.0, 0)) if run.fenced else (0.0, 0)
+            over = self._count(promised)
             if run.fenced:
-                self._unaccounted = max(self._unaccounted, unknown)
+                unknown = self._unseen + self._seen_once + max(self._masked, self._masked_once)
+                self._unaccounted = max(self._unaccounted, over - unknown)
         elif answer is AddResult.QUEUE_FULL:
             self._fail(run, Outcome.ENGINE_ERROR, answer.value, busy=True)
         else:
@@ -186,11 +197,12 @@ class SimEndpoint:
 
     # --- counting
 
-    def _count(self) -> int:
-        """Records the excess from now on, and returns how many sequences are too many."""
+    def _count(self, promised: int = 0) -> int:
+        """Records the excess from now on, and returns how many sequences are too many. `promised` is the N_run under
+        which what just came was granted."""
         core, now_s = self.engine.core, self._heap.now_s
         level = len(core.running) + len(core.waiting)
-        self._ceiling = max(self._n_run, min(self._ceiling, level))
+        self._ceiling = max(self._n_run, min(max(self._ceiling, promised), level))
         over = level - self._ceiling
         self._sequences.update(now_s, over)
         used = 0.0 if self._unfenced else 1.0 - core.kv.free / core.kv.num_blocks

@@ -19,8 +19,9 @@ class EngineRun:
     """How far an engine was above its limits, by its own count.
 
     `over_n_run`: the most sequences in it beyond N_run, and `over_n_run_s`: the longest time beyond it. `unaccounted`:
-    the most by which it was beyond N_run when a granted request came, less what was placed there since the last sample
-    but one: a worker believes what two samples show, and a gateway that places by itself asks nobody. `over_fence`: the
+    the most by which it was beyond N_run when a granted request came, less what its worker cannot have known: what
+    gateways had placed there by themselves since the last sample but one, and the grants that were on their way at
+    these samples, which hide as many others from the count. `over_fence`: the
     largest share of the KV memory in use beyond what the fence gives away, while no request ran that a gateway had
     placed by itself; `over_fence_s`: the longest time. Times are in s.
     """

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
+from hmas.contracts.execution import Grant
 from hmas.contracts.worker import (
     ControlExpired,
     CycleTicked,
@@ -83,6 +84,8 @@ class SimWorker(SimProcess):
         self.step(HeartbeatDue())
 
     def _to_gateway(self, effect: ToGateway) -> None:
+        if isinstance(effect.message, Grant):
+            self.endpoints[effect.message.engine].granted(effect.message.request_id)
         stream = self._mesh.streams[effect.gateway.partition("#")[0], self.name]
         stream.to_gateway(effect.gateway, effect.message)
 
