@@ -88,7 +88,7 @@ async def _measured(path: str, port: int) -> dict[tuple[str, str], list[dict[str
 # --- what is measured ---------------------------------------------------------------------------------------------
 
 
-class End:
+class TransportEnd:
     """The gateway's end of one stream: `heard` is called with what the worker sends."""
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class End:
         return (await answer).backlog_s + time.process_time()
 
 
-async def _round_trips(end: End) -> dict[tuple[str, str], float]:
+async def _round_trips(end: TransportEnd) -> dict[tuple[str, str], float]:
     """Submit and Grant, one request at a time."""
     done, times = asyncio.Event(), [0.0]
     before_s = await end.cpu_s()
@@ -133,7 +133,7 @@ async def _round_trips(end: End) -> dict[tuple[str, str], float]:
     }
 
 
-async def _requests(end: End) -> dict[tuple[str, str], float]:
+async def _requests(end: TransportEnd) -> dict[tuple[str, str], float]:
     """Six messages per request, each in a turn of its own; `OUTSTANDING` requests at a time. What arrives together is
     answered together, so that the requests soon go in step and nearly all frames are full."""
     loop, done = asyncio.get_running_loop(), asyncio.Event()
@@ -192,9 +192,9 @@ class RpcFrames:
 
 
 @asynccontextmanager
-async def _end(way: str, path: str, port: int) -> AsyncIterator[End]:
+async def _end(way: str, path: str, port: int) -> AsyncIterator[TransportEnd]:
     """Connects to the worker and yields the gateway's end."""
-    end = End()
+    end = TransportEnd()
     if way == BASELINE:
         async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
             call = channel.stream_stream(
@@ -226,7 +226,7 @@ async def _end(way: str, path: str, port: int) -> AsyncIterator[End]:
     made.close("the end")
 
 
-async def _read(call: Any, end: End) -> None:
+async def _read(call: Any, end: TransportEnd) -> None:
     while (frame := await call.read()) is not grpc.aio.EOF:
         end.deliver(frame)
 

@@ -42,14 +42,14 @@ class ReplayScenario:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class FidelityLoad:
     """A load: `share` of the rate at which an engine that is always full would just keep up (`full_rate_rps`)."""
 
     name: str
     share: float
 
 
-LOADS = (Load("light", 0.4), Load("busy", 0.7), Load("memory short", 1.8))
+LOADS = (FidelityLoad("light", 0.4), FidelityLoad("busy", 0.7), FidelityLoad("memory short", 1.8))
 
 
 def full_rate_rps(profile: EngineProfile, trace: Trace) -> float:

@@ -7,13 +7,13 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from hmas_loadgen.record import Progress
+from hmas_loadgen.record import RunProgress
 
 BAR_WIDTH = 28
 
 
 class LiveProgress:
-    """A context manager around `run_load` that is called with each Progress. It shows a live bar in a terminal and
+    """A context manager around `run_load` that is called with each RunProgress. It shows a live bar in a terminal and
     prints a line every 10 s otherwise."""
 
     def __init__(self, console: Console, name: str) -> None:
@@ -32,14 +32,14 @@ class LiveProgress:
         if self._live is not None:
             self._live.stop()
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: RunProgress) -> None:
         if self._live is not None:
             self._live.update(self._picture(progress))
         elif progress.elapsed_s - self._printed_s >= 10:
             self._printed_s = progress.elapsed_s
             self._console.print(f"{self._name}: {_line(progress)}", highlight=False)
 
-    def _picture(self, progress: Progress) -> Table:
+    def _picture(self, progress: RunProgress) -> Table:
         grid = Table.grid(padding=(0, 1))
         bar = ProgressBar(
             total=progress.window_s, completed=min(progress.elapsed_s, progress.window_s), width=BAR_WIDTH
@@ -48,7 +48,7 @@ class LiveProgress:
         return grid
 
 
-def _line(p: Progress) -> str:
+def _line(p: RunProgress) -> str:
     ended = p.finished + p.failed
     share = f"{p.ok / ended:.0%}" if ended else "-"
     return (

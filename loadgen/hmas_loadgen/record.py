@@ -45,7 +45,7 @@ class RequestRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class RunProgress:
     """A snapshot of a running load run. `finished`, `failed` and `ok` (met their SLOs) count requests since the start;
     rates (`_rps`: requests or tokens per second) and the median lag are recent."""
 

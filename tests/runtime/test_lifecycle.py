@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hmas.runtime import lifecycle
-from hmas.runtime.lifecycle import Stop, run_until
+from hmas.runtime.lifecycle import StopSignal, run_until
 
 
 class Worked:
@@ -52,7 +52,7 @@ async def settle(call: Coroutine[Any, Any, None]) -> BaseException | None:
 
 
 async def test_a_stop_ends_all() -> None:
-    stop, works = Stop(), [Worked(), Worked()]
+    stop, works = StopSignal(), [Worked(), Worked()]
     asyncio.get_running_loop().call_soon(stop.set)
     assert await settle(run_until(stop, *(w.run() for w in works))) is None
     assert all(w.ended for w in works)
@@ -61,27 +61,27 @@ async def test_a_stop_ends_all() -> None:
 async def test_the_first_failure_ends_all_and_is_raised() -> None:
     work = Worked()
     failure = fail(work.started, Refused("first"))
-    result = await settle(run_until(Stop(), work.run(), failure))
+    result = await settle(run_until(StopSignal(), work.run(), failure))
     assert isinstance(result, Refused)
     assert work.ended
 
 
 async def test_one_that_returns_ends_all() -> None:
     work = Worked()
-    assert await settle(run_until(Stop(), work.run(), work.started.wait())) is None  # type: ignore[arg-type]
+    assert await settle(run_until(StopSignal(), work.run(), work.started.wait())) is None  # type: ignore[arg-type]
     assert work.ended
 
 
 async def test_of_two_failures_at_once_one_is_raised_and_none_is_lost() -> None:
     work = Worked()
     failures = [fail(work.started, Refused(name)) for name in ("a", "b")]
-    result = await settle(run_until(Stop(), work.run(), *failures))
+    result = await settle(run_until(StopSignal(), work.run(), *failures))
     assert str(result) == "a"
 
 
 async def test_a_swallowed_cancellation_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "CANCEL_AGAIN_S", 0.001)
-    stop, stubborn = Stop(), Worked(swallows=1)
+    stop, stubborn = StopSignal(), Worked(swallows=1)
     asyncio.get_running_loop().call_soon(stop.set)
     assert await settle(run_until(stop, stubborn.run())) is None
     assert (stubborn.swallows, stubborn.ended) == (0, True)
@@ -90,7 +90,7 @@ async def test_a_swallowed_cancellation_is_repeated(monkeypatch: pytest.MonkeyPa
 async def test_a_caller_that_is_cancelled_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "CANCEL_AGAIN_S", 0.001)
     stubborn = Worked(swallows=1)
-    call = asyncio.create_task(run_until(Stop(), stubborn.run()))
+    call = asyncio.create_task(run_until(StopSignal(), stubborn.run()))
     await stubborn.started.wait()
     call.cancel()
     await asyncio.sleep(0)
@@ -102,7 +102,7 @@ async def test_a_caller_that_is_cancelled_leaves_nothing_behind(monkeypatch: pyt
 
 
 async def test_the_drain_runs_beside_the_rest_and_ends_it() -> None:
-    stop, work, alive = Stop(), Worked(), []
+    stop, work, alive = StopSignal(), Worked(), []
 
     async def drain() -> None:
         alive.append(not work.ended)
@@ -114,7 +114,7 @@ async def test_the_drain_runs_beside_the_rest_and_ends_it() -> None:
 
 
 async def test_a_failure_cuts_the_drain_short() -> None:
-    stop, draining = Stop(), Worked()
+    stop, draining = StopSignal(), Worked()
     stop.set()
     result = await settle(run_until(stop, fail(draining.started, Refused("late")), drain=draining.run))
     assert isinstance(result, Refused)
@@ -128,6 +128,6 @@ async def test_an_error_on_the_way_out_is_no_failure_of_the_service() -> None:
         finally:
             raise Refused("while it is cancelled")
 
-    stop = Stop()
+    stop = StopSignal()
     asyncio.get_running_loop().call_soon(stop.set)
     assert await settle(run_until(stop, sore())) is None

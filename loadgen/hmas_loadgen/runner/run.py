@@ -11,7 +11,7 @@ from dataclasses import replace
 from hmas.contracts.outcome import Outcome
 from hmas_loadgen.plan import LoadPlan
 from hmas_loadgen.prompts import Corpus, PromptBuilder
-from hmas_loadgen.record import Progress, RequestRecord
+from hmas_loadgen.record import RequestRecord, RunProgress
 from hmas_loadgen.result import LoadResult
 from hmas_loadgen.runner.client import LoadClient, unsent
 from hmas_loadgen.runner.fleet import SenderFleet
@@ -23,7 +23,7 @@ from hmas_loadgen.scoring import lag_quantiles
 PROGRESS_S = 0.5
 OPEN_FILES = 65_536
 
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[RunProgress], None]
 OnRecord = Callable[[RequestRecord], None]
 
 

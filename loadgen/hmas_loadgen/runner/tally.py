@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hmas.contracts.outcome import Outcome
 from hmas.laws.scoring import is_ok
 from hmas_loadgen.plan import LoadPlan
-from hmas_loadgen.record import Progress, RequestRecord
+from hmas_loadgen.record import RequestRecord, RunProgress
 from hmas_loadgen.result import INTERRUPTED
 from hmas_loadgen.runner.openloop import LIMIT_ERROR
 from hmas_loadgen.scoring import settlement
@@ -33,12 +33,12 @@ class Tally:
         self._ok += is_ok(settlement(record, self._plan.target.model))
         self._lags.append(record.lag_s)
 
-    def snapshot(self, elapsed_s: float, sent: int, tokens: int) -> Progress:
+    def snapshot(self, elapsed_s: float, sent: int, tokens: int) -> RunProgress:
         ended = self._finished + self._failed
         at, sent_before, ended_before, tokens_before = self._before
         interval = max(elapsed_s - at, 1e-6)
         self._before = (elapsed_s, sent, ended, tokens)
-        return Progress(
+        return RunProgress(
             elapsed_s=elapsed_s,
             window_s=self._plan.offered_s,
             planned=len(self._plan.trace.rows),

@@ -42,7 +42,7 @@ from hmas.runtime import ids
 from hmas.runtime.bus import Bus
 from hmas.runtime.extras import CannotStart
 from hmas.runtime.host import AgentHost
-from hmas.runtime.lifecycle import Stop, run_service, run_until
+from hmas.runtime.lifecycle import StopSignal, run_service, run_until
 from hmas.runtime.ops import HttpServer
 from hmas.runtime.recorder import Recorder
 from hmas.runtime.tracing import open_tracing
@@ -136,7 +136,7 @@ class GatewayService:
             return None
         return observe_pb2.WhyReply(found=True, timeline_json=told.decode()).SerializeToString()
 
-    async def run(self, stop: Stop) -> None:
+    async def run(self, stop: StopSignal) -> None:
         """Serves until `stop` is set, then drains. Raises OSError if the port is taken."""
         self._tenants_changed()
         port = await self._http.start()
@@ -181,7 +181,7 @@ class GatewayService:
         self._host.post(TenantsChanged(self._tenants.limits()))
 
 
-async def serve(settings: GatewaySettings, instance: str, stop: Stop) -> None:
+async def serve(settings: GatewaySettings, instance: str, stop: StopSignal) -> None:
     """Runs the gateway called `instance` until `stop` is set, then drains it.
 
     Raises CannotStart if the tenants file is invalid, and OSError if it cannot be read or the port is taken.

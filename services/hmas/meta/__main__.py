@@ -13,7 +13,7 @@ from hmas.meta.server import SERVICE, MetaServer
 from hmas.meta.settings import MetaSettings
 from hmas.meta.shell import MetaShell
 from hmas.runtime.agent_service import AgentService
-from hmas.runtime.lifecycle import Stop, run_service
+from hmas.runtime.lifecycle import StopSignal, run_service
 from hmas.runtime.rpc import RpcServer
 from hmas.wire.v1 import observe_pb2_grpc
 
@@ -26,7 +26,7 @@ def _subscribe(service: AgentService[MetaEvent, MetaEffect]) -> None:
     service.bus.on_connected(introduction.connected)
 
 
-async def serve(settings: MetaSettings, instance: str, stop: Stop) -> None:
+async def serve(settings: MetaSettings, instance: str, stop: StopSignal) -> None:
     """Runs the meta service until `stop` is set."""
     config = settings.meta_config()
     origin = AgentOrigin(Role.META, instance, config)

@@ -10,7 +10,7 @@ from hmas.perception.server import SERVICE, PerceptionServer
 from hmas.perception.settings import PerceptionSettings
 from hmas.perception.shell import WARM_UP, PerceptionShell
 from hmas.runtime.bus import Bus
-from hmas.runtime.lifecycle import Stop, run_service
+from hmas.runtime.lifecycle import StopSignal, run_service
 from hmas.runtime.recorder import Recorder
 from hmas.runtime.rpc import RpcServer
 from hmas.wire.v1 import cognition_pb2_grpc
@@ -18,7 +18,7 @@ from hmas.wire.v1 import cognition_pb2_grpc
 log = structlog.get_logger()
 
 
-async def serve(settings: PerceptionSettings, instance: str, stop: Stop) -> None:
+async def serve(settings: PerceptionSettings, instance: str, stop: StopSignal) -> None:
     """Runs the perception service until `stop` is set. It needs NATS only to teach the prior; without NATS it answers
     requests all the same."""
     source, backend = settings.backend()

@@ -11,7 +11,7 @@ from hmas.prediction.server import SERVICE, PredictionServer
 from hmas.prediction.settings import PredictionSettings
 from hmas.prediction.shell import WARM_UP, PredictionShell
 from hmas.runtime.bus import Bus
-from hmas.runtime.lifecycle import Stop, run_service
+from hmas.runtime.lifecycle import StopSignal, run_service
 from hmas.runtime.recorder import Recorder
 from hmas.runtime.rpc import RpcServer
 from hmas.wire.v1 import cognition_pb2_grpc
@@ -19,7 +19,7 @@ from hmas.wire.v1 import cognition_pb2_grpc
 log = structlog.get_logger()
 
 
-async def serve(settings: PredictionSettings, instance: str, stop: Stop) -> None:
+async def serve(settings: PredictionSettings, instance: str, stop: StopSignal) -> None:
     """Runs the prediction service until `stop` is set. It needs NATS only for the measurements that correct the model;
     without NATS it answers requests all the same."""
     model = settings.model()

@@ -14,7 +14,7 @@ from hmas.runtime.host import AgentHost
 from hmas.runtime.ids import incarnation
 from hmas.runtime.keeper import Keeper
 from hmas.runtime.lease import Lease
-from hmas.runtime.lifecycle import Stop, run_until
+from hmas.runtime.lifecycle import StopSignal, run_until
 from hmas.runtime.ops import ops_server
 from hmas.runtime.recorder import Recorder
 from hmas.runtime.settings import RuntimeSettings
@@ -56,7 +56,7 @@ class AgentService(Generic[Ev, Ef]):
 
     async def run(
         self,
-        stop: Stop,
+        stop: StopSignal,
         *,
         start: Callable[[], Awaitable[None]] | None = None,
         finish: Callable[[], Awaitable[None]] | None = None,

@@ -16,7 +16,7 @@ from hmas.contracts.control_agents import TimerTicked
 from hmas.runtime.background import background_thread
 from hmas.runtime.bus import Bus
 from hmas.runtime.host import AgentHost
-from hmas.runtime.lifecycle import Stop, run_until
+from hmas.runtime.lifecycle import StopSignal, run_until
 from hmas.runtime.ops import ops_server
 from hmas.runtime.recorder import Recorder
 from hmas.runtime.rpc import RpcServer
@@ -99,7 +99,13 @@ class BatchingShell(Generic[Item, Row, Result, Answer]):
             del self._calls[number]
 
     async def serve(
-        self, rpc: RpcServer, service: str, address: tuple[str, int], bus: Bus, settings: RuntimeSettings, stop: Stop
+        self,
+        rpc: RpcServer,
+        service: str,
+        address: tuple[str, int],
+        bus: Bus,
+        settings: RuntimeSettings,
+        stop: StopSignal,
     ) -> None:
         """Serves the gRPC service `service` at `address` (host, port) until `stop` is set. It answers requests also
         while NATS cannot be reached."""

@@ -23,7 +23,7 @@ GC_THRESHOLDS = (20_000, 20, 50)  # requests leave few cycles; the default of 70
 MAX_TOLD = 40  # a wrong value of a setting is repeated in the message up to this length, in characters
 
 
-class Stop:
+class StopSignal:
     """Tells a service to stop. It is set by SIGTERM or SIGINT; a second signal ends the process at once."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ CANCEL_AGAIN_S = 1.0  # time after which a task is cancelled again, because a li
 
 
 async def run_until(
-    stop: Stop, *coros: Coroutine[Any, Any, None], drain: Callable[[], Awaitable[None]] | None = None
+    stop: StopSignal, *coros: Coroutine[Any, Any, None], drain: Callable[[], Awaitable[None]] | None = None
 ) -> None:
     """Runs `coros` side by side until `stop` is set and `drain`, which is then awaited while they go on, has returned.
 
@@ -106,7 +106,7 @@ Settings = TypeVar("Settings", bound=RuntimeSettings)
 
 
 def run_service(
-    service: str, settings_class: type[Settings], main: Callable[[Settings, str, Stop], Awaitable[None]]
+    service: str, settings_class: type[Settings], main: Callable[[Settings, str, StopSignal], Awaitable[None]]
 ) -> None:
     """Reads the settings from the environment and runs `main(settings, instance, stop)` until it returns.
 
@@ -138,12 +138,12 @@ def _refuse(service: str, reason: str) -> NoReturn:
     sys.exit(os.EX_CONFIG)
 
 
-def _run(service: str, settings: Settings, main: Callable[[Settings, str, Stop], Awaitable[None]]) -> None:
+def _run(service: str, settings: Settings, main: Callable[[Settings, str, StopSignal], Awaitable[None]]) -> None:
     instance = settings.instance or instance_name(service)
 
     async def body() -> None:
         configure_logs(service, instance, settings.log_level, settings.log_format)
-        stop = Stop()
+        stop = StopSignal()
         stop.install()
         calm_collector()
         log.info("starting")

@@ -63,7 +63,7 @@ TOOLS = frozenset(
     for name in (
         "API_KEY", "BENCH_FULL", "CONTROL_BLOCK", "DATA", "DATA_DIR", "ENGINE_CACHE", "ENGINE_INSTALL",
         "ENGINE_VERSIONS", "HARDWARE", "HYPOTHESIS_PROFILE", "IMAGE", "MODEL", "OFFLINE_IMAGES", "PROCESS", "PUBLISH",
-        "SOAK", "TENANTS",
+        "SIM_SOAK_MINUTES", "SOAK", "TENANTS",
     )
 )  # fmt: skip
 

@@ -3,7 +3,7 @@
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.routes import Role
 from hmas.laws.recording import AgentOrigin
-from hmas.runtime.lifecycle import Stop, run_service
+from hmas.runtime.lifecycle import StopSignal, run_service
 from hmas.statera.agent import StateraAgent
 from hmas.statera.introduction import WorkerIntroduction
 from hmas.statera.metrics import StateraMetrics
@@ -11,7 +11,7 @@ from hmas.statera.settings import StateraSettings
 from hmas.statera.shell import StateraShell
 
 
-async def serve(settings: StateraSettings, instance: str, stop: Stop) -> None:
+async def serve(settings: StateraSettings, instance: str, stop: StopSignal) -> None:
     """Runs the Statera service until `stop` is set."""
     config = settings.statera_config()
     origin = AgentOrigin(Role.STATERA, instance, config)

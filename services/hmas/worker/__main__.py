@@ -11,7 +11,7 @@ from hmas.laws.recording import AgentOrigin
 from hmas.runtime.bucket import BucketUnavailable, ControlBucket
 from hmas.runtime.bus import Bus
 from hmas.runtime.ids import incarnation
-from hmas.runtime.lifecycle import Stop, run_service, run_until
+from hmas.runtime.lifecycle import StopSignal, run_service, run_until
 from hmas.runtime.ops import ops_server
 from hmas.runtime.recorder import Recorder
 from hmas.wire import subjects
@@ -44,7 +44,7 @@ def _follow_controls(bus: Bus, bucket: ControlBucket, shell: WorkerShell, worker
     bus.on_connected(read_kept)
 
 
-async def serve(settings: WorkerSettings, worker: str, stop: Stop) -> None:
+async def serve(settings: WorkerSettings, worker: str, stop: StopSignal) -> None:
     """Runs the worker named `worker` until `stop` is requested, then drains it and closes everything it opened."""
     started_as = incarnation()
     bus = Bus(settings, worker)

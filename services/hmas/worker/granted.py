@@ -16,14 +16,14 @@ from hmas.contracts.execution import (
     Submit,
     Withdraw,
 )
-from hmas.worker.adapters.base import EngineAdapter, EngineRun
+from hmas.worker.adapters.base import EngineAdapter, GrantedRun
 
 
 @dataclass(slots=True)
 class _Granted:
     grant: int
     engine: EngineAdapter
-    run: EngineRun
+    run: GrantedRun
     stopped: bool = False
 
 
@@ -84,7 +84,7 @@ class GrantedRuns:
             return message  # it will not arrive
         self._remove(requests, message.request_id)
         engine = self._engines[message.engine]
-        run = EngineRun(prompt_tokens=requests.waiting.pop(message.request_id, 0), urgency=message.urgency)
+        run = GrantedRun(prompt_tokens=requests.waiting.pop(message.request_id, 0), urgency=message.urgency)
         engine.add(run)
         requests.granted[message.request_id] = _Granted(message.grant, engine, run)
         if run.priority is None and not engine.plugin:
@@ -115,7 +115,7 @@ class GrantedRuns:
         engine = self._engines.get(message.engine)
         if engine is not None:
             tokens = max(message.output_tokens, int(message.first_token_s is not None))
-            run = EngineRun(prompt_tokens=request.prompt_tokens, urgency=None, output_tokens=tokens)
+            run = GrantedRun(prompt_tokens=request.prompt_tokens, urgency=None, output_tokens=tokens)
             engine.add(run)
             requests.granted[request.id] = _Granted(message.grant, engine, run)
 

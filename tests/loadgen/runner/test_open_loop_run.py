@@ -10,7 +10,7 @@ import pytest
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo
 from hmas_loadgen.plan import Api, Lengths, LoadPlan, Target
-from hmas_loadgen.record import Progress, RequestRecord
+from hmas_loadgen.record import RequestRecord, RunProgress
 from hmas_loadgen.result import INTERRUPTED
 from hmas_loadgen.runner.run import run_load
 from hmas_loadgen.traces.row import Trace, TraceRow
@@ -39,7 +39,7 @@ def plan(engine: FakeEngine, rows: Trace, target: dict[str, Any] | None = None, 
 
 async def test_every_request_is_sent_once_on_schedule_and_scored(engine: FakeEngine) -> None:
     streamed: list[RequestRecord] = []
-    snapshots: list[Progress] = []
+    snapshots: list[RunProgress] = []
     result = await run_load(plan(engine, trace(300)), snapshots.append, on_record=streamed.append)
     assert len(engine.seen) == 300
     assert [r.index for r in result.records] == list(range(300))
@@ -186,7 +186,7 @@ async def test_keys_ids_and_apis_arrive(engine: FakeEngine) -> None:
 
 async def test_several_processes_make_one_run(engine: FakeEngine) -> None:
     chosen = replace(plan(engine, trace(60, gap_s=0.005)), processes=2)
-    snapshots: list[Progress] = []
+    snapshots: list[RunProgress] = []
     result = await run_load(chosen, snapshots.append)
     assert [r.index for r in result.records] == list(range(60))
     assert result.score().completed == 60

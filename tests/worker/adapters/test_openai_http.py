@@ -10,7 +10,7 @@ from hmas.contracts.execution import Ended
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import EngineInfo
 from hmas.contracts.worker import EngineSampled, EngineWentDown, EngineWentUp
-from hmas.worker.adapters.base import EngineEvent, EngineRun
+from hmas.worker.adapters.base import EngineEvent, GrantedRun
 from hmas.worker.adapters.breaker import BreakerConfig
 from hmas.worker.adapters.monitor import EngineFacts, MonitorConfig
 from hmas.worker.adapters.openai_http import OpenAiHttpAdapter, OpenAiHttpConfig
@@ -44,8 +44,8 @@ class Rig:
         self.running = asyncio.create_task(self.adapter.run())
         await self.event(EngineWentUp)
 
-    def run(self, prompt_tokens: int = 5, output_tokens: int = 0) -> EngineRun:
-        run = EngineRun(prompt_tokens=prompt_tokens, urgency=1.0, output_tokens=output_tokens)
+    def run(self, prompt_tokens: int = 5, output_tokens: int = 0) -> GrantedRun:
+        run = GrantedRun(prompt_tokens=prompt_tokens, urgency=1.0, output_tokens=output_tokens)
         self.adapter.add(run)
         return run
 

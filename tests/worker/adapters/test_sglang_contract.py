@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from hmas.contracts.worker import EngineSampled, EngineWentUp
-from hmas.worker.adapters.base import EngineEvent, EngineRun
+from hmas.worker.adapters.base import EngineEvent, GrantedRun
 from hmas.worker.adapters.breaker import BreakerConfig
 from hmas.worker.adapters.monitor import EngineFacts, MonitorConfig
 from hmas.worker.adapters.openai_http import OpenAiHttpAdapter, OpenAiHttpConfig
@@ -117,7 +117,7 @@ async def test_its_polarity_is_taken_from_what_it_says(
 ) -> None:
     rig.sglang.info |= {"enable_priority_scheduling": enabled, "schedule_low_priority_values_first": low_first}
     await rig.event(EngineWentUp)
-    runs = [EngineRun(prompt_tokens=5, urgency=urgency) for urgency in (3.0, 1.0, 2.0)]
+    runs = [GrantedRun(prompt_tokens=5, urgency=urgency) for urgency in (3.0, 1.0, 2.0)]
     for run in runs:
         rig.adapter.add(run)
     assert [run.priority for run in runs] == priorities
@@ -126,8 +126,8 @@ async def test_its_polarity_is_taken_from_what_it_says(
 async def test_levels_are_given_among_those_that_still_wait(rig: Rig) -> None:
     await rig.event(EngineWentUp)
 
-    def add(urgency: float | None, output_tokens: int = 0) -> EngineRun:
-        run = EngineRun(prompt_tokens=5, urgency=urgency, output_tokens=output_tokens)
+    def add(urgency: float | None, output_tokens: int = 0) -> GrantedRun:
+        run = GrantedRun(prompt_tokens=5, urgency=urgency, output_tokens=output_tokens)
         rig.adapter.add(run)
         return run
 

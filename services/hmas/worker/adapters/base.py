@@ -10,7 +10,7 @@ EngineEvent = EngineWentUp | EngineWentDown | EngineSampled
 
 
 @dataclass(slots=True, kw_only=True)
-class EngineRun:
+class GrantedRun:
     """A request that was granted to an engine, as its gateway tells of it.
 
     `urgency` is its rank (lower first), None if it is unknown because the run was adopted. `output_tokens`: those of
@@ -36,11 +36,11 @@ class EngineAdapter(Protocol):
         """Whether the engine reads a request's urgency and pace from its body."""
         ...
 
-    def add(self, run: EngineRun) -> None:
+    def add(self, run: GrantedRun) -> None:
         """Counts a run on the engine, and sets its priority."""
         ...
 
-    def remove(self, run: EngineRun, end: Ended | None) -> None:
+    def remove(self, run: GrantedRun, end: Ended | None) -> None:
         """Counts a run no longer, because it ended as `end` says; None: it was declined, or its gateway is lost."""
         ...
 

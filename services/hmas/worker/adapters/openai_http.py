@@ -18,7 +18,7 @@ from hmas.contracts.outcome import Outcome
 from hmas.contracts.worker import EngineSampled, EngineWentDown, EngineWentUp
 from hmas.runtime.http1 import HttpPool, PoolConfig
 from hmas.worker.adapters import scrape
-from hmas.worker.adapters.base import EngineEvent, EngineRun
+from hmas.worker.adapters.base import EngineEvent, GrantedRun
 from hmas.worker.adapters.breaker import Breaker, BreakerConfig
 from hmas.worker.adapters.monitor import EngineFacts, EngineMonitor, MonitorConfig, Unreachable
 from hmas.worker.adapters.priority import TOP_LEVEL, sglang_level, vllm_priority
@@ -72,7 +72,7 @@ class OpenAiHttpAdapter:
         if config.control_block:
             self._bridge = ControlBlockBridge(self.name, config.control_block, config.steering)
         self._cap = SglangCap(self.name, self._monitor.post, config.steering)
-        self._runs: dict[int, EngineRun] = {}  # by identity
+        self._runs: dict[int, GrantedRun] = {}  # by identity
         self._suspected = asyncio.Event()  # makes the next health check come at once
         self._sample_due = asyncio.Event()  # makes the next sample come at once
         self._up = False
@@ -112,12 +112,12 @@ class OpenAiHttpAdapter:
 
     # --- what gateways run here ----------------------------------------------------------------------------------
 
-    def add(self, run: EngineRun) -> None:
+    def add(self, run: GrantedRun) -> None:
         if run.urgency is not None:
             self._rank(run, run.urgency)
         self._runs[id(run)] = run
 
-    def remove(self, run: EngineRun, end: Ended | None) -> None:
+    def remove(self, run: GrantedRun, end: Ended | None) -> None:
         if self._runs.pop(id(run), None) is None:
             return
         self._tokens += max(run.output_tokens, end.output_tokens if end else 0)
@@ -135,7 +135,7 @@ class OpenAiHttpAdapter:
                 self._went_down(end.message)
             self._suspected.set()
 
-    def _rank(self, run: EngineRun, urgency: float) -> None:
+    def _rank(self, run: GrantedRun, urgency: float) -> None:
         """Sets a run's priority in the engine's own convention; an engine that does not schedule by priority gets
         none."""
         if self._config.priority == "vllm":
