@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
+from rich.progress import RunProgress as Bar
 
 from hmas.laws.scoring import Score
 from hmas.mesh.compare.engines import EngineLag, read_lag, reset_lag
 from hmas.mesh.state import MeshState
 from hmas_loadgen.plan import Lengths, LoadPlan, Target
-from hmas_loadgen.record import Progress
+from hmas_loadgen.record import RunProgress
 from hmas_loadgen.result import LoadResult
 from hmas_loadgen.runner.run import run_load
 from hmas_loadgen.traces.row import Trace
@@ -64,7 +64,7 @@ async def replay(
     with bar:
         task = bar.add_task(name, total=window_s, rates="")
 
-        def show(p: Progress) -> None:
+        def show(p: RunProgress) -> None:
             rates = (
                 f"{p.sent}/{p.planned} sent, {p.in_flight} open, {p.finished} done ({p.ok} OK), {p.failed} failed, "
                 f"{p.finish_rps:.1f} req/s, {p.token_rps:.0f} tok/s"
