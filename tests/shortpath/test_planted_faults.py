@@ -13,15 +13,15 @@ from hmas.contracts.worker import WorkerEffect, WorkerEvent
 from hmas.gateway.agent import GatewayAgent
 from hmas.gateway.agent.ledger import Ledger
 from hmas.gateway.agent.routing import Router
-from hmas.worker.agent import WorkerAgent, ends, engine_events, intake
+from hmas.worker.agent import WorkerAgent, adoption, ends, engine_events, intake
 from hmas.worker.agent import state as worker_state
 from hmas.worker.agent.engine_state import EngineState
 from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.gateways import Gateway
 from hmas.worker.agent.pump import pump
 from hmas.worker.agent.state import AgentState
-from tests.shortpath.test_protocol_properties import Action, Script, play, scripts
-from tests.shortpath.world import Agents, Setting, Violation, gateway_config, worker_config
+from tests.shortpath.test_protocol_properties import Script, play, scripts
+from tests.shortpath.world import Agents, Violation, gateway_config, worker_config
 
 MOST = 300  # scripts until a fault must have been found
 Patch = pytest.MonkeyPatch
@@ -173,9 +173,9 @@ def _orphans_kept(patch: Patch) -> None:
 
 
 def _unnamed_kept(patch: Patch) -> None:
-    def on_synced(state: AgentState, gateway: Gateway) -> None:
+    def on_synced(state: AgentState, gateway: Gateway) -> list[WorkerEffect]:
         gateway.named |= {e.request.id for e in state.queue.entries()}
-        right(state, gateway)
+        return right(state, gateway)
 
     right = intake.on_synced
     patch.setattr(intake, "on_synced", on_synced)
@@ -210,8 +210,8 @@ def _before_synced(patch: Patch) -> None:
 
 
 def _whole_shares(patch: Patch) -> None:
-    def shares(gateway: Gateway, every: list[Gateway], limits: list[tuple[str, int]]) -> tuple[EngineShare, ...]:
-        return tuple(EngineShare(name, n_run) for name, n_run in limits)
+    def shares(gateways: list[Gateway], limits: Iterable[tuple[str, int]]) -> list[tuple[EngineShare, ...]]:
+        return [tuple(EngineShare(name, n_run) for name, n_run in limits)] * len(gateways)
 
     patch.setattr(worker_state, "shares", shares)
 
@@ -220,7 +220,7 @@ WORKERS: dict[str, tuple[int, Callable[[Patch], None]]] = {
     "1: numbers of grants are ignored": (5, _numbers_ignored),
     "2: grants before Synced": (2, _before_synced),
     "2: what a snapshot does not name is kept": (1, _unnamed_kept),
-    "2: an adopted run is not counted": (1, lambda patch: patch.setattr(intake, "on_adopt", lambda *_: None)),
+    "2: an adopted run is not counted": (1, lambda patch: patch.setattr(adoption, "on_adopt", lambda *_: [])),
     "3: grants before a sample": (1, lambda patch: patch.setattr(EngineState, "ready", lambda *_: True)),
     "3: what runs beyond the books is not counted": (2, _foreign_ignored),
     "3: a grant too many": (1, _one_more),
@@ -246,21 +246,6 @@ def test_what_a_worker_does(fault: str, monkeypatch: Patch) -> None:
     first, plant = WORKERS[fault]
     plant(monkeypatch)
     assert search(first)
-
-
-def test_what_comes_again_before_declined_is_lost(monkeypatch: Patch) -> None:
-    """Too rare to be searched for: a request moves away and back while the worker's first grant is under way."""
-    kinds = [
-        ("repeat", 11, 2, 36, 5), ("part", 4, 6, 36, 1), ("catch", 3, 1, 12, 10), ("cut", 11, 3, 22, 5),
-        ("catch", 5, 6, 90, 2), ("leave", 3, 6, 90, 0), ("crash", 0, 1, 90, 10), ("hang", 9, 2, 36, 20),
-        ("hang", 7, 3, 22, 0), ("crash", 6, 5, 50, 20), ("drop", 6, 2, 1, 1), ("part", 6, 5, 12, 3),
-        ("unreach", 10, 4, 36, 1),
-    ]  # fmt: skip
-    script = Setting(gateways=1, engines=((0, 4), (1, 2)), seed=163), [Action(*each) for each in kinds]
-    play(script)
-    monkeypatch.setattr(engine_events, "succeed", lambda *_: [])
-    with pytest.raises(Violation, match="waits"):
-        play(script)
 
 
 class DrainingWorker(WorkerAgent):
