@@ -1,7 +1,7 @@
 """An emulated engine as gateways reach it, and the count of what runs on it."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import EngineInfo
@@ -14,6 +14,9 @@ from hmas.sim.ports import MeshPort
 from hmas.sim.process import Call
 from hmas.sim.result import EngineRun
 
+if TYPE_CHECKING:
+    from hmas.sim.gateway_shell import SimGateway
+
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class SimRun:
@@ -23,7 +26,7 @@ class SimRun:
 
     request_id: str
     run: int
-    gateway: Any  # a SimGateway, which knows its runs by this class
+    gateway: "SimGateway"
     endpoint: "SimEndpoint"
     fenced: bool
     first_s: float | None = None

@@ -3,34 +3,20 @@
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from hmas.sim.faults import Fault, FaultKind
-from hmas.sim.heap import EventHeap
 from hmas.sim.stream import SimStream
+
+if TYPE_CHECKING:
+    from hmas.sim.gateway_shell import SimGateway
+    from hmas.sim.mesh import MeshSim
+    from hmas.sim.worker_shell import SimWorker
 
 Act = Callable[[], object]
 
 
-class FaultyMesh(Protocol):
-    """The mesh as faults see it: its processes, engines and streams, by name."""
-
-    heap: EventHeap
-    streams: dict[tuple[str, str], SimStream]
-
-    @property
-    def gateways(self) -> Mapping[str, Any]: ...
-
-    @property
-    def workers(self) -> Mapping[str, Any]: ...
-
-    @property
-    def endpoints(self) -> Mapping[str, Any]: ...
-
-    def restart(self, process: Any) -> None: ...
-
-
-def inject(mesh: FaultyMesh, faults: Iterable[Fault]) -> None:
+def inject(mesh: "MeshSim", faults: Iterable[Fault]) -> None:
     """Schedules the begin and the end of every fault. Raises ValueError if one has no target."""
     for fault in faults:
         found = _acts(mesh, fault)
@@ -44,7 +30,7 @@ def inject(mesh: FaultyMesh, faults: Iterable[Fault]) -> None:
                 mesh.heap.at(fault.until_s, end)
 
 
-def _acts(mesh: FaultyMesh, fault: Fault) -> Mapping[str, tuple[Act, Act]]:
+def _acts(mesh: "MeshSim", fault: Fault) -> Mapping[str, tuple[Act, Act]]:
     """Returns what begins and what ends the fault, for every target that it may have."""
     processes = [*mesh.gateways, *mesh.workers]
     streams = {f"{g}-{w}": stream for (g, w), stream in mesh.streams.items()}
@@ -69,25 +55,25 @@ def _acts(mesh: FaultyMesh, fault: Fault) -> Mapping[str, tuple[Act, Act]]:
             return {n: (partial(_delay, s, fault.delay_s), partial(_delay, s, 0.0)) for n, s in streams.items()}
 
 
-def _process(mesh: FaultyMesh, name: str) -> Any:
+def _process(mesh: "MeshSim", name: str) -> "SimGateway | SimWorker":
     return mesh.gateways.get(name) or mesh.workers[name]
 
 
-def _kill(mesh: FaultyMesh, name: str) -> None:
+def _kill(mesh: "MeshSim", name: str) -> None:
     _process(mesh, name).kill()
 
 
-def _restart(mesh: FaultyMesh, name: str) -> None:
+def _restart(mesh: "MeshSim", name: str) -> None:
     process = _process(mesh, name)
     if not process.alive:
         mesh.restart(process)
 
 
-def _freeze(mesh: FaultyMesh, name: str) -> None:
+def _freeze(mesh: "MeshSim", name: str) -> None:
     (mesh.endpoints.get(name) or _process(mesh, name)).freeze()
 
 
-def _thaw(mesh: FaultyMesh, name: str) -> None:
+def _thaw(mesh: "MeshSim", name: str) -> None:
     (mesh.endpoints.get(name) or _process(mesh, name)).thaw()
 
 

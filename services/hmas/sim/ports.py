@@ -1,10 +1,7 @@
-"""Interfaces through which the simulated processes reach the mesh around them and one another.
-
-Endpoints, streams and processes are not named here by their classes, because these know the mesh by its port.
-"""
+"""Interfaces through which the simulated processes reach the mesh around them and one another."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hmas.contracts.agent import Agent
 from hmas.contracts.outcome import Outcome
@@ -13,6 +10,11 @@ from hmas.sim.cognition import SimCognition
 from hmas.sim.heap import EventHeap
 from hmas.sim.setup import MeshSetup
 from hmas.sim.workload import Journey
+
+if TYPE_CHECKING:
+    from hmas.sim.endpoint import SimEndpoint
+    from hmas.sim.process import SimProcess
+    from hmas.sim.stream import SimStream
 
 
 class MeshPort(Protocol):
@@ -28,14 +30,14 @@ class MeshPort(Protocol):
     on_advice: Callable[[str, float], None]
 
     @property
-    def endpoints(self) -> Mapping[str, Any]: ...
+    def endpoints(self) -> Mapping[str, "SimEndpoint"]: ...
 
     @property
-    def streams(self) -> Mapping[tuple[str, str], Any]: ...
+    def streams(self) -> Mapping[tuple[str, str], "SimStream"]: ...
 
-    def streams_of(self, process: Any) -> Iterable[Any]: ...
+    def streams_of(self, process: "SimProcess") -> "Iterable[SimStream]": ...
 
-    def hearing_changed(self, process: Any) -> None: ...
+    def hearing_changed(self, process: "SimProcess") -> None: ...
 
     def step(
         self, label: str, agent: Agent[Any, Any], event: object, handlers: Mapping[type, Callable[[Any], None]]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-from rich.progress import RunProgress as Bar
+from rich.progress import Progress as Bar
 
 from hmas.laws.scoring import Score
 from hmas.mesh.compare.engines import EngineLag, read_lag, reset_lag
