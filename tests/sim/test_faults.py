@@ -16,13 +16,13 @@ from hmas.contracts.outcome import Outcome
 from hmas.engine.core import EngineCore
 from hmas.engine.core.sequence import EngineRequest
 from hmas.sim.effect_log import EffectLog
-from hmas.sim.endpoint import SimRun
 from hmas.sim.engine import SimEngine
 from hmas.sim.excess import Excess
 from hmas.sim.experiment import load_experiment
 from hmas.sim.faults import LASTING, Fault, FaultKind, fault_of
 from hmas.sim.heap import EventHeap
 from hmas.sim.mesh import MeshSim
+from hmas.sim.ports import SimRun
 from hmas.sim.result import SimResult
 from hmas.sim.setup import MeshSetup, PoolSetup
 from hmas.sim.workload import Workload

@@ -33,11 +33,8 @@ class Pair:
     def step(self, label: str, agent: Any, event: object, handlers: Any) -> None:
         self.heard.setdefault(label, []).append((round(self.heap.now_s, 6), event))
 
-    def streams_of(self, process: SimProcess) -> list[SimStream]:
+    def streams_of(self, name: str) -> list[SimStream]:
         return [self.stream]
-
-    def hearing_changed(self, process: SimProcess) -> None:
-        self.stream.hearing_changed()
 
     def at(self, at_s: float, call: Any, *args: Any) -> None:
         self.heap.at(at_s, call, *args)

@@ -20,7 +20,7 @@ from hmas.sim.effect_log import EffectLog
 from hmas.sim.experiment import Experiment, ExperimentError, load_experiment
 from hmas.sim.recording import attach
 from hmas.sim.replay import RecordingFolder, replay
-from hmas.sim.result import EngineRun, SimResult
+from hmas.sim.result import EngineExcess, SimResult
 from hmas.sim.sources import WorkloadSpec, build
 from hmas.sim.systems import needs_prompts, run_system
 from hmas.sim.workload import Workload
@@ -147,7 +147,7 @@ def _run_all(
     return digests
 
 
-def _excess(run: EngineRun) -> list[str]:
+def _excess(run: EngineExcess) -> list[str]:
     return [
         run.engine, str(run.over_n_run), f"{run.over_n_run_s:.2f}", f"{run.over_fence:.1%}", f"{run.over_fence_s:.2f}"
     ]  # fmt: skip

@@ -1,7 +1,6 @@
 """An emulated engine as gateways reach it, and the count of what runs on it."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import EngineInfo
@@ -10,28 +9,9 @@ from hmas.engine.core.sequence import AddResult, EngineRequest
 from hmas.engine.core.step import EngineStats, StepResult
 from hmas.sim.engine import SimEngine
 from hmas.sim.excess import Excess
-from hmas.sim.ports import MeshPort
+from hmas.sim.ports import MeshPort, SimRun
 from hmas.sim.process import Call
-from hmas.sim.result import EngineRun
-
-if TYPE_CHECKING:
-    from hmas.sim.gateway_shell import SimGateway
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class SimRun:
-    """One run of a request: a connection from a gateway to an engine. `run` is that of the `StartRun`; `fenced`: a
-    worker granted it. `first_s` and `last_s` are when the engine issued the token; `relayed`: the first one came to the
-    client."""
-
-    request_id: str
-    run: int
-    gateway: "SimGateway"
-    endpoint: "SimEndpoint"
-    fenced: bool
-    first_s: float | None = None
-    last_s: float | None = None
-    relayed: bool = False
+from hmas.sim.result import EngineExcess
 
 
 class SimEndpoint:
@@ -209,9 +189,9 @@ class SimEndpoint:
         self._memory.update(now_s, used - self._budget)
         return over
 
-    def summary(self) -> EngineRun:
+    def summary(self) -> EngineExcess:
         self._count()
-        return EngineRun(
+        return EngineExcess(
             engine=self.name,
             over_n_run=int(self._sequences.largest),
             over_n_run_s=self._sequences.longest_s,

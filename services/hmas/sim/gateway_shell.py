@@ -22,8 +22,7 @@ from hmas.engine.core.chunking import TokenDeadline
 from hmas.gateway.agent import GatewayAgent
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.laws.scoring import tpot_s
-from hmas.sim.endpoint import SimRun
-from hmas.sim.ports import MeshPort
+from hmas.sim.ports import MeshPort, SimRun
 from hmas.sim.process import SimProcess
 from hmas.sim.workload import OfferedRequest
 

@@ -3,20 +3,38 @@
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from hmas.sim.endpoint import SimEndpoint
 from hmas.sim.faults import Fault, FaultKind
+from hmas.sim.heap import EventHeap
+from hmas.sim.process import SimProcess
 from hmas.sim.stream import SimStream
-
-if TYPE_CHECKING:
-    from hmas.sim.gateway_shell import SimGateway
-    from hmas.sim.mesh import MeshSim
-    from hmas.sim.worker_shell import SimWorker
 
 Act = Callable[[], object]
 
 
-def inject(mesh: "MeshSim", faults: Iterable[Fault]) -> None:
+class FaultyMesh(Protocol):
+    """The mesh as faults see it; its processes are other objects after a restart."""
+
+    heap: EventHeap
+
+    @property
+    def gateways(self) -> Mapping[str, SimProcess]: ...
+
+    @property
+    def workers(self) -> Mapping[str, SimProcess]: ...
+
+    @property
+    def endpoints(self) -> Mapping[str, SimEndpoint]: ...
+
+    @property
+    def streams(self) -> Mapping[tuple[str, str], SimStream]: ...
+
+    def restart(self, name: str) -> None: ...
+
+
+def inject(mesh: FaultyMesh, faults: Iterable[Fault]) -> None:
     """Schedules the begin and the end of every fault. Raises ValueError if one has no target."""
     for fault in faults:
         found = _acts(mesh, fault)
@@ -30,13 +48,13 @@ def inject(mesh: "MeshSim", faults: Iterable[Fault]) -> None:
                 mesh.heap.at(fault.until_s, end)
 
 
-def _acts(mesh: "MeshSim", fault: Fault) -> Mapping[str, tuple[Act, Act]]:
+def _acts(mesh: FaultyMesh, fault: Fault) -> Mapping[str, tuple[Act, Act]]:
     """Returns what begins and what ends the fault, for every target that it may have."""
     processes = [*mesh.gateways, *mesh.workers]
     streams = {f"{g}-{w}": stream for (g, w), stream in mesh.streams.items()}
     match fault.kind:
         case FaultKind.KILL | FaultKind.RESTART:
-            return {name: (partial(_kill, mesh, name), partial(_restart, mesh, name)) for name in processes}
+            return {name: (partial(_kill, mesh, name), partial(mesh.restart, name)) for name in processes}
         case FaultKind.FREEZE:
             return {
                 name: (partial(_freeze, mesh, name), partial(_thaw, mesh, name))
@@ -55,25 +73,19 @@ def _acts(mesh: "MeshSim", fault: Fault) -> Mapping[str, tuple[Act, Act]]:
             return {n: (partial(_delay, s, fault.delay_s), partial(_delay, s, 0.0)) for n, s in streams.items()}
 
 
-def _process(mesh: "MeshSim", name: str) -> "SimGateway | SimWorker":
+def _process(mesh: FaultyMesh, name: str) -> SimProcess:
     return mesh.gateways.get(name) or mesh.workers[name]
 
 
-def _kill(mesh: "MeshSim", name: str) -> None:
+def _kill(mesh: FaultyMesh, name: str) -> None:
     _process(mesh, name).kill()
 
 
-def _restart(mesh: "MeshSim", name: str) -> None:
-    process = _process(mesh, name)
-    if not process.alive:
-        mesh.restart(process)
-
-
-def _freeze(mesh: "MeshSim", name: str) -> None:
+def _freeze(mesh: FaultyMesh, name: str) -> None:
     (mesh.endpoints.get(name) or _process(mesh, name)).freeze()
 
 
-def _thaw(mesh: "MeshSim", name: str) -> None:
+def _thaw(mesh: FaultyMesh, name: str) -> None:
     (mesh.endpoints.get(name) or _process(mesh, name)).thaw()
 
 

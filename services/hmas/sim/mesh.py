@@ -164,15 +164,15 @@ class MeshSim:
         if self._recording is not None:
             self._recording.begin(origin)
 
-    def streams_of(self, process: SimProcess) -> list[SimStream]:
-        return [stream for pair, stream in self.streams.items() if process.name in pair]
+    def streams_of(self, name: str) -> list[SimStream]:
+        """Returns the streams of the process that has the name."""
+        return [stream for pair, stream in self.streams.items() if name in pair]
 
-    def hearing_changed(self, process: SimProcess) -> None:
-        for stream in self.streams_of(process):
-            stream.hearing_changed()
-
-    def restart(self, old: SimGateway | SimWorker) -> None:
-        """Starts a process again that is dead, with empty books."""
+    def restart(self, name: str) -> None:
+        """Starts the process again, with empty books, if it is dead."""
+        old = self.gateways.get(name) or self.workers[name]
+        if old.alive:
+            return
         number = old.incarnation + 1
         process: SimGateway | SimWorker
         if isinstance(old, SimGateway):
@@ -181,7 +181,7 @@ class MeshSim:
             config = replace(old.config, incarnation=str(number))
             process = SimWorker(self, config, number, seed=old.seed, endpoints=old.endpoints, spans=old.spans)
         self._keep(process)
-        for stream in self.streams_of(process):
+        for stream in self.streams_of(name):
             stream.replace(process)
         process.start()
 

@@ -1,20 +1,75 @@
 """Interfaces through which the simulated processes reach the mesh around them and one another."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from hmas.contracts.agent import Agent
+from hmas.contracts.execution import GatewayMessage, WorkerMessage
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.telemetry import WorkerTelemetry
+from hmas.engine.core.sequence import EngineRequest
 from hmas.sim.cognition import SimCognition
 from hmas.sim.heap import EventHeap
 from hmas.sim.setup import MeshSetup
 from hmas.sim.workload import Journey
 
-if TYPE_CHECKING:
-    from hmas.sim.endpoint import SimEndpoint
-    from hmas.sim.process import SimProcess
-    from hmas.sim.stream import SimStream
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class SimRun:
+    """One run of a request: a connection from a gateway to an engine. `run` is that of the `StartRun`; `fenced`: a
+    worker granted it. `first_s` and `last_s` are when the engine issued the token; `relayed`: the first one came to the
+    client."""
+
+    request_id: str
+    run: int
+    gateway: "RunListener"
+    endpoint: "EndpointPort"
+    fenced: bool
+    first_s: float | None = None
+    last_s: float | None = None
+    relayed: bool = False
+
+
+class RunListener(Protocol):
+    """A gateway as an engine answers it."""
+
+    name: str
+
+    def post(self, call: Callable[..., object], *args: Any) -> None: ...
+
+    def first_token(self, run: SimRun) -> None: ...
+
+    def finished(self, run: SimRun) -> None: ...
+
+    def failed(self, run: SimRun, outcome: Outcome, message: str, busy: bool, unreached: bool) -> None: ...
+
+
+class EndpointPort(Protocol):
+    """An engine as gateways and other engines see it."""
+
+    @property
+    def frozen(self) -> bool: ...
+
+    def send(self, run: SimRun, request: EngineRequest) -> None: ...
+
+    def close(self, run: SimRun) -> None: ...
+
+    def progress(self) -> list[tuple[str, int]]: ...
+
+
+class StreamPort(Protocol):
+    """A stream as its two processes see it, which name themselves where the stream must know."""
+
+    def to_worker(self, message: GatewayMessage) -> None: ...
+
+    def to_gateway(self, gateway: str, message: WorkerMessage) -> None: ...
+
+    def thawed(self, name: str, frozen_s: float) -> None: ...
+
+    def died(self, name: str) -> None: ...
+
+    def hearing_changed(self) -> None: ...
 
 
 class MeshPort(Protocol):
@@ -30,14 +85,12 @@ class MeshPort(Protocol):
     on_advice: Callable[[str, float], None]
 
     @property
-    def endpoints(self) -> Mapping[str, "SimEndpoint"]: ...
+    def endpoints(self) -> Mapping[str, EndpointPort]: ...
 
     @property
-    def streams(self) -> Mapping[tuple[str, str], "SimStream"]: ...
+    def streams(self) -> Mapping[tuple[str, str], StreamPort]: ...
 
-    def streams_of(self, process: "SimProcess") -> "Iterable[SimStream]": ...
-
-    def hearing_changed(self, process: "SimProcess") -> None: ...
+    def streams_of(self, name: str) -> Iterable[StreamPort]: ...
 
     def step(
         self, label: str, agent: Agent[Any, Any], event: object, handlers: Mapping[type, Callable[[Any], None]]

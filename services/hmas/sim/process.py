@@ -70,16 +70,16 @@ class SimProcess:
     def freeze(self) -> None:
         if self.alive and self._frozen_s is None:
             self._frozen_s = self._heap.now_s
-            self._mesh.hearing_changed(self)
+            self._hearing_changed()
 
     def thaw(self) -> None:
         """Wakes the process: it closes the streams it has not read for too long, and handles what has come since."""
         if self._frozen_s is None or not self.alive:
             return
         frozen_s, self._frozen_s = self._heap.now_s - self._frozen_s, None
-        for stream in self._mesh.streams_of(self):
-            stream.thawed(self, frozen_s)
-        self._mesh.hearing_changed(self)
+        for stream in self._mesh.streams_of(self.name):
+            stream.thawed(self.name, frozen_s)
+        self._hearing_changed()
         inbox, self._inbox = self._inbox, []
         for call, args in inbox:
             call(*args)
@@ -93,5 +93,9 @@ class SimProcess:
             return
         self.alive, self._frozen_s = False, None
         self._inbox.clear()
-        for stream in self._mesh.streams_of(self):
-            stream.died(self)
+        for stream in self._mesh.streams_of(self.name):
+            stream.died(self.name)
+
+    def _hearing_changed(self) -> None:
+        for stream in self._mesh.streams_of(self.name):
+            stream.hearing_changed()

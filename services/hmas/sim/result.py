@@ -15,7 +15,7 @@ class TopologySpan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineRun:
+class EngineExcess:
     """How far an engine was above its limits, by its own count.
 
     `over_n_run`: the most sequences in it beyond N_run, and `over_n_run_s`: the longest time beyond it. `unaccounted`:
@@ -51,7 +51,7 @@ class SystemRun:
     effects: int = 0
     effect_hash: str = ""
     topologies: tuple[TopologySpan, ...] = ()
-    engines: tuple[EngineRun, ...] = ()
+    engines: tuple[EngineExcess, ...] = ()
     lost: int = 0
     doubled: int = 0
 

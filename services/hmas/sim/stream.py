@@ -142,22 +142,22 @@ class SimStream:
         if end.deaf_s == deaf_s:
             end.process.post(self._closed, end, end.connection, self._mesh.setup.silence_s)
 
-    def thawed(self, process: SimProcess, frozen_s: float) -> None:
+    def thawed(self, name: str, frozen_s: float) -> None:
         """Closes the connection of a process that was frozen for longer than `silence_s`: what came meanwhile is too
         old to act on. Its own sleep is not held against the other one: that was silent for 0 s."""
-        end, _ = self._ends(process)
+        end, _ = self._ends(name)
         if frozen_s > self._mesh.setup.silence_s:
             self._closed(end, end.connection, 0.0)
 
-    def died(self, process: SimProcess) -> None:
-        end, other = self._ends(process)
+    def died(self, name: str) -> None:
+        end, other = self._ends(name)
         end.connection = 0
         if not self._parted:
             self._heap.after(self._mesh.setup.delays.relay_s, other.process.post, self._closed, other, self._last, 0.0)
 
-    def _ends(self, process: SimProcess) -> tuple[StreamEnd, StreamEnd]:
+    def _ends(self, name: str) -> tuple[StreamEnd, StreamEnd]:
         """Returns the end of the process, and the other one."""
-        ours = process is self._gateway.process
+        ours = name == self._gateway.process.name
         return (self._gateway, self._worker) if ours else (self._worker, self._gateway)
 
     def _closed(self, end: StreamEnd, connection: int, silent_s: float) -> None:
@@ -165,7 +165,7 @@ class SimStream:
         if not connection or end.connection != connection:
             return
         end.connection = 0
-        _, other = self._ends(end.process)
+        _, other = self._ends(end.process.name)
         if not self._parted:
             self._heap.after(self._mesh.setup.delays.relay_s, other.process.post, self._closed, other, connection, 0.0)
         if end is self._gateway:
