@@ -471,7 +471,6 @@ class WorkerSide:
         self.agent = world.agents.worker(name, self.id)
         self.alive, self.frozen_until = True, 0
         self.draining = False
-        self.cycled = 0  # the last cycle, in which the worker looks for late answers
         self.engines = [e for e in world.engines.values() if world.owner[e.name] == name]
         self.believed: dict[str, int] = {}  # engines that are up: since when
         self.flapping: dict[str, int] = {}
@@ -499,7 +498,6 @@ class WorkerSide:
     def timers(self) -> None:
         tick = self.world.tick
         if tick % CYCLE == 0:
-            self.cycled = tick
             self.step(CycleTicked())
             self.check_stops()
         if (tick + self.phase) % HEARTBEAT == 0:
@@ -707,7 +705,7 @@ class WorkerSide:
             self.check(held is not None and held.engine == event.message.engine, "books", "a run is not adopted")
             assert held is not None
             held.number, held.attempt, held.answered = event.message.grant, event.message.attempt, True
-            held.tick = round(event.message.granted_s / DT)
+            held.tick, held.stops = round(event.message.granted_s / DT), 0
         for name in granted:
             self.check_bound(name)
         if isinstance(event, HeartbeatDue):
@@ -735,7 +733,7 @@ class WorkerSide:
             self.check(tick - self.believed[grant.engine] >= 39, "sampled", f"{grant} before 2 s")
         self.check(tick - self.blocked.get((gateway, grant.engine), -99) >= 19, "blocked", f"{grant} too early")
         for other in self.grants.values():
-            late = other.gateway == gateway and not other.answered and self.cycled - other.tick > STARTED_LATE
+            late = other.gateway == gateway and not other.answered and tick - other.tick > STARTED_LATE
             self.check(not late, "lag", f"{grant}, but grant {other} is not answered")
         self.grants[grant.request_id] = Granted(
             gateway, grant.request_id, grant.attempt, grant.grant, grant.engine, tick
