@@ -188,7 +188,7 @@ def test_short_view_has_the_contract_s_definitions() -> None:
     agent.step(0.1, telemetry(queued_count=10, queued_tokens=1000, queued=queued))
     events = tuple(first_token(f"o{i}", 0.5) for i in range(9))
     agent.step(0.2, telemetry(queued_count=1, queued_tokens=100, first_tokens=(*events, first_token("o9", 5.0))))
-    agent.step(0.3, telemetry(queued_count=1, queued_tokens=100, finished=(finished("o0"), finished("o1"))))
+    agent.step(0.3, telemetry(queued_count=1, queued_tokens=100, finished=(finished("o0"), finished("o9"))))
     agent.step(0.4, gateway(settled=(settled("o0"), settled("o9", ttft_s=5.0))))
     view = short_of(agent.step(1.0, TimerTicked()))
     assert (view.queued, view.queued_tokens, view.running) == (1, 100, 3)

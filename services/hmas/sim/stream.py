@@ -11,7 +11,7 @@ from hmas.sim.process import SimProcess
 
 
 @dataclass(slots=True, eq=False)
-class StreamEnd:
+class SimStreamEnd:
     """One end of a stream. `connection` numbers the connection it has, 0 while it is closed. `deaf_s` is since when it
     cannot hear the other end, because the way is parted or the other process is frozen. `stuck` are messages that wait
     for the way to be whole again."""
@@ -35,7 +35,7 @@ class SimStream:
         self.delay_s = 0.0
         self._mesh = mesh
         self._heap = mesh.heap
-        self._gateway, self._worker = StreamEnd(gateway), StreamEnd(worker)
+        self._gateway, self._worker = SimStreamEnd(gateway), SimStreamEnd(worker)
         self._met = ""  # the gateway process that the worker's end is connected to
         self._last = 0  # the number of the latest connection; one that is being opened is given up for a later one
         self._parted = False
@@ -50,10 +50,10 @@ class SimStream:
     def replace(self, process: SimProcess) -> None:
         """Takes the process that comes in the place of a dead one."""
         if process.name == self._gateway.process.name:
-            self._gateway = StreamEnd(process)
+            self._gateway = SimStreamEnd(process)
             process.post(self._dial)
         else:
-            self._worker = StreamEnd(process)
+            self._worker = SimStreamEnd(process)
         self.hearing_changed()
 
     def _dial(self) -> None:
@@ -90,18 +90,18 @@ class SimStream:
         if gateway == self._met:
             self._send(self._worker, self._gateway, FromWorker(self._worker.process.name, message))
 
-    def _send(self, sender: StreamEnd, to: StreamEnd, event: object) -> None:
+    def _send(self, sender: SimStreamEnd, to: SimStreamEnd, event: object) -> None:
         if sender.connection:
             to.due_s = max(to.due_s, self._heap.now_s + self._mesh.setup.delays.relay_s + self.delay_s)
             self._heap.at(to.due_s, self._arrived, to, sender.connection, event)
 
-    def _arrived(self, to: StreamEnd, connection: int, event: object) -> None:
+    def _arrived(self, to: SimStreamEnd, connection: int, event: object) -> None:
         if self._parted:
             to.stuck.append((connection, event))
         else:
             to.process.post(self._read, to, connection, event)
 
-    def _read(self, to: StreamEnd, connection: int, event: object) -> None:
+    def _read(self, to: SimStreamEnd, connection: int, event: object) -> None:
         if to.connection == connection:
             to.process.step(event)
 
@@ -138,7 +138,7 @@ class SimStream:
             elif not deaf:
                 end.deaf_s = None
 
-    def _silent(self, end: StreamEnd, deaf_s: float) -> None:
+    def _silent(self, end: SimStreamEnd, deaf_s: float) -> None:
         if end.deaf_s == deaf_s:
             end.process.post(self._closed, end, end.connection, self._mesh.setup.silence_s)
 
@@ -155,12 +155,12 @@ class SimStream:
         if not self._parted:
             self._heap.after(self._mesh.setup.delays.relay_s, other.process.post, self._closed, other, self._last, 0.0)
 
-    def _ends(self, name: str) -> tuple[StreamEnd, StreamEnd]:
+    def _ends(self, name: str) -> tuple[SimStreamEnd, SimStreamEnd]:
         """Returns the end of the process, and the other one."""
         ours = name == self._gateway.process.name
         return (self._gateway, self._worker) if ours else (self._worker, self._gateway)
 
-    def _closed(self, end: StreamEnd, connection: int, silent_s: float) -> None:
+    def _closed(self, end: SimStreamEnd, connection: int, silent_s: float) -> None:
         """Closes one end's connection, if it still has this one; the other end hears of it."""
         if not connection or end.connection != connection:
             return

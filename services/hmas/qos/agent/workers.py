@@ -1,7 +1,5 @@
 """What the QoS agent knows of one worker: its queue, its engines, and since when its requests wait."""
 
-from itertools import islice
-
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.telemetry import EngineSample, RequestFinished, WorkerTelemetry
 from hmas.qos.agent.config import QosConfig
@@ -54,9 +52,8 @@ class WorkerTrack:
                 self._queued_at.setdefault(queued.request_id, now_s - queued.age_s)
         for dispatched in telemetry.dispatched:
             self._queued_at.pop(dispatched.request_id, None)
-        # Requests that left unreported (withdrawn by their gateway, or by a lost message) are gone too.
-        for request_id in list(islice(self._queued_at, max(0, len(self._queued_at) - telemetry.queued_count))):
-            del self._queued_at[request_id]
+        if telemetry.queued_count == 0:
+            self._queued_at.clear()  # requests that left unreported (by a recall, or a lost message) are gone too
 
     def _finish(self, now_s: float, finished: RequestFinished) -> None:
         late = self._late.pop(finished.request_id, self) is None
