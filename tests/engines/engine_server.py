@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -18,9 +19,11 @@ MODEL = "tiny"
 
 
 class EngineServer:
-    """`command` and `env` are those of one start; the port is in `command` as the caller put it there."""
+    """`command` and `env` are those of one start; the port is in `command` as the caller put it there, and so is
+    `api_key`, which the engine asks for ("": none)."""
 
-    def __init__(self, name: str, log: Path) -> None:
+    def __init__(self, name: str, log: Path, api_key: str = "") -> None:
+        self.api_key = api_key
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = log
@@ -46,9 +49,23 @@ class EngineServer:
                 raise RuntimeError(f"{self._name} did not start:\n" + "\n".join(line[:LINE] for line in lines))
             time.sleep(0.2)
 
+    @property
+    def running(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def waiting(self) -> int:
+        raise NotImplementedError
+
+    def ask(self, path: str, body: dict[str, Any] | None = None) -> httpx.Response:
+        """The answer to a GET, or to a POST if there is a body, with the engine's key."""
+        headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+        method = "GET" if body is None else "POST"
+        return httpx.request(method, f"{self.url}{path}", json=body, headers=headers, timeout=30)
+
     def healthy(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/health", timeout=30).status_code == 200
+            return self.ask("/health").status_code == 200
         except httpx.HTTPError:
             return False
 
@@ -66,7 +83,7 @@ class EngineServer:
 
     def values(self, name: str, label: str = "") -> list[float]:
         """Of a metric, those whose labels hold `label`."""
-        page = httpx.get(f"{self.url}/metrics", timeout=30).text
+        page = self.ask("/metrics").text
         lines = (line for line in page.splitlines() if line.startswith((f"{name}{{", f"{name} ")) and label in line)
         return [float(line.rsplit(" ", 1)[1]) for line in lines]
 

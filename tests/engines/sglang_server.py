@@ -3,8 +3,6 @@
 
 from pathlib import Path
 
-import httpx
-
 from tests.engines.engine_server import MODEL, EngineServer
 from tests.engines.sglang_environment import SglangEnvironment
 
@@ -20,7 +18,7 @@ class SglangServer(EngineServer):
     """Started as the README says, apart from what a CPU needs."""
 
     def __init__(self, environment: SglangEnvironment, folder: Path) -> None:
-        super().__init__("SGLang", folder / "sglang.log")
+        super().__init__("SGLang", folder / "sglang.log", api_key="sglang-key")
         self._environment = environment
 
     def env(self) -> dict[str, str]:
@@ -31,7 +29,8 @@ class SglangServer(EngineServer):
             "nice", "-n", "10", str(self._environment.python), "-m", "sglang.launch_server",
             "--model-path", str(self._environment.model), "--served-model-name", MODEL, "--port", str(self.port),
             "--enable-metrics", "--enable-priority-scheduling", "--max-running-requests", str(SLOTS),
-            "--max-queued-requests", str(QUEUED), "--max-total-tokens", "65536", "--decode-log-interval", "1", *CPU,
+            "--max-queued-requests", str(QUEUED), "--max-total-tokens", "65536", "--decode-log-interval", "1",
+            "--api-key", self.api_key, *CPU,
         ]  # fmt: skip
 
     @property
@@ -54,7 +53,7 @@ class SglangServer(EngineServer):
     @cap.setter
     def cap(self, value: int) -> None:
         body = {"server_args": {"pp_max_micro_batch_size": value}}
-        assert httpx.post(f"{self.url}/set_internal_state", json=body, timeout=30).json() == [True]
+        assert self.ask("/set_internal_state", body).json() == [True]
 
     def _server_info(self) -> dict[str, list[dict[str, int]]]:
-        return dict(httpx.get(f"{self.url}/server_info", timeout=30).json())
+        return dict(self.ask("/server_info").json())

@@ -12,9 +12,18 @@ import pytest
 
 from tests.engines.engine_server import MODEL
 from tests.engines.sglang_server import SLOTS, SglangServer
-from tests.engines.through_the_mesh import PATIENCE_S, dies_and_returns, reached, stream, worker_metric
+from tests.engines.through_the_mesh import (
+    PATIENCE_S,
+    dies_and_returns,
+    key_args,
+    reached,
+    relays_the_engines_own_refusal,
+    stream,
+    worker_metric,
+)
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
+N_RUN = 16  # of the mesh, fewer than the engine runs at once
 LONG = 12_000  # tokens: more than a minute of decoding
 TOKENS_A_SECOND = 400  # of one request, on an idle machine
 
@@ -23,7 +32,9 @@ TOKENS_A_SECOND = 400  # of one request, on an idle machine
 def mesh(
     sglang: SglangServer, tmp_path_factory: pytest.TempPathFactory, start_mesh: Callable[..., Any]
 ) -> Iterator[Any]:
-    with start_mesh(tmp_path_factory.mktemp("mesh"), "--engine", sglang.url, "--max-num-seqs", str(SLOTS)) as running:
+    folder = tmp_path_factory.mktemp("mesh")
+    options = ("--engine", sglang.url, "--max-num-seqs", str(N_RUN), *key_args(sglang, folder))
+    with start_mesh(folder, *options) as running:
         yield running
 
 
@@ -51,14 +62,27 @@ async def test_a_chat_streams_through_the_mesh(client: openai.AsyncOpenAI) -> No
 
 
 async def test_many_stream_at_once(client: openai.AsyncOpenAI, sglang: SglangServer) -> None:
-    """More than it runs: the rest waits in the worker, and nobody is refused."""
+    """More than it may run: the rest waits in the worker, nobody is refused, and it never holds more than N_run."""
 
     async def count(number: int) -> int:
-        return sum([1 async for _ in stream(client, f"number {number}", 30)])
+        return sum([1 async for _ in stream(client, f"number {number}", 100)])
 
-    answers = await asyncio.gather(*(count(number) for number in range(2 * SLOTS)))
+    held: list[int] = []
+
+    async def watch() -> None:
+        while True:
+            held.append(await asyncio.to_thread(lambda: sglang.running + sglang.waiting))
+
+    watching = asyncio.create_task(watch())
+    answers = await asyncio.gather(*(count(number) for number in range(3 * N_RUN)))
+    watching.cancel()
     assert min(answers) > 5
+    assert max(held) == N_RUN
     assert sglang.metric("sglang:num_retracted_requests_total") == 0
+
+
+async def test_its_refusal_is_the_clients_error(client: openai.AsyncOpenAI) -> None:
+    await relays_the_engines_own_refusal(client)
 
 
 async def test_a_disconnect_frees_the_engine_within_a_second(sglang: SglangServer, client: openai.AsyncOpenAI) -> None:
@@ -75,7 +99,8 @@ async def test_a_disconnect_frees_the_engine_within_a_second(sglang: SglangServe
 
 async def test_order_follows_the_topology(sglang: SglangServer, tmp_path: Path, start_mesh: Callable[..., Any]) -> None:
     """Told that it runs one at a time, the mesh caps it to one: they end in the order in which it took them."""
-    with start_mesh(tmp_path, "--engine", sglang.url, "--max-num-seqs", "1") as mesh:
+    options = ("--engine", sglang.url, "--max-num-seqs", "1", *key_args(sglang, tmp_path))
+    with start_mesh(tmp_path, *options) as mesh:
         await reached(lambda: sglang.cap == 1)
         async with client_of(mesh) as client:
             assert await _order(mesh, sglang, client, "priority") == [1, 2, 4, 5, 6, 7]

@@ -1,105 +1,22 @@
-"""Our adapter against a real SGLang server on a CPU: unofficial surroundings (`sglang_environment`), its own scheduler,
-metrics and HTTP interface."""
+"""Our adapter and our gateway's runs against a real SGLang server on a CPU: unofficial surroundings
+(`sglang_environment`), its own scheduler, metrics and HTTP interface."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import AsyncIterator
 
-import httpx
 import orjson
 import pytest
 
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.worker import EngineSampled, EngineWentUp
-from hmas.worker.adapters.base import EngineEvent, EngineJob, JobEnd
-from hmas.worker.adapters.monitor import EngineFacts, MonitorConfig
-from hmas.worker.adapters.openai_http import OpenAiHttpAdapter, OpenAiHttpConfig
 from tests.engines.engine_server import MODEL
+from tests.engines.granted import Rig, rig_on
 from tests.engines.sglang_server import QUEUED, SLOTS, SglangServer
+from tests.engines.through_the_mesh import reached
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
-PATIENCE_S = 240.0  # for what takes a second on an idle machine
 LONG = 12_000  # tokens: more than a minute of decoding
 TOKENS_A_SECOND = 400  # of one request, on an idle machine
-
-
-class Sink:
-    """One job's answer."""
-
-    def __init__(self, on_end: Callable[[], None]) -> None:
-        self.tokens = 0
-        self.data = b""
-        self.end: JobEnd | None = None
-        self._on_end = on_end
-
-    def on_tokens(self, data: bytes, tokens: int) -> None:
-        self.tokens += tokens
-        self.data += data
-
-    def on_end(self, end: JobEnd) -> None:
-        self.end = end
-        self._on_end()
-
-
-class Rig:
-    """The adapter, what it posts, and the jobs it was given, by name."""
-
-    def __init__(self, url: str, max_num_seqs: int | None = None) -> None:
-        self.events: asyncio.Queue[EngineEvent] = asyncio.Queue()
-        config = OpenAiHttpConfig(
-            facts=EngineFacts(name="sglang", max_num_seqs=max_num_seqs), url=url, monitor=MonitorConfig(timeout_s=30.0)
-        )
-        self.adapter = OpenAiHttpAdapter(config, self.events.put_nowait)
-        self.sinks: dict[str, Sink] = {}
-        self.ended: list[str] = []  # in their order
-
-    async def event(self, kind: type[Any]) -> Any:
-        async with asyncio.timeout(PATIENCE_S):
-            while not isinstance(event := await self.events.get(), kind):
-                pass
-        return event
-
-    def start(self, name: str, tokens: int, *, urgency: float = 0.0, then: Callable[[], None] | None = None) -> Sink:
-        def on_end() -> None:
-            self.ended.append(name)
-            if then is not None:
-                then()
-
-        body = orjson.dumps(
-            {"model": MODEL, "prompt": name, "max_tokens": tokens, "ignore_eos": True, "stream": True,
-             "stream_options": {"include_usage": True}}
-        )  # fmt: skip
-        job = EngineJob(
-            request_id=name,
-            path="/v1/completions",
-            body=body,
-            stream=True,
-            strip_usage=True,
-            prompt_tokens=2,
-            urgency=urgency,
-        )
-        sink = self.sinks[name] = Sink(on_end)
-        self.adapter.start(job, sink)
-        return sink
-
-    def abort_all(self) -> None:
-        for name in self.sinks:
-            self.adapter.abort(name)
-
-
-@asynccontextmanager
-async def rig_on(engine: SglangServer, max_num_seqs: int | None = None) -> AsyncIterator[Rig]:
-    rig = Rig(engine.url, max_num_seqs)
-    running = asyncio.create_task(rig.adapter.run())
-    try:
-        yield rig
-    finally:
-        rig.abort_all()
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        await rig.adapter.close()
-    await reached(lambda: engine.running == engine.waiting == 0)
 
 
 @pytest.fixture
@@ -107,13 +24,6 @@ async def rig(sglang: SglangServer) -> AsyncIterator[Rig]:
     async with rig_on(sglang) as made:
         await made.event(EngineWentUp)
         yield made
-
-
-async def reached(condition: Callable[[], bool]) -> None:
-    """Asks metrics off the loop, until the condition holds."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not await asyncio.to_thread(condition):
-            await asyncio.sleep(0.05)
 
 
 async def test_it_tells_its_bounds_itself(sglang: SglangServer) -> None:
@@ -124,12 +34,20 @@ async def test_it_tells_its_bounds_itself(sglang: SglangServer) -> None:
 
 
 async def test_a_stream_is_counted_and_read_to_its_end(rig: Rig) -> None:
-    sink = rig.start("once", 40)
-    await reached(lambda: sink.end is not None)
-    assert sink.end is not None
-    assert (sink.end.outcome, sink.end.output_tokens) == (Outcome.FINISHED, 40)
-    assert 20 < sink.tokens <= 40  # it may put several tokens into one chunk
-    assert b'"usage":{' not in sink.data + sink.end.data
+    granted = rig.start("once", 40)
+    end = await granted.ended()
+    assert (end.outcome, end.usage.output_tokens) == (Outcome.FINISHED, 40)
+    assert 20 < granted.tokens <= 40  # it may put several tokens into one chunk
+    assert b'"usage":{' not in granted.data + end.data
+
+
+async def test_it_answers_nobody_without_its_key(sglang: SglangServer) -> None:
+    """A gateway's wrong key is the mesh's fault, not the client's; a worker's leaves the engine without its limits."""
+    async with rig_on(sglang, worker_key="", gateway_key="wrong") as rig:
+        info = (await rig.event(EngineWentUp)).info
+        assert info.max_num_seqs != SLOTS
+        end = await rig.start("no key", 5).ended()
+    assert (end.outcome, end.status, end.retryable) == (Outcome.ENGINE_ERROR, 401, True)
 
 
 async def test_its_own_figures_are_read(rig: Rig, sglang: SglangServer) -> None:
@@ -144,7 +62,7 @@ async def test_its_own_figures_are_read(rig: Rig, sglang: SglangServer) -> None:
     while (sample := await rig.event(EngineSampled)).kv_usage == 0.0 or sample.step_s == 0.0:
         pass
     assert 0.0 < sample.kv_usage < 0.5
-    rig.abort_all()
+    rig.stop_all()
     assert sglang.metric("sglang:generation_tokens_total") >= before
     sglang.cap = SLOTS
 
@@ -173,7 +91,7 @@ async def test_n_run_becomes_its_running_requests(rig: Rig, sglang: SglangServer
     rig.adapter.steer(5, 1024)
     await reached(lambda: sglang.cap == 5)
     loading = False
-    rig.abort_all()
+    rig.stop_all()
     await rig.adapter.close()
     assert sglang.cap == SLOTS
 
@@ -187,11 +105,11 @@ async def test_the_more_urgent_is_served_first_and_nobody_is_thrown_out(rig: Rig
     for count, urgency in enumerate(urgencies, 1):
         rig.start(f"{urgency}", 10, urgency=urgency)
         await reached(lambda n=count: sglang.waiting == n)  # type: ignore[misc]
-    assert not any(rig.sinks[f"{urgency}"].tokens for urgency in urgencies)
-    rig.adapter.abort("first")
-    await reached(lambda: len(rig.ended) == len(urgencies))
-    assert rig.ended == [f"{urgency}" for urgency in sorted(urgencies)]
-    page = httpx.get(f"{sglang.url}/metrics", timeout=30).text
+    assert not any(rig.granted[f"{urgency}"].tokens for urgency in urgencies)
+    rig.stop("first")
+    await reached(lambda: len(rig.order) == len(urgencies))
+    assert rig.order == [f"{urgency}" for urgency in sorted(urgencies)]
+    page = sglang.ask("/metrics").text
     labels = {line.split('priority="')[1].split('"')[0] for line in page.splitlines() if 'priority="' in line}
     assert labels <= {"", *map(str, range(11)), str(-(2**63))}  # the last: its own health check
     sglang.cap = SLOTS
@@ -199,11 +117,11 @@ async def test_the_more_urgent_is_served_first_and_nobody_is_thrown_out(rig: Rig
 
 async def test_an_abort_frees_it_within_a_second(rig: Rig, sglang: SglangServer) -> None:
     """A second of its own time: not more tokens than it makes in one when nothing else runs on the machine."""
-    sink = rig.start("long", LONG)
-    await reached(lambda: sink.tokens > 0)
+    granted = rig.start("long", LONG)
+    await reached(lambda: granted.tokens > 0)
     assert sglang.running == 1
     before = sglang.metric("sglang:realtime_tokens_total")
-    rig.adapter.abort("long")
+    rig.stop("long")
     await reached(lambda: sglang.running == 0)
     assert sglang.metric("sglang:realtime_tokens_total") - before < TOKENS_A_SECOND
 
@@ -216,22 +134,20 @@ async def test_a_full_queue_is_told_and_may_be_retried_elsewhere(rig: Rig, sglan
     for number in range(QUEUED):
         rig.start(f"queued {number}", 10)
     await reached(lambda: sglang.waiting == QUEUED)
-    sink = rig.start("one too many", 10)
-    await reached(lambda: sink.end is not None)
-    assert sink.end is not None
-    assert (sink.end.outcome, sink.end.status, sink.end.retryable) == (Outcome.ENGINE_ERROR, 503, True)
-    assert "The request queue is full." in sink.end.message
-    assert sink.tokens == 0
+    granted = rig.start("one too many", 10)
+    end = await granted.ended()
+    assert (end.outcome, end.status, end.retryable, end.busy) == (Outcome.ENGINE_ERROR, 503, True, True)
+    assert "The request queue is full." in end.message
+    assert granted.tokens == 0
     body = {"model": MODEL, "prompt": "one more", "stream": True}
-    plain = await asyncio.to_thread(httpx.post, f"{sglang.url}/v1/completions", json=body, timeout=30)
+    plain = await asyncio.to_thread(sglang.ask, "/v1/completions", body)
     assert plain.status_code == 200
     assert "The request queue is full." in plain.text
     sglang.cap = SLOTS
 
 
 async def test_a_request_too_long_is_the_clients_error(rig: Rig) -> None:
-    sink = rig.start("long", 99_999)
-    await reached(lambda: sink.end is not None)
-    assert sink.end is not None
-    assert (sink.end.outcome, sink.end.status) == (Outcome.ENGINE_REFUSED, 400)
-    assert "maximum context length" in orjson.loads(sink.end.data)["error"]["message"]
+    granted = rig.start("long", 99_999)
+    end = await granted.ended()
+    assert (end.outcome, end.status) == (Outcome.ENGINE_REFUSED, 400)
+    assert "maximum context length" in orjson.loads(end.data)["error"]["message"]

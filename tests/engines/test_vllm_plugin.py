@@ -2,23 +2,26 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 import pytest
 
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.worker import EngineWentUp
 from hmas.plugins.vllm.block import ControlBlock, StatusBlock
 from hmas.plugins.vllm.block_file import status_path
 from hmas.worker.adapters.steering import ControlBlockBridge, SteeringConfig
 from tests.conftest import eventually
 from tests.engines.engine_server import MODEL
+from tests.engines.granted import rig_on
 from tests.engines.scheduler_noise import hostile_write
+from tests.engines.through_the_mesh import PATIENCE_S, reached
 from tests.engines.vllm_server import VllmServer
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
-PATIENCE_S = 240.0  # for what takes a second on an idle machine
 SLOTS = 64
 LONG = 1900  # tokens: seconds of decoding even alone
 TOKENS_A_SECOND = 600  # of one request, on an idle machine
@@ -71,13 +74,6 @@ async def load(client: httpx.AsyncClient, requests: int, tokens: int) -> AsyncIt
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def reached(condition: Callable[[], bool]) -> None:
-    """Asks the engine's metrics off the loop, until the condition holds."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not await asyncio.to_thread(condition):
-            await asyncio.sleep(0.05)
-
-
 async def watch(vllm: VllmServer, samples: int) -> list[int]:
     """Running requests, sample by sample."""
     seen: list[int] = []
@@ -120,26 +116,26 @@ async def test_b_token_is_seen_in_vllms_own_metrics(vllm: VllmServer, client: ht
     assert narrow <= 9, (wide, narrow)  # 8 decodes, and now and then a prompt
 
 
-async def test_waiting_requests_start_in_the_order_of_their_urgency(
-    vllm: VllmServer, client: httpx.AsyncClient
-) -> None:
+async def test_waiting_requests_start_in_the_order_of_their_urgency(vllm: VllmServer) -> None:
+    """The worker ranks them, the gateway writes the ranks into the bodies, the plug-in goes by them."""
     order = list(range(20))
     random.Random(4).shuffle(order)
-
-    async def serve(number: int) -> None:
-        request = body(f"{number}", 12, vllm_xargs={"hmas_urgency": float(number)})
-        answer = await client.post("/v1/completions", json=request, headers={"X-Request-Id": f"urgency-{number}"})
-        assert answer.status_code == 200, answer.text
-
-    async with bridge(vllm) as steering:
-        steering.steer(1, 0)
-        async with load(client, 1, LONG):  # it holds the only slot until all others wait
-            await reached(lambda: vllm.running == 1)
-            tasks = [asyncio.create_task(serve(number)) for number in order]
-            await reached(lambda: vllm.waiting == len(order))
-        await asyncio.gather(*tasks)
-    started = [int(name.split("-")[2]) for name, _ in vllm.scheduled() if name.startswith("cmpl-urgency-")]
-    assert started == sorted(order)
+    before = len(vllm.scheduled())
+    async with rig_on(vllm, control_block=vllm.control) as rig:
+        await rig.event(EngineWentUp)
+        rig.adapter.steer(1, 0)
+        first = rig.start("first", LONG, urgency=100.0)  # it holds the only slot until all others wait
+        await reached(lambda: vllm.running == 1)
+        for number in order:
+            rig.start(f"number {number}", 12, urgency=float(number), pace_s=0.05)
+        await reached(lambda: vllm.waiting == len(order))
+        assert first.end is None, "all of them must wait behind it"
+        rig.stop("first")
+        for granted in list(rig.granted.values())[1:]:
+            assert (await granted.ended()).outcome is Outcome.FINISHED
+        rig.adapter.steer(0, 0)
+    _, *others = (line["xargs"] for line in vllm.scheduled()[before:])
+    assert others == [{"hmas_urgency": float(number), "hmas_tpot_ms": 50.0} for number in sorted(order)]
 
 
 async def test_hostile_control_blocks_leave_vllm_alive(vllm: VllmServer, client: httpx.AsyncClient) -> None:

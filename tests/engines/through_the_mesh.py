@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
 import pytest
 
-from tests.engines.engine_server import MODEL
+from tests.engines.engine_server import MODEL, EngineServer
 
 PATIENCE_S = 240.0  # for what takes a second on an idle machine
 
@@ -33,6 +34,20 @@ def worker_metric(mesh: Any, name: str) -> float:
     return next((float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(f"{name} ")), -1.0)
 
 
+def key_args(engine: EngineServer, folder: Path) -> tuple[str, ...]:
+    """Options of `hmas up`, by which gateway and worker read the engine's key from one file."""
+    file = folder / "engine.key"
+    file.write_text(f"{engine.api_key}\n")
+    return ("--engine-api-key-file", str(file))
+
+
+async def relays_the_engines_own_refusal(client: openai.AsyncOpenAI, **more: Any) -> None:
+    """Of what the mesh does not judge, as the client's error, with the engine's words."""
+    with pytest.raises(openai.BadRequestError) as refused:
+        await client.completions.create(model=MODEL, prompt="Once", temperature=-5.0, max_tokens=5, **more)
+    assert "temperature" in str(refused.value)
+
+
 async def served(client: openai.AsyncOpenAI) -> bool:
     """Whether a request is answered now."""
     try:
@@ -42,7 +57,7 @@ async def served(client: openai.AsyncOpenAI) -> bool:
     return bool(answer.choices)
 
 
-async def dies_and_returns(engine: Any, client: openai.AsyncOpenAI, tokens: int) -> None:
+async def dies_and_returns(engine: EngineServer, client: openai.AsyncOpenAI, tokens: int) -> None:
     """Kills the engine in the middle of an answer of `tokens`: a clear error, clear refusals meanwhile, and service
     that returns by itself."""
     answer = stream(client, "long", tokens)

@@ -1,10 +1,11 @@
 """A real `vllm serve` of a tiny model, and what its own metrics and records say."""
 
+import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
-import httpx
 import psutil
 
 from tests.engines.engine_server import MODEL, EngineServer
@@ -26,12 +27,14 @@ class VllmServer(EngineServer):
 
     def __init__(
         self, environment: EngineEnvironment, folder: Path, *flags: str, scheduler: str = RECORDING,
-        model: Path | None = None, nice: int = 10,
+        model: Path | None = None, nice: int = 10, api_key: str = "",
     ) -> None:  # fmt: skip
-        super().__init__("vLLM", folder / "vllm.log")
+        super().__init__("vLLM", folder / "vllm.log", api_key)
         self._environment = environment
         self._model = model or environment.model
-        self._flags = (*flags, *(("--scheduler-cls", scheduler) if scheduler else ()))
+        self._flags = (
+            *flags, *(("--scheduler-cls", scheduler) if scheduler else ()), *(("--api-key", api_key) if api_key else ())
+        )  # fmt: skip
         self._nice = nice
         self.name = f"127.0.0.1:{self.port}"
         self.control = folder / self.name
@@ -73,16 +76,15 @@ class VllmServer(EngineServer):
     def waiting(self) -> int:
         return int(self.metric("vllm:num_requests_waiting"))
 
-    def scheduled(self) -> list[tuple[str, int]]:
-        """Request ids and prompt tokens, in the order in which the engine first ran them, since its first start."""
+    def scheduled(self) -> list[dict[str, Any]]:
+        """What `RecordingScheduler` wrote of each request, in the order in which the engine first ran them."""
         record = self.control.with_name(self.control.name + ".scheduled")
-        lines = record.read_text().splitlines() if record.exists() else []
-        return [(line.split()[0], int(line.split()[1])) for line in lines]
+        return [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
 
     @property
     def cache_tokens(self) -> int:
         """Size of the KV cache, by its own metrics."""
-        page = httpx.get(f"{self.url}/metrics", timeout=10).text
+        page = self.ask("/metrics").text
         info = next(line for line in page.splitlines() if line.startswith("vllm:cache_config_info{"))
         label = {name: int(re.search(rf'{name}="(\d+)"', info)[1]) for name in ("block_size", "num_gpu_blocks")}  # type: ignore[index]
         return label["block_size"] * label["num_gpu_blocks"]

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.package, pytest.mark.timeout(900)]
 
 USAGE_ERROR = 2
 SERVICES = ("gateway", "perception", "prediction", "qos", "meta", "statera", "worker")
-SETTING_OF = {"statera": "HMAS_U_HIGH", "worker": "HMAS_GRPC_PORT", "gateway": "HMAS_PORT"}
+SETTING_OF = {"statera": "HMAS_U_HIGH", "worker": "HMAS_STREAM_PORT", "gateway": "HMAS_PORT"}
 
 
 @dataclass(frozen=True, slots=True)
