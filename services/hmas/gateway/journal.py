@@ -81,11 +81,11 @@ def _run(exchange: Exchange, run: RunTrace) -> dict[str, Any]:
         "engine": run.engine,
         "bypass": grant is None,
         "grant": None if grant is None else grant.grant,
-        **({} if grant is None else asdict(grant.timeline)),
         "started_s": _since(exchange, run.started_s),
         "first_token_s": _since(exchange, run.first_s),
         "ended_s": _since(exchange, run.ended_s),
         "outcome": run.outcome,
+        "timeline": None if grant is None else asdict(grant.timeline),
     }
 
 
