@@ -7,12 +7,12 @@ from hmas.qos.metrics import QosMetrics
 from hmas.qos.server import SERVICE, QosServer
 from hmas.qos.settings import QosSettings
 from hmas.qos.shell import QosShell
-from hmas.runtime.lifecycle import Stop, run_service
+from hmas.runtime.lifecycle import StopSignal, run_service
 from hmas.runtime.rpc import RpcServer
 from hmas.wire.v1 import observe_pb2_grpc
 
 
-async def serve(settings: QosSettings, instance: str, stop: Stop) -> None:
+async def serve(settings: QosSettings, instance: str, stop: StopSignal) -> None:
     """Runs the QoS service until `stop` is set."""
     config = settings.qos_config()
     origin = AgentOrigin(Role.QOS, instance, config)
