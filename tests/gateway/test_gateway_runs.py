@@ -247,6 +247,8 @@ async def test_a_stream_that_has_begun_is_told_of_bypass_in_a_comment() -> None:
         assert b": x-hmas-mode: bypass\n\n" + event(0) in relayed
         assert relayed.count(b"x-hmas-mode") == 1
         await g.until(lambda: g.shell.live == 0)
+        assert sample("hmas_gateway_bypass_engines") == 1  # its worker is still silent
+        g.shell.on_connected("w1", True, 0.0)
         assert sample("hmas_gateway_bypass_engines") == 0
         writer.close()
 

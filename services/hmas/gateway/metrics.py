@@ -19,7 +19,7 @@ INVALID = Counter("hmas_gateway_invalid_requests", "Requests refused before they
 ATTEMPTS = Counter("hmas_gateway_attempts", "Requests sent to workers; more than requests, by moves between workers",
                    ["pool"])  # fmt: skip
 BYPASS_RUNS = Counter("hmas_gateway_bypass_runs", "Runs that the gateway placed itself because a worker was silent")
-BYPASS_ENGINES = Gauge("hmas_gateway_bypass_engines", "Engines that run requests which the gateway placed itself")
+BYPASS_ENGINES = Gauge("hmas_gateway_bypass_engines", "Engines in use without their worker, which is silent")
 OUTPUT_TOKENS = Counter("hmas_gateway_output_tokens", "Output tokens of requests that ended", ["pool"])
 TTFT = Histogram("hmas_gateway_ttft_seconds", "Arrival to first token, streamed requests", ["pool"],
                  buckets=_TTFT_BUCKETS)  # fmt: skip

@@ -78,6 +78,9 @@ class Streams(Protocol):
     def is_local(self, worker: str) -> bool: ...
 
 
+BYPASS_SHOWN_S = 60.0  # so long an engine counts as in bypass after the last request that was placed there
+
+
 @dataclass(frozen=True, slots=True)
 class GatewayShellConfig:
     """Bounds of the gateway's shell.
@@ -114,6 +117,7 @@ class GatewayShell:
         self._runs: dict[str, GatewayRun] = {}  # the present run of each request that has one
         self._journal = RequestJournal(config.journal)
         self._connected: set[str] = set()
+        self._bypassed: dict[tuple[str, str], float] = {}  # when a request was last placed without a worker, by engine
         LIVE_REQUESTS.set_function(lambda: len(self._exchanges))
         BYPASS_ENGINES.set_function(self._bypass_engines)
         self._post: Callable[[GatewayEvent], None]
@@ -206,6 +210,7 @@ class GatewayShell:
     def on_connected(self, worker: str, connected: bool, silent_s: float) -> None:
         if connected:
             self._connected.add(worker)
+            self._bypassed = {place: at_s for place, at_s in self._bypassed.items() if place[0] != worker}
             self._engines.connected(worker, local=self._streams.is_local(worker))
         else:
             self._connected.discard(worker)
@@ -260,8 +265,8 @@ class GatewayShell:
             self._post(RunsProgressed(counts))
 
     def _bypass_engines(self) -> int:
-        last = (self._exchanges[request_id].runs[-1] for request_id in list(self._runs))
-        return len({(trace.worker, trace.engine) for trace in last if trace.grant is None})
+        now_s = self._clock()
+        return sum(now_s - placed_s < BYPASS_SHOWN_S for placed_s in list(self._bypassed.values()))
 
     # --- the bus and cognition ---
 
@@ -324,6 +329,7 @@ class GatewayShell:
         exchange.end_of_run = None
         if grant is None:
             BYPASS_RUNS.inc()
+            self._bypassed[effect.worker, effect.engine] = trace.started_s
         traceparent = exchange.traceparent
         if self._tracing is not None:
             self._end_queue_span(exchange, "started")
