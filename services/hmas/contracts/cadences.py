@@ -12,11 +12,11 @@ LONG_VIEW_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cadences:
-    """Periods, in s, of the timers in the shells. Every `progress_s` the output tokens of running requests are counted;
-    an engine's mean step time is taken over the last `step_window_s`."""
+    """Periods, in s, of the timers in the shells. Every `progress_s` the output tokens of running requests are counted
+    and told to their workers, which need them no sooner; an engine's mean step time is taken over the last `step_window_s`."""
 
     worker_cycle_s: float = 0.1
-    progress_s: float = 0.2
+    progress_s: float = 0.5
     heartbeat_s: float = HEARTBEAT_S
     scrape_s: float = 0.5
     step_window_s: float = 5.0
@@ -25,7 +25,6 @@ class Cadences:
 
 
 LIVE = Cadences()
-# The simulator counts tokens less often, because counting in every cycle would take a third of a run's time and no
-# decision needs the counts sooner. Its gateway ticks every 100 ms, when it reports: a tick in between would only check
-# time-outs and moves to other workers, and would shift the instants of all published results.
-SIMULATED = replace(LIVE, progress_s=0.5, gateway_tick_s=0.1)
+# The simulator's gateway ticks every 100 ms, when it reports: a tick in between would only check time-outs and moves to
+# other workers, and would shift the instants of all published results.
+SIMULATED = replace(LIVE, gateway_tick_s=0.1)
