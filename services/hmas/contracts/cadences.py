@@ -13,7 +13,8 @@ LONG_VIEW_S = 5.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cadences:
     """Periods, in s, of the timers in the shells. Every `progress_s` the output tokens of running requests are counted
-    and told to their workers, which need them no sooner; an engine's mean step time is taken over the last `step_window_s`."""
+    and told to their workers, which need them no sooner; an engine's mean step time is taken over the last
+    `step_window_s`."""
 
     worker_cycle_s: float = 0.1
     progress_s: float = 0.5
