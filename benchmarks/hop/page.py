@@ -103,4 +103,5 @@ def _spread(result: Result) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.2f}" if value < 10 else f"{value:.1f}"
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2 if value >= 0.1 else 3
+    return f"{value:.{digits}f}"
