@@ -61,7 +61,7 @@ quick: $(STAMP) ## one room while you work on it (ROOM=worker): lint, types, its
 	  $(BIN)/dmypy run --timeout 3600 && \
 	  HMAS_HYPOTHESIS_PROFILE=quick $(PYTEST) -m "$(UNIT)" --numprocesses auto $(sort tests/$(ROOM) tests/wire tests/laws)
 
-test: $(STAMP) ## everything that must pass, under 8 minutes
+test: $(STAMP) ## everything that must pass, under 15 minutes
 	$(TIMED) $(MAKE) --no-print-directory checks && $(MAKE) --no-print-directory unit && \
 	  $(MAKE) --no-print-directory e2e && $(MAKE) --no-print-directory chaos
 
@@ -76,7 +76,7 @@ e2e: $(STAMP) ## a mesh of real processes, as its users see it
 chaos: $(STAMP) ## each process killed once under load
 	$(TIMED) $(PYTEST) -m chaos tests/chaos
 
-soak: $(STAMP) ## the same for longer and again and again (SOAK=2 rounds), under 10 minutes
+soak: $(STAMP) ## the same for longer and again and again (SOAK=2 rounds), under 25 minutes
 	$(TIMED) HMAS_SOAK=$(or $(SOAK),2) $(PYTEST) -m chaos tests/chaos
 
 package-test: $(STAMP) ## the wheel in empty environments: what it holds, what works, what a base install says
