@@ -6,6 +6,7 @@ HEARTBEAT_S = 1.0
 WORKER_LOST_AFTER_S = 3.5  # three missed heartbeats and some slack
 TELEMETRY_S = 0.1  # period of the telemetry of workers and gateways
 TELEMETRY_EVENTS = 256  # so many events send telemetry before its period is over
+USE_S = 0.25  # period in which gateways tell one another what their tenants use
 SHORT_VIEW_S = 0.25
 LONG_VIEW_S = 5.0
 

@@ -22,18 +22,21 @@ class CallReceived(Generic[Item]):
 
 @dataclass(frozen=True, slots=True)
 class BatchReturned(Generic[Result]):
-    """The model returned its results of the batch number `batch`, in the order of the batch's rows."""
+    """The model returned its results of the batch number `batch`, in the order of the batch's rows. `cpu_s`: the CPU
+    time that they took."""
 
     batch: int
     results: tuple[Result, ...]
+    cpu_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class BatchFailed:
-    """The model failed on the batch number `batch`; `error` says why, for the log."""
+    """The model failed on the batch number `batch`, after `cpu_s` of CPU time; `error` says why, for the log."""
 
     batch: int
     error: str
+    cpu_s: float = 0.0
 
 
 # --- effects -----------------------------------------------------------------------------------------------------

@@ -26,6 +26,8 @@ class TopologyName(StrEnum):
 
 
 INITIAL_TOPOLOGY = TopologyName.MAX_ON_TIME  # the default profile; H-MAS Algorithm 1 starts with SJF
+MAX_EPOCH = 2**40  # epochs are below: one a second for 30,000 years
+MAX_VALID_FOR_S = 60.0  # no control holds longer without being renewed
 SAFE_TOPOLOGY = TopologyName.FCFS  # used during a bypass, and by a worker whose control values have expired
 
 
@@ -39,6 +41,8 @@ class Hints:
     - `quantum_tokens`: service quantum of RR, CFS and MLFQ, in tokens.
     - `by_tokens`: if true, MaxOnTime keeps the most service gain on time (ESG, H-MAS Eq. 6) instead of the most
       requests.
+    - `slack_share`: share, 0 to 1, of the slack of the requests before it that MaxOnTime lets a shorter request take by
+      going first, where arrivals do not come in bursts; at 0, and with `by_tokens`, the order is by deadline alone.
     - `alpha_low`, `alpha_high`: range in which Hybrid's alpha, the weight of predicted work, may move; at 0 only the
       deadline counts (Niyama Eq. 4 and 5).
     """
@@ -49,12 +53,48 @@ class Hints:
     by_tokens: bool = False
     alpha_low: float = 0.0
     alpha_high: float = 64.0
+    slack_share: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The shape of a layout: how a pool is split into pace classes.
+
+    `cuts_s` are bounds on TPOT SLOs in s, strictly ascending: class i has the requests whose TPOT SLO is above the cut
+    before it and at most `cuts_s[i]`, and the last class those above every cut. `engines` says how many engines each
+    class gets, so that it is one longer than `cuts_s`. Both are empty where all requests share all engines (mixed).
+    """
+
+    cuts_s: tuple[float, ...] = ()
+    engines: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineClass:
+    """The pace class of the engine at a place, which names its worker and the engine."""
+
+    place: str
+    pace_class: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A split in force: its cuts, and the class of each engine. An engine that is not named belongs to the last
+    class. Without cuts (`MIXED`) all requests share all engines."""
+
+    cuts_s: tuple[float, ...] = ()
+    engines: tuple[EngineClass, ...] = ()
+
+
+MIXED = Layout()  # the safe default
+MAX_CUTS = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyDecision:
-    """The topology that a pool's workers are to use for `valid_for_s` seconds, with its hints. `bypass` is xi: FCFS and
-    unbounded controls until it is cleared. `epoch` and `seq` order decisions; `selector` says who made this one."""
+    """The topology that a pool's workers are to use for `valid_for_s` seconds, with its hints and the layout of the
+    pool's engines. `bypass` is xi: FCFS and unbounded controls until it is cleared. `epoch` and `seq` order decisions;
+    `selector` says who made this one."""
 
     pool: str
     topology: TopologyName
@@ -65,6 +105,7 @@ class TopologyDecision:
     valid_for_s: float
     reason: str
     selector: str
+    layout: Layout = MIXED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,24 +129,32 @@ class EngineControl:
 
 @dataclass(frozen=True, slots=True)
 class FenceBucket:
-    """The fence's quantile q_{1-eps}(D_b) of the length error, in output tokens, for prompts of at most `prompt_upto`
-    tokens that are too long for the bucket before it (H-MAS Eq. 4)."""
+    """The fence's quantile q_{1-eps}(D_b) of the length error for prompts of at most `prompt_upto` tokens that are too
+    long for the bucket before it (H-MAS Eq. 4). The error is the quotient of an answer's length and of its predicted
+    90 % quantile."""
 
     prompt_upto: int
-    quantile: float
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class FenceTable:
+    """The buckets of one predictor, by the version of its tags, in the order of `prompt_upto`."""
+
+    version: str
+    buckets: tuple[FenceBucket, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """The bounds on output lengths by which workers reserve KV memory: l_upper = l_pred + the quantile of the prompt's
-    bucket. Buckets ascend by `prompt_upto`.
+    """The bounds on output lengths by which workers reserve KV memory: l_upper = predicted 90 % quantile × the factor
+    of the prompt's bucket, in the table of the predictor that tagged the request. There is a table for each predictor
+    whose errors were calibrated.
 
-    `version` is the version of the predictor whose errors were calibrated. `rolling_upper` is a conservative output
-    length, in tokens, for a running request that outgrew its bound (App. C.2).
+    `rolling_upper` is a conservative output length, in tokens, for a running request that outgrew its bound (App. C.2).
     """
 
-    version: str
-    buckets: tuple[FenceBucket, ...] = ()
+    tables: tuple[FenceTable, ...] = ()
     rolling_upper: float = 0.0
 
 
@@ -126,12 +175,13 @@ class ControlTuple:
 @dataclass(frozen=True, slots=True)
 class Pin:
     """An operator's choice of a pool's topology, which outranks every selector and guard. `topology` None lifts it.
-    `by` names the operator."""
+    `by` names the operator. `split` is the operator's choice of the layout; None leaves that to the controller."""
 
     pool: str
     topology: TopologyName | None
     hints: Hints = field(default_factory=Hints)
     by: str = ""
+    split: Split | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +190,7 @@ class AuditRecord:
 
     source: str  # meta | statera | qos
     pool: str
-    kind: str  # decided | rejected | rolled_back | bypass_on | bypass_off | pinned | unpinned | tuple
+    kind: str  # decided | rejected | rolled_back | bypass_on | bypass_off | pinned | unpinned | layout | tuple
     decision: str
     reason: str
     selector: str

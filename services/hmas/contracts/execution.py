@@ -95,7 +95,8 @@ class Ended:
     `retryable`: no token was relayed and another engine may serve it, so that the request waits at this worker again,
     under the same attempt, until the worker grants or refuses it. Otherwise the gateway has settled it. `busy`: the
     engine has no room now and may have later. `unreached`: the gateway could not connect to the engine, which says
-    nothing about the engine itself. `status` is the engine's HTTP status, 0 if none came. `prompt_tokens` and
+    nothing about the engine itself. `stalled`: the gateway gave the run up because the engine had given it no token for
+    far longer than it usually takes. `status` is the engine's HTTP status, 0 if none came. `prompt_tokens` and
     `cached_tokens` (those of the prompt that the engine had in its cache) are the engine's own counts, None if it gave
     none.
     """
@@ -111,6 +112,7 @@ class Ended:
     retryable: bool = False
     busy: bool = False
     unreached: bool = False
+    stalled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,7 @@ class Timeline:
     switches: int  # topology switches while it waited
     upper_output_tokens: float  # the length bound of admission
     relegated: bool
+    pace_class: str = ""  # its TPOT bounds in words; empty where the layout is mixed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,10 +188,14 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class EngineShare:
-    """How many sequences this gateway may run on an engine by itself, while the engine's worker is silent."""
+    """How many sequences this gateway may run on an engine by itself, while the engine's worker is silent.
+
+    `generating`: whether the engine's own counters of tokens, or its use of memory, have changed since the last report;
+    None: it has no counters, or the worker could not read them."""
 
     engine: str
     slots: int
+    generating: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,13 +10,25 @@ from enum import StrEnum
 
 from hmas.contracts.control_agents import TimerTicked
 from hmas.contracts.execution import GatewayMessage, Grant, WorkerMessage
+from hmas.contracts.job import StageLinked
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import HeartbeatReceived
-from hmas.contracts.request import Annotation, Cost, Request, Tags
+from hmas.contracts.request import Annotation, Cost, Request, Tags, TaskType
 from hmas.contracts.telemetry import GatewayTelemetry
+from hmas.contracts.use import UseReport
 from hmas.contracts.views import VShort
 
 # --- events ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlace:
+    """Where a request waits: its place by arrival among those that wait for its pool, 1 for the next one; how many
+    these are; and the seconds that it may still wait. The pool's order may be another one: this is an estimate."""
+
+    place: int
+    queued: int
+    wait_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,19 +43,31 @@ class TenantLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class ClassWeight:
+    """What a request of a task type is worth to be on time, relative to 1 (H-MAS Eq. 1)."""
+
+    task: TaskType
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
 class TenantsChanged:
+    """The tenants file was read: the limits of all tenants, and the weights of the task types that it names."""
+
     limits: tuple[TenantLimits, ...]
+    classes: tuple[ClassWeight, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RequestReceived:
     """A client sent a request. `content` identifies what the tenant sent, so that the same request is recognised when
     it is sent again; it is empty where that makes no difference. `body_bytes` is the size of the body that the shell
-    keeps until the first token."""
+    keeps until the first token. `job` is what the client calls the job that the request belongs to, or empty."""
 
     request: Request
     content: str = ""
     body_bytes: int = 0
+    job: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +83,13 @@ class ClientLeft:
     """The client closed its connection before its answer ended."""
 
     request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeysEnded:
+    """The API keys of these requests were revoked or have expired, and their requests are to end."""
+
+    request_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +155,13 @@ class ViewReceived:
 
 
 @dataclass(frozen=True, slots=True)
+class UseReported:
+    """A gateway reported what its tenants use; this one hears its own reports, too."""
+
+    report: UseReport
+
+
+@dataclass(frozen=True, slots=True)
 class GatewayTicked:
     """Time has passed: telemetry, time-outs and moves of requests to other workers may be due."""
 
@@ -143,6 +181,7 @@ GatewayEvent = (
     | RequestReceived
     | RequestAnnotated
     | ClientLeft
+    | KeysEnded
     | HeartbeatReceived
     | StreamChanged
     | FromWorker
@@ -150,6 +189,7 @@ GatewayEvent = (
     | RunsProgressed
     | RunEnded
     | ViewReceived
+    | UseReported
     | GatewayTicked
     | GatewayDraining
     | GatewayDrainExpired
@@ -171,7 +211,8 @@ class StartRun:
     """Send a request's body to an engine, and relay the answer. `run` counts all runs of this gateway.
 
     `grant` is what the worker said, None if the gateway places the request itself because the engine's worker is silent
-    (bypass). If the engine cannot be used, `RunEnded` with `unreached` follows.
+    (bypass), or because it only observes (`observed`). If the engine cannot be used, `RunEnded` with `unreached`
+    follows.
     """
 
     request_id: str
@@ -179,14 +220,26 @@ class StartRun:
     worker: str
     engine: str
     grant: Grant | None
+    observed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NoteGrant:
+    """Record that a worker would have granted a request now, which the gateway has placed itself because it only
+    observes. The request may have ended."""
+
+    worker: str
+    grant: Grant
 
 
 @dataclass(frozen=True, slots=True)
 class StopRun:
-    """Close the connection to the engine, by which it stops the request. No `RunEnded` follows."""
+    """Close the connection to the engine, by which it stops the request. No `RunEnded` follows. `stalled` says why, if
+    the engine is to blame; otherwise it is empty."""
 
     request_id: str
     run: int
+    stalled: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +271,14 @@ class PublishGatewayTelemetry:
     telemetry: GatewayTelemetry
 
 
-GatewayEffect = ToWorker | StartRun | StopRun | Refuse | Settle | PublishGatewayTelemetry
+@dataclass(frozen=True, slots=True)
+class PublishUse:
+    report: UseReport
+
+
+GatewayEffect = (
+    ToWorker | StartRun | NoteGrant | StopRun | Refuse | Settle | PublishGatewayTelemetry | PublishUse | StageLinked
+)
 
 # --- the cognition queue: events -----------------------------------------------------------------------------------
 # The queue gathers questions into batches, spaces the batches in time, and answers each question exactly once: by
@@ -319,11 +379,12 @@ class AskPerception:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionQuery:
-    """A question for prediction: with the request's tags and the state of its worker. `running` and `waiting` are
-    requests of an average engine of that worker; `kv_usage` is in [0, 1]."""
+    """A question for prediction: with the request's tags and the state of its worker. `model` and `hardware` name what
+    its engines are. `running` and `waiting` are requests of an average one; `kv_usage` is in [0, 1]."""
 
     question: Question
     tags: Tags
+    model: str
     hardware: str
     running: int
     waiting: int

@@ -13,6 +13,7 @@ class Outcome(StrEnum):
     UNAUTHENTICATED = "unauthenticated"
     FORBIDDEN = "forbidden"
     UNKNOWN_MODEL = "unknown_model"
+    UNKNOWN_PATH = "unknown_path"  # the model's engines do not serve this part of the API
     BODY_TOO_LARGE = "body_too_large"
     CLIENT_TOO_SLOW = "client_too_slow"
     NEVER_FITS = "never_fits"  # prompt + output can never fit the KV cache or the context window
@@ -46,6 +47,7 @@ OUTCOME_TABLE: dict[Outcome, OutcomeMapping] = {
     Outcome.UNAUTHENTICATED: OutcomeMapping(401, "authentication_error", False),
     Outcome.FORBIDDEN: OutcomeMapping(403, "permission_error", False),
     Outcome.UNKNOWN_MODEL: OutcomeMapping(404, "invalid_request_error", False),
+    Outcome.UNKNOWN_PATH: OutcomeMapping(404, "invalid_request_error", False),
     Outcome.BODY_TOO_LARGE: OutcomeMapping(413, "invalid_request_error", False),
     Outcome.CLIENT_TOO_SLOW: OutcomeMapping(408, "invalid_request_error", False),
     Outcome.NEVER_FITS: OutcomeMapping(400, "invalid_request_error", False),

@@ -6,6 +6,8 @@ The true output length is not among it: no decision sees it before the request s
 from dataclasses import dataclass
 from enum import StrEnum
 
+from hmas.contracts.job import NO_CHAIN, PrefixChain
+
 
 class TaskType(StrEnum):
     """Task types of H-MAS Table 6, and `unknown` for requests that perception could not tag with enough confidence
@@ -54,10 +56,11 @@ class Slo:
 class Request:
     """One request as the gateway received it. `arrival_s` is its arrival at the gateway on the local clock.
 
-    `priority` has vLLM's polarity (lower is earlier), already clamped by the tenant's ceiling. `weight` is the
-    tenant's share weight (> 0). `importance` is Eq. 14's imp_r in [0.5, 1]. `max_tokens` is a client's upper bound,
-    never a prediction. `slo_stated` tells whether the SLO came from the client or the tenant (true) or is still a
-    default that perception's task type may refine (false).
+    `priority` has vLLM's polarity (lower is earlier), already clamped by the tenant's ceiling. `weight` is the tenant's
+    share weight (> 0). `importance` is Eq. 14's imp_r in [0.5, 1]. `max_tokens` is a client's upper bound, never a
+    prediction; 0 if nothing is generated, as for embeddings. `slo_stated` tells whether the SLO came from the client or
+    the tenant (true) or is still a default that perception's task type may refine (false). `prefix`: the chain of its
+    prompt, empty where nothing is known of it.
     """
 
     id: str
@@ -74,6 +77,12 @@ class Request:
     importance: float
     arrival_s: float
     relegate: bool = True  # false: the tenant prefers a refusal to a late answer
+    prefix: PrefixChain = NO_CHAIN
+
+    @property
+    def prefill_only(self) -> bool:
+        """Whether the engine computes the prompt and generates nothing, as for embeddings."""
+        return self.max_tokens == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,10 +118,12 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """The tags and the cost that cognition adds to a request."""
+    """The tags and the cost that cognition adds to a request, and `utility`, the weight that the operator gives to
+    requests of the tagged type (H-MAS Eq. 1); None: 1."""
 
     tags: Tags
     cost: Cost
+    utility: float | None = None
 
     @property
     def total_s(self) -> float:

@@ -4,7 +4,14 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from hmas.contracts.cadences import HEARTBEAT_S, LONG_VIEW_S, SHORT_VIEW_S, TELEMETRY_EVENTS, TELEMETRY_S
+from hmas.contracts.cadences import (
+    HEARTBEAT_S,
+    LONG_VIEW_S,
+    SHORT_VIEW_S,
+    TELEMETRY_EVENTS,
+    TELEMETRY_S,
+    USE_S,
+)
 from hmas.contracts.control import (
     AuditRecord,
     ControlTuple,
@@ -21,9 +28,10 @@ from hmas.contracts.control_agents import (
     TopologyRestored,
     WorkerReported,
 )
-from hmas.contracts.gateway import ViewReceived
+from hmas.contracts.gateway import UseReported, ViewReceived
 from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
 from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
+from hmas.contracts.use import UseReport
 from hmas.contracts.views import VLong, VShort
 
 
@@ -39,6 +47,7 @@ class Role(StrEnum):
     STATERA = "statera"
     PIN = "`hmas pin`"
     TOP = "`hmas top`"
+    CONSOLE = "`hmas console`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +89,7 @@ ROUTES: tuple[Route, ...] = (
             Hearer(Role.STATERA, WorkerReported),
             Hearer(Role.PREDICTION, WorkerReported),
             Hearer(Role.TOP),
+            Hearer(Role.CONSOLE),
         ),
     ),
     Route(
@@ -88,7 +98,15 @@ ROUTES: tuple[Route, ...] = (
         subject="telemetry.gateway",
         about="gateway",
         cadence=f"{_TELEMETRY}, one message per pool",
-        hearers=(Hearer(Role.QOS, GatewayReported), Hearer(Role.PERCEPTION, GatewayReported)),
+        hearers=(Hearer(Role.QOS, GatewayReported), Hearer(Role.PERCEPTION, GatewayReported), Hearer(Role.CONSOLE)),
+    ),
+    Route(
+        message=UseReport,
+        publishers=(Role.GATEWAY,),
+        subject="use",
+        about="gateway",
+        cadence=f"{1000 * USE_S:g} ms, where tenants have limits; after promises",
+        hearers=(Hearer(Role.GATEWAY, UseReported),),
     ),
     Route(
         message=VShort,
@@ -101,6 +119,7 @@ ROUTES: tuple[Route, ...] = (
             Hearer(Role.STATERA, ShortViewReceived),
             Hearer(Role.GATEWAY, ViewReceived),
             Hearer(Role.TOP),
+            Hearer(Role.CONSOLE),
         ),
     ),
     Route(
@@ -109,7 +128,7 @@ ROUTES: tuple[Route, ...] = (
         subject="qos.long",
         about="pool",
         cadence=f"{LONG_VIEW_S:g} s",
-        hearers=(Hearer(Role.META, LongViewReceived), Hearer(Role.TOP)),
+        hearers=(Hearer(Role.META, LongViewReceived), Hearer(Role.TOP), Hearer(Role.CONSOLE)),
     ),
     Route(
         message=TopologyDecision,
@@ -123,6 +142,7 @@ ROUTES: tuple[Route, ...] = (
             Hearer(Role.META, TopologyRestored),  # a standby copy follows the writer's decisions
             Hearer(Role.GATEWAY),
             Hearer(Role.TOP),
+            Hearer(Role.CONSOLE),
         ),
     ),
     Route(
@@ -131,11 +151,16 @@ ROUTES: tuple[Route, ...] = (
         subject="control.tuple",
         about="worker",
         cadence=f"on change, {_REPEATED}",
-        hearers=(Hearer(Role.WORKER, TupleReceived, own=True), Hearer(Role.GATEWAY), Hearer(Role.TOP)),
+        hearers=(
+            Hearer(Role.WORKER, TupleReceived, own=True),
+            Hearer(Role.GATEWAY),
+            Hearer(Role.TOP),
+            Hearer(Role.CONSOLE),
+        ),
     ),
     Route(
         message=Pin,
-        publishers=(Role.PIN,),
+        publishers=(Role.PIN, Role.CONSOLE),
         subject="control.pin",
         about="pool",
         cadence="on command; kept in the bucket",
@@ -149,10 +174,12 @@ ROUTES: tuple[Route, ...] = (
         cadence=f"{HEARTBEAT_S:g} s",
         hearers=(
             Hearer(Role.GATEWAY, HeartbeatReceived),
+            Hearer(Role.WORKER),  # shares out what all of the pool discover
             Hearer(Role.QOS, HeartbeatReceived),
             Hearer(Role.META, HeartbeatReceived),
             Hearer(Role.STATERA, HeartbeatReceived),
             Hearer(Role.TOP),
+            Hearer(Role.CONSOLE),
         ),
     ),
     Route(
@@ -161,6 +188,6 @@ ROUTES: tuple[Route, ...] = (
         subject="audit",
         about="",
         cadence="on decision",
-        hearers=(Hearer(Role.TOP),),
+        hearers=(Hearer(Role.TOP), Hearer(Role.CONSOLE)),
     ),
 )

@@ -28,6 +28,7 @@ class EngineSample:
     utilisation: float  # max(kv_usage, step_s / the TPOT SLO that suffices for all but a tenth of running requests)
     busy: float  # share of time in which the engine had work; shown only, no controller reads it
     b_saturated: int = 0  # of the worker's B_token: -1 at b_min, +1 at b_max, 0 between
+    suspected: bool = False  # it has left a run without a token for too long, and given none since
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +74,10 @@ class RequestFinished:
     outcome: Outcome
     prompt_tokens: int
     output_tokens: int
-    predicted_output_tokens: float
+    predicted_output_tokens_p90: float
     upper_output_tokens: float  # the fence's l_upper it was admitted with
-    predictor: str  # Tags.version
+    predictor: str  # Tags.version by which it was admitted; empty if it never was
+    run_s: float  # since its grant
     prefill_s: float  # dispatch to first token
     tpot_s: float
     tpot_slo_s: float
@@ -87,12 +89,14 @@ class RequestFinished:
 class RequestRunning:
     """A request that runs on an engine; its output so far is a lower bound of its output length."""
 
+    request_id: str
     engine: str
     prompt_tokens: int
     output_tokens: int  # so far
-    predicted_output_tokens: float
+    predicted_output_tokens_p90: float
     upper_output_tokens: float  # the fence's l_upper it was admitted with
-    predictor: str  # Tags.version
+    predictor: str  # Tags.version by which it was admitted
+    run_s: float  # since its grant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,10 @@
 """The views of a pool that the QoS agent publishes: V_short for fast regulation, V_long for slow adaptation
 (H-MAS §3.3)."""
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
+
+MAX_VIEW_CHARS = 2**17  # of a view as text, in an AuditRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,36 @@ class ShareView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DemandView:
+    """The settled requests of like TPOT SLO and lengths over the window of V_long. `tpot_slo_s` is the upper end of
+    their range, and `rps` the rate at which they come. The rest are sums. `context_tokens` is that of p·o + o²/2 over
+    prompt and output lengths p and o: the tokens of context that decoding reads. Of a request that did not finish, the
+    predicted length counts."""
+
+    tpot_slo_s: float
+    rps: float
+    requests: int
+    prompt_tokens: int
+    output_tokens: int
+    context_tokens: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaceView:
+    """The pace law of one engine, as measured: a step takes `base_s`, and `sequence_s` for each sequence that decodes,
+    `context_s` for each token of context that these hold, and `prompt_s` for each prompt token computed, all in s.
+    `observations` it was fitted to; 0: nothing is known yet."""
+
+    worker: str
+    engine: str
+    base_s: float
+    sequence_s: float
+    context_s: float
+    prompt_s: float
+    observations: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VLong:
     """V_long: the last minutes of a pool, with statistics of the workload and smoothed quality of service (H-MAS §3.3,
     App. C.1)."""
@@ -113,3 +146,23 @@ class VLong:
     trend_prompt: float
     epoch: int
     seq: int
+    demands: tuple[DemandView, ...] = ()
+    paces: tuple[PaceView, ...] = ()
+
+
+def view_json(view: VShort | VLong | None) -> str:
+    """Returns a view as JSON, `{}` for none, without its demands, which are too many for a record. Where that would
+    exceed MAX_VIEW_CHARS, because names are long and many, lists are left out, the longest first, and `left_out` names
+    them."""
+    if view is None:
+        return "{}"
+    body = asdict(view)
+    body.pop("demands", None)
+    text = json.dumps(body)
+    while len(text) > MAX_VIEW_CHARS:
+        lists = {name: len(json.dumps(value)) for name, value in body.items() if isinstance(value, tuple)}
+        longest = max(lists, key=lists.__getitem__)
+        del body[longest]
+        body["left_out"] = [*body.get("left_out", []), longest]
+        text = json.dumps(body)
+    return text

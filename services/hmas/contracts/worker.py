@@ -6,7 +6,7 @@ those never leave the gateway.
 
 from dataclasses import dataclass
 
-from hmas.contracts.control import TopologyName, TopologyReceived, TupleReceived
+from hmas.contracts.control import Layout, TopologyName, TopologyReceived, TupleReceived
 from hmas.contracts.execution import GatewayMessage, WorkerMessage
 from hmas.contracts.registry import EngineInfo, WorkerHeartbeat
 from hmas.contracts.telemetry import WorkerTelemetry
@@ -67,6 +67,22 @@ class EngineWentDown:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineLeft:
+    """An engine is no longer this worker's, because `reason`: it is granted nothing any more, and what runs there goes
+    on."""
+
+    engine: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReturned:
+    """An engine that had left is this worker's again, before it was released."""
+
+    engine: str
+
+
+@dataclass(frozen=True, slots=True)
 class CycleTicked:
     """A cycle is due: the agent regulates B_token, checks for expired controls, reports, and runs the pump in case an
     earlier event did not."""
@@ -90,6 +106,8 @@ WorkerEvent = (
     | EngineSampled
     | EngineWentUp
     | EngineWentDown
+    | EngineLeft
+    | EngineReturned
     | TopologyReceived
     | TupleReceived
     | CycleTicked
@@ -119,6 +137,13 @@ class SteerEngine:
 
 
 @dataclass(frozen=True, slots=True)
+class ReleaseEngine:
+    """Watch an engine that had left no longer: nothing of this worker runs there, or its grace is over."""
+
+    engine: str
+
+
+@dataclass(frozen=True, slots=True)
 class PublishTelemetry:
     telemetry: WorkerTelemetry
 
@@ -139,10 +164,41 @@ class TopologySwitched:
 
 
 @dataclass(frozen=True, slots=True)
+class LayoutSwitched:
+    """Record in logs and metrics that the worker's engines are laid out by other pace classes, or that a class was
+    merged with its neighbour or has engines again. `lanes` is the number of queues that requests wait in now."""
+
+    before: Layout
+    after: Layout
+    lanes: int
+    queued: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSuspected:
+    """Record in the log that an engine is suspected to have stopped, because `reason`; or that it is no longer, because
+    it gave a token."""
+
+    engine: str
+    suspected: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ControlExpired:
     """Record that a control value has expired, so that the safe default is in force."""
 
     control: str  # topology | tuple
 
 
-WorkerEffect = ToGateway | SteerEngine | PublishTelemetry | PublishHeartbeat | TopologySwitched | ControlExpired
+WorkerEffect = (
+    ToGateway
+    | SteerEngine
+    | ReleaseEngine
+    | PublishTelemetry
+    | PublishHeartbeat
+    | TopologySwitched
+    | LayoutSwitched
+    | EngineSuspected
+    | ControlExpired
+)

@@ -6,31 +6,43 @@ inspecting the fields each time would cost several times as much.
 """
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from math import inf
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from google.protobuf.message import DecodeError, Message
+from prometheus_client import Counter
 
-from hmas.contracts import control, execution, registry, request, telemetry, views
-from hmas.wire.v1 import control_pb2, execution_pb2, registry_pb2, telemetry_pb2, types_pb2, views_pb2
+from hmas.contracts import control, execution, job, registry, request, telemetry, use, views
+from hmas.wire.limits import condition, is_allowed, offence
+from hmas.wire.v1 import control_pb2, execution_pb2, registry_pb2, telemetry_pb2, types_pb2, use_pb2, views_pb2
 
 T = TypeVar("T")
 
 
+MALFORMED = Counter("hmas_wire_malformed_total", "Messages received that were not valid, so were dropped", ["message"])
+MAX_ERROR_CHARS = 300
+MAX_BATCH = 4096  # requests in one call of perception or prediction
+
+
 class WireError(ValueError):
-    """Received bytes cannot be decoded: they are no message of the expected type, or a value is outside its
-    enumeration."""
+    """Received bytes cannot be decoded: they are no message of the expected type, or a value is not allowed
+    (`hmas.wire.limits`)."""
 
 
 _PAIRS: tuple[tuple[types.ModuleType, types.ModuleType, tuple[str, ...]], ...] = (
+    (job, types_pb2, ("PrefixChain",)),
     (request, types_pb2, ("Slo", "Tags", "Cost", "Annotation", "Request")),
-    (control, types_pb2, ("Hints",)),
+    (control, types_pb2, ("Hints", "EngineClass", "Layout")),
     (
         control,
         control_pb2,
-        ("TopologyDecision", "EngineControl", "FenceBucket", "Fence", "ControlTuple", "Pin", "AuditRecord"),
+        (
+            "Split", "TopologyDecision", "EngineControl", "FenceBucket", "FenceTable", "Fence", "ControlTuple", "Pin",
+            "AuditRecord",
+        ),
     ),
     (
         telemetry,
@@ -40,7 +52,8 @@ _PAIRS: tuple[tuple[types.ModuleType, types.ModuleType, tuple[str, ...]], ...] =
             "RequestRunning", "WorkerTelemetry", "RequestOffered", "RequestSettled", "GatewayTelemetry",
         ),
     ),
-    (views, views_pb2, ("Tail", "EngineView", "VShort", "ShareView", "VLong")),
+    (views, views_pb2, ("Tail", "EngineView", "VShort", "ShareView", "DemandView", "PaceView", "VLong")),
+    (use, use_pb2, ("TenantUse", "ToldPromise", "UseReport")),
     (registry, registry_pb2, ("EngineInfo", "WorkerHeartbeat")),
     (
         execution,
@@ -104,6 +117,10 @@ def _compile(cls: type, message: type[Message]) -> None:
     # `SetInParent` keeps a message apart from an absent one although no field of it is set.
     fill = ["def fill(m, v):", "m.SetInParent()", *(f for f, _ in sources.values())]
     decode = ["def decode(m):", "v = new(Thawed)", *(f"v.{n} = {d}" for n, (_, d) in sources.items())]
+    allowed = condition(cls, hints)
+    if allowed:
+        scope |= {"offence": offence, "inf": inf}
+        decode.append(f"if not ({allowed}): raise ValueError(offence(Cls, v))")
     exec("\n ".join(fill) + "\n" + "\n ".join([*decode, "v.__class__ = Cls", "return v"]), scope)
     _messages[cls], _fillers[cls], _decoders[cls] = message, scope["fill"], scope["decode"]
 
@@ -126,11 +143,12 @@ def to_message(value: Any) -> Any:
 
 
 def from_message(cls: type[T], message: Any) -> T:
-    """Returns the instance of `cls` for a protobuf message. Raises WireError if a value is outside its enumeration."""
+    """Returns the instance of `cls` for a protobuf message. Raises WireError, and counts it, if a value is outside its
+    enumeration or not allowed by `hmas.wire.limits`."""
     try:
         return _decoders[cls](message)  # type: ignore[no-any-return]
     except ValueError as error:
-        raise WireError(f"a {cls.__name__} message has a value that is not allowed: {error}") from error
+        raise malformed(cls, f"a {cls.__name__} message has a value that is not allowed: {error}") from error
 
 
 def encode(value: Any) -> bytes:
@@ -139,13 +157,35 @@ def encode(value: Any) -> bytes:
 
 
 def decode(cls: type[T], data: bytes) -> T:
-    """Returns the instance of `cls` that protobuf bytes hold. Raises WireError if they cannot be decoded, and KeyError
-    if `cls` has no message."""
+    """Returns the instance of `cls` that protobuf bytes hold. Raises WireError, and counts it, if they cannot be
+    decoded or a value is not allowed; KeyError if `cls` has no message."""
     try:
         message = _messages[cls].FromString(data)
     except DecodeError as error:
-        raise WireError(f"{len(data)} bytes are not a valid {cls.__name__} message: {error}") from error
+        raise malformed(cls, f"{len(data)} bytes are not a valid {cls.__name__} message: {error}") from error
     return from_message(cls, message)
+
+
+def checked(value: T) -> T:
+    """Returns a dataclass instance that was made of a message by hand, if its values are allowed: what it holds of
+    other dataclasses is not looked at. Raises WireError, and counts it, otherwise."""
+    cls: Any = type(value)
+    if not is_allowed(cls)(value):
+        raise malformed(cls, offence(cls, value))
+    return value
+
+
+def batch(requests: Sequence[T]) -> Sequence[T]:
+    """Returns the requests of one call. Raises WireError, and counts it, if they are more than MAX_BATCH."""
+    if len(requests) > MAX_BATCH:
+        raise malformed(type(requests[0]), f"a call has at most {MAX_BATCH} requests, not {len(requests)}")
+    return requests
+
+
+def malformed(cls: type, message: str) -> WireError:
+    """Counts a message that is not valid, and returns the error for it, cut to MAX_ERROR_CHARS."""
+    MALFORMED.labels(cls.__name__).inc()
+    return WireError(message[:MAX_ERROR_CHARS])
 
 
 def wire_types() -> tuple[type, ...]:

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from hmas.contracts.routes import ROUTES, Route
+from hmas.contracts.routes import ROUTES, Role, Route
 
 PREFIX = "hmas.v1"
-CONTROL_BUCKET = "hmas_control"  # last topology and tuple, pins, leases
+CONTROL_BUCKET = "hmas_control"  # last topology and tuple, pins
+LEASE_BUCKET = "hmas_leases"  # in the server's memory: leases
 AUDIT_STREAM = "HMAS_AUDIT"
 
 
@@ -56,6 +57,10 @@ def pin_key(pool: str) -> str:
     return f"pin.{token(pool)}"
 
 
+def engine_lease_key(pool: str, engine: str) -> str:
+    return f"engine.{token(pool)}.{token(engine)}"
+
+
 def lease_key(role: str) -> str:
     return f"lease.{token(role)}"
 
@@ -71,6 +76,19 @@ class Subject:
     cadence: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One kind of key of a bucket: its first part, what it is about, and who writes and who reads it."""
+
+    name: str
+    about: str
+    value: str
+    writers: tuple[Role, ...]
+    readers: tuple[Role, ...]
+    when: str
+    bucket: str = CONTROL_BUCKET
+
+
 def _row(route: Route) -> Subject:
     name = pattern(route, f"<{route.about}>")
     hearers = ", ".join(hearer.role for hearer in route.hearers)
@@ -79,14 +97,24 @@ def _row(route: Route) -> Subject:
 
 SUBJECTS: tuple[Subject, ...] = (
     *map(_row, ROUTES),
-    Subject(QUERY_WHY, "WhyRequest, WhyReply", "`hmas why`", "gateway", "request-reply"),
+    Subject(QUERY_WHY, "WhyRequest, WhyReply", "`hmas why`, `hmas console`", "gateway", "request-reply"),
     Subject(QUERY_EFFECTS, "EffectsRequest, EffectsReply", "`hmas why --effects`", "all services", "request, replies"),
 )  # fmt: skip
 
-KEYS: tuple[Subject, ...] = (
-    Subject("topology.<pool>", "TopologyDecision", "meta", "workers, meta", "last value"),
-    Subject("tuple.<worker>", "ControlTuple", "statera", "worker, statera", "last value"),
-    Subject("pin.<pool>", "Pin", "`hmas pin`", "meta", "until lifted"),
-    Subject("lease.<role>", "Lease", "qos, meta, statera", "their standby copies", "compare-and-swap every second"),
-    Subject("clock.<client>", "empty", "whoever reads an aged value", "-", "on read; tells the server's time"),
-)
+_READERS = (Role.WORKER, Role.META, Role.STATERA)
+KEYS: tuple[Key, ...] = (
+    Key(name="topology", about="pool", value="TopologyDecision", writers=(Role.META,), readers=(Role.WORKER, Role.META),
+        when="last value"),
+    Key(name="tuple", about="worker", value="ControlTuple", writers=(Role.STATERA,),
+        readers=(Role.WORKER, Role.STATERA), when="last value"),
+    Key(name="pin", about="pool", value="Pin", writers=(Role.PIN, Role.CONSOLE), readers=(Role.META,),
+        when="until lifted"),
+    *(Key(name=f"lease.{role}", about="", value="Lease", writers=(role,), readers=(role,),
+          when="compare-and-swap every second: the copy that writes, seen by its standby copies", bucket=LEASE_BUCKET)
+      for role in (Role.QOS, Role.META, Role.STATERA)),
+    Key(name="engine", about="pool>.<engine", value="Lease", writers=(Role.WORKER,), readers=(Role.WORKER,),
+        when="compare-and-swap every second, of engines that workers discover: the worker that has the engine",
+        bucket=LEASE_BUCKET),
+    Key(name="clock", about="client", value="empty", writers=_READERS, readers=_READERS,
+        when="on read of an aged value: tells the server's time"),
+)  # fmt: skip

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class TopologyDecision(_message.Message):
-    __slots__ = ("pool", "topology", "hints", "bypass", "epoch", "seq", "valid_for_s", "reason", "selector")
+    __slots__ = ("pool", "topology", "hints", "bypass", "epoch", "seq", "valid_for_s", "reason", "selector", "layout")
     POOL_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     HINTS_FIELD_NUMBER: _ClassVar[int]
@@ -18,6 +18,7 @@ class TopologyDecision(_message.Message):
     VALID_FOR_S_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_FIELD_NUMBER: _ClassVar[int]
     pool: str
     topology: str
     hints: _types_pb2.Hints
@@ -27,7 +28,16 @@ class TopologyDecision(_message.Message):
     valid_for_s: float
     reason: str
     selector: str
-    def __init__(self, pool: _Optional[str] = ..., topology: _Optional[str] = ..., hints: _Optional[_Union[_types_pb2.Hints, _Mapping]] = ..., bypass: _Optional[bool] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., valid_for_s: _Optional[float] = ..., reason: _Optional[str] = ..., selector: _Optional[str] = ...) -> None: ...
+    layout: _types_pb2.Layout
+    def __init__(self, pool: _Optional[str] = ..., topology: _Optional[str] = ..., hints: _Optional[_Union[_types_pb2.Hints, _Mapping]] = ..., bypass: _Optional[bool] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., valid_for_s: _Optional[float] = ..., reason: _Optional[str] = ..., selector: _Optional[str] = ..., layout: _Optional[_Union[_types_pb2.Layout, _Mapping]] = ...) -> None: ...
+
+class Split(_message.Message):
+    __slots__ = ("cuts_s", "engines")
+    CUTS_S_FIELD_NUMBER: _ClassVar[int]
+    ENGINES_FIELD_NUMBER: _ClassVar[int]
+    cuts_s: _containers.RepeatedScalarFieldContainer[float]
+    engines: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, cuts_s: _Optional[_Iterable[float]] = ..., engines: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class EngineControl(_message.Message):
     __slots__ = ("engine", "n_run", "b_token", "b_min", "b_max", "gain_b", "u_low", "u_high")
@@ -50,22 +60,28 @@ class EngineControl(_message.Message):
     def __init__(self, engine: _Optional[str] = ..., n_run: _Optional[int] = ..., b_token: _Optional[int] = ..., b_min: _Optional[int] = ..., b_max: _Optional[int] = ..., gain_b: _Optional[float] = ..., u_low: _Optional[float] = ..., u_high: _Optional[float] = ...) -> None: ...
 
 class FenceBucket(_message.Message):
-    __slots__ = ("prompt_upto", "quantile")
+    __slots__ = ("prompt_upto", "factor")
     PROMPT_UPTO_FIELD_NUMBER: _ClassVar[int]
-    QUANTILE_FIELD_NUMBER: _ClassVar[int]
+    FACTOR_FIELD_NUMBER: _ClassVar[int]
     prompt_upto: int
-    quantile: float
-    def __init__(self, prompt_upto: _Optional[int] = ..., quantile: _Optional[float] = ...) -> None: ...
+    factor: float
+    def __init__(self, prompt_upto: _Optional[int] = ..., factor: _Optional[float] = ...) -> None: ...
 
-class Fence(_message.Message):
-    __slots__ = ("version", "buckets", "rolling_upper")
+class FenceTable(_message.Message):
+    __slots__ = ("version", "buckets")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     BUCKETS_FIELD_NUMBER: _ClassVar[int]
-    ROLLING_UPPER_FIELD_NUMBER: _ClassVar[int]
     version: str
     buckets: _containers.RepeatedCompositeFieldContainer[FenceBucket]
+    def __init__(self, version: _Optional[str] = ..., buckets: _Optional[_Iterable[_Union[FenceBucket, _Mapping]]] = ...) -> None: ...
+
+class Fence(_message.Message):
+    __slots__ = ("rolling_upper", "tables")
+    ROLLING_UPPER_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
     rolling_upper: float
-    def __init__(self, version: _Optional[str] = ..., buckets: _Optional[_Iterable[_Union[FenceBucket, _Mapping]]] = ..., rolling_upper: _Optional[float] = ...) -> None: ...
+    tables: _containers.RepeatedCompositeFieldContainer[FenceTable]
+    def __init__(self, rolling_upper: _Optional[float] = ..., tables: _Optional[_Iterable[_Union[FenceTable, _Mapping]]] = ...) -> None: ...
 
 class ControlTuple(_message.Message):
     __slots__ = ("worker", "engines", "fence", "epoch", "seq", "valid_for_s", "frozen")
@@ -86,16 +102,18 @@ class ControlTuple(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., engines: _Optional[_Iterable[_Union[EngineControl, _Mapping]]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., valid_for_s: _Optional[float] = ..., frozen: _Optional[bool] = ...) -> None: ...
 
 class Pin(_message.Message):
-    __slots__ = ("pool", "topology", "hints", "by")
+    __slots__ = ("pool", "topology", "hints", "by", "split")
     POOL_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     HINTS_FIELD_NUMBER: _ClassVar[int]
     BY_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_FIELD_NUMBER: _ClassVar[int]
     pool: str
     topology: str
     hints: _types_pb2.Hints
     by: str
-    def __init__(self, pool: _Optional[str] = ..., topology: _Optional[str] = ..., hints: _Optional[_Union[_types_pb2.Hints, _Mapping]] = ..., by: _Optional[str] = ...) -> None: ...
+    split: Split
+    def __init__(self, pool: _Optional[str] = ..., topology: _Optional[str] = ..., hints: _Optional[_Union[_types_pb2.Hints, _Mapping]] = ..., by: _Optional[str] = ..., split: _Optional[_Union[Split, _Mapping]] = ...) -> None: ...
 
 class AuditRecord(_message.Message):
     __slots__ = ("source", "pool", "kind", "decision", "reason", "selector", "view_json", "epoch", "seq")

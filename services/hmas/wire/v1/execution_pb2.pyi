@@ -8,14 +8,18 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Hello(_message.Message):
-    __slots__ = ("sender", "incarnation", "wire_version")
+    __slots__ = ("sender", "incarnation", "wire_version", "nonce", "proof")
     SENDER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     WIRE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
     sender: str
     incarnation: str
     wire_version: int
-    def __init__(self, sender: _Optional[str] = ..., incarnation: _Optional[str] = ..., wire_version: _Optional[int] = ...) -> None: ...
+    nonce: bytes
+    proof: bytes
+    def __init__(self, sender: _Optional[str] = ..., incarnation: _Optional[str] = ..., wire_version: _Optional[int] = ..., nonce: _Optional[bytes] = ..., proof: _Optional[bytes] = ...) -> None: ...
 
 class Submit(_message.Message):
     __slots__ = ("request", "attempt", "promised", "again")
@@ -96,7 +100,7 @@ class Progress(_message.Message):
     def __init__(self, request_ids: _Optional[_Iterable[str]] = ..., output_tokens: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Ended(_message.Message):
-    __slots__ = ("request_id", "grant", "outcome", "message", "status", "output_tokens", "prompt_tokens", "cached_tokens", "retryable", "busy", "unreached")
+    __slots__ = ("request_id", "grant", "outcome", "message", "status", "output_tokens", "prompt_tokens", "cached_tokens", "retryable", "busy", "unreached", "stalled")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     GRANT_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
@@ -108,6 +112,7 @@ class Ended(_message.Message):
     RETRYABLE_FIELD_NUMBER: _ClassVar[int]
     BUSY_FIELD_NUMBER: _ClassVar[int]
     UNREACHED_FIELD_NUMBER: _ClassVar[int]
+    STALLED_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     grant: int
     outcome: str
@@ -119,7 +124,8 @@ class Ended(_message.Message):
     retryable: bool
     busy: bool
     unreached: bool
-    def __init__(self, request_id: _Optional[str] = ..., grant: _Optional[int] = ..., outcome: _Optional[str] = ..., message: _Optional[str] = ..., status: _Optional[int] = ..., output_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., retryable: _Optional[bool] = ..., busy: _Optional[bool] = ..., unreached: _Optional[bool] = ...) -> None: ...
+    stalled: bool
+    def __init__(self, request_id: _Optional[str] = ..., grant: _Optional[int] = ..., outcome: _Optional[str] = ..., message: _Optional[str] = ..., status: _Optional[int] = ..., output_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., retryable: _Optional[bool] = ..., busy: _Optional[bool] = ..., unreached: _Optional[bool] = ..., stalled: _Optional[bool] = ...) -> None: ...
 
 class Declined(_message.Message):
     __slots__ = ("request_id", "grant")
@@ -162,7 +168,7 @@ class GatewayFrame(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., ops: _Optional[_Iterable[_Union[GatewayOp, _Mapping]]] = ...) -> None: ...
 
 class Timeline(_message.Message):
-    __slots__ = ("engine", "topology", "queued_s", "queue_length", "overtaken", "switches", "upper_output_tokens", "relegated")
+    __slots__ = ("engine", "topology", "queued_s", "queue_length", "overtaken", "switches", "upper_output_tokens", "relegated", "pace_class")
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     QUEUED_S_FIELD_NUMBER: _ClassVar[int]
@@ -171,6 +177,7 @@ class Timeline(_message.Message):
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
     UPPER_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     RELEGATED_FIELD_NUMBER: _ClassVar[int]
+    PACE_CLASS_FIELD_NUMBER: _ClassVar[int]
     engine: str
     topology: str
     queued_s: float
@@ -179,7 +186,8 @@ class Timeline(_message.Message):
     switches: int
     upper_output_tokens: float
     relegated: bool
-    def __init__(self, engine: _Optional[str] = ..., topology: _Optional[str] = ..., queued_s: _Optional[float] = ..., queue_length: _Optional[int] = ..., overtaken: _Optional[int] = ..., switches: _Optional[int] = ..., upper_output_tokens: _Optional[float] = ..., relegated: _Optional[bool] = ...) -> None: ...
+    pace_class: str
+    def __init__(self, engine: _Optional[str] = ..., topology: _Optional[str] = ..., queued_s: _Optional[float] = ..., queue_length: _Optional[int] = ..., overtaken: _Optional[int] = ..., switches: _Optional[int] = ..., upper_output_tokens: _Optional[float] = ..., relegated: _Optional[bool] = ..., pace_class: _Optional[str] = ...) -> None: ...
 
 class Grant(_message.Message):
     __slots__ = ("request_id", "attempt", "grant", "engine", "urgency", "pace_s", "timeline", "priority", "plugin")
@@ -228,12 +236,14 @@ class Refusal(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., outcome: _Optional[str] = ..., message: _Optional[str] = ..., retry_after_s: _Optional[float] = ...) -> None: ...
 
 class EngineShare(_message.Message):
-    __slots__ = ("engine", "slots")
+    __slots__ = ("engine", "slots", "generating")
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
+    GENERATING_FIELD_NUMBER: _ClassVar[int]
     engine: str
     slots: int
-    def __init__(self, engine: _Optional[str] = ..., slots: _Optional[int] = ...) -> None: ...
+    generating: bool
+    def __init__(self, engine: _Optional[str] = ..., slots: _Optional[int] = ..., generating: _Optional[bool] = ...) -> None: ...
 
 class Load(_message.Message):
     __slots__ = ("queued", "queued_tokens", "running", "backlog_s", "draining", "shares")

@@ -1,3 +1,4 @@
+from hmas.wire.v1 import types_pb2 as _types_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -7,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class EngineInfo(_message.Message):
-    __slots__ = ("engine", "up", "kind", "hardware", "max_model_len", "kv_capacity_tokens", "block_size", "max_num_seqs", "endpoint")
+    __slots__ = ("engine", "up", "kind", "hardware", "max_model_len", "kv_capacity_tokens", "block_size", "max_num_seqs", "endpoint", "model", "paths", "adapters", "epoch")
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     UP_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -17,6 +18,10 @@ class EngineInfo(_message.Message):
     BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
     MAX_NUM_SEQS_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    PATHS_FIELD_NUMBER: _ClassVar[int]
+    ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     engine: str
     up: bool
     kind: str
@@ -26,10 +31,14 @@ class EngineInfo(_message.Message):
     block_size: int
     max_num_seqs: int
     endpoint: str
-    def __init__(self, engine: _Optional[str] = ..., up: _Optional[bool] = ..., kind: _Optional[str] = ..., hardware: _Optional[str] = ..., max_model_len: _Optional[int] = ..., kv_capacity_tokens: _Optional[int] = ..., block_size: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., endpoint: _Optional[str] = ...) -> None: ...
+    model: str
+    paths: _containers.RepeatedScalarFieldContainer[str]
+    adapters: _containers.RepeatedScalarFieldContainer[str]
+    epoch: int
+    def __init__(self, engine: _Optional[str] = ..., up: _Optional[bool] = ..., kind: _Optional[str] = ..., hardware: _Optional[str] = ..., max_model_len: _Optional[int] = ..., kv_capacity_tokens: _Optional[int] = ..., block_size: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., endpoint: _Optional[str] = ..., model: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., adapters: _Optional[_Iterable[str]] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class WorkerHeartbeat(_message.Message):
-    __slots__ = ("worker", "incarnation", "address", "wire_version", "pool", "aliases", "engines", "queued", "queued_tokens", "running", "max_queued", "max_queued_tokens", "backlog_s", "draining")
+    __slots__ = ("worker", "incarnation", "address", "wire_version", "pool", "aliases", "engines", "queued", "queued_tokens", "running", "max_queued", "max_queued_tokens", "backlog_s", "draining", "observes", "observed_grants", "observed_wait_s", "layout")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +53,10 @@ class WorkerHeartbeat(_message.Message):
     MAX_QUEUED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     BACKLOG_S_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    OBSERVES_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_GRANTS_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_FIELD_NUMBER: _ClassVar[int]
     worker: str
     incarnation: str
     address: str
@@ -58,4 +71,8 @@ class WorkerHeartbeat(_message.Message):
     max_queued_tokens: int
     backlog_s: float
     draining: bool
-    def __init__(self, worker: _Optional[str] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ..., wire_version: _Optional[int] = ..., pool: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., engines: _Optional[_Iterable[_Union[EngineInfo, _Mapping]]] = ..., queued: _Optional[int] = ..., queued_tokens: _Optional[int] = ..., running: _Optional[int] = ..., max_queued: _Optional[int] = ..., max_queued_tokens: _Optional[int] = ..., backlog_s: _Optional[float] = ..., draining: _Optional[bool] = ...) -> None: ...
+    observes: bool
+    observed_grants: int
+    observed_wait_s: float
+    layout: _types_pb2.Layout
+    def __init__(self, worker: _Optional[str] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ..., wire_version: _Optional[int] = ..., pool: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., engines: _Optional[_Iterable[_Union[EngineInfo, _Mapping]]] = ..., queued: _Optional[int] = ..., queued_tokens: _Optional[int] = ..., running: _Optional[int] = ..., max_queued: _Optional[int] = ..., max_queued_tokens: _Optional[int] = ..., backlog_s: _Optional[float] = ..., draining: _Optional[bool] = ..., observes: _Optional[bool] = ..., observed_grants: _Optional[int] = ..., observed_wait_s: _Optional[float] = ..., layout: _Optional[_Union[_types_pb2.Layout, _Mapping]] = ...) -> None: ...

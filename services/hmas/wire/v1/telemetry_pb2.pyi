@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class EngineSample(_message.Message):
-    __slots__ = ("engine", "up", "running", "waiting", "kv_usage", "kv_capacity_tokens", "preemptions_total", "step_s", "prefill_tokens_per_s", "decode_tokens_per_s", "n_run", "b_token", "utilisation", "busy", "b_saturated")
+    __slots__ = ("engine", "up", "running", "waiting", "kv_usage", "kv_capacity_tokens", "preemptions_total", "step_s", "prefill_tokens_per_s", "decode_tokens_per_s", "n_run", "b_token", "utilisation", "busy", "b_saturated", "suspected")
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     UP_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
@@ -24,6 +24,7 @@ class EngineSample(_message.Message):
     UTILISATION_FIELD_NUMBER: _ClassVar[int]
     BUSY_FIELD_NUMBER: _ClassVar[int]
     B_SATURATED_FIELD_NUMBER: _ClassVar[int]
+    SUSPECTED_FIELD_NUMBER: _ClassVar[int]
     engine: str
     up: bool
     running: int
@@ -39,7 +40,8 @@ class EngineSample(_message.Message):
     utilisation: float
     busy: float
     b_saturated: int
-    def __init__(self, engine: _Optional[str] = ..., up: _Optional[bool] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., kv_usage: _Optional[float] = ..., kv_capacity_tokens: _Optional[int] = ..., preemptions_total: _Optional[int] = ..., step_s: _Optional[float] = ..., prefill_tokens_per_s: _Optional[float] = ..., decode_tokens_per_s: _Optional[float] = ..., n_run: _Optional[int] = ..., b_token: _Optional[int] = ..., utilisation: _Optional[float] = ..., busy: _Optional[float] = ..., b_saturated: _Optional[int] = ...) -> None: ...
+    suspected: bool
+    def __init__(self, engine: _Optional[str] = ..., up: _Optional[bool] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., kv_usage: _Optional[float] = ..., kv_capacity_tokens: _Optional[int] = ..., preemptions_total: _Optional[int] = ..., step_s: _Optional[float] = ..., prefill_tokens_per_s: _Optional[float] = ..., decode_tokens_per_s: _Optional[float] = ..., n_run: _Optional[int] = ..., b_token: _Optional[int] = ..., utilisation: _Optional[float] = ..., busy: _Optional[float] = ..., b_saturated: _Optional[int] = ..., suspected: _Optional[bool] = ...) -> None: ...
 
 class RequestQueued(_message.Message):
     __slots__ = ("request_id", "tenant", "task", "prompt_tokens", "predicted_output_tokens", "age_s")
@@ -92,7 +94,7 @@ class FirstTokenSeen(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., engine: _Optional[str] = ..., ttft_s: _Optional[float] = ..., prefill_s: _Optional[float] = ..., ttft_slo_s: _Optional[float] = ..., age_s: _Optional[float] = ...) -> None: ...
 
 class RequestFinished(_message.Message):
-    __slots__ = ("request_id", "tenant", "task", "engine", "outcome", "prompt_tokens", "output_tokens", "predicted_output_tokens", "upper_output_tokens", "predictor", "prefill_s", "tpot_s", "tpot_slo_s", "censored", "age_s")
+    __slots__ = ("request_id", "tenant", "task", "engine", "outcome", "prompt_tokens", "output_tokens", "upper_output_tokens", "predictor", "prefill_s", "tpot_s", "tpot_slo_s", "censored", "age_s", "predicted_output_tokens_p90", "run_s")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
@@ -100,7 +102,6 @@ class RequestFinished(_message.Message):
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    PREDICTED_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     UPPER_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PREDICTOR_FIELD_NUMBER: _ClassVar[int]
     PREFILL_S_FIELD_NUMBER: _ClassVar[int]
@@ -108,6 +109,8 @@ class RequestFinished(_message.Message):
     TPOT_SLO_S_FIELD_NUMBER: _ClassVar[int]
     CENSORED_FIELD_NUMBER: _ClassVar[int]
     AGE_S_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_OUTPUT_TOKENS_P90_FIELD_NUMBER: _ClassVar[int]
+    RUN_S_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     tenant: str
     task: str
@@ -115,7 +118,6 @@ class RequestFinished(_message.Message):
     outcome: str
     prompt_tokens: int
     output_tokens: int
-    predicted_output_tokens: float
     upper_output_tokens: float
     predictor: str
     prefill_s: float
@@ -123,23 +125,29 @@ class RequestFinished(_message.Message):
     tpot_slo_s: float
     censored: bool
     age_s: float
-    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., engine: _Optional[str] = ..., outcome: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., predicted_output_tokens: _Optional[float] = ..., upper_output_tokens: _Optional[float] = ..., predictor: _Optional[str] = ..., prefill_s: _Optional[float] = ..., tpot_s: _Optional[float] = ..., tpot_slo_s: _Optional[float] = ..., censored: _Optional[bool] = ..., age_s: _Optional[float] = ...) -> None: ...
+    predicted_output_tokens_p90: float
+    run_s: float
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., engine: _Optional[str] = ..., outcome: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., upper_output_tokens: _Optional[float] = ..., predictor: _Optional[str] = ..., prefill_s: _Optional[float] = ..., tpot_s: _Optional[float] = ..., tpot_slo_s: _Optional[float] = ..., censored: _Optional[bool] = ..., age_s: _Optional[float] = ..., predicted_output_tokens_p90: _Optional[float] = ..., run_s: _Optional[float] = ...) -> None: ...
 
 class RequestRunning(_message.Message):
-    __slots__ = ("engine", "prompt_tokens", "output_tokens", "predicted_output_tokens", "upper_output_tokens", "predictor")
+    __slots__ = ("engine", "prompt_tokens", "output_tokens", "upper_output_tokens", "predictor", "predicted_output_tokens_p90", "run_s", "request_id")
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    PREDICTED_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     UPPER_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PREDICTOR_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_OUTPUT_TOKENS_P90_FIELD_NUMBER: _ClassVar[int]
+    RUN_S_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     engine: str
     prompt_tokens: int
     output_tokens: int
-    predicted_output_tokens: float
     upper_output_tokens: float
     predictor: str
-    def __init__(self, engine: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., predicted_output_tokens: _Optional[float] = ..., upper_output_tokens: _Optional[float] = ..., predictor: _Optional[str] = ...) -> None: ...
+    predicted_output_tokens_p90: float
+    run_s: float
+    request_id: str
+    def __init__(self, engine: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., upper_output_tokens: _Optional[float] = ..., predictor: _Optional[str] = ..., predicted_output_tokens_p90: _Optional[float] = ..., run_s: _Optional[float] = ..., request_id: _Optional[str] = ...) -> None: ...
 
 class WorkerTelemetry(_message.Message):
     __slots__ = ("worker", "pool", "queued_count", "queued_tokens", "topology", "bypass", "control_expired", "engines", "queued", "dispatched", "first_tokens", "finished", "running")

@@ -1,6 +1,7 @@
+from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Mapping as _Mapping
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -43,8 +44,22 @@ class Cost(_message.Message):
     tpot_s: float
     def __init__(self, ttft_s: _Optional[float] = ..., tpot_s: _Optional[float] = ...) -> None: ...
 
+class PrefixChain(_message.Message):
+    __slots__ = ("nodes", "ends", "whole", "thread", "turn")
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    ENDS_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
+    THREAD_FIELD_NUMBER: _ClassVar[int]
+    TURN_FIELD_NUMBER: _ClassVar[int]
+    nodes: _containers.RepeatedScalarFieldContainer[int]
+    ends: _containers.RepeatedScalarFieldContainer[int]
+    whole: bool
+    thread: int
+    turn: int
+    def __init__(self, nodes: _Optional[_Iterable[int]] = ..., ends: _Optional[_Iterable[int]] = ..., whole: _Optional[bool] = ..., thread: _Optional[int] = ..., turn: _Optional[int] = ...) -> None: ...
+
 class Request(_message.Message):
-    __slots__ = ("id", "model", "tenant", "flow", "prompt_tokens", "max_tokens", "stream", "slo", "slo_stated", "priority", "weight", "importance", "arrival_s", "relegate")
+    __slots__ = ("id", "model", "tenant", "flow", "prompt_tokens", "max_tokens", "stream", "slo", "slo_stated", "priority", "weight", "importance", "arrival_s", "relegate", "prefix")
     ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -59,6 +74,7 @@ class Request(_message.Message):
     IMPORTANCE_FIELD_NUMBER: _ClassVar[int]
     ARRIVAL_S_FIELD_NUMBER: _ClassVar[int]
     RELEGATE_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
     id: str
     model: str
     tenant: str
@@ -73,28 +89,49 @@ class Request(_message.Message):
     importance: float
     arrival_s: float
     relegate: bool
-    def __init__(self, id: _Optional[str] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., flow: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., stream: _Optional[bool] = ..., slo: _Optional[_Union[Slo, _Mapping]] = ..., slo_stated: _Optional[bool] = ..., priority: _Optional[int] = ..., weight: _Optional[float] = ..., importance: _Optional[float] = ..., arrival_s: _Optional[float] = ..., relegate: _Optional[bool] = ...) -> None: ...
+    prefix: PrefixChain
+    def __init__(self, id: _Optional[str] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., flow: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., stream: _Optional[bool] = ..., slo: _Optional[_Union[Slo, _Mapping]] = ..., slo_stated: _Optional[bool] = ..., priority: _Optional[int] = ..., weight: _Optional[float] = ..., importance: _Optional[float] = ..., arrival_s: _Optional[float] = ..., relegate: _Optional[bool] = ..., prefix: _Optional[_Union[PrefixChain, _Mapping]] = ...) -> None: ...
 
 class Annotation(_message.Message):
-    __slots__ = ("tags", "cost")
+    __slots__ = ("tags", "cost", "utility")
     TAGS_FIELD_NUMBER: _ClassVar[int]
     COST_FIELD_NUMBER: _ClassVar[int]
+    UTILITY_FIELD_NUMBER: _ClassVar[int]
     tags: Tags
     cost: Cost
-    def __init__(self, tags: _Optional[_Union[Tags, _Mapping]] = ..., cost: _Optional[_Union[Cost, _Mapping]] = ...) -> None: ...
+    utility: float
+    def __init__(self, tags: _Optional[_Union[Tags, _Mapping]] = ..., cost: _Optional[_Union[Cost, _Mapping]] = ..., utility: _Optional[float] = ...) -> None: ...
 
 class Hints(_message.Message):
-    __slots__ = ("lane_gate_s", "fast_weight", "quantum_tokens", "by_tokens", "alpha_low", "alpha_high")
+    __slots__ = ("lane_gate_s", "fast_weight", "quantum_tokens", "by_tokens", "alpha_low", "alpha_high", "slack_share")
     LANE_GATE_S_FIELD_NUMBER: _ClassVar[int]
     FAST_WEIGHT_FIELD_NUMBER: _ClassVar[int]
     QUANTUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
     BY_TOKENS_FIELD_NUMBER: _ClassVar[int]
     ALPHA_LOW_FIELD_NUMBER: _ClassVar[int]
     ALPHA_HIGH_FIELD_NUMBER: _ClassVar[int]
+    SLACK_SHARE_FIELD_NUMBER: _ClassVar[int]
     lane_gate_s: float
     fast_weight: float
     quantum_tokens: int
     by_tokens: bool
     alpha_low: float
     alpha_high: float
-    def __init__(self, lane_gate_s: _Optional[float] = ..., fast_weight: _Optional[float] = ..., quantum_tokens: _Optional[int] = ..., by_tokens: _Optional[bool] = ..., alpha_low: _Optional[float] = ..., alpha_high: _Optional[float] = ...) -> None: ...
+    slack_share: float
+    def __init__(self, lane_gate_s: _Optional[float] = ..., fast_weight: _Optional[float] = ..., quantum_tokens: _Optional[int] = ..., by_tokens: _Optional[bool] = ..., alpha_low: _Optional[float] = ..., alpha_high: _Optional[float] = ..., slack_share: _Optional[float] = ...) -> None: ...
+
+class EngineClass(_message.Message):
+    __slots__ = ("place", "pace_class")
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    PACE_CLASS_FIELD_NUMBER: _ClassVar[int]
+    place: str
+    pace_class: int
+    def __init__(self, place: _Optional[str] = ..., pace_class: _Optional[int] = ...) -> None: ...
+
+class Layout(_message.Message):
+    __slots__ = ("cuts_s", "engines")
+    CUTS_S_FIELD_NUMBER: _ClassVar[int]
+    ENGINES_FIELD_NUMBER: _ClassVar[int]
+    cuts_s: _containers.RepeatedScalarFieldContainer[float]
+    engines: _containers.RepeatedCompositeFieldContainer[EngineClass]
+    def __init__(self, cuts_s: _Optional[_Iterable[float]] = ..., engines: _Optional[_Iterable[_Union[EngineClass, _Mapping]]] = ...) -> None: ...

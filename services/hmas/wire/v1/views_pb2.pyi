@@ -120,8 +120,42 @@ class ShareView(_message.Message):
     weight: float
     def __init__(self, name: _Optional[str] = ..., offered: _Optional[int] = ..., settled: _Optional[int] = ..., ok: _Optional[int] = ..., ttft_ok: _Optional[int] = ..., tpot_ok: _Optional[int] = ..., tokens_served: _Optional[int] = ..., weight: _Optional[float] = ...) -> None: ...
 
+class DemandView(_message.Message):
+    __slots__ = ("tpot_slo_s", "rps", "requests", "prompt_tokens", "output_tokens", "context_tokens")
+    TPOT_SLO_S_FIELD_NUMBER: _ClassVar[int]
+    RPS_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    tpot_slo_s: float
+    rps: float
+    requests: int
+    prompt_tokens: int
+    output_tokens: int
+    context_tokens: float
+    def __init__(self, tpot_slo_s: _Optional[float] = ..., rps: _Optional[float] = ..., requests: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., context_tokens: _Optional[float] = ...) -> None: ...
+
+class PaceView(_message.Message):
+    __slots__ = ("worker", "engine", "base_s", "sequence_s", "context_s", "prompt_s", "observations")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    BASE_S_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_S_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_S_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_S_FIELD_NUMBER: _ClassVar[int]
+    OBSERVATIONS_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    engine: str
+    base_s: float
+    sequence_s: float
+    context_s: float
+    prompt_s: float
+    observations: int
+    def __init__(self, worker: _Optional[str] = ..., engine: _Optional[str] = ..., base_s: _Optional[float] = ..., sequence_s: _Optional[float] = ..., context_s: _Optional[float] = ..., prompt_s: _Optional[float] = ..., observations: _Optional[int] = ...) -> None: ...
+
 class VLong(_message.Message):
-    __slots__ = ("pool", "window_s", "arrival_rps", "arrival_cv", "burstiness", "prompt_mean", "prompt_cv", "output_mean", "output_cv", "predicted_total_cv", "prompt_histogram", "output_histogram", "tasks", "tenants", "jain_index", "goodput", "goodput_rate", "esg_rate", "violation_rate", "ttft_violation_rate", "tpot_violation_rate", "ttft", "tpot", "queued", "mismatch_mean", "mismatch_p95", "utilisation", "trend_arrival", "trend_violation", "trend_prompt", "epoch", "seq")
+    __slots__ = ("pool", "window_s", "arrival_rps", "arrival_cv", "burstiness", "prompt_mean", "prompt_cv", "output_mean", "output_cv", "predicted_total_cv", "prompt_histogram", "output_histogram", "tasks", "tenants", "jain_index", "goodput", "goodput_rate", "esg_rate", "violation_rate", "ttft_violation_rate", "tpot_violation_rate", "ttft", "tpot", "queued", "mismatch_mean", "mismatch_p95", "utilisation", "trend_arrival", "trend_violation", "trend_prompt", "epoch", "seq", "demands", "paces")
     POOL_FIELD_NUMBER: _ClassVar[int]
     WINDOW_S_FIELD_NUMBER: _ClassVar[int]
     ARRIVAL_RPS_FIELD_NUMBER: _ClassVar[int]
@@ -154,6 +188,8 @@ class VLong(_message.Message):
     TREND_PROMPT_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
+    DEMANDS_FIELD_NUMBER: _ClassVar[int]
+    PACES_FIELD_NUMBER: _ClassVar[int]
     pool: str
     window_s: float
     arrival_rps: float
@@ -186,4 +222,6 @@ class VLong(_message.Message):
     trend_prompt: float
     epoch: int
     seq: int
-    def __init__(self, pool: _Optional[str] = ..., window_s: _Optional[float] = ..., arrival_rps: _Optional[float] = ..., arrival_cv: _Optional[float] = ..., burstiness: _Optional[float] = ..., prompt_mean: _Optional[float] = ..., prompt_cv: _Optional[float] = ..., output_mean: _Optional[float] = ..., output_cv: _Optional[float] = ..., predicted_total_cv: _Optional[float] = ..., prompt_histogram: _Optional[_Iterable[int]] = ..., output_histogram: _Optional[_Iterable[int]] = ..., tasks: _Optional[_Iterable[_Union[ShareView, _Mapping]]] = ..., tenants: _Optional[_Iterable[_Union[ShareView, _Mapping]]] = ..., jain_index: _Optional[float] = ..., goodput: _Optional[float] = ..., goodput_rate: _Optional[float] = ..., esg_rate: _Optional[float] = ..., violation_rate: _Optional[float] = ..., ttft_violation_rate: _Optional[float] = ..., tpot_violation_rate: _Optional[float] = ..., ttft: _Optional[_Union[Tail, _Mapping]] = ..., tpot: _Optional[_Union[Tail, _Mapping]] = ..., queued: _Optional[int] = ..., mismatch_mean: _Optional[float] = ..., mismatch_p95: _Optional[float] = ..., utilisation: _Optional[float] = ..., trend_arrival: _Optional[float] = ..., trend_violation: _Optional[float] = ..., trend_prompt: _Optional[float] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ...) -> None: ...
+    demands: _containers.RepeatedCompositeFieldContainer[DemandView]
+    paces: _containers.RepeatedCompositeFieldContainer[PaceView]
+    def __init__(self, pool: _Optional[str] = ..., window_s: _Optional[float] = ..., arrival_rps: _Optional[float] = ..., arrival_cv: _Optional[float] = ..., burstiness: _Optional[float] = ..., prompt_mean: _Optional[float] = ..., prompt_cv: _Optional[float] = ..., output_mean: _Optional[float] = ..., output_cv: _Optional[float] = ..., predicted_total_cv: _Optional[float] = ..., prompt_histogram: _Optional[_Iterable[int]] = ..., output_histogram: _Optional[_Iterable[int]] = ..., tasks: _Optional[_Iterable[_Union[ShareView, _Mapping]]] = ..., tenants: _Optional[_Iterable[_Union[ShareView, _Mapping]]] = ..., jain_index: _Optional[float] = ..., goodput: _Optional[float] = ..., goodput_rate: _Optional[float] = ..., esg_rate: _Optional[float] = ..., violation_rate: _Optional[float] = ..., ttft_violation_rate: _Optional[float] = ..., tpot_violation_rate: _Optional[float] = ..., ttft: _Optional[_Union[Tail, _Mapping]] = ..., tpot: _Optional[_Union[Tail, _Mapping]] = ..., queued: _Optional[int] = ..., mismatch_mean: _Optional[float] = ..., mismatch_p95: _Optional[float] = ..., utilisation: _Optional[float] = ..., trend_arrival: _Optional[float] = ..., trend_violation: _Optional[float] = ..., trend_prompt: _Optional[float] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., demands: _Optional[_Iterable[_Union[DemandView, _Mapping]]] = ..., paces: _Optional[_Iterable[_Union[PaceView, _Mapping]]] = ...) -> None: ...

@@ -1,0 +1,71 @@
+"""Jobs: what the gateway knows of the job that a request belongs to.
+
+A job is a chain of calls to models, such as an agent's run, that a person waits for as a whole. Each of its calls is a
+stage, which is one request.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixChain:
+    """The beginnings of a prompt, each as a digest of 64 bits of everything before it, the tenant included.
+
+    `nodes` are ordered from the shortest to the longest; `ends` are the prompt's estimated tokens up to each. `whole`:
+    the last node stands for the whole prompt. `thread`: the digest of the first message of a user, with the tenant but
+    without what stands before it, so that agents with different system prompts share it. `turn`: the same of the
+    message after it, whoever said it. Each is 0 if there is no such message; `opening`: there is none after the first.
+    """
+
+    nodes: tuple[int, ...] = ()
+    ends: tuple[int, ...] = ()
+    whole: bool = False
+    thread: int = 0
+    turn: int = 0
+
+    @property
+    def opening(self) -> bool:
+        return self.thread != 0 and self.turn == 0
+
+
+NO_CHAIN = PrefixChain()
+
+
+class LinkedBy(StrEnum):
+    """How the job of a request was found: its client named it, the prompt continues a former one, its first message of
+    a user is that of a former one, or neither."""
+
+    DECLARED = "declared"
+    PREFIX = "prefix"
+    THREAD = "thread"
+    NEW = "new"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One stage of a job: its number in it from 0 on, and the request before it, which is empty for the first one that
+    this gateway has seen. `job` is an id of 16 hexadecimal digits."""
+
+    job: str
+    index: int
+    parent: str
+    linked: LinkedBy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageArrived:
+    """A request came. `declared`: the job that its client names, or empty."""
+
+    request_id: str
+    tenant: str
+    chain: PrefixChain
+    declared: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StageLinked:
+    """The request is this stage of a job."""
+
+    request_id: str
+    stage: Stage

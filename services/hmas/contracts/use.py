@@ -1,0 +1,44 @@
+"""What gateways tell one another, so that the limits and promises of a tenant hold over all of them together."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantUse:
+    """The use of one tenant at one gateway. `requests` and `tokens` are taken from its rate limits since the gateway
+    started; tokens may fall, when a prompt was estimated too long. `requests_left` and `tokens_left` are what the
+    gateway believes that all of them may still take, negative after an overdraft. `demand` is requests per s that its
+    clients sent lately, refused ones included. `most_in_flight`, `most_waiting`: how many of them the gateway may have
+    until it reports again; 0 without a limit."""
+
+    tenant: str
+    requests: float
+    tokens: float
+    requests_left: float
+    tokens_left: float
+    in_flight: int
+    waiting: int
+    most_in_flight: int
+    most_waiting: int
+    demand: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToldPromise:
+    """A refused request, known by a digest of its content, that may come back in `due_s` seconds, reckoned from the
+    sending of the report."""
+
+    content: str
+    due_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UseReport:
+    """`incarnation` changes with each start of the gateway, from which `uses` count. `promised` and `redeemed` (digests
+    of content) happened since its last report. Tenants of whom nothing is used or asked any more are left out."""
+
+    gateway: str
+    incarnation: str
+    uses: tuple[TenantUse, ...]
+    promised: tuple[ToldPromise, ...]
+    redeemed: tuple[str, ...]
