@@ -1,12 +1,22 @@
 import gzip
 import json
 import random
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from hmas.contracts.request import TaskType
-from hmas.perception.training.corpus import Passage, checksum, part_of, prompt_files, read_prompts, split
+from hmas.laws.labelled import part_of
+from hmas.perception.training.corpus import (
+    Passage,
+    checksum,
+    prompt_files,
+    read_prompts,
+    read_turns,
+    split,
+    workflow_files,
+)
 from hmas.perception.training.phrases import PhraseBook
 
 PASSAGE = "The committee met on Monday. It discussed the new budget at length. Nothing was decided in the end."
@@ -74,3 +84,40 @@ def test_phrases_cover_every_type_leave_no_slot_and_follow_the_seed() -> None:
     assert {p.made_of for p in drawn} == {frozenset(), frozenset({"books"})}
     assert all(PASSAGE[:20] not in p.text for p in drawn if not p.made_of)
     assert len({p.text for p in drawn}) > 0.8 * len(drawn)
+
+
+def workflow(name: str, *steps: Mapping[str, object], **fields: object) -> dict[str, object]:
+    whole = [{"truncated": False, **step} for step in steps]
+    return {"workflow_id": name, "source": "w", "tools": ["a"], "question": None, "meta": {}, "steps": whole, **fields}
+
+
+def test_turns_tell_whether_the_agent_called_a_tool(tmp_path: Path) -> None:
+    user, call = {"role": "user", "content": "book it"}, {"role": "assistant", "content": "book()", "gold": True}
+    rows = [
+        workflow("1", user, call, {"role": "user", "content": "thanks"}, {"role": "assistant", "content": "welcome"}),
+        workflow("2", {"role": "user", "content": "hi"}, {"role": "assistant", "content": "", "tool_calls": [{}]}),
+        workflow(
+            "3", {"role": "user", "content": "wha", "truncated": True}, {"role": "tool", "content": "x"},
+            question="what is it?",
+        ),
+        workflow("4", {"role": "user", "content": "no tools"}, call, tools=None),
+        workflow("5-0", {"role": "user", "content": "a"}, call, meta={"task_id": 7}),
+        workflow("5-1", {"role": "user", "content": "b"}, call, meta={"task_id": 7}),
+    ]  # fmt: skip
+    (tmp_path / "agentic").mkdir()
+    write(tmp_path / "agentic", rows)
+    turns = read_turns(workflow_files(tmp_path))
+    told = {turn.text: turn.calls_tool for turn in turns}
+    assert told == {"book it": True, "thanks": False, "hi": True, "what is it?": True, "a": True, "b": True}
+    assert len({turn.group for turn in turns if turn.text in "ab"}) == 1
+    assert workflow_files(tmp_path / "agentic") == []
+
+
+def test_a_bad_workflow_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"QA\.jsonl\.gz:1: not a workflow"):
+        read_turns([write(tmp_path, [row("why?")])])
+
+
+def test_a_prompt_knows_whether_its_answer_is_a_call(tmp_path: Path) -> None:
+    rows = [row("plot it", response_model="gold tool calls"), row("why?"), row("how?", response_model="human")]
+    assert [prompt.calls_tool for prompt in read_prompts([write(tmp_path, rows)])] == [True, False, None]

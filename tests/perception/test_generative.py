@@ -9,7 +9,15 @@ import pytest
 
 from hmas.contracts.request import TagSource, TaskType
 from hmas.perception.agent.backend import PromptView
-from hmas.perception.backends.generative import SCHEMA, EndpointCompletion, GenerativeBackend, parse, tagging_prompt
+from hmas.perception.backends.generative import (
+    MOST_ANSWER_TOKENS,
+    SCHEMA,
+    EndpointCompletion,
+    GenerativeBackend,
+    longest_answer,
+    parse,
+    tagging_prompt,
+)
 from hmas.perception.settings import PerceptionSettings
 
 GOOD = {"task_type": "QA", "slo_ttft_ms": 4000, "slo_tpot_ms": 70, "output_tokens": 120}
@@ -46,6 +54,22 @@ def test_a_valid_answer_is_an_estimate() -> None:
 )  # fmt: skip
 def test_anything_else_is_unknown(answer: str | None) -> None:
     assert parse(answer) is None
+
+
+def test_every_answer_that_the_schema_allows_fits_its_tokens() -> None:
+    """Were each of its bytes a token."""
+    assert SCHEMA["additionalProperties"] is False
+    assert set(SCHEMA["required"]) == set(SCHEMA["properties"])
+    extremes = [
+        [
+            len(json.dumps(name)) + len(json.dumps(value))
+            for value in field.get("enum") or (field["minimum"], field["maximum"])
+        ]
+        for name, field in SCHEMA["properties"].items()
+    ]
+    marks = len("{}") + len(": ") * len(extremes) + len(", ") * (len(extremes) - 1)
+    assert marks + sum(map(max, extremes)) == len(longest_answer()) == MOST_ANSWER_TOKENS - 1
+    assert parse(longest_answer())
 
 
 def test_a_long_prompt_is_asked_at_a_bounded_length() -> None:
@@ -125,68 +149,3 @@ def test_a_dead_endpoint_is_unknown() -> None:
         assert GenerativeBackend(complete, "g").estimate([view("why?")]) == [None]
     finally:
         complete.close()
-
-
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
-    """A Qwen3 of a few thousand weights, drawn at random, with a tokenizer trained on the spot."""
-    torch = pytest.importorskip("torch", reason="needs the extra `train`")
-    transformers = pytest.importorskip("transformers", reason="needs the extra `train`")
-    pytest.importorskip("peft", reason="needs the extra `train`")
-    from tokenizers import ByteLevelBPETokenizer
-
-    bpe = ByteLevelBPETokenizer()
-    bpe.train_from_iterator([tagging_prompt("why?"), json.dumps(GOOD)] * 4, vocab_size=600, special_tokens=["<eos>"])
-    folder = tmp_path / "qwen3"
-    bpe._tokenizer.save(str(tmp_path / "tokenizer.json"))
-    tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_file=str(tmp_path / "tokenizer.json"), eos_token="<eos>", pad_token="<eos>"
-    )
-    tokenizer.save_pretrained(folder)
-    torch.manual_seed(0)
-    config = transformers.Qwen3Config(
-        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, head_dim=16, max_position_embeddings=2048, eos_token_id=0, pad_token_id=0,
-        bos_token_id=0,
-    )  # fmt: skip
-    transformers.Qwen3ForCausalLM(config).save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    rows = [
-        {"prompt_id": f"p{n}", "prompt": f"why {n}?", "prompt_tokens": 3, "source": "s", "task_type": "QA",
-         "response": "x", "response_tokens": 120, "response_model": "gpt"}
-        for n in range(20)
-    ]  # fmt: skip
-    import gzip
-
-    with gzip.open(tmp_path / "QA.jsonl.gz", "wt") as lines:
-        lines.writelines(json.dumps(row) + "\n" for row in rows)
-    return tmp_path
-
-
-@pytest.mark.filterwarnings("ignore")  # of the libraries' own making
-def test_tuning_resumes_and_the_tuned_model_tags_end_to_end(checkpoint: Path, data: Path, tmp_path: Path) -> None:
-    from hmas.perception.backends.generative import LocalCompletion
-    from hmas.perception.training.lora import LoraRecipe, tune
-
-    lines: list[str] = []
-    short = LoraRecipe(steps=2, batch_size=2, rank=4, rate=1e-2, saved_every=1, reported_every=1)
-    adapter = tune(str(checkpoint), data, tmp_path / "out", short, False, lines.append)
-    longer = LoraRecipe(steps=4, batch_size=2, rank=4, rate=1e-2, saved_every=1, reported_every=1)
-    tune(str(checkpoint), data, tmp_path / "out", longer, True, lines.append)
-    straight: list[str] = []
-    tune(str(checkpoint), data, tmp_path / "straight", longer, False, straight.append)
-    assert "resumed at step 2" in lines
-    assert [line for line in lines if line.startswith("step 4")] == [line for line in straight if "step 4" in line]
-
-    other = LoraRecipe(steps=4, batch_size=4, rank=4)
-    with pytest.raises(ValueError, match="start a new one in another --out"):
-        tune(str(checkpoint), data, tmp_path / "out", other, True, lines.append)
-
-    backend = GenerativeBackend(LocalCompletion(str(checkpoint), adapter), "generative-test")
-    estimates = backend.estimate([view("why?"), view("Tell me more, please, about this long thing.")])
-    assert all(e is None or e.task in TaskType for e in estimates)  # four steps teach it no JSON
-    assert len(estimates) == 2

@@ -12,7 +12,7 @@ from hmas.perception.agent.backend import PromptView
 from hmas.perception.backends.encoder import CLS, SEP
 from hmas.perception.backends.model import ARTEFACTS, MODEL_FILE, TOKENIZER_FILE, ModelBackend
 
-MOST_BYTES = 25_000_000
+MOST_BYTES = 30_000_000
 PLAIN = {
     "Translate the following sentence to Spanish: The weather is lovely today.": TaskType.TRANSLATION,
     "Write a Python function that returns the n-th prime number.": TaskType.CODE_GENERATION,
@@ -70,6 +70,8 @@ def test_quantiles_do_not_cross_and_are_positive(backend: ModelBackend) -> None:
         if estimate is not None:
             assert 1.0 <= estimate.output_tokens <= estimate.output_tokens_p90
             assert 0.0 <= estimate.confidence <= 1.0 + 1e-6
+            assert estimate.tool_call is not None
+            assert 0.0 <= estimate.tool_call <= 1.0
 
 
 def test_a_longer_wish_predicts_a_longer_answer(backend: ModelBackend) -> None:

@@ -63,6 +63,17 @@ def test_slo_precedence_is_stated_then_type_by_importance() -> None:
     assert answered(whole, ESTIMATE).slo == replace(default_slo(TaskType.QA), whole=True)
 
 
+def test_what_exceeds_its_share_of_the_cpu_the_prior_answers_and_it_is_counted() -> None:
+    a = agent(cpu_share=0.01)
+    assert a.step(0.0, call(1, ITEM, ITEM, ITEM)) == [RunBatch(1, (PROMPT, PROMPT))]
+    ((first, second, third),) = [e.answers for e in a.step(0.02, BatchReturned(1, (ESTIMATE, ESTIMATE), 0.02))
+                                 if isinstance(e, AnswerCall)]  # fmt: skip
+    assert [t.source for t in (first, second, third)] == [TagSource.MODEL, TagSource.MODEL, TagSource.PRIOR]
+    assert tags(a.step(0.5, call(2))).source is TagSource.PRIOR  # half a second's share does not pay for it
+    assert a.fallbacks == {"cpu_share": 2}
+    assert a.step(4.0, call(3)) == [RunBatch(2, (PROMPT,))]
+
+
 def test_max_tokens_caps_and_never_predicts() -> None:
     capped = replace(ITEM, prompt=replace(PROMPT, max_tokens=64))
     assert (answered(capped, ESTIMATE).output_tokens, answered(capped, ESTIMATE).output_tokens_p90) == (50.0, 64.0)

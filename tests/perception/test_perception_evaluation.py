@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,11 +10,13 @@ from hmas.perception.evaluation import (
     contested_by_source,
     evaluate_length,
     evaluate_task,
+    evaluate_tools,
     length_figures,
     linear_mae,
     rules_by_source,
     shares,
     slo_errors,
+    view,
 )
 from hmas.perception.training.corpus import CorpusAnswer, Prompt
 
@@ -47,6 +51,31 @@ def test_length_figures_of_known_errors() -> None:
     assert (figures.answers, figures.mae, figures.coverage, figures.kendall_tau) == (4, 10.0, 0.75, 1.0)
     assert figures.mape == pytest.approx((1 + 0.5 + 0.25 + 0.125) / 4)
     assert figures.pinball_50 == 5.0
+
+
+def test_the_log_error_is_told_by_length() -> None:
+    truth = np.expm1(np.linspace(2.0, 6.0, 100))
+    figures = length_figures(np.expm1(np.linspace(2.5, 5.5, 100)), np.full(100, 1e3), truth)
+    assert figures.log_sd == pytest.approx(np.std(np.linspace(0.5, -0.5, 100)))
+    assert len(figures.log_by_predicted) == len(figures.coverage_by_predicted) == 5
+    assert figures.log_by_predicted[0] == pytest.approx(0.4, abs=0.01)
+    assert figures.log_by_true[-1] == pytest.approx(-0.45, abs=0.01)
+    assert figures.coverage_by_predicted == (1.0,) * 5
+
+
+def test_tool_calls_are_scored_by_rank_and_need_both_kinds() -> None:
+    backend = ModelBackend()
+    rows = [
+        replace(prompt(text, None), calls_tool=calls)
+        for text, calls in (("Cancel my reservation, please.", True), ("Thank you, that will be all.", False))
+    ]
+    figures = evaluate_tools(backend, rows)
+    assert (figures.turns, figures.common) == (2, 0.5)
+    assert figures.auc in (0.0, 1.0)
+    first, second = backend.predict([view(row) for row in rows]).tools
+    assert figures.auc == float(first > second)
+    with pytest.raises(ValueError, match="give both"):
+        evaluate_tools(backend, rows[:1])
 
 
 def test_linear_baseline_is_exact_on_a_line() -> None:

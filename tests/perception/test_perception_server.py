@@ -3,13 +3,14 @@
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from time import thread_time
 
 import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from hmas.contracts.request import TagSource
+from hmas.contracts.request import TagSource, TaskType
 from hmas.perception.agent import PerceptionAgent
 from hmas.perception.agent.backend import Backend, Estimate, PromptView
 from hmas.perception.agent.rules import RulesBackend
@@ -52,8 +53,8 @@ Perceive = Callable[..., grpc.aio.UnaryUnaryCall]
 
 
 @asynccontextmanager
-async def serving(backend: Backend, budget_s: float = 10.0) -> AsyncIterator[Perceive]:
-    config = PerceptionSettings(ops_port=0).perception_config(backend.version, TagSource.RULES)
+async def serving(backend: Backend, budget_s: float = 10.0, share: float = 1.0) -> AsyncIterator[Perceive]:
+    config = PerceptionSettings(perception_cpu_share=share).perception_config(backend.version, TagSource.RULES)
     metrics, rpc = PerceptionMetrics(CollectorRegistry()), RpcServer()
     shell = PerceptionShell(PerceptionAgent(config), backend, budget_s, metrics)
     server = PerceptionServer(shell, metrics)
@@ -94,6 +95,25 @@ async def test_the_shipped_model_is_the_default() -> None:
     async with serving(backend) as perceive:
         reply = await perceive(pb.PerceiveBatch(requests=[REQUEST]))
     assert (source, reply.tags[0].task) == (TagSource.MODEL, "Translation")
+
+
+class BusyBackend:
+    """Takes 50 ms of CPU a prompt."""
+
+    version = "busy-1"
+
+    def estimate(self, prompts: Sequence[PromptView]) -> list[Estimate | None]:
+        until_s = thread_time() + 0.05 * len(prompts)
+        while thread_time() < until_s:
+            pass
+        return [Estimate(TaskType.QA, 0.9, 50.0, 120.0)] * len(prompts)
+
+
+async def test_a_backend_that_takes_its_share_of_the_cpu_gives_way_to_the_prior() -> None:
+    async with serving(BusyBackend(), share=0.001) as perceive:  # the first prompt takes that of 50 s
+        first = await perceive(pb.PerceiveBatch(requests=[REQUEST] * 3))
+        then = await perceive(pb.PerceiveBatch(requests=[REQUEST]))
+    assert [t.source for t in (*first.tags, *then.tags)] == ["rules", "prior", "prior", "prior"]
 
 
 async def test_a_broken_backend_warms_up_with_a_warning() -> None:

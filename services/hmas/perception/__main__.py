@@ -13,6 +13,7 @@ from hmas.runtime.bus import Bus
 from hmas.runtime.lifecycle import StopSignal, run_service
 from hmas.runtime.recorder import Recorder
 from hmas.runtime.rpc import RpcServer
+from hmas.runtime.security import security_of
 from hmas.wire.v1 import cognition_pb2_grpc
 
 log = structlog.get_logger()
@@ -26,7 +27,7 @@ async def serve(settings: PerceptionSettings, instance: str, stop: StopSignal) -
     config = settings.perception_config(backend.version, source)
     recorder = Recorder(AgentOrigin(Role.PERCEPTION, instance, config), settings)
     agent = PerceptionAgent(config)
-    metrics, rpc, bus = PerceptionMetrics(), RpcServer(), Bus(settings, instance)
+    metrics, rpc, bus = PerceptionMetrics(), RpcServer(security_of(settings)), Bus(settings, instance)
     shell = PerceptionShell(agent, backend, settings.perception_budget_s, metrics, recorder)
     server = PerceptionServer(shell, metrics)
     cognition_pb2_grpc.add_PerceptionServicer_to_server(server, rpc.server)  # type: ignore[no-untyped-call]

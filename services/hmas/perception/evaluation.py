@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import kendalltau
+from scipy.stats import kendalltau, rankdata
 
 from hmas.contracts.request import TaskType
 from hmas.laws.slo import default_slo
@@ -53,7 +53,12 @@ class TaskFigures:
 class LengthFigures:
     """How well output lengths are predicted, in tokens: `mae` of the median, `mape` relative to the true length,
     `kendall_tau` of the order, pinball losses of the 50 % and 90 % quantiles, and `coverage`, the share of answers
-    within the 90 % quantile."""
+    within the 90 % quantile.
+
+    Of the log error, log((1 + median) / (1 + true)): its standard deviation `log_sd`, and its means in each fifth of
+    the predicted length (`log_by_predicted`) and each tenth of the true one (`log_by_true`), from short to long.
+    `coverage_by_predicted` is the coverage in each fifth of predicted length.
+    """
 
     answers: int
     mae: float
@@ -62,6 +67,23 @@ class LengthFigures:
     pinball_50: float
     pinball_90: float
     coverage: float
+    log_sd: float
+    log_by_predicted: tuple[float, ...]
+    log_by_true: tuple[float, ...]
+    coverage_by_predicted: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFigures:
+    """How well it is told whether an agent answers with a call of a tool: `accuracy` at one half, `common`, the
+    accuracy of the more frequent answer, and `auc`, the area under the receiver operating characteristic. `by_source`
+    holds (turns, accuracy)."""
+
+    turns: int
+    accuracy: float
+    common: float
+    auc: float
+    by_source: dict[str, tuple[int, float]]
 
 
 def evaluate_task(backend: ModelBackend, prompts: Sequence[Prompt], seed: int = 0) -> TaskFigures:
@@ -113,7 +135,29 @@ def length_rows(backend: ModelBackend, prompts: Sequence[Prompt]) -> list[tuple[
     ]
 
 
+def evaluate_tools(backend: ModelBackend, prompts: Sequence[Prompt]) -> ToolFigures:
+    """Measures the probability of a tool call on prompts of which it is known. Raises ValueError if there are none of
+    either kind."""
+    known = [prompt for prompt in prompts if prompt.calls_tool is not None]
+    truth = np.array([bool(prompt.calls_tool) for prompt in known])
+    if not known or truth.all() or not truth.any():
+        raise ValueError("tool calls need prompts that were answered by a call and prompts that were not: give both")
+    said = backend.predict([view(prompt) for prompt in known]).tools.astype(float)
+    right = (said >= 0.5) == truth
+    calls = int(truth.sum())
+    ranks = rankdata(said)[truth].sum() - calls * (calls + 1) / 2
+    return ToolFigures(
+        turns=len(known),
+        accuracy=float(right.mean()),
+        common=float(max(truth.mean(), 1 - truth.mean())),
+        auc=float(ranks / (calls * (len(known) - calls))),
+        by_source=shares([prompt.source for prompt in known], right),
+    )
+
+
 def length_figures(median: Floats, upper: Floats, truth: Floats) -> LengthFigures:
+    off, inside = np.log1p(median) - np.log1p(truth), truth <= upper
+    fifths, tenths = np.array_split(np.argsort(median, kind="stable"), 5), np.array_split(np.argsort(truth), 10)
     return LengthFigures(
         answers=len(truth),
         mae=float(np.abs(median - truth).mean()),
@@ -121,8 +165,16 @@ def length_figures(median: Floats, upper: Floats, truth: Floats) -> LengthFigure
         kendall_tau=float(kendalltau(median, truth).statistic),
         pinball_50=_pinball(median, truth, 0.5),
         pinball_90=_pinball(upper, truth, 0.9),
-        coverage=float((truth <= upper).mean()),
+        coverage=float(inside.mean()),
+        log_sd=float(off.std()),
+        log_by_predicted=_means(off, fifths),
+        log_by_true=_means(off, tenths),
+        coverage_by_predicted=_means(inside.astype(float), fifths),
     )
+
+
+def _means(values: Floats, parts: Sequence[NDArray[np.int64]]) -> tuple[float, ...]:
+    return tuple(float(values[part].mean()) for part in parts if len(part))
 
 
 def coverage_by_prompt(backend: ModelBackend, prompts: Sequence[Prompt]) -> float:

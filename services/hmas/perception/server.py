@@ -9,7 +9,7 @@ from hmas.perception.agent.agent import PerceiveItem
 from hmas.perception.agent.backend import PromptView
 from hmas.perception.metrics import PerceptionMetrics
 from hmas.perception.shell import PerceptionShell
-from hmas.wire.codec import WireError, from_message, to_message
+from hmas.wire.codec import WireError, batch, checked, from_message, to_message
 from hmas.wire.v1 import cognition_pb2 as pb
 from hmas.wire.v1 import cognition_pb2_grpc
 
@@ -26,7 +26,7 @@ class PerceptionServer(cognition_pb2_grpc.PerceptionServicer):
 
     async def Perceive(self, request: pb.PerceiveBatch, context: Any) -> pb.PerceiveReply:  # the RPC's name
         try:
-            items = tuple(map(_item, request.requests))
+            items = tuple(map(_item, batch(request.requests)))
         except WireError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         tags = await self._shell.answers(items, context.time_remaining())
@@ -36,6 +36,7 @@ class PerceptionServer(cognition_pb2_grpc.PerceptionServicer):
 
 
 def _item(message: pb.PerceiveRequest) -> PerceiveItem:
+    """Reads one request of a call. Raises WireError if a value of it is not allowed."""
     max_tokens = message.max_tokens if message.HasField("max_tokens") else None
     prompt = PromptView(
         text=message.text,
@@ -45,10 +46,11 @@ def _item(message: pb.PerceiveRequest) -> PerceiveItem:
         max_tokens=max_tokens,
     )
     slo = from_message(Slo, message.slo)
-    return PerceiveItem(
+    item = PerceiveItem(
         request_id=message.request_id,
-        prompt=prompt,
+        prompt=checked(prompt),
         slo=slo,
         slo_stated=message.slo_stated,
         importance=message.importance,
     )
+    return checked(item)

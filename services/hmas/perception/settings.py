@@ -6,6 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from hmas.contracts.request import TagSource
 from hmas.perception.agent import PerceptionConfig
+from hmas.perception.agent.agent import CPU_SHARE, MAX_BATCH
 from hmas.perception.agent.backend import Backend
 from hmas.perception.agent.prior import HistoricalPriorConfig
 from hmas.perception.backends.table import BACKENDS, GenerativeConfig
@@ -21,9 +22,15 @@ class PerceptionSettings(RuntimeSettings):
     perception_budget_s: float = Field(
         0.04, gt=0, description="Seconds that the backend may take for a call; after that the prior answers"
     )
-    perception_max_batch: int = Field(16, gt=0, description="Most prompts in one batch of the backend")
+    perception_max_batch: int = Field(MAX_BATCH, gt=0, description="Most prompts in one batch of the backend")
     perception_max_queued: int = Field(
         1024, gt=0, description="Most prompts that wait for the backend; the prior answers calls beyond it at once"
+    )
+    perception_cpu_share: float = Field(
+        CPU_SHARE,
+        gt=0,
+        description="Share of one core that the backend may take; what would exceed it the prior answers at once. "
+        "Where perception has a core of its own, set 1",
     )
     generative_model: str = Field(
         "", description="Language model of the generative backend: its name at HMAS_GENERATIVE_URL, or a local folder"
@@ -74,5 +81,6 @@ class PerceptionSettings(RuntimeSettings):
             source=source,
             max_batch=self.perception_max_batch,
             max_queued=self.perception_max_queued,
+            cpu_share=self.perception_cpu_share,
             prior=HistoricalPriorConfig(half_life_s=self.prior_half_life_s),
         )

@@ -7,6 +7,7 @@ from hmas.perception.metrics import PerceptionMetrics
 from hmas.runtime.batching import BatchingShell
 from hmas.runtime.recorder import Recorder
 
+NICENESS = 10  # beside what relays tokens (0), a tenth of a core that both want
 WARM_UP = PromptView(text="Summarize this text in one sentence.", prompt_tokens=8, model="", tenant="", max_tokens=None)
 
 
@@ -22,4 +23,6 @@ class PerceptionShell(BatchingShell[PerceiveItem, PromptView, Estimate | None, T
         metrics: PerceptionMetrics,
         recorder: Recorder | None = None,
     ) -> None:
-        super().__init__(agent, backend.estimate, budget_s, metrics.batch_seconds, metrics.fallbacks, recorder)
+        super().__init__(
+            agent, backend.estimate, budget_s, metrics.batch_seconds, metrics.fallbacks, recorder, NICENESS
+        )

@@ -10,10 +10,14 @@ from hmas.contracts.cognition import AnswerCall, BatchFailed, BatchReturned, Cal
 from hmas.contracts.control_agents import GatewayReported, TimerTicked
 from hmas.contracts.request import Slo, Tags, TagSource, TaskType
 from hmas.laws.batching import BatchLimits, BatchQueue
+from hmas.laws.cpu_share import CpuShare
 from hmas.laws.slo import default_slo
 from hmas.perception.agent.backend import Estimate, PromptView
 from hmas.perception.agent.prior import VERSION as PRIOR_VERSION
 from hmas.perception.agent.prior import HistoricalPrior, HistoricalPriorConfig
+
+MAX_BATCH = 16  # prompts, which the model that ships reads within the time that a call has
+CPU_SHARE = 0.1  # of one core
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +43,9 @@ class PerceptionConfig:
 
     version: str
     source: TagSource
-    max_batch: int = 32
+    max_batch: int = MAX_BATCH
     max_queued: int = 1024  # prompts; a call that would exceed it is answered from the prior at once
+    cpu_share: float = CPU_SHARE  # of one core; the prior answers at once what would exceed it
     min_confidence: float = 0.25  # with less confidence the task type is `unknown`; the length is kept
     prior: HistoricalPriorConfig = field(default_factory=HistoricalPriorConfig)
 
@@ -49,8 +54,8 @@ class PerceptionAgent:
     """Tags prompts by a backend, and from the prior where the backend gives no valid estimate in time. The backend is
     never idle while prompts wait, and a call is answered by its deadline at the latest.
 
-    `fallbacks` counts prompts that the prior answered, by reason: no_estimate, invalid, failed, late, queue_full. The
-    agent needs a `TimerTicked` every few milliseconds while a call is open.
+    `fallbacks` counts prompts that the prior answered, by reason: no_estimate, invalid, failed, late, queue_full,
+    cpu_share. The agent needs a `TimerTicked` every few milliseconds while a call is open.
     """
 
     def __init__(self, config: PerceptionConfig) -> None:
@@ -61,6 +66,7 @@ class PerceptionAgent:
             row=lambda item: item.prompt,
             accept=self._tags,
             fall_back=self._fallback,
+            share=CpuShare(config.cpu_share),
         )
         self.fallbacks: Counter[str] = Counter()
 

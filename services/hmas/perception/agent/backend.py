@@ -25,13 +25,15 @@ class Estimate:
     """A backend's estimate for a prompt: the task type with its calibrated probability, and the median and the 90 %
     quantile of the output length, in tokens.
 
-    A backend that doubts the type but not the length returns `TaskType.UNKNOWN` with the length.
+    A backend that doubts the type but not the length returns `TaskType.UNKNOWN` with the length. `tool_call` is the
+    probability that an agent which has tools answers with a call of one; None if the backend cannot tell.
     """
 
     task: TaskType
     confidence: float
     output_tokens: float
     output_tokens_p90: float
+    tool_call: float | None = None
 
 
 class Backend(Protocol):

@@ -22,10 +22,10 @@ TASKS = tuple(str(task) for task in TaskType if task is not TaskType.UNKNOWN)
 HEAD_CHARS, TAIL_CHARS = 1500, 500
 MOST_OUTPUT_TOKENS = 65_536
 MOST_SLO_MS = 600_000
-MOST_ANSWER_TOKENS = 64
 MOST_ANSWER_CHARS = 2_000
 CONFIDENCE = 0.9  # given to every valid answer, because the model states none
 SPREAD = 2.0  # assumed ratio of the 90 % quantile to the stated length, until the fence has learned the real errors
+COMPACT = (",", ":")  # separators of the answer's JSON; every grammar allows them
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -37,6 +37,19 @@ SCHEMA: dict[str, Any] = {
     "required": ["task_type", "slo_ttft_ms", "slo_tpot_ms", "output_tokens"],
     "additionalProperties": False,
 }
+
+
+def longest_answer() -> str:
+    """Returns the longest JSON that SCHEMA allows, with one blank after each separator: an engine may write them even
+    where it allows no others. Raises KeyError if a field is unbounded."""
+    fields: dict[str, Any] = {}
+    for name, field in SCHEMA["properties"].items():
+        fields[name] = max(field["enum"], key=len) if field["type"] == "string" else field["maximum"]
+    return json.dumps(fields)
+
+
+# Whatever the model's tokenizer: a token holds at least a byte. The last one ends the answer.
+MOST_ANSWER_TOKENS = len(longest_answer().encode()) + 1
 _INSTRUCTION = (
     "Tag the request below for a scheduler. Answer with one JSON object with the keys task_type (one of "
     f"{', '.join(TASKS)}), slo_ttft_ms, slo_tpot_ms and output_tokens (the length of the answer it will get)."
@@ -48,6 +61,16 @@ Complete = Callable[[Sequence[str]], list[str | None]]
 def tagging_prompt(text: str) -> str:
     """Returns the prompt by which the model is asked to tag a request; the request's text is cut to a fixed window."""
     return f"{_INSTRUCTION}\n\n### Request\n{window(text, HEAD_CHARS, TAIL_CHARS)}\n\n### Tags\n"
+
+
+def prompt_ids(tokenizer: "PreTrainedTokenizerBase", prompt: str) -> list[int]:
+    """Returns a tagging prompt as the tokens that a chat endpoint makes of it, so that a model is trained on what it is
+    asked; without a chat template, those of the prompt alone."""
+    if tokenizer.chat_template:
+        turns = [{"role": "user", "content": prompt}]
+        prompt = str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+    ids: list[int] = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+    return ids
 
 
 def parse(answer: str | None) -> Estimate | None:
@@ -130,21 +153,22 @@ class LocalCompletion:
     """
 
     def __init__(self, base: str, adapter: Path | None = None) -> None:
+        import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        self._tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(base)
-        self._tokenizer.padding_side = "left"
-        model = AutoModelForCausalLM.from_pretrained(base)
+        self._tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(base, padding_side="left")
+        model = AutoModelForCausalLM.from_pretrained(base, dtype="auto")
         if adapter is not None:
             from peft import PeftModel
 
             model = PeftModel.from_pretrained(model, str(adapter))
-        self._model: PreTrainedModel = model.eval()
+        self._model: PreTrainedModel = model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
 
     def __call__(self, prompts: Sequence[str]) -> list[str | None]:
         if self._tokenizer.pad_token is None:
             self._tokenizer.pad_token = self._tokenizer.eos_token
-        batch = self._tokenizer(list(prompts), return_tensors="pt", padding=True, return_token_type_ids=False)
+        ids = [prompt_ids(self._tokenizer, prompt) for prompt in prompts]
+        batch = self._tokenizer.pad({"input_ids": ids}, return_tensors="pt").to(self._model.device)
         out = self._model.generate(
             **batch, max_new_tokens=MOST_ANSWER_TOKENS, do_sample=False, pad_token_id=self._tokenizer.pad_token_id
         )

@@ -31,11 +31,15 @@ class Prediction:
     """The model's output for n prompts.
 
     `probabilities` [n, 13] are over `ModelBackend.tasks`; `tokens` [n, 2] are the output length's median and 90 %
-    quantile.
+    quantile; `tools` [n] is the probability that an agent answers with a call of a tool.
     """
 
     probabilities: NDArray[np.float32]
     tokens: NDArray[np.float32]
+    tools: NDArray[np.float32]
+
+    def rows(self, chosen: Sequence[int] | NDArray[np.int64]) -> "Prediction":
+        return Prediction(self.probabilities[chosen], self.tokens[chosen], self.tools[chosen])
 
 
 class ModelBackend:
@@ -88,11 +92,12 @@ class ModelBackend:
             self._run([prompts[place] for place in some], [rows[place] for place in some])
             for some in (order[start : start + MOST_PER_RUN] for start in range(0, len(order), MOST_PER_RUN))
         ]
-        probabilities = np.empty((len(rows), len(self.tasks)), np.float32)
-        tokens = np.empty((len(rows), 2), np.float32)
-        probabilities[order] = np.concatenate([part.probabilities for part in parts])
-        tokens[order] = np.concatenate([part.tokens for part in parts])
-        return Prediction(probabilities, tokens)
+        together = Prediction(
+            np.concatenate([part.probabilities for part in parts]),
+            np.concatenate([part.tokens for part in parts]),
+            np.concatenate([part.tools for part in parts]),
+        )
+        return together.rows(np.argsort(order))
 
     def tokenize(self, text: str) -> list[int]:
         """Returns the word-piece ids that the model reads from a prompt."""
@@ -105,14 +110,14 @@ class ModelBackend:
             "grams": padded([grams(prompt.text) for prompt in prompts]),
             "model": np.array([self._models.get(prompt.model, 0) for prompt in prompts], np.int64),
         }
-        return Prediction(*self._session.run(["probabilities", "tokens"], feed))
+        return Prediction(*self._session.run(["probabilities", "tokens", "tools"], feed))
 
     def _estimate(self, prediction: Prediction, row: int) -> Estimate:
         best = int(prediction.probabilities[row].argmax())
         confidence = float(prediction.probabilities[row, best])
         task = self.tasks[best] if confidence >= self.least_confidence else TaskType.UNKNOWN
         median, upper = (max(1.0, float(value)) for value in prediction.tokens[row])
-        return Estimate(task, confidence, median, upper)
+        return Estimate(task, confidence, median, upper, float(prediction.tools[row]))
 
 
 def _session(path: Path, threads: int) -> onnxruntime.InferenceSession:

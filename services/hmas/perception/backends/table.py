@@ -1,11 +1,11 @@
 """The table of perception backends. A new backend is one file and one line here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hmas.contracts.request import TagSource
-from hmas.perception.agent.backend import Backend
+from hmas.perception.agent.backend import Backend, Estimate, PromptView
 from hmas.perception.agent.rules import RulesBackend
 from hmas.runtime.extras import needs
 
@@ -44,8 +44,18 @@ def _generative(config: GenerativeConfig) -> Backend:
     return GenerativeBackend(complete, version)
 
 
+class SilentBackend:
+    """Knows nothing of any prompt, so that the historical prior answers for all."""
+
+    version = "silent-1"
+
+    def estimate(self, prompts: Sequence[PromptView]) -> list[Estimate | None]:
+        return [None] * len(prompts)
+
+
 BACKENDS: dict[str, tuple[TagSource, Callable[[GenerativeConfig], Backend]]] = {
     "model": (TagSource.MODEL, _model),
     "generative": (TagSource.GENERATIVE, _generative),
     "rules": (TagSource.RULES, lambda _: RulesBackend()),
+    "prior": (TagSource.PRIOR, lambda _: SilentBackend()),
 }

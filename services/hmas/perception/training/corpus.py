@@ -1,20 +1,17 @@
-"""The labelled prompts of `data/prompts`: reads them, joins rows into prompts, and splits them by prompt id."""
+"""The labelled prompts of `data/prompts` and the turns of `data/agentic`: reads them, joins rows into prompts, and
+splits them by prompt id."""
 
 import gzip
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from hmas.contracts.request import TaskType
-
-Part = Literal["train", "validation", "test"]
-# Values of `response_model` that mark a reference text, which no language model wrote.
-REFERENCES = frozenset({None, "human", "gold tool calls"})
-VALIDATION_SHARE = 0.1
-TEST_SHARE = 0.2
+from hmas.laws.labelled import REFERENCES, TOOL_CALLS, Part, part_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +34,8 @@ class Prompt:
 
     `group` is the prompt id, shared by prompts of equal text; a split never separates a group. `task` is None if the
     source does not state it. `passages` are texts of answers, from which synthetic prompts are made; `made_of` names
-    the sources of the passages in a synthetic prompt.
+    the sources of the passages in a synthetic prompt. `calls_tool` says whether an agent answered with a call of a tool
+    (None: not known).
     """
 
     group: str
@@ -48,6 +46,7 @@ class Prompt:
     answers: tuple[CorpusAnswer, ...]
     passages: tuple[str, ...] = ()
     made_of: frozenset[str] = frozenset()
+    calls_tool: bool | None = None
 
 
 def prompt_files(folder: Path) -> list[Path]:
@@ -78,18 +77,25 @@ def read_prompts(files: Sequence[Path]) -> list[Prompt]:
 
 
 def _rows(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
+    for file, number, row in _lines(files, "prompt row"):
+        try:
+            row["prompt_id"], row["prompt"], row["prompt_tokens"], row["source"], row["task_type"]
+        except (KeyError, TypeError) as error:
+            raise ValueError(
+                f"{file}:{number}: not a prompt row (a JSON object with prompt_id, prompt, ...): {error!r}"
+            ) from error
+        yield row
+
+
+def _lines(files: Sequence[Path], what: str) -> Iterator[tuple[Path, int, Any]]:
     for file in files:
         opener = gzip.open if file.suffix == ".gz" else open
         with opener(file, "rt", encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
                 try:
-                    row = json.loads(line)
-                    row["prompt_id"], row["prompt"], row["prompt_tokens"], row["source"], row["task_type"]
-                except (ValueError, KeyError, TypeError) as error:
-                    raise ValueError(
-                        f"{file}:{number}: not a prompt row (a JSON object with prompt_id, prompt, ...): {error!r}"
-                    ) from error
-                yield row
+                    yield file, number, json.loads(line)
+                except ValueError as error:
+                    raise ValueError(f"{file}:{number}: not a {what} (a JSON object): {error!r}") from error
 
 
 def _prompt(text: str, rows: list[dict[str, Any]]) -> Prompt:
@@ -102,6 +108,7 @@ def _prompt(text: str, rows: list[dict[str, Any]]) -> Prompt:
     passages = tuple(row["response"] for row in rows[:1] if row.get("response"))
     task = TaskType(typed[0]) if typed else None
     first = rows[0]
+    called = any(row.get("response_model") == TOOL_CALLS for row in rows)
     return Prompt(
         group=first["prompt_id"],
         text=text,
@@ -110,15 +117,56 @@ def _prompt(text: str, rows: list[dict[str, Any]]) -> Prompt:
         source=first["source"],
         answers=answers,
         passages=passages,
+        calls_tool=True if called else False if answers else None,
     )
 
 
-def part_of(group: str, seed: int) -> Part:
-    """Returns the part to which a prompt id belongs; a hash decides, so that adding data never moves a prompt."""
-    share = int.from_bytes(hashlib.sha256(f"{seed}:{group}".encode()).digest()[:8], "big") / 2**64
-    if share < TEST_SHARE:
-        return "test"
-    return "validation" if share < TEST_SHARE + VALIDATION_SHARE else "train"
+def workflow_files(folder: Path) -> list[Path]:
+    """Returns the sorted files of agents' workflows of a data folder; none if it has no `agentic/`."""
+    return sorted((folder / "agentic").glob("*.jsonl.gz"))
+
+
+def read_turns(files: Sequence[Path]) -> list[Prompt]:
+    """Returns the distinct turns of users to agents that have tools, each with whether the agent answered with a call.
+
+    A turn has no task type and no answer of a known length. Turns of repetitions of one task share a group.
+    Raises ValueError that names file and line of a bad row.
+    """
+    found: dict[str, Prompt] = {}
+    for file, number, row in _lines(files, "workflow"):
+        try:
+            turns = list(_turns(row))
+            group = (row["meta"] or {}).get("task_id", row["workflow_id"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{file}:{number}: not a workflow (a JSON object with steps, ...): {error!r}") from error
+        for text, calls in turns:
+            found.setdefault(
+                text,
+                Prompt(
+                    group=f"{row['source']}:{group}",
+                    text=text,
+                    tokens=max(1, len(text) * 10 // 44),
+                    task=None,
+                    source=row["source"],
+                    answers=(),
+                    calls_tool=calls,
+                ),
+            )
+    return list(found.values())
+
+
+def _turns(row: dict[str, Any]) -> Iterator[tuple[str, bool]]:
+    """Yields each turn of a user that an agent with tools answers, and whether the answer is a call."""
+    if not row["tools"]:
+        return
+    for step, after in pairwise(row["steps"]):
+        if step["role"] != "user":
+            continue
+        # A source that cuts its messages still gives the question whole.
+        text = row["question"] if step["truncated"] else step["content"]
+        calls = after["role"] == "tool" or bool(after.get("tool_calls")) or bool(after.get("gold") and after["content"])
+        if text:
+            yield text, calls
 
 
 def split(prompts: Iterable[Prompt], seed: int) -> dict[Part, list[Prompt]]:

@@ -71,7 +71,7 @@ def length_rows(prompts: Sequence[Prompt], models: Sequence[str]) -> LengthRows:
 def passages(prompts: Iterable[Prompt]) -> Iterator[Passage]:
     """Yields prose to which synthetic instructions can be added: answers, and documents contained in prompts."""
     for prompt in prompts:
-        if prompt.task in (TaskType.CODE_GENERATION, TaskType.MATH_REASONING):
+        if prompt.task in (TaskType.CODE_GENERATION, TaskType.MATH_REASONING) or not prompt.passages:
             continue
         yield from (Passage(text, prompt.source) for text in prompt.passages)
         body = prompt.text.rpartition("\n\n")[2]

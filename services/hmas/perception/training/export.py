@@ -3,7 +3,6 @@
 import json
 import tempfile
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,56 +16,69 @@ from torch import nn
 
 from hmas.perception.backends.encoder import padded
 from hmas.perception.backends.inputs import NUMBERS
-from hmas.perception.training.network import Encoder, Heads
+from hmas.perception.training.loop import Examples
+from hmas.perception.training.network import POOLED, Tagger
 
 OPSET = 17
-_BATCH = 64
+_BATCH = 16
+Floats = NDArray[np.float32]
 
 
-def quantised_encoder(backbone: Path, layers: int) -> onnx.ModelProto:
-    """Returns the encoder's first `layers` layers as an ONNX graph with int8 weights and dynamic quantisation."""
-    ids = torch.ones(2, 8, dtype=torch.long)
-    with tempfile.TemporaryDirectory() as folder:
-        plain, small = Path(folder) / "plain.onnx", Path(folder) / "int8.onnx"
-        _export(Encoder(backbone, layers).eval(), (ids,), plain, ["ids"], ["pooled"])
-        quantize_dynamic(plain, small, weight_type=QuantType.QInt8)
-        return onnx.load(small)
-
-
-def pooled(encoder: onnx.ModelProto, rows: Sequence[list[int]], threads: int) -> NDArray[np.float32]:
-    """Returns the encoder's output [n, p] for each prompt's ids, computed by the same graph that is exported."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(encoder.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    order = sorted(range(len(rows)), key=lambda place: len(rows[place]))
-    parts = []
-    for start in range(0, len(order), _BATCH):
-        ids = padded([rows[place] for place in order[start : start + _BATCH]])
-        parts.append(session.run(["pooled"], {"ids": ids})[0])
-    out = np.empty((len(rows), parts[0].shape[1]), np.float32)
-    out[order] = np.concatenate(parts)
-    return out
-
-
-def whole_graph(encoder: onnx.ModelProto, heads: Heads, metadata: dict[str, object]) -> onnx.ModelProto:
+def whole_graph(tagger: Tagger, metadata: dict[str, object]) -> onnx.ModelProto:
     """Returns encoder and heads as one graph, with `metadata` in its property `hmas`.
 
-    Its inputs are ids, numbers, grams and model; its outputs are probabilities and tokens.
+    Its inputs are ids, numbers, grams and model; its outputs are probabilities, tokens and tools. Weights are int8,
+    activations are quantised as they come.
     """
+    ids = torch.ones(2, 8, dtype=torch.long)
     rows = torch.zeros(2, 3, dtype=torch.long)
-    sample = (torch.zeros(2, heads.task.mean.numel()), torch.zeros(2, NUMBERS), rows, rows[:, 0])
-    with tempfile.TemporaryDirectory() as folder:
-        plain, small = Path(folder) / "plain.onnx", Path(folder) / "int8.onnx"
-        _export(heads.eval(), sample, plain, ["pooled", "numbers", "grams", "model"], ["probabilities", "tokens"])
-        quantize_dynamic(plain, small, weight_type=QuantType.QInt8, op_types_to_quantize=["MatMul"])
-        top = onnx.load(small)
+    sample = (torch.zeros(2, POOLED), torch.zeros(2, NUMBERS), rows, rows[:, 0])
+    inputs, results = ["pooled", "numbers", "grams", "model"], ["probabilities", "tokens", "tools"]
+    encoder = _quantised(tagger.encoder, (ids,), ["ids"], ["pooled"], None)
+    top = _quantised(tagger.heads, sample, inputs, results, ["MatMul"])
     top.ir_version = encoder.ir_version
     graph = merge_models(encoder, top, io_map=[("pooled", "pooled")], prefix1="encoder/", prefix2="heads/")
     _rename(graph, {"encoder/ids": "ids"})
-    _rename(graph, {f"heads/{name}": name for name in ("numbers", "grams", "model", "probabilities", "tokens")})
+    _rename(graph, {f"heads/{name}": name for name in (*inputs[1:], *results)})
     onnx.helper.set_model_props(graph, {"hmas": json.dumps(metadata, sort_keys=True)})
     onnx.checker.check_model(graph)
     return graph
+
+
+def outputs(graph: onnx.ModelProto, data: Examples, threads: int = 1) -> tuple[Floats, Floats, Floats]:
+    """Returns the graph's probabilities [n, 13], tokens [n, 2] and tools [n] for prompts whose answering model nobody
+    names."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(graph.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    order = sorted(range(len(data.ids)), key=lambda row: len(data.ids[row]))
+    parts = []
+    for start in range(0, len(order), _BATCH):
+        some = order[start : start + _BATCH]
+        feed = {
+            "ids": padded([data.ids[row] for row in some]),
+            "numbers": data.numbers[some],
+            "grams": data.grams[some],
+            "model": np.zeros(len(some), np.int64),
+        }
+        parts.append(session.run(["probabilities", "tokens", "tools"], feed))
+    back = np.argsort(order)
+    probabilities, tokens, tools = (np.concatenate(columns)[back] for columns in zip(*parts, strict=True))
+    return probabilities, tokens, tools
+
+
+def _quantised(
+    module: nn.Module,
+    sample: tuple[torch.Tensor, ...],
+    inputs: list[str],
+    outputs: list[str],
+    kinds: list[str] | None,
+) -> onnx.ModelProto:
+    with tempfile.TemporaryDirectory() as folder:
+        plain, small = Path(folder) / "plain.onnx", Path(folder) / "int8.onnx"
+        _export(module.eval(), sample, plain, inputs, outputs)
+        quantize_dynamic(plain, small, weight_type=QuantType.QInt8, op_types_to_quantize=kinds)
+        return onnx.load(small)
 
 
 def _export(

