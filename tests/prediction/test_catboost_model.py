@@ -3,6 +3,7 @@ import math
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,10 @@ from hmas.prediction.models.catboost_model import (
     FORESTS_FILE,
     METADATA_FILE,
     CatBoostCostModel,
-    read_forests,
-    write_forests,
+    read_forest,
+    write_forest,
 )
+from hmas.prediction.models.roofline import DECODE_TERMS, PREFILL_TERMS, Roofline, rows_of
 
 
 @pytest.fixture(scope="module")
@@ -61,14 +63,7 @@ def test_costs_are_positive_and_in_order(model: CatBoostCostModel) -> None:
     assert all(cost.ttft_s > 0 and cost.tpot_s > 0 and math.isfinite(cost.ttft_s) for cost in costs)
     alone = [model.predict([q])[0] for q in queries]
     assert costs == alone
-    assert model.predict([]) == model.predict_upper([]) == []
-
-
-def test_upper_bounds_lie_above(model: CatBoostCostModel) -> None:
-    queries = [query(p, h, r, w) for p in (20, 400) for h in ("T4x4", "H100x1") for r in (0, 60) for w in (0, 30)]
-    for cost, upper in zip(model.predict(queries), model.predict_upper(queries), strict=True):
-        assert upper.ttft_s >= cost.ttft_s
-        assert upper.tpot_s >= cost.tpot_s
+    assert model.predict([]) == []
 
 
 def test_load_and_slow_hardware_cost_more(model: CatBoostCostModel) -> None:
@@ -99,19 +94,51 @@ def test_the_service_runs_without_catboost() -> None:
     assert done.stdout.startswith("catboost-"), done.stderr
 
 
-def test_forests_are_read_as_they_were_written(tmp_path: Path, model: CatBoostCostModel) -> None:
-    cost, upper = read_forests(ARTEFACTS / FORESTS_FILE)
-    write_forests(tmp_path / FORESTS_FILE, upper, cost)
-    first, second = read_forests(tmp_path / FORESTS_FILE)
-    for written, read in ((upper, first), (cost, second)):
-        for name in ("feature", "border", "leaves", "scale", "bias"):
-            np.testing.assert_array_equal(getattr(written, name), getattr(read, name))
+def test_trees_are_read_as_they_were_written(tmp_path: Path, model: CatBoostCostModel) -> None:
+    write_forest(tmp_path / FORESTS_FILE, model.forest)
+    read = read_forest(tmp_path / FORESTS_FILE)
+    for name in ("feature", "border", "leaves", "scale", "bias"):
+        np.testing.assert_array_equal(getattr(model.forest, name), getattr(read, name))
 
 
-def test_rows_and_queries_agree(model: CatBoostCostModel) -> None:
-    from hmas.prediction.models.catalogue import row
+def test_a_trained_model_says_what_catboost_says(tmp_path: Path) -> None:
+    """The artefact's roofline and trees against the fit's own, on rows it was fitted to and on others."""
+    pytest.importorskip("catboost")
+    from hmas.prediction.training.measurements import Measurements
+    from hmas.prediction.training.train import ForestRecipe, fit, write
 
-    rows = np.array([row(query())], np.float32)
-    assert model.predict_rows(rows)[0].tolist() == pytest.approx(
-        [model.predict([query()])[0].ttft_s, model.predict([query()])[0].tpot_s]
+    rng = np.random.default_rng(0)
+    queries = [
+        replace(
+            query(int(rng.integers(1, 4000)), hardware, int(rng.integers(0, 60)), int(rng.integers(0, 9))),
+            model=name, output_tokens=float(rng.integers(1, 900)),
+        )
+        for name in ("llama-13b", "qwen3-30b-a3b", "flan-t5-xl")
+        for hardware in ("A100x1", "H100x4", "T4x2")
+        for _ in range(40)
+    ]  # fmt: skip
+    rows = rows_of(queries)
+    ones = Roofline((1.0,) * len(PREFILL_TERMS), (1.0,) * len(DECODE_TERMS))
+    times = ones.seconds(rows) * rng.lognormal(0.0, 0.3, (len(rows), 2))
+    measured = Measurements(
+        inputs=rows,
+        prefill_s=times[:, 0],
+        tpot_s=times[:, 1],
+        latency_s=times.sum(axis=1),
+        output_tokens=np.full(len(rows), 2.0),
+        configuration=np.full(len(rows), "", object),
+        model=np.full(len(rows), "", object),
+        card=np.full(len(rows), "", object),
+        source=np.full(len(rows), "", object),
+        run=np.full(len(rows), -1),
+        arrival_s=np.full(len(rows), np.nan),
     )
+    fitted = fit(measured, ForestRecipe(trees=40))
+    write(fitted, tmp_path, {"recipe": {}})
+    model = CatBoostCostModel(tmp_path)
+    others = rows_of([replace(q, running=q.running + 7, hardware="A10x2") for q in queries])
+    for some in (rows, others):
+        np.testing.assert_allclose(model.predict_rows(some), fitted.predict(some), rtol=1e-4)
+    said = np.array([(cost.ttft_s, cost.tpot_s) for cost in model.predict(queries)])
+    np.testing.assert_allclose(said, fitted.predict(rows), rtol=1e-4)
+    assert not np.allclose(said, fitted.roofline.seconds(rows), rtol=0.05)  # the trees have a say

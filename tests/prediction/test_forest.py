@@ -30,6 +30,9 @@ def test_a_forest_says_what_catboost_says_missing_values_and_all(tmp_path: Path)
     got = forest([deep_json, shallow_json]).predict(rows)
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
     assert forest([deep_json]).predict(rows[:0]).shape == (0, 1)
+    moved = forest([deep_json, shallow_json], [0, 6]).predict(np.concatenate([rows, rows], axis=1))
+    np.testing.assert_array_equal(moved, got)  # the second model's columns begin after those of the first
+    assert not np.allclose(forest([deep_json, shallow_json], [0, 6]).predict(np.pad(rows, ((0, 0), (0, 6)))), got)
 
 
 def test_deeper_trees_are_refused(tmp_path: Path) -> None:

@@ -1,13 +1,25 @@
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from hmas.prediction.evaluation import cost_figures, learning_curves, r2
-from hmas.prediction.models.catalogue import NAMES
-from hmas.prediction.training.measurements import LLM_PILOT, Measurements, checksum, perf_files, read
+from hmas.prediction.evaluation import corrected, cost_figures, left_out, left_out_figures, r2
+from hmas.prediction.models.catalogue import facts
+from hmas.prediction.models.roofline import NAMES, inputs
+from hmas.prediction.training.measurements import (
+    AICONFIGURATOR,
+    BENCH,
+    LLM_PILOT,
+    LLMPERF,
+    Measurements,
+    NoMeasurements,
+    checksum,
+    perf_files,
+    pooled,
+    read,
+)
 from hmas.prediction.training.train import ForestRecipe, held_apart
 
 
@@ -47,7 +59,6 @@ def test_a_running_request_is_seen(tmp_path: Path) -> None:
     measured = read(tmp_path / LLM_PILOT)
     assert column(measured, "running")[1] == 1
     assert column(measured, "waiting")[1] == 0
-    assert column(measured, "kv_usage")[1] > 0 == column(measured, "kv_usage")[0]
 
 
 def test_an_unknown_file_is_refused(tmp_path: Path) -> None:
@@ -73,39 +84,121 @@ def test_r2_of_truth_mean_and_weights() -> None:
     assert r2(truth, np.array([1.0, 2.0, 0.0]), np.array([1.0, 1.0, 0.0])) == 1.0
 
 
+def test_every_file_with_requests_is_read_and_every_other_says_why_not(tmp_path: Path) -> None:
+    def written(name: str, **columns: object) -> Path:
+        pd.DataFrame({key: [value] for key, value in columns.items()}).to_csv(tmp_path / name, index=False)
+        return tmp_path / name
+
+    bench = read(
+        written(
+            BENCH, hardware="Nvidia H100 GPU", num_hardware=2, framework="vLLM", model="mistralai/Mistral-7B-v0.1",
+            input_output_length=128, batch_size=16, latency_s=2.0, throughput_tok_s=1000.0,
+        )
+    )  # fmt: skip
+    assert (bench.latency_s.tolist(), bench.card.tolist()) == ([2.0], ["h100"])
+    assert np.isnan(bench.prefill_s).all()  # the file tells the whole latency alone
+    hosted = read(
+        written(
+            LLMPERF, provider="x", model="llama2-70b-chat", input_tokens=550, output_tokens=151, ttft_s=0.5,
+            inter_token_latency_s=0.01, e2e_s=2.0, output_tok_s=75.0,
+        )
+    )  # fmt: skip
+    np.testing.assert_allclose(hosted.tpot_s, [0.01])
+    assert hosted.card.tolist() == [""]
+    for name, column_of_it in (("s.csv", "experiment_s"), ("l.csv", "model_type"), ("g.csv", "gpu_architecture")):
+        with pytest.raises(NoMeasurements):
+            read(written(name, model="m", num_users=1, **{column_of_it: 1}))
+    with pytest.raises(NoMeasurements, match="without attention"):
+        read(written("o.csv", gpu="a100", mlp_up_proj_ms=1.0))
+
+
+def test_rows_without_a_precision_or_a_concurrency_are_read_too(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {
+            "mode": "agg", "model_path": "Qwen/Qwen3-32B", "precision": [None, "fp8"], "system": "gb200",
+            "tp_size": 2.0, "pp_size": 1.0, "attention_dp_size": [None, 1.0], "batch_size": [8.0, 4.0],
+            "silicon_concurrency": [None, 4.0], "silicon_ttft_ms": 100.0, "silicon_tpot_ms": 10.0, "isl": 1024,
+            "osl": 128,
+        }
+    )  # fmt: skip
+    frame.to_csv(tmp_path / AICONFIGURATOR, index=False)
+    measured = read(tmp_path / AICONFIGURATOR)
+    assert np.isfinite(measured.inputs).all()
+    assert column(measured, "weight_bytes") == [2.0, 1.0]
+    assert column(measured, "concurrency") == [8.0, 4.0]
+    assert set(measured.model) == {"qwen3-32b"}
+
+
+def test_what_does_not_fit_into_the_memory_waits(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {
+            "mode": ["agg"], "model_path": "meta-llama/Llama-3.1-70B", "precision": "fp8", "system": "h100_sxm",
+            "tp_size": 2.0, "pp_size": 1.0, "attention_dp_size": 1.0, "batch_size": 512.0, "silicon_concurrency": 512.0,
+            "silicon_ttft_ms": 100.0, "silicon_tpot_ms": 10.0, "isl": 8192, "osl": 1024,
+        }
+    )  # fmt: skip
+    frame.to_csv(tmp_path / AICONFIGURATOR, index=False)
+    (running,), (waiting,) = (column(read(tmp_path / AICONFIGURATOR), name) for name in ("running", "waiting"))
+    assert 10 < running < 100
+    assert running + waiting == pytest.approx(511)
+
+
 def synthetic(hardware: str, factor: float, count: int, seed: int) -> Measurements:
+    """Returns requests to an engine that takes `factor` times as long as arithmetic says."""
     rng = np.random.default_rng(seed)
     prompt = rng.integers(10, 500, count).astype(float)
-    inputs = np.zeros((count, len(NAMES)), np.float32)
-    inputs[:, NAMES.index("prompt_tokens")] = prompt
+    state = np.zeros((count, 6))
+    state[:, 0], state[:, 3], state[:, 4] = 1.0, prompt, 10.0
+    rows = inputs(np.repeat([facts("llama-7b", hardware)], count, axis=0), state)
     noise = np.exp(rng.normal(0, 0.05, (2, count)))
-    name = np.array([f"m on {hardware}x1"] * count, object)
+    prefill_s, tpot_s = factor * prompt * 1e-3 * noise[0], factor * 0.02 * noise[1]
     return Measurements(
-        inputs=inputs,
-        prefill_s=factor * prompt * 1e-3 * noise[0],
-        tpot_s=factor * 0.02 * noise[1],
+        inputs=rows,
+        prefill_s=prefill_s,
+        tpot_s=tpot_s,
+        latency_s=prefill_s + 9 * tpot_s,
         output_tokens=np.full(count, 10.0),
-        configuration=name,
-        model=np.array(["m"] * count, object),
-        source=LLM_PILOT,
+        configuration=np.full(count, f"m on {hardware}x1", object),
+        model=np.full(count, "llama-7b", object),
+        card=np.full(count, hardware.lower(), object),
+        source=np.full(count, LLM_PILOT, object),
+        run=np.zeros(count, np.int64),
+        arrival_s=np.arange(float(count)) * 100.0,
     )
 
 
 def test_online_correction_makes_up_for_hardware_never_seen() -> None:
-    """Hardware four times slower than any in the fit: within 200 settled requests the error is the noise's."""
-    seen, new = synthetic("H100", 1.0, 3000, 0), synthetic("T4", 4.0, 1500, 1)
-    columns = ("inputs", "prefill_s", "tpot_s", "output_tokens", "configuration", "model")
-    stacked: dict[str, Any] = {name: np.concatenate([getattr(seen, name), getattr(new, name)]) for name in columns}
-    both = Measurements(**stacked, source=LLM_PILOT)
-    (curve,) = learning_curves(both, ["T4"], ForestRecipe(trees=60))
-    at = dict(zip(curve.requests, curve.tpot, strict=True))
-    assert curve.uncorrected_tpot > 1.2
-    assert at[200] < 0.1
-    assert at[800] < 0.1
-    assert dict(zip(curve.requests, curve.prefill, strict=True))[200] < 0.25
+    """Hardware four times slower than any in the fit: within 50 settled requests the error is the noise's."""
+    both = pooled([synthetic("H100", 1.0, 1200, 0), synthetic("T4", 4.0, 1200, 1), synthetic("H200", 1.0, 1200, 2)])
+    assert set(both.run) == {0, 1, 2}
+    found = left_out(both, "card", ForestRecipe(), lambda line: None)
+    figures = left_out_figures(both, "card", found)
+    new = corrected(found.nested[both.card == "t4"], both.rows(both.card == "t4"))
+    assert new.workers == 1
+    assert new.uncorrected_prefill > 1.0
+    at = dict(zip(new.settled, zip(new.prefill, new.decode, strict=True), strict=True))
+    assert at[50][1] < 0.1
+    assert at[800][1] < 0.1
+    assert at[50][0] < 0.2
+    assert set(figures.groups) == {"h100", "t4", "h200"}
+    assert figures.corrected.workers == figures.mixed.workers == 3
+
+
+def test_what_is_left_out_has_no_part_in_what_is_chosen_for_it() -> None:
+    rows = pooled([synthetic(card, 1.0, 200, n) for n, card in enumerate(("H100", "T4", "A10"))])
+    out = rows.card == "t4"
+    bent = np.random.default_rng(3).uniform(0.1, 10.0, (2, len(rows))) ** out
+    other = replace(rows, prefill_s=rows.prefill_s * bent[0], tpot_s=rows.tpot_s * bent[1])
+    found, again = (left_out(some, "card", ForestRecipe(), lambda line: None) for some in (rows, other))
+    assert found.depths["t4"] == again.depths["t4"]
+    assert np.array_equal(found.nested[out], again.nested[out])
+    assert found.depths != again.depths or not np.array_equal(found.nested[~out], again.nested[~out])
+    with pytest.raises(ValueError, match="measure three"):
+        left_out(rows.rows(~out), "card", ForestRecipe(), lambda line: None)
 
 
 def test_figures_of_a_perfect_prediction() -> None:
     rows = synthetic("H100", 1.0, 100, 0)
     figures = cost_figures(np.stack([rows.prefill_s, rows.tpot_s], axis=1), rows)
     assert figures.prefill == figures.decode == figures.tpot == figures.tpot_weighted == 1.0
+    assert figures.latency == pytest.approx(1.0)

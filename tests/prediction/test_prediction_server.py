@@ -50,12 +50,16 @@ Predict = Callable[..., grpc.aio.UnaryUnaryCall]
 
 
 @asynccontextmanager
-async def serving(model: CostModel | None = None, budget_s: float = 10.0) -> AsyncIterator[Predict]:
+async def serving(
+    model: CostModel | None = None, budget_s: float = 10.0, registry: CollectorRegistry | None = None
+) -> AsyncIterator[Predict]:
+    """Serves `model`, by default the shipped one."""
     settings = PredictionSettings()
-    agent = PredictionAgent(settings.prediction_config(), settings.linear_model())
-    metrics, rpc = PredictionMetrics(CollectorRegistry()), RpcServer()
-    shell = PredictionShell(agent, model or settings.linear_model(), budget_s, metrics)
-    server = PredictionServer(shell, metrics)
+    stand_in = settings.stand_in()
+    agent = PredictionAgent(settings.prediction_config(), stand_in)
+    metrics, rpc = PredictionMetrics(registry or CollectorRegistry()), RpcServer()
+    shell = PredictionShell(agent, model or settings.model(stand_in), stand_in, budget_s, metrics)
+    server = PredictionServer(shell)
     cognition_pb2_grpc.add_PredictionServicer_to_server(server, rpc.server)  # type: ignore[no-untyped-call]
     port = await rpc.start("127.0.0.1", 0, [SERVICE])
     async with open_channel(f"127.0.0.1:{port}") as channel:
@@ -68,7 +72,7 @@ async def test_costs_in_the_batch_s_order() -> None:
     longer = pb.PredictRequest()
     longer.CopyFrom(REQUEST)
     longer.prompt_tokens = 2000
-    async with serving() as predict:
+    async with serving(PredictionSettings().stand_in()) as predict:
         reply = await predict(pb.PredictBatch(requests=[REQUEST, longer]))
     assert reply.costs[0].ttft_s == pytest.approx(0.095)
     assert reply.costs[0].tpot_s == pytest.approx(0.016)
@@ -77,9 +81,10 @@ async def test_costs_in_the_batch_s_order() -> None:
 
 async def test_the_shipped_model_is_the_default_and_warms_up_off_the_loop() -> None:
     settings = PredictionSettings()
-    model = settings.model()
-    agent = PredictionAgent(settings.prediction_config(), settings.linear_model())
-    shell = PredictionShell(agent, model, 10.0, PredictionMetrics(CollectorRegistry()))
+    stand_in = settings.stand_in()
+    model = settings.model(stand_in)
+    agent = PredictionAgent(settings.prediction_config(), stand_in)
+    shell = PredictionShell(agent, model, stand_in, 10.0, PredictionMetrics(CollectorRegistry()))
     await shell.warm_up(WARM_UP)
     await shell.close()
     assert model.version.startswith("catboost-")
@@ -93,6 +98,29 @@ async def test_a_stuck_model_is_answered_by_the_linear_profile_in_time() -> None
     finally:
         model.release.set()
     assert reply.costs[0].ttft_s == pytest.approx(0.095)
+
+
+def answered(registry: CollectorRegistry, model: str) -> float:
+    return registry.get_sample_value("hmas_prediction_answers_total", {"model": model}) or 0.0
+
+
+async def test_who_answered_is_counted() -> None:
+    known, registry = pb.PredictRequest(), CollectorRegistry()
+    known.CopyFrom(REQUEST)
+    known.model = "Llama-3.1-8B"
+    async with serving(registry=registry) as predict:
+        await predict(pb.PredictBatch(requests=[known, REQUEST, known]))
+    assert (answered(registry, "catboost"), answered(registry, "roofline")) == (2.0, 1.0)
+
+
+async def test_a_model_that_is_late_has_not_answered() -> None:
+    model, registry = StuckModel(), CollectorRegistry()
+    try:
+        async with serving(model, budget_s=0.02, registry=registry) as predict:
+            await predict(pb.PredictBatch(requests=[REQUEST]), timeout=30.0)
+    finally:
+        model.release.set()
+    assert (answered(registry, "stuck"), answered(registry, "linear")) == (0.0, 1.0)
 
 
 async def test_an_unknown_task_type_is_an_invalid_argument() -> None:
@@ -111,4 +139,4 @@ def test_settings_name_what_is_wrong(tmp_path: Path) -> None:
     broken = tmp_path / "profiles.yaml"
     broken.write_text("- {model: x}\n")
     with pytest.raises(CannotStart, match="row 1 must have exactly the fields"):
-        PredictionSettings(cost_profiles_file=broken).linear_model()
+        PredictionSettings(cost_profiles_file=broken).stand_in()

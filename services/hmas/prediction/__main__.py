@@ -14,6 +14,7 @@ from hmas.runtime.bus import Bus
 from hmas.runtime.lifecycle import StopSignal, run_service
 from hmas.runtime.recorder import Recorder
 from hmas.runtime.rpc import RpcServer
+from hmas.runtime.security import security_of
 from hmas.wire.v1 import cognition_pb2_grpc
 
 log = structlog.get_logger()
@@ -22,14 +23,15 @@ log = structlog.get_logger()
 async def serve(settings: PredictionSettings, instance: str, stop: StopSignal) -> None:
     """Runs the prediction service until `stop` is set. It needs NATS only for the measurements that correct the model;
     without NATS it answers requests all the same."""
-    model = settings.model()
+    stand_in = settings.stand_in()
+    model = settings.model(stand_in)
     log.info("cost_model", model=settings.cost_model, version=model.version)
-    config, linear = settings.prediction_config(), settings.linear_model()
-    recorder = Recorder(AgentOrigin(Role.PREDICTION, instance, (config, linear.profiles)), settings)
-    agent = PredictionAgent(config, linear)
-    metrics, rpc, bus = PredictionMetrics(), RpcServer(), Bus(settings, instance)
-    shell = PredictionShell(agent, model, settings.prediction_budget_s, metrics, recorder)
-    server = PredictionServer(shell, metrics)
+    config = settings.prediction_config()
+    recorder = Recorder(AgentOrigin(Role.PREDICTION, instance, (config, stand_in.profiles)), settings)
+    agent = PredictionAgent(config, stand_in)
+    metrics, rpc, bus = PredictionMetrics(), RpcServer(security_of(settings)), Bus(settings, instance)
+    shell = PredictionShell(agent, model, stand_in, settings.prediction_budget_s, metrics, recorder)
+    server = PredictionServer(shell)
     cognition_pb2_grpc.add_PredictionServicer_to_server(server, rpc.server)  # type: ignore[no-untyped-call]
     bus.follow(Role.PREDICTION, shell.post, receive={WorkerTelemetry: shell.hear})
     await shell.warm_up(WARM_UP)

@@ -1,6 +1,7 @@
 """`hmas train prediction`, `hmas eval prediction`: mounted by the `hmas` command."""
 
 import json
+import math
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,10 +12,10 @@ from rich.table import Table
 
 from hmas.runtime.extras import needs
 
-train = typer.Typer(help="Train the cost models.", no_args_is_help=True)
-evaluate = typer.Typer(help="Evaluate the cost models.", no_args_is_help=True)
+train = typer.Typer(help="Train the cost model.", no_args_is_help=True)
+evaluate = typer.Typer(help="Evaluate the cost model.", no_args_is_help=True)
 ARTEFACTS = Path(__file__).with_name("artefacts")  # here, so that the libraries behind them load only when needed
-Folder = Annotated[Path, typer.Option(help="Folder of the models' files.")]
+Folder = Annotated[Path, typer.Option(help="Folder of the model's files.")]
 console = Console(stderr=True)
 
 
@@ -27,7 +28,7 @@ def train_prediction(
     seed: Annotated[int, typer.Option(help="Random seed of the split and the trees.")] = 0,
     threads: Annotated[int, typer.Option(min=1, help="Number of CPU threads.")] = 1,
 ) -> None:
-    """Fits the CatBoost cost models to the measurements in data/perf and writes them with their metadata."""
+    """Fits the cost model to the measurements in data/perf and writes it with its metadata."""
     from hmas.prediction.training.train import ForestRecipe
     from hmas.prediction.training.train import train as run
 
@@ -38,35 +39,33 @@ def train_prediction(
 @evaluate.command("prediction")
 def eval_prediction(
     data: Annotated[
-        list[Path], typer.Option(help="File of measurements in a format of data/perf; repeat it for more.")
+        list[Path], typer.Option(help="File of measurements in a format of data/perf, or a folder; repeat it for more.")
     ],
     folder: Folder = ARTEFACTS,
     unseen: Annotated[bool, typer.Option(help="Use only rows that training never saw.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Prints R2 (the coefficient of determination) of the cost models on any files in a format of data/perf."""
+    """Prints R2 (the coefficient of determination) of the cost model on any files in a format of data/perf, and says of
+    a file that holds no measured request why it holds none."""
     with needs("train"):
         from hmas.prediction.evaluation import evaluate as figures_of
-        from hmas.prediction.evaluation import per_request
         from hmas.prediction.models.catboost_model import CatBoostCostModel
-        from hmas.prediction.training.measurements import LLM_PILOT, read
+        from hmas.prediction.training.measurements import TRAINING, NoMeasurements, read
         from hmas.prediction.training.train import ForestRecipe, held_apart
 
     model = CatBoostCostModel(folder)
     recipe = ForestRecipe(**model.metadata["recipe"])
     figures: dict[str, dict[str, Any]] = {}
-    for file in data:
+    for file in (own for path in data for own in (sorted(path.glob("*.csv*")) if path.is_dir() else [path])):
         try:
             rows = read(file)
+        except NoMeasurements as reason:
+            console.print(f"{file.name} is left out: {reason}", soft_wrap=True)
+            continue
         except (OSError, ValueError) as error:
             raise typer.BadParameter(str(error)) from error
-        rows = rows.rows(held_apart(len(rows.prefill_s), recipe)) if unseen else rows
-        figures[file.name] = asdict(figures_of(model, rows))
-        if rows.source == LLM_PILOT:  # throughput and latency per token are fitted to this file alone
-            try:
-                figures[file.name] |= per_request(rows, folder)
-            except FileNotFoundError as error:
-                console.print(f"throughput and latency per token are not evaluated: {error}")
+        seen = unseen and file.name in TRAINING
+        figures[file.name] = asdict(figures_of(model, rows.rows(held_apart(len(rows), recipe)) if seen else rows))
     if as_json:
         typer.echo(json.dumps(figures, indent=1))
         return
@@ -75,8 +74,10 @@ def eval_prediction(
 
 
 def figure_table(name: str, values: dict[str, float]) -> Table:
+    """Returns a table of a file's figures; those that its rows do not tell are left out."""
     table = Table(title=name, title_justify="left", box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     for key, value in values.items():
-        table.add_row(key, f"{value:.4g}")
+        if not math.isnan(value):
+            table.add_row(key, f"{value:.4g}")
     return table

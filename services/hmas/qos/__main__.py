@@ -9,6 +9,7 @@ from hmas.qos.settings import QosSettings
 from hmas.qos.shell import QosShell
 from hmas.runtime.lifecycle import StopSignal, run_service
 from hmas.runtime.rpc import RpcServer
+from hmas.runtime.security import security_of
 from hmas.wire.v1 import observe_pb2_grpc
 
 
@@ -16,7 +17,7 @@ async def serve(settings: QosSettings, instance: str, stop: StopSignal) -> None:
     """Runs the QoS service until `stop` is set."""
     config = settings.qos_config()
     origin = AgentOrigin(Role.QOS, instance, config)
-    agent, rpc = QosAgent(config), RpcServer()
+    agent, rpc = QosAgent(config), RpcServer(security_of(settings))
     observe_pb2_grpc.add_QosServicer_to_server(QosServer(agent), rpc.server)  # type: ignore[no-untyped-call]
     service = QosShell(origin, settings, agent, QosMetrics()).service
     service.bus.follow(Role.QOS, service.post)

@@ -1,1 +1,1 @@
-"""The models that predict a request's cost: CatBoost forests for known hardware, otherwise a linear profile."""
+"""The models that predict a request's cost: a physical term, and CatBoost's trees on what it leaves."""

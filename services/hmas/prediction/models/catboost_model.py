@@ -1,4 +1,5 @@
-"""The CatBoost cost model: prefill time and time per output token from two ensembles of shallow trees.
+"""The trained cost model: the physical term of prefill time and time per output token, times what CatBoost's trees
+learnt of the difference to measured times.
 
 It opens files and is therefore part of the shell; its results depend on the queries alone. CatBoost itself, half a
 gigabyte with its dependencies, is needed to train the trees, not to evaluate them.
@@ -16,13 +17,12 @@ from numpy.typing import NDArray
 
 from hmas.contracts.request import Cost
 from hmas.prediction.agent.backend import CostQuery
-from hmas.prediction.models.catalogue import NAMES, row
 from hmas.prediction.models.forest import Forest
+from hmas.prediction.models.roofline import LEARNABLE, Roofline, costs, rows_of
 
 ARTEFACTS = Path(__file__).parents[1] / "artefacts"
-FORESTS_FILE = "forests.npz"  # the forests of expected costs and of 90 % quantiles
-METADATA_FILE = "metadata.json"
-LEAST_PREFILL_S, LEAST_TPOT_S = 1e-3, 1e-4  # a regression may predict less than any accelerator needs
+FORESTS_FILE, METADATA_FILE = "forests.npz", "metadata.json"
+MOST = 3.0  # in the logarithm: trees that say more than a factor of twenty speak of what they never saw
 
 
 class CatBoostCostModel:
@@ -36,10 +36,12 @@ class CatBoostCostModel:
         if not metadata.is_file():
             raise FileNotFoundError(f"{folder} holds no cost model: train one with `hmas train prediction`")
         self.metadata: dict[str, Any] = json.loads(metadata.read_text())
-        if self.metadata["inputs"] != list(NAMES):
+        if self.metadata["inputs"] != list(LEARNABLE):
             raise ValueError(f"the cost model in {folder} has other inputs than this version: train it again")
-        self._cost, self._upper = read_forests(folder / FORESTS_FILE)
-        self._version = f"catboost-{hashlib.sha256((folder / FORESTS_FILE).read_bytes()).hexdigest()[:8]}"
+        self.roofline = Roofline.named(self.metadata["roofline"])
+        self.forest = read_forest(folder / FORESTS_FILE)
+        digest = hashlib.sha256(metadata.read_bytes() + (folder / FORESTS_FILE).read_bytes()).hexdigest()
+        self._version = f"catboost-{digest[:8]}"
 
     @property
     def version(self) -> str:
@@ -47,52 +49,29 @@ class CatBoostCostModel:
 
     def predict(self, queries: Sequence[CostQuery]) -> list[Cost]:
         """Returns the expected cost of each query."""
-        return _costs(self.predict_rows(_rows(queries))) if queries else []
-
-    def predict_upper(self, queries: Sequence[CostQuery]) -> list[Cost]:
-        """Returns the 90 % quantile of each query's cost, never below the expected cost."""
-        if not queries:
-            return []
-        rows = _rows(queries)
-        return _costs(np.maximum(self.predict_upper_rows(rows), self.predict_rows(rows)))
+        return costs(self.predict_rows(rows_of(queries))) if queries else []
 
     def predict_rows(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
         """Returns expected prefill time and time per output token, in s [n, 2], for rows [n, len(NAMES)]."""
-        return _bounded(self._cost.predict(rows))
-
-    def predict_upper_rows(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
-        return _bounded(self._upper.predict(rows))
+        physical_s, read = self.roofline.learnable(rows)
+        return corrected(physical_s, self.forest.predict(read))
 
 
-def _rows(queries: Sequence[CostQuery]) -> NDArray[np.float32]:
-    return np.array([row(query) for query in queries], np.float32)
+def corrected(physical_s: NDArray[np.float64], learnt: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns the physical times in s [n, 2] times the exponential of what the trees say of them."""
+    times: NDArray[np.float64] = physical_s * np.exp(np.clip(learnt, -MOST, MOST))
+    return times
 
 
-def _bounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    bounded: NDArray[np.float64] = np.maximum(values, (LEAST_PREFILL_S, LEAST_TPOT_S))
-    return bounded
+def write_forest(path: Path, trees: Forest) -> None:
+    np.savez_compressed(
+        path, allow_pickle=False, **{field.name: getattr(trees, field.name) for field in fields(Forest)}
+    )
 
 
-def _costs(values: NDArray[np.float64]) -> list[Cost]:
-    return [Cost(float(prefill), float(tpot)) for prefill, tpot in values]
-
-
-def write_forests(path: Path, cost: Forest, upper: Forest) -> None:
-    arrays = {
-        f"{name}.{field.name}": getattr(trees, field.name)
-        for name, trees in (("cost", cost), ("upper", upper))
-        for field in fields(Forest)
-    }
-    np.savez_compressed(path, allow_pickle=False, **arrays)
-
-
-def read_forests(path: Path) -> tuple[Forest, Forest]:
-    """Returns the forests of expected costs and of 90 % quantiles. Raises FileNotFoundError if `path` is missing."""
+def read_forest(path: Path) -> Forest:
+    """Returns the trees of both times. Raises FileNotFoundError if `path` is missing."""
     if not path.is_file():
         raise FileNotFoundError(f"the file {path} is missing: train the cost model with `hmas train prediction`")
     with np.load(path, allow_pickle=False) as arrays:
-        cost, upper = (
-            Forest(**{field.name: arrays[f"{name}.{field.name}"] for field in fields(Forest)})
-            for name in ("cost", "upper")
-        )
-    return cost, upper
+        return Forest(**{field.name: arrays[field.name] for field in fields(Forest)})

@@ -40,8 +40,9 @@ class Forest:
         return sums
 
 
-def forest(models: Sequence[Mapping[str, Any]]) -> Forest:
-    """Returns a forest from CatBoost models in its JSON format, one per target.
+def forest(models: Sequence[Mapping[str, Any]], starts: Sequence[int] | None = None) -> Forest:
+    """Returns a forest from CatBoost models in its JSON format, one per target. `starts` are the columns of the
+    forest's rows at which the columns of each model begin, 0 if it is None.
 
     Raises ValueError for trees that are too deep or have categorical splits.
     """
@@ -49,7 +50,7 @@ def forest(models: Sequence[Mapping[str, Any]]) -> Forest:
     shape = (len(models), most, DEPTH)
     feature, border = np.zeros(shape, np.int64), np.full(shape, np.inf, np.float32)
     leaves = np.zeros((len(models), most, 1 << DEPTH), np.float32)
-    for target, model in enumerate(models):
+    for target, (model, start) in enumerate(zip(models, starts or [0] * len(models), strict=True)):
         for number, tree in enumerate(model["oblivious_trees"]):
             splits = tree["splits"] or []
             if len(splits) > DEPTH or any(split["split_type"] != "FloatFeature" for split in splits):
@@ -58,7 +59,7 @@ def forest(models: Sequence[Mapping[str, Any]]) -> Forest:
                     "depth and without categories"
                 )
             for place, split in enumerate(splits):
-                feature[target, number, place] = split["float_feature_index"]
+                feature[target, number, place] = start + split["float_feature_index"]
                 border[target, number, place] = split["border"]
             leaves[target, number, : len(tree["leaf_values"])] = tree["leaf_values"]
     scales = [model["scale_and_bias"] for model in models]

@@ -5,18 +5,17 @@ from collections.abc import Callable
 
 from hmas.prediction.agent.backend import CostModel
 from hmas.prediction.agent.linear import LinearCostModel
-from hmas.prediction.models.by_catalogue import ByCatalogue
 from hmas.runtime.extras import needs
 
 
-def _catboost(linear: LinearCostModel) -> CostModel:
+def _catboost() -> CostModel:
     with needs("prediction", "set HMAS_COST_MODEL=linear"):
-        from hmas.prediction.models.catboost_model import CatBoostCostModel  # its arrays load only where it runs
+        from hmas.prediction.models.by_catalogue import shipped  # its arrays load only where it runs
 
-    return ByCatalogue(CatBoostCostModel(), linear)
+    return shipped()
 
 
 COST_MODELS: dict[str, Callable[[LinearCostModel], CostModel]] = {
-    "catboost": _catboost,
+    "catboost": lambda _: _catboost(),
     "linear": lambda linear: linear,
 }

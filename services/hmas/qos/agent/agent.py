@@ -15,7 +15,7 @@ from hmas.contracts.control_agents import (
 )
 from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
-from hmas.contracts.views import VLong, VShort
+from hmas.contracts.views import PaceView, VLong, VShort
 from hmas.laws.scoring import verdict
 from hmas.qos.agent.config import QosConfig
 from hmas.qos.agent.long import LongWindow
@@ -53,6 +53,15 @@ class _Pool:
             self.long.settled(now_s, settled, judged)
             for worker in self.workers.values():
                 worker.settled(settled.request_id)
+
+    def paces(self) -> tuple[PaceView, ...]:
+        """Returns the pace law of each engine for which one was measured."""
+        return tuple(
+            engine.pace.view(name, engine.last.engine)
+            for name, worker in self.workers.items()
+            for engine in worker.engines.values()
+            if engine.pace.observations
+        )
 
     def forget_lost_workers(self, now_s: float) -> None:
         horizon = now_s - self.config.worker_lost_after_s
@@ -126,7 +135,7 @@ class QosAgent:
             effects.append(PublishShort(short))
         if now_s >= pool.long_due_s:
             pool.long_due_s = _next(now_s, pool.long_due_s, self._config.long_every_s)
-            pool.last_long = pool.long.view(now_s, *self._stamp())
+            pool.last_long = pool.long.view(now_s, *self._stamp(), pool.paces())
             effects.append(PublishLong(pool.last_long))
         return effects if self._epoch is not None else []
 

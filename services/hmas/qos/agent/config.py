@@ -1,8 +1,18 @@
 """The configuration of the QoS agent."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hmas.contracts.cadences import LONG_VIEW_S, SHORT_VIEW_S, WORKER_LOST_AFTER_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaceFitConfig:
+    """How the pace law of an engine is fitted."""
+
+    observe_s: float = 5.0  # samples of this many seconds make one observation: as long as a mean step is taken over
+    least_busy: float = 0.3  # share of time in which an engine must have worked for its rates to tell about its steps
+    keep: float = 0.995  # of an observation's weight after another one: half is left after twelve minutes
+    singular: float = 1e-6  # share of a term's square that the other terms must leave, or it cannot be told from them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,4 +34,6 @@ class QosConfig:
     max_pools: int = 64
     max_names: int = 32  # tenants, and task types, that a view names; the rest are counted as `other`
     max_waiting: int = 200_000  # queued requests per worker whose waiting time is followed
+    max_demands: int = 512  # kinds of requests (by TPOT SLO and lengths) that a bucket of V_long counts
+    pace: PaceFitConfig = field(default_factory=PaceFitConfig)
     max_late: int = 50_000  # running requests per worker that are remembered to have missed their TTFT SLO

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from hmas.contracts.telemetry import EngineSample
 from hmas.contracts.views import EngineView
 from hmas.qos.agent.config import QosConfig
+from hmas.qos.agent.pace_fit import PaceFit
 from hmas.qos.agent.ring import Ring
 
 
@@ -25,6 +26,7 @@ class EngineTrack:
     def __init__(self, config: QosConfig, worker: str, first: EngineSample) -> None:
         self._ring: Ring[_Bucket] = Ring(config.short_window_s, config.short_bucket_s, _Bucket)
         self._worker = worker
+        self.pace = PaceFit(config.pace)
         self.last = first
 
     def sample(self, now_s: float, sample: EngineSample) -> None:
@@ -37,6 +39,7 @@ class EngineTrack:
         # After a restart an engine counts from zero, so that the difference would be negative.
         bucket.preemptions += max(0, sample.preemptions_total - self.last.preemptions_total)
         self.last = sample
+        self.pace.add(now_s, sample)
 
     def finished_in_time(self, now_s: float, tokens: int) -> None:
         self._ring.at(now_s).goodput_tokens += tokens

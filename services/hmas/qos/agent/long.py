@@ -1,13 +1,15 @@
 """The long window of a pool, from which V_long is made."""
 
 from dataclasses import dataclass, field
+from math import inf
 
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.telemetry import GatewayTelemetry, RequestSettled
-from hmas.contracts.views import VLong, VShort
+from hmas.contracts.views import PaceView, VLong, VShort
 from hmas.laws.scoring import ESG_INPUT_WEIGHT, ESG_OUTPUT_WEIGHT, Verdict, jain_index
 from hmas.qos.agent.arrivals import ArrivalProcess
 from hmas.qos.agent.config import QosConfig
+from hmas.qos.agent.demands import Demands, count_demand, demand_views
 from hmas.qos.agent.ring import Ring
 from hmas.qos.agent.shares import OTHER, ShareCounts, Shares, merged_shares, share_views
 from hmas.qos.agent.statistics import (
@@ -42,6 +44,7 @@ class _Bucket:
     mismatches: LatencySketch = field(default_factory=LatencySketch)
     ttft: LatencySketch = field(default_factory=LatencySketch)
     tpot: LatencySketch = field(default_factory=LatencySketch)
+    demands: Demands = field(default_factory=dict)
     prompts: list[int] = field(default_factory=lambda: [0] * HISTOGRAM_BUCKETS)
     outputs: list[int] = field(default_factory=lambda: [0] * HISTOGRAM_BUCKETS)
 
@@ -56,9 +59,12 @@ class LongWindow:
         )
         self._arrivals = ArrivalProcess(config.long_window_s, config.long_bucket_s, config.arrival_reorder_s)
         self._queued = 0
+        self._began_s = inf  # when the first request came
 
     def offered(self, now_s: float, telemetry: GatewayTelemetry) -> None:
         bucket = self._ring.at(now_s)
+        if telemetry.offered:
+            self._began_s = min(self._began_s, now_s)
         for offer in telemetry.offered:
             bucket.offered += 1
             bucket.prompt.add(offer.prompt_tokens)
@@ -86,6 +92,7 @@ class LongWindow:
         if settled.outcome is Outcome.FINISHED:
             bucket.output.add(settled.output_tokens)
             bucket.outputs[histogram_bucket(settled.output_tokens)] += 1
+        count_demand(bucket.demands, settled, self._config.max_demands)
         service = ESG_INPUT_WEIGHT * settled.prompt_tokens + ESG_OUTPUT_WEIGHT * settled.output_tokens
         tokens = int(service) if settled.output_tokens else 0
         bucket.tenants.of(settled.tenant).settle(verdict, tokens)
@@ -104,7 +111,7 @@ class LongWindow:
             bucket.mismatch.add(view.mismatch)
             bucket.mismatches.add(view.mismatch)
 
-    def view(self, now_s: float, epoch: int, seq: int) -> VLong:
+    def view(self, now_s: float, epoch: int, seq: int, paces: tuple[PaceView, ...] = ()) -> VLong:
         self._ring.at(now_s)  # makes a bucket, so that there is at least one
         live, span = self._ring.live(now_s), self._ring.span_s(now_s)
         prompt = merged_moments(b.prompt for b in live)
@@ -147,6 +154,8 @@ class LongWindow:
             trend_prompt=trends[2],
             epoch=epoch,
             seq=seq,
+            demands=demand_views((b.demands for b in live), self._config.max_demands, span, now_s - self._began_s),
+            paces=paces,
         )
 
     def _smoothed_rates(self, now_s: float) -> tuple[float, float, float]:

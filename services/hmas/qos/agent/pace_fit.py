@@ -1,0 +1,101 @@
+"""The pace law of one engine, fitted to what was measured of its steps.
+
+Least squares over means of some seconds each, in which older ones count less and less. No coefficient is below 0: a
+sequence, a token of context or a prompt token never makes a step shorter. The small sum of squares is kept instead of
+the observations, so that memory and time do not grow. An observation lasts as long as the time over which an engine's
+mean step is taken, so that both tell of the same steps.
+"""
+
+from itertools import combinations
+from math import sqrt
+
+from hmas.contracts.telemetry import EngineSample
+from hmas.contracts.views import PaceView
+from hmas.qos.agent.config import PaceFitConfig
+
+_TERMS = 4  # base, sequences, context, prompt tokens
+
+
+class PaceFit:
+    """Takes an engine's samples and tells its pace law. Samples of an engine that has nothing to do say nothing."""
+
+    __slots__ = ("_config", "_due_s", "_products", "_samples", "_squares", "_sums", "observations")
+
+    def __init__(self, config: PaceFitConfig) -> None:
+        self._config = config
+        self._squares = [[0.0] * _TERMS for _ in range(_TERMS)]
+        self._products = [0.0] * _TERMS
+        self._sums = [0.0] * _TERMS
+        self._samples = 0
+        self._due_s: float | None = None
+        self.observations = 0
+
+    def add(self, now_s: float, sample: EngineSample) -> None:
+        if sample.step_s <= 0.0 or sample.busy < self._config.least_busy or not sample.up:
+            return
+        values = sample.busy, sample.decode_tokens_per_s, sample.kv_usage, sample.prefill_tokens_per_s
+        for i, value in enumerate(values):
+            self._sums[i] += value
+        self._samples += 1
+        if self._due_s is None:
+            self._due_s = now_s + self._config.observe_s
+        elif now_s >= self._due_s:
+            busy, decode, usage, prefill = (total / self._samples for total in self._sums)
+            # Rates are per second, of which the engine works a share `busy`; its steps depend on what comes per step.
+            step_s = sample.step_s
+            steps_s = step_s / busy
+            self._observe((1.0, decode * steps_s, usage * sample.kv_capacity_tokens, prefill * steps_s), step_s)
+            self._sums, self._samples = [0.0] * _TERMS, 0
+            self._due_s = now_s + self._config.observe_s
+
+    def _observe(self, means: tuple[float, ...], step_s: float) -> None:
+        keep = self._config.keep
+        for i in range(_TERMS):
+            self._products[i] = keep * self._products[i] + means[i] * step_s
+            for j in range(_TERMS):
+                self._squares[i][j] = keep * self._squares[i][j] + means[i] * means[j]
+        self.observations += 1
+
+    def view(self, worker: str, engine: str) -> PaceView:
+        base_s, sequence_s, context_s, prompt_s = self._solve()
+        return PaceView(
+            worker=worker,
+            engine=engine,
+            base_s=base_s,
+            sequence_s=sequence_s,
+            context_s=context_s,
+            prompt_s=prompt_s,
+            observations=self.observations if base_s > 0.0 else 0,
+        )
+
+    def _solve(self) -> list[float]:
+        """Returns the coefficients of least squares under the condition that none is below 0: those of the subset of
+        terms that fits best, among the subsets whose own least squares are above 0."""
+        best, most = [0.0] * _TERMS, 0.0
+        for count in range(1, _TERMS + 1):
+            for chosen in combinations(range(_TERMS), count):
+                found = self._least_squares(chosen)
+                explained = sum(found[i] * self._products[i] for i in range(_TERMS))
+                if min(found[i] for i in chosen) > 0.0 and explained > most:
+                    best, most = found, explained
+        return best
+
+    def _least_squares(self, chosen: tuple[int, ...]) -> list[float]:
+        """Returns the least squares of the chosen terms, by elimination; zeros if they cannot be told apart."""
+        scales = [sqrt(self._squares[i][i]) or 1.0 for i in chosen]
+        rows = [
+            [self._squares[i][j] / (a * b) for j, b in zip(chosen, scales, strict=True)] + [self._products[i] / a]
+            for i, a in zip(chosen, scales, strict=True)
+        ]
+        found = [0.0] * _TERMS
+        for k, row in enumerate(rows):
+            if row[k] < self._config.singular:
+                return found
+            for other in rows[k + 1 :]:
+                share = other[k] / row[k]
+                for j in range(k, len(row)):
+                    other[j] -= share * row[j]
+        for k in range(len(rows) - 1, -1, -1):
+            rest = sum(rows[k][j] * found[chosen[j]] * scales[j] for j in range(k + 1, len(rows)))
+            found[chosen[k]] = (rows[k][-1] - rest) / rows[k][k] / scales[k]
+        return found
