@@ -18,6 +18,7 @@ import httptools
 import orjson
 import uvloop
 
+from hmas.contracts.registry import CHAT_PATH, COMPLETIONS_PATH
 from hmas.engine.answer import AnswerText
 from hmas.engine.api import Generation, UrgencyTerms
 
@@ -102,7 +103,7 @@ class MockConnection(asyncio.Protocol):
         options = body.get("stream_options")
         assert isinstance(tokens, int)
         generation = Generation(
-            chat=b"chat" in self._url,
+            path=CHAT_PATH if b"chat" in self._url else COMPLETIONS_PATH,
             stream=bool(body.get("stream")),
             include_usage=isinstance(options, dict) and bool(options.get("include_usage")),
             continuous_usage=False,

@@ -49,7 +49,14 @@ def vllm(environment: EngineEnvironment, folder: Path, *, plugin: bool) -> Itera
 def plain(engine: VllmServer) -> MeshState:
     """Returns a state without a mesh, so that requests are sent to the engine directly."""
     return MeshState(
-        gateway_url="", nats_url="", nats_password_file="", pool=MODEL, engine_urls=(engine.url,), ops_urls={}, pids={}
+        gateway_url="",
+        nats_url="",
+        nats_password_file="",
+        ops_token_file="",
+        pool=MODEL,
+        engine_urls=(engine.url,),
+        ops_urls={},
+        pids={},
     )
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hmas.contracts.registry import COMPLETIONS_PATH
 from hmas.engine.api import ApiReader, Generation, UrgencyTerms
 from hmas.engine.core import EngineCore
 from hmas.engine.core.chunking import MIN_CHUNK_TOKENS, Allowance, TokenDeadline, TokenDeadlines
@@ -165,7 +166,7 @@ def test_terms_are_read_from_vllm_xargs_and_nonsense_is_not() -> None:
     reader = ApiReader("m", profile.limits, OutputLength(10.0, 1.0, 0))
 
     def terms(**xargs: object) -> UrgencyTerms:
-        generation = reader.read(orjson.dumps({"prompt": "a", "max_tokens": 1, "vllm_xargs": xargs}), chat=False)
+        generation = reader.read(orjson.dumps({"prompt": "a", "max_tokens": 1, "vllm_xargs": xargs}), COMPLETIONS_PATH)
         assert isinstance(generation, Generation), generation
         return generation.terms
 

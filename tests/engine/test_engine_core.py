@@ -254,3 +254,15 @@ def test_misuse_is_an_error() -> None:
     core.step_begin()
     with pytest.raises(RuntimeError, match="in flight"):
         core.step_begin()
+
+
+def test_a_prompt_that_goes_on_from_an_answer_finds_the_answers_blocks_too() -> None:
+    for answer, cached in (((3, 4), 12), ((), 8)):
+        core = EngineCore(profile(enable_prefix_caching=True, max_num_batched_tokens=32))
+        core.add(EngineRequest("a", 8, 7, prefix_hashes=(1, 2), answer_hashes=answer))
+        drain(core)
+        core.kv.check()
+        core.add(EngineRequest("b", 17, 1, prefix_hashes=(1, 2, 3, 4)))
+        drain(core)
+        core.kv.check()
+        assert core.stats().prefix_cache_hits == cached

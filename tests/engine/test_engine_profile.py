@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+from dataclasses import replace
 from math import exp
 from pathlib import Path
 from random import Random
@@ -13,6 +14,8 @@ from hmas.engine.core import EngineCore
 from hmas.engine.core.output_length import OutputLength
 from hmas.engine.core.profile import EngineLimits, builtin_profile, builtin_profiles, parse_profiles
 from hmas.engine.core.sequence import EngineRequest, expand_prefix_hashes
+from hmas.prediction.models.catalogue import knows
+from hmas.prediction.shell import WARM_UP
 
 
 def test_every_builtin_profile_says_where_it_comes_from() -> None:
@@ -22,6 +25,15 @@ def test_every_builtin_profile_says_where_it_comes_from() -> None:
         if profile.fit is not None:
             assert profile.fit.decode_mean is not None
             assert profile.fit.decode_mean < 0.12
+
+
+def test_the_cost_model_knows_what_each_builtin_profile_emulates() -> None:
+    unknown = {
+        profile.name
+        for profile in builtin_profiles().values()
+        if not knows(replace(WARM_UP, model=profile.model, hardware=profile.hardware))
+    }
+    assert unknown == {"steady"}  # which is like nothing real
 
 
 @pytest.mark.parametrize(

@@ -44,3 +44,11 @@ def sglang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SglangServer]:
     server = SglangServer(environment, tmp_path_factory.mktemp("sglang"))
     with started(server):
         yield server
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What could not be installed was not tested: in red, wherever the log goes."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = {report.longrepr[2] for report in skipped if "cannot be had here" in str(report.longrepr)}
+    for reason in sorted(reasons):
+        terminalreporter.write_line(f"\033[1;31mNOT TESTED: {reason.removeprefix('Skipped: ')}\033[0m")

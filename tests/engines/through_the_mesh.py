@@ -9,6 +9,7 @@ import httpx
 import openai
 import pytest
 
+from tests.conftest import OPS_HEADERS
 from tests.engines.engine_server import MODEL, EngineServer
 
 PATIENCE_S = 240.0  # for what takes a second on an idle machine
@@ -30,7 +31,8 @@ async def reached(condition: Callable[[], bool]) -> None:
 
 
 def worker_metric(mesh: Any, name: str) -> float:
-    page = httpx.get(f"{mesh.state['ops_urls']['worker-1']}/metrics", timeout=10).text
+    url = mesh.state["ops_urls"]["worker-1"]
+    page = httpx.get(f"{url}/metrics", headers=OPS_HEADERS[url], timeout=10).text
     return next((float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(f"{name} ")), -1.0)
 
 

@@ -2,6 +2,7 @@
 
 import orjson
 
+from hmas.contracts.registry import CHAT_PATH
 from hmas.engine.api import BadRequest, Generation
 
 # Each word is one token under any production tokenizer; the emulated answer's meaning does not matter.
@@ -19,31 +20,31 @@ def word(index: int) -> bytes:
     return WORDS[index * 7 % len(WORDS)]
 
 
-def error_event(error: BadRequest) -> bytes:
-    """Returns the event that ends an already started stream with an error, with the stream's end marker."""
-    return b"data: " + error.json() + b"\n\n" + DONE
-
-
 class AnswerText:
     """Makes the bytes of one answer in vLLM's format. What all its streamed chunks share is encoded once, so that
     `event`, the chunk of one token, only joins bytes."""
 
     def __init__(self, generation: Generation, response_id: str, model: str, created_s: int) -> None:
         self._generation = generation
+        self._chat = generation.path == CHAT_PATH
         self._id = response_id
         self._model = model
         self._created_s = created_s
-        kind = "chat.completion.chunk" if generation.chat else "text_completion"
+        kind = "chat.completion.chunk" if self._chat else "text_completion"
         stamp = {"id": response_id, "object": kind, "created": created_s, "model": model}
         self._head = b"data: " + orjson.dumps(stamp)[:-1] + b',"choices":['
-        opening = b'{"index":0,"delta":{"content":"' if generation.chat else b'{"index":0,"text":"'
+        opening = b'{"index":0,"delta":{"content":"' if self._chat else b'{"index":0,"text":"'
         self._before = self._head + opening
-        closing = b'"},"logprobs":null,' if generation.chat else b'","logprobs":null,'
+        closing = b'"},"logprobs":null,' if self._chat else b'","logprobs":null,'
         self._after = closing + b'"finish_reason":null}]'
+
+    def error_event(self, error: BadRequest) -> bytes:
+        """Returns the event that ends an already started stream with an error, with the stream's end marker."""
+        return b"data: " + error.json() + b"\n\n" + DONE
 
     def role_event(self) -> bytes:
         """Returns the chunk that opens a chat stream, sent with the first token; b"" for a plain completion."""
-        if not self._generation.chat:
+        if not self._chat:
             return b""
         choice = b'{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]'
         return self._head + choice + self._usage_field(0) + b"}\n\n"
@@ -70,13 +71,13 @@ class AnswerText:
         count = self._generation.output_tokens
         text = b"".join(word(i) for i in range(count)).decode()
         choice: dict[str, object] = {"index": 0, "logprobs": None, "finish_reason": self.finish_reason.decode()}
-        if self._generation.chat:
+        if self._chat:
             choice["message"] = {"role": "assistant", "content": text, "refusal": None, "tool_calls": []}
         else:
             choice["text"] = text
         body = {
             "id": self._id,
-            "object": "chat.completion" if self._generation.chat else "text_completion",
+            "object": "chat.completion" if self._chat else "text_completion",
             "created": self._created_s,
             "model": self._model,
             "choices": [choice],

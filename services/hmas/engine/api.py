@@ -1,6 +1,7 @@
-"""Reads OpenAI request bodies as vLLM does: the result is a `Generation`, or a `BadRequest` in vLLM's error format."""
+"""Reads request bodies as vLLM does: the result is a `Generation`, or a `BadRequest` in vLLM's error format."""
 
 from dataclasses import dataclass
+from hashlib import blake2b
 from math import inf, isfinite
 from typing import Any
 
@@ -9,10 +10,17 @@ import orjson
 from hmas.engine.core.chunking import TokenDeadline
 from hmas.engine.core.output_length import OutputLength
 from hmas.engine.core.profile import EngineLimits
-from hmas.laws.tokens import BYTES_PER_TOKEN, estimate_prompt_tokens, flatten_messages
+from hmas.engine.prompts import BOUNDS, MESSAGES_PATH, PROMPTS, BadPrompt
+from hmas.laws.tokens import BYTES_PER_TOKEN
 
 # The integer fields and their smallest allowed values; priority may be any 64-bit integer.
-_INTEGERS = {"max_tokens": 1, "max_completion_tokens": 1, "min_tokens": 0, "n": 1, "priority": -(2**63)}
+_INTEGERS = {
+    "max_tokens": 1, "max_completion_tokens": 1, "max_output_tokens": 1, "min_tokens": 0, "n": 1,
+    "priority": -(2**63),
+}  # fmt: skip
+
+
+DIMENSIONS, MAX_DIMENSIONS = 16, 4096  # of an embedding
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +64,13 @@ class UrgencyTerms:
 class Generation:
     """The answer that a valid request asks for.
 
-    `stops` is true if the answer ends by itself (finish reason `stop`), false if at its limit (`length`).
-    `continuous_usage` asks for token counts in every chunk.
+    `path` is that of the API. `parts` is the number of texts that are compared or embedded, and `dimensions` that of an
+    embedding's numbers; where nothing is generated, `output_tokens` is the one that ends the prefill. `stops` is true
+    if the answer ends by itself (finish reason `stop`), false if at its limit (`length`). `continuous_usage` asks for
+    token counts in every chunk.
     """
 
-    chat: bool
+    path: str
     stream: bool
     include_usage: bool
     continuous_usage: bool
@@ -70,6 +80,14 @@ class Generation:
     priority: int
     prefix_hashes: tuple[int, ...]
     terms: UrgencyTerms
+    parts: int = 1
+    dimensions: int = DIMENSIONS
+    base64: bool = False
+    content_digest: bytes = b""  # of the prompt, where nothing is generated
+
+    @property
+    def generates(self) -> bool:
+        return self.path in BOUNDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,27 +98,29 @@ class ApiReader:
     limits: EngineLimits
     length: OutputLength
 
-    def read(self, raw: bytes, *, chat: bool) -> Generation | BadRequest:
+    def read(self, raw: bytes, path: str) -> Generation | BadRequest:
         body = self.object_of(raw)
         if isinstance(body, BadRequest):
             return body
-        prompt = body.get("messages" if chat else "prompt")
-        error = self._prompt_error(prompt, chat) or self._field_error(body)
+        try:
+            prompt = PROMPTS[path](body)
+        except BadPrompt as bad:
+            return BadRequest(400, str(bad), bad.param)
+        error = self._field_error(body, path)
         if error is not None:
             return error
-        tokens = estimate_prompt_tokens(prompt)
+        tokens, content, bounds = prompt.tokens, prompt.content, BOUNDS.get(path)
         room = self.limits.max_model_len - tokens
-        asked = body.get("max_completion_tokens") or body.get("max_tokens")
+        asked = 1 if bounds is None else next(filter(None, map(body.get, bounds)), None)
         if room < 1 or (asked or 0) > room:
             return self._too_long(tokens, asked)
-        content = _content(prompt)
         limit, least = asked or room, body.get("min_tokens") or 0
         drawn = limit if body.get("ignore_eos") else max(self.length.draw(content), least)
         options = body.get("stream_options") or {}
         usage, continuous = bool(options.get("include_usage")), bool(options.get("continuous_usage_stats"))
         return Generation(
-            chat=chat,
-            stream=bool(body.get("stream")),
+            path=path,
+            stream=bounds is not None and bool(body.get("stream")),
             include_usage=usage,
             continuous_usage=usage and continuous,
             prompt_tokens=tokens,
@@ -109,6 +129,10 @@ class ApiReader:
             priority=body.get("priority") or 0,
             prefix_hashes=self._prefix_hashes(content, tokens),
             terms=_terms(body.get("vllm_xargs")),
+            parts=prompt.parts,
+            dimensions=body.get("dimensions") or DIMENSIONS,
+            base64=body.get("encoding_format") == "base64",
+            content_digest=b"" if bounds else blake2b(content, digest_size=16).digest(),
         )
 
     def object_of(self, raw: bytes) -> dict[str, Any] | BadRequest:
@@ -124,25 +148,18 @@ class ApiReader:
             return BadRequest(404, f"The model `{model}` does not exist.", "model")
         return body
 
-    def _prompt_error(self, prompt: object, chat: bool) -> BadRequest | None:
-        if chat:
-            if not isinstance(prompt, list) or not prompt or not all(isinstance(m, dict) for m in prompt):
-                return BadRequest(400, "messages must be a non-empty list of objects", "messages")
-        elif not _is_one_prompt(prompt):
-            return BadRequest(
-                400,
-                "prompt must be one non-empty string or one list of token ids; send one prompt per request",
-                "prompt",
-            )
-        return None
-
-    def _field_error(self, body: dict[str, Any]) -> BadRequest | None:
+    def _field_error(self, body: dict[str, Any], path: str) -> BadRequest | None:
         for name, least in _INTEGERS.items():
             value = body.get(name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
                 return BadRequest(400, f"{name} must be an integer, got {value!r}", name)
             if value is not None and value < least:
                 return BadRequest(400, f"{name} must be at least {least}, got {value}.", name)
+        dimensions = body.get("dimensions") or 1
+        if not isinstance(dimensions, int) or not 1 <= dimensions <= MAX_DIMENSIONS:
+            return BadRequest(400, f"dimensions must be an integer from 1 to {MAX_DIMENSIONS}", "dimensions")
+        if path == MESSAGES_PATH and body.get("max_tokens") is None:
+            return BadRequest(400, "max_tokens is required", "max_tokens")
         if body.get("n", 1) not in (1, None):
             return BadRequest(
                 400, "the emulated engine generates one choice per request: leave n out or set it to 1", "n"
@@ -199,23 +216,3 @@ def _terms(xargs: object) -> UrgencyTerms:
 
 def _finite(value: object) -> float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) else None
-
-
-def _is_one_prompt(prompt: object) -> bool:
-    if isinstance(prompt, list):
-        return len(prompt) > 0 and (all(type(t) is int for t in prompt) or _is_single_text(prompt))
-    return isinstance(prompt, str) and prompt != ""
-
-
-def _is_single_text(prompt: list[Any]) -> bool:
-    return len(prompt) == 1 and isinstance(prompt[0], str) and prompt[0] != ""
-
-
-def _content(prompt: Any) -> bytes:
-    """Returns the prompt as bytes, in which every `BYTES_PER_TOKEN` bytes count as one token."""
-    if isinstance(prompt, str):
-        return prompt.encode("utf-8", "surrogatepass")
-    if isinstance(prompt[0], int):
-        return b"".join((token & 0xFFFFFFFF).to_bytes(BYTES_PER_TOKEN, "big") for token in prompt)
-    text = prompt[0] if isinstance(prompt[0], str) else flatten_messages(prompt)
-    return text.encode("utf-8", "surrogatepass")

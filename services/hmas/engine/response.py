@@ -1,11 +1,29 @@
 """Writes the response of one request: turns its tokens into events on the wire, and then into a telemetry record."""
 
-from hmas.engine.answer import AnswerText, error_event
+from typing import Protocol
+
 from hmas.engine.api import BadRequest, Generation
 from hmas.engine.direct_send import DirectSend, Send
 from hmas.engine.metrics import EngineTelemetry, ServedRequest
 
 STREAM_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+
+
+class Answer(Protocol):
+    """The bytes of one answer in the format of its API: whole, or as the events of a stream, one for each token."""
+
+    @property
+    def finish_reason(self) -> bytes: ...
+
+    def role_event(self) -> bytes: ...
+
+    def event(self, index: int) -> bytes: ...
+
+    def last_events(self, index: int) -> bytes: ...
+
+    def whole(self) -> bytes: ...
+
+    def error_event(self, error: BadRequest) -> bytes: ...
 
 
 class RequestStream:
@@ -18,7 +36,7 @@ class RequestStream:
         self,
         request_id: str,
         generation: Generation,
-        text: AnswerText,
+        text: Answer,
         send: Send,
         telemetry: EngineTelemetry,
         arrival_s: float,
@@ -65,7 +83,7 @@ class RequestStream:
         if self.finished:
             return
         if self._generation.stream:
-            self._send({"type": "http.response.body", "body": error_event(error)})
+            self._send({"type": "http.response.body", "body": self._text.error_event(error)})
         else:
             self._send_whole(error.status, error.json())
 
@@ -87,7 +105,7 @@ class RequestStream:
         record = ServedRequest(
             id=self._id,
             prompt_tokens=self._generation.prompt_tokens,
-            output_tokens=self._count,
+            output_tokens=self._count if self._generation.generates else 0,
             queue_s=max(0.0, scheduled_s - self._arrival_s),
             ttft_s=self._first_s - self._arrival_s,
             tpot_s=(now_s - self._first_s) / gaps if gaps else 0.0,

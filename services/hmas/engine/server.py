@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
+from hmas.contracts.registry import CHAT_PATH
 from hmas.engine.answer import AnswerText
 from hmas.engine.api import ApiReader, BadRequest, Generation
 from hmas.engine.core import EngineCore
@@ -21,13 +22,29 @@ from hmas.engine.core.output_length import OutputLength
 from hmas.engine.core.profile import EngineProfile
 from hmas.engine.core.sequence import AddResult, EngineRequest
 from hmas.engine.direct_send import Message, Send
+from hmas.engine.list_answers import ListAnswer
 from hmas.engine.metrics import EngineTelemetry
-from hmas.engine.response import RequestStream
+from hmas.engine.named_answers import MessageAnswer, ResponseAnswer, anthropic_error
+from hmas.engine.prompts import (
+    COUNT_PATH,
+    COUNTED,
+    MESSAGES_PATH,
+    PROMPTS,
+    RESPONSES_PATH,
+    TOKENIZE_PATH,
+    BadPrompt,
+)
+from hmas.engine.response import Answer, RequestStream
 from hmas.engine.shell import Stepper
-from hmas.laws.tokens import estimate_prompt_tokens
 
 MAX_BODY_BYTES = 16 << 20
 
+# By path: how the ids of answers begin, and what writes them.
+_ANSWERS: dict[str, tuple[str, Callable[[Generation, str, str, int], Answer]]] = {
+    CHAT_PATH: ("chatcmpl-", AnswerText),
+    RESPONSES_PATH: ("resp_", ResponseAnswer),
+    MESSAGES_PATH: ("msg_", MessageAnswer),
+}
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 JSON = (b"content-type", b"application/json")
@@ -52,7 +69,8 @@ class EngineServer:
             ("GET", "/version"): self._version,
             ("GET", "/v1/models"): self._models,
             ("GET", "/metrics"): self._metrics,
-            ("POST", "/tokenize"): self._tokenize,
+            ("POST", TOKENIZE_PATH): self._tokenize,
+            ("POST", COUNT_PATH): self._count_tokens,
             ("GET", "/hmas/lag"): self._lag,
             ("DELETE", "/hmas/lag"): self._reset_lag,
             ("GET", "/hmas/requests"): self._requests,
@@ -72,12 +90,12 @@ class EngineServer:
         if scope["type"] != "http":
             return
         method, path = scope["method"], scope["path"]
-        if method == "POST" and path in ("/v1/chat/completions", "/v1/completions"):
-            await self._generate(scope, receive, send, chat=path == "/v1/chat/completions")
+        if method == "POST" and path in PROMPTS and path not in COUNTED:
+            await self._generate(scope, receive, send, path)
             return
         route = self._routes.get((method, path))
         if route is None:
-            known = any(path == other for _, other in self._routes) or path.startswith("/v1/c")
+            known = path in PROMPTS or any(path == other for _, other in self._routes)
             status = 405 if known else 404
             await _reply(send, status, orjson.dumps({"detail": "Method Not Allowed" if known else "Not Found"}))
             return
@@ -92,19 +110,19 @@ class EngineServer:
         self.stepper.stop()
         await send({"type": "lifespan.shutdown.complete"})
 
-    async def _generate(self, scope: Scope, receive: Receive, send: Send, *, chat: bool) -> None:
+    async def _generate(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
         arrival_s = monotonic()
         raw = await _read_body(receive)
         if raw is None:
             await _reply(
                 send,
                 413,
-                BadRequest(413, f"the body exceeds {MAX_BODY_BYTES} bytes: shorten the prompt").json(),
+                _told(BadRequest(413, f"the body exceeds {MAX_BODY_BYTES} bytes: shorten the prompt"), path),
             )
             return
-        generation = self._reader.read(raw, chat=chat)
+        generation = self._reader.read(raw, path)
         if isinstance(generation, BadRequest):
-            await _reply(send, generation.status, generation.json())
+            await _reply(send, generation.status, _told(generation, path))
             return
         request_id = f"{next(self._ids):x}"
         stream = RequestStream(
@@ -116,7 +134,7 @@ class EngineServer:
         if result is not AddResult.ACCEPTED:
             self.telemetry.refused()
             error = BadRequest(503, f"the engine refused the request ({result.value}): retry later")
-            await _reply(send, error.status, error.json())
+            await _reply(send, error.status, _told(error, path))
             return
         await self._follow(request_id, stream, receive)
 
@@ -145,11 +163,11 @@ class EngineServer:
             generation.terms.pace(arrival_s),
         )
 
-    def _answer(self, scope: Scope, request_id: str, generation: Generation) -> AnswerText:
+    def _answer(self, scope: Scope, request_id: str, generation: Generation) -> Answer:
         given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
-        prefix = "chatcmpl-" if generation.chat else "cmpl-"
+        prefix, kind = _ANSWERS.get(generation.path, ("cmpl-", AnswerText if generation.generates else ListAnswer))
         response_id = prefix + (given.decode("latin-1")[:128] or f"{self._created_s:x}-{request_id}")
-        return AnswerText(generation, response_id, self._model, int(time()))
+        return kind(generation, response_id, self._model, int(time()))
 
     def _health(self, _: bytes) -> tuple[int, bytes, tuple[bytes, bytes]]:
         return 200, b"", JSON
@@ -163,7 +181,7 @@ class EngineServer:
             "object": "model",
             "created": self._created_s,
             "owned_by": "vllm",
-            "root": self._model,
+            "root": self.core.profile.model or self._model,
             "parent": None,
             "max_model_len": self.core.profile.limits.max_model_len,
             "permission": [],
@@ -177,17 +195,22 @@ class EngineServer:
         body = self._reader.object_of(raw)
         if isinstance(body, BadRequest):
             return body.status, body.json(), JSON
-        prompt = body.get("messages", body.get("prompt"))
-        if not isinstance(prompt, str | list):
-            return (
-                400,
-                BadRequest(400, "the body needs a field prompt or messages (text or a list)", "prompt").json(),
-                JSON,
-            )
-        tokens = estimate_prompt_tokens(prompt)
+        try:
+            tokens = PROMPTS[TOKENIZE_PATH](body).tokens
+        except BadPrompt as bad:
+            return 400, BadRequest(400, str(bad), bad.param).json(), JSON
         limit = self.core.profile.limits.max_model_len
         answer = {"count": tokens, "max_model_len": limit, "tokens": list(range(tokens)), "token_strs": None}
         return 200, orjson.dumps(answer), JSON
+
+    def _count_tokens(self, raw: bytes) -> tuple[int, bytes, tuple[bytes, bytes]]:
+        body = self._reader.object_of(raw)
+        if isinstance(body, BadRequest):
+            return body.status, anthropic_error(body), JSON
+        try:
+            return 200, orjson.dumps({"input_tokens": PROMPTS[COUNT_PATH](body).tokens}), JSON
+        except BadPrompt as bad:
+            return 400, anthropic_error(BadRequest(400, str(bad), bad.param)), JSON
 
     def _lag(self, _: bytes) -> tuple[int, bytes, tuple[bytes, bytes]]:
         """Answers with the lag of the steps in seconds; quantiles are null if no step ran since the last reset."""
@@ -201,6 +224,10 @@ class EngineServer:
 
     def _requests(self, _: bytes) -> tuple[int, bytes, tuple[bytes, bytes]]:
         return 200, orjson.dumps({"requests": list(self.telemetry.records)}), JSON
+
+
+def _told(error: BadRequest, path: str) -> bytes:
+    return anthropic_error(error) if path == MESSAGES_PATH else error.json()
 
 
 async def _read_body(receive: Receive) -> bytes | None:

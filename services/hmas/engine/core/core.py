@@ -347,6 +347,8 @@ class EngineCore:
     def _finish(self, seq: Sequence) -> None:
         del self.running[seq.id]
         del self._sequences[seq.id]
+        if seq.request.answer_hashes:
+            self.kv.enter(seq, answered=True)
         self.kv.release(seq, keep=False)
         seq.state = State.DONE
 

@@ -106,14 +106,17 @@ class KvCache:
                     del self._own[entry.owner]
             del self._queue[entry]
 
-    def enter(self, seq: Sequence) -> None:
-        """Enters the prompt blocks that the sequence has now filled into the prefix cache, for others to share.
+    def enter(self, seq: Sequence, *, answered: bool = False) -> None:
+        """Enters the prompt blocks that the sequence has now filled into the prefix cache, for others to share; with
+        `answered` those of its answer, too.
 
         A block whose hash is already cached stays the sequence's private copy, as in vLLM.
         """
         if not self._caching:
             return
         hashes = seq.request.prefix_hashes
+        if answered:
+            hashes += seq.request.answer_hashes
         full = min(len(hashes), seq.context // self.block_size)
         for h in hashes[seq.hashed : full]:
             if h not in self._refs:

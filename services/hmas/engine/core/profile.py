@@ -126,7 +126,8 @@ class EngineProfile:
 
     `fit` is None for a profile that was chosen, not fitted. `request_overhead_s` is the time that a request spends
     outside the engine's steps (HTTP, tokenizer, transport), in [0, 60); it delays the request and costs the engine
-    no time.
+    no time. `model` and `hardware` name what is emulated, for cost models; empty where it is like nothing real.
+    `card_gb` is the memory of one of its cards in GB, from which engines derive defaults; None if it is unknown.
     """
 
     name: str
@@ -135,10 +136,15 @@ class EngineProfile:
     source: str = ""
     fit: FitError | None = None
     request_overhead_s: float = 0.0
+    model: str = ""
+    hardware: str = ""
+    card_gb: float | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.request_overhead_s < 60.0:
             raise ValueError(f"request_overhead_s must be in [0, 60), got {self.request_overhead_s}")
+        if self.card_gb is not None and not 0.0 < self.card_gb < inf:
+            raise ValueError(f"card_gb must be a finite number above 0, got {self.card_gb}")
 
     def with_limits(self, **overrides: Any) -> "EngineProfile":
         """Returns a copy with the given limits replaced. Raises ValueError if the limits contradict one another."""
@@ -146,14 +152,15 @@ class EngineProfile:
 
 
 def parse_profiles(text: str) -> dict[str, EngineProfile]:
-    """Returns the profiles of a YAML text `{name: {source, cost, limits, fit}}` by name.
+    """Returns the profiles of a YAML text `{name: {source, model, hardware, card_gb, cost, limits, fit}}` by name.
 
     Raises ValueError that names the faulty profile and the reason.
     """
     document = yaml.safe_load(text)
     if not isinstance(document, dict):
         raise ValueError(
-            "this profile file is no YAML mapping: it must map profile names to {source, cost, limits, fit}"
+            "this profile file is no YAML mapping: it must map profile names to {source, model, hardware, "
+            "card_gb, cost, limits, fit}"
         )
     return {str(name): _profile(str(name), body) for name, body in document.items()}
 
@@ -168,6 +175,9 @@ def _profile(name: str, body: Any) -> EngineProfile:
             source=str(body.get("source", "")),
             fit=FitError(**fit) if fit else None,
             request_overhead_s=float(body.get("request_overhead_s", 0.0)),
+            model=str(body.get("model", "")),
+            hardware=str(body.get("hardware", "")),
+            card_gb=float(body["card_gb"]) if body.get("card_gb") is not None else None,
         )
     except (TypeError, KeyError, AttributeError, ValueError) as error:
         reason = f"the field {error} is missing" if isinstance(error, KeyError) else error

@@ -13,7 +13,10 @@ class EngineRequest:
     `output_tokens` is the true output length: the engine generates exactly that many tokens (at least 1), and no other
     component reads it. `priority` (the urgency, under the urgency policy) orders the queue, lower first; FCFS ignores
     it. `prefix_hashes` are chained hashes, non-negative integers, of the prompt's leading full blocks; each stands for
-    the whole prefix up to its block's end. `pace` holds the token deadlines, which only dynamic chunking uses.
+    the whole prefix up to its block's end. `answer_hashes` go on from them over the blocks that the answer fills, so
+    that a later prompt with the answer in it finds these too. `pace` holds the token deadlines, which only dynamic
+    chunking uses. `max_tokens` is the most output tokens that its client allows, by which some admissions reserve
+    memory; None means that the client names no bound.
     """
 
     id: str
@@ -22,6 +25,8 @@ class EngineRequest:
     priority: float = 0.0
     prefix_hashes: tuple[int, ...] = ()
     pace: TokenDeadline | None = None
+    answer_hashes: tuple[int, ...] = ()
+    max_tokens: int | None = None
 
     def __post_init__(self) -> None:
         if self.prompt_tokens < 1 or self.output_tokens < 1:
