@@ -39,19 +39,27 @@ collect_ignore: list[str] = [] if importlib.util.find_spec("promql_parser") else
 
 HMAS = str(Path(sys.executable).parent / "hmas")
 START_TIMEOUT_S = 90.0
+# By the URL of an ops port of a running mesh: what its pages ask for.
+OPS_HEADERS: dict[str, dict[str, str]] = {}
 
 
 class RunningMesh:
-    """`hmas up` as a user starts it, on free ports, with its own data directory."""
+    """`hmas up` as a user starts it, on free ports, with its own data directory.
 
-    def __init__(self, directory: Path, args: Sequence[str], env: dict[str, str] | None = None) -> None:
+    Its output goes to the file `output`, or to the file descriptor `terminal`.
+    """
+
+    def __init__(
+        self, directory: Path, args: Sequence[str], env: dict[str, str] | None = None, terminal: int | None = None
+    ) -> None:
         self.directory = directory
         self.output = directory / "up.log"
+        console = () if "--console-port" in args else ("--no-console",)
         clean = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         with self.output.open("wb") as out:
             self.process = subprocess.Popen(
-                [HMAS, "up", "--port", "0", "--data-dir", str(directory), *args],
-                stdout=out, stderr=subprocess.STDOUT, env={**clean, **(env or {})},
+                [HMAS, "up", "--port", "0", "--data-dir", str(directory), *console, *args],
+                stdout=out if terminal is None else terminal, stderr=subprocess.STDOUT, env={**clean, **(env or {})},
             )  # fmt: skip
 
     @property
@@ -64,10 +72,16 @@ class RunningMesh:
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"the mesh did not start:\n{self.output.read_text()}")
             time.sleep(0.05)
+        token = Path(self.state["ops_token_file"]).read_text()
+        OPS_HEADERS.update({url: {"authorization": f"Bearer {token}"} for url in self.state["ops_urls"].values()})
 
     @property
     def url(self) -> str:
         return str(self.state["gateway_url"])
+
+    @property
+    def gateway_ops_url(self) -> str:
+        return str(self.state["ops_urls"]["gateway"])
 
     def pid(self, name: str) -> int:
         """The process's pid now (the supervisor may have restarted it)."""
@@ -107,9 +121,11 @@ class RunningMesh:
 
 
 @contextmanager
-def running_mesh(directory: Path, *args: str, env: dict[str, str] | None = None) -> Iterator[RunningMesh]:
+def running_mesh(
+    directory: Path, *args: str, env: dict[str, str] | None = None, terminal: int | None = None
+) -> Iterator[RunningMesh]:
     directory.mkdir(parents=True, exist_ok=True)
-    mesh = RunningMesh(directory, args, env)
+    mesh = RunningMesh(directory, args, env, terminal)
     try:
         mesh.wait_ready()
         yield mesh

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from hmas.runtime.http1 import HttpExchange, HttpPool, PoolConfig
+from tests.conftest import eventually
 from tests.worker.adapters.scripted_engine import Peer, ScriptedEngine
 
 
@@ -74,6 +75,22 @@ async def test_a_body_with_a_length_and_the_connection_used_again(engine: Script
         reply = await ended(send(pool, body)[1])
         assert (reply.status, reply.body, reply.failure) == (201, body, "")
     assert engine.connections == 1
+
+
+async def test_connections_that_only_a_burst_needed_are_closed(engine: ScriptedEngine) -> None:
+    arrived = asyncio.Barrier(3)
+
+    async def answer(peer: Peer) -> None:
+        await arrived.wait()  # three at once
+        await peer.reply(b"")
+
+    engine.script["/"] = answer
+    pool = HttpPool("127.0.0.1", engine.port, None, PoolConfig(keepalive_s=0.2))
+    for reply in [send(pool)[1] for _ in range(3)]:
+        await ended(reply)
+    assert engine.connections == 3
+    await eventually(lambda: all(peer.reader.at_eof() for peer in engine.requests))
+    await pool.close()
 
 
 async def test_a_chunked_body_split_anywhere(engine: ScriptedEngine, pool: HttpPool) -> None:
@@ -242,3 +259,73 @@ async def test_a_retired_pool_closes_each_connection_once_it_is_free(engine: Scr
     go.set()
     assert (await ended(long)).body == b"long"
     await asyncio.wait_for(closed[1].wait(), 5)
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (b"HTTP/1.1 200 OK\r\nX: ", b"x" * 4096),
+        (b"HTTP/1.1 200 OK\r\n", b"X: y\r\n" * 500),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 500),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"X: y\r\n" * 500),
+    ],
+)
+async def test_what_surrounds_a_body_is_bounded(
+    engine: ScriptedEngine, pool: HttpPool, first: bytes, then: bytes
+) -> None:
+    sent = 0
+
+    async def endless(peer: Peer) -> None:
+        nonlocal sent
+        await peer.write(first)
+        while sent < 200 * 2**20:
+            await peer.write(then)
+            sent += len(then)
+
+    engine.script["/"] = endless
+    _, reply = send(pool)
+    async with asyncio.timeout(30):
+        await reply.over.wait()
+    assert "head or trailer of more than 65536 bytes" in reply.failure
+    assert sent < 20 * 2**20
+
+
+async def test_what_stands_between_the_parts_of_a_body_does_not_add_up(engine: ScriptedEngine, pool: HttpPool) -> None:
+    async def wordy(peer: Peer) -> None:
+        await peer.begin_chunks()
+        for _ in range(60):
+            await peer.write(b"1;extension=" + b"x" * 2048 + b"\r\n")
+            await asyncio.sleep(0.005)
+            await peer.write(b"a\r\n")
+            await asyncio.sleep(0.005)
+        await peer.end_chunks()
+
+    engine.script["/"] = wordy
+    _, reply = send(pool)
+    async with asyncio.timeout(20):
+        await reply.over.wait()
+    assert (reply.body, reply.failure) == (b"a" * 60, "")
+
+
+async def test_an_answer_that_changes_the_protocol_is_a_failure(engine: ScriptedEngine, pool: HttpPool) -> None:
+    async def upgrade(peer: Peer) -> None:
+        await peer.write(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nabc")
+        await peer.gone()
+
+    engine.script["/"] = upgrade
+    _, reply = send(pool)
+    async with asyncio.timeout(5):
+        await reply.over.wait()
+    assert "not valid HTTP" in reply.failure
+
+
+async def test_an_answer_that_is_cut_short_is_a_failure(engine: ScriptedEngine, pool: HttpPool) -> None:
+    async def cut(peer: Peer) -> None:
+        await peer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345")
+        raise ConnectionError
+
+    engine.script["/"] = cut
+    _, reply = send(pool)
+    async with asyncio.timeout(5):
+        await reply.over.wait()
+    assert "before the answer was complete" in reply.failure

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hmas.contracts.control import TopologyDecision
+from hmas.contracts.gateway import TenantLimits, TenantsChanged
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.routes import ROUTES, Hearer, Role, Route
 from hmas.contracts.telemetry import WorkerTelemetry
@@ -19,7 +20,7 @@ from hmas.wire.subjects import SUBJECTS, all_of
 from tests.sim.sim_cases import SMALL, random_workload
 
 PAIRS = [(route, hearer) for route in ROUTES for hearer in route.hearers]
-SIMULATED = {Role.GATEWAY, Role.WORKER, Role.QOS, Role.META, Role.STATERA}
+SIMULATED = {Role.GATEWAY, Role.WORKER, Role.PERCEPTION, Role.PREDICTION, Role.QOS, Role.META, Role.STATERA}
 
 
 def without(route: Route, hearer: Hearer) -> tuple[Route, ...]:
@@ -38,7 +39,7 @@ def live_subjects(role: Role, routes: Iterable[Route]) -> list[str]:
 
 
 def simulated_events(role: Role, routes: Iterable[Route]) -> set[type]:
-    """What the agents of a role are stepped with in a short run."""
+    """What the agents of a role are stepped with in a short run, in which a tenant has limits."""
     mesh = MeshSim(MeshSetup(), SMALL, 1, random_workload(5, 14.0, 6.0), 1, routes=routes)
     heard: set[type] = set()
 
@@ -49,6 +50,8 @@ def simulated_events(role: Role, routes: Iterable[Route]) -> set[type]:
 
         return hear
 
+    for gateway in mesh.gateways.values():
+        gateway.step(TenantsChanged((TenantLimits(tenant="t0", requests_per_min=1e6),)))
     mesh._parties[role] = [(listen(step), own) for step, own in mesh._parties[role]]
     mesh.run()
     return heard

@@ -5,6 +5,7 @@ import asyncio
 from collections import Counter as Counts
 from collections.abc import Callable, Sequence
 from itertools import count
+from time import thread_time
 from typing import Any, Generic, Protocol, TypeVar, assert_never
 
 import structlog
@@ -13,7 +14,7 @@ from prometheus_client import Counter, Histogram
 from hmas.contracts.agent import Agent
 from hmas.contracts.cognition import AnswerCall, BatchFailed, BatchReturned, CallReceived, RunBatch
 from hmas.contracts.control_agents import TimerTicked
-from hmas.runtime.background import background_thread
+from hmas.runtime.background import USUAL, background_thread
 from hmas.runtime.bus import Bus
 from hmas.runtime.host import AgentHost
 from hmas.runtime.lifecycle import StopSignal, run_until
@@ -58,6 +59,7 @@ class BatchingShell(Generic[Item, Row, Result, Answer]):
         seconds: Histogram,
         fallbacks: Counter,
         recorder: Recorder | None = None,
+        niceness: int = USUAL,
     ) -> None:
         self._recorder = recorder
         self._agent = agent
@@ -70,7 +72,7 @@ class BatchingShell(Generic[Item, Row, Result, Answer]):
         self._host = host
         self._calls: dict[int, asyncio.Future[tuple[Answer, ...]]] = {}
         self._numbers = count(1)
-        self._thread = background_thread("model")
+        self._thread = background_thread("model", niceness)
         self._tasks: set[asyncio.Task[None]] = set()
         self._counted: Counts[str] = Counts()
 
@@ -112,7 +114,7 @@ class BatchingShell(Generic[Item, Row, Result, Answer]):
         if self._recorder is not None:
             bus.answer(QUERY_EFFECTS, self._recorder.answer)
         await rpc.start(*address, [service])
-        ops = ops_server(settings.ops_host, settings.ops_port, lambda: True)
+        ops = ops_server(settings.ops_host, settings.ops_port, lambda: True, token=settings.ops_token())
         await ops.start()
         try:
             await run_until(stop, bus.run())
@@ -152,15 +154,23 @@ class BatchingShell(Generic[Item, Row, Result, Answer]):
     async def _run(self, effect: RunBatch[Row]) -> None:
         loop = asyncio.get_running_loop()
         started_s = loop.time()
+        results, error, cpu_s = await loop.run_in_executor(self._thread, self._compute, effect.rows)
         event: BatchReturned[Result] | BatchFailed
-        try:
-            results = await loop.run_in_executor(self._thread, self._model, effect.rows)
-            event = BatchReturned(effect.batch, tuple(results))
-        except Exception as error:  # any exception of a model fails its batch, but must not end the service
+        if error is None:
+            event = BatchReturned(effect.batch, results, cpu_s)
+        else:
             log.warning("batch_failed", error=repr(error), rows=len(effect.rows))
-            event = BatchFailed(effect.batch, repr(error))
+            event = BatchFailed(effect.batch, repr(error), cpu_s)
         self._seconds.observe(loop.time() - started_s)
         self.post(event)
+
+    def _compute(self, rows: Sequence[Row]) -> tuple[tuple[Result, ...], Exception | None, float]:
+        """Runs in the model's thread. Returns the results, what the model raised, and its CPU time in s."""
+        began_s = thread_time()
+        try:
+            return tuple(self._model(rows)), None, thread_time() - began_s
+        except Exception as error:  # any exception of a model fails its batch, but must not end the service
+            return (), error, thread_time() - began_s
 
     def _count_fallbacks(self) -> None:
         for reason, total in self._agent.fallbacks.items():

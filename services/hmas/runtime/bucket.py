@@ -1,6 +1,10 @@
-"""The control bucket, a key-value store of NATS JetStream: last topologies and control tuples, pins and leases."""
+"""The key-value stores of NATS JetStream: the control bucket on disk (last topologies and control tuples, pins), and
+the leases in the server's memory."""
 
 import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
 from typing import Any, TypeVar
 
 import nats.errors
@@ -8,68 +12,103 @@ import nats.js.errors
 import structlog
 from nats.js.api import KeyValueConfig, StorageType, StreamConfig
 from nats.js.kv import KeyValue
+from prometheus_client import Gauge
 
 from hmas.runtime.bus import Bus
 from hmas.wire.codec import WireError, decode, encode
-from hmas.wire.subjects import AUDIT, AUDIT_STREAM, CONTROL_BUCKET
+from hmas.wire.subjects import AUDIT, AUDIT_STREAM, CONTROL_BUCKET, LEASE_BUCKET
 
 T = TypeVar("T")
 log = structlog.get_logger()
 TIMEOUT_S = 3.0
 AUDIT_MAX_MESSAGES = 10_000
+FAILING = Gauge(
+    "hmas_bucket_failing_seconds",
+    "Seconds for which every write to the control bucket has failed while NATS itself could be reached; 0: none failed",
+)
 
 
 class BucketUnavailable(Exception):
-    """The control bucket cannot be read or written now, because NATS or its JetStream cannot be reached."""
+    """A bucket cannot be read or written now, because NATS or its JetStream cannot be reached."""
 
 
 _UNREACHABLE = (nats.errors.Error, asyncio.TimeoutError, OSError)
 
 
-class ControlBucket:
-    """Reads and writes values in the control bucket. Every method raises BucketUnavailable while NATS or its JetStream
-    cannot be reached."""
+class _Bucket:
+    """A bucket that is opened when it is first used, and again after each error. `makes`: one that is missing is made;
+    not every user of NATS may do that."""
 
-    def __init__(self, bus: Bus, client: str) -> None:
+    def __init__(self, bus: Bus, name: str, storage: StorageType, *, makes: bool = True) -> None:
         self._bus = bus
-        self._client = client
+        self._makes = makes
+        self._config = KeyValueConfig(bucket=name, history=1, storage=storage, replicas=bus.replicas)
         self._kv: KeyValue | None = None
 
     async def _open(self) -> KeyValue:
         if self._kv is None:
             js = self._bus.client.jetstream(timeout=TIMEOUT_S)
             try:
-                self._kv = await js.key_value(CONTROL_BUCKET)
+                self._kv = await js.key_value(self._config.bucket)
             except nats.js.errors.BucketNotFoundError:
-                config = KeyValueConfig(
-                    bucket=CONTROL_BUCKET, history=1, storage=StorageType.FILE, replicas=self._bus.replicas
-                )
-                self._kv = await js.create_key_value(config)
+                if not self._makes:
+                    raise BucketUnavailable(
+                        f"there is no bucket {self._config.bucket} yet: meta and statera make it"
+                    ) from None
+                self._kv = await js.create_key_value(self._config)
         return self._kv
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        """Raises BucketUnavailable for what NATS raises while it or its JetStream cannot be reached."""
+        try:
+            yield
+        except _UNREACHABLE as error:
+            self._kv = None  # open the bucket anew next time: a restarted server may have lost it
+            raise BucketUnavailable(f"{type(error).__name__}: {error}") from error
+
+
+class ControlBucket(_Bucket):
+    """Reads and writes values in the control bucket. Every method raises BucketUnavailable while NATS or its JetStream
+    cannot be reached."""
+
+    def __init__(self, bus: Bus, client: str, clock: Callable[[], float] = monotonic, *, makes: bool = True) -> None:
+        super().__init__(bus, CONTROL_BUCKET, StorageType.FILE, makes=makes)
+        self._client = client
+        self._clock = clock
+        self._failing_since_s: float | None = None
+
+    @property
+    def failing_s(self) -> float:
+        """Seconds for which every write has failed while NATS itself could be reached; 0 if the last one did not."""
+        if self._failing_since_s is None or not self._bus.connected:
+            return 0.0
+        return self._clock() - self._failing_since_s
 
     async def put(self, key: str, value: Any) -> None:
         try:
-            await (await self._open()).put(key, encode(value))
-        except _UNREACHABLE as error:
-            self._kv = None  # open the bucket anew next time: a restarted server may have lost it
-            raise BucketUnavailable(str(error)) from error
+            with self._reaching():
+                await (await self._open()).put(key, encode(value))
+        except BucketUnavailable:
+            if self._failing_since_s is None or not self._bus.connected:
+                self._failing_since_s = self._clock()
+            raise
+        self._failing_since_s = None
 
     async def read(self, cls: type[T], key: str) -> tuple[T, float] | None:
         """Returns the value of type `cls` under `key`, and its age in seconds by the server's clock alone. None if the
         key has no value or it cannot be decoded."""
-        try:
+        with self._reaching():
             kv = await self._open()
             js = self._bus.client.jetstream(timeout=TIMEOUT_S)
             stream, prefix = f"KV_{CONTROL_BUCKET}", f"$KV.{CONTROL_BUCKET}."
-            entry = await kv.get(key)
-            stored = await js.get_msg(stream, entry.revision)
-            await kv.put(f"clock.{self._client}", b"")
-            clock = await js.get_last_msg(stream, f"{prefix}clock.{self._client}")
-        except (nats.js.errors.KeyNotFoundError, nats.js.errors.NotFoundError):
-            return None
-        except _UNREACHABLE as error:
-            self._kv = None
-            raise BucketUnavailable(str(error)) from error
+            try:
+                entry = await kv.get(key)
+                stored = await js.get_msg(stream, entry.revision)
+                await kv.put(f"clock.{self._client}", b"")
+                clock = await js.get_last_msg(stream, f"{prefix}clock.{self._client}")
+            except nats.js.errors.NotFoundError:
+                return None
         try:
             value = decode(cls, entry.value or b"")
         except WireError as error:
@@ -78,28 +117,6 @@ class ControlBucket:
         age_s = (clock.time - stored.time).total_seconds() if clock.time and stored.time else float("inf")
         return value, max(0.0, age_s)
 
-    async def get_raw(self, key: str) -> tuple[bytes, int] | None:
-        """Returns the bytes under `key` and their revision, for `swap`; None if there is no such key."""
-        try:
-            entry = await (await self._open()).get(key)
-        except nats.js.errors.KeyNotFoundError:
-            return None
-        except _UNREACHABLE as error:
-            self._kv = None
-            raise BucketUnavailable(str(error)) from error
-        return entry.value or b"", entry.revision or 0
-
-    async def swap(self, key: str, value: bytes, revision: int) -> int | None:
-        """Writes `value` if the key still has `revision` (0: if the key does not exist yet). Returns the new revision,
-        or None if another process has written in between."""
-        try:
-            return int(await (await self._open()).update(key, value, last=revision))
-        except nats.js.errors.KeyWrongLastSequenceError:
-            return None
-        except _UNREACHABLE as error:
-            self._kv = None
-            raise BucketUnavailable(str(error)) from error
-
     async def ensure_audit_stream(self) -> None:
         """Creates the JetStream stream that stores the last AUDIT_MAX_MESSAGES audit records, or updates its settings
         if it exists."""
@@ -107,11 +124,36 @@ class ControlBucket:
             name=AUDIT_STREAM, subjects=[AUDIT], storage=StorageType.FILE, max_msgs=AUDIT_MAX_MESSAGES,
             num_replicas=self._bus.replicas,
         )  # fmt: skip
-        js = self._bus.client.jetstream(timeout=TIMEOUT_S)
-        try:
+        with self._reaching():
+            js = self._bus.client.jetstream(timeout=TIMEOUT_S)
             try:
                 await js.add_stream(config)
             except nats.js.errors.BadRequestError:
                 await js.update_stream(config)
-        except _UNREACHABLE as error:
-            raise BucketUnavailable(str(error)) from error
+
+
+class LeaseBucket(_Bucket):
+    """The leases, which NATS keeps in memory, so that a full disk does not stop their renewal. A NATS server that
+    starts anew has none. Both methods raise BucketUnavailable while NATS or its JetStream cannot be reached."""
+
+    def __init__(self, bus: Bus, *, makes: bool = True) -> None:
+        super().__init__(bus, LEASE_BUCKET, StorageType.MEMORY, makes=makes)
+
+    async def get(self, key: str) -> tuple[bytes, int] | None:
+        """Returns the bytes under `key` and their revision, for `swap`; None if the key never had a value. A deleted
+        key has no bytes, but it has a revision, which the next write must name."""
+        with self._reaching():
+            try:
+                entry = await (await self._open()).get(key)
+            except nats.js.errors.KeyNotFoundError as error:
+                return None if error.entry is None else (b"", error.entry.revision or 0)
+        return entry.value or b"", entry.revision or 0
+
+    async def swap(self, key: str, value: bytes, revision: int) -> int | None:
+        """Writes `value` if the key still has `revision` (0: if the key does not exist yet). Returns the new revision,
+        or None if another process has written in between."""
+        with self._reaching():
+            try:
+                return int(await (await self._open()).update(key, value, last=revision))
+            except nats.js.errors.KeyWrongLastSequenceError:
+                return None

@@ -1,6 +1,7 @@
 """The shells' connection to NATS: publishes without blocking, decodes what is received, reconnects by itself."""
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -12,19 +13,33 @@ from nats.aio.msg import Msg
 from prometheus_client import Counter, Gauge
 
 from hmas.contracts.routes import ROUTES, Hearer, Role, Route
+from hmas.runtime.logs import Sparingly
+from hmas.runtime.security import security_of
 from hmas.runtime.settings import RuntimeSettings
 from hmas.wire.codec import WireError, decode, encode
+from hmas.wire.permissions import inbox
 from hmas.wire.subjects import pattern, token
 
 T = TypeVar("T")
 log = structlog.get_logger()
 
 OUTBOX_LIMIT = 4096
+_LOST = (
+    OSError,
+    asyncio.TimeoutError,
+    nats.errors.StaleConnectionError,
+    nats.errors.ConnectionClosedError,
+    nats.errors.NoServersError,
+)
+INBOX = "_INBOX."
+_REFUSALS = ("authorization violation", "permissions violation")  # as nats-server words them
 CONNECTED = Gauge("hmas_nats_connected", "1 while connected to NATS")
 DROPPED = Counter(
     "hmas_nats_dropped_total", "Messages dropped because NATS was unreachable or the outbox full", ["reason"]
 )
-MALFORMED = Counter("hmas_wire_malformed_total", "Messages received that could not be decoded", ["message"])
+HANDLER_FAILURES = Counter(
+    "hmas_nats_handler_failures_total", "Messages received whose handler raised an exception", ["subject"]
+)
 
 
 class Bus:
@@ -39,6 +54,7 @@ class Bus:
         self._on_connected: list[Callable[[], Awaitable[None]]] = []
         self._connected = asyncio.Event()
         self._closing = False
+        self._sparingly = Sparingly()
         self.client = Client()
 
     @property
@@ -55,18 +71,19 @@ class Bus:
 
     def subscribe(self, subject: str, cls: type[T], handler: Callable[[T], None]) -> None:
         """Calls `handler` with each message on `subject`, decoded as `cls`. Messages that cannot be decoded are counted
-        and dropped. Must be called before `run`."""
+        and dropped, and so are those at which `handler` raises. Must be called before `run`."""
 
         async def receive(message: Msg) -> None:
             try:
                 value = decode(cls, message.data)
             except WireError as error:
-                MALFORMED.labels(cls.__name__).inc()
-                log.warning("message_malformed", subject=message.subject, error=str(error))
+                left_out = self._sparingly.due(f"malformed {cls.__name__}")
+                if left_out is not None:
+                    log.warning("message_malformed", subject=message.subject, error=str(error), left_out=left_out)
                 return
             handler(value)
 
-        self._subscriptions.append((subject, receive))
+        self._subscriptions.append((subject, self._guarded(subject, receive)))
 
     def follow(
         self,
@@ -92,14 +109,32 @@ class Bus:
 
     def answer(self, subject: str, handler: Callable[[bytes], Awaitable[bytes | None]]) -> None:
         """Answers requests on `subject` with what `handler` returns; None sends no reply, so that another process may
-        answer. Must be called before `run`."""
+        answer. A request at which `handler` raises is counted and gets no reply. Must be called before `run`."""
 
         async def receive(message: Msg) -> None:
             reply = await handler(message.data)
-            if reply is not None and message.reply:
+            if reply is not None and message.reply.startswith(INBOX):  # nobody publishes elsewhere in our name
                 await message.respond(reply)
 
-        self._subscriptions.append((subject, receive))
+        self._subscriptions.append((subject, self._guarded(subject, receive)))
+
+    def _guarded(self, subject: str, receive: Callable[[Msg], Awaitable[None]]) -> Callable[[Msg], Awaitable[None]]:
+        """Returns `receive` with its exceptions counted and logged, because the NATS client only passes them to
+        `error_cb`, without the message."""
+
+        async def guarded(message: Msg) -> None:
+            try:
+                await receive(message)
+            except Exception as error:
+                HANDLER_FAILURES.labels(subject).inc()
+                self._told("handler_failed", error, subject=subject)
+
+        return guarded
+
+    def _told(self, event: str, error: Exception, **fields: str) -> None:
+        left_out = self._sparingly.due(f"{event} {type(error).__name__}")
+        if left_out is not None:
+            log.warning(event, left_out=left_out, exc_info=error, **fields)
 
     def on_connected(self, callback: Callable[[], Awaitable[None]]) -> None:
         """Adds a callback that is awaited after the first connection and after each reconnection, to read the control
@@ -107,8 +142,8 @@ class Bus:
         self._on_connected.append(callback)
 
     def publish(self, subject: str, value: Any) -> None:
-        """Encodes a value and queues it for sending. Never blocks: while NATS cannot be reached, or if the queue is
-        full, the value is dropped and counted."""
+        """Encodes a value and queues it for sending. Never blocks: while NATS cannot be reached, if the queue is full,
+        or if the value cannot be encoded, it is dropped and counted."""
         if not self.client.is_connected:
             DROPPED.labels("disconnected").inc()
             return
@@ -116,6 +151,9 @@ class Bus:
             self._outbox.put_nowait((subject, encode(value)))
         except asyncio.QueueFull:
             DROPPED.labels("outbox_full").inc()
+        except ValueError as error:  # a number that no field of its message can hold
+            DROPPED.labels("not_encodable").inc()
+            self._told("message_not_encodable", error, subject=subject)
 
     async def run(self) -> None:
         """Connects, subscribes and sends until cancelled."""
@@ -144,13 +182,17 @@ class Bus:
         await self.client.close()
 
     async def _connect(self) -> None:
-        password = self._settings.nats_password()
+        password, tls = self._settings.nats_password(), security_of(self._settings).tls
         await self.client.connect(
             self._settings.nats_url.split(","),
             name=self._name,
             user=self._settings.nats_user or None,
+            inbox_prefix=inbox(token(self._settings.nats_user)) if self._settings.nats_user else "_INBOX",
             password=password.get_secret_value() if password else None,
             user_credentials=str(self._settings.nats_creds_file) if self._settings.nats_creds_file else None,
+            tls=tls.client if tls is not None else None,
+            # Nobody on the way may say that the server does without TLS.
+            tls_handshake_first=tls is not None,
             max_reconnect_attempts=-1,
             reconnect_time_wait=0.5,  # type: ignore[arg-type]  # annotated int, used as seconds of asyncio.sleep
             ping_interval=2,
@@ -164,11 +206,20 @@ class Bus:
         CONNECTED.set(1)
         log.info("nats_connected")
         for callback in self._on_connected:
-            await callback()
+            try:
+                await callback()
+            except Exception as error:
+                self._told("connected_callback_failed", error)
         self._connected.set()
 
     async def _on_error(self, error: Exception) -> None:
-        log.debug("nats_error", error=repr(error))
+        if isinstance(error, ssl.SSLError) or any(word in str(error).lower() for word in _REFUSALS):
+            reason = getattr(error, "verify_message", "") or str(error)
+            self._sparingly.warn("nats_refused", reason=reason, user=self._settings.nats_user)
+        elif isinstance(error, _LOST):
+            log.debug("nats_error", error=repr(error))  # the loss of the connection is logged once, as such
+        else:
+            self._told("nats_client_failed", error)
 
     async def _on_disconnected(self) -> None:
         CONNECTED.set(0)

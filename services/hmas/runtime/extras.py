@@ -7,6 +7,7 @@ from contextlib import contextmanager
 OURS = ("hmas", "hmas_loadgen")
 # The extra that installs a package, for packages that are in one extra only (numpy, for instance, is in several).
 EXTRA_OF = {
+    "cryptography": "certificates",
     **dict.fromkeys(("matplotlib", "pyarrow"), "load"),
     **dict.fromkeys(("openai", "river"), "meta"),
     **dict.fromkeys(("catboost", "onnx", "pandas", "peft", "scipy", "sklearn", "torch", "transformers"), "train"),

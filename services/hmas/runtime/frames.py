@@ -27,6 +27,7 @@ PING = bytes(LENGTH_BYTES)  # a frame of length 0
 PING_S = 0.25
 LAZY_S = 0.05  # so long a frame waits for company, if nothing in it is urgent
 MAX_FRAME_BYTES = 32 * 2**20
+MAX_HELLO_BYTES = 65_536
 MAX_UNSENT_BYTES = 32 * 2**20  # a peer that reads more slowly than that is cut off
 MAX_OPERATIONS = 512  # in one frame, so that a long snapshot does not hold up what else the receiver reads
 CONNECT_TIMEOUT_S = 3.0
@@ -50,7 +51,9 @@ class FrameConnection(asyncio.Protocol):
 
     What is added to `outgoing` between two turns of the event loop travels together. After `silence_s` seconds without
     a byte from the peer the connection closes; time in which this process did not run is not held against the peer.
-    `local` tells whether the peer is on this host, and `peer`, which the owner sets, who it is.
+    `local` tells whether the peer is on this host, and `peer`, which the owner sets, who it is. `max_frame_bytes`
+    bounds the frames of the peer; the owner lowers it for a stranger. `certified` are the names in the peer's
+    certificate, None without TLS.
     """
 
     def __init__(self, read: type[Message], written: type[Message], sink: FrameSink, silence_s: float) -> None:
@@ -64,6 +67,9 @@ class FrameConnection(asyncio.Protocol):
         self._read_s = self._heard_s = self._ping_due_s = monotonic()
         self.local = False
         self.peer = ""
+        self.max_frame_bytes = MAX_FRAME_BYTES
+        self.certified: frozenset[str] | None = None
+        self.address = ""  # of the peer, for the log
 
     @property
     def silent_s(self) -> float:
@@ -81,9 +87,9 @@ class FrameConnection(asyncio.Protocol):
             self._frame = self._written()
         if urgent and not self._urgent:
             self._urgent = True
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         elif not urgent and not self._urgent and self._lazy is None:
-            self._lazy = self._loop.call_later(LAZY_S, self._flush)
+            self._lazy = self._loop.call_later(LAZY_S, self.flush)
         return self._frame
 
     def close(self, reason: str) -> None:
@@ -103,6 +109,10 @@ class FrameConnection(asyncio.Protocol):
         elif not _same_user(peer):
             cast(asyncio.Transport, transport).abort()
             return
+        self.address = "local" if self.local else str(transport.get_extra_info("peername"))
+        certificate = transport.get_extra_info("peercert")
+        if certificate is not None:
+            self.certified = frozenset(name for _, name in certificate.get("subjectAltName", ()))
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its bases
         self._read_s = self._heard_s = monotonic()
         self._ping_at(self._heard_s)
@@ -118,8 +128,8 @@ class FrameConnection(asyncio.Protocol):
         while self._transport is not None and len(buffer) - at >= LENGTH_BYTES:
             start = at + LENGTH_BYTES
             end = start + int.from_bytes(buffer[at:start])
-            if end - start > MAX_FRAME_BYTES:
-                self.close(f"the peer sent a frame of more than {MAX_FRAME_BYTES} bytes")
+            if end - start > self.max_frame_bytes:
+                self.close(f"the peer sent a frame of more than {self.max_frame_bytes} bytes")
             elif end > len(buffer):
                 break
             elif end > start:
@@ -140,7 +150,8 @@ class FrameConnection(asyncio.Protocol):
             return
         self._sink.on_frame(self, frame)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Sends what was added to `outgoing` as a frame, now."""
         if self._lazy is not None:
             self._lazy.cancel()
         self._lazy, self._urgent = None, False
@@ -203,10 +214,11 @@ class FrameListener:
 
 
 async def connect(
-    address: str, connection: Callable[[], FrameConnection], tls: ssl.SSLContext | None = None
+    address: str, connection: Callable[[], FrameConnection], tls: ssl.SSLContext | None = None, name: str | None = None
 ) -> FrameConnection:
     """Connects to the process of this host and user that listens locally under `address` (host:port), otherwise over
-    TCP. Raises OSError, which includes time-outs, and ValueError if the address has no port."""
+    TCP. With `tls`, the certificate of a TCP peer must be for `name`. Raises OSError, which includes time-outs and a
+    certificate that is refused, and ValueError if the address has no port."""
     loop = asyncio.get_running_loop()
     host, _, port = address.rpartition(":")
     async with asyncio.timeout(CONNECT_TIMEOUT_S):
@@ -216,7 +228,8 @@ async def connect(
                 await loop.sock_connect(peer, _address(address))  # uvloop cannot connect to such an address by itself
                 if _same_user(peer):
                     return (await loop.create_unix_connection(connection, sock=peer.dup()))[1]
-        return (await loop.create_connection(connection, host.strip("[]"), int(port), ssl=tls))[1]
+        name = name if tls is not None else None
+        return (await loop.create_connection(connection, host.strip("[]"), int(port), ssl=tls, server_hostname=name))[1]
 
 
 def _address(name: str) -> str:

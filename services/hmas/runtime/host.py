@@ -17,8 +17,8 @@ class AgentHost(Generic[Ev, Ef]):
     `post` steps the agent before it returns, on the caller's stack in the event loop's thread. An event that is posted
     while effects are carried out waits until that step is finished, so that steps never nest. `execute` carries out one
     effect; `observe` gets every step before its effects are carried out. Neither may block or raise; both may start
-    tasks.
-    """
+    tasks. If anything raises nevertheless, `failed` gets the event and the exception, and the next event follows;
+    without `failed` the exception is raised by `post`."""
 
     def __init__(
         self,
@@ -27,11 +27,13 @@ class AgentHost(Generic[Ev, Ef]):
         clock: Callable[[], float] = time.monotonic,
         *,
         observe: Callable[[float, Ev, list[Ef]], None] | None = None,
+        failed: Callable[[Ev, Exception], None] | None = None,
     ) -> None:
         self._agent = agent
         self._execute = execute
         self._clock = clock
         self._observe = observe
+        self._failed = failed
         self._inbox: deque[Ev] = deque()
         self._stepping = False
 
@@ -42,11 +44,20 @@ class AgentHost(Generic[Ev, Ef]):
         self._stepping = True
         try:
             while self._inbox:
-                now_s, event = self._clock(), self._inbox.popleft()
-                effects = self._agent.step(now_s, event)
-                if self._observe is not None:
-                    self._observe(now_s, event, effects)
-                for effect in effects:
-                    self._execute(effect)
+                event = self._inbox.popleft()
+                try:
+                    self._step(event)
+                except Exception as error:
+                    if self._failed is None:
+                        raise
+                    self._failed(event, error)
         finally:
             self._stepping = False
+
+    def _step(self, event: Ev) -> None:
+        now_s = self._clock()
+        effects = self._agent.step(now_s, event)
+        if self._observe is not None:
+            self._observe(now_s, event, effects)
+        for effect in effects:
+            self._execute(effect)

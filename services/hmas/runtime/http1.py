@@ -6,6 +6,7 @@ General-purpose clients spend several tasks and futures on each read of a stream
 
 import asyncio
 import ssl
+from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
 from typing import Protocol, cast
@@ -25,6 +26,9 @@ class PoolConfig:
     max_idle: int = 256
     connect_timeout_s: float = 3.0
     keepalive_s: float = 4.0
+
+
+MAX_BETWEEN_BYTES = 2**16  # of heads, chunk sizes and trailers in a row, without a byte of a body
 
 
 class Reply(Protocol):
@@ -78,7 +82,8 @@ class HttpPool:
         self._host, self._port, self._tls = host, port, tls
         self._config, self._max_idle = config, config.max_idle
         self._loop = asyncio.get_running_loop()
-        self._idle: list[_Connection] = []
+        self._idle: list[_Connection] = []  # the one that became idle last is taken first, and stands last
+        self._sweep: asyncio.TimerHandle | None = None
         self._open: set[_Connection] = set()
         self._connecting: set[asyncio.Task[None]] = set()
         self._waiting: deque[HttpExchange] = deque()
@@ -105,6 +110,8 @@ class HttpPool:
     async def close(self) -> None:
         """Closes all connections; the replies of requests in progress are not called any more."""
         self._waiting.clear()
+        if self._sweep is not None:
+            self._sweep.cancel()
         for connection in list(self._open):
             connection.abort()
         for task in self._connecting:
@@ -173,6 +180,16 @@ class HttpPool:
             return
         connection.idle_since_s = self._loop.time()
         self._idle.append(connection)
+        if self._sweep is None:
+            self._sweep = self._loop.call_later(self._config.keepalive_s, self._close_stale)
+
+    def _close_stale(self) -> None:
+        """Closes the connections that have been idle for too long: what a burst needed is not kept for ever."""
+        oldest_s = self._loop.time() - self._config.keepalive_s
+        for connection in self._idle[: bisect_right(self._idle, oldest_s, key=lambda c: c.idle_since_s)]:
+            self._idle.remove(connection)
+            connection.abort()
+        self._sweep = self._loop.call_later(self._config.keepalive_s, self._close_stale) if self._idle else None
 
     def lost(self, connection: "_Connection") -> None:
         self._open.discard(connection)
@@ -210,6 +227,7 @@ class _Connection(asyncio.Protocol):
         self._in_body = False
         self._complete = False
         self._keep_alive = False
+        self._between = 0  # bytes of the present answer since the last byte of its body
         self.idle_since_s = 0.0
 
     @property
@@ -223,6 +241,7 @@ class _Connection(asyncio.Protocol):
         self._exchange = exchange
         exchange.connection = self
         self._answered = self._delimited = self._in_body = self._complete = False
+        self._between = 0
         self._transport.writelines(exchange.request)
 
     def abort(self) -> None:
@@ -244,14 +263,20 @@ class _Connection(asyncio.Protocol):
         self._answered = True
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._fail(f"the engine's answer is not valid HTTP: {error}")
             return
         bodies = self._bodies
         if bodies:
             data = bodies[0] if len(bodies) == 1 else b"".join(bodies)
             bodies.clear()
+            self._between = 0
             exchange.reply.on_body(data)
+        elif not self._complete:
+            self._between += len(data)
+            if self._between > MAX_BETWEEN_BYTES:
+                self._fail(f"the engine's answer has a head or trailer of more than {MAX_BETWEEN_BYTES} bytes")
+                return
         if self._complete and self._exchange is exchange:
             self._end(exchange)
 

@@ -5,6 +5,9 @@ from collections.abc import Awaitable, Callable
 
 from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
 
+MAX_KNOWN = 1024
+MAX_READING = 64  # a name for which there is no room comes again with its next heartbeat
+
 
 class Introduction:
     """Posts heartbeats to an agent; the first of each name only after `restore(name)` has ended.
@@ -21,18 +24,21 @@ class Introduction:
         self._name_of = name_of
         self._restore = restore
         self._post = post
-        self.known: set[str] = set()  # names that were restored
+        self.known: dict[str, None] = {}  # names that were restored, the one heard of longest ago first
         self._reading: dict[str, asyncio.Task[None]] = {}
 
     def hear(self, heartbeat: WorkerHeartbeat) -> None:
         name = self._name_of(heartbeat)
         if name in self.known:
+            self.known[name] = self.known.pop(name)
             self._post(HeartbeatReceived(heartbeat))
-        elif name not in self._reading:
+        elif name not in self._reading and len(self._reading) < MAX_READING:
             self._reading[name] = asyncio.create_task(self._introduce(name, heartbeat))
 
     async def _introduce(self, name: str, heartbeat: WorkerHeartbeat) -> None:
         await self._restore(name)
-        self.known.add(name)
+        self.known[name] = None
+        if len(self.known) > MAX_KNOWN:
+            del self.known[next(iter(self.known))]
         self._post(HeartbeatReceived(heartbeat))
         del self._reading[name]

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from hmas.runtime.extras import CannotStart
 from hmas.runtime.ids import instance_name
 from hmas.runtime.logs import configure_logs
+from hmas.runtime.security import security_of
 from hmas.runtime.settings import RuntimeSettings, wrong_variables
 
 log = structlog.get_logger()
@@ -37,7 +38,7 @@ class StopSignal:
     def _on_signal(self, number: int) -> None:
         if self._event.is_set():
             sys.exit(128 + number)
-        self._event.set()  # before logging, which raises if the pipe to a killed supervisor is broken
+        self._event.set()
         log.info("stopping", signal=signal.Signals(number).name)
 
     def set(self) -> None:
@@ -149,7 +150,8 @@ def _run(service: str, settings: Settings, main: Callable[[Settings, str, StopSi
         log.info("starting")
         for variable, advice in wrong_variables(os.environ, service).items():
             log.warning("unknown_setting", variable=variable, advice=advice)
-        await main(settings, instance, stop)
+        async with security_of(settings).kept_fresh():
+            await main(settings, instance, stop)
         log.info("stopped")
 
     uvloop.run(body())

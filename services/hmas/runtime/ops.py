@@ -1,22 +1,51 @@
-"""The HTTP server for /metrics, /health and /ready of every service but the gateway, whose API has them on its port."""
+"""The HTTP server for /metrics, /health and /ready of every service; the gateway's has a few pages more."""
 
 import asyncio
-from collections.abc import Callable
+import hmac
+from collections.abc import Callable, Sequence
 
 import uvicorn
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, Gauge, generate_latest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+OPEN_PATHS = ("/health", "/ready")  # what orchestrators ask for
 
 
-def ops_app(ready: Callable[[], bool]) -> Starlette:
+class TokenGuard:
+    """Asks for a token wherever an application tells more than whether it lives, because metrics name tenants."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._wanted = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        given = dict(scope.get("headers", ())).get(b"authorization", b"")
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS or hmac.compare_digest(given, self._wanted):
+            await self._app(scope, receive, send)
+            return
+        advice = "this page needs the token in the file HMAS_OPS_TOKEN_FILE: Authorization: Bearer TOKEN\n"
+        await PlainTextResponse(advice, 401, {"www-authenticate": "Bearer"})(scope, receive, send)
+
+
+TASKS = Gauge("hmas_asyncio_tasks", "Tasks of the event loop that have not ended")
+
+
+def metrics_page() -> bytes:
+    """Returns this process's metrics in the Prometheus format."""
+    TASKS.set(len(asyncio.all_tasks()))
+    return generate_latest()
+
+
+def ops_app(ready: Callable[[], bool], more: Sequence[BaseRoute] = ()) -> Starlette:
     """Returns the application for operators: `/health` answers 200 while the event loop runs, `/ready` 200 or 503 as
-    `ready` returns, and `/metrics` in the Prometheus format."""
+    `ready` returns, and `/metrics` in the Prometheus format. `more`: routes that only one service has."""
 
     async def metrics(_: Request) -> Response:
-        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+        return Response(metrics_page(), media_type=CONTENT_TYPE_LATEST)
 
     async def health(_: Request) -> Response:
         return PlainTextResponse("ok")
@@ -24,7 +53,7 @@ def ops_app(ready: Callable[[], bool]) -> Starlette:
     async def readiness(_: Request) -> Response:
         return PlainTextResponse("ready") if ready() else PlainTextResponse("not ready", 503)
 
-    return Starlette(routes=[Route("/metrics", metrics), Route("/health", health), Route("/ready", readiness)])
+    return Starlette(routes=[Route("/metrics", metrics), Route("/health", health), Route("/ready", readiness), *more])
 
 
 class HttpServer:
@@ -61,9 +90,12 @@ class HttpServer:
             await self._task
 
 
-def ops_server(host: str, port: int, ready: Callable[[], bool]) -> HttpServer:
+def ops_server(
+    host: str, port: int, ready: Callable[[], bool], more: Sequence[BaseRoute] = (), *, token: str = ""
+) -> HttpServer:
+    """Returns the server of `ops_app`; with a `token`, its pages ask for it."""
+    pages = ops_app(ready, more)
+    app: ASGIApp = TokenGuard(pages, token) if token else pages
     return HttpServer(
-        uvicorn.Config(
-            ops_app(ready), host=host, port=port, log_config=None, access_log=False, timeout_graceful_shutdown=1
-        )
+        uvicorn.Config(app, host=host, port=port, log_config=None, access_log=False, timeout_graceful_shutdown=1)
     )

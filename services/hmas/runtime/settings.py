@@ -3,12 +3,19 @@
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from hmas.runtime.setting_names import SETTINGS
+
+Mode = Literal["schedule", "observe"]
+MODE_FIELD: Any = Field(
+    "schedule",
+    description="schedule, or observe: gateways place by least outstanding, without limits, and workers record what "
+    "they would have granted; gateways and workers need the same",
+)
 
 
 class RuntimeSettings(BaseSettings):
@@ -24,8 +31,26 @@ class RuntimeSettings(BaseSettings):
     nats_replicas: int = Field(
         1, ge=1, le=5, description="Number of NATS servers that store copies of the control bucket and the audit stream"
     )
-    ops_host: str = Field("127.0.0.1", description="Address on which /metrics, /health and /ready are served")
+    ops_host: str = Field(
+        "127.0.0.1", description="Address on which /metrics, /health and /ready, and the gateway's /docs, are served"
+    )
+    mesh_secret_file: Path | None = Field(
+        None,
+        description="File with a secret that all services of the mesh have, by which gateways, workers, perception and "
+        "prediction recognise one another; unset: they listen on this machine's loopback only",
+    )
+    mesh_ca_file: Path | None = Field(
+        None,
+        description="PEM file of the mesh's CA: with the next two, NATS, gRPC and the streams to workers use mutual "
+        "TLS",
+    )
+    mesh_cert_file: Path | None = Field(None, description="PEM file of this service's certificate of the mesh's CA")
+    mesh_key_file: Path | None = Field(None, description="PEM file of that certificate's private key")
     ops_port: int = Field(0, ge=0, le=65535, description="Port of /metrics, /health and /ready; 0 picks a free one")
+    ops_token_file: Path | None = Field(
+        None,
+        description="File with the token that /metrics asks for, as `Authorization: Bearer`; unset: none",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level that is logged")
     log_format: Literal["console", "json"] = Field("console", description="Format of the log: text or JSON lines")
     otlp_endpoint: str = Field(
@@ -42,6 +67,10 @@ class RuntimeSettings(BaseSettings):
     )
     record_max_bytes: int = Field(2**28, ge=2**16, description="Size in bytes at which the recording ends")
     drain_grace_s: float = Field(20.0, ge=0, description="Seconds that accepted requests may still take after SIGTERM")
+
+    def ops_token(self) -> str:
+        """Returns the token in `ops_token_file`, empty if that is unset. Raises OSError if it cannot be read."""
+        return self.ops_token_file.read_text().strip() if self.ops_token_file is not None else ""
 
     def nats_password(self) -> SecretStr | None:
         """Returns the password in `nats_password_file`, None if that is unset. Raises OSError if it cannot be read."""
@@ -62,8 +91,8 @@ TOOLS = frozenset(
     "HMAS_" + name
     for name in (
         "API_KEY", "BENCH_FULL", "CONTROL_BLOCK", "DATA", "DATA_DIR", "ENGINE_CACHE", "ENGINE_INSTALL",
-        "ENGINE_VERSIONS", "HARDWARE", "HYPOTHESIS_PROFILE", "IMAGE", "MODEL", "OFFLINE_IMAGES", "PROCESS", "PUBLISH",
-        "SIM_SOAK_MINUTES", "SOAK", "TENANTS",
+        "ENGINE_VERSIONS", "HYPOTHESIS_PROFILE", "IMAGE", "MODEL", "OFFLINE_IMAGES", "PROCESS", "PUBLISH",
+        "SIM_SOAK_HOURS", "SOAK", "TENANTS",
     )
 )  # fmt: skip
 
