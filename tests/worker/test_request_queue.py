@@ -162,7 +162,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert (len(self.queue), self.queue.ready) == (len(waiting), len(self.queued))
         assert {e.request.id for e in self.queue.queued()} == set(self.queued)
         assert {e.request.id for e in self.queue.entries()} == set(waiting) | set(self.running)
-        ordered = [e.request.id for e in self.queue._order]
+        ordered = [e.request.id for e in self.queue._orders[0]]
         assert sorted(ordered) == sorted(self.queued)
         assert self.queue.queued_tokens == sum(e.work_tokens for e in waiting.values())
         assert self.queue.queued_s == pytest.approx(sum(e.total_s for e in waiting.values()), abs=1e-6)

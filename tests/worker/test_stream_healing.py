@@ -6,6 +6,7 @@ import sys
 import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,8 +35,11 @@ from hmas.contracts.registry import WIRE_VERSION, WorkerHeartbeat
 from hmas.contracts.request import Annotation, Cost, Request, Slo, Tags, TagSource, TaskType
 from hmas.gateway.streams import StreamConfig, WorkerStreams
 from hmas.runtime.frames import FrameConnection, connect
+from hmas.runtime.security import OPEN, MeshSecurity
+from hmas.wire.handshake import MeshSecret
 from hmas.wire.v1 import execution_pb2 as pb
 from hmas.worker.streams import GatewayStreams, GatewayStreamsConfig
+from tests.certificates import issuer
 
 SOON_S = 10.0  # how long a test waits for what must happen
 GATEWAY_CLOCK_S, WORKER_CLOCK_S = 1000.0, 64.0  # the two hosts' clocks differ
@@ -106,8 +110,9 @@ class Told:
 class Pair:
     """A worker `w` and gateways in front of it."""
 
-    def __init__(self, local: bool) -> None:
+    def __init__(self, local: bool, worker: MeshSecurity = OPEN, gateway: MeshSecurity = OPEN) -> None:
         self.local = local
+        self.securities = worker, gateway
         self.address = ""
         self.gateways: list[WorkerStreams] = []
         self.gateway, self.worker = Told(), Told()
@@ -117,7 +122,9 @@ class Pair:
         """Starts the worker at the address that it had before."""
         self.incarnation = incarnation
         self.server = GatewayStreams(
-            GatewayStreamsConfig(worker="w", incarnation=incarnation, **config), lambda: WORKER_CLOCK_S
+            GatewayStreamsConfig(worker="w", incarnation=incarnation, **config),
+            lambda: WORKER_CLOCK_S,
+            self.securities[0],
         )
         port = await self.server.start("127.0.0.1", int(self.address.rpartition(":")[2] or 0))
         self.address = f"127.0.0.1:{port}"
@@ -136,7 +143,7 @@ class Pair:
 
     def start_gateway(self, incarnation: str = "a", told: Told | None = None, **config: Any) -> WorkerStreams:
         streams = WorkerStreams(
-            "g", incarnation, told or self.gateway, StreamConfig(**config), lambda: GATEWAY_CLOCK_S
+            "g", incarnation, told or self.gateway, StreamConfig(**config), lambda: GATEWAY_CLOCK_S, self.securities[1]
         )  # fmt: skip
         self.gateways.append(streams)
         streams.ensure(self.heartbeat())
@@ -145,11 +152,12 @@ class Pair:
     async def open(self) -> WorkerStreams:
         streams = self.start_gateway()
         await self.gateway.times(1, "w", True)
+        await self.worker.until(lambda events: ("g#a", "connected") in events)
         return streams
 
     def cut(self) -> None:
         """Breaks every connection as a failing network would."""
-        for connection in list(self.server._connections):
+        for connection in [*self.server._strangers, *self.server._gateways.values()]:
             assert connection._transport is not None
             connection._transport.abort()
 
@@ -159,11 +167,19 @@ class Pair:
         await self.server.close()
 
 
-@pytest.fixture(params=["tcp", "local"])
-async def pair(request: pytest.FixtureRequest) -> AsyncIterator[Pair]:
+@pytest.fixture(params=["tcp", "local", "tls"])
+async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Pair]:
+    """Plain TCP, the Unix socket with a secret, and TLS with certificates and a secret."""
     if request.param == "local" and sys.platform != "linux":
         pytest.skip("abstract sockets are Linux's")
-    pair = Pair(request.param == "local")
+    secret = b"a secret of the mesh, for tests"
+    ends = [OPEN, OPEN]
+    if request.param == "local":
+        ends = [MeshSecurity(MeshSecret(secret))] * 2
+    elif request.param == "tls":
+        authority = issuer(tmp_path)
+        ends = [authority.security(name, secret=secret) for name in ("worker", "gateway")]
+    pair = Pair(request.param == "local", *ends)
     await pair.start_worker()
     yield pair
     await pair.close()
@@ -217,12 +233,13 @@ async def test_connections_before_open_wait(pair: Pair) -> None:
     await pair.start_worker(opened=False)
     pair.start_gateway()
     async with asyncio.timeout(SOON_S):
-        while None in (hellos := list(pair.server._connections.values())) or not hellos:
+        while None in (frames := [stranger.frame for stranger in pair.server._strangers.values()]) or not frames:
             await asyncio.sleep(0.01)
     assert pair.gateway.events == []
     pair.server.open(pair.worker)
     await pair.gateway.times(1, "w", True)
-    assert pair.worker.events == [("g#a", "connected")]
+    await pair.worker.times(1, "g#a", "connected")
+    assert len(pair.worker.events) == 1
 
 
 async def test_a_worker_that_restarts_is_found_again_and_late_heartbeats_break_nothing_for_long(pair: Pair) -> None:
@@ -240,7 +257,9 @@ async def test_a_worker_that_moves_is_followed_at_once(pair: Pair) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         pair.gateways.append(
-            streams := WorkerStreams("g", "a", pair.gateway, StreamConfig(backoff_s=1e6, max_backoff_s=1e6))
+            streams := WorkerStreams(
+                "g", "a", pair.gateway, StreamConfig(backoff_s=1e6, max_backoff_s=1e6), security=pair.securities[1]
+            )
         )
         streams.ensure(pair.heartbeat(address=f"127.0.0.1:{nobody.getsockname()[1]}"))
         with structlog.testing.capture_logs() as logs:
@@ -256,6 +275,7 @@ async def test_another_connection_of_the_same_process_replaces_the_first(pair: P
     second = Told()
     pair.start_gateway(told=second)
     await second.times(1, "w", True)
+    await pair.worker.until(lambda events: len(events) == 3)
     assert pair.worker.events == [("g#a", "connected"), ("g#a", "lost"), ("g#a", "connected")]
     await first.close()  # or the two would replace one another for ever
     pair.server.send("g#a", LOAD)
@@ -306,11 +326,13 @@ async def test_another_wire_version_is_refused_once_in_words_and_tried_again(
 
 async def test_a_worker_of_another_name_at_the_address_is_refused(pair: Pair) -> None:
     with structlog.testing.capture_logs() as logs:
-        streams = WorkerStreams("g", "a", pair.gateway, StreamConfig())
+        streams = WorkerStreams("g", "a", pair.gateway, StreamConfig(), security=pair.securities[1])
         pair.gateways.append(streams)
         streams.ensure(pair.heartbeat(worker="v"))
-        await pair.worker.times(1, "g#a", "lost")
-    assert [entry["sender"] for entry in logs if entry["log_level"] == "error"] == ["w"]
+        async with asyncio.timeout(SOON_S):
+            while not (errors := [entry for entry in logs if entry["log_level"] == "error"]):
+                await asyncio.sleep(0.01)
+    assert [entry["sender"] for entry in errors] == ["w"]
     assert pair.gateway.events == []
 
 
@@ -351,7 +373,13 @@ async def test_what_does_not_begin_with_a_hello_is_refused(pair: Pair) -> None:
             self._tell("closed")
 
     rude = Rude()
-    await connect(pair.address, lambda: FrameConnection(pb.WorkerFrame, pb.GatewayFrame, rude, 60.0))
+    tls = pair.securities[1].tls
+    await connect(
+        pair.address,
+        lambda: FrameConnection(pb.WorkerFrame, pb.GatewayFrame, rude, 60.0),
+        tls.client if tls else None,
+        "worker",
+    )
     await rude.times(1, "closed")
     assert rude.events == [(WIRE_VERSION,), ("closed",)]
     assert pair.worker.events == []
@@ -373,7 +401,7 @@ async def test_the_number_of_gateways_is_bounded(pair: Pair) -> None:
 
 
 async def test_a_worker_that_is_silent_for_long_is_forgotten_until_its_next_heartbeat(pair: Pair) -> None:
-    streams = pair.start_gateway(forget_after_s=0.0)
+    streams = pair.start_gateway(forget_stranger_s=0.0)
     async with asyncio.timeout(SOON_S):
         while streams._streams:
             await asyncio.sleep(0.01)
@@ -392,4 +420,5 @@ async def test_what_is_closed_tells_its_sink_nothing_more(pair: Pair) -> None:
     await pair.gateway.times(2, "w", True)
     await pair.server.close()
     await pair.gateway.times(1, "w", False)
-    assert pair.worker.events[-1] == ("g#a", "connected")
+    assert pair.worker.events[:2] == [("g#a", "connected"), ("g#a", "lost")]
+    assert pair.worker.events[2:] in ([], [("g#a", "connected")])

@@ -7,6 +7,7 @@ from hmas.contracts.control import (
     EngineControl,
     Fence,
     FenceBucket,
+    FenceTable,
     Hints,
     TopologyDecision,
     TopologyName,
@@ -85,7 +86,7 @@ def tune(
         engine="e1", n_run=n_run, b_token=b_token, b_min=b_min, b_max=8, gain_b=gain, u_low=0.5, u_high=0.8
     )
     return TupleReceived(
-        ControlTuple(worker="w1", engines=(control,), fence=fence or Fence("v1"), epoch=1, seq=seq, valid_for_s=2.0),
+        ControlTuple(worker="w1", engines=(control,), fence=fence or Fence(), epoch=1, seq=seq, valid_for_s=2.0),
         0.0,
     )
 
@@ -125,9 +126,9 @@ def test_a_request_walks_through() -> None:
     (seen,) = report.first_tokens
     assert (seen.ttft_s, seen.prefill_s) == (1.0, 0.5)
     (done,) = report.finished
-    assert (done.output_tokens, done.predicted_output_tokens, done.predictor) == (6, 5.0, "v1")
+    assert (done.output_tokens, done.predictor, done.run_s) == (6, "v1", 0.75)
     assert (done.upper_output_tokens, done.prefill_s, round(done.tpot_s, 9), done.censored) == (
-        600.0, 0.5, 0.05, False,
+        10.0, 0.5, 0.05, False,
     )  # fmt: skip
     assert round(done.age_s, 9) == 0.05
 
@@ -321,6 +322,16 @@ def test_controls_expire_once_into_the_safe_default() -> None:
     assert not telemetry(agent.step(17.1, CycleTicked())).control_expired
 
 
+def test_a_worker_without_controls_says_that_the_safe_default_is_in_force() -> None:
+    """It was started while the control agents were silent, so nothing has expired."""
+    agent = worker("e1")
+    assert telemetry(agent.step(0.5, CycleTicked())).control_expired
+    agent.step(0.6, decide(TopologyName.EDF))
+    assert telemetry(agent.step(0.8, CycleTicked())).control_expired  # without a tuple the limits are static
+    agent.step(0.9, tune(n_run=5))
+    assert not telemetry(agent.step(1.1, CycleTicked())).control_expired
+
+
 def test_older_epochs_and_numbers_are_ignored() -> None:
     agent = worker("e1")
     agent.step(0.0, decide(TopologyName.EDF, epoch=2, seq=5))
@@ -341,14 +352,14 @@ def test_bypass_outranks_the_tuple_and_lifts_the_fence() -> None:
 
 
 def test_the_fence_uses_the_bucket_of_its_own_predictor_and_the_clients_limit() -> None:
-    fence = Fence("v1", (FenceBucket(128, 20.0), FenceBucket(1 << 31, 300.0)))
+    fence = Fence((FenceTable("v1", (FenceBucket(128, 0.7), FenceBucket(1 << 31, 3.5))),))
     agent = worker("e1")
     agent.step(0.0, tune(n_run=8, fence=fence))
     uppers = {}
     cases = {
         "calibrated": (request("calibrated"), annotation(50.0)),
         "long": (request("long", prompt_tokens=500), annotation(50.0)),
-        "capped": (request("capped", max_tokens=60), annotation(50.0)),
+        "capped": (request("capped", prompt_tokens=500, max_tokens=60), annotation(50.0)),
         "other": (request("other"), annotation(50.0, p90=130.0, version="v0")),
     }
     agent.step(0.0, EngineWentDown("e1", "pause"))
@@ -360,14 +371,33 @@ def test_the_fence_uses_the_bucket_of_its_own_predictor_and_the_clients_limit() 
     assert uppers == {"calibrated": 70.0, "long": 350.0, "capped": 60.0, "other": 130.0}
 
 
+def test_tags_that_come_after_the_grant_make_the_bound() -> None:
+    agent = worker("e1", kv_capacity_tokens=1600, config=replace(CONFIG, static_n_run=8))
+    agent.step(0.0, tune(n_run=8, fence=Fence((FenceTable("v1", (FenceBucket(1 << 31, 1.6),)),))))
+    submit(agent, request("r1", prompt_tokens=160))
+    state = agent.state.fleet["e1"]
+    assert state.blocks == 48  # 160 + the prior's 90 % quantile of 600
+    agent.annotate(0.1, "r1", annotation(50.0, p90=100.0))
+    assert state.blocks == 20
+    entry = state.running["r1"]
+    assert (entry.upper_output_tokens, entry.admitted_by, entry.admitted_p90) == (160.0, "v1", 100.0)
+    agent.first_token(0.2, "r1")
+    submit(agent, request("r2", prompt_tokens=160))
+    agent.first_token(0.4, "r2")
+    agent.progress(9.0, "r2", 601)
+    agent.annotate(9.1, "r2", annotation(50.0, p90=1000.0))
+    outgrown = state.running["r2"]
+    assert (outgrown.upper_output_tokens, outgrown.admitted_by) == (600.0, "worker-prior")  # it stays a miss
+
+
 def test_one_that_outgrows_its_bound_reserves_more() -> None:
     agent = worker("e1", kv_capacity_tokens=1600, config=replace(CONFIG, static_n_run=8))
-    agent.step(0.0, tune(n_run=8, fence=Fence("none", (), 700.0)))
+    agent.step(0.0, tune(n_run=8, fence=Fence((), 700.0)))
     first = request("r1", prompt_tokens=160)
     submit(agent, first)
     agent.annotate(0.0, "r1", annotation(50.0))
     state = agent.state.fleet["e1"]
-    assert state.blocks == 48  # 160 + the prior's 90 % quantile of 600
+    assert state.blocks == 17  # 160 + the 90 % quantile of its tags, 100
     agent.first_token(1.0, "r1")
     agent.progress(1.0, "r1", 601)
     assert state.blocks == 58  # 160 + the rolling 752.25

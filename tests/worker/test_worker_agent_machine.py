@@ -16,6 +16,7 @@ from hmas.contracts.control import (
     EngineControl,
     Fence,
     FenceBucket,
+    FenceTable,
     Hints,
     TopologyDecision,
     TopologyName,
@@ -223,7 +224,9 @@ class WorkerMachine(RuleBasedStateMachine):
         )
         self.held[rid] = Held(made, gateway)
         self.say(gateway, Submit(request=made, attempt=1, again=again))
-        if prompt >= 8192 and self.streams[gateway].open and not self.draining and len(self.agent._state.fleet) == 3:
+        # An engine that is known by an adopted run alone has told no length yet, and might hold any prompt.
+        lengths = [engine.info.max_model_len for engine in self.agent._state.fleet.values()]
+        if prompt >= 8192 and self.streams[gateway].open and not self.draining and len(lengths) == 3 and all(lengths):
             (refusal,) = [m for m in self.streams[gateway].inbox if isinstance(m, Refusal) and m.request_id == rid]
             assert refusal.outcome in (Outcome.NEVER_FITS, Outcome.NO_ENGINE)
 
@@ -231,7 +234,9 @@ class WorkerMachine(RuleBasedStateMachine):
     @rule(pick=picks, old=st.booleans())
     def submit_again(self, pick: int, old: bool) -> None:
         held = self.held[self.pick(self.held, pick)]
-        if held.gateway in self.synced:
+        # Streams keep their order: no Submit follows a refusal of its attempt that the gateway has not read.
+        known = any(e.request.id == held.request.id for e in self.agent._state.queue.entries())
+        if known and held.gateway in self.synced:
             self.say(held.gateway, Submit(request=held.request, attempt=held.attempt - old, again=True))
 
     @precondition(lambda self: self.waiting())
@@ -403,13 +408,14 @@ class WorkerMachine(RuleBasedStateMachine):
         assert len(switched) == (self.agent._state.queue.topology is not before)
 
     @rule(
-        n_run=st.integers(0, 6), b=st.integers(0, 8), quantile=st.floats(-300, 600),
+        n_run=st.integers(0, 6), b=st.integers(0, 8), factor=st.floats(0, 8),
         epoch=st.integers(0, 2), valid=st.floats(0.0, 5.0),
         frozen=st.booleans(),
     )  # fmt: skip
-    def tune(self, n_run: int, b: int, quantile: float, epoch: int, valid: float, frozen: bool) -> None:
+    def tune(self, n_run: int, b: int, factor: float, epoch: int, valid: float, frozen: bool) -> None:
         self.number += 1
-        fence = Fence("v1", (FenceBucket(500, quantile), FenceBucket(1 << 31, quantile / 2)), 300.0)
+        buckets = FenceBucket(500, factor), FenceBucket(1 << 31, factor / 2)
+        fence = Fence((FenceTable("v1", buckets),), 300.0)
         engines = tuple(
             EngineControl(engine=name, n_run=n_run, b_token=b, b_min=1, b_max=8, gain_b=4.0, u_low=0.5, u_high=0.9)
             for name in ("e1", "e2")

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from hmas.contracts.control import ControlTuple, EngineControl, Fence, TupleReceived
 from hmas.contracts.execution import Adopt, Declined, EngineShare, Load, Started, Submit, Withdraw
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.telemetry import WorkerTelemetry
@@ -515,6 +516,16 @@ def test_n_run_is_shared_by_demand() -> None:
         parts = [found[gateway].shares[number] for gateway in ("g1", "g2", "g3")]
         assert {part.engine for part in parts} == {name}
         assert sum(part.slots for part in parts) == agent.state.fleet[name].n_run
+
+
+def test_what_is_shared_is_the_limit_that_holds_when_nobody_regulates() -> None:
+    agent = worker("e1", slots=6)
+    lower = EngineControl(engine="e1", n_run=2, b_token=8, b_min=1, b_max=8, gain_b=4.0, u_low=0.5, u_high=0.8)
+    control = ControlTuple(worker="w1", engines=(lower,), fence=Fence(), epoch=1, seq=1, valid_for_s=5.0)
+    agent.step(0.1, TupleReceived(control, 0.0))
+    assert agent.state.fleet["e1"].n_run == 2
+    found = loads(agent.step(1.0, HeartbeatDue()))
+    assert sum(share.slots for _, load in found for share in load.shares) == 6
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,10 @@ FINISHED = RequestFinished(
     outcome=Outcome.FINISHED,
     prompt_tokens=10,
     output_tokens=100,
-    predicted_output_tokens=80.0,
+    predicted_output_tokens_p90=80.0,
     upper_output_tokens=120.0,
     predictor="v",
+    run_s=1.0,
     prefill_s=0.1,
     tpot_s=0.02,
     tpot_slo_s=0.05,
@@ -45,7 +46,10 @@ def test_fence_coverage_counts_what_ended_by_itself() -> None:
         first_tokens=(),
         finished=(within, within, beyond, cancelled),
     )
-    WorkerMetrics(registry).observe(telemetry)
+    metrics = WorkerMetrics(registry)
+    assert registry.get_sample_value("hmas_worker_control_expired") == 1  # before the first control
+    metrics.observe(telemetry)
+    assert registry.get_sample_value("hmas_worker_control_expired") == 0
     assert registry.get_sample_value("hmas_worker_fence_total", {"covered": "true"}) == 2
     assert registry.get_sample_value("hmas_worker_fence_total", {"covered": "false"}) == 1
 

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmas.contracts.control import EngineControl, Fence, FenceBucket, Hints, TopologyDecision, TopologyName
+from hmas.contracts.control import (
+    ControlTuple,
+    EngineControl,
+    Fence,
+    FenceBucket,
+    FenceTable,
+    Hints,
+    TopologyDecision,
+    TopologyName,
+)
 from hmas.contracts.request import Slo
 from hmas.worker.agent.admission import AdmissionGate
 from hmas.worker.agent.config import EngineStateConfig, MeterConfig, WorkerConfig, WorkerPriorConfig
@@ -185,14 +194,14 @@ def test_gate_admits_who_comes_when_others_have_left() -> None:
 
 def test_gate_bound_never_undercuts_what_was_produced() -> None:
     gate = AdmissionGate(delta_frag=0.0, growth=1.25)
-    gate.adopt(Fence("v1", (FenceBucket(1 << 31, -500.0),), 40.0))
+    gate.adopt(Fence((FenceTable("v1", (FenceBucket(1 << 31, 0.001),)),), 40.0))
     made = entry(1)
     made.annotate(annotation(100.0))
     assert gate.upper(made) == 1.0
     made.output_tokens = 80
     assert gate.upper(made) == 80.0
     assert gate.grown(made) == 101.0
-    gate.adopt(Fence("v1", (), 400.0))
+    gate.adopt(Fence((), 400.0))
     assert gate.grown(made) == 400.0
 
 
@@ -218,6 +227,10 @@ def test_controls_age_before_they_arrive_and_renew() -> None:
     assert controls.expire(16.0) == []
     assert (before, controls.topology[0]) == (TopologyName.EDF, TopologyName.FCFS)
     assert controls.take_decision(17.0, decision, 0.0)
+    assert controls.expired  # there is no tuple
+    assert controls.take_tuple(
+        17.0, ControlTuple(worker="w1", engines=(), fence=Fence(), epoch=1, seq=1, valid_for_s=10.0), 0.0
+    )
     assert not controls.expired
     other = TopologyDecision(
         pool="another",

@@ -6,7 +6,8 @@ import secrets
 import structlog
 
 from hmas.contracts.control import ControlTuple, TopologyDecision, TopologyReceived, TupleReceived
-from hmas.contracts.routes import Role
+from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.routes import ROUTES, Role
 from hmas.laws.recording import AgentOrigin
 from hmas.runtime.bucket import BucketUnavailable, ControlBucket
 from hmas.runtime.bus import Bus
@@ -14,10 +15,13 @@ from hmas.runtime.ids import incarnation
 from hmas.runtime.lifecycle import StopSignal, run_service, run_until
 from hmas.runtime.ops import ops_server
 from hmas.runtime.recorder import Recorder
+from hmas.runtime.security import security_of
 from hmas.wire import subjects
 from hmas.worker.adapters.openai_http import OpenAiHttpAdapter
 from hmas.worker.agent import WorkerAgent
+from hmas.worker.discovery.engines import DiscoveredEngines
 from hmas.worker.metrics import WorkerMetrics
+from hmas.worker.observer import GrantObserver
 from hmas.worker.settings import WorkerSettings
 from hmas.worker.shell import WorkerShell
 from hmas.worker.streams import GatewayStreams, GatewayStreamsConfig
@@ -25,9 +29,11 @@ from hmas.worker.streams import GatewayStreams, GatewayStreamsConfig
 log = structlog.get_logger()
 
 
-def _follow_controls(bus: Bus, bucket: ControlBucket, shell: WorkerShell, worker: str, pool: str) -> None:
+def _follow(
+    bus: Bus, bucket: ControlBucket, shell: WorkerShell, discovered: DiscoveredEngines, worker: str, pool: str
+) -> None:
     """Passes controls to the worker's agent: each one that is published and, after each connection to NATS, the last
-    ones that the control bucket holds."""
+    ones that the control bucket holds. Discovery hears which other workers there are."""
 
     async def read_kept() -> None:
         try:
@@ -40,7 +46,10 @@ def _follow_controls(bus: Bus, bucket: ControlBucket, shell: WorkerShell, worker
         if control is not None:
             shell.post(TupleReceived(*control))
 
-    bus.follow(Role.WORKER, shell.post, own={"worker": worker, "pool": pool})
+    # A worker with engines of its own need not decode the heartbeats of all others.
+    routes = [route for route in ROUTES if discovered.looking or route.message is not WorkerHeartbeat]
+    own = {"worker": worker, "pool": pool}
+    bus.follow(Role.WORKER, shell.post, own=own, receive={WorkerHeartbeat: discovered.hear}, routes=routes)
     bus.on_connected(read_kept)
 
 
@@ -48,7 +57,10 @@ async def serve(settings: WorkerSettings, worker: str, stop: StopSignal) -> None
     """Runs the worker named `worker` until `stop` is requested, then drains it and closes everything it opened."""
     started_as = incarnation()
     bus = Bus(settings, worker)
-    streams = GatewayStreams(GatewayStreamsConfig(worker=worker, incarnation=started_as, silence_s=settings.silence_s))
+    streams = GatewayStreams(
+        GatewayStreamsConfig(worker=worker, incarnation=started_as, silence_s=settings.silence_s),
+        security=security_of(settings),
+    )
     port = await streams.start(settings.stream_host, settings.stream_port)
     address = settings.advertised(port)
     await streams.start_local(address)
@@ -56,12 +68,16 @@ async def serve(settings: WorkerSettings, worker: str, stop: StopSignal) -> None
     seed = secrets.randbits(32) if settings.seed is None else settings.seed
     recorder = Recorder(AgentOrigin(Role.WORKER, worker, config, seed), settings)
     bus.answer(subjects.QUERY_EFFECTS, recorder.answer)
+    observer = GrantObserver(config, random.Random(seed), streams.send) if settings.mode == "observe" else None
+    discovered = DiscoveredEngines(settings, bus, worker, f"{worker}/{started_as}")
     shell = WorkerShell(
         WorkerAgent(config, random.Random(seed)),
         streams,
         bus,
         WorkerMetrics(),
-        observe=recorder.observe,
+        observe=recorder.observe if observer is None else observer.beside(recorder.observe),
+        released=discovered.release,
+        told=lambda heartbeat: heartbeat if observer is None else observer.tell(heartbeat),
     )
     for engine in settings.unreachable_engines():
         log.warning(
@@ -71,12 +87,24 @@ async def serve(settings: WorkerSettings, worker: str, stop: StopSignal) -> None
             hint="gateways on other hosts cannot reach it: set its `advertise_url` in HMAS_ENGINES",
         )
     engines = {c.facts.name: OpenAiHttpAdapter(c, shell.post) for c in settings.engine_configs()}
-    _follow_controls(bus, ControlBucket(bus, worker), shell, worker, settings.pool)
-    ops = ops_server(settings.ops_host, settings.ops_port, lambda: any(adapter.up for adapter in engines.values()))
+    _follow(bus, ControlBucket(bus, worker, makes=False), shell, discovered, worker, settings.pool)
+    ops = ops_server(
+        settings.ops_host,
+        settings.ops_port,
+        lambda: any(adapter.up for adapter in engines.values()) or discovered.ready,
+        token=settings.ops_token(),
+    )
     await ops.start()
     try:
-        await run_until(stop, shell.run(engines), bus.run(), drain=lambda: shell.drain(settings.drain_grace_s))
+        await run_until(
+            stop,
+            shell.run(engines),
+            bus.run(),
+            discovered.run(shell),
+            drain=lambda: shell.drain(settings.drain_grace_s),
+        )
     finally:
+        await discovered.close()
         for adapter in engines.values():
             await adapter.close()
         await streams.close()

@@ -6,12 +6,13 @@ from hmas.contracts.control import TopologyName
 from hmas.contracts.execution import Declined, Ended, GatewayMessage, Grant, Refusal, Stop, WorkerMessage
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.telemetry import EngineSample, WorkerTelemetry
-from hmas.contracts.worker import ControlExpired, TopologySwitched
+from hmas.contracts.worker import ControlExpired, LayoutSwitched, TopologySwitched
 
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 _TPOT_SECONDS = (0.005, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.25, 0.5, 1.0)
 _ENGINE_GAUGES = {
     "up": "1 while the engine takes requests",
+    "suspected": "1 while the engine is suspected to have stopped: it left a request without a token for too long",
     "running": "Requests running on the engine",
     "waiting": "Requests waiting inside the engine",
     "kv_usage": "Share of the KV cache in use",
@@ -33,13 +34,27 @@ class WorkerMetrics:
         self._topology = Gauge("hmas_worker_topology", "1 for the active topology", ["topology"], registry=registry)
         self._bypass = Gauge("hmas_worker_bypass", "1 during an emergency bypass", registry=registry)
         self._stale = Gauge(
-            "hmas_worker_control_expired", "1 while the safe default replaces an expired control", registry=registry
+            "hmas_worker_control_expired",
+            "1 while a safe default is in force, because no topology decision or no control tuple holds",
+            registry=registry,
         )
+        self._stale.set(1)
         self._engines = {
             field: Gauge(f"hmas_worker_engine_{field}", text, ["engine"], registry=registry)
             for field, text in _ENGINE_GAUGES.items()
         }
         self._switches = Counter("hmas_worker_topology_switches_total", "Topology switches", registry=registry)
+        self._lanes = Gauge(
+            "hmas_worker_lanes",
+            "Queues by pace class that requests wait in; 1 while the layout is mixed",
+            registry=registry,
+        )
+        self._lanes.set(1)
+        self._layouts = Counter(
+            "hmas_worker_layout_switches_total",
+            "Changes of the layout, and classes merged with or parted from their neighbours",
+            registry=registry,
+        )
         self._expiries = Counter(
             "hmas_worker_control_expiries_total", "Controls that expired", ["control"], registry=registry
         )
@@ -106,6 +121,10 @@ class WorkerMetrics:
 
     def switched(self, switch: TopologySwitched) -> None:
         self._switches.inc()
+
+    def laid_out(self, switch: LayoutSwitched) -> None:
+        self._layouts.inc()
+        self._lanes.set(switch.lanes)
 
     def expired(self, expiry: ControlExpired) -> None:
         self._expiries.labels(expiry.control).inc()

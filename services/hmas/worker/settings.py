@@ -2,7 +2,6 @@
 
 import json
 import socket
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -11,10 +10,12 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from pydantic_settings import NoDecode
 
 from hmas.contracts.cadences import LIVE
-from hmas.runtime.settings import RuntimeSettings
+from hmas.runtime.security import on_loopback
+from hmas.runtime.settings import MODE_FIELD, Mode, RuntimeSettings
 from hmas.worker.adapters.monitor import EngineFacts
 from hmas.worker.adapters.openai_http import OpenAiHttpConfig, Priority
 from hmas.worker.agent.config import WorkerConfig
+from hmas.worker.discovery.source import SOURCES, DnsSource, EngineSource, FileSource, KubernetesSource, source_of
 
 
 class EngineSettings(BaseModel):
@@ -30,7 +31,8 @@ class EngineSettings(BaseModel):
     advertise_url: str = Field("", pattern=r"^(https?://.+)?$")
     name: str = ""
     kind: str = "auto"
-    hardware: str = "unknown"
+    hardware: str = ""
+    model: str = ""
     max_num_seqs: int | None = Field(None, gt=0)
     max_model_len: int | None = Field(None, gt=0)
     kv_capacity_tokens: int | None = Field(None, gt=0)
@@ -55,10 +57,32 @@ class WorkerSettings(RuntimeSettings):
     aliases: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Other model names by which clients may ask for the pool's model, separated by commas"
     )
-    engines: Annotated[tuple[EngineSettings, ...], NoDecode] = Field(
+    engines: Annotated[tuple[EngineSettings, ...] | DnsSource | FileSource | KubernetesSource, NoDecode] = Field(
         description="Engine URLs separated by commas, or a JSON list of objects (url, name, kind, hardware, "
-        "max_num_seqs, max_model_len, kv_capacity_tokens, priority, control_block, api_key_file, admin_key_file, "
-        "advertise_url)"
+        "model, max_num_seqs, max_model_len, kv_capacity_tokens, priority, control_block, api_key_file, "
+        f"admin_key_file, advertise_url); or one source of engines that come and go: {SOURCES}"
+    )
+    discovery_period_s: float = Field(
+        2.0, gt=0, description="Seconds between two reads of a DNS name or of a file of engines"
+    )
+    leave_grace_s: float = Field(
+        60.0, ge=0, description="Seconds that requests may still take on an engine that a source names no more"
+    )
+    kubernetes_api: str = Field(
+        "",
+        pattern=r"^(https?://.+)?$",
+        description="URL of the Kubernetes API server that tells of engines; if unset, that of the pod's cluster",
+    )
+    max_num_seqs: int | None = Field(
+        None,
+        gt=0,
+        description="Most sequences of engines without `max_num_seqs`, as they are configured; vLLM does not tell it",
+    )
+    mode: Mode = MODE_FIELD
+    hardware: str = Field(
+        "unknown",
+        description="Card of engines without `hardware`, and how many each has, such as H100x2; the cost model knows "
+        "them by it",
     )
     engine_api_key_file: Path | None = Field(
         None, description="File with the API key for engines without an `api_key_file`"
@@ -115,22 +139,37 @@ class WorkerSettings(RuntimeSettings):
             return value
         if value.lstrip().startswith("["):
             return tuple(json.loads(value))
+        source = source_of(value)
+        if source is not None:
+            return source
         return tuple({"url": url.strip()} for url in value.split(",") if url.strip())
 
     @model_validator(mode="after")
     def _named_apart(self) -> "WorkerSettings":
-        names = [engine.label for engine in self.engines]
-        if not names:
+        names = [engine.label for engine in self.fixed_engines]
+        if not names and self.source is None:
             raise ValueError("no engine is configured: set HMAS_ENGINES=http://HOST:PORT (several: with commas)")
         if len(set(names)) < len(names):
             raise ValueError(f"engines in HMAS_ENGINES must have different names, got {', '.join(names)}: set `name`")
         return self
 
-    def engine_configs(self) -> tuple[OpenAiHttpConfig, ...]:
-        """Returns the adapter's configuration of each engine. Raises OSError if a key file cannot be read."""
-        return tuple(map(self._engine_config, self.engines))
+    @property
+    def fixed_engines(self) -> tuple[EngineSettings, ...]:
+        """The engines that are configured one by one; none if there is a source of them."""
+        return self.engines if isinstance(self.engines, tuple) else ()
 
-    def _engine_config(self, engine: EngineSettings) -> OpenAiHttpConfig:
+    @property
+    def source(self) -> EngineSource | None:
+        return None if isinstance(self.engines, tuple) else self.engines
+
+    def engine_configs(self) -> tuple[OpenAiHttpConfig, ...]:
+        """Returns the adapter's configuration of each engine that is configured. Raises OSError if a key file cannot be
+        read."""
+        return tuple(map(self.engine_config, self.fixed_engines))
+
+    def engine_config(self, engine: EngineSettings, epoch: int = 0) -> OpenAiHttpConfig:
+        """Returns the adapter's configuration of an engine, which the worker has by a lease of this epoch (0: without).
+        Raises OSError if a key file cannot be read."""
         name = engine.label
         block = self.control_block_dir / name.replace("/", "_") if self.control_block_dir else None
         return OpenAiHttpConfig(
@@ -138,10 +177,12 @@ class WorkerSettings(RuntimeSettings):
                 name=name,
                 endpoint=engine.endpoint,
                 kind=engine.kind,
-                hardware=engine.hardware,
-                max_num_seqs=engine.max_num_seqs,
+                hardware=engine.hardware or self.hardware,
+                model=engine.model,
+                max_num_seqs=engine.max_num_seqs or self.max_num_seqs,
                 max_model_len=engine.max_model_len,
                 kv_capacity_tokens=engine.kv_capacity_tokens,
+                epoch=epoch,
             ),
             url=engine.url,
             api_key=_read_key(engine.api_key_file or self.engine_api_key_file),
@@ -152,11 +193,13 @@ class WorkerSettings(RuntimeSettings):
         )
 
     def unreachable_engines(self) -> tuple[EngineSettings, ...]:
-        """Returns the engines that gateways on other hosts are invited to but cannot reach: those whose address for
-        gateways is on loopback, although the worker listens for gateways elsewhere."""
-        if _on_loopback(self.stream_host):
-            return ()
-        return tuple(engine for engine in self.engines if _on_loopback(urlsplit(engine.endpoint).hostname or ""))
+        """Returns the engines that gateways on other hosts are invited to but cannot reach."""
+        return tuple(filter(self.is_unreachable, self.fixed_engines))
+
+    def is_unreachable(self, engine: EngineSettings) -> bool:
+        """Returns whether an engine's address for gateways is on loopback, although the worker listens for gateways
+        elsewhere."""
+        return not on_loopback(self.stream_host) and on_loopback(urlsplit(engine.endpoint).hostname or "")
 
     def advertised(self, port: int) -> str:
         """Returns the address that gateways connect to, HOST:PORT; `port` is the one that the worker listens on."""
@@ -178,15 +221,10 @@ class WorkerSettings(RuntimeSettings):
             delta_frag=self.delta_frag,
             prefill_window_s=self.prefill_window_s,
             no_engine_patience_s=self.no_engine_patience_s,
+            discovers=self.source is not None,
+            leave_grace_s=self.leave_grace_s,
         )
 
 
 def _read_key(path: Path | None) -> str:
     return path.read_text().strip() if path else ""
-
-
-def _on_loopback(host: str) -> bool:
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -12,22 +12,27 @@ from hmas.contracts.agent import Agent
 from hmas.contracts.cadences import LIVE
 from hmas.contracts.execution import Ended, GatewayMessage, Grant, Refusal, Stop, Submit, WorkerMessage
 from hmas.contracts.outcome import Outcome
+from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.worker import (
     ControlExpired,
     CycleTicked,
     DrainStarted,
+    EngineSuspected,
     FromGateway,
     GatewayConnected,
     GatewayLost,
     HeartbeatDue,
+    LayoutSwitched,
     PublishHeartbeat,
     PublishTelemetry,
+    ReleaseEngine,
     SteerEngine,
     ToGateway,
     TopologySwitched,
     WorkerEffect,
     WorkerEvent,
 )
+from hmas.laws.layout import described
 from hmas.runtime.host import AgentHost
 from hmas.wire.subjects import subject_of
 from hmas.worker.adapters.base import EngineAdapter
@@ -57,7 +62,9 @@ class GatewayPort(Protocol):
 class WorkerShell:
     """Feeds the worker's agent with events and carries out its effects.
 
-    All methods must be called on the event loop; none waits except `run` and `drain`.
+    `released` gets the name of an engine that had left and is not watched any more; `told` adds to a heartbeat what is
+    known beside the agent. All methods must be called on the
+    event loop; none waits except `run` and `drain`.
     """
 
     def __init__(
@@ -69,10 +76,13 @@ class WorkerShell:
         *,
         clock: Callable[[], float] = time.monotonic,
         observe: Callable[[float, WorkerEvent, list[WorkerEffect]], None] | None = None,
+        released: Callable[[str], None] = lambda engine: None,
+        told: Callable[[WorkerHeartbeat], WorkerHeartbeat] = lambda heartbeat: heartbeat,
     ) -> None:
         self._streams = streams
         self._bus = bus
         self._metrics = metrics
+        self._released, self._told = released, told
         self._clock = clock
         self._engines: dict[str, EngineAdapter] = {}
         self._runs = GrantedRuns(self._engines)
@@ -88,6 +98,10 @@ class WorkerShell:
             for engine in engines.values():
                 tasks.create_task(engine.run())
             tasks.create_task(self._keep_cycling())
+
+    def attach(self, engine: EngineAdapter) -> None:
+        """Makes an engine known that is watched elsewhere."""
+        self._engines[engine.name] = engine
 
     async def drain(self, grace_s: float) -> None:
         """Tells gateways that this worker grants nothing any more, and waits until they have withdrawn what waits here:
@@ -147,13 +161,24 @@ class WorkerShell:
                 self._metrics.observe(telemetry)
                 self._bus.publish(subject_of(telemetry), telemetry)
             case PublishHeartbeat(heartbeat):
-                self._bus.publish(subject_of(heartbeat), heartbeat)
+                self._bus.publish(subject_of(heartbeat), self._told(heartbeat))
             case SteerEngine():
                 self._engines[effect.engine].steer(effect.n_run, effect.b_token)
+            case ReleaseEngine(engine):
+                self._engines.pop(engine, None)
+                self._released(engine)
             case TopologySwitched():
                 self._metrics.switched(effect)
                 log.info("topology_switched", before=effect.before, after=effect.after, queued=effect.queued,
                          reason=effect.reason)  # fmt: skip
+            case LayoutSwitched(before, after, lanes, queued):
+                self._metrics.laid_out(effect)
+                log.info("layout_switched", before=described(before), after=described(after), lanes=lanes,
+                         queued=queued)  # fmt: skip
+            case EngineSuspected(engine, True, reason):
+                log.warning("engine_suspected", engine=engine, reason=reason)
+            case EngineSuspected(engine):
+                log.info("engine_trusted", engine=engine)
             case ControlExpired():
                 self._metrics.expired(effect)
                 log.warning("control_expired", control=effect.control)

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import orjson
 import pytest
 
 from hmas.contracts.execution import Ended
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.registry import EngineInfo
+from hmas.contracts.registry import API_PATHS, USUAL_PATHS, EngineInfo
 from hmas.contracts.worker import EngineSampled, EngineWentDown, EngineWentUp
 from hmas.worker.adapters.base import EngineEvent, GrantedRun
 from hmas.worker.adapters.breaker import BreakerConfig
@@ -106,6 +107,7 @@ async def test_an_engine_is_announced_with_what_it_tells_of_itself_and_sampled_a
             block_size=16,
             max_num_seqs=256,
             endpoint="http://node:1",
+            paths=USUAL_PATHS,
         )
     )
     sample = await asyncio.wait_for(slow.events.get(), 5)
@@ -123,6 +125,42 @@ async def test_an_engine_is_announced_with_what_it_tells_of_itself_and_sampled_a
         counted=True,
         age_s=sample.age_s,
     )
+
+
+@pytest.mark.parametrize(
+    ("root", "model"),
+    [
+        ('"Qwen/Qwen3-8B"', "Qwen/Qwen3-8B"),
+        ('"/models/m"', ""),  # which the pool's name tells better
+        ("7", ""),
+        (f'"{"x" * 300}"', ""),
+    ],
+)
+async def test_the_model_behind_an_alias_is_announced(slow: Rig, root: str, model: str) -> None:
+    healthy(slow.engine, PAGE)
+    slow.engine.script["/v1/models"] = whole(b'{"data":[{"id":"m","root":%b}]}' % root.encode())
+    slow.running = asyncio.create_task(slow.adapter.run())
+    assert (await slow.event(EngineWentUp)).info.model == model
+
+
+SERVED = ("/v1/chat/completions", "/v1/embeddings", "/tokenize")
+
+
+async def test_an_engine_is_asked_what_it_serves_and_for_its_adapters(slow: Rig) -> None:
+    healthy(slow.engine, PAGE)
+    for path in API_PATHS:
+        slow.engine.script[path] = whole(b"", 405 if path in SERVED else 404)
+    slow.engine.script["/v1/score"] = whole(b"<html>")  # of a server that answers everything
+    cards = [
+        {"id": "m", "parent": None}, {"id": "tuned", "parent": "m"}, {"id": "tuned", "parent": "m"}, "odd",
+        {"id": 3, "parent": "m"}, {"id": "x" * 300, "parent": "m"}, {"id": "other", "parent": ""},
+    ]  # fmt: skip
+    slow.engine.script["/v1/models"] = whole(orjson.dumps({"data": cards}))
+    slow.running = asyncio.create_task(slow.adapter.run())
+    up = await asyncio.wait_for(slow.events.get(), 5)
+    assert isinstance(up, EngineWentUp)
+    assert up.info.paths == SERVED
+    assert up.info.adapters == ("tuned",)
 
 
 async def test_a_sample_is_as_old_as_its_request(slow: Rig) -> None:

@@ -103,6 +103,11 @@ async def test_it_is_discovered_with_its_own_bounds(rig: Rig) -> None:
     assert info.max_model_len == 8192
 
 
+async def test_its_model_is_told_by_what_it_was_loaded_from(rig: Rig) -> None:
+    rig.sglang.info["model_path"] = "Qwen/Qwen3-8B"
+    assert (await rig.event(EngineWentUp)).info.model == "Qwen/Qwen3-8B"
+
+
 async def test_its_metrics_are_read(rig: Rig) -> None:
     sample = await rig.event(EngineSampled)
     assert (sample.running, sample.waiting, sample.kv_usage, sample.preemptions_total) == (3, 2, 0.25, 1)

@@ -1,5 +1,6 @@
 """Hybrid: P of Niyama Eq. 4 and 5, relegation, low priority first, nobody starved, alpha within its hints."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -70,6 +71,15 @@ def test_alpha_turns_deadline_order_into_the_shortest_first() -> None:
     for hints, expected in ((EDF, ["r0", "r1"]), (Hints(alpha_low=8.0, alpha_high=8.0), ["r1", "r0"])):
         long_soon, short_late = chat(0, 4.0, 10.0), chat(1, 0.1, 11.0)
         assert order(hybrid(hints, 0.0, long_soon, short_late)) == expected
+
+
+def test_work_counts_less_for_what_is_worth_more() -> None:
+    hints = Hints(alpha_low=8.0, alpha_high=8.0)
+    long, short = chat(0, 1.0, 10.0), chat(1, 0.5, 10.0)
+    assert order(hybrid(hints, 0.0, long, short)) == ["r1", "r0"]
+    assert long.annotation is not None
+    long.annotation = replace(long.annotation, utility=4.0)
+    assert order(hybrid(hints, 0.0, long, short)) == ["r0", "r1"]
 
 
 def test_what_will_be_late_is_relegated_and_served_last() -> None:

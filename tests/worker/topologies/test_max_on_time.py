@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import combinations
+from math import inf
 from random import Random
 
 import pytest
@@ -15,7 +16,14 @@ from hmas.worker.agent.deadline_order import DeadlineOrder, Job
 from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.relegated import RelegatedConfig
 from hmas.worker.agent.service_view import EngineOccupancy, ServiceView
-from hmas.worker.agent.topologies.max_on_time import MaxOnTime, MaxOnTimeConfig, ServiceRate, ServiceRateConfig
+from hmas.worker.agent.surges import SurgesConfig
+from hmas.worker.agent.topologies.max_on_time import (
+    RELEGATED_RANK,
+    MaxOnTime,
+    MaxOnTimeConfig,
+    ServiceRate,
+    ServiceRateConfig,
+)
 from tests.worker.builders import annotation, entry, request
 
 jobs = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 30)), min_size=1, max_size=9)
@@ -89,6 +97,58 @@ def naive(kept: list[Job], now_s: float, rate: float) -> Job | None:
     return None
 
 
+def naive_quickest(kept: list[Job], now_s: float, rate: float, share: float) -> Job | None:
+    best, before, spare = None, 0.0, inf
+    for job in sorted(kept, key=lambda j: j.place):
+        if best is None or (job.passing <= spare and job.passing < best.work):
+            best = job
+        before += job.work
+        spare = min(spare, share * (rate * (job.due_s - now_s) - before))
+    return best
+
+
+def finished(kept: list[Job], rate: float, share: float) -> dict[int, float]:
+    """When each job ends, by number, if the quickest goes first every time."""
+    order, now_s, ends = DeadlineOrder(), 0.0, dict[int, float]()
+    for job in kept:
+        order.add(job)
+    while (head := order.quickest(now_s, rate, share, 100)) is not None:
+        order.remove(head.entry)
+        now_s += head.work / rate
+        ends[head.entry.seq] = now_s
+    return ends
+
+
+@given(st.integers(0, 1 << 30), st.sampled_from([0.05, 0.5, 1.0]), st.sampled_from([0.5, 1.0, 4.0]), st.booleans())
+def test_short_jobs_that_go_first_make_no_planned_job_late(
+    seed: int, share: float, rate: float, all_pass: bool
+) -> None:
+    """Whoever is on time in deadline order still is. Where every job may pass others, the sum of all waits is no longer
+    than in that order; a short one that may not pass can be passed by a longer one."""
+    rng = Random(seed)
+    size, deadline_order.BLOCK = deadline_order.BLOCK, 3
+    try:
+        kept = [_job(rng, n, 1.0 if all_pass else 0.8) for n in range(rng.randrange(25))]
+        planned, quick = finished(kept, rate, 0.0), finished(kept, rate, share)
+    finally:
+        deadline_order.BLOCK = size
+    for job in kept:
+        if planned[job.entry.seq] <= job.due_s:
+            assert quick[job.entry.seq] <= job.due_s + 1e-9
+    if all_pass:
+        assert sum(quick.values()) <= sum(planned.values()) + 1e-6
+
+
+def test_only_the_first_blocks_are_looked_at() -> None:
+    size, deadline_order.BLOCK = deadline_order.BLOCK, 2
+    try:
+        order = DeadlineOrder()
+        order.refill(job_of(seq, (9 - seq, 100 + seq)) for seq in range(6))
+        assert [job.entry.seq for most in (1, 2, 3) if (job := order.quickest(0.0, 1.0, 1.0, most))] == [1, 3, 5]
+    finally:
+        deadline_order.BLOCK = size
+
+
 @given(st.integers(0, 1 << 30))
 def test_blocks_answer_as_one_walk_would(seed: int) -> None:
     rng = Random(seed)
@@ -108,15 +168,18 @@ def test_blocks_answer_as_one_walk_would(seed: int) -> None:
             now_s, rate = rng.choice([0.0, 3.0]), rng.choice([0.5, 1.0, 4.0])
             assert order.sacrifice(now_s, rate) is naive(list(kept.values()), now_s, rate)
             assert order.first() is min(kept.values(), key=lambda j: j.place, default=None)
+            share = rng.choice([0.0, 0.1, 0.5, 1.0])  # one job in five may not pass others
+            assert order.quickest(now_s, rate, share, 100) is naive_quickest(list(kept.values()), now_s, rate, share)
             assert len(order) == len(kept)
     finally:
         deadline_order.BLOCK = size
 
 
-def _job(rng: Random, seq: int) -> Job:
+def _job(rng: Random, seq: int, passing: float = 0.8) -> Job:
     due_s = rng.choice([1.0, 5.0, 20.0, 60.0]) + rng.random()
     work = rng.randint(1, 8) / 8
-    return Job(entry(seq), due_s + rng.random(), due_s, work, work / rng.choice([1.0, 2.0]))
+    place_s, price = due_s + rng.random(), work / rng.choice([1.0, 2.0])
+    return Job(entry(seq), place_s, due_s, work, price, passes=rng.random() < passing)
 
 
 def view(now_s: float, running: int = 4) -> ServiceView:
@@ -155,12 +218,76 @@ def test_the_costliest_steps_aside_and_is_served_last() -> None:
     assert drained(topology) == [1, 3, 2]
 
 
-def test_what_can_all_be_on_time_keeps_deadline_order() -> None:
+def test_equals_that_can_all_be_on_time_keep_deadline_order() -> None:
     entries = [prefilling(n, 0.1, ttft_s=9.0 - n) for n in range(5)]
     topology = filled(entries)
     topology.observe(view(0.0))
     assert not any(e.relegated for e in entries)
     assert drained(topology) == [4, 3, 2, 1, 0]
+
+
+@pytest.mark.parametrize(("share", "order"), [(0.0, [1, 2, 3, 4]), (0.3, [4, 1, 2, 3]), (1.0, [4, 2, 1, 3])])
+def test_a_short_one_goes_first_where_the_others_have_time(share: float, order: list[int]) -> None:
+    """The first can wait 0.7 s, of which the share is what a shorter one may take."""
+    topology = MaxOnTime(Hints(slack_share=share), MaxOnTimeConfig(surges=SurgesConfig(least=1.0)))
+    due = {1: (1.0, 2.6), 2: (0.5, 3.5), 3: (1.2, 9.0), 4: (0.1, 10.0)}
+    for seq, (work_s, ttft_s) in due.items():
+        topology.push(prefilling(seq, work_s, ttft_s=ttft_s))
+    topology.observe(view(0.0))
+    assert drained(topology) == order
+
+
+def test_a_tenant_that_floods_passes_nobody() -> None:
+    """Two tenants share; one was served 90 % of all tokens."""
+    for flooding, order in ((False, [12, 11]), (True, [11, 12])):
+        topology = MaxOnTime(Hints(slack_share=1.0), MaxOnTimeConfig(surges=SurgesConfig(least=1.0), tolerated=1.5))
+        for tenant, tokens in (("flood", 9e5 if flooding else 1e5), ("other", 1e5)):
+            served = entry(1, request("s", tenant=tenant))
+            topology.on_served(served, tokens, True)
+        for seq, tenant, work_s, ttft_s in ((11, "other", 1.0, 5.0), (12, "flood", 0.01, 20.0)):
+            made = entry(seq, request(f"r{seq}", tenant=tenant, arrival_s=0.0))
+            made.annotate(annotation(0.0, ttft_s=work_s, tpot_s=0.0, slo=Slo(ttft_s, 0.1)))
+            topology.push(made)
+        topology.observe(view(0.0))
+        assert drained(topology) == order
+
+
+def test_the_objective_of_tokens_keeps_deadline_order() -> None:
+    topology = MaxOnTime(Hints(by_tokens=True, slack_share=1.0), MaxOnTimeConfig(surges=SurgesConfig(least=1.0)))
+    for seq, (work_s, ttft_s) in {1: (1.0, 5.0), 2: (0.01, 20.0)}.items():
+        topology.push(prefilling(seq, work_s, ttft_s=ttft_s))
+    topology.observe(view(0.0))
+    assert drained(topology) == [1, 2]
+
+
+@pytest.mark.parametrize(("every_s", "first"), [(1, 10_002), (20, 10_001)])
+def test_bursts_leave_less_of_the_slack_to_short_ones(every_s: int, first: int) -> None:
+    """Equal loads, spread evenly or all of twenty seconds at once: only where they are even may the short one pass."""
+    topology = MaxOnTime(Hints(), MaxOnTimeConfig(rate=ServiceRateConfig(window_s=1e9, cold_s=1e9)))
+
+    def arrive(seq: int, work_s: float, second: float, ttft_s: float = 4.0) -> None:
+        made = prefilling(seq, work_s, arrival_s=second, ttft_s=ttft_s)
+        made.enqueued_s = second
+        topology.push(made)
+
+    for second in range(100):
+        for n in range(every_s if second % every_s == 0 else 0):
+            arrive(100 * second + n, 0.1, float(second))
+        topology.observe(view(float(second)))
+        while topology.pop() is not None:
+            pass
+    arrive(10_001, 1.0, 100.0, ttft_s=5.0)
+    arrive(10_002, 0.5, 100.0, ttft_s=9.0)
+    topology.observe(view(100.0))
+    assert drained(topology)[0] == first
+
+
+def test_one_that_goes_first_ranks_before_those_that_it_passes() -> None:
+    long, short = prefilling(1, 1.0, ttft_s=5.0), prefilling(2, 0.01, ttft_s=9.0)
+    topology = filled([long, short])
+    topology.observe(view(0.0))
+    assert drained(topology) == [2, 1]
+    assert short.urgency <= long.urgency
 
 
 @pytest.mark.parametrize("spare", [{"priority": 2}, {"weight": 0.25}])
@@ -201,6 +328,7 @@ def test_relegated_work_gets_its_share_under_lasting_overload() -> None:
         served_s += work
         if head.relegated:
             relegated_s += work
+            assert head.urgency >= RELEGATED_RANK  # also where it goes first because it claims its share
         if head is old:
             waited_s = now_s
     assert waited_s is not None
@@ -222,7 +350,7 @@ def test_an_engine_that_decodes_beside_must_begin_a_long_prompt_earlier() -> Non
 @pytest.mark.parametrize("slots", [4, 256])
 def test_a_long_answer_makes_way_on_full_engines_however_many_slots_they_have(slots: int) -> None:
     """An answer of 20 s begins after a short one that is due a second later, not after one due five seconds later."""
-    topology = MaxOnTime(Hints(), MaxOnTimeConfig())
+    topology = MaxOnTime(Hints(slack_share=0.0), MaxOnTimeConfig())
     full = replace(view(0.0, running=slots).engines[0], cap=slots)
     for n in range(200):
         topology.observe(ServiceView(n * 0.1, (full,)))
@@ -272,3 +400,40 @@ def test_a_rate_is_measured_only_while_requests_wait() -> None:
         rate.ran_dry()
         rate.observe(n * 0.5)
     assert rate.value == before
+
+
+classed = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 30), st.booleans()), min_size=1, max_size=12)
+
+
+@given(classed, st.sampled_from([0.5, 1.0, 3.0]))
+def test_doubling_the_weight_of_a_class_never_lowers_its_share_on_time(
+    offered: list[tuple[int, int, bool]], weight: float
+) -> None:
+    """Of each request: its work and due time in s, and whether it is of the class."""
+    shares = []
+    for utility in (weight, 2.0 * weight):
+        topology = MaxOnTime(Hints(), MaxOnTimeConfig(few=len(offered)))
+        entries = []
+        for seq, (work, due, inside) in enumerate(offered):
+            made = prefilling(seq, float(work), ttft_s=2.0 * due)
+            made.annotation = replace(made.annotation, utility=utility if inside else None)  # type: ignore[type-var]
+            entries.append(made)
+            topology.push(made)
+        topology.observe(view(0.0))
+        shares.append(sum(not e.relegated for e, (_, _, inside) in zip(entries, offered, strict=True) if inside))
+    assert shares[1] >= shares[0]
+
+
+def test_a_class_of_greater_weight_is_given_up_last() -> None:
+    entries = [prefilling(n, 0.5, ttft_s=2.0) for n in range(1, 6)]
+    heavy = entries[2]
+    assert heavy.annotation is not None
+    heavy.annotation = replace(heavy.annotation, utility=0.5)
+    topology = filled(entries)
+    topology.observe(view(0.0))
+    assert heavy.relegated
+    heavy.annotation = replace(heavy.annotation, utility=10.0)
+    topology = filled(entries)
+    topology.observe(view(0.0))
+    assert not heavy.relegated
+    assert any(e.relegated for e in entries)

@@ -84,6 +84,11 @@ class Breaker:
         trial_lost = self.state is BreakerState.HALF_OPEN
         return (trial_lost or self._failures >= self._config.failures) and self._open(now_s)
 
+    def trip(self, now_s: float) -> None:
+        """Opens the breaker because the engine could not be watched any more."""
+        if self.usable:
+            self._open(now_s)
+
     def _open(self, now_s: float) -> bool:
         self._enter(BreakerState.OPEN)
         self._cool_down(now_s)

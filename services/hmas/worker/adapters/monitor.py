@@ -8,7 +8,8 @@ from typing import Any
 import orjson
 import structlog
 
-from hmas.contracts.registry import EngineInfo
+from hmas.contracts.registry import API_PATHS, USUAL_PATHS, EngineInfo
+from hmas.laws.figures import sane_int
 from hmas.runtime.http1 import HttpPool
 from hmas.worker.adapters import scrape
 
@@ -16,6 +17,8 @@ log = structlog.get_logger()
 
 Head = Callable[[str, int | None], bytes]
 
+MAX_MODEL_CHARS = 256  # of a model's name
+MAX_ADAPTERS, MAX_ADAPTER_CHARS = 512, 256  # of an engine, that are told of
 EMULATED_METRIC = "hmas_engine_step_lag_seconds_count"
 
 
@@ -34,15 +37,17 @@ class MonitorConfig:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
     """What the operator configured of an engine. None, and the kind `auto`, mean that the engine is asked. `endpoint`
-    is the URL under which gateways reach it."""
+    is the URL under which gateways reach it, `epoch` that of the lease by which the worker has the engine (0: none)."""
 
     name: str
     endpoint: str = ""
     kind: str = "auto"
     hardware: str = "unknown"
+    model: str = ""
     max_num_seqs: int | None = None
     max_model_len: int | None = None
     kv_capacity_tokens: int | None = None
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +83,7 @@ class Unreachable(Exception):
 
 
 class _Page:
-    """Collects an HTTP answer; `answer` becomes (status, body). Bytes beyond `max_bytes` are dropped."""
+    """Collects an HTTP answer; `answer` becomes (status, body). It is over at `max_bytes`, whatever would follow."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -86,16 +91,21 @@ class _Page:
         self._status = 0
         self._bodies: list[bytes] = []
         self._size = 0
+        self.whole = False
 
     def on_head(self, status: int) -> None:
         self._status = status
 
     def on_body(self, data: bytes) -> None:
+        if self.answer.done():
+            return
+        self._bodies.append(data[: self._max_bytes - self._size])
         self._size += len(data)
-        if self._size <= self._max_bytes:
-            self._bodies.append(data)
+        if self._size > self._max_bytes:
+            self.on_complete()
 
     def on_complete(self) -> None:
+        self.whole = self._size <= self._max_bytes
         if not self.answer.done():
             self.answer.set_result((self._status, b"".join(self._bodies)))
 
@@ -132,8 +142,8 @@ class EngineMonitor:
             timeout_s = self._config.timeout_s
             raise Unreachable(f"the engine did not answer {path} within {timeout_s:g} s", certain=False) from None
         finally:
-            if not page.answer.done() or page.answer.cancelled():
-                exchange.abort()
+            if not page.whole:
+                exchange.abort()  # the rest of the answer is of no use
 
     async def probe(self) -> None:
         """Checks that the engine can serve. Raises Unreachable if it does not answer, or answers with an error."""
@@ -148,7 +158,8 @@ class EngineMonitor:
 
         What neither tells is assumed (`MonitorConfig`). Raises Unreachable if the engine does not answer.
         """
-        page, card, server = await self._metrics(), await self._model_card(), {}
+        page, cards, server = await self._metrics(), await self._model_cards(), {}
+        card = cards[0] if cards else {}
         self._dialect = scrape.dialect_of(page)
         kind = self._dialect.kind if self._dialect else "openai"
         if kind == "sglang":
@@ -158,7 +169,7 @@ class EngineMonitor:
         cache = scrape.labels_of(page, "vllm:cache_config_info")
         block_size = _positive(cache.get("block_size")) or _positive(server.get("page_size")) or 1
         blocks = _positive(cache.get("num_gpu_blocks"))
-        told = blocks * block_size if blocks else _positive(server.get("max_total_num_tokens"))
+        told = _positive(blocks * block_size) if blocks else _positive(server.get("max_total_num_tokens"))
         facts, config = self._facts, self._config
         own = _max_running(server)
         max_num_seqs = facts.max_num_seqs or own or config.max_num_seqs
@@ -179,6 +190,10 @@ class EngineMonitor:
             block_size=block_size,
             max_num_seqs=max_num_seqs,
             endpoint=facts.endpoint,
+            model=facts.model or _true_name(card, server),
+            paths=await self._paths(),
+            adapters=_adapters(cards),
+            epoch=facts.epoch,
         )
 
     async def reading(self) -> scrape.Reading | None:
@@ -193,10 +208,22 @@ class EngineMonitor:
         status, page = await self.get("/metrics")
         return page if status == 200 else b""
 
-    async def _model_card(self) -> dict[str, Any]:
+    async def _paths(self) -> tuple[str, ...]:
+        """Returns the paths of the API that the engine serves. It is asked by GET requests, which a server answers with
+        405 where it takes a POST. One that never does so is expected to serve the usual paths."""
+        served = []
+        for path in API_PATHS:
+            try:
+                status, _ = await self.get(path)
+            except Unreachable:
+                return USUAL_PATHS
+            if status == 405:
+                served.append(path)
+        return tuple(served) or USUAL_PATHS
+
+    async def _model_cards(self) -> list[dict[str, Any]]:
         models = (await self._json("/v1/models")).get("data")
-        card = models[0] if isinstance(models, list) and models else {}
-        return card if isinstance(card, dict) else {}
+        return [card for card in models if isinstance(card, dict)] if isinstance(models, list) else []
 
     async def _json(self, path: str) -> dict[str, Any]:
         status, body = await self.get(path)
@@ -205,6 +232,22 @@ class EngineMonitor:
         except orjson.JSONDecodeError:
             document = {}
         return document if isinstance(document, dict) else {}
+
+
+def _true_name(card: dict[str, Any], server: dict[str, Any]) -> str:
+    """Returns the name of the model behind the name that clients use: vLLM's `root`, SGLang's `model_path`. A path in
+    the engine's file system tells less than the pool's name: it, or what cannot be a name, gives an empty one."""
+    name = server.get("model_path") or card.get("root")
+    if not isinstance(name, str) or len(name) > MAX_MODEL_CHARS or name.startswith(("/", ".")):
+        return ""
+    return name
+
+
+def _adapters(cards: list[dict[str, Any]]) -> tuple[str, ...]:
+    """Returns the names of the LoRA adapters among the models that an engine lists: they name a parent."""
+    names = (card.get("id") for card in cards if isinstance(card.get("parent"), str) and card["parent"])
+    usable = (name for name in names if isinstance(name, str) and 0 < len(name) <= MAX_ADAPTER_CHARS)
+    return tuple(dict.fromkeys(usable))[:MAX_ADAPTERS]
 
 
 def _max_running(server: dict[str, Any]) -> int | None:
@@ -216,8 +259,5 @@ def _max_running(server: dict[str, Any]) -> int | None:
 
 
 def _positive(value: Any) -> int | None:
-    try:
-        number = int(value)
-    except (TypeError, ValueError):
-        return None
-    return number if number > 0 else None
+    """Returns a figure of the engine's as a whole number above 0; None if it is none, or not to be believed."""
+    return sane_int(value) or None

@@ -26,6 +26,7 @@ from hmas.worker.adapters.steering import ControlBlockBridge, SglangCap, Steerin
 
 log = structlog.get_logger()
 
+_UNUSABLE = (Unreachable, ValueError, ArithmeticError)  # what comes of answers that make no sense
 Priority = Literal["auto", "off", "vllm", "sglang"]
 
 
@@ -47,6 +48,7 @@ class OpenAiHttpConfig:
     control_block: Path | None = None
     probe_period_s: float = 1.0
     reprobe_s: float = 0.05  # time until an engine that is suspected or down is checked again
+    rewatch_s: float = 1.0  # time until a watch that ended by an error begins anew
     scrape_period_s: float = LIVE.scrape_s
     step_readings: int = round(LIVE.step_window_s / LIVE.scrape_s)  # scrapes over which the mean step is taken
     monitor: MonitorConfig = field(default_factory=MonitorConfig)
@@ -99,12 +101,19 @@ class OpenAiHttpAdapter:
             self._bridge.steer(n_run, b_token)
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._keep_probing())
-            tasks.create_task(self._keep_sampling())
-            tasks.create_task(self._cap.run())
-            if self._bridge is not None:
-                tasks.create_task(self._bridge.run())
+        while True:
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._keep_probing())
+                    tasks.create_task(self._keep_sampling())
+                    tasks.create_task(self._cap.run())
+                    if self._bridge is not None:
+                        tasks.create_task(self._bridge.run())
+            except* Exception as errors:
+                log.exception("engine_watch_failed", engine=self.name)
+                self._breaker.trip(time.monotonic())
+                self._went_down(f"the worker failed to watch it: {errors.exceptions[0]!r}")
+            await asyncio.sleep(self._config.rewatch_s)
 
     async def close(self) -> None:
         await self._cap.restore()
@@ -126,7 +135,7 @@ class OpenAiHttpAdapter:
 
     def judge(self, end: Ended) -> None:
         failed = end.status in (0, 200) or (end.status >= 500 and end.status != 503)  # 200: the answer broke off
-        if end.unreached:
+        if end.unreached or end.stalled:  # an engine that gives no token may be up: the agent suspects it
             self._suspected.set()
         elif end.outcome is Outcome.FINISHED:
             self._breaker.succeeded()
@@ -179,10 +188,11 @@ class OpenAiHttpAdapter:
                 self._breaker.probed()
                 return
             info = await self._monitor.discover()
-        except Unreachable as error:
-            if self._breaker.usable and not error.certain and self._progress() > seen:
+        except _UNUSABLE as error:
+            certain = isinstance(error, Unreachable) and error.certain
+            if self._breaker.usable and not certain and self._progress() > seen:
                 return  # the engine answers slowly, but generates tokens
-            if self._breaker.probe_failed(time.monotonic(), certain=error.certain) or not self._breaker.usable:
+            if self._breaker.probe_failed(time.monotonic(), certain=certain) or not self._breaker.usable:
                 self._went_down(str(error))
             return
         self._breaker.probed()
@@ -219,8 +229,8 @@ class OpenAiHttpAdapter:
             asked_s = time.monotonic()
             try:
                 reading = await self._monitor.reading()
-            except Unreachable as error:
-                log.debug("engine_not_scraped", engine=self.name, reason=str(error))
+            except _UNUSABLE as error:
+                log.debug("engine_not_scraped", engine=self.name, reason=repr(error))
                 continue
             now_s = time.monotonic()
             decoding = sum(1 for run in self._runs.values() if run.output_tokens)

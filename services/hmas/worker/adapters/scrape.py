@@ -3,22 +3,28 @@
 import re
 from dataclasses import dataclass
 
+from hmas.laws.figures import sane, sane_int
+
+MAX_SAMPLES = 4096  # of one metric that are read
+_MAX_LABEL_BYTES = 8192  # of a sample that are read: matching takes time with the square of this
+_MAX_VALUE_BYTES = 64
 _LABEL = re.compile(rb'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 
 
 def samples(page: bytes, name: str) -> list[tuple[bytes, float]]:
-    """Returns (raw labels, value) of each sample of the metric `name`; lines that are cut short are left out."""
+    """Returns (raw labels, value) of the first `MAX_SAMPLES` samples of the metric `name`; lines that are cut short are
+    left out."""
     found: list[tuple[bytes, float]] = []
     key = name.encode()
     at = page.find(key)
-    while at >= 0:
+    while at >= 0 and len(found) < MAX_SAMPLES:
         end = page.find(b"\n", at)
         line = page[at : end if end >= 0 else len(page)]
         rest = line[len(key) :]
         if (at == 0 or page[at - 1] == 0x0A) and rest[:1] in (b"{", b" "):
             labels, _, value = rest.rpartition(b"} ") if rest.startswith(b"{") else (b"", b"", rest[1:])
             try:
-                found.append((labels, float(value.split(maxsplit=1)[0])))
+                found.append((labels, float(value[:_MAX_VALUE_BYTES].split(maxsplit=1)[0])))
             except (ValueError, IndexError):
                 pass  # a line cut short
         at = page.find(key, at + len(line))
@@ -50,7 +56,11 @@ def mean(page: bytes, name: str) -> float | None:
 def labels_of(page: bytes, name: str) -> dict[str, str]:
     """Returns the labels of a metric's first sample; empty if the metric is absent."""
     found = samples(page, name)
-    return {k.decode(): v.decode() for k, v in _LABEL.findall(found[0][0])} if found else {}
+    return (
+        {k.decode(): v.decode("utf-8", "replace") for k, v in _LABEL.findall(found[0][0][:_MAX_LABEL_BYTES])}
+        if found
+        else {}
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +102,7 @@ DIALECTS = (VLLM, SGLANG)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """One scrape of an engine's load; None: the engine does not report the figure.
+    """One scrape of an engine's load; None: the engine does not report the figure, or one that is not believed.
 
     `kv_usage` is a share from 0 to 1; `preemptions` and the tokens are totals since the engine started; `gap_sum_s` and
     `gap_count` are sum and count of the times between two tokens of a request.
@@ -120,19 +130,19 @@ def dialect_of(page: bytes) -> Dialect | None:
 
 
 def read(page: bytes, dialect: Dialect) -> Reading | None:
-    """Returns the figures of a metrics page; None if it lacks the number of running requests."""
-    running = whole(page, dialect.running)
+    """Returns the figures of a metrics page; None if it lacks the number of running requests, or one to be believed."""
+    running = sane_int(whole(page, dialect.running))
     if running is None:
         return None
     return Reading(
-        running=int(running),
-        waiting=int(whole(page, dialect.waiting) or 0),
-        kv_usage=min(1.0, max(0.0, mean(page, dialect.kv_usage) or 0.0)),
-        preemptions=int(total(page, dialect.preemptions) or 0),
-        prompt_tokens=total(page, dialect.prompt_tokens),
-        generation_tokens=total(page, dialect.generation_tokens),
-        gap_sum_s=total(page, f"{dialect.inter_token}_sum"),
-        gap_count=total(page, f"{dialect.inter_token}_count"),
+        running=running,
+        waiting=sane_int(whole(page, dialect.waiting)) or 0,
+        kv_usage=min(1.0, sane(mean(page, dialect.kv_usage)) or 0.0),
+        preemptions=sane_int(total(page, dialect.preemptions)) or 0,
+        prompt_tokens=sane(total(page, dialect.prompt_tokens)),
+        generation_tokens=sane(total(page, dialect.generation_tokens)),
+        gap_sum_s=sane(total(page, f"{dialect.inter_token}_sum")),
+        gap_count=sane(total(page, f"{dialect.inter_token}_count")),
     )
 
 

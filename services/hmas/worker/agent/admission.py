@@ -6,7 +6,7 @@ from hmas.contracts.control import Fence
 from hmas.worker.agent.engine_state import EngineState
 from hmas.worker.agent.entry import QueueEntry
 
-NO_FENCE = Fence(version="")
+NO_FENCE = Fence()
 
 
 class AdmissionGate:
@@ -16,9 +16,9 @@ class AdmissionGate:
     answers up to its length bound l_upper. Eq. 2 adds up what each of them holds at its end, although most have left
     before the last one ends; where that sum exceeds the budget, its peak over time decides (`memory_peak.py`).
 
-    l_upper = min(l_pred + q_b, max_tokens) if the fence was calibrated for the predictor that tagged the request, with
-    q_b the fence's quantile for the bucket of the prompt's length; otherwise the prediction's own 90 % quantile takes
-    the place of l_pred + q_b. A reservation above the whole budget is cut to it: such a request runs alone.
+    l_upper = min(l_90 · q_b, max_tokens), with l_90 the predicted 90 % quantile of the request's length, and q_b the
+    fence's factor for the bucket of its prompt's length; 1 if the fence was not calibrated for the predictor that
+    tagged the request. A reservation above the whole budget is cut to it: such a request runs alone.
     """
 
     def __init__(self, *, delta_frag: float, growth: float) -> None:
@@ -28,7 +28,11 @@ class AdmissionGate:
 
     def adopt(self, fence: Fence) -> None:
         self._fence = fence
-        self._edges = [bucket.prompt_upto for bucket in fence.buckets]
+        self._tables = {
+            table.version: ([b.prompt_upto for b in table.buckets], [b.factor for b in table.buckets])
+            for table in fence.tables
+            if table.buckets
+        }
 
     def budget_blocks(self, engine: EngineState) -> int:
         """Returns M_cap (1 - delta_frag) in KV blocks, or 0 if the engine does not report its capacity."""
@@ -36,12 +40,10 @@ class AdmissionGate:
 
     def upper(self, entry: QueueEntry) -> float:
         """Returns l_upper in output tokens: at least 1, and at least the tokens that `entry` has produced so far."""
-        edges = self._edges
-        if edges and entry.predictor == self._fence.version:
-            index = min(bisect_left(edges, entry.request.prompt_tokens), len(edges) - 1)
-            upper = entry.predicted_tokens + self._fence.buckets[index].quantile
-        else:
-            upper = max(entry.predicted_tokens, entry.predicted_p90)
+        upper = entry.predicted_p90
+        if (table := self._tables.get(entry.predictor)) is not None:
+            edges, factors = table
+            upper *= factors[min(bisect_left(edges, entry.request.prompt_tokens), len(edges) - 1)]
         return self._limited(entry, upper)
 
     def grown(self, entry: QueueEntry) -> float:

@@ -1,10 +1,9 @@
 """How the worker agent's books are rebuilt from what a gateway says that it runs on the worker's engines."""
 
 from hmas.contracts.execution import Adopt
-from hmas.contracts.registry import EngineInfo
 from hmas.contracts.worker import WorkerEffect
 from hmas.worker.agent import ends
-from hmas.worker.agent.engine_events import stop, untouched
+from hmas.worker.agent.engine_events import stop, unknown_engine, untouched
 from hmas.worker.agent.engine_state import EngineState
 from hmas.worker.agent.entry import EntryState, QueueEntry
 from hmas.worker.agent.gateways import Gateway
@@ -48,7 +47,7 @@ def _count(state: AgentState, gateway: Gateway, message: Adopt) -> None:
     """Takes a request into the books that runs already, unknown to them."""
     engine = state.fleet.get(message.engine)
     if engine is None:
-        engine = state.fleet[message.engine] = EngineState(_unknown(message.engine), state.config.engine)
+        engine = state.fleet[message.engine] = EngineState(unknown_engine(message.engine), state.config.engine)
     entry = new_entry(state, gateway, message.request, message.attempt)
     state.queue.add(entry)
     if message.annotation is not None:
@@ -56,20 +55,6 @@ def _count(state: AgentState, gateway: Gateway, message: Adopt) -> None:
     state.queue.run(entry)
     entry.engine, entry.grant, entry.granted_s = engine.name, message.grant, message.granted_s
     entry.output_tokens = message.output_tokens
-    entry.bound_tokens = entry.upper_output_tokens = state.gate.upper(entry)
-    entry.blocks = state.gate.need(engine, entry, entry.bound_tokens)
+    upper = state.gate.upper(entry)
+    entry.admit(upper, state.gate.need(engine, entry, upper))
     engine.adopt(state.now_s, entry, state.prefill_s(entry), message.first_token_s)
-
-
-def _unknown(engine: str) -> EngineInfo:
-    """Returns what is known of an engine that has not come up since this worker started: its name."""
-    return EngineInfo(
-        engine=engine,
-        up=False,
-        kind="",
-        hardware="",
-        max_model_len=0,
-        kv_capacity_tokens=0,
-        block_size=0,
-        max_num_seqs=0,
-    )

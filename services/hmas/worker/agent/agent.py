@@ -19,6 +19,8 @@ from hmas.contracts.execution import (
 from hmas.contracts.worker import (
     CycleTicked,
     DrainStarted,
+    EngineLeft,
+    EngineReturned,
     EngineSampled,
     EngineWentDown,
     EngineWentUp,
@@ -26,6 +28,7 @@ from hmas.contracts.worker import (
     GatewayConnected,
     GatewayLost,
     HeartbeatDue,
+    LayoutSwitched,
     WorkerEffect,
     WorkerEvent,
 )
@@ -54,6 +57,9 @@ class WorkerAgent:
         if state.engineless_since_s is None and not state.up:
             state.engineless_since_s = now_s
         effects = self._handle(event)
+        if state.layout_before is not None:
+            effects.append(LayoutSwitched(state.layout_before, state.layout, len(state.lanes), len(state.queue)))
+            state.layout_before = None
         if state.queue.waiting and not state.draining:
             effects += pump(state)
         if state.ledger.full:
@@ -89,6 +95,10 @@ class WorkerAgent:
                 return regulation.on_engine_up(state, event)
             case EngineWentDown():
                 return engine_events.on_engine_down(state, event)
+            case EngineLeft():
+                engine_events.on_engine_left(state, event)
+            case EngineReturned(name):
+                engine_events.on_engine_returned(state, name)
             case DrainStarted():
                 return intake.on_drain(state)
             case _:
@@ -105,9 +115,9 @@ class WorkerAgent:
             case Started():
                 engine_events.on_started(state, gateway, message)
             case FirstToken():
-                engine_events.on_first_token(state, gateway, message)
+                return engine_events.on_first_token(state, gateway, message)
             case Progress():
-                engine_events.on_progress(state, gateway, message)
+                return engine_events.on_progress(state, gateway, message)
             case Ended():
                 return engine_events.on_ended(state, gateway, message)
             case Declined():

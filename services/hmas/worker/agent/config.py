@@ -34,9 +34,12 @@ class WorkerPriorConfig:
 class LengthBiasConfig:
     """How the worker learns by which factor predicted answer lengths are too short or too long."""
 
-    doubt: float = 8.0  # settled requests after which half of the bias seen is applied
-    memory: int = 64  # effective number of settled requests that a cell remembers
+    doubt: float = 4.0  # requests after which half of the bias seen is applied
+    memory: int = 32  # requests that a cell remembers
+    most_running: int = 24  # of these
     max_cells: int = 4096  # combinations of predictor, task type and tenant; beyond, the oldest is forgotten
+    sd: float = 0.8  # standard deviation of log(actual / predicted length) that is assumed while few were seen
+    most_sd: float = 2.0  # the largest that is believed, because few errors, most of them bounds, tell little of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,19 @@ class PrefillBacklogConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PrefixCacheConfig:
+    """What the worker remembers of an engine's prefix cache.
+
+    `max_nodes`: most nodes remembered of one engine. `capacity_tokens`: its memory, if it does not report it.
+    `smoothing`: weight of a new report in `trust`.
+    """
+
+    max_nodes: int = 65_536
+    capacity_tokens: int = 500_000
+    smoothing: float = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStateConfig:
     """How the worker models one engine."""
 
@@ -78,7 +94,11 @@ class EngineStateConfig:
     peak_fresh_s: float = 0.1  # how long a forecast of peak memory is used if no sequence came, outgrew or left
     plenty: int = 2  # no forecast is made while the budget is at least this multiple of the reserved blocks
     sample_fresh_s: float = 2.0  # an older sample says nothing about utilisation any more
+    counters_fresh_s: float = 10.0  # an older sample does not say that the engine's counters stand still
+    suspect_pause_s: float = 5.0  # an engine that left a run without a token gets nothing for this long; twice as long
+    max_suspect_pause_s: float = 30.0  # at each further one, and never longer than this
     prefill: PrefillBacklogConfig = field(default_factory=PrefillBacklogConfig)
+    prefix: PrefixCacheConfig = field(default_factory=PrefixCacheConfig)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +136,10 @@ class WorkerConfig:
     `static_n_run`: most sequences in flight per engine while no control tuple is in force; None means the engine's own
     `max_num_seqs`. `delta_frag`: share of the KV cache kept free (Eq. 2). `prefill_window_s`: most seconds of prefill
     that may be pending on an engine, at the pace measured there; further prompts wait in the worker, where the topology
-    orders them. `no_engine_patience_s`: how long queued requests wait for an engine to come up or, after one had no
+    orders them. `discovers`: the engines come and go, so that without one the worker stands by and takes no requests.
+    `leave_grace_s`: how long an engine that has left may go on with what runs there. `takeover_s`: an engine that comes
+    by a lease is granted nothing for so long, in which gateways hear of it and its own count shows what it runs.
+    `no_engine_patience_s`: how long queued requests wait for an engine to come up or, after one had no
     room, for room. `cold_speed_share`: the speed assumed of a full engine until one is measured, as a share of its
     sequences' speeds when each runs alone.
     """
@@ -131,7 +154,12 @@ class WorkerConfig:
     static_n_run: int | None = None
     delta_frag: float = 0.05
     prefill_window_s: float = 0.1
+    tags_within_s: float = 0.3  # how long a request waits for its tags, where its pace class depends on them
+    spill_share: float = 0.5  # of a class's TPOT SLO: an engine with shorter steps may help out a laxer class
     no_engine_patience_s: float = 10.0
+    discovers: bool = False
+    leave_grace_s: float = 60.0
+    takeover_s: float = 0.5
     max_grants_per_pump: int = 32  # these take about a millisecond
     max_parks_per_pump: int = 512  # the same for requests set aside because their gateway could not be granted any
     telemetry_period_s: float = TELEMETRY_S

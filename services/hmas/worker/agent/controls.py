@@ -3,11 +3,13 @@
 from typing import Generic, TypeVar
 
 from hmas.contracts.control import (
+    MIXED,
     SAFE_TOPOLOGY,
     ControlTuple,
     EngineControl,
     Fence,
     Hints,
+    Layout,
     TopologyDecision,
     TopologyName,
 )
@@ -89,7 +91,8 @@ class ControlState:
 
     @property
     def expired(self) -> bool:
-        return self._decision.expired or self._tuple.expired
+        """Whether a safe default is in force: the topology without a decision, or the limits without a tuple."""
+        return self._decision.value is None or self._tuple.value is None
 
     @property
     def bypass(self) -> bool:
@@ -112,6 +115,12 @@ class ControlState:
         if decision.bypass:
             return SAFE_TOPOLOGY, Hints(), f"bypass: {decision.reason}"
         return decision.topology, decision.hints, decision.reason
+
+    @property
+    def layout(self) -> Layout:
+        """The layout in force; mixed without a decision and under bypass."""
+        decision = self._decision.value
+        return MIXED if decision is None or decision.bypass else decision.layout
 
     @property
     def fence(self) -> Fence:

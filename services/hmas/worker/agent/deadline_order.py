@@ -1,6 +1,7 @@
 """Jobs in deadline order with prefix sums of their work.
 
-It finds the first job that would be late, and the job up to it that takes the most work per unit of value.
+It finds the first job that would be late, and the job up to it that takes the most work per unit of value; and of the
+jobs that could go first without making another late, the one with the least work.
 """
 
 from bisect import bisect_left, bisect_right
@@ -12,7 +13,7 @@ from math import inf
 from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.keyed_heap import Place
 
-BLOCK = 128  # jobs in a new block; a block is split when it has twice as many
+BLOCK = 64  # jobs in a new block; a block is split when it has twice as many
 ROUNDING = 1e-9  # engine seconds by which sums of work may differ through rounding
 
 
@@ -20,12 +21,16 @@ class Job:
     """The work of one queued request as the planner sees it.
 
     `work` is in engine seconds and must be done by the instant `due_s`; `price` is work per unit of value, so the job
-    with the highest price is given up first; `place` is its rank in the order, (key, seq).
+    with the highest price is given up first; `place` is its rank in the order, (key, seq). `passing` is the slack that
+    it needs to go before others: its work, or infinite for one that may not.
     """
 
-    __slots__ = ("due_s", "entry", "place", "price", "work")
+    __slots__ = ("due_s", "entry", "passing", "place", "price", "work")
 
-    def __init__(self, entry: QueueEntry, key: float, due_s: float, work: float, price: float) -> None:
+    def __init__(
+        self, entry: QueueEntry, key: float, due_s: float, work: float, price: float, *, passes: bool = True
+    ) -> None:
+        self.passing = work if passes else inf
         self.entry = entry
         self.place: Place = (key, entry.seq)
         self.due_s = due_s
@@ -36,12 +41,12 @@ class Job:
 class Block:
     """Consecutive jobs of the order, with a summary of them.
 
-    The summary is: `work`, their sum; `dearest`, the job with the highest price; and `lateness`, the most by which the
-    work from the block's start up to a job exceeds rate * due_s. `lateness` holds for one `rate` only; -1 marks a
-    summary that is out of date.
+    The summary is: `work`, their sum; `dearest`, the job with the highest price; `shortest`, the first job with the
+    least work; and `lateness`, the most by which the work from the block's start up to a job exceeds rate * due_s.
+    `lateness` holds for one `rate` only; -1 marks a summary that is out of date.
     """
 
-    __slots__ = ("dearest", "jobs", "lateness", "places", "rate", "work")
+    __slots__ = ("dearest", "jobs", "lateness", "places", "rate", "shortest", "work")
 
     def __init__(self, jobs: list[Job]) -> None:
         self.jobs = jobs
@@ -50,17 +55,21 @@ class Block:
         self.work = 0.0
         self.lateness = -inf
         self.dearest: Job | None = None
+        self.shortest = jobs[0]
 
     def review(self, rate: float) -> None:
-        work, lateness, price, dearest = 0.0, -inf, -inf, None
+        work, lateness, price, dearest, least, shortest = 0.0, -inf, -inf, None, inf, self.jobs[0]
         for job in self.jobs:
-            work += job.work
+            own = job.work
+            work += own
             late = work - rate * job.due_s
             if late > lateness:
                 lateness = late
             if job.price >= price:
                 price, dearest = job.price, job
-        self.rate, self.work, self.lateness, self.dearest = rate, work, lateness, dearest
+            if job.passing < least:
+                least, shortest = job.passing, job
+        self.rate, self.work, self.lateness, self.dearest, self.shortest = rate, work, lateness, dearest, shortest
 
 
 class DeadlineOrder:
@@ -147,6 +156,33 @@ class DeadlineOrder:
             dearest = _dearer(dearest, block.dearest)
         return None
 
+    def quickest(self, now_s: float, rate: float, share: float, most: int) -> Job | None:
+        """Returns the job to serve next so that the least work is done before a first token comes; None without jobs.
+
+        It is the job with the least work of those in the first `most` blocks that need at most `share` (0 to 1) of the
+        slack of every job before them, and the first of equals. The slack of a job is the work that can be done besides
+        before it is late, if the jobs are worked off in this order from `now_s` on, at `rate`. So no job that is on
+        time by that plan is late by it afterwards; with the share 0 it is the first job.
+        """
+        if not self._blocks:
+            return None
+        best, before, spare, passed = self._blocks[0].jobs[0], 0.0, inf, rate * now_s
+        for block in islice(self._blocks, most):
+            if block.rate != rate:
+                block.review(rate)
+            rest = min(spare, share * (-before - block.lateness - passed))
+            shortest = block.shortest
+            if shortest.passing < best.work:
+                if shortest.passing <= rest:
+                    best = shortest
+                elif shortest.passing <= spare:
+                    best = _quickest(block, best, before=before, spare=spare, passed=passed, rate=rate, share=share)
+            if rest <= 0.0:
+                break
+            before += block.work
+            spare = rest
+        return best
+
     def give_up(self, now_s: float, rate: float, most: int) -> list[Job]:
         """Takes out and returns the jobs to give up so that the rest of the first `most` jobs is on time.
 
@@ -191,6 +227,19 @@ def _dearer(one: Job | None, other: Job | None) -> Job | None:
     if one is None or other is None:
         return one or other
     return other if other.price >= one.price else one
+
+
+def _quickest(block: Block, best: Job, *, before: float, spare: float, passed: float, rate: float, share: float) -> Job:
+    """Returns the job with the least work, of `best` and those jobs of the block that may go before all that precede
+    them; `spare` is the work that those before the block leave."""
+    for job in block.jobs:
+        if job.passing < best.work and job.passing <= spare:
+            best = job
+        before += job.work
+        spare = min(spare, share * (rate * job.due_s - before - passed))
+        if spare <= 0.0:
+            break
+    return best
 
 
 def _first_late(

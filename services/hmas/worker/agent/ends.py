@@ -53,6 +53,7 @@ def _remove(state: AgentState, entry: QueueEntry) -> None:
     gateway = state.gateways.get(entry.gateway)
     if gateway is not None:
         gateway.parked.pop(entry.request.id, None)
+    state.untagged.pop(entry.request.id, None)
     state.queue.remove(entry)
 
 
@@ -75,6 +76,7 @@ def back_to_the_queue(state: AgentState, entry: QueueEntry) -> None:
 
 
 def _release(state: AgentState, entry: QueueEntry) -> None:
+    state.length_bias.forget(entry)
     engine = state.fleet[entry.engine]
     engine.release(state.now_s, entry)
     gateway = state.gateways.get(entry.gateway)

@@ -5,7 +5,17 @@ from dataclasses import replace
 
 from hmas.contracts.execution import Declined, Ended, FirstToken, Progress, Started, Stop
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.worker import EngineSampled, EngineWentDown, EngineWentUp, ToGateway, WorkerEffect
+from hmas.contracts.registry import EngineInfo
+from hmas.contracts.worker import (
+    EngineLeft,
+    EngineSampled,
+    EngineSuspected,
+    EngineWentDown,
+    EngineWentUp,
+    ReleaseEngine,
+    ToGateway,
+    WorkerEffect,
+)
 from hmas.worker.agent import ends
 from hmas.worker.agent.engine_state import EngineState
 from hmas.worker.agent.entry import EntryState, QueueEntry
@@ -32,10 +42,10 @@ def on_started(state: AgentState, gateway: Gateway, message: Started) -> None:
         gateway.answered(message.request_id)
 
 
-def on_first_token(state: AgentState, gateway: Gateway, message: FirstToken) -> None:
+def on_first_token(state: AgentState, gateway: Gateway, message: FirstToken) -> list[WorkerEffect]:
     entry = _running(state, gateway, message.request_id, message.grant)
     if entry is None or entry.first_token_s is not None or entry.granted_s is None:
-        return
+        return []
     gateway.answered(entry.request.id)
     gateway.reached(state.now_s, entry.engine)
     state.fleet[entry.engine].began(state.now_s, entry)
@@ -43,17 +53,43 @@ def on_first_token(state: AgentState, gateway: Gateway, message: FirstToken) -> 
     prefill_s = state.now_s - entry.granted_s
     state.ledger.first_token(state.now_s, entry, prefill_s)
     state.prior.learn_prefill(entry.request.prompt_tokens, prefill_s)
+    return _trust(state, state.fleet[entry.engine])
 
 
-def on_progress(state: AgentState, gateway: Gateway, message: Progress) -> None:
+def on_progress(state: AgentState, gateway: Gateway, message: Progress) -> list[WorkerEffect]:
+    effects: list[WorkerEffect] = []
     for request_id, output_tokens in zip(message.request_ids, message.output_tokens, strict=False):
         entry = _running(state, gateway, request_id)
         if entry is None or output_tokens <= entry.output_tokens:
             continue
         _produce(state, entry, output_tokens)
         state.queue.account(entry, entry.received_service, final=False)
+        effects += _trust(state, state.fleet[entry.engine])
         if output_tokens > entry.bound_tokens:
             _grow(state, entry)
+    return effects
+
+
+def _trust(state: AgentState, engine: EngineState) -> list[WorkerEffect]:
+    if not engine.suspected:
+        return []
+    engine.trust()
+    state.see_engines()
+    return [EngineSuspected(engine.name, False)]
+
+
+def _suspect(state: AgentState, engine: EngineState, reason: str) -> list[WorkerEffect]:
+    """Suspects an engine that left a run without a token. If its own counters stand still too, it is taken to have
+    stopped altogether, and gateways are asked to give back its requests that have no token yet."""
+    effects: list[WorkerEffect] = [] if engine.suspected else [EngineSuspected(engine.name, True, reason)]
+    engine.suspect(state.now_s)
+    state.see_engines()
+    if engine.stands_still:
+        text = f"engine {engine.name} has stopped: {reason}"
+        for entry in list(engine.running.values()):
+            if untouched(entry):
+                effects += stop(state, entry, text)
+    return effects
 
 
 def _produce(state: AgentState, entry: QueueEntry, output_tokens: int) -> None:
@@ -84,26 +120,36 @@ def on_ended(state: AgentState, gateway: Gateway, message: Ended) -> list[Worker
     entry = _running(state, gateway, message.request_id, message.grant)
     if entry is None:
         return []
-    if message.outcome is Outcome.FINISHED:
-        gateway.reached(state.now_s, entry.engine)
-        _finished(state, entry, message)
-    elif message.retryable and not entry.withdrawn:
-        return _failed(state, gateway, entry, message)
+    engine, effects = state.fleet[entry.engine], list[WorkerEffect]()
+    if message.outcome is not Outcome.FINISHED and message.retryable and not entry.withdrawn:
+        effects += _failed(state, gateway, entry, message)
     else:
-        state.fleet[entry.engine].produced(entry, message.output_tokens)
-        ends.conclude(state, entry, message.outcome)
-    return succeed(state, entry)
+        if message.outcome is Outcome.FINISHED:
+            gateway.reached(state.now_s, entry.engine)
+            effects += _trust(state, engine)
+            _finished(state, entry, message)
+        else:
+            engine.produced(entry, message.output_tokens)
+            ends.conclude(state, entry, message.outcome)
+        effects += succeed(state, entry)
+    if message.stalled:
+        effects += _suspect(state, engine, message.message)
+    return effects
 
 
 def _finished(state: AgentState, entry: QueueEntry, message: Ended) -> None:
     if entry.first_token_s is None:  # not streamed: the prefill shows only now
         state.meter.add(entry.prefill_s)
     _produce(state, entry, max(message.output_tokens, entry.output_tokens))
+    if message.cached_tokens is not None:
+        state.fleet[entry.engine].prefix.learn(entry.cached_tokens, message.cached_tokens)
+    if entry.claimed is not None and not entry.request.prefill_only:
+        state.length_bias.learn(entry)
     ends.conclude(state, entry, Outcome.FINISHED)
+    if entry.request.prefill_only:
+        return  # which tells nothing of the lengths of answers
     state.prior.learn_length(entry.request.tenant, entry.request.prompt_tokens, entry.output_tokens)
     state.applications.learn(entry.request, entry.output_tokens)
-    if entry.claimed is not None:
-        state.length_bias.learn(entry.request, entry.claimed, entry.output_tokens)
     if entry.first_token_s is not None and entry.output_tokens > 1:
         state.prior.learn_decode((state.now_s - entry.first_token_s) / (entry.output_tokens - 1))
 
@@ -137,9 +183,11 @@ def _patient(state: AgentState, entry: QueueEntry) -> bool:
 
 
 def _another(state: AgentState, entry: QueueEntry) -> bool:
-    """Returns whether some engine that is up could take the request and has not failed with it, now or before."""
+    """Returns whether some engine that is up and not suspected could take the request and has not failed with it, now
+    or before."""
     lost = (*entry.tried, state.fleet[entry.engine].start_id)
-    return any(e.start_id not in lost and state.gate.could_ever(e, entry.request.prompt_tokens) for e in state.up)
+    hopeful = (e for e in state.up if e.start_id not in lost and not e.suspected)
+    return any(state.gate.could_ever(engine, entry.request.prompt_tokens) for engine in hopeful)
 
 
 def on_sampled(state: AgentState, event: EngineSampled) -> None:
@@ -160,15 +208,16 @@ def on_engine_up(state: AgentState, event: EngineWentUp) -> EngineState:
     engine = state.fleet.get(event.info.engine)
     if engine is None:
         engine = state.fleet[event.info.engine] = EngineState(event.info, state.config.engine)
-    engine.info = replace(event.info, up=True)
+    engine.info = replace(event.info, up=engine.leave_by_s is None)
     engine.budget_blocks = state.gate.budget_blocks(engine)
     if not engine.starts:
         for entry in engine.running.values():  # adopted before anything was known of the engine
             engine.reserve(entry, state.gate.need(engine, entry, entry.bound_tokens))
+    if not engine.starts and event.info.epoch:
+        engine.held_until_s = state.now_s + state.config.takeover_s
     if not engine.up:
         engine.come_up(state.now_s)
-        state.up = [e for e in state.fleet.values() if e.up]
-        state.engineless_since_s = None
+        state.see_engines()
         for gateway in state.gateways.values():
             if gateway.synced and not gateway.lagging:
                 state.wake(gateway)
@@ -185,11 +234,58 @@ def on_engine_down(state: AgentState, event: EngineWentDown) -> list[WorkerEffec
         return []
     engine.up = False
     engine.info = replace(engine.info, up=False)
-    state.up = [e for e in state.fleet.values() if e.up]
-    if not state.up:
-        state.engineless_since_s = state.now_s
+    state.see_engines()
     reason = f"engine {engine.name} went down before the first token: {event.reason}"
     return [effect for entry in engine.running.values() if untouched(entry) for effect in stop(state, entry, reason)]
+
+
+def on_engine_left(state: AgentState, event: EngineLeft) -> None:
+    engine = state.fleet.get(event.engine)
+    if engine is None:  # it never came up
+        engine = state.fleet[event.engine] = EngineState(unknown_engine(event.engine), state.config.engine)
+    if engine.leave_by_s is None:
+        engine.leave_by_s = state.now_s + state.config.leave_grace_s
+        engine.info = replace(engine.info, up=False)
+        state.see_engines()
+
+
+def on_engine_returned(state: AgentState, name: str) -> None:
+    engine = state.fleet.get(name)
+    if engine is not None and engine.leave_by_s is not None:
+        engine.leave_by_s = None
+        engine.info = replace(engine.info, up=engine.up)
+        state.see_engines()
+
+
+def release_left(state: AgentState) -> list[WorkerEffect]:
+    """Releases the engines that have left and run nothing of this worker any more, or whose grace is over. What then
+    has no token yet is asked back, to run elsewhere; what has goes on, and is in the books until it ends."""
+    effects: list[WorkerEffect] = []
+    for engine in [engine for engine in state.fleet.values() if engine.leave_by_s is not None]:
+        if engine.running and state.now_s < (engine.leave_by_s or 0.0):
+            continue
+        effects.append(ReleaseEngine(engine.name))
+        for entry in engine.running.values():
+            if untouched(entry):
+                effects += stop(state, entry, f"engine {engine.name} has left")
+        engine.up, engine.starts, engine.leave_by_s = False, 0, None  # as one that is known by its runs alone
+        if not engine.running:
+            del state.fleet[engine.name]
+    return effects
+
+
+def unknown_engine(engine: str) -> EngineInfo:
+    """Returns what is known of an engine that has not come up since this worker started: its name."""
+    return EngineInfo(
+        engine=engine,
+        up=False,
+        kind="",
+        hardware="",
+        max_model_len=0,
+        kv_capacity_tokens=0,
+        block_size=0,
+        max_num_seqs=0,
+    )
 
 
 def stop(state: AgentState, entry: QueueEntry, reason: str) -> list[WorkerEffect]:

@@ -9,6 +9,7 @@ from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.flow import FlowRegulator
 from hmas.worker.agent.memory_peak import MemoryPeak
 from hmas.worker.agent.prefill_backlog import PrefillBacklog
+from hmas.worker.agent.prefix_cache import PrefixCache
 from hmas.worker.agent.service_view import EngineOccupancy
 
 
@@ -17,9 +18,11 @@ class EngineState:
 
     `starts` counts how often the engine came up, so that a request lost on it may be tried on it after a restart.
     `n_run` and `b_token` are the limits in force; `cap` is the lesser of the two, and at most so many sequences are in
-    flight. `in_flight` counts those in the books (`running`) and `foreign` ones: what the engine runs beyond the books
-    by its own count, for a gateway that the worker cannot hear or for a stranger. `foreign_blocks` are the KV blocks
-    that these hold.
+    flight. `leave_by_s`: it is no longer this worker's, and is released by then; None: it is. `suspected`: it left a
+    run without a token for too long and has given none since; it then gets one request at a time, after a pause of
+    `pause_s` seconds, and only if no other engine has room. `in_flight` counts those in the books (`running`) and
+    `foreign` ones: what the engine runs beyond the books by its own count, for a gateway that the worker cannot hear or
+    for a stranger. `foreign_blocks` are the KV blocks that these hold.
     """
 
     __slots__ = (
@@ -35,22 +38,27 @@ class EngineState:
         "excess",
         "foreign",
         "foreign_blocks",
+        "grew",
         "held_until_s",
         "in_flight",
         "info",
+        "leave_by_s",
         "missing",
         "n_run",
         "name",
+        "pause_s",
         "peak",
         "peak_changed",
         "peak_s",
         "prefill",
+        "prefix",
         "regulator",
         "running",
         "sample",
         "sample_unread",
         "sampled_s",
         "starts",
+        "suspected",
         "tightest_tpot_s",
         "up",
         "up_s",
@@ -62,6 +70,7 @@ class EngineState:
         self.info = info
         self.up = False
         self.up_s = -inf  # when it came up
+        self.leave_by_s: float | None = None
         self.starts = 0
         self.in_flight = self.foreign = self.foreign_blocks = 0
         self._occupancy: EngineOccupancy | None = None  # None: it has changed
@@ -70,12 +79,16 @@ class EngineState:
         self.running: dict[str, QueueEntry] = {}  # in flight, by request id
         self.decoding = 0  # how many of `running` have a first token
         self.prefill = PrefillBacklog(config.prefill)
+        self.prefix = PrefixCache(config.prefix)
         self.blocks = 0  # sum of the KV blocks that each of `running` holds at its end
         self.peak = MemoryPeak(())  # of `running`, as forecast at `peak_s`
         self.peak_s = -inf
         self.peak_changed = False  # a request came, outgrew its bound or left since `peak_s`
         self.budget_blocks = 0  # M_cap (1 - delta_frag) in blocks; 0: capacity unknown, no memory limit
         self.held_until_s = -inf  # the engine had no room: nothing is granted there before this instant
+        self.suspected = False
+        self.pause_s = 0.0
+        self.grew = False  # its own counters have changed since that was last told
         self.cap = self.n_run = self.b_token = 1
         self.regulator = FlowRegulator()
         self.sample: EngineSampled | None = None
@@ -102,6 +115,7 @@ class EngineState:
         """Records another start of the engine: nothing is granted before a sample shows what it runs."""
         self.up, self.up_s = True, now_s
         self.starts += 1
+        self.prefix.clear()
         self.excess, self.missing = None, 0
         self.foreign = self.foreign_blocks = 0
         self._changed()
@@ -172,8 +186,44 @@ class EngineState:
 
     def limit(self, n_run: int, b_token: int) -> None:
         self.n_run, self.b_token = n_run, b_token
-        self.cap = max(1, min(n_run, b_token))
+        self._set_cap()
+
+    def _set_cap(self) -> None:
+        self.cap = 1 if self.suspected else max(1, min(self.n_run, self.b_token))
         self._changed()
+
+    def suspect(self, now_s: float) -> None:
+        """Records that the engine left a run without a token for too long; several runs that stall at once count as
+        one."""
+        config = self._config
+        if not self.suspected or now_s >= self.held_until_s:
+            self.pause_s = min(config.max_suspect_pause_s, max(config.suspect_pause_s, 2.0 * self.pause_s))
+            self.held_until_s = now_s + self.pause_s
+        self.suspected = True
+        self._set_cap()
+
+    def trust(self) -> None:
+        """Records that the engine gave a token."""
+        self.suspected, self.pause_s, self.held_until_s = False, 0.0, -inf
+        self._set_cap()
+
+    def on_trial(self, now_s: float) -> bool:
+        """Returns whether the engine is suspected and may be given a request, to see whether it answers."""
+        return self.suspected and self.in_flight < self.cap and now_s >= self.held_until_s
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether the last sample of its own counters shows that no token was computed since the one before."""
+        sample = self.sample
+        if sample is None or not sample.counted:
+            return False
+        return sample.decode_tokens_per_s == 0.0 and sample.prefill_tokens_per_s == 0.0
+
+    def generating(self, now_s: float) -> bool | None:
+        """Returns whether the engine's own counters have changed since that was last told; None if they are unknown or
+        were read too long ago."""
+        known = self.sample is not None and self.sample.counted and self.up
+        return self.grew if known and now_s - self.sampled_s <= self._config.counters_fresh_s else None
 
     def _changed(self) -> None:
         self.in_flight = len(self.running) + self.foreign
@@ -217,6 +267,11 @@ class EngineState:
         samples in a row show it, and a grant is looked for once it is older than `settled_s` seconds. The first sample
         since the engine came up counts at once.
         """
+        if sample.counted:
+            held = 0.0 if self.sample is None else self.sample.kv_usage
+            self.grew |= (
+                sample.decode_tokens_per_s > 0.0 or sample.prefill_tokens_per_s > 0.0 or sample.kv_usage != held
+            )
         self.sample = sample
         self.sampled_s = now_s
         self.sample_unread = True

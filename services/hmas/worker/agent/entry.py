@@ -45,16 +45,20 @@ class QueueEntry:
     no longer wants it run, but has not answered its grant yet. `orphaned_s` is when the stream of its gateway ended
     while it ran; None while the gateway is connected. `successor` is a later attempt of the same request, which came
     before the grant of this one was answered.
+    `lane` is the number of the lane that it waits in, or was taken from.
     `place` is its rank in the active topology; `charged` is the service already charged to its tenant there, and
     `generation` the number of the order it was taken from.
     """
 
     __slots__ = (
+        "admitted_by",
+        "admitted_p90",
         "annotation",
         "attempt",
         "blocks",
         "bound_tokens",
         "busy_since_s",
+        "cached_tokens",
         "charged",
         "claimed",
         "deadline_s",
@@ -66,6 +70,7 @@ class QueueEntry:
         "grant",
         "granted_s",
         "grants_before",
+        "lane",
         "orphaned_s",
         "output_tokens",
         "overtaken",
@@ -118,9 +123,12 @@ class QueueEntry:
         self.orphaned_s: float | None = None
         self.first_token_s: float | None = None
         self.output_tokens = 0
-        self.upper_output_tokens = 0.0  # the fence's l_upper at the grant
+        self.upper_output_tokens = 0.0  # the fence's l_upper by which it was admitted
+        self.admitted_by = ""  # the predictor whose 90 % quantile, `admitted_p90`, that was made from
+        self.admitted_p90 = 0.0
         self.bound_tokens = 0.0  # the length bound that its reservation is made for
         self.pending_s = 0.0  # predicted seconds that its prompt adds to its engine's steps, until the first token
+        self.cached_tokens = 0  # of its prompt that its engine was taken to hold when it was granted
         self.blocks = 0  # KV blocks reserved on its engine
         self.busy_since_s: float | None = None  # when an engine first had no room for it, or was not reached
         self.tried: tuple[str, ...] = ()  # starts of engines ("name#count") that it was granted on and lost there
@@ -128,6 +136,7 @@ class QueueEntry:
         self.place: Place | None = None
         self.charged = 0.0
         self.generation = -1
+        self.lane = 0
         self.relegated = False
         self.promised = False
         self.usual_tokens: float | None = None
@@ -141,6 +150,13 @@ class QueueEntry:
         """Moves the request to `state`. Raises IllegalTransition, and changes nothing, if `TRANSITIONS` does not allow
         it."""
         self.state = following(TRANSITIONS, self.state, state)
+
+    def admit(self, upper: float, blocks: int) -> None:
+        """Notes by which length bound and prediction its memory is reserved: at the grant, and once more when its tags
+        come after that."""
+        self.bound_tokens = self.upper_output_tokens = upper
+        self.admitted_by, self.admitted_p90 = self.predictor, self.predicted_p90
+        self.blocks = blocks
 
     def annotate(self, annotation: Annotation) -> None:
         """Replaces the prior's estimates by cognition's tags and costs."""
@@ -174,6 +190,14 @@ class QueueEntry:
     def predictor(self) -> str:
         """The version of the predictor that predicted the output length; `PRIOR_VERSION` without an annotation."""
         return PRIOR_VERSION if self.annotation is None else self.annotation.tags.version
+
+    @property
+    def utility(self) -> float:
+        """What it is worth to be on time: the weight of its tenant times that of its tagged type (H-MAS Eq. 1)."""
+        weight = self.request.weight
+        if self.annotation is None or self.annotation.utility is None:
+            return weight
+        return weight * self.annotation.utility
 
     @property
     def pace_s(self) -> float | None:

@@ -92,8 +92,9 @@ def _age_s(now_s: float, entry: QueueEntry) -> float:
 def shares(gateways: list[Gateway], limits: Iterable[tuple[str, int]]) -> list[tuple[EngineShare, ...]]:
     """Returns for each gateway how many of each engine's sequences it may run while the worker is silent.
 
-    `limits` are the engines with their N_run. It is split by the gateways' demands, at least 1 for each while N_run
-    allows; over all gateways the shares of an engine add up to its N_run.
+    `limits` are the engines with their static N_run: nobody regulates meanwhile, and the N_run of the moment would stay
+    for as long as the worker is silent. It is split by the gateways' demands, at least 1 for each while it allows; over
+    all gateways the shares of an engine add up to it.
     """
     demands = [gateway.demand for gateway in gateways]
     split = [[EngineShare(name, part) for part in _split(n_run, demands)] for name, n_run in limits]

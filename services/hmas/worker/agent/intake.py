@@ -46,7 +46,7 @@ def on_submit(state: AgentState, gateway: Gateway, message: Submit) -> list[Work
     if not gateway.synced:
         held.attempt = message.attempt  # the snapshot says that it waits: the grant never arrived
         ends.back_to_the_queue(state, held)
-    elif message.attempt > held.attempt:
+    elif message.attempt > (held.successor or held).attempt:
         held.successor = message  # it was withdrawn and came back before its old grant was answered
     return []
 
@@ -109,9 +109,25 @@ def on_annotate(state: AgentState, gateway: Gateway, message: Annotate) -> None:
 
 
 def annotate(state: AgentState, entry: QueueEntry, annotation: Annotation) -> None:
+    state.length_bias.forget(entry)
     entry.claimed = annotation.tags
     tags = state.length_bias.corrected(entry.request, entry.claimed)
     state.queue.annotate(entry, replace(annotation, tags=tags))
+    state.admit_tagged(entry)
+    if entry.state is EntryState.RUNNING:
+        state.length_bias.began(entry)
+        if entry.output_tokens <= entry.upper_output_tokens:
+            _readmit(state, entry)
+
+
+def _readmit(state: AgentState, entry: QueueEntry) -> None:
+    """Reserves anew for a running request whose tags came after its grant, mostly milliseconds after: the prior knows
+    its tenant and the length of its prompt alone."""
+    engine = state.fleet[entry.engine]
+    upper = state.gate.upper(entry)
+    blocks = state.gate.need(engine, entry, upper)
+    engine.reserve(entry, blocks)
+    entry.admit(upper, blocks)
 
 
 def on_withdraw(state: AgentState, gateway: Gateway, message: Withdraw) -> None:
@@ -136,7 +152,7 @@ def on_drain(state: AgentState) -> list[WorkerEffect]:
 
 
 def _refusal(state: AgentState, request: Request) -> tuple[Outcome, str] | None:
-    if engineless_too_long(state):
+    if engineless_too_long(state) and not any(engine.on_trial(state.now_s) for engine in state.up):
         return Outcome.NO_ENGINE, no_engine_message(state)
     for engine in state.fleet.values():
         if state.gate.could_ever(engine, request.prompt_tokens):
@@ -152,12 +168,20 @@ def _overflow(state: AgentState, entry: QueueEntry) -> tuple[Outcome, str] | Non
 
 
 def engineless_too_long(state: AgentState) -> bool:
-    """Returns whether requests are to be refused for want of an engine. A draining worker leaves its requests to their
-    gateways."""
+    """Returns whether requests are to be refused for want of an engine. A worker that drains or stands by leaves its
+    requests to their gateways."""
     since_s = state.engineless_since_s
-    return not state.draining and since_s is not None and state.now_s - since_s >= state.config.no_engine_patience_s
+    return (
+        not state.draining
+        and not state.standby
+        and since_s is not None
+        and state.now_s - since_s >= state.config.no_engine_patience_s
+    )
 
 
 def no_engine_message(state: AgentState) -> str:
     patience_s = state.config.no_engine_patience_s
-    return f"all engines of worker {state.config.worker} have been down for at least {patience_s:g} s: retry later"
+    return (
+        f"all engines of worker {state.config.worker} have been down, or without a token for any request, for at least "
+        f"{patience_s:g} s: retry later"
+    )

@@ -116,9 +116,10 @@ class TelemetryLedger:
                 outcome=outcome,
                 prompt_tokens=e.request.prompt_tokens,
                 output_tokens=e.output_tokens,
-                predicted_output_tokens=e.predicted_tokens,
+                predicted_output_tokens_p90=e.admitted_p90,
                 upper_output_tokens=e.upper_output_tokens,
-                predictor=e.predictor,
+                predictor=e.admitted_by,
+                run_s=0.0 if e.granted_s is None else at_s - e.granted_s,
                 prefill_s=prefill_s,
                 tpot_s=tpot_s,
                 tpot_slo_s=e.slo.tpot_s,
@@ -137,12 +138,14 @@ class TelemetryLedger:
         self._running_reported_s = now_s
         return tuple(
             RequestRunning(
+                request_id=e.request.id,
                 engine=engine.name,
                 prompt_tokens=e.request.prompt_tokens,
                 output_tokens=e.output_tokens,
-                predicted_output_tokens=e.predicted_tokens,
+                predicted_output_tokens_p90=e.admitted_p90,
                 upper_output_tokens=e.upper_output_tokens,
-                predictor=e.predictor,
+                predictor=e.admitted_by,
+                run_s=0.0 if e.granted_s is None else now_s - e.granted_s,
             )
             for engine in engines
             for e in engine.running.values()
@@ -169,4 +172,5 @@ class TelemetryLedger:
             utilisation=engine.utilisation(now_s),
             busy=min(1.0, busy_s / elapsed_s) if elapsed_s > 0.0 else float(in_flight > 0),
             b_saturated=engine.regulator.saturated,
+            suspected=engine.suspected,
         )

@@ -1,40 +1,60 @@
-"""The pump: grants the head of the queue, and only the head, on the least loaded engine with room (H-MAS §3.5)."""
+"""The pump: grants the head of each lane, and only the head, on its least loaded engine with room (H-MAS §3.5), or on
+one that holds the beginning of its prompt."""
 
 from math import inf
 
 from hmas.contracts.execution import Grant, Timeline
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.worker import ToGateway, WorkerEffect
+from hmas.laws.layout import bounds_ms, pace_class
 from hmas.worker.agent import ends
 from hmas.worker.agent.engine_state import EngineState
 from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.gateways import Gateway
 from hmas.worker.agent.state import AgentState
 
+SUSPECTED_S = 1e9  # more than any request costs
+
 
 def pump(state: AgentState) -> list[WorkerEffect]:
-    """Grants the head of the queue again and again, while it fits an engine.
+    """Grants the head of each lane again and again, while it fits an engine of that lane. The strictest lane is first.
 
     At most `max_grants_per_pump` are granted; the next event or cycle goes on. A head that does not fit waits,
     and with it all requests behind it, because the topology alone decides which is next. It does not block the others
     for what lies with its gateway: it is parked if that could not carry out a grant now, and ended if no engine that is
     up can ever take it.
     """
+    effects: list[WorkerEffect] = []
+    left, parks = state.config.max_grants_per_pump, state.config.max_parks_per_pump
+    for lane in state.lanes:
+        told, parked = _pump_lane(state, lane, left, parks)
+        effects += told
+        left -= len(told)
+        parks -= parked
+        if not (left and parks):
+            break
+    return effects
+
+
+def _pump_lane(state: AgentState, lane: int, left: int, parks: int) -> tuple[list[WorkerEffect], int]:
+    """Grants from one lane, at most `left` times, and parks at most `parks` requests. Returns the effects, one for each
+    grant or end, and how many requests it parked."""
     queue = state.queue
     effects: list[WorkerEffect] = []
     fenced = not state.controls.bypass
-    left, parks = state.config.max_grants_per_pump, state.config.max_parks_per_pump
-    roomy = [engine for engine in state.up if engine.in_flight < engine.cap]
+    parked = 0
+    roomy = [engine for engine in state.lanes[lane] if engine.in_flight < engine.cap]
     if roomy and queue.paced and queue.waiting > 1:
-        queue.observe(state.service_view())
-    while left and parks and state.up and (entry := queue.peek()) is not None:
+        queue.observe(state.service_view(lane), lane)
+    while len(effects) < left and parked < parks and state.up and (entry := queue.peek(lane)) is not None:
         gateway = state.gateways[entry.gateway]
         willing = state.grantable(gateway)
         engine = choose(state, gateway, entry, roomy, fenced) if willing else None
+        if engine is None and willing and len(state.lanes) > 1:
+            engine = choose(state, gateway, entry, _beyond(state, lane, entry), fenced)
         if engine is not None:
-            effects.append(grant(state, engine))
-            left -= 1
-            if engine.in_flight >= engine.cap:
+            effects.append(grant(state, engine, lane))
+            if engine.in_flight >= engine.cap and engine in roomy:
                 roomy.remove(engine)
         elif willing and any(
             _could_take(state, e, entry) and not gateway.blocked(state.now_s, e.name) for e in state.up
@@ -42,11 +62,30 @@ def pump(state: AgentState) -> list[WorkerEffect]:
             break
         elif any(_could_take(state, e, entry) for e in state.up):
             state.park(entry)
-            parks -= 1
+            parked += 1
         else:
             effects.append(end_unservable(state, entry))
-            left -= 1
-    return effects
+    return effects, parked
+
+
+def _beyond(state: AgentState, lane: int, entry: QueueEntry) -> list[EngineState]:
+    """Returns the engines of other lanes that may take the head of a lane which has no room: those of stricter lanes
+    while they have slack for their own requests, or any, if no engine of its own lane can ever take it."""
+    if not any(_could_take(state, engine, entry) for engine in state.lanes[lane]):
+        return [engine for engine in state.up if engine.in_flight < engine.cap]
+    if entry.relegated:
+        return []  # there is no end of these under overload
+    stricter = [other for other in state.lanes if other < lane and not state.queue.waiting_in(other)]
+    return [engine for other in stricter for engine in state.lanes[other] if _has_slack(state, other, engine)]
+
+
+def _has_slack(state: AgentState, lane: int, engine: EngineState) -> bool:
+    """Returns whether an engine may help out a laxer lane: no prompt is pending there, and its steps take at most the
+    share `spill_share` of its class's TPOT SLO."""
+    sample = engine.sample
+    if engine.in_flight >= engine.cap or engine.prefill or sample is None or not engine.measured(state.now_s):
+        return False
+    return sample.step_s <= state.config.spill_share * state.layout.cuts_s[lane]
 
 
 def _could_take(state: AgentState, engine: EngineState, entry: QueueEntry) -> bool:
@@ -59,14 +98,16 @@ def choose(
 ) -> EngineState | None:
     """Returns the engine to grant `entry` on, or None.
 
-    `roomy` are the engines with a free sequence. If one is found, the reservation is written into `entry`. `fenced`:
-    whether memory and pending prefill limit the grant (not so under the emergency bypass).
+    It is the least loaded engine. Where one of them holds the beginning of the prompt, it is the one where the request
+    costs the fewest seconds. `roomy` are the engines with a free sequence. If one is found, the reservation is written
+    into `entry`. `fenced`: whether memory and pending prefill limit the grant (not so under the emergency bypass).
     """
     gate, prefill_s = state.gate, state.prefill_s(entry)
     window_s = state.config.prefill_window_s + state.lag_s  # news of prefill computed since may be late by the lag
     upper = gate.upper(entry)
     uncounted_s = state.config.gateways.uncounted_s
     prompt_tokens = entry.request.prompt_tokens
+    held = _held(entry, roomy)
     best: EngineState | None = None
     best_load, best_blocks = inf, 0
     for engine in roomy:
@@ -86,25 +127,49 @@ def choose(
             continue
         if fenced and not engine.prefill.admits(prefill_s, window_s):
             continue
-        load = in_flight / engine.cap
+        load = in_flight / engine.cap + engine.suspected  # a suspected engine comes last: the load of others is below 1
+        if held:
+            load = _seconds(engine, entry, held[engine.name], load) + SUSPECTED_S * engine.suspected
         if load < best_load:
             best, best_load, best_blocks = engine, load, blocks
     if best is not None:
-        entry.blocks = best_blocks
-        entry.bound_tokens = entry.upper_output_tokens = upper
+        entry.admit(upper, best_blocks)
     return best
 
 
-def grant(state: AgentState, engine: EngineState) -> ToGateway:
-    """Takes the head out of the queue and grants it on `engine`."""
+def _held(entry: QueueEntry, engines: list[EngineState]) -> dict[str, float]:
+    """Returns the tokens of the prompt that each engine probably holds; empty if none holds any, or if there is no
+    choice."""
+    chain = entry.request.prefix
+    if not chain.nodes or len(engines) < 2:
+        return {}
+    held = {engine.name: engine.prefix.held(chain) * engine.prefix.trust for engine in engines}
+    return held if any(held.values()) else {}
+
+
+def _seconds(engine: EngineState, entry: QueueEntry, held: float, load: float) -> float:
+    """Returns what the request costs on the engine, in s: the prompts before it, the part of its own that is not held
+    there, and its share of slower steps, since a full batch takes up to about twice as long a step as an empty one."""
+    left = 1.0 - min(1.0, held / max(1, entry.request.prompt_tokens))
+    waits_s = engine.prefill.seconds / max(1.0, engine.prefill.pace)
+    return waits_s + entry.prefill_s * left + load * entry.tpot_s * entry.predicted_tokens
+
+
+def grant(state: AgentState, engine: EngineState, lane: int) -> ToGateway:
+    """Takes the head out of a lane and grants it on `engine`."""
     queue = state.queue
-    entry = queue.take()
+    entry = queue.take(lane)
     state.grants += 1
     entry.grant = state.grants
     entry.engine = engine.name
     entry.topology = queue.topology.value
     entry.granted_s = state.now_s
+    if entry.claimed is not None:
+        state.length_bias.began(entry)
     engine.occupy(state.now_s, entry, state.prefill_s(entry))
+    if entry.request.prefix.nodes and len(state.fleet) > 1:
+        entry.cached_tokens = engine.prefix.held(entry.request.prefix)
+        engine.prefix.hold(entry.request.prefix, engine.info.kv_capacity_tokens)
     state.gateways[entry.gateway].unstarted[entry.request.id] = entry
     state.ledger.granted(state.now_s, entry)
     timeline = Timeline(
@@ -116,6 +181,7 @@ def grant(state: AgentState, engine: EngineState) -> ToGateway:
         switches=queue.switches - entry.switches_before,
         upper_output_tokens=entry.upper_output_tokens,
         relegated=entry.relegated,
+        pace_class=bounds_ms(state.layout.cuts_s, pace_class(state.layout.cuts_s, entry.slo.tpot_s)),
     )
     message = Grant(
         request_id=entry.request.id,

@@ -1,9 +1,10 @@
-"""The request queue: every request that the worker holds, and the topology that orders those that wait."""
+"""The request queue: every request that the worker holds, and the lanes in which those that wait are ordered."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from hmas.contracts.control import SAFE_TOPOLOGY, Hints, TopologyName
 from hmas.contracts.request import Annotation
+from hmas.laws.layout import pace_class
 from hmas.worker.agent.config import RandomSource
 from hmas.worker.agent.entry import EntryState, QueueEntry
 from hmas.worker.agent.service_view import ServiceView
@@ -11,7 +12,8 @@ from hmas.worker.agent.topologies import TOPOLOGIES, Topology
 
 
 class RequestQueue:
-    """All requests of the worker by id, parked, queued and running; the active topology orders the queued ones.
+    """All requests of the worker by id, parked, queued and running. The queued ones wait in lanes, each ordered by the
+    active topology for itself: one lane (number 0) for all, or one for each pace class that is served apart.
 
     At most `max_queued` requests with `max_queued_tokens` tokens of prompt and predicted output wait, parked or queued;
     an empty queue takes one request of any size. `queued_s` is the sum of T_tot over the requests that wait.
@@ -32,7 +34,10 @@ class RequestQueue:
         self._max_queued_tokens = max_queued_tokens
         self._rng = rng
         self._entries: dict[str, QueueEntry] = {}
-        self._order: Topology = TOPOLOGIES[self.topology](self.hints, rng)
+        self._cuts_s: tuple[float, ...] = ()
+        self._serving: tuple[int, ...] = (0,)
+        self._orders: dict[int, Topology] = {}
+        self._make_orders()
 
     def __len__(self) -> int:
         """Returns the number of requests that wait; running ones do not count."""
@@ -81,7 +86,7 @@ class RequestQueue:
         self.parked -= 1
         if not entry.request.relegate:
             self.unwilling[entry.request.id] = entry
-        self._order.push(entry)
+        self._enlist(entry)
 
     def park(self, entry: QueueEntry) -> None:
         """Takes a queued request out of the order, or a running one that lost its engine before its first token; it may
@@ -108,30 +113,63 @@ class RequestQueue:
         self._discount(entry)
         entry.annotate(annotation)
         self._count(entry)
-        if entry.state is EntryState.QUEUED:
-            self._order.reannotate(entry)
+        if entry.state is not EntryState.QUEUED:
+            return
+        if self.lane_of(entry) == entry.lane:
+            self._orders[entry.lane].reannotate(entry)
+        else:
+            self._orders[entry.lane].remove(entry)
+            self._enlist(entry)
+
+    @property
+    def lanes(self) -> tuple[int, ...]:
+        """The numbers of the lanes, the strictest first: each is that of the pace class whose engines serve it."""
+        return tuple(self._orders)
+
+    def lane_of(self, entry: QueueEntry) -> int:
+        """Returns the number of the lane for the request's pace class. Where no token is generated there is no pace, so
+        that the laxest class has the request."""
+        if not self._cuts_s:
+            return 0
+        last = len(self._serving) - 1
+        return self._serving[last if entry.request.prefill_only else pace_class(self._cuts_s, entry.slo.tpot_s)]
+
+    def waiting_in(self, lane: int) -> int:
+        """Returns how many requests are queued in a lane; those that are parked do not count."""
+        return len(self._orders[lane])
+
+    def arrange(self, cuts_s: tuple[float, ...], serving: Sequence[int]) -> bool:
+        """Divides what is queued into lanes: pace class i (by `cuts_s`) waits in lane `serving[i]`. Returns false, and
+        changes nothing, if it is so already. The topologies' records of past service start afresh."""
+        arrangement = cuts_s, tuple(serving)
+        if arrangement == (self._cuts_s, self._serving):
+            return False
+        self._cuts_s, self._serving = arrangement
+        self._make_orders()
+        return True
 
     @property
     def paced(self) -> bool:
         """Whether the active order depends on time and service, so that `observe` has to be called."""
-        return self._order.paced
+        return next(iter(self._orders.values())).paced
 
-    def observe(self, view: ServiceView) -> None:
-        self._order.observe(view)
+    def observe(self, view: ServiceView, lane: int = 0) -> None:
+        """Tells a lane of the time and of the engines that serve it."""
+        self._orders[lane].observe(view)
 
-    def peek(self) -> QueueEntry | None:
-        return self._order.peek()
+    def peek(self, lane: int = 0) -> QueueEntry | None:
+        return self._orders[lane].peek()
 
     def promise_s(self, entry: QueueEntry) -> float | None:
         """Returns the seconds after which the queued `entry`, if refused now, may come again and is then given up last.
 
         None: the active topology makes no such promises.
         """
-        return self._order.promise_s(entry)
+        return self._orders[entry.lane].promise_s(entry)
 
-    def take(self) -> QueueEntry:
-        """Takes the head out of the queue to run, and returns it. The queue must not be empty."""
-        entry = self._order.pop()
+    def take(self, lane: int = 0) -> QueueEntry:
+        """Takes the head out of a lane to run, and returns it. The lane must not be empty."""
+        entry = self._orders[lane].pop()
         assert entry is not None
         self._discount(entry)
         self.unwilling.pop(entry.request.id, None)
@@ -160,8 +198,11 @@ class RequestQueue:
 
         Nothing happens if the request was taken from an earlier order. `final`: it receives no more.
         """
-        if self._order.accounts_service and entry.generation == self.generation:
-            self._order.on_served(entry, service, final)
+        if entry.generation != self.generation:
+            return
+        order = self._orders[entry.lane]
+        if order.accounts_service:
+            order.on_served(entry, service, final)
 
     def switch(self, topology: TopologyName, hints: Hints) -> bool:
         """Orders the queue by `topology` from now on; the topology's record of past service starts afresh. Returns
@@ -171,13 +212,26 @@ class RequestQueue:
         self.switches += topology is not self.topology
         self.topology = topology
         self.hints = hints
-        self.generation += 1
-        self._order = TOPOLOGIES[topology](hints, self._rng)
-        self._order.rebuild(self.queued())
+        self._make_orders()
         return True
 
+    def _make_orders(self) -> None:
+        """Orders all that is queued anew, by the active topology in each lane."""
+        self.generation += 1
+        members: dict[int, list[QueueEntry]] = {lane: [] for lane in sorted(set(self._serving))}
+        for entry in self.queued():
+            entry.lane = self.lane_of(entry)
+            members[entry.lane].append(entry)
+        self._orders = {lane: TOPOLOGIES[self.topology](self.hints, self._rng) for lane in members}
+        for lane, entries in members.items():
+            self._orders[lane].rebuild(entries)
+
+    def _enlist(self, entry: QueueEntry) -> None:
+        entry.lane = self.lane_of(entry)
+        self._orders[entry.lane].push(entry)
+
     def _unorder(self, entry: QueueEntry) -> None:
-        self._order.remove(entry)
+        self._orders[entry.lane].remove(entry)
         self.unwilling.pop(entry.request.id, None)
 
     def _count(self, entry: QueueEntry) -> None:

@@ -25,7 +25,8 @@ from hmas.worker.agent.state import AgentState
 def on_engine_up(state: AgentState, event: EngineWentUp) -> list[WorkerEffect]:
     engine = engine_events.on_engine_up(state, event)
     engine.n_run = engine.b_token = 0  # this start of the engine has been told no limits yet
-    return _adopt(state, engine)
+    told = heartbeat(state) if engine.starts == 1 and event.info.epoch else []  # gateways may be using it without us
+    return [*_adopt(state, engine), *told]
 
 
 def on_topology(state: AgentState, event: TopologyReceived) -> list[WorkerEffect]:
@@ -47,6 +48,7 @@ def apply_controls(state: AgentState) -> list[WorkerEffect]:
     before = state.queue.topology
     if state.queue.switch(topology, hints) and topology is not before:
         effects.append(TopologySwitched(before, topology, len(state.queue), reason))
+    state.arrange()
     state.gate.adopt(state.controls.fence)
     for engine in state.fleet.values():
         effects += _adopt(state, engine)
@@ -75,7 +77,7 @@ def set_caps(state: AgentState, engine: EngineState) -> list[WorkerEffect]:
     elif state.controls.bypass:
         n_run = b_token = own
     else:
-        n_run = b_token = state.config.static_n_run or own
+        n_run = b_token = state.static_n_run(engine)
     changed = (n_run, b_token) != (engine.n_run, engine.b_token)
     engine.limit(n_run, b_token)
     return [SteerEngine(engine.name, n_run, b_token)] if changed and engine.up else []
@@ -104,10 +106,12 @@ def on_cycle(state: AgentState) -> list[WorkerEffect]:
             state.wake(gateway)
         for entry in list(gateway.overdue(state.now_s)):
             effects += engine_events.stop(state, entry, "the gateway did not answer the grant")
+    effects += engine_events.release_left(state)
     for engine in state.up:
         engine.refresh_tightest()
         engine.presume(state.now_s)
         effects += _regulate(state, engine)
+    state.admit_overdue()
     if len(state.queue) and engineless_too_long(state):
         for entry in [entry for entry in state.queue.entries() if entry.state is not EntryState.RUNNING]:
             effects.append(ends.refuse(state, entry, Outcome.NO_ENGINE, no_engine_message(state)))
@@ -162,6 +166,8 @@ def heartbeat(state: AgentState) -> list[WorkerEffect]:
     engines = [engine for engine in state.fleet.values() if engine.starts]
     state.see_demands()
     loads = [ToGateway(gateway.name, load) for gateway, load in state.loads()]
+    for engine in engines:
+        engine.grew = False
     published = PublishHeartbeat(
         WorkerHeartbeat(
             worker=config.worker,
@@ -177,7 +183,8 @@ def heartbeat(state: AgentState) -> list[WorkerEffect]:
             max_queued=config.max_queued,
             max_queued_tokens=config.max_queued_tokens,
             backlog_s=state.backlog_s(),
-            draining=state.draining,
+            draining=state.draining or state.standby,
+            layout=state.layout,
         )
     )
     return [published, *loads]

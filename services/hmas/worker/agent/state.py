@@ -5,7 +5,9 @@ from dataclasses import replace
 from math import inf
 
 from hmas.contracts.cadences import LIVE
+from hmas.contracts.control import MIXED, Layout
 from hmas.contracts.execution import Load
+from hmas.laws.layout import engine_classes, place, serving
 from hmas.worker.agent.admission import AdmissionGate
 from hmas.worker.agent.applications import Applications
 from hmas.worker.agent.config import RandomSource, WorkerConfig
@@ -31,6 +33,10 @@ class AgentState:
         self.grants = 0  # number of the last grant
         self.fleet: dict[str, EngineState] = {}
         self.up: list[EngineState] = []
+        self.layout: Layout = MIXED  # as it is enforced
+        self.layout_before: Layout | None = None  # None: no change since that was last told
+        self.untagged: dict[str, QueueEntry] = {}  # parked until their tags tell their pace class
+        self.lanes: dict[int, list[EngineState]] = {0: []}  # the engines that are up, by the lane that they serve
         self.gate = AdmissionGate(delta_frag=config.delta_frag, growth=config.growth)
         self.controls = ControlState(config.worker, config.pool)
         self.prior = Prior(config.prior)
@@ -57,12 +63,27 @@ class AgentState:
         return gateway.grantable(self.now_s, (engine.name for engine in self.up))
 
     def admit(self, entry: QueueEntry) -> None:
-        """Lets a parked request wait in the order, if its gateway could carry out a grant now."""
+        """Lets a parked request wait in the order, if its gateway could carry out a grant now. Where the layout has
+        classes, a request whose pace only its tags can tell first waits for these, at most `tags_within_s` seconds."""
+        classless = self.layout.cuts_s and entry.annotation is None and not entry.request.slo_stated
+        if classless and self.now_s - entry.enqueued_s < self.config.tags_within_s:
+            self.untagged[entry.request.id] = entry
+            return
         gateway = self.gateways[entry.gateway]
         if self.grantable(gateway):
             self.queue.wake(entry)
         else:
             gateway.parked[entry.request.id] = entry
+
+    def admit_tagged(self, entry: QueueEntry) -> None:
+        """Admits a request that waited for its tags, because they have come or are overdue."""
+        if self.untagged.pop(entry.request.id, None) is not None:
+            self.admit(entry)
+
+    def admit_overdue(self) -> None:
+        due_s = self.now_s - self.config.tags_within_s
+        for entry in [entry for entry in self.untagged.values() if entry.enqueued_s <= due_s]:
+            self.admit_tagged(entry)
 
     def park(self, entry: QueueEntry) -> None:
         """Takes a queued request out of the order until its gateway could carry out a grant."""
@@ -85,10 +106,45 @@ class AgentState:
             queued_tokens=self.queue.queued_tokens,
             running=sum(len(engine.running) for engine in self.fleet.values()),
             backlog_s=self.backlog_s(),
-            draining=self.draining,
+            draining=self.draining or self.standby,
         )
-        parts = shares(synced, ((engine.name, engine.n_run) for engine in self.up))
-        return [(gateway, replace(load, shares=part)) for gateway, part in zip(synced, parts, strict=True)]
+        parts = shares(synced, ((engine.name, self.static_n_run(engine)) for engine in self.up))
+        grew = {engine.name: engine.generating(self.now_s) for engine in self.up}
+        told = [tuple(replace(share, generating=grew[share.engine]) for share in part) for part in parts]
+        return [(gateway, replace(load, shares=part)) for gateway, part in zip(synced, told, strict=True)]
+
+    @property
+    def standby(self) -> bool:
+        """Whether the worker has none of the engines that it looks for, so that it takes no requests."""
+        return self.config.discovers and not any(e.starts and e.leave_by_s is None for e in self.fleet.values())
+
+    def see_engines(self) -> None:
+        """Notes which engines are up, and since when there is none that is not suspected."""
+        self.up = [engine for engine in self.fleet.values() if engine.up and engine.leave_by_s is None]
+        if any(not engine.suspected for engine in self.up):
+            self.engineless_since_s = None
+        elif self.engineless_since_s is None:
+            self.engineless_since_s = self.now_s
+        self.arrange()
+
+    def arrange(self) -> None:
+        """Divides queue and engines into lanes by the layout in force. A class none of whose engines is up and
+        trusted is served by its neighbour's. What runs stays where it is."""
+        layout = self.controls.layout
+        places = {engine.name: place(self.config.worker, engine.name) for engine in self.up}
+        of_place = engine_classes(layout, places.values())
+        classes = {name: of_place[each] for name, each in places.items()}
+        trusted = {classes[engine.name] for engine in self.up if not engine.suspected}
+        served_by = serving(len(layout.cuts_s) + 1, trusted or set(classes.values()))
+        if self.queue.arrange(layout.cuts_s, served_by) or layout != self.layout:
+            self.layout_before, self.layout = self.layout, layout
+        self.lanes = {lane: [] for lane in self.queue.lanes}
+        for engine in self.up:
+            self.lanes[served_by[classes[engine.name]]].append(engine)
+
+    def static_n_run(self, engine: EngineState) -> int:
+        """Returns the limit on an engine's sequences that holds while nobody regulates it."""
+        return self.config.static_n_run or engine.sequences
 
     def see_demands(self) -> None:
         """Updates the smoothed demand of each gateway by its requests that run and wait now."""
@@ -128,8 +184,9 @@ class AgentState:
             floor_s = max(floor_s, self.prior_floor_s)
         return max(0.0, entry.prefill_s - floor_s)
 
-    def service_view(self) -> ServiceView:
-        return ServiceView(self.now_s, tuple(engine.occupancy(self.now_s) for engine in self.up), self.prefill_floor_s)
+    def service_view(self, lane: int) -> ServiceView:
+        engines = tuple(engine.occupancy(self.now_s) for engine in self.lanes[lane])
+        return ServiceView(self.now_s, engines, self.prefill_floor_s)
 
     def _floor(self, floor_s: float, seen_s: float) -> float:
         return seen_s if seen_s < floor_s else floor_s + self.config.floor_rise * (seen_s - floor_s)

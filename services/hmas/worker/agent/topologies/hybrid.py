@@ -1,9 +1,10 @@
 """Hybrid: Niyama's prioritisation between EDF and the shortest first, with eager relegation (§3.4).
 
-The request with the least P = due + alpha * work comes first. An interactive request is due with its first token, and
-its work is the prefill (Eq. 4); one that is judged on the last token alone is due with that token, and its work is
-prefill and decode at the length that its application usually has (Eq. 5). alpha follows the load between the bounds in
-the hints: 0 is EDF, a large one serves the shortest work first.
+The request with the least P = due + alpha * work / weight comes first; the weight, 1 by default, is what it is worth to
+be on time (H-MAS Eq. 1). An interactive request is due with its first token, and its work is the prefill (Eq. 4); one
+that is judged on the last token alone is due with that token, and its work is prefill and decode at the length that its
+application usually has (Eq. 5). alpha follows the load between the bounds in the hints: 0 is EDF, a large one serves
+the shortest work first.
 
 A request that can no longer be on time is relegated, not refused; and while an important request is at risk, none of
 low priority starts. Relegated requests are served when no others wait, the oldest first, and get a small share of the
@@ -174,7 +175,7 @@ class Hybrid:
         return self._low if entry.request.priority > 0 else self._important
 
     def _priority(self, entry: QueueEntry) -> float:
-        return due_s(entry) + self._alpha.value * work_s(entry)
+        return due_s(entry) + self._alpha.value * work_s(entry) / entry.utility
 
     def _relegate(self, entry: QueueEntry) -> None:
         self._lane(entry).remove(entry)

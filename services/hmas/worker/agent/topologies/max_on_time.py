@@ -26,8 +26,8 @@ In the general case (weights, arrivals, a batched engine, predictions) this is a
 - Decoding outlasts the plan: while slots or memory are scarce, a long answer delays the requests that come later. So
   the order is by latest start plus `patience` times the time that the answer takes (more where it takes more of the
   memory than a slot's share), in proportion to how full the engines are.
-- Utility: the request with the most work per unit of value is given up first; value = tenant's weight * 2^-priority
-  (H-MAS Eq. 1).
+- Utility: the request with the most work per unit of value is given up first; value = tenant's weight * weight of its
+  type * 2^-priority (H-MAS Eq. 1).
 - With the hint `by_tokens`, value is that times what ESG (Eq. 6) loses if the request is set aside: its service tokens
   less the part SLO / TTLT of them that ESG still counts when it is served `set_aside_s` late. ESG counts until the last
   token, so a request may start later than its TTFT asks, yet only by `esg_spare` of the time that its last token would
@@ -37,6 +37,11 @@ In the general case (weights, arrivals, a batched engine, predictions) this is a
   first: its price is multiplied, so that its flood does not make the others late.
 - A request that was refused and comes back at the time it was told is given up last; such requests get a share of the
   rate.
+- Among the orders that keep the same set on time, the one that starts with the shortest is the fastest: of the planned
+  requests the one with the least work goes first whose work is within a share of the slack of all before it
+  (`DeadlineOrder.quickest`). Slack is also what takes in requests that are still to come, so the share is the hint
+  `slack_share` where work arrives evenly, and falls as its variation grows (`surges.py`). With `by_tokens` it is 0, and
+  a tenant that is served far beyond its share passes nobody.
 - A request that is given up is relegated, not refused: it is served when none waits that can be on time, the one with
   the least work per value first, apart from the share of the service that the oldest may claim.
 """
@@ -53,6 +58,7 @@ from hmas.worker.agent.keyed_heap import KeyedHeap
 from hmas.worker.agent.relegated import Relegated, RelegatedConfig
 from hmas.worker.agent.served_shares import ServedShares, ServedSharesConfig
 from hmas.worker.agent.service_view import ServiceView
+from hmas.worker.agent.surges import Surges, SurgesConfig
 
 RELEGATED_RANK = 1e9  # seconds; added to the rank of a relegated request, so that it comes behind any deadline
 
@@ -84,6 +90,7 @@ class MaxOnTimeConfig:
     restored: int = 8  # most relegated requests taken back at once
     few: int = 4  # jobs given up one by one before those left are given up in one pass
     walked: int = 32  # jobs examined in that pass
+    looked: int = 16  # blocks of the order in which the request that goes first is looked for
     retired: int = 64  # most relegated requests found to be late at once
     max_stretch: float = 4.0  # most by which decodes beside it are taken to lengthen a prefill
     priority_span: int = 8  # priorities above it, or below its negative, count as that
@@ -94,6 +101,7 @@ class MaxOnTimeConfig:
     rate: ServiceRateConfig = field(default_factory=ServiceRateConfig)
     relegated: RelegatedConfig = field(default_factory=RelegatedConfig)
     served: ServedSharesConfig = field(default_factory=ServedSharesConfig)
+    surges: SurgesConfig = field(default_factory=SurgesConfig)
 
 
 class ServiceRate:
@@ -142,7 +150,8 @@ class ServiceRate:
 class MaxOnTime:
     """Keeps the most requests on time; the module's docstring describes the model.
 
-    Requests that are planned to be on time are in deadline order. The relegated ones are in two heaps, those that could
+    Requests that are planned to be on time are in deadline order, and the shortest of those that leave the others their
+    slack goes first. The relegated ones are in two heaps, those that could
     still be on time and those that cannot, each with the least work per value first.
     """
 
@@ -150,14 +159,19 @@ class MaxOnTime:
     accounts_service = True
     paced = True
     __slots__ = (
-        "_by_tokens", "_config", "_floods", "_floor_s", "_fullness", "_kv_tokens", "_late", "_memory_lead", "_now_s",
-        "_on_time", "_planned_rate", "_promised_s", "_rate", "_relegated",
-        "_restored_s", "_served", "_slots", "_spare", "_stretch",
+        "_by_tokens", "_config", "_floods", "_floor_s", "_fullness", "_kv_tokens", "_late", "_memory_lead", "_newest",
+        "_next", "_now_s", "_on_time", "_planned_rate", "_promised_s", "_rate", "_relegated", "_restored_s", "_served",
+        "_share", "_slack_share", "_slots", "_spare", "_stretch", "_surges",
     )  # fmt: skip
 
     def __init__(self, hints: Hints, config: MaxOnTimeConfig) -> None:
         self._config = config
         self._by_tokens = hints.by_tokens
+        self._slack_share = 0.0 if hints.by_tokens else hints.slack_share  # ESG loses by it (docs/results/fast.md)
+        self._share = 0.0  # of the slack that a shorter request may take now
+        self._surges = Surges(config.surges)
+        self._newest = -1  # the largest number of a request that was counted in `_surges`
+        self._next: Job | None = None  # what `_first` found; None once the order, the clock or the rate has changed
         self._on_time = DeadlineOrder()
         self._spare: KeyedHeap[QueueEntry] = KeyedHeap()
         self._late: KeyedHeap[QueueEntry] = KeyedHeap()
@@ -206,7 +220,7 @@ class MaxOnTime:
             flood = floods[tenant] if tenant in floods else self._flood(tenant)
             start_s = latest_start_s(entry)
             price = 0.0 if entry.promised else work / value_of(entry) * flood
-            yield Job(entry, start_s + patience * decode, start_s + work / rate, work, price)
+            yield Job(entry, start_s + patience * decode, start_s + work / rate, work, price, passes=flood <= 1.0)
 
     def _latest_start_s(self, entry: QueueEntry) -> float:
         start_s = entry.ttft_deadline_s - entry.prefill_s * self._stretch
@@ -217,7 +231,7 @@ class MaxOnTime:
         span = self._config.priority_span
         if not -span <= priority <= span:
             priority = span if priority > 0 else -span
-        value = float(entry.request.weight * 2.0**-priority)
+        value = float(entry.utility * 2.0**-priority)
         if not self._by_tokens:
             return value
         late_s = self._config.set_aside_s
@@ -232,6 +246,9 @@ class MaxOnTime:
 
     def observe(self, view: ServiceView) -> None:
         self._now_s = view.now_s
+        self._next = None
+        self._surges.observe(view.now_s)
+        self._share = self._slack_share * self._surges.calm
         self._floor_s = view.prefill_floor_s
         if view.engines:
             self._see(view)
@@ -298,7 +315,7 @@ class MaxOnTime:
         for _ in range(self._config.restored):
             if (entry := self._spare.peek()) is None:
                 return
-            self._on_time.add(self._job(entry))
+            self._add(entry)
             if self._on_time.sacrifice(self._now_s, self._planned_rate) is not None:
                 self._on_time.remove(entry)
                 return
@@ -327,7 +344,10 @@ class MaxOnTime:
 
     def push(self, entry: QueueEntry) -> None:
         entry.relegated = False
-        self._on_time.add(self._job(entry))
+        work = self._add(entry)
+        if entry.seq > self._newest:
+            self._newest = entry.seq
+            self._surges.add(entry.enqueued_s, work)
 
     def peek(self) -> QueueEntry | None:
         return self._relegated.claimant() or self._best()
@@ -337,7 +357,10 @@ class MaxOnTime:
         entry = claimant or self._best()
         if entry is None:
             return None
+        first = self._on_time.first()
         work, entry.urgency = self._take(entry)
+        if first is not None and not entry.relegated:
+            entry.urgency = min(entry.urgency, first.place[0])  # it goes before that one
         entry.charged = 0.0
         if claimant is not None:
             self._relegated.spend(work)
@@ -359,6 +382,7 @@ class MaxOnTime:
         waiting = list(entries)
         for entry in waiting:
             entry.relegated = False
+        self._next = None
         self._on_time.refill(self._jobs(waiting))
 
     def on_served(self, entry: QueueEntry, tokens: float, final: bool) -> None:
@@ -370,6 +394,7 @@ class MaxOnTime:
     def _take(self, entry: QueueEntry) -> tuple[float, float]:
         """Takes `entry` out and returns its work and its rank; relegated entries rank behind all others."""
         if entry in self._on_time:
+            self._next = None
             job = self._on_time.remove(entry)
             return job.work, job.place[0]
         work = self._relegated.remove(entry)
@@ -381,5 +406,20 @@ class MaxOnTime:
             self._rate.ran_dry()
 
     def _best(self) -> QueueEntry | None:
-        job = self._on_time.first()
+        job = self._first()
         return job.entry if job is not None else self._spare.peek() or self._late.peek()
+
+    def _first(self) -> Job | None:
+        """Returns the planned job that goes first: the shortest of those that leave the others their slack."""
+        if len(self._on_time) < 2:
+            return self._on_time.first()
+        if self._next is None:
+            self._next = self._on_time.quickest(self._now_s, self._planned_rate, self._share, self._config.looked)
+        return self._next
+
+    def _add(self, entry: QueueEntry) -> float:
+        """Plans `entry` to be on time and returns its work."""
+        self._next = None
+        job = self._job(entry)
+        self._on_time.add(job)
+        return job.work

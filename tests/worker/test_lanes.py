@@ -1,0 +1,236 @@
+"""Pace classes in one worker: each class waits in a lane of its own, before engines of its own."""
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hmas.contracts.control import EngineClass, Hints, Layout, TopologyDecision, TopologyName, TopologyReceived
+from hmas.contracts.request import Request, Slo
+from hmas.contracts.worker import (
+    CycleTicked,
+    EngineWentDown,
+    HeartbeatDue,
+    LayoutSwitched,
+    PublishHeartbeat,
+    WorkerEvent,
+)
+from hmas.worker.agent.agent import WorkerConfig
+from hmas.worker.agent.entry import EntryState
+from tests.worker.builders import Scripted, annotation, dispatched, engine, granted, request, sampled
+
+CONFIG = WorkerConfig(worker="w1", incarnation="i1", address="host:1", pool="m", static_n_run=2)
+SPLIT = Layout((0.1,), (EngineClass("w1/e1", 0), EngineClass("w1/e2", 1)))
+MIXED = Layout()
+THREE = Layout((0.06, 0.15), SPLIT.engines)
+UNNAMED = Layout((0.06, 0.15))
+
+
+def laid_out(layout: Layout, seq: int = 1, *, bypass: bool = False) -> WorkerEvent:
+    return TopologyReceived(
+        TopologyDecision(
+            pool="m",
+            topology=TopologyName.EDF,
+            hints=Hints(),
+            bypass=bypass,
+            epoch=1,
+            seq=seq,
+            valid_for_s=15.0,
+            reason="why",
+            selector="rules",
+            layout=layout,
+        )
+    )
+
+
+def paced(name: str, tpot_s: float, ttft_s: float = 4.0) -> Request:
+    return request(name, slo=Slo(ttft_s, tpot_s))
+
+
+def split_worker(layout: Layout = SPLIT, *engines: str) -> Scripted:
+    agent = Scripted(CONFIG, *(engine(name) for name in engines or ("e1", "e2")))
+    for name in engines or ("e1", "e2"):
+        agent.step(0.0, sampled(name, step_s=0.09))  # too slow to help another class out
+    agent.step(0.0, laid_out(layout))
+    return agent
+
+
+def strict(count: int, first: int = 0) -> list[Request]:
+    return [paced(f"s{i}", 0.05) for i in range(first, first + count)]
+
+
+def lax(count: int, first: int = 0) -> list[Request]:
+    return [paced(f"l{i}", 0.15) for i in range(first, first + count)]
+
+
+def running_of(agent: Scripted) -> list[str]:
+    return sorted(e.request.id for e in agent.state.queue.entries() if e.state is EntryState.RUNNING)
+
+
+def test_each_class_runs_on_its_own_engines_and_waits_for_them() -> None:
+    agent = split_worker()
+    effects = agent.submit(0.0, *strict(3), *lax(3))
+    assert dispatched(effects) == [("s0", "e1"), ("s1", "e1"), ("l0", "e2"), ("l1", "e2")]
+    assert granted(effects)[0].timeline.pace_class == "<= 100 ms"
+    assert granted(effects)[2].timeline.pace_class == "> 100 ms"
+    assert dispatched(agent.finish(1.0, "l0")) == [("l2", "e2")]
+    assert dispatched(agent.finish(1.0, "s0")) == [("s2", "e1")]
+
+
+def test_without_cuts_all_share_all_engines() -> None:
+    effects = split_worker(MIXED).submit(0.0, *strict(3))
+    assert sorted(engine for _, engine in dispatched(effects)) == ["e1", "e1", "e2"]
+
+
+def test_a_change_of_layout_moves_what_waits_and_nothing_that_runs() -> None:
+    agent = split_worker(MIXED)
+    agent.submit(0.0, *strict(4), *lax(2))
+    running = {name: grant.engine for name, grant in agent.grants.items()}
+    effects = agent.step(1.0, laid_out(SPLIT, seq=2))
+    assert [e for e in effects if isinstance(e, LayoutSwitched)] == [LayoutSwitched(MIXED, SPLIT, 2, 2)]
+    assert not granted(effects)
+    on_e2 = [name for name, engine in running.items() if engine == "e2"]
+    assert dispatched(agent.finish(2.0, on_e2[0])) == [("l0", "e2")]
+    assert {n: agent.grants[n].engine for n in running} == running
+
+
+def test_a_class_whose_engines_are_down_is_merged_at_once_and_parted_again() -> None:
+    agent = split_worker()
+    agent.submit(0.0, *strict(3))
+    effects = agent.step(1.0, EngineWentDown("e1", "gone"))
+    assert any(isinstance(e, LayoutSwitched) for e in effects)
+    assert dispatched(effects) == [("s2", "e2")]
+    assert dispatched(agent.submit(1.0, *lax(1))) == [("l0", "e2")]
+    agent.finish(1.5, "s0")
+    effects = agent.up(2.0, engine("e1"))
+    assert agent.state.queue.lanes == (0, 1)
+    assert any(isinstance(e, LayoutSwitched) for e in effects)
+    assert dispatched(agent.submit(2.0, *lax(1, first=5), *strict(1, first=5))) == [("s5", "e1")]
+
+
+def test_a_suspected_engine_counts_as_down() -> None:
+    agent = split_worker()
+    agent.submit(0.0, *strict(1))
+    agent.fail(1.0, "s0", retryable=False, stalled=True)
+    assert agent.state.queue.lanes == (1,)
+    assert dispatched(agent.submit(1.0, *strict(1, first=1))) == [("s1", "e2")]
+
+
+def test_a_stricter_class_helps_out_while_it_has_slack() -> None:
+    agent = split_worker()
+    agent.step(0.0, sampled("e1", step_s=0.02))
+    effects = agent.submit(0.0, *lax(4))
+    assert dispatched(effects) == [("l0", "e2"), ("l1", "e2"), ("l2", "e1")]  # one prompt at a time
+    agent.step(0.0, sampled("e1", step_s=0.06))
+    agent.first_token(0.1, "l2")
+    assert not dispatched(agent.step(0.1, CycleTicked()))  # its steps take too long to help
+
+
+def test_a_stricter_class_does_not_help_out_with_relegated_requests() -> None:
+    agent = split_worker()
+    agent.submit(0.0, *lax(3))
+    entry = agent.state.queue.get("l2")
+    assert entry is not None
+    entry.relegated = True
+    assert not dispatched(agent.step(0.1, sampled("e1", step_s=0.02)))
+    entry.relegated = False
+    assert dispatched(agent.step(0.2, CycleTicked())) == [("l2", "e1")]
+
+
+def test_a_laxer_class_never_takes_the_strict() -> None:
+    agent = split_worker()
+    agent.step(0.0, sampled("e2", step_s=0.0))
+    assert dispatched(agent.submit(0.0, *strict(4))) == [("s0", "e1"), ("s1", "e1")]
+
+
+def test_what_failed_on_all_engines_of_its_class_goes_to_another() -> None:
+    agent = split_worker()
+    agent.submit(0.0, *strict(1))
+    assert dispatched(agent.fail(1.0, "s0")) == [("s0", "e2")]
+
+
+def test_a_request_without_tags_waits_for_its_class_but_not_for_long() -> None:
+    agent = split_worker()
+    unknown = [replace(paced(name, 0.09), slo_stated=False) for name in ("u1", "u2")]
+    assert not dispatched(agent.submit(0.0, *unknown))
+    tags = annotation(slo=Slo(10.0, 0.15))
+    assert dispatched(agent.annotate(0.1, "u1", tags)) == [("u1", "e2")]
+    assert not dispatched(agent.step(0.2, CycleTicked()))
+    assert dispatched(agent.step(0.31, CycleTicked())) == [("u2", "e1")]
+
+
+def test_late_tags_change_the_lane_of_what_waits() -> None:
+    agent = split_worker()
+    agent.submit(0.0, *strict(2), replace(paced("u", 0.09), slo_stated=False))
+    agent.step(0.5, CycleTicked())
+    assert agent.state.queue.waiting_in(0) == 1
+    assert dispatched(agent.annotate(0.6, "u", annotation(slo=Slo(10.0, 0.15)))) == [("u", "e2")]
+
+
+def test_bypass_and_expiry_mix_all_again() -> None:
+    agent = split_worker()
+    agent.submit(0.0, *strict(3))
+    assert dispatched(agent.step(1.0, laid_out(SPLIT, seq=2, bypass=True))) == [("s2", "e2")]
+    agent = split_worker()
+    agent.submit(0.0, *strict(3))
+    assert dispatched(agent.step(16.0, CycleTicked())) == [("s2", "e2")]
+
+
+def test_the_heartbeat_says_which_layout_is_in_force() -> None:
+    told = [e.heartbeat for e in split_worker().step(0.0, HeartbeatDue()) if isinstance(e, PublishHeartbeat)]
+    assert told[0].layout == SPLIT
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("submit"), st.sampled_from([0.05, 0.09, 0.12, 0.2])),
+            st.tuples(st.just("finish"), st.integers(0, 50)),
+            st.tuples(st.just("down"), st.sampled_from(["e1", "e2", "e3"])),
+            st.tuples(st.just("up"), st.sampled_from(["e1", "e2", "e3"])),
+            st.tuples(
+                st.just("layout"),
+                st.sampled_from([MIXED, SPLIT, THREE, UNNAMED]),
+            ),
+        ),
+        max_size=40,
+    )
+)
+def test_nothing_is_lost_whatever_engines_and_layouts_do(script: list[tuple[str, object]]) -> None:
+    agent = Scripted(CONFIG, *(engine(name) for name in ("e1", "e2", "e3")))
+    open_ids: set[str] = set()
+    now_s, seq = 0.0, 0
+    for act, what in script:
+        now_s, seq = now_s + 0.01, seq + 1
+        match act:
+            case "submit":
+                assert isinstance(what, float)
+                open_ids.add(f"r{seq}")
+                agent.submit(now_s, paced(f"r{seq}", what))
+            case "finish":
+                running = running_of(agent)
+                if running:
+                    name = running[int(str(what)) % len(running)]
+                    open_ids.discard(name)
+                    agent.finish(now_s, name)
+            case "down":
+                agent.step(now_s, EngineWentDown(str(what), "gone"))
+            case "up":
+                agent.up(now_s, engine(str(what)))
+            case "layout":
+                assert isinstance(what, Layout)
+                agent.step(now_s, laid_out(what, seq=seq))
+        held = {entry.request.id for entry in agent.state.queue.entries()}
+        assert held == open_ids
+        queued = agent.state.queue
+        assert sum(queued.waiting_in(lane) for lane in queued.lanes) == queued.ready
+    for name in ("e1", "e2", "e3"):
+        agent.up(now_s, engine(name))
+    for _ in range(200):
+        now_s += 0.1
+        agent.step(now_s, CycleTicked())
+        for name in running_of(agent):
+            open_ids.discard(name)
+            agent.finish(now_s, name)
+    assert not open_ids

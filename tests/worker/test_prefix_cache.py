@@ -1,0 +1,138 @@
+"""What a worker remembers of its engines' prefix caches, and which engine it chooses by that."""
+
+from dataclasses import replace
+from typing import Any
+
+from hmas.contracts.execution import Ended
+from hmas.contracts.job import PrefixChain
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Request
+from hmas.contracts.worker import EngineWentDown
+from hmas.worker.agent.agent import WorkerConfig
+from hmas.worker.agent.config import PrefixCacheConfig
+from hmas.worker.agent.prefix_cache import PrefixCache
+from tests.worker.builders import Scripted, dispatched, engine, request
+
+CONFIG = WorkerConfig(worker="w1", incarnation="i1", address="host:1", pool="m", static_n_run=4)
+TOKENS = 1000
+
+
+def _chain(*nodes: int) -> PrefixChain:
+    return PrefixChain(nodes, tuple(TOKENS * (i + 1) for i in range(len(nodes))), whole=True)
+
+
+def _cache(**config: Any) -> PrefixCache:
+    return PrefixCache(PrefixCacheConfig(**config))
+
+
+def test_the_longest_beginning_that_was_granted_counts() -> None:
+    cache = _cache()
+    cache.hold(_chain(1, 2, 3), 0)
+    assert [cache.held(_chain(1, 2, 3, 4)), cache.held(_chain(1, 9)), cache.held(_chain(9))] == [3000, 1000, 0]
+
+
+def test_what_was_used_longest_ago_is_displaced_the_end_of_a_prompt_first() -> None:
+    cache = _cache()
+    cache.hold(_chain(1, 2), 4000)
+    cache.hold(_chain(3, 4), 4000)
+    cache.hold(_chain(5), 4000)
+    assert [cache.held(_chain(1, 2)), cache.held(_chain(3, 4)), cache.held(_chain(5))] == [1000, 2000, 1000]
+
+
+def test_what_is_used_again_stays() -> None:
+    cache = _cache()
+    cache.hold(_chain(1, 2), 4000)
+    cache.hold(_chain(3, 4), 4000)
+    cache.hold(_chain(1, 2), 4000)
+    cache.hold(_chain(5), 4000)
+    assert [cache.held(_chain(1, 2)), cache.held(_chain(3, 4))] == [2000, 1000]
+
+
+def test_nodes_are_bounded() -> None:
+    cache = _cache(max_nodes=10)
+    for i in range(1000):
+        cache.hold(PrefixChain((i,), (0,), whole=True), 0)
+    assert len(cache) == 10
+
+
+def test_trust_follows_what_the_engine_reports() -> None:
+    cache = _cache()
+    cache.learn(0, 0)  # nothing was promised
+    assert cache.trust == 1.0
+    for _ in range(100):
+        cache.learn(1000, 0)
+    assert cache.trust < 0.01
+    for _ in range(100):
+        cache.learn(1000, 1200)
+    assert cache.trust > 0.99
+
+
+def _worker(*names: str) -> Scripted:
+    return Scripted(CONFIG, *(engine(name) for name in names))
+
+
+def _asking(name: str, *nodes: int) -> Request:
+    return replace(request(name, prompt_tokens=3000, max_tokens=1), prefix=_chain(*nodes))
+
+
+def _finish(agent: Scripted, name: str, cached_tokens: int | None = None) -> None:
+    grant = agent.grants[name].grant
+    agent.say(1.0, Ended(
+        request_id=name, grant=grant, outcome=Outcome.FINISHED, output_tokens=1, cached_tokens=cached_tokens,
+    ))  # fmt: skip
+
+
+def _placed(agent: Scripted, made: Request) -> str:
+    effects = agent.submit(1.0, made, promised=False)
+    ((_, name),) = dispatched(effects)
+    return name
+
+
+def test_a_request_goes_to_the_engine_that_holds_the_beginning_of_its_prompt() -> None:
+    agent = _worker("e1", "e2")
+    assert _placed(agent, _asking("a", 1)) == "e1"
+    assert _placed(agent, _asking("b", 7)) == "e2"
+    _finish(agent, "a")
+    _finish(agent, "b")
+    assert _placed(agent, _asking("c", 7, 8)) == "e2"
+    assert _placed(agent, _asking("d", 9)) == "e1"  # unknown: the least loaded
+
+
+def test_seconds_of_backlog_outweigh_the_prefill_that_is_saved() -> None:
+    agent = _worker("e1", "e2")
+    _placed(agent, _asking("a", 1))
+    agent.first_token(1.0, "a")
+    _finish(agent, "a")
+    agent.state.fleet["e1"].prefill.seconds = 0.0
+    assert _placed(agent, _asking("b", 1, 2)) == "e1"
+    agent.first_token(1.0, "b")
+    _finish(agent, "b")
+    agent.state.fleet["e1"].prefill.seconds = 100.0
+    assert _placed(agent, _asking("c", 1, 3)) == "e2"
+
+
+def test_an_engine_that_reports_no_cached_tokens_is_not_preferred_for_long() -> None:
+    agent = _worker("e1", "e2")
+    for i in range(100):
+        _placed(agent, _asking(f"a{i}", 1))
+        _finish(agent, f"a{i}", cached_tokens=0)
+    assert agent.state.fleet["e1"].prefix.trust < 0.01
+
+
+def test_an_engine_that_was_restarted_holds_nothing() -> None:
+    agent = _worker("e1", "e2")
+    _placed(agent, _asking("a", 1))
+    _finish(agent, "a")
+    assert agent.state.fleet["e1"].prefix.held(_chain(1)) == TOKENS
+    agent.step(1.0, EngineWentDown("e1", "gone"))
+    agent.up(1.0, engine("e1"))
+    assert agent.state.fleet["e1"].prefix.held(_chain(1)) == 0
+
+
+def test_a_suspected_engine_comes_last_whatever_it_holds() -> None:
+    agent = _worker("e1", "e2")
+    _placed(agent, _asking("a", 1, 2, 3))
+    _finish(agent, "a")
+    agent.state.fleet["e1"].suspect(0.0)
+    agent.state.fleet["e1"].held_until_s = 0.0
+    assert _placed(agent, _asking("b", 1, 2, 3, 4)) == "e2"

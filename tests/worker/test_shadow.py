@@ -1,0 +1,66 @@
+"""What a worker would have granted: recorded beside what really runs, by the agent that would schedule."""
+
+from random import Random
+
+from hmas.contracts.execution import Adopt, Ended, FirstToken
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.worker import CycleTicked, EngineWentUp, FromGateway, GatewayConnected
+from hmas.worker.agent import WorkerConfig
+from hmas.worker.agent.shadow import ShadowWorker, WouldGrant
+from tests.worker.builders import engine, request, sampled
+
+
+class Observed:
+    """A shadow worker with one engine of `sequences` sequences, up for so long that it may be granted on."""
+
+    def __init__(self, sequences: int) -> None:
+        config = WorkerConfig(worker="w1", incarnation="i", address="a:1", pool="m", prefill_window_s=10.0)
+        self.shadow = ShadowWorker(config, Random(1))
+        for event in (GatewayConnected("g1"), EngineWentUp(engine("e1", max_num_seqs=sequences)), sampled("e1")):
+            self.shadow.step(0.0, event)
+        for at_s in (5.0, 5.1):  # what really runs there does not take its room
+            self.shadow.step(at_s, sampled("e1", running=7))
+
+    def begin(self, now_s: float, *names: str) -> list[tuple[str, float]]:
+        would: list[WouldGrant] = []
+        for name in names:
+            adopt = Adopt(request=request(name), attempt=1, annotation=None, engine="e1", grant=0, output_tokens=0,
+                          granted_s=now_s, first_token_s=None)  # fmt: skip
+            would += self.shadow.step(now_s, FromGateway("g1", adopt))
+        return shown(would)
+
+    def end(self, now_s: float, name: str) -> list[tuple[str, float]]:
+        ended = Ended(request_id=name, grant=0, outcome=Outcome.FINISHED, output_tokens=5)
+        return shown(self.shadow.step(now_s, FromGateway("g1", ended)))
+
+    def cycle(self, now_s: float) -> list[tuple[str, float]]:
+        return shown(self.shadow.step(now_s, CycleTicked()))
+
+
+def shown(would: list[WouldGrant]) -> list[tuple[str, float]]:
+    return [(each.grant.request_id, round(each.waited_s, 3)) for each in would]
+
+
+def test_what_has_room_would_be_granted_at_once() -> None:
+    observed = Observed(sequences=8)
+    assert observed.begin(6.0, "r1", "r2") == [("r1", 0.0), ("r2", 0.0)]
+
+
+def test_what_has_none_would_wait_for_the_end_of_another() -> None:
+    observed = Observed(sequences=1)
+    assert observed.begin(6.0, "r1", "r2") == [("r1", 0.0)]
+    observed.shadow.step(6.5, FromGateway("g1", FirstToken("r1", 0)))
+    assert observed.end(8.0, "r1") == [("r2", 2.0)]
+    assert observed.begin(8.1, "r3") == []
+    assert observed.end(9.0, "r2") == []  # it really took 3 s, and would have begun at 8
+    assert observed.cycle(10.9) == []
+    assert observed.cycle(11.0) == [("r3", 2.9)]
+
+
+def test_each_request_is_recorded_once_and_forgotten() -> None:
+    observed = Observed(sequences=1)
+    observed.begin(6.0, "r1")
+    assert observed.begin(6.1, "r1") == []
+    observed.end(7.0, "r1")
+    assert not observed.shadow._flights
+    assert observed.begin(8.0, "r2") == [("r2", 0.0)]
