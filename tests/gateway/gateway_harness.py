@@ -21,8 +21,9 @@ from hmas.contracts.gateway import (
     QuestionAsked,
     TenantsChanged,
 )
-from hmas.contracts.registry import EngineInfo, WorkerHeartbeat
+from hmas.contracts.registry import API_PATHS, EngineInfo, WorkerHeartbeat
 from hmas.contracts.telemetry import GatewayTelemetry
+from hmas.contracts.use import UseReport
 from hmas.gateway.agent import GatewayAgent
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.agent.directory import ModelDirectory
@@ -35,6 +36,7 @@ from hmas.gateway.http.connections import ConnectionBounds, guarded
 from hmas.gateway.http.server import GatewayServer, HttpServerConfig
 from hmas.gateway.shell import GatewayShell, GatewayShellConfig
 from hmas.gateway.tenants.store import TenantStore
+from hmas.gateway.usage.book import UsageBook
 from hmas.runtime.host import AgentHost
 from hmas.runtime.ops import HttpServer
 from hmas.runtime.tracing import Tracing
@@ -243,20 +245,26 @@ async def gateway(
     decisions: DecisionLog | None = None,
     endpoints: str = LOOPBACK,
     tracing: Tracing | None = None,
+    usage_book: UsageBook | None = None,
 ) -> AsyncIterator[Gateway]:
     """Runs a gateway with these workers, which are connected, and one more whose engine is ready: "late"."""
     directory = ModelDirectory(max_pools=256)
-    engines = {name: ScriptedEngine({PATH: behave, "/v1/completions": behave}) for name in (*workers, "late")}
+    engines = {name: ScriptedEngine(dict.fromkeys(API_PATHS, behave)) for name in (*workers, "late")}
     for engine in engines.values():
         await engine.start()
     usable = EngineDirectory(AllowedEndpoints(parse_rules(endpoints)))
     published: list[GatewayTelemetry] = []
-    the_shell = GatewayShell(shell or GatewayShellConfig("g"), directory, usable, published.append, tracing=tracing)
-    host: AgentHost[GatewayEvent, GatewayEffect] = AgentHost(
-        GatewayAgent(agent or GatewayConfig(gateway="g")), the_shell.execute
-    )
+
+    def publish(message: GatewayTelemetry | UseReport) -> None:
+        if isinstance(message, GatewayTelemetry):
+            published.append(message)
+
+    config_of_shell = shell or GatewayShellConfig("g")
+    the_shell = GatewayShell(config_of_shell, directory, usable, publish, tracing=tracing, usage=usage_book)
+    the_agent = GatewayAgent(agent or GatewayConfig(gateway="g"))
+    host: AgentHost[GatewayEvent, GatewayEffect] = AgentHost(the_agent, the_shell.execute)
     fake, questions = FakeWorkers(the_shell, grants), Questions()
-    the_shell.connect(host.post, fake, questions.post)
+    the_shell.connect(host.post, fake, questions.post, the_agent.place)
     tenants = TenantStore(tenants_file)
     rest = build_api(directory, tenants, lambda: the_shell.workers_connected > 0, decisions or DecisionLog(lambda: 0.0))
     config = server or HttpServerConfig(body=BodyBounds(max_bytes=100_000))
@@ -267,7 +275,7 @@ async def gateway(
             log_config=None, access_log=False, proxy_headers=False, timeout_graceful_shutdown=1, backlog=4096,
         )
     )  # fmt: skip
-    host.post(TenantsChanged(tenants.limits()))
+    host.post(TenantsChanged(tenants.limits(), tenants.classes()))
     port = await http.start()
     ticker = asyncio.create_task(_tick(host))
     it = Gateway(

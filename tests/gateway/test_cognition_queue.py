@@ -27,7 +27,7 @@ from hmas.contracts.gateway import (
     StartBatchAt,
     StreamChanged,
 )
-from hmas.contracts.registry import HeartbeatReceived
+from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
 from hmas.contracts.request import Annotation, Cost, Slo, Tags, TagSource, TaskType
 from hmas.gateway.agent.cognition_queue import CognitionQueue, CognitionQueueConfig
 from tests.gateway.gateway_script import grant, heartbeat, load, request
@@ -56,7 +56,9 @@ def question(request_id: str) -> Question:
 
 def query(request_id: str, tags: Tags = STATED) -> PredictionQuery:
     """Of a worker nobody told of."""
-    return PredictionQuery(question=question(request_id), tags=tags, hardware="", running=0, waiting=0, kv_usage=0.0)
+    return PredictionQuery(
+        question=question(request_id), tags=tags, model="m", hardware="", running=0, waiting=0, kv_usage=0.0
+    )
 
 
 Step = tuple[float, CognitionQueueEvent, list[CognitionQueueEffect]]
@@ -278,6 +280,24 @@ def test_prediction_is_told_a_mean_engines_load_until_its_stream_ends() -> None:
         started(0.204, 3, "a"),
         perceived(0.21, 3, "a"),
     )
+
+
+def test_prediction_is_told_the_model_behind_an_alias() -> None:
+    def asked_about(beat: WorkerHeartbeat) -> str:
+        queue = CognitionQueue(CONFIG)
+        aliased = Question(request("a", model="alias"), "text", "w1")
+        for now_s, event in (
+            (0.0, HeartbeatReceived(beat)), (0.0, QuestionAsked(aliased)), (0.004, BatchDue()),
+        ):  # fmt: skip
+            queue.step(now_s, event)
+        (effect,) = queue.step(0.01, PerceptionAnswered(1, (TAGS,)))
+        assert isinstance(effect, AskPrediction)
+        return effect.queries[0].model
+
+    told = heartbeat("w1")
+    assert asked_about(told) == "m"  # the pool's name
+    engines = tuple(replace(engine, model="Qwen3-8B") for engine in told.engines)
+    assert asked_about(replace(told, engines=engines)) == "Qwen3-8B"
 
 
 def test_a_question_about_a_request_at_no_worker_is_asked_all_the_same() -> None:

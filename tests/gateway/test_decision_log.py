@@ -33,7 +33,7 @@ def engine(n_run: int) -> EngineControl:
 
 def control(*n_run: int, worker: str = "w1") -> ControlTuple:
     return ControlTuple(
-        worker=worker, engines=tuple(engine(n) for n in n_run), fence=Fence("v"), epoch=1, seq=1, valid_for_s=30.0
+        worker=worker, engines=tuple(engine(n) for n in n_run), fence=Fence(), epoch=1, seq=1, valid_for_s=30.0
     )
 
 

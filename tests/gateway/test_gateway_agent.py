@@ -6,6 +6,7 @@ import pytest
 
 from hmas.contracts.execution import Annotate, Ended, FirstToken, Progress, Started, Synced, Withdraw
 from hmas.contracts.gateway import (
+    ClassWeight,
     ClientLeft,
     FirstTokenRelayed,
     FromWorker,
@@ -127,6 +128,18 @@ def test_an_annotation_changes_the_backlog() -> None:
     mesh.receive("r2")
     mesh.play(RequestAnnotated("r1", annotation(10_000.0)), RequestAnnotated("r2", annotation(1.0)))
     assert [submits(mesh.receive(f"s{i}")) for i in range(3)] == [[(f"s{i}", "w2", 1)] for i in range(3)]
+
+
+def test_an_annotation_goes_on_with_the_weight_of_its_type() -> None:
+    """As the tenants file says when the annotation comes; a type that it does not name has none."""
+    mesh = Mesh("w1")
+    note = annotation(1.0)
+    for number, classes in enumerate(((), (ClassWeight(note.tags.task, 3.0),), ())):
+        mesh.play(TenantsChanged((), classes))
+        mesh.receive(f"r{number}")
+        (told,) = [e.message for e in mesh.play(RequestAnnotated(f"r{number}", note)) if isinstance(e, ToWorker)]
+        assert isinstance(told, Annotate)
+        assert told.annotation == replace(note, utility=3.0 if classes else None)
 
 
 def test_workers_without_engines_come_last() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hmas.contracts.execution import Ended
 from hmas.contracts.outcome import Outcome
 from hmas.gateway.agent import GatewayConfig
-from hmas.gateway.http.bodies import BodyBounds
+from hmas.gateway.http.bodies import BodyBounds, BodyDesk
 from hmas.gateway.http.connections import ConnectionBounds
 from hmas.gateway.http.server import HttpServerConfig
 from hmas.gateway.shell import GatewayShellConfig
@@ -25,7 +25,7 @@ from tests.gateway.gateway_harness import (
 )
 from tests.worker.adapters.scripted_engine import Peer
 
-BIG = event(0)[:-5] + b"x" * 65_536 + event(0)[-5:]
+BIG = event(0).replace(b'"0"', b'"%b"' % (b"x" * 65_536))
 
 
 async def flood(peer: Peer) -> None:
@@ -180,3 +180,38 @@ async def test_connections_are_bounded() -> None:
         await asyncio.sleep(0.05)
         async with client(g) as c:
             assert (await c.post(PATH, json=CHAT)).content == PLAIN
+
+
+async def test_bodies_that_have_come_in_part_are_bounded() -> None:
+    config = HttpServerConfig(body=BodyBounds(max_bytes=100_000, max_reading_bytes=1_000))
+    async with gateway(server=config) as g, client(g) as c:
+        half = HEAD + b"content-length: 2000\r\n\r\n" + b" " * 900
+        held = await asyncio.open_connection("127.0.0.1", g.port)
+        held[1].write(half)
+        await asyncio.sleep(0.05)
+        reader, writer = await asyncio.open_connection("127.0.0.1", g.port)
+        writer.write(half)
+        got = await reader.readuntil(b'"reason":"pool_queue_full"')
+        assert got.startswith(b"HTTP/1.1 429 ")
+        assert b"HMAS_MAX_READING_BYTES" in got
+        assert (await c.post(PATH, json=CHAT)).content == PLAIN  # one that comes whole needs no room
+        held[1].transport.abort()
+        writer.close()
+        await g.until(lambda: g.app._desk.reading == 0)
+
+
+async def test_large_bodies_are_handled_one_at_a_time_and_others_go_on_meanwhile() -> None:
+    desk, order = BodyDesk(BodyBounds()), list[str]()
+
+    async def large(name: str) -> None:
+        async with desk.turn():
+            order.append(name)
+
+    async def others() -> None:
+        while len(order) < 6:
+            order.append("other")
+            await asyncio.sleep(0)
+
+    await asyncio.gather(large("a"), large("b"), large("c"), others())
+    assert order.index("other") < order.index("b")
+    assert "other" in order[order.index("b") : order.index("c")]

@@ -5,8 +5,9 @@ from prometheus_client import REGISTRY
 
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo, TaskType
-from hmas.contracts.telemetry import GatewayTelemetry, RequestSettled
-from hmas.gateway.metrics import MAX_TENANTS, count_settled
+from hmas.contracts.telemetry import RequestSettled
+from hmas.gateway.metrics import MAX_KEYS, MAX_TENANTS, count_settled, told_verdict
+from hmas.gateway.usage.book import UNKNOWN_USE, Used
 
 
 def settled(tenant: str = "acme", outcome: Outcome = Outcome.FINISHED, ttft_s: float | None = 0.5, tpot_s: float = 0.02,
@@ -52,20 +53,40 @@ def test_each_end_has_one_verdict(row: RequestSettled, verdict: str) -> None:
     before = {
         v: count("p1", "acme", v) for v in ("ok", "ttft_missed", "tpot_missed", "ttlt_missed", "failed", "unjudged")
     }
-    count_settled("p1", GatewayTelemetry("g", "p1", (), (row,)))
+    count_settled("p1", row, told_verdict(row), UNKNOWN_USE)
     after = {v: count("p1", "acme", v) - n for v, n in before.items()}
     assert after == {**dict.fromkeys(before, 0.0), verdict: 1.0}
 
 
 def test_tenants_beyond_the_bound_share_a_series() -> None:
-    rows = tuple(settled(f"tenant-{i}") for i in range(MAX_TENANTS + 50))
-    count_settled("p2", GatewayTelemetry("g", "p2", (), rows))
+    for i in range(MAX_TENANTS + 50):
+        count_settled("p2", settled(f"tenant-{i}"), "ok", UNKNOWN_USE)
     names = {s.labels["tenant"] for m in REGISTRY.collect() if m.name == "hmas_gateway_settled" for s in m.samples}
     assert len(names) <= MAX_TENANTS + 1
     assert count("p2", "other", "ok") >= 50
 
 
 def test_relegated_requests_are_counted() -> None:
-    rows = (settled(), replace(settled(), relegated=True))
-    count_settled("p3", GatewayTelemetry("g", "p3", (), rows))
+    for row in (settled(), replace(settled(), relegated=True)):
+        count_settled("p3", row, "ok", UNKNOWN_USE)
     assert REGISTRY.get_sample_value("hmas_gateway_relegated_total", {"pool": "p3"}) == 1
+
+
+def usage(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(f"hmas_gateway_usage_{name}_total", labels) or 0.0
+
+
+def test_usage_is_counted_by_the_id_of_the_key() -> None:
+    for used in (Used("k1", True, 4), Used("k1", False, 0)):
+        count_settled("p4", settled("usage"), "ok", used)
+    assert usage("requests", tenant="usage", key="k1", verdict="ok") == 2
+    kinds = {kind: usage("tokens", tenant="usage", key="k1", kind=kind) for kind in ("prompt", "cached", "output")}
+    assert kinds == {"prompt": 10, "cached": 4, "output": 40}
+
+
+def test_keys_beyond_the_bound_share_their_series() -> None:
+    for i in range(MAX_KEYS + 50):
+        count_settled("p5", settled("many"), "ok", Used(f"key-{i}", True, 0))
+    names = {s.labels["key"] for m in REGISTRY.collect() if m.name == "hmas_gateway_usage_requests" for s in m.samples}
+    assert len(names) <= MAX_KEYS + 1
+    assert usage("requests", tenant="other", key="other", verdict="ok") >= 50

@@ -1,14 +1,19 @@
 """Model directory, journal, settings."""
 
+import orjson
 import pytest
 from pydantic import ValidationError
 
+from hmas.contracts.job import LinkedBy, Stage
+from hmas.contracts.registry import COMPLETIONS_PATH
 from hmas.gateway.agent.directory import ModelCard, ModelDirectory
 from hmas.gateway.agent.limits import TokenBucket
 from hmas.gateway.exchange import Exchange
-from hmas.gateway.journal import RequestJournal
+from hmas.gateway.journal import RequestJournal, timeline_json
 from hmas.gateway.openai.body import Call
+from hmas.gateway.openai.forms import FORMS
 from hmas.gateway.settings import GatewaySettings
+from hmas.gateway.tenants.terms import ServiceTier
 from tests.gateway.gateway_script import heartbeat, request
 
 
@@ -33,19 +38,20 @@ def test_known_pools_are_bounded_and_the_one_heard_of_last_stays() -> None:
 
 def exchange(request_id: str, client_id: str) -> Exchange:
     call = Call(
-        path="/v1/completions",
+        form=FORMS[COMPLETIONS_PATH],
         model="m",
         stream=False,
-        prompt="",
+        text="",
         prompt_tokens=1,
         max_tokens=None,
         priority=None,
+        tier=ServiceTier.DEFAULT,
         strip_usage=False,
-        replay_output_tokens=None,
-        body={},
+        xargs={},
+        rest=b"}",
     )
     return Exchange(
-        call=call, request=request(request_id), client_id=client_id, traceparent="", pool="m", body=b"",
+        call=call, request=request(request_id), client_id=client_id, traceparent="", pool="m", key="",
         max_size=1, overflow=lambda _: None,
     )  # fmt: skip
 
@@ -64,6 +70,14 @@ def test_of_a_client_id_used_twice_the_last_request_is_found() -> None:
     found = journal.find("same")
     assert found is not None
     assert found.request.id == "r2"
+
+
+def test_the_journal_tells_the_job_and_the_stage_of_a_request() -> None:
+    asked = exchange("r1", "c1")
+    assert "job" not in orjson.loads(timeline_json(asked, "g1"))
+    asked.stage = Stage(job="00ff", index=2, parent="r0", linked=LinkedBy.PREFIX)
+    told = orjson.loads(timeline_json(asked, "g1"))["job"]
+    assert told == {"job": "00ff", "index": 2, "parent": "r0", "linked": "prefix"}
 
 
 def test_a_bucket_of_nothing_never_fills() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import math
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -18,6 +19,7 @@ from hmas.contracts.outcome import Outcome
 from hmas.gateway.exchange import Exchange
 from hmas.gateway.http.server import HttpServerConfig
 from hmas.gateway.shell import GatewayShellConfig
+from hmas.gateway.tenants.keys import make_key
 from hmas.runtime.tracing import Tracing
 from tests.gateway.gateway_harness import (
     CHAT,
@@ -68,11 +70,16 @@ def exchange(g: Gateway) -> Exchange:
         ({"plugin": True, "urgency": math.inf}, {"vllm_xargs": {"mine": 1}}),
     ],
 )
-async def test_a_grants_terms_are_written_into_the_body(changes: dict[str, object], added: dict[str, Any]) -> None:
-    sent = {**CHAT, "vllm_xargs": {"mine": 1}, "priority": 7}
-    async with gateway() as g, client(g) as c:
+async def test_a_grants_terms_are_written_into_the_body(
+    changes: dict[str, object], added: dict[str, Any], tmp_path: Path
+) -> None:
+    sent = {**CHAT, "vllm_xargs": {"mine": 1, "hmas_tpot_ms": 1}, "priority": 7}
+    path = tmp_path / "tenants.yaml"
+    path.write_text("tenants: {acme: {allowed_body_fields: [vllm_xargs]}}")
+    key = {"authorization": f"Bearer {make_key(path, 'acme').key}"}
+    async with gateway(tenants_file=path) as g, client(g) as c:
         g.workers.changes = changes
-        assert (await c.post(PATH, json=sent)).content == PLAIN
+        assert (await c.post(PATH, json=sent, headers=key)).content == PLAIN
         expected = {**CHAT, "vllm_xargs": {"mine": 1}, **added}  # the client's own priority is not the engine's
         assert orjson.loads(g.engine.requests[0].body) == expected
 
@@ -105,8 +112,7 @@ async def test_the_worker_hears_of_each_step_of_a_run() -> None:
         await peer.begin_chunks()
         await peer.chunk(event(0))
         await reader.readuntil(event(0)[-20:])
-        assert exchange(g).body == b""  # the request cannot run anywhere else any more
-        assert exchange(g).call is None
+        assert exchange(g).call is None  # the request cannot run anywhere else any more
         await peer.chunk(event(1) + event(2))
         await reader.readuntil(event(2)[-20:])
         g.shell.report_progress()
@@ -162,6 +168,27 @@ async def test_what_an_engine_failed_before_its_first_token_is_given_back(behave
         assert (await c.post(PATH, json=STREAMED)).status_code == 502
         (ended,) = g.workers.of(Ended)
         assert (ended.retryable, ended.busy, ended.unreached, ended.status) == (True, busy, False, status)
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize(
+    ("status", "seen", "retryable", "busy"),
+    [
+        (400, 400, False, False), (404, 404, False, False), (413, 413, False, False), (422, 422, False, False),
+        (401, 502, True, False), (403, 502, True, False), (429, 502, True, True), (503, 502, True, True),
+        (500, 502, True, False),
+    ],
+)  # fmt: skip
+async def test_an_engines_status_ends_as_documented(
+    status: int, seen: int, retryable: bool, busy: bool, streamed: bool
+) -> None:
+    """docs/engines.md has the table; no other engine can take these."""
+    async with gateway(behave=failing(status)) as g, client(g) as c:
+        response = await c.post(PATH, json=STREAMED if streamed else CHAT)
+        assert response.status_code == seen
+        assert error_of(response)["message"]
+        (ended,) = g.workers.of(Ended)
+        assert (ended.status, ended.retryable, ended.busy) == (status, retryable, busy)
 
 
 async def test_a_run_that_the_worker_stops_frees_the_engine_and_waits_again() -> None:

@@ -318,7 +318,7 @@ async def test_bytes_keep_their_order_whether_the_client_reads_fast_or_slowly() 
     async with gateway(behave=silence) as g:
         reader, writer = await asking(g)
         peer = await g.asked()
-        sent = [event(n)[:-5] + b"x" * 32_000 + event(n)[-5:] for n in range(300)]
+        sent = [event(n).replace(b'"}}', b"x" * 32_000 + b'"}}') for n in range(300)]
         got = bytearray()
 
         async def read() -> None:
@@ -356,3 +356,34 @@ async def test_events_that_are_left_out_do_not_end_the_answer() -> None:
 
     async with gateway(behave=behave) as g, client(g) as c:
         assert (await c.post(PATH, json=STREAMED)).content == event(0) + event(1) + DONE
+
+
+@pytest.mark.parametrize("kind", ["comment", "event"])
+async def test_a_client_that_asks_is_told_its_place_in_the_queue(kind: str) -> None:
+    config = HttpServerConfig(comment_after_s=0.02, comment_every_s=60.0)
+    headers = {"x-hmas-queue-status": kind}
+    begin = {"comment": b": queue_status ", "event": b"event: queue_status\ndata: "}[kind]
+    async with (
+        gateway(grants=False, server=config) as g,
+        client(g) as c,
+        c.stream("POST", PATH, json=STREAMED),
+        c.stream("POST", PATH, json=STREAMED, headers=headers) as second,
+    ):
+        chunks = second.aiter_raw()
+        told = orjson.loads((await anext(chunks)).removeprefix(begin))
+        assert (told["place"], told["queued"]) == (2, 2)
+        assert told["expected_wait_s"] >= 0
+        g.workers.grant(*g.workers.submits[0])
+        while told["place"] == 2:
+            told = orjson.loads((await anext(chunks)).removeprefix(begin))
+        assert told["place"] == 1
+        g.workers.grant(*g.workers.submits[1])
+        rest = b"".join([chunk async for chunk in chunks])
+        assert b"queue_status" not in rest.partition(event(0))[2]
+        assert rest.endswith(DONE)
+
+
+async def test_an_unknown_wish_for_the_place_is_refused() -> None:
+    async with gateway() as g, client(g) as c:
+        response = await c.post(PATH, json=STREAMED, headers={"x-hmas-queue-status": "loud"})
+        assert (response.status_code, error_of(response)["param"]) == (400, "x-hmas-queue-status")

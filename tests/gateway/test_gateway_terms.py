@@ -2,7 +2,15 @@ import pytest
 
 from hmas.contracts.request import Slo
 from hmas.gateway.openai.errors import InvalidRequest
-from hmas.gateway.tenants.terms import Tenant, client_request_id, read_headers, terms_of, traceparent
+from hmas.gateway.tenants.terms import (
+    ServiceTier,
+    SloBounds,
+    Tenant,
+    client_request_id,
+    read_headers,
+    terms_of,
+    traceparent,
+)
 
 PLAIN = Tenant(name="acme")
 WITH_SLO = Tenant(name="acme", ttft_s=1.0, tpot_s=0.05)
@@ -36,6 +44,30 @@ def test_slos(headers: dict[bytes, bytes], tenant: Tenant, stream: bool, slo: Sl
 def test_priority_is_clamped(ceiling: int, body: int | None, header: bytes | None, priority: int) -> None:
     headers = {} if header is None else {b"x-priority": header}
     assert terms_of(headers, Tenant(name="acme", priority_ceiling=ceiling), body, stream=True).priority == priority
+
+
+@pytest.mark.parametrize(
+    ("tier", "slo", "priority"),
+    [
+        ("default", Slo(6.0, 0.1), 0),
+        ("flex", Slo(4 * 7.2, 4 * 0.12), 1_000_000),  # f(0.5) = 1.2
+        ("priority", Slo(4.8, 0.08), -5),  # f(1) = 0.8
+    ],
+)
+def test_service_tiers_are_classes_within_the_tenants_bounds(tier: str, slo: Slo, priority: int) -> None:
+    tenant = Tenant(name="acme", priority_ceiling=-5)
+    terms = terms_of({}, tenant, None, stream=True, tier=ServiceTier(tier))
+    assert (terms.slo, terms.priority) == (slo, priority)
+    assert terms.slo_stated is (tier == "flex")  # so that perception's task type does not make it strict again
+
+
+def test_what_is_stated_outranks_the_tier_and_bounds_hold_for_it() -> None:
+    flex = ServiceTier.FLEX
+    assert terms_of({b"x-slo-ttft-ms": b"500"}, PLAIN, 3, stream=True, tier=flex).slo.ttft_s == 0.5
+    assert terms_of({}, PLAIN, 3, stream=True, tier=flex).priority == 3
+    assert terms_of({}, PLAIN, None, stream=True, tier=ServiceTier.PRIORITY).priority == 0  # its ceiling
+    bounded = Tenant(name="acme", ttft_s=1.0, tpot_s=0.05, slo_bounds=SloBounds(ttft_s=(None, 2.5)))
+    assert terms_of({}, bounded, None, stream=True, tier=flex).slo == Slo(2.5, 0.2)
 
 
 @pytest.mark.parametrize(
@@ -93,3 +125,34 @@ def test_headers_are_read_once_and_the_first_counts() -> None:
     assert traceparent(headers) == ""
     good = b"00-" + b"a" * 32 + b"-" + b"b" * 16 + b"-01"
     assert traceparent({b"traceparent": good}) == good.decode()
+
+
+@pytest.mark.parametrize(
+    "value", [b"1_000", b" 5", b"5 ", b"0x10", b"1e", b"1e9999", b"5\n", b"1.2.3", b"\xd9\xa1", b"1" * 400]
+)
+def test_a_number_in_a_header_is_written_as_usual(value: bytes) -> None:
+    for name in (b"x-slo-ttft-ms", b"x-slo-tpot-ms", b"x-slo-ttlt-ms", b"x-hmas-importance", b"x-priority"):
+        with pytest.raises(InvalidRequest) as caught:
+            terms_of({name: value}, PLAIN, None, stream=True)
+        assert caught.value.error.param == name.decode()
+
+
+BOUNDED = Tenant(
+    name="acme", ttft_s=0.1, slo_bounds=SloBounds(ttft_s=(0.5, 10.0), tpot_s=(0.02, None), ttlt_s=(None, 60.0))
+)
+
+
+@pytest.mark.parametrize(
+    ("headers", "slo", "clamped"),
+    [
+        ({b"x-slo-ttft-ms": b"1"}, Slo(0.5, 0.1), "ttft_ms=500"),
+        ({b"x-slo-ttft-ms": b"20000"}, Slo(10.0, 0.1), "ttft_ms=10000"),
+        ({b"x-slo-ttft-ms": b"500"}, Slo(0.5, 0.1), ""),
+        ({b"x-slo-ttft-ms": b"2", b"x-llm-d-slo-tpot-ms": b"1"}, Slo(0.5, 0.02), "ttft_ms=500; tpot_ms=20"),
+        ({b"x-slo-ttlt-ms": b"70000"}, Slo(0.1, 0.1, 60.0, True), "ttlt_ms=60000"),
+        ({}, Slo(0.1, 0.1), ""),  # the tenant's own SLO is the operator's
+    ],
+)
+def test_stated_slos_stay_within_the_tenants_bounds(headers: dict[bytes, bytes], slo: Slo, clamped: str) -> None:
+    terms = terms_of(headers, BOUNDED, None, stream=True)
+    assert (terms.slo, terms.clamped) == (slo, clamped)

@@ -1,25 +1,40 @@
+import json
 from typing import Any
 
 import orjson
 import pytest
 
-from hmas.gateway.openai.body import CHAT_PATH, COMPLETIONS_PATH, PERCEIVED_CHARS, Call, parse_call, request_of
+from hmas.contracts.registry import CHAT_PATH, COMPLETIONS_PATH
+from hmas.gateway.engines.body import run_body
+from hmas.gateway.openai.body import (
+    PERCEIVED_CHARS,
+    STEERING_FIELDS,
+    Call,
+    CallRules,
+    parse_call,
+    parse_calls,
+    request_of,
+)
 from hmas.gateway.openai.errors import InvalidRequest
-from hmas.gateway.tenants.terms import Tenant
+from hmas.gateway.tenants.terms import Tenant, terms_of
 
 MESSAGES = [{"role": "user", "content": "Hello there"}]
 
 
+RULES = CallRules()
+OPEN = CallRules(replay_enabled=True, allowed_fields=frozenset(STEERING_FIELDS))
+
+
 def chat(**fields: Any) -> Call:
-    return parse_call(CHAT_PATH, orjson.dumps({"model": "m", "messages": MESSAGES} | fields), replay_enabled=True)
+    return parse_call(CHAT_PATH, orjson.dumps({"model": "m", "messages": MESSAGES} | fields), OPEN)
 
 
 def completion(**fields: Any) -> Call:
-    return parse_call(COMPLETIONS_PATH, orjson.dumps({"model": "m", "prompt": "Hello"} | fields), replay_enabled=False)
+    return parse_call(COMPLETIONS_PATH, orjson.dumps({"model": "m", "prompt": "Hello"} | fields), RULES)
 
 
 def engine_body(call: Call) -> Any:
-    return orjson.loads(call.engine_body("served"))
+    return orjson.loads(b"".join(run_body("served", call.rest, None, call.xargs)))
 
 
 def test_unknown_fields_pass_through_and_the_model_is_resolved() -> None:
@@ -33,8 +48,10 @@ def test_unknown_fields_pass_through_and_the_model_is_resolved() -> None:
 
 def test_the_gateways_own_fields_do_not_reach_the_engine() -> None:
     call = chat(priority=-3, hmas_replay={"output_tokens": 17}, request_id="x", rid="y")
-    assert engine_body(call) == {"model": "served", "messages": MESSAGES}
-    assert (call.priority, call.replay_output_tokens) == (-3, 17)
+    assert engine_body(call) == {
+        "model": "served", "messages": MESSAGES, "max_tokens": 17, "min_tokens": 17, "ignore_eos": True
+    }  # fmt: skip
+    assert (call.priority, call.max_tokens) == (-3, None)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +107,7 @@ def test_prompts_of_completions(prompt: Any, tokens: int) -> None:
         ({"model": None}, "model"),
         ({"model": ""}, "model"),
         ({"model": "m" * 300}, "model"),
-        ({"n": 2}, "n"),
+        ({"n": 33}, "n"),
         ({"n": 0}, "n"),
         ({"n": "1"}, "n"),
         ({"n": True}, "n"),
@@ -119,10 +136,41 @@ def test_wrong_chat_fields_name_the_field(fields: Any, param: str) -> None:
     assert caught.value.error.status == 400
 
 
-@pytest.mark.parametrize("prompt", [None, [], {}, 3, ["a", "b"], [[1], [2]], ["a", 1], [1, "a"], [[]], [[True]]])
+def divided(path: str, **fields: Any) -> tuple[list[Any], int, bool]:
+    calls = parse_calls(path, orjson.dumps({"model": "m"} | fields), OPEN)
+    return [engine_body(call) for call in calls.parts], calls.answers, calls.usage
+
+
+def test_several_answers_are_requests_of_their_own_each_with_its_seed() -> None:
+    bodies, answers, usage = divided(CHAT_PATH, messages=MESSAGES, n=3, seed=7, top_p=0.5)
+    assert bodies == [{"model": "served", "messages": MESSAGES, "top_p": 0.5, "seed": seed} for seed in (7, 8, 9)]
+    assert (answers, usage) == (3, False)
+    assert divided(CHAT_PATH, messages=MESSAGES, n=1) == ([{"model": "served", "messages": MESSAGES, "n": 1}], 1, False)
+
+
+def test_several_prompts_are_requests_of_their_own() -> None:
+    bodies, answers, _ = divided(COMPLETIONS_PATH, prompt=["a", [1, 2]], n=2, best_of=2)
+    assert bodies == [{"model": "served", "prompt": p} for p in ("a", "a", [1, 2], [1, 2])]
+    assert answers == 2
+
+
+def test_the_parts_of_a_stream_tell_their_usage_for_the_sum() -> None:
+    bodies, _, usage = divided(CHAT_PATH, messages=MESSAGES, n=2, stream=True, stream_options={"include_usage": True})
+    assert [body["stream_options"] for body in bodies] == [{"include_usage": True}] * 2
+    assert usage
+    assert not divided(CHAT_PATH, messages=MESSAGES, n=2, stream=True)[2]
+
+
+def test_too_many_answers_are_refused() -> None:
+    for fields in ({"prompt": ["a"] * 33}, {"prompt": ["a"] * 17, "n": 2}):
+        with pytest.raises(InvalidRequest, match="at most 32"):
+            parse_calls(COMPLETIONS_PATH, orjson.dumps({"model": "m"} | fields), RULES)
+
+
+@pytest.mark.parametrize("prompt", [None, [], {}, 3, ["a", 1], [1, "a"], ["a", []], [[]], [[True]]])
 def test_wrong_prompts(prompt: Any) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        completion(prompt=prompt)
+        divided(COMPLETIONS_PATH, prompt=prompt)
     assert caught.value.error.param == "prompt"
 
 
@@ -132,7 +180,7 @@ def test_wrong_prompts(prompt: Any) -> None:
 )
 def test_bodies_that_are_not_a_json_object(data: bytes) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        parse_call(CHAT_PATH, data, replay_enabled=False)
+        parse_call(CHAT_PATH, data, RULES)
     assert caught.value.error.status == 400
 
 
@@ -142,26 +190,54 @@ def test_replay_is_refused_unless_enabled() -> None:
 
 
 def test_a_field_given_twice_reaches_the_engine_once() -> None:
-    call = parse_call(CHAT_PATH, b'{"model":"m","n":4,"messages":[{"role":"user"}],"n":1}', replay_enabled=False)
-    assert call.engine_body("m").count(b'"n"') == 1
+    call = parse_call(CHAT_PATH, b'{"model":"m","n":4,"messages":[{"role":"user"}],"n":1}', RULES)
+    assert call.rest.count(b'"n"') == 1
 
 
 def test_perception_sees_head_and_tail() -> None:
     short = chat(messages=[{"role": "system", "content": "Be kind"}, {"role": "user", "content": [{"text": "Hi"}]}])
-    assert short.perceived_text() == "Be kind\nHi"
+    assert short.text == "Be kind\nHi"
     messages = [{"role": "user", "content": "a" * 9000}, {"role": "tool"}, {"role": "user", "content": "z" * 100}]
-    text = chat(messages=messages).perceived_text()
+    text = chat(messages=messages).text
     assert text.startswith("aaaa")
     assert text.endswith("a\n\n" + "z" * 100)
     assert len(text) <= PERCEIVED_CHARS + 1
-    assert len(completion(prompt="x" * 10**6).perceived_text()) <= PERCEIVED_CHARS + 1
-    assert completion(prompt=[1, 2]).perceived_text() == ""
+    assert len(completion(prompt="x" * 10**6).text) <= PERCEIVED_CHARS + 1
+    assert completion(prompt=[1, 2]).text == ""
 
 
 def test_the_request_carries_tenant_terms_and_no_true_length() -> None:
     tenant = Tenant(name="acme", weight=2.0, priority_ceiling=-1, relegate=False)
-    with_replay = request_of(chat(priority=-5, hmas_replay={"output_tokens": 9}), "r1", tenant, {}, 4.0)
-    without = request_of(chat(priority=-5), "r1", tenant, {}, 4.0)
+    terms = terms_of({}, tenant, -5, stream=False)
+    with_replay = request_of(chat(priority=-5, hmas_replay={"output_tokens": 9}), "r1", tenant, terms, 4.0)
+    without = request_of(chat(priority=-5), "r1", tenant, terms, 4.0)
     assert with_replay == without
     assert (without.tenant, without.weight, without.priority, without.relegate) == ("acme", 2.0, -1, False)
     assert (without.arrival_s, without.slo.whole, without.slo_stated) == (4.0, True, False)
+
+
+@pytest.mark.parametrize("name", STEERING_FIELDS)
+def test_fields_that_steer_an_engine_are_refused_unless_allowed(name: str) -> None:
+    value: Any = {"remote_host": "evil"} if name == "vllm_xargs" else "evil"
+    with pytest.raises(InvalidRequest, match="allowed_body_fields") as caught:
+        completion(**{name: value})
+    assert (caught.value.error.status, caught.value.error.param) == (400, name)
+    assert engine_body(chat(**{name: value}))[name] == value
+    assert engine_body(completion(**{name: None})).get(name) is None
+
+
+def test_a_clients_extra_arguments_are_bounded_and_not_the_meshs_own() -> None:
+    call = chat(vllm_xargs={"mine": 1, "hmas_urgency": -1e9, "hmas_tpot_ms": 1})
+    assert engine_body(call)["vllm_xargs"] == {"mine": 1}
+    deep: Any = 1
+    for _ in range(300):
+        deep = {"x": deep}
+    for xargs in ("odd", {"x": "y" * 5000}, {"x": deep}):
+        with pytest.raises(InvalidRequest):
+            parse_call(CHAT_PATH, json.dumps({"model": "m", "messages": MESSAGES, "vllm_xargs": xargs}).encode(), OPEN)
+
+
+def test_numbers_that_grow_when_written_are_refused() -> None:
+    data = b'{"model":"m","messages":[{"role":"user"}],"x":[' + b"1e15," * 10_000 + b"0]}"
+    with pytest.raises(InvalidRequest, match="written out"):
+        parse_call(CHAT_PATH, data, RULES)

@@ -1,14 +1,18 @@
 import os
+import time
 from hashlib import sha256
+from math import inf
 from pathlib import Path
 
 import pytest
 
-from hmas.contracts.gateway import TenantLimits
+from hmas.contracts.gateway import ClassWeight, TenantLimits
+from hmas.contracts.request import TaskType
 from hmas.gateway.openai.errors import InvalidRequest
 from hmas.gateway.tenants.file import TenantFileError, parse_tenants
-from hmas.gateway.tenants.keys import list_keys, make_key, revoke_key
+from hmas.gateway.tenants.keys import list_keys, make_key, revoke_key, rotate_key
 from hmas.gateway.tenants.store import KEYLESS, TenantStore
+from hmas.gateway.tenants.terms import SloBounds
 
 DIGEST = sha256(b"hmas-one").hexdigest()
 FULL = f"""\
@@ -18,6 +22,9 @@ tenants:
     weight: 2
     priority_ceiling: -10
     slo: {{ttft_ms: 2000, tpot_ms: 60, ttlt_ms: 60000}}
+    slo_min: {{ttft_ms: 500, tpot_ms: 20}}
+    slo_max: {{ttft_ms: 30000}}
+    allowed_body_fields: [cache_salt, vllm_xargs]
     importance: 0.9
     requests_per_min: 600
     tokens_per_min: 1.0e+6
@@ -37,13 +44,24 @@ def test_a_full_file() -> None:
     table = parse_tenants(FULL)
     acme = table.tenants["acme"]
     assert (acme.weight, acme.priority_ceiling, acme.importance, acme.relegate) == (2, -10, 0.9, False)
+    assert acme.slo_bounds == SloBounds((0.5, 30.0), (0.02, None), (None, None))
+    assert acme.allowed_body_fields == {"cache_salt", "vllm_xargs"}
     assert (acme.ttft_s, acme.tpot_s, acme.ttlt_s, acme.models) == (2.0, 0.06, 60.0, frozenset({"llama"}))
     assert table.limits() == (
         TenantLimits(tenant="acme", requests_per_min=600, tokens_per_min=1e6, max_in_flight=64, max_queued=32),
         TenantLimits(tenant="zeta"),
     )
-    assert table.tenant_of(b"hmas-one") is acme
-    assert table.tenant_of(b"hmas-two") is None
+    found = table.find(b"hmas-one")
+    assert found is not None
+    assert (found.tenant, found.id, found.expires_s) == ("acme", "k1", inf)
+    assert table.find(b"hmas-two") is None
+
+
+def test_weights_of_task_types() -> None:
+    assert parse_tenants("classes:\n  Dialogue: 2\n  unknown: 0.5\n").classes == (
+        ClassWeight(TaskType.DIALOGUE, 2.0),
+        ClassWeight(TaskType.UNKNOWN, 0.5),
+    )
 
 
 @pytest.mark.parametrize("text", ["", "tenants:\n", "tenants: {}\n", "# nothing\n"])
@@ -56,7 +74,17 @@ def test_an_empty_file_knows_nobody(text: str) -> None:
     [
         ("tenants: [", "not valid YAML"),
         ("[]", "line 1, top level: must be a mapping"),
-        ("tenant: {}", "line 1, tenant: unknown field: the fields here are tenants"),
+        ("tenant: {}", "line 1, tenant: unknown field: the fields here are classes, tenants"),
+        ("classes: 2", "line 1, classes: must be a mapping of task types to weights"),
+        ("classes: {Dialog: 2}", "line 1, classes: `Dialog` is no task type: choose of QA, Dialogue"),
+        ("classes: {Dialogue: 0}", "the weight of Dialogue must be a number from 0.001"),
+        ("classes: {Dialogue: true}", "the weight of Dialogue must be a number"),
+        (
+            "tenants:\n  a:\n    slo_min: {ttft_ms: 50}\n    slo_max: {ttft_ms: 5}",
+            "line 4, tenants.a.slo_max: `ttft_ms` is 5, below that of `slo_min`, which is 50",
+        ),
+        ("tenants:\n  a:\n    allowed_body_fields: [seed]", "allowed_body_fields: must be a list of some of: kv_"),
+        (f"tenants:\n  a:\n    keys: [{{id: k, sha256: '{DIGEST}', expires: soon}}]", "must be a date or an instant"),
         ("tenants:\n  a:\n    wieght: 1", "line 3, tenants.a.wieght: unknown field"),
         ("tenants:\n  a:\n    weight: 0", "line 3, tenants.a.weight: must be a number from 0.001"),
         ("tenants:\n  a:\n    slo: {ttft_ms: -1}", "line 3, tenants.a.slo.ttft_ms: must be a number"),
@@ -108,8 +136,8 @@ def test_authentication(tmp_path: Path) -> None:
     path = tmp_path / "tenants.yaml"
     path.write_text(FULL)
     store = TenantStore(path)
-    assert store.authenticate(bearer("hmas-one")).name == "acme"
-    assert store.authenticate({b"authorization": b"bearer  hmas-one"}).name == "acme"
+    assert store.authenticate(bearer("hmas-one")).tenant.name == "acme"
+    assert store.authenticate({b"authorization": b"bearer  hmas-one"}).tenant.name == "acme"
     for headers in ({}, bearer("hmas-two"), {b"authorization": b"hmas-one"}, bearer("x" * 10_000), bearer("")):
         with pytest.raises(InvalidRequest) as caught:
             store.authenticate(headers)
@@ -117,9 +145,22 @@ def test_authentication(tmp_path: Path) -> None:
         assert "hmas-two" not in str(caught.value)
 
 
+def test_a_key_may_come_as_x_api_key(tmp_path: Path) -> None:
+    path = tmp_path / "tenants.yaml"
+    path.write_text(FULL)
+    store = TenantStore(path)
+    assert store.authenticate({b"x-api-key": b"hmas-one"}).key == "k1"
+    assert store.authenticate({b"authorization": b"Basic x", b"x-api-key": b"hmas-one"}).key == "k1"
+    assert store.authenticate({**bearer("hmas-one"), b"x-api-key": b"other"}).key == "k1"
+    for headers in ({b"x-api-key": b"hmas-two"}, {b"x-api-key": b""}, {**bearer("no"), b"x-api-key": b"hmas-one"}):
+        with pytest.raises(InvalidRequest) as caught:
+            store.authenticate(headers)
+        assert caught.value.error.status == 401
+
+
 def test_without_a_file_everyone_is_the_default_tenant() -> None:
     store = TenantStore(None)
-    assert store.authenticate({}) is KEYLESS
+    assert store.authenticate({}).tenant is KEYLESS
     assert not store.poll()
 
 
@@ -128,7 +169,7 @@ def test_the_file_is_read_again_and_a_bad_one_ignored(tmp_path: Path) -> None:
     path.write_text(FULL)
     store = TenantStore(path)
     assert not store.poll()
-    path.write_text("tenants: {}")
+    path.write_text(FULL.replace(DIGEST, sha256(b"hmas-two").hexdigest()))
     assert store.poll()
     with pytest.raises(InvalidRequest):
         store.authenticate(bearer("hmas-one"))
@@ -139,7 +180,7 @@ def test_the_file_is_read_again_and_a_bad_one_ignored(tmp_path: Path) -> None:
     assert store.poll()
     path.unlink()
     assert not store.poll()
-    assert store.authenticate(bearer("hmas-one")).name == "acme"
+    assert store.authenticate(bearer("hmas-one")).tenant.name == "acme"
 
 
 def test_a_bad_file_at_start_is_an_error(tmp_path: Path) -> None:
@@ -196,7 +237,8 @@ def test_comments_outlive_the_keys_that_they_stand_at(text: str, tmp_path: Path)
     path.write_text(text)
     for key in list_keys(path):
         revoke_key(path, key.id)
-    assert list_keys(path) == []
+    assert all(key.expires_s <= time.time() for key in list_keys(path))  # of the last one
+    assert len(list_keys(path)) <= 1
     assert standing_comments(path.read_text()) == standing_comments(text)
 
 
@@ -220,7 +262,7 @@ def test_keys_are_made_and_revoked_in_any_layout(text: str, tmp_path: Path) -> N
     assert first.new_tenant is ("acme" not in before.tenants)
     assert not second.new_tenant
     store = TenantStore(path)
-    assert store.authenticate(bearer(first.key)).name == "acme"
+    assert store.authenticate(bearer(first.key)).tenant.name == "acme"
     assert first.key not in path.read_text()
     assert [k.id for k in list_keys(path)][-2:] == [first.id, second.id]
     assert list_keys(path)[-2].name == "ci: main"
@@ -230,11 +272,17 @@ def test_keys_are_made_and_revoked_in_any_layout(text: str, tmp_path: Path) -> N
     assert store.poll()
     with pytest.raises(InvalidRequest):
         store.authenticate(bearer(first.key))
-    assert store.authenticate(bearer(second.key)).name == "acme"
+    assert store.authenticate(bearer(second.key)).tenant.name == "acme"
     revoke_key(path, second.id)
     after = parse_tenants(path.read_text())
     assert standing_comments(path.read_text()) == standing_comments(text)
-    assert after.keys == before.keys
+    if before.keys:
+        assert after.keys == before.keys
+    else:  # the last one stays, so that the file still has a key
+        assert [(key.id, key.expires_s <= time.time()) for key in after.keys.values()] == [(second.id, True)]
+    assert store.poll()
+    with pytest.raises(InvalidRequest, match=r"not valid|has expired"):
+        store.authenticate(bearer(second.key))
     assert {n: t for n, t in after.tenants.items() if n in before.tenants} == before.tenants
     with pytest.raises(TenantFileError, match="no API key"):
         revoke_key(path, first.id)
@@ -256,3 +304,51 @@ def test_a_new_file_is_the_owners_alone_and_an_old_mode_stays(tmp_path: Path) ->
     make_key(path, "acme")
     assert path.stat().st_mode & 0o777 == 0o640
     assert [p.name for p in tmp_path.iterdir()] == ["tenants.yaml"]
+
+
+def test_a_key_expires(tmp_path: Path) -> None:
+    path = tmp_path / "tenants.yaml"
+    now_s = 1_800_000_000.0
+    made = make_key(path, "acme", expires_s=now_s + 10)
+    path.write_text(path.read_text() + "  # the end\n")
+    store = TenantStore(path, lambda: now_s)
+    assert store.authenticate(bearer(made.key)).key == made.id
+    assert store.holds(made.id)
+    now_s += 10
+    with pytest.raises(InvalidRequest, match=f"{made.id} has expired") as caught:
+        store.authenticate(bearer(made.key))
+    assert caught.value.error.status == 401
+    assert not store.holds(made.id)
+
+
+@pytest.mark.parametrize(
+    ("expires", "unix_s"),
+    [
+        ("2027-01-31", 1801353600),
+        ("'2027-01-31'", 1801353600),
+        ("2027-01-31T12:00:00Z", 1801396800),
+        ("2027-01-31 12:00:00", 1801396800),
+        ("2027-01-31T12:00:00+02:00", 1801389600),
+    ],
+)
+def test_when_a_key_expires(expires: str, unix_s: float) -> None:
+    text = f"tenants: {{a: {{keys: [{{id: k, sha256: '{DIGEST}', expires: {expires}}}]}}}}"
+    assert [key.expires_s for key in parse_tenants(text).keys.values()] == [unix_s]
+
+
+@pytest.mark.parametrize("text", LAYOUTS)
+def test_a_rotated_key_works_for_a_while_beside_the_new_one(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "tenants.yaml"
+    path.write_text(text)
+    old = make_key(path, "acme", "laptop")
+    new = rotate_key(path, old.id, 3600.0)
+    now_s = time.time()
+    store = TenantStore(path, lambda: now_s)
+    assert [store.authenticate(bearer(each.key)).tenant.name for each in (old, new)] == ["acme", "acme"]
+    assert [key.name for key in list_keys(path) if key.id in (old.id, new.id)] == ["laptop", "laptop"]
+    assert standing_comments(path.read_text()) == standing_comments(text)
+    now_s += 3601
+    assert [store.holds(each.id) for each in (old, new)] == [False, True]
+    again = rotate_key(path, old.id, 10**6)
+    assert [key.expires_s < now_s for key in list_keys(path) if key.id == old.id] == [True]  # never later than it was
+    assert len({old.id, new.id, again.id}) == 3

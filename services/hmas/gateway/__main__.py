@@ -2,12 +2,15 @@
 
 import asyncio
 import logging
+import ssl
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import structlog
 import uvicorn
+from fastapi import FastAPI
 from google.protobuf.message import DecodeError
 
 from hmas.contracts.cadences import LIVE
@@ -29,22 +32,26 @@ from hmas.gateway.agent.directory import ModelDirectory
 from hmas.gateway.cognition import CognitionShell
 from hmas.gateway.decisions import DecisionLog
 from hmas.gateway.engines.engines import EngineDirectory
-from hmas.gateway.http.api import build_api
+from hmas.gateway.http.api import build_api, ops_routes
 from hmas.gateway.http.connections import guarded
-from hmas.gateway.http.server import GatewayServer
+from hmas.gateway.http.server import GatewayServer, for_web_pages
 from hmas.gateway.settings import GatewaySettings
 from hmas.gateway.shell import GatewayShell
 from hmas.gateway.streams import WorkerStreams
 from hmas.gateway.tenants.file import TenantFileError
 from hmas.gateway.tenants.store import TenantStore
+from hmas.gateway.usage.book import UsageBook
+from hmas.gateway.usage.files import UsageFiles
 from hmas.laws.recording import AgentOrigin
 from hmas.runtime import ids
 from hmas.runtime.bus import Bus
+from hmas.runtime.certificates import Certificate
 from hmas.runtime.extras import CannotStart
 from hmas.runtime.host import AgentHost
 from hmas.runtime.lifecycle import StopSignal, run_service, run_until
-from hmas.runtime.ops import HttpServer
+from hmas.runtime.ops import HttpServer, ops_server
 from hmas.runtime.recorder import Recorder
+from hmas.runtime.security import security_of
 from hmas.runtime.tracing import open_tracing
 from hmas.wire import subjects
 from hmas.wire.v1 import observe_pb2
@@ -65,23 +72,36 @@ class GatewayService:
         self._decisions = DecisionLog(time.time)
         self._bus = Bus(settings, gateway)
         self._tracing = open_tracing("gateway", gateway, settings)
+        self._usage = UsageBook()
+        self._usage_files = None
+        if settings.usage_dir is not None:
+            self._usage_files = UsageFiles(settings.usage_dir, gateway, self._usage)
         self._shell = GatewayShell(
             settings.shell_config(gateway),
             self._directory,
             EngineDirectory(settings.allowed_endpoints()),
-            lambda telemetry: self._bus.publish(subjects.subject_of(telemetry), telemetry),
+            lambda message: self._bus.publish(subjects.subject_of(message), message),
             tracing=self._tracing,
+            usage=self._usage,
         )
-        config = settings.agent_config(gateway)
+        incarnation = ids.incarnation()
+        config = replace(settings.agent_config(gateway), incarnation=incarnation)
         self._recorder = Recorder(AgentOrigin(Role.GATEWAY, gateway, config), settings)
+        agent = GatewayAgent(config)
         self._host: AgentHost[GatewayEvent, GatewayEffect] = AgentHost(
-            GatewayAgent(config), self._shell.execute, observe=self._recorder.observe
+            agent, self._shell.execute, observe=self._recorder.observe
         )
-        self._streams = WorkerStreams(gateway, ids.incarnation(), self._shell, settings.stream_config())
+        self._streams = WorkerStreams(
+            gateway, incarnation, self._shell, settings.stream_config(), security=security_of(settings)
+        )
         self._cognition = CognitionShell(settings.cognition_config(), self._shell.on_annotated)
-        self._shell.connect(self._host.post, self._streams, self._cognition.post)
+        self._shell.connect(self._host.post, self._streams, self._cognition.post, agent.place)
         self._subscribe()
-        self._http = HttpServer(self._http_config())
+        self._certificate = settings.api_certificate()
+        rest = build_api(self._directory, self._tenants, self._ready, self._decisions)
+        self._http = HttpServer(self._http_config(rest))
+        pages = ops_routes(rest, self._directory, self._decisions)
+        self._ops = ops_server(settings.ops_host, settings.ops_port, self._ready, pages, token=settings.ops_token())
 
     def _subscribe(self) -> None:
         receive: dict[type, Callable[[Any], None]] = {
@@ -98,14 +118,14 @@ class GatewayService:
         self._shell.on_heartbeat(heartbeat)
         self._decisions.on_heartbeat(heartbeat)
 
-    def _http_config(self) -> uvicorn.Config:
+    def _http_config(self, rest: FastAPI) -> uvicorn.Config:
         settings = self._settings
-        rest = build_api(self._directory, self._tenants, self._ready, self._decisions)
         server = GatewayServer(settings.server_config(), self._shell, self._tenants, self._directory, rest)
         return uvicorn.Config(
-            server,
+            for_web_pages(server, settings.allowed_origins()),
             host=settings.host,
             port=settings.port,
+            ssl_context_factory=_api_context(self._certificate),
             http=guarded(settings.connection_bounds()),
             ws="none",
             lifespan="off",
@@ -139,13 +159,22 @@ class GatewayService:
     async def run(self, stop: StopSignal) -> None:
         """Serves until `stop` is set, then drains. Raises OSError if the port is taken."""
         self._tenants_changed()
+        ops_port = await self._ops.start()
         port = await self._http.start()
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # the gateway itself logs what an operator needs
-        log.info("listening", host=self._settings.host, port=port)
-        tenants = self._tenants.run(self._tenants_changed)
+        log.info("listening", host=self._settings.host, port=port, ops_port=ops_port)
+        tenants = self._tenants.run(self._tenants_changed, self._tenants_checked)
         try:
-            await run_until(stop, self._bus.run(), self._tick(), self._report_progress(), tenants, drain=self._drain)
+            tasks = [self._bus.run(), self._tick(), self._report_progress(), tenants]
+            if self._usage_files is not None:
+                tasks.append(self._usage_files.run())
+            if self._certificate is not None:
+                tasks.append(self._certificate.watch())
+            await run_until(stop, *tasks, drain=self._drain)
         finally:
+            if self._usage_files is not None:
+                await self._usage_files.write()
+            await self._ops.stop()
             await self._cognition.close()
             await self._shell.close()
             await self._streams.close()
@@ -177,8 +206,12 @@ class GatewayService:
             await asyncio.sleep(LIVE.progress_s)
             self._shell.report_progress()
 
+    def _tenants_checked(self) -> None:
+        if self._settings.end_revoked:
+            self._shell.end_keys(self._tenants.holds)
+
     def _tenants_changed(self) -> None:
-        self._host.post(TenantsChanged(self._tenants.limits()))
+        self._host.post(TenantsChanged(self._tenants.limits(), self._tenants.classes()))
 
 
 async def serve(settings: GatewaySettings, instance: str, stop: StopSignal) -> None:
@@ -191,6 +224,11 @@ async def serve(settings: GatewaySettings, instance: str, stop: StopSignal) -> N
     except TenantFileError as error:
         raise CannotStart(str(error)) from error
     await service.run(stop)
+
+
+def _api_context(certificate: Certificate | None) -> Callable[..., ssl.SSLContext] | None:
+    """Returns what makes the TLS context of the API, for uvicorn; None without TLS."""
+    return None if certificate is None else lambda *_: certificate.context(ssl.PROTOCOL_TLS_SERVER)
 
 
 def main() -> None:

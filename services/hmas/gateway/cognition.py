@@ -32,6 +32,7 @@ from hmas.gateway.agent import CognitionQueue, CognitionQueueConfig
 from hmas.gateway.metrics import COGNITION_FALLBACKS, COGNITION_SECONDS
 from hmas.runtime.host import AgentHost
 from hmas.runtime.rpc import open_channel
+from hmas.runtime.security import OPEN, MeshSecurity
 from hmas.wire.codec import WireError, from_message, to_message
 from hmas.wire.v1 import cognition_pb2 as pb
 from hmas.wire.v1 import cognition_pb2_grpc
@@ -46,6 +47,7 @@ class CognitionConfig:
     perception_address: str
     prediction_address: str
     queue: CognitionQueueConfig = field(default_factory=CognitionQueueConfig)
+    security: MeshSecurity = OPEN
 
 
 class CognitionShell:
@@ -64,16 +66,30 @@ class CognitionShell:
         self._calls: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._failing = False
-        self._channels = []
+        self._config = config
+        self._metadata = config.security.call_metadata()
+        self._channels: list[grpc.aio.Channel] = []
         if enabled:
-            self._channels = [open_channel(config.perception_address), open_channel(config.prediction_address)]
-            self._perceive = cognition_pb2_grpc.PerceptionStub(self._channels[0]).Perceive  # type: ignore[no-untyped-call]
-            self._predict = cognition_pb2_grpc.PredictionStub(self._channels[1]).Predict  # type: ignore[no-untyped-call]
+            self._open()
+            if config.security.tls is not None:
+                config.security.tls.certificate.renewed.append(self._open)
         else:
             log.warning(
                 "cognition_off",
                 effect="requests are scheduled by the prior: set HMAS_PERCEPTION_ADDRESS and HMAS_PREDICTION_ADDRESS",
             )
+
+    def _open(self) -> None:
+        """Opens the channels, and at a new certificate opens them again; calls on those before still end."""
+        config, before = self._config, self._channels
+        addresses = (config.perception_address, config.prediction_address)
+        self._channels = [open_channel(address, config.security) for address in addresses]
+        self._perceive = cognition_pb2_grpc.PerceptionStub(self._channels[0]).Perceive  # type: ignore[no-untyped-call]
+        self._predict = cognition_pb2_grpc.PredictionStub(self._channels[1]).Predict  # type: ignore[no-untyped-call]
+        for channel in before:
+            task = asyncio.create_task(channel.close(grace=self._timeout_s))
+            self._calls.add(task)
+            task.add_done_callback(self._calls.discard)
 
     def post(self, event: CognitionQueueEvent) -> None:
         """Hands an event to the cognition queue and carries out its effects, without waiting for any answer."""
@@ -117,7 +133,7 @@ class CognitionShell:
         self, call: int, method: Any, message: Any, answered: Callable[[int, Any], CognitionQueueEvent]
     ) -> None:
         try:
-            reply = await method(message, timeout=self._timeout_s)
+            reply = await method(message, timeout=self._timeout_s, metadata=self._metadata)
             if reply is None:  # gRPC returns None for bytes that it cannot parse
                 raise WireError("cognition's reply is not a valid protobuf message")
             event = answered(call, reply)
@@ -169,7 +185,7 @@ def _predict_request(query: PredictionQuery) -> pb.PredictRequest:
         request_id=request.id,
         prompt_tokens=request.prompt_tokens,
         output_tokens=query.tags.output_tokens,
-        model=request.model,
+        model=query.model,
         worker=query.question.worker,
         hardware=query.hardware,
         running=query.running,

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hmas.contracts.execution import Grant
+from hmas.contracts.job import Stage
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Annotation, Request
 from hmas.gateway.engines.replies import ReplyEnd
@@ -31,6 +32,7 @@ class RunTrace:
     engine: str
     grant: Grant | None
     started_s: float
+    observed: bool = False  # the gateway only observes
     span: Span | None = None
     first_s: float | None = None
     ended_s: float | None = None
@@ -46,9 +48,10 @@ class Exchange:
     """
 
     __slots__ = (
-        "annotation", "attempts", "body", "call", "chunks", "client_id", "comment_due", "direct", "done", "end_of_run",
-        "error", "first_s", "left", "max_size", "message", "outcome", "output_tokens", "overflow", "pool",
-        "queue_span", "request", "runs", "settled_s", "size", "span", "traceparent", "waiter",
+        "annotation", "attempts", "call", "chunks", "client_id", "comment_due", "direct", "done", "end_of_run",
+        "error", "estimate", "first_s", "key", "left", "max_size", "message", "noted", "outcome", "output_tokens",
+        "overflow", "pool", "queue_span", "request", "runs", "settled_s", "size", "span", "stage", "traceparent",
+        "waiter",
     )  # fmt: skip
 
     def __init__(
@@ -59,22 +62,23 @@ class Exchange:
         client_id: str,
         traceparent: str,
         pool: str,
-        body: bytes,
+        key: str,
         max_size: int,
         overflow: Callable[["Exchange"], None],
     ) -> None:
-        self.call: Call | None = call
+        self.call: Call | None = call  # with the body; until the first token, after which it cannot be sent again
         self.request = request
+        self.estimate = call.prompt_tokens  # of the prompt's tokens, without what was learnt of the engine
         self.client_id = client_id
         self.traceparent = traceparent
         self.span: Span | None = None
         self.queue_span: Span | None = None
-        self.pool = pool  # the pool that is named as the model in `body`
-        self.body = body  # kept until the first token, after which the request cannot be sent again
+        self.pool = pool  # the pool that its model's name means
         self.attempts: list[AttemptTrace] = []
         self.runs: list[RunTrace] = []
         self.end_of_run: ReplyEnd | None = None  # how the last run ended
         self.annotation: Annotation | None = None
+        self.stage: Stage | None = None  # of the job that it belongs to
         self.first_s: float | None = None
         self.settled_s: float | None = None
         self.outcome: Outcome | None = None
@@ -82,8 +86,10 @@ class Exchange:
         self.output_tokens = 0
         self.chunks: list[bytes] = []
         self.size = 0
+        self.key = key  # the id of the client's API key
         self.max_size, self.overflow = max_size, overflow
         self.direct: Callable[[bytes], bool] | None = None
+        self.noted: tuple[str, Grant, float] | None = None  # what a worker would have granted, and when
         self.done = False
         self.left = False  # the client went away
         self.comment_due = False
@@ -91,9 +97,16 @@ class Exchange:
         self.waiter: asyncio.Future[None] | None = None
 
     @property
-    def bypass(self) -> bool:
-        """Whether the gateway placed the last run itself, because the worker was silent."""
-        return bool(self.runs) and self.runs[-1].grant is None
+    def stream(self) -> bool:
+        return self.request.stream
+
+    @property
+    def mode(self) -> str:
+        """`bypass` if the gateway placed the last run itself because the worker was silent, `observe` if it did because
+        it only observes, otherwise empty."""
+        if not self.runs or self.runs[-1].grant is not None:
+            return ""
+        return "observe" if self.runs[-1].observed else "bypass"
 
     def push(self, data: bytes) -> None:
         if not data:

@@ -53,6 +53,8 @@ def timeline_json(exchange: Exchange, gateway: str) -> bytes:
         "total_s": _since(exchange, exchange.settled_s),
         "slo": {**asdict(request.slo), "stated": request.slo_stated},
     }
+    if exchange.stage is not None:
+        told["job"] = {**asdict(exchange.stage), "linked": exchange.stage.linked.value}
     if annotation is not None:
         tags = annotation.tags
         told["tags"] = {
@@ -71,6 +73,14 @@ def timeline_json(exchange: Exchange, gateway: str) -> bytes:
         for each in exchange.attempts
     ]
     told["runs"] = [_run(exchange, run) for run in exchange.runs]
+    if exchange.noted is not None:
+        worker, grant, at_s = exchange.noted
+        told["would_be_grant"] = {
+            "worker": worker,
+            "granted_s": _since(exchange, at_s),
+            "urgency": grant.urgency,
+            **asdict(grant.timeline),
+        }
     return orjson.dumps(told)
 
 
@@ -79,7 +89,8 @@ def _run(exchange: Exchange, run: RunTrace) -> dict[str, Any]:
     return {
         "worker": run.worker,
         "engine": run.engine,
-        "bypass": grant is None,
+        "bypass": grant is None and not run.observed,
+        "observed": run.observed,
         "grant": None if grant is None else grant.grant,
         "started_s": _since(exchange, run.started_s),
         "first_token_s": _since(exchange, run.first_s),

@@ -5,9 +5,12 @@ from functools import cache
 from prometheus_client import Counter, Gauge, Histogram
 
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.telemetry import GatewayTelemetry, RequestSettled
+from hmas.contracts.telemetry import RequestSettled
+from hmas.gateway.usage.book import Used
 from hmas.laws.scoring import verdict
 
+MAX_KEYS = 1000  # API keys that have series of their own; all further ones are counted under the labels `other`
+OTHER = "other"
 MAX_TENANTS = 200  # tenants that have series of their own; all further ones are counted under the label `other`
 _TTFT_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 4, 6, 8, 12, 20, 40, 80)
 _TPOT_BUCKETS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.07, 0.1, 0.15, 0.25, 0.5, 1.0)
@@ -20,6 +23,7 @@ ATTEMPTS = Counter("hmas_gateway_attempts", "Requests sent to workers; more than
                    ["pool"])  # fmt: skip
 BYPASS_RUNS = Counter("hmas_gateway_bypass_runs", "Runs that the gateway placed itself because a worker was silent")
 BYPASS_ENGINES = Gauge("hmas_gateway_bypass_engines", "Engines in use without their worker, which is silent")
+STALLED_RUNS = Counter("hmas_gateway_stalled_runs", "Runs given up because their engine gave no token for too long")
 OUTPUT_TOKENS = Counter("hmas_gateway_output_tokens", "Output tokens of requests that ended", ["pool"])
 TTFT = Histogram("hmas_gateway_ttft_seconds", "Arrival to first token, streamed requests", ["pool"],
                  buckets=_TTFT_BUCKETS)  # fmt: skip
@@ -28,6 +32,10 @@ TPOT = Histogram("hmas_gateway_tpot_seconds", "Time per output token, requests t
 SETTLED = Counter("hmas_gateway_settled", "Requests that ended, by how their SLOs were kept: ok, ttft_missed, "
                   "tpot_missed, ttlt_missed, failed, or unjudged (the client caused the end)",
                   ["pool", "tenant", "task", "verdict"])  # fmt: skip
+USAGE_REQUESTS = Counter("hmas_gateway_usage_requests", "Requests that ended, by tenant, API key (its id) and "
+                         "how their SLOs were kept", ["tenant", "key", "verdict"])  # fmt: skip
+USAGE_TOKENS = Counter("hmas_gateway_usage_tokens", "Tokens of requests that ended, by tenant, API key (its id) and "
+                       "kind: prompt, those of it that were cached, or output", ["tenant", "key", "kind"])  # fmt: skip
 RELEGATED = Counter("hmas_gateway_relegated", "Requests set aside because they could not be on time", ["pool"])
 TOTAL = Histogram("hmas_gateway_request_seconds", "Arrival to end, finished requests", ["pool"],
                   buckets=_TOTAL_BUCKETS)  # fmt: skip
@@ -58,24 +66,52 @@ def pool_instruments(pool: str) -> PoolInstruments:
 
 
 _tenants: set[str] = set()
+_keys: dict[tuple[str, str], "KeyInstruments"] = {}
 
 
-def count_settled(pool: str, telemetry: GatewayTelemetry) -> None:
-    for settled in telemetry.settled:
-        tenant = settled.tenant
-        if tenant not in _tenants:
-            if len(_tenants) < MAX_TENANTS:
-                _tenants.add(tenant)
-            else:
-                tenant = "other"
-        SETTLED.labels(pool, tenant, settled.task.value, _verdict(settled)).inc()
-        if settled.relegated:
-            RELEGATED.labels(pool).inc()
-        if settled.tpot_s is not None and settled.output_tokens > 1:
-            TPOT.labels(pool).observe(settled.tpot_s)
+class KeyInstruments:
+    """The metrics of one API key with their labels resolved once."""
+
+    def __init__(self, tenant: str, key: str) -> None:
+        self.requests = {told: USAGE_REQUESTS.labels(tenant, key, told) for told in VERDICTS}
+        self.prompt_tokens = USAGE_TOKENS.labels(tenant, key, "prompt")
+        self.cached_tokens = USAGE_TOKENS.labels(tenant, key, "cached")
+        self.output_tokens = USAGE_TOKENS.labels(tenant, key, "output")
 
 
-def _verdict(settled: RequestSettled) -> str:
+def _key_instruments(tenant: str, key: str) -> KeyInstruments:
+    found = _keys.get((tenant, key))
+    if found is None:
+        if len(_keys) >= MAX_KEYS:
+            tenant = key = OTHER
+        found = _keys.setdefault((tenant, key), KeyInstruments(tenant, key))
+    return found
+
+
+def count_settled(pool: str, settled: RequestSettled, told: str, used: Used) -> None:
+    """Counts a request that ended. `told` is its verdict."""
+    tenant = settled.tenant
+    if tenant not in _tenants:
+        if len(_tenants) < MAX_TENANTS:
+            _tenants.add(tenant)
+        else:
+            tenant = OTHER
+    SETTLED.labels(pool, tenant, settled.task.value, told).inc()
+    if settled.relegated:
+        RELEGATED.labels(pool).inc()
+    if settled.tpot_s is not None and settled.output_tokens > 1:
+        TPOT.labels(pool).observe(settled.tpot_s)
+    usage = _key_instruments(settled.tenant, used.key)
+    usage.requests[told].inc()
+    usage.prompt_tokens.inc(settled.prompt_tokens if used.ran else 0)
+    usage.cached_tokens.inc(used.cached_tokens)
+    usage.output_tokens.inc(settled.output_tokens)
+
+
+VERDICTS = ("ok", "ttft_missed", "tpot_missed", "ttlt_missed", "failed", "unjudged")
+
+
+def told_verdict(settled: RequestSettled) -> str:
     found = verdict(settled)
     if not found.judged:
         return "unjudged"

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Protocol, assert_never
 
+import orjson
 import structlog
 
-from hmas.contracts.execution import GatewayMessage, Load, Submit, WorkerMessage
+from hmas.contracts.execution import GatewayMessage, Grant, Load, Submit, WorkerMessage
 from hmas.contracts.gateway import (
     ClientLeft,
     CognitionQueueEvent,
@@ -21,10 +22,14 @@ from hmas.contracts.gateway import (
     FromWorker,
     GatewayEffect,
     GatewayEvent,
+    KeysEnded,
+    NoteGrant,
     PublishGatewayTelemetry,
+    PublishUse,
     Question,
     QuestionAsked,
     QuestionWithdrawn,
+    QueuePlace,
     Refuse,
     RequestAnnotated,
     RequestReceived,
@@ -37,10 +42,12 @@ from hmas.contracts.gateway import (
     ToWorker,
     ViewReceived,
 )
+from hmas.contracts.job import StageLinked
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
 from hmas.contracts.request import Request
 from hmas.contracts.telemetry import GatewayTelemetry
+from hmas.contracts.use import UseReport
 from hmas.contracts.views import VShort
 from hmas.gateway.agent.directory import ModelDirectory
 from hmas.gateway.engines.body import run_body
@@ -54,12 +61,16 @@ from hmas.gateway.metrics import (
     BYPASS_RUNS,
     LIVE_REQUESTS,
     SLOW_CLIENTS,
+    STALLED_RUNS,
     WORKERS,
     count_settled,
     pool_instruments,
+    told_verdict,
 )
 from hmas.gateway.openai.body import Call
-from hmas.gateway.openai.errors import ApiError, InvalidRequest, engine_error
+from hmas.gateway.openai.errors import ApiError, engine_error
+from hmas.gateway.token_scale import TokenScale
+from hmas.gateway.usage.book import UNKNOWN_USE, UsageBook, Used
 from hmas.runtime.tracing import Attributes, Tracing
 
 log = structlog.get_logger()
@@ -78,6 +89,7 @@ class Streams(Protocol):
     def is_local(self, worker: str) -> bool: ...
 
 
+MAX_UNBOOKED = 65_536
 BYPASS_SHOWN_S = 60.0  # so long an engine counts as in bypass after the last request that was placed there
 
 
@@ -106,11 +118,16 @@ class GatewayShell:
         config: GatewayShellConfig,
         directory: ModelDirectory,
         engines: EngineDirectory,
-        publish: Callable[[GatewayTelemetry], None],
+        publish: Callable[[GatewayTelemetry | UseReport], None],
         clock: Callable[[], float] = time.monotonic,
         tracing: Tracing | None = None,
+        usage: UsageBook | None = None,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._tracing = tracing
+        self._usage, self._wall_clock = usage or UsageBook(), wall_clock
+        self._scale = TokenScale()
+        self._unbooked: dict[str, Used] = {}  # of the requests that ended, until the agent reports how
         self._config, self._directory, self._engines = config, directory, engines
         self._publish, self._clock = publish, clock
         self._exchanges: dict[str, Exchange] = {}
@@ -123,14 +140,16 @@ class GatewayShell:
         self._post: Callable[[GatewayEvent], None]
         self._streams: Streams
         self._post_cognition: Callable[[CognitionQueueEvent], None]
+        self._place: Callable[[float, str], QueuePlace | None]
 
     def connect(
         self,
         post: Callable[[GatewayEvent], None],
         streams: Streams,
         post_cognition: Callable[[CognitionQueueEvent], None],
+        place: Callable[[float, str], QueuePlace | None] = lambda now_s, request_id: None,
     ) -> None:
-        self._post, self._streams, self._post_cognition = post, streams, post_cognition
+        self._post, self._streams, self._post_cognition, self._place = post, streams, post_cognition, place
 
     def _post_both(self, event: HeartbeatReceived | FromWorker | ViewReceived | StreamChanged) -> None:
         self._post_cognition(event)
@@ -146,34 +165,30 @@ class GatewayShell:
 
     # --- clients ---
 
-    def open(self, call: Call, request: Request, client_id: str, traceparent: str) -> Exchange:
-        """Hands a request to the agent; returns its exchange, which has already ended if the agent refused.
-
-        Raises InvalidRequest if the body cannot be written as JSON again, because it is nested too deeply.
-        """
+    def open(
+        self, call: Call, request: Request, client_id: str, traceparent: str, key: str = "", job: str = ""
+    ) -> Exchange:
+        """Hands a request to the agent; returns its exchange, which has already ended if the agent refused. `job` is
+        what the client calls its job, or empty."""
         pool = self._directory.resolve(request.model) or request.model
-        try:
-            body = call.engine_body(pool)
-        except TypeError as error:  # the JSON writer allows less nesting than the parser
-            raise InvalidRequest(f"the body cannot be passed on to an engine, nest it less deeply: {error}") from None
         exchange = Exchange(
             call=call,
             request=request,
             client_id=client_id,
             traceparent=traceparent,
             pool=pool,
-            body=body,
+            key=key,
             max_size=self._config.max_buffered_bytes,
             overflow=self.give_up,
         )
         self._exchanges[request.id] = exchange
         if self._tracing is not None:
             self._trace(self._tracing, exchange)
-        content = "" if request.relegate else _content(request, call.path, body)
-        self._post(RequestReceived(request, content, len(body)))
+        content = "" if request.relegate else _content(request, call)
+        self._post(RequestReceived(request, content, len(call.rest), job))
         if exchange.call is not None:
             worker = exchange.attempts[-1].worker if exchange.attempts else ""
-            self._post_cognition(QuestionAsked(Question(request, call.perceived_text(), worker)))
+            self._post_cognition(QuestionAsked(Question(request, call.text, worker)))
         return exchange
 
     def _trace(self, tracing: Tracing, exchange: Exchange) -> None:
@@ -187,12 +202,27 @@ class GatewayShell:
         exchange.span = tracing.start("gateway", "server", exchange.traceparent, attributes)
         exchange.traceparent = exchange.span.traceparent
 
+    def prompt_tokens(self, call: Call) -> int:
+        """Returns the prompt's tokens, as the engines of its model are expected to count them."""
+        return self._scale.scaled(self._directory.resolve(call.model) or call.model, call.prompt_tokens)
+
+    def place(self, exchange: Exchange) -> QueuePlace | None:
+        """Returns where the request waits, None if it does not."""
+        return self._place(self._clock(), exchange.request.id)
+
     def leave(self, exchange: Exchange) -> None:
         """Ends the exchange because its client went away or does not read its answer; the request is cancelled if it
         has not ended."""
         exchange.leave()
         if exchange.request.id in self._exchanges:
             self._post(ClientLeft(exchange.request.id))
+
+    def end_keys(self, holds: Callable[[str], bool]) -> None:
+        """Ends the requests of API keys that are not valid any more; `holds` tells whether the key with an id is."""
+        ended = {key for key in {exchange.key for exchange in self._exchanges.values()} if not holds(key)}
+        if ended:
+            log.info("keys_ended", keys=sorted(ended))
+            self._post(KeysEnded(tuple(x.request.id for x in self._exchanges.values() if x.key in ended)))
 
     def timeline(self, request_id: str) -> bytes | None:
         """Returns what happened to a request, as JSON, for `hmas why`; None if it is unknown.
@@ -231,7 +261,7 @@ class GatewayShell:
         exchange.first_s = trace.first_s = self._clock()
         if trace.span is not None:
             trace.span.event("first_token")
-        self._drop_body(exchange)
+        exchange.call = None
         self._post(FirstTokenRelayed(run.request_id, run.number))
 
     def on_end(self, run: GatewayRun, end: ReplyEnd) -> None:
@@ -239,6 +269,8 @@ class GatewayShell:
         exchange = self._exchanges[run.request_id]
         exchange.end_of_run = end
         now_s = self._run_over(exchange, end.outcome)
+        if end.outcome is Outcome.FINISHED and end.usage.prompt_tokens is not None:
+            self._scale.learn(exchange.pool, exchange.estimate, end.usage.prompt_tokens)
         tokens = run.tokens if end.usage.output_tokens is None else end.usage.output_tokens
         decoded = max(run.tokens, tokens) - 1
         self._post(
@@ -295,8 +327,10 @@ class GatewayShell:
                     self._submitted(worker, message)
             case StartRun():
                 self._start(effect)
-            case StopRun(request_id, number):
-                self._stop(request_id, number)
+            case NoteGrant(worker, grant):
+                self._note(worker, grant)
+            case StopRun(request_id, number, stalled):
+                self._stop(request_id, number, stalled)
             case Refuse():
                 error = ApiError.of(
                     effect.outcome,
@@ -306,13 +340,26 @@ class GatewayShell:
                     predicted_ttft_s=effect.predicted_ttft_s,
                 )
                 self._end(effect.request_id, effect.outcome, effect.message, 0, error)
+            case StageLinked(request_id, stage):
+                exchange = self._exchanges.get(request_id)
+                if exchange is not None:
+                    exchange.stage = stage
             case Settle():
                 self._settle(effect)
             case PublishGatewayTelemetry(telemetry):
                 self._publish(telemetry)
-                count_settled(self._known(telemetry.pool), telemetry)
+                self._book(telemetry)
+            case PublishUse(report):
+                self._publish(report)
             case _:
                 assert_never(effect)
+
+    def _book(self, telemetry: GatewayTelemetry) -> None:
+        pool, unix_s = self._known(telemetry.pool), self._wall_clock()
+        for settled in telemetry.settled:
+            used, told = self._unbooked.pop(settled.request_id, UNKNOWN_USE), told_verdict(settled)
+            count_settled(pool, settled, told, used)
+            self._usage.count(unix_s, used, settled, told)
 
     def _submitted(self, worker: str, submit: Submit) -> None:
         exchange = self._exchanges[submit.request.id]
@@ -321,13 +368,19 @@ class GatewayShell:
         if self._tracing is not None and exchange.queue_span is None:
             exchange.queue_span = self._tracing.start("queue", "internal", exchange.traceparent, {})
 
+    def _note(self, worker: str, grant: Grant) -> None:
+        exchange = self._exchanges.get(grant.request_id) or self._journal.find(grant.request_id)
+        if exchange is not None:
+            exchange.noted = worker, grant, self._clock()
+
     def _start(self, effect: StartRun) -> None:
         request_id, grant = effect.request_id, effect.grant
         exchange = self._exchanges[request_id]
-        trace = RunTrace(worker=effect.worker, engine=effect.engine, grant=grant, started_s=self._clock())
+        trace = RunTrace(worker=effect.worker, engine=effect.engine, grant=grant, started_s=self._clock(),
+                         observed=effect.observed)  # fmt: skip
         exchange.runs.append(trace)
         exchange.end_of_run = None
-        if grant is None:
+        if grant is None and not effect.observed:
             BYPASS_RUNS.inc()
             self._bypassed[effect.worker, effect.engine] = trace.started_s
         traceparent = exchange.traceparent
@@ -336,7 +389,7 @@ class GatewayShell:
             told: Attributes = {
                 "hmas.worker": effect.worker,
                 "hmas.engine": effect.engine,
-                "hmas.bypass": grant is None,
+                "hmas.bypass": grant is None and not effect.observed,
             }
             trace.span = self._tracing.start("engine", "client", traceparent, told)
             traceparent = trace.span.traceparent
@@ -344,31 +397,31 @@ class GatewayShell:
         assert call is not None, "a request runs again only before its first token"
         run: GatewayRun
         if exchange.request.stream:
-            run = StreamedRun(request_id, effect.run, self, exchange.push, strip_usage=call.strip_usage)
+            run = StreamedRun(request_id, effect.run, self, exchange.push, strip_usage=call.strip_usage, form=call.form)
         else:
-            run = GatewayRun(request_id, effect.run, self, self._config.max_buffered_bytes)
+            run = GatewayRun(request_id, effect.run, self, self._config.max_buffered_bytes, form=call.form)
         self._runs[request_id] = run
         try:
             client = self._engines.find(effect.worker, effect.engine)
         except EngineRefused as refused:
             run.fail(str(refused), unreached=True)
             return
-        self._name_pool(exchange, call)
-        body = run_body(exchange.body, grant, call.replay_output_tokens)
-        run.http = client.send(call.path, body, request_id, traceparent, run)
+        exchange.pool = self._directory.resolve(exchange.request.model) or exchange.pool  # known only now, perhaps
+        body = run_body(self._directory.engine_name(call.model, exchange.pool), call.rest, grant, call.xargs)
+        run.http = client.send(call.form.path, body, request_id, traceparent, run)
 
-    def _name_pool(self, exchange: Exchange, call: Call) -> None:
-        """Writes the body anew if the pool of its model name became known only after the request had come."""
-        pool = self._directory.resolve(exchange.request.model)
-        if pool is not None and pool != exchange.pool:
-            exchange.pool, exchange.body = pool, call.engine_body(pool)
-
-    def _stop(self, request_id: str, number: int) -> None:
+    def _stop(self, request_id: str, number: int, stalled: str) -> None:
         run = self._runs.get(request_id)
         if run is not None and run.number == number:
             del self._runs[request_id]
             run.stop()
-            self._run_over(self._exchanges[request_id], Outcome.CANCELLED)
+            exchange = self._exchanges[request_id]
+            self._run_over(exchange, Outcome.ENGINE_ERROR if stalled else Outcome.CANCELLED)
+            if stalled:
+                trace = exchange.runs[-1]
+                STALLED_RUNS.inc()
+                log.warning("run_stalled", request=request_id, client_request=exchange.client_id, worker=trace.worker,
+                            engine=trace.engine, output_tokens=run.tokens, reason=stalled)  # fmt: skip
 
     def _run_over(self, exchange: Exchange, outcome: Outcome) -> float:
         """Records the end of the last run, and returns its instant."""
@@ -404,8 +457,9 @@ class GatewayShell:
             self._post_cognition(QuestionWithdrawn(request_id))
         now_s = exchange.settled_s = self._clock()
         exchange.outcome, exchange.message, exchange.output_tokens = outcome, message, tokens
+        self._await_telemetry(exchange)
         exchange.end_of_run = None
-        self._drop_body(exchange)
+        exchange.call = None
         if not exchange.done:
             exchange.end(error)
         self._count(exchange, outcome, now_s)
@@ -417,6 +471,15 @@ class GatewayShell:
         if outcome in _TROUBLE:
             log.warning("request_failed", request=request_id, client_request=exchange.client_id, outcome=outcome.value,
                         message=message, tenant=exchange.request.tenant, output_tokens=tokens)  # fmt: skip
+
+    def _await_telemetry(self, exchange: Exchange) -> None:
+        """Keeps what the agent does not know of a request until the agent reports how it was judged, which it never
+        does if no pool has the request's model."""
+        if len(self._unbooked) >= MAX_UNBOOKED:
+            del self._unbooked[next(iter(self._unbooked))]
+        last = exchange.end_of_run
+        cached_tokens = (last.usage.cached_tokens or 0) if last is not None else 0
+        self._unbooked[exchange.request.id] = Used(exchange.key, bool(exchange.runs), cached_tokens)
 
     def _count(self, exchange: Exchange, outcome: Outcome, now_s: float) -> None:
         instruments = pool_instruments(self._known(exchange.pool))
@@ -439,16 +502,14 @@ class GatewayShell:
         log.info("client_too_slow", request=exchange.request.id, buffered=exchange.size)
         self.leave(exchange)
 
-    def _drop_body(self, exchange: Exchange) -> None:
-        exchange.body, exchange.call = b"", None
-
     async def close(self) -> None:
         """Closes the connections to all engines; runs that have not ended do so without a word."""
         await self._engines.close()
 
 
-def _content(request: Request, path: str, body: bytes) -> str:
-    """Returns a digest of tenant, path and body, by which a refused request is recognised when it is sent again."""
-    digest = blake2b(body, digest_size=16)
-    digest.update(f"\0{request.tenant}\0{path}".encode())
+def _content(request: Request, call: Call) -> str:
+    """Returns a digest of tenant, path, model and body, by which a refused request is recognised when it is sent
+    again."""
+    digest = blake2b(call.rest, digest_size=16)
+    digest.update(orjson.dumps([request.tenant, call.form.path, call.model, call.xargs]))
     return digest.hexdigest()

@@ -185,4 +185,4 @@ async def test_no_other_path_can_be_requested(engines: EngineDirectory, path: st
     tell(engines, "http://gpu-1:8000")
     run = GatewayRun("r1", 1, sink=None, max_bytes=1)  # type: ignore[arg-type]
     with pytest.raises(KeyError):
-        engines.find("w1", "e1").send(path, b"{}", "r1", "", run)
+        engines.find("w1", "e1").send(path, (b"{", b"}"), "r1", "", run)

@@ -68,11 +68,69 @@ def test_a_stream_is_relayed_and_its_usage_told() -> None:
     assert heard.run.tokens == 3
 
 
-def test_a_stream_without_usage_or_end_is_finished_by_its_connection() -> None:
+LAST = b'data: {"choices":[{"delta":{"content":"z"},"finish_reason":"stop"}]}\n\n'
+HALF = b'data: {"choices":[{"delta":{"conte'
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [LAST, event(1) + LAST, LAST[:-2], LAST[:-1], LAST + usage(9, 7), LAST + HALF, LAST + b": bye\n\n"],
+)
+def test_a_stream_that_names_a_reason_for_its_end_is_whole_without_done(ending: bytes) -> None:
+    for parts in ([event(0), ending], [event(0) + ending], [bytes([b]) for b in event(0) + ending]):
+        heard = Heard()
+        end = heard.answer(ROLE, *parts)
+        assert end.outcome is Outcome.FINISHED
+        whole = ending.removesuffix(HALF).replace(usage(9, 7), b"")
+        expected = ROLE + event(0) + whole.rstrip(b"\n") + b"\n\n" + DONE
+        assert heard.pushed + end.data == expected
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [b"", event(1), event(1)[:-2], HALF, b"data: <html>", usage(9, 7), b'data: {"choices":[{"finish_reason":null}]}',
+     b'data: {"choices":[{"delta":{"content":"finish_reason"}}]}'],
+)  # fmt: skip
+def test_a_stream_that_ends_early_is_an_error(ending: bytes) -> None:
+    for parts in ([event(0), ending], [event(0) + ending], [bytes([b]) for b in event(0) + ending]):
+        heard = Heard()
+        end = heard.answer(*parts)
+        assert (end.outcome, end.retryable, end.data) == (Outcome.ENGINE_ERROR, False, b"")
+        assert "ended the stream early" in end.message
+        for relayed in heard.pushed.removesuffix(b"\n\n").split(b"\n\n"):
+            orjson.loads(relayed.removeprefix(b"data: "))
+
+
+def test_what_is_no_json_before_the_first_token_may_be_retried() -> None:
     heard = Heard()
-    end = heard.answer(event(0), event(1)[:-2])
-    assert (end.outcome, end.usage) == (Outcome.FINISHED, Usage(None, None, None))
-    assert heard.pushed + end.data == event(0) + event(1)
+    end = heard.answer(ROLE, b"data: <html>\n\n", event(0))
+    assert (end.outcome, end.retryable, heard.pushed) == (Outcome.ENGINE_ERROR, True, b"")
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize(
+    "body",
+    [b"x" * 300_000, b'{"error":{"message":"%b"}}' % (b"x" * 300_000), b'{"detail":["%b"]}' % (b"\xc3\xa9" * 300_000),
+     b'{"error":{"message":"a","type":"%b","param":"%b","code":"%b"}}' % ((b"x" * 300_000,) * 3),
+     b'{"error":{"message":%b}}' % (b"[" * 1000 + b"]" * 1000), b"x" * 3 * 2**20],
+)  # fmt: skip
+@pytest.mark.parametrize("status", [400, 500])
+def test_little_of_an_engines_text_is_passed_on(status: int, body: bytes, streamed: bool) -> None:
+    end = Heard(streamed=streamed, max_bytes=10**6).answer(*(body[i : i + 2**16] for i in range(0, len(body), 2**16)),
+                                                           status=status)  # fmt: skip
+    assert (end.status, end.retryable) == (status, status == 500)
+    assert end.outcome is (Outcome.ENGINE_ERROR if status == 500 else Outcome.ENGINE_REFUSED)
+    assert len(end.message) <= 1100
+    assert len(end.data) <= 4 * 1100
+
+
+@pytest.mark.parametrize("output", [2**63, 2**31 + 1, -1, 1e300, True, None, "7", [7]])
+def test_a_count_that_cannot_be_is_not_believed(output: object) -> None:
+    body = orjson.dumps({"choices": [{}], "usage": {"prompt_tokens": 7, "completion_tokens": output}})
+    assert Heard(streamed=False).answer(body).usage == Usage(None, None, None)
+    details = {"prompt_tokens_details": {"cached_tokens": output}}
+    body = orjson.dumps({"choices": [{}], "usage": {"prompt_tokens": 7, "completion_tokens": 9, **details}})
+    assert Heard(streamed=False).answer(body).usage == Usage(7, 9, None)
 
 
 def test_a_plain_answer_is_kept_until_it_is_whole() -> None:
@@ -154,8 +212,9 @@ def test_a_stream_that_ends_without_a_token_may_be_retried() -> None:
     assert end.message == "the engine ended the stream before the first token"
 
 
-def test_what_is_not_json_may_be_retried() -> None:
-    end = Heard(streamed=False).answer(b"<html>")
+@pytest.mark.parametrize("body", [b"<html>", b'{"choices":[', b"{}", b"null", b"[]", b""])
+def test_what_is_no_answer_may_be_retried(body: bytes) -> None:
+    end = Heard(streamed=False).answer(body)
     assert (end.outcome, end.retryable, end.status) == (Outcome.ENGINE_ERROR, True, 200)
 
 

@@ -1,6 +1,7 @@
 """The gateway agent accepts or refuses requests, routes them, carries out grants and settles each exactly once."""
 
 from dataclasses import replace
+from itertools import islice
 from typing import assert_never
 
 from hmas.contracts.execution import (
@@ -29,6 +30,10 @@ from hmas.contracts.gateway import (
     GatewayEffect,
     GatewayEvent,
     GatewayTicked,
+    KeysEnded,
+    NoteGrant,
+    PublishUse,
+    QueuePlace,
     Refuse,
     RequestAnnotated,
     RequestReceived,
@@ -40,22 +45,30 @@ from hmas.contracts.gateway import (
     StreamChanged,
     TenantsChanged,
     ToWorker,
+    UseReported,
     ViewReceived,
 )
+from hmas.contracts.job import StageArrived, StageLinked
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
+from hmas.contracts.request import TaskType
+from hmas.contracts.use import UseReport
 from hmas.gateway.agent.batches import Batches, Ending
 from hmas.gateway.agent.bypass import Bypass
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.agent.directory import ModelDirectory
 from hmas.gateway.agent.ledger import Ledger, LedgerEntry, Place, RequestState
 from hmas.gateway.agent.limits import TenantGate
+from hmas.gateway.agent.linking import JobLinker
 from hmas.gateway.agent.promises import Promises
 from hmas.gateway.agent.rebalancing import Rebalancer
 from hmas.gateway.agent.routing import Router, WorkerState
+from hmas.gateway.agent.stalls import Stall, StallWatch
 from hmas.gateway.agent.waiting import WaitEstimator
 
 # Refusals by a worker after which another worker may serve the request.
+_WAITING = frozenset({RequestState.HELD, RequestState.QUEUED})
+MAX_COUNTED = 4096
 LOSSES = frozenset({Outcome.ENGINE_ERROR, Outcome.NO_ENGINE, Outcome.DRAINING})
 
 
@@ -68,14 +81,17 @@ class GatewayAgent:
     def __init__(self, config: GatewayConfig) -> None:
         self._config = config
         self._ledger = Ledger()
+        self._linker = JobLinker(config.linking)
         self._directory = ModelDirectory(config.max_pools)
         self._router = Router(config)
         self._tenants = TenantGate(config)
+        self._classes: dict[TaskType, float] = {}  # weights of task types
         self._waits = WaitEstimator(config)
         self._promises = Promises(config)
         self._batches = Batches(config)
         self._rebalancer = Rebalancer(config, self._router, self._ledger)
         self._bypass = Bypass(config, self._router, self._ledger)
+        self._stalls = StallWatch(config.stalls, self._ledger)
         self._runs = 0
         self._draining = False
 
@@ -83,6 +99,21 @@ class GatewayAgent:
     def live(self) -> int:
         """The number of requests that were accepted and are not settled yet."""
         return len(self._ledger)
+
+    def place(self, now_s: float, request_id: str) -> QueuePlace | None:
+        """Returns where a request waits, None if it does not. Of the requests before it at most MAX_COUNTED are
+        counted, and only this gateway's."""
+        entry = self._ledger.get(request_id)
+        if entry is None or entry.state not in _WAITING:
+            return None
+        place = 1
+        for other in islice(self._ledger.by_arrival(), MAX_COUNTED):
+            if other is entry:
+                break
+            place += other.state in _WAITING and other.pool == entry.pool
+        workers = self._router.usable(entry.pool)
+        queued = max(place, sum(worker.queued + worker.sent_queued for worker in workers))
+        return QueuePlace(place, queued, self._wait_s(now_s, entry.pool) * place / queued)
 
     def step(self, now_s: float, event: GatewayEvent) -> list[GatewayEffect]:
         effects = self._decide(now_s, event)
@@ -94,18 +125,20 @@ class GatewayAgent:
             case RequestReceived():
                 return self._receive(now_s, event)
             case RequestAnnotated():
-                return self._annotate(event)
+                return self._annotate(now_s, event)
             case FromWorker(worker, message):
                 return self._from_worker(now_s, worker, message) if self._router.is_connected(worker) else []
             case FirstTokenRelayed(request_id, run):
                 return self._first_token(now_s, request_id, run)
             case RunsProgressed():
-                return self._progress(event)
+                return self._progress(now_s, event)
             case RunEnded():
                 return self._run_ended(now_s, event)
             case ClientLeft(request_id):
                 entry = self._ledger.get(request_id)
                 return [] if entry is None else self._cancel(now_s, entry, Outcome.CANCELLED, "the client went away")
+            case KeysEnded(request_ids):
+                return self._end_all(now_s, request_ids)
             case HeartbeatReceived(heartbeat):
                 return self._hear(now_s, heartbeat)
             case StreamChanged(worker, connected, silent_s):
@@ -115,8 +148,12 @@ class GatewayAgent:
             case ViewReceived(view):
                 self._waits.hear(now_s, view)
                 return []
-            case TenantsChanged(limits):
+            case UseReported(report):
+                self._hear_use(now_s, report)
+                return []
+            case TenantsChanged(limits, classes):
                 self._tenants.change(now_s, limits)
+                self._classes = {each.task: each.weight for each in classes}
                 return []
             case GatewayDraining():
                 self._draining = True
@@ -148,7 +185,15 @@ class GatewayAgent:
         self._tenants.accept(now_s, request.tenant, request.prompt_tokens)
         entry.promised = bool(content) and self._promises.redeem(now_s, content)
         self._ledger.open(entry)
-        return self._route(now_s, entry)
+        return [*self._link(now_s, event), *self._route(now_s, entry)]
+
+    def _link(self, now_s: float, event: RequestReceived) -> list[StageLinked]:
+        """Finds the job of a request, if anything is known by which it could be found."""
+        request = event.request
+        if not request.prefix.nodes and not event.job:
+            return []
+        stage = StageArrived(request_id=request.id, tenant=request.tenant, chain=request.prefix, declared=event.job)
+        return self._linker.step(now_s, stage)
 
     def _refusal(self, now_s: float, entry: LedgerEntry) -> Ending | None:
         """Returns why a new request is refused, or None if it is accepted. Checked are, in this order: shutdown, the
@@ -222,12 +267,20 @@ class GatewayAgent:
 
     def _route(self, now_s: float, entry: LedgerEntry) -> list[GatewayEffect]:
         """Sends a request that is at no worker to one that has not refused it; to one with a full queue only if all are
-        full. Without such a worker the gateway places the request itself, if it may, or holds it."""
+        full. Without such a worker the gateway places the request itself, if it may, or holds it. One that only
+        observes places it always itself."""
+        if self._config.observe:
+            place = self._bypass.least_outstanding(now_s, entry.pool)
+            if place is not None:
+                return self._place(now_s, entry, place)
+            self._ledger.hold(entry, now_s)
+            return []
         usable = self._router.usable(entry.pool)
         if entry.refused_by:
             usable = [w for w in usable if w.name not in entry.refused_by]
         roomy = [w for w in usable if w.has_room(entry.request.prompt_tokens)]
-        worker = self._router.choose(now_s, roomy or usable)
+        candidates = self._router.serving(roomy or usable, entry.request, entry.annotation)
+        worker = self._router.choose(now_s, candidates)
         if worker is not None:
             return self._submit(now_s, entry, worker)
         if self._bypass.allows(entry) and not self._ledger.held_count:  # those held are older
@@ -253,12 +306,17 @@ class GatewayAgent:
         return effects
 
     def _place(self, now_s: float, entry: LedgerEntry, place: Place) -> list[GatewayEffect]:
-        """Runs a request that is at no worker on an engine in bypass."""
+        """Runs a request that is at no worker on an engine in bypass, or where this gateway only observes."""
         self._router.placed(place[0])
         self._bypass.placed(now_s, place)
         self._ledger.bypass(entry, now_s, self._next_run(), place)
+        self._stalls.started(now_s, entry)
         run, (worker, engine) = entry.run, place
-        return [StartRun(request_id=entry.request.id, run=run, worker=worker, engine=engine, grant=None)]
+        observed = self._config.observe
+        start = StartRun(
+            request_id=entry.request.id, run=run, worker=worker, engine=engine, grant=None, observed=observed
+        )
+        return [start, *self._tell(worker, _adoption(entry))] if observed else [start]
 
     def _withdraw(self, entry: LedgerEntry) -> list[GatewayEffect]:
         """Takes a waiting request from its worker; nothing is to be done for one that is held."""
@@ -306,23 +364,14 @@ class GatewayAgent:
         for entry in self._ledger.queued_at(worker):
             effects += self._submission(entry, again=True)
         for entry in self._ledger.running_at(worker):
-            adopt = Adopt(
-                request=entry.request,
-                attempt=entry.attempt,
-                annotation=entry.annotation,
-                engine=entry.engine,
-                grant=entry.grant,
-                output_tokens=entry.output_tokens,
-                granted_s=entry.granted_s,
-                first_token_s=entry.first_token_s,
-            )
-            effects.append(ToWorker(worker, adopt))
+            effects.append(ToWorker(worker, _adoption(entry)))
         return [*effects, ToWorker(worker, Synced()), *self._release_held(now_s)]
 
     def _disconnect(self, now_s: float, worker: str, silent_since_s: float) -> list[GatewayEffect]:
         if not self._router.is_connected(worker):
             return []
         self._router.disconnect(worker, silent_since_s)
+        self._stalls.lose(worker)
         return self._empty(now_s, worker)
 
     def _empty(self, now_s: float, worker: str) -> list[GatewayEffect]:
@@ -343,15 +392,21 @@ class GatewayAgent:
                 return self._refused(now_s, worker, message)
             case Load():
                 self._router.load(now_s, worker, message)
+                self._stalls.report(now_s, worker, message)
                 return self._empty(now_s, worker) if message.draining else []
             case _:
                 assert_never(message)
 
     def _granted(self, now_s: float, worker: str, grant: Grant) -> list[GatewayEffect]:
+        if self._config.observe:
+            return [NoteGrant(worker, grant)]
         entry, new = self._ledger.get(grant.request_id), self._router.is_new_grant(worker, grant.grant)
         if entry is not None and entry.worker == worker:
             if new and entry.state is RequestState.QUEUED and entry.attempt == grant.attempt:
+                if self._router.outranked(worker, grant.engine):
+                    return [ToWorker(worker, _unreached(grant))]
                 self._ledger.run(entry, now_s, self._next_run(), grant.engine, grant.grant)
+                self._stalls.started(now_s, entry)
                 self._router.granted(worker, entry.request)
                 entry.relegated = grant.timeline.relegated
                 start = StartRun(
@@ -400,15 +455,23 @@ class GatewayAgent:
     def _may_bypass(self, now_s: float, entry: LedgerEntry) -> bool:
         return self._bypass.allows(entry) and self._bypass.covers(now_s, entry.pool)
 
-    def _annotate(self, event: RequestAnnotated) -> list[GatewayEffect]:
+    def _annotate(self, now_s: float, event: RequestAnnotated) -> list[GatewayEffect]:
+        """Tells the worker of the request's tags; or sends the request to another worker, if it turns out to wait at
+        one that does not serve its pace class."""
         entry = self._ledger.get(event.request_id)
         if entry is None:
             return []
-        entry.annotation = event.annotation
+        annotation = replace(event.annotation, utility=self._classes.get(event.annotation.tags.task))
+        entry.annotation = annotation
         if entry.state is RequestState.HELD:
             return []
-        self._router.recost(entry.worker, entry.request, event.annotation)
-        return self._tell(entry.worker, Annotate(event.request_id, entry.attempt, event.annotation))
+        self._router.recost(entry.worker, entry.request, annotation)
+        if entry.state is RequestState.QUEUED and entry.attempt < self._config.max_attempts:
+            usable = [w for w in self._router.usable(entry.pool) if w.name not in entry.refused_by]
+            candidates = self._router.serving(usable, entry.request, entry.annotation) if len(usable) > 1 else ()
+            if candidates and entry.worker not in (worker.name for worker in candidates):
+                return [*self._withdraw(entry), *self._route(now_s, entry)]
+        return self._tell(entry.worker, Annotate(event.request_id, entry.attempt, annotation))
 
     # --- runs ---
 
@@ -417,18 +480,20 @@ class GatewayAgent:
         if entry is None or entry.state is not RequestState.RUNNING or entry.run != run or not entry.request.stream:
             return []
         self._ledger.stream(entry, now_s)
+        self._stalls.first_token(now_s, entry)
         self._tenants.started(entry.request.tenant)
-        if self._router.is_connected(entry.worker):
-            return [ToWorker(entry.worker, FirstToken(request_id, entry.grant))]
-        self._bypass.answered(entry.place)
-        return []
+        if self._config.observe or not self._router.is_connected(entry.worker):
+            self._bypass.answered(entry.place)
+        return self._tell(entry.worker, FirstToken(request_id, entry.grant))
 
-    def _progress(self, event: RunsProgressed) -> list[GatewayEffect]:
+    def _progress(self, now_s: float, event: RunsProgressed) -> list[GatewayEffect]:
         by_worker: dict[str, list[tuple[str, int]]] = {}
         for request_id, output_tokens in event.output_tokens:
             entry = self._ledger.get(request_id)
             if entry is None or not entry.runs:
                 continue
+            if output_tokens > entry.output_tokens:
+                self._stalls.progressed(now_s, entry, output_tokens)
             entry.output_tokens = output_tokens
             if self._router.is_connected(entry.worker):
                 by_worker.setdefault(entry.worker, []).append((request_id, output_tokens))
@@ -457,7 +522,9 @@ class GatewayAgent:
             busy=event.busy,
             unreached=event.unreached,
         )
-        place, silent = entry.place, not self._router.is_connected(entry.worker)
+        if event.outcome is Outcome.FINISHED:
+            self._stalls.finished(now_s, entry, event.output_tokens, event.cached_tokens)
+        place, silent = entry.place, self._config.observe or not self._router.is_connected(entry.worker)
         if silent and (retryable or event.outcome is Outcome.ENGINE_ERROR):
             self._bypass.failed(now_s, place)
         elif silent:
@@ -479,15 +546,38 @@ class GatewayAgent:
         the worker drains, the request goes elsewhere; it is settled if it was placed by the gateway itself and has
         failed too often, and no worker is usable."""
         worker = entry.worker
-        if self._router.is_connected(worker):
+        if self._router.is_connected(worker) and not self._config.observe:
             self._ledger.requeue(entry, now_s)
             effects: list[GatewayEffect] = [ToWorker(worker, ended)]
             return effects + self._empty(now_s, worker) if self._router.drains(worker) else effects
         entry.bypass_failures += entry.grant == 0
-        if not self._bypass.allows(entry) and not self._router.usable(entry.pool):
-            return [self._settle(now_s, entry, Ending(outcome=ended.outcome, message=ended.message))]
+        told = self._tell(worker, replace(ended, retryable=False))  # it goes elsewhere
+        if not self._bypass.allows(entry) and (self._config.observe or not self._router.usable(entry.pool)):
+            return [*told, self._settle(now_s, entry, Ending(outcome=ended.outcome, message=ended.message))]
         self._router.ended(worker, entry.request.id)
-        return self._route(now_s, entry)
+        return [*told, *self._route(now_s, entry)]
+
+    def _give_up(self, now_s: float, stall: Stall) -> list[GatewayEffect]:
+        """Ends a run that has stalled: the request runs elsewhere, or ends if it has tokens."""
+        entry = stall.entry
+        retryable = entry.state is RequestState.RUNNING
+        message = f"the engine {entry.engine} gave no token for {stall.silent_s:.0f} s"
+        ended = Ended(
+            request_id=entry.request.id,
+            grant=entry.grant,
+            outcome=Outcome.ENGINE_ERROR,
+            message=message,
+            output_tokens=entry.output_tokens,
+            retryable=retryable,
+            stalled=True,
+        )
+        if self._config.observe or not self._router.is_connected(entry.worker):
+            self._bypass.failed(now_s, entry.place)
+        stop = StopRun(entry.request.id, entry.run, f"{message}, of which {stall.bound_s:.0f} s were allowed")
+        if retryable:
+            return [stop, *self._give_back(now_s, entry, ended)]
+        ending = Ending(outcome=ended.outcome, message=message, output_tokens=entry.output_tokens)
+        return [stop, *self._tell(entry.worker, ended), self._settle(now_s, entry, ending)]
 
     def _refill(self, now_s: float, pool: str) -> list[GatewayEffect]:
         """Gives a slot in bypass that became free to the request of the pool that is held longest."""
@@ -557,6 +647,13 @@ class GatewayAgent:
             effects += self._tell(entry.worker, Withdraw(request_id, entry.attempt))
         return [*effects, self._settle(now_s, entry, Ending(outcome=outcome, message=message, output_tokens=tokens))]
 
+    def _end_all(self, now_s: float, request_ids: tuple[str, ...]) -> list[GatewayEffect]:
+        effects: list[GatewayEffect] = []
+        for entry in filter(None, map(self._ledger.get, request_ids)):
+            message = "the API key of this request was revoked or has expired: send it again with another key"
+            effects += self._cancel(now_s, entry, Outcome.UNAUTHENTICATED, message)
+        return effects
+
     def _cancel_all(self, now_s: float) -> list[GatewayEffect]:
         effects: list[GatewayEffect] = []
         for entry in list(self._ledger.by_arrival()):
@@ -567,6 +664,8 @@ class GatewayAgent:
 
     def _tick(self, now_s: float) -> list[GatewayEffect]:
         effects = self._fill(now_s)
+        for stall in self._stalls.tick(now_s):
+            effects += self._give_up(now_s, stall)
         for entry in self._ledger.held():
             if now_s - entry.since_s >= self._config.patience_s and not self._may_bypass(now_s, entry):
                 ending = self._given_up(entry.request.model)
@@ -579,7 +678,29 @@ class GatewayAgent:
             effects += self._withdraw(entry)
             effects += self._submit(now_s, entry, worker)
         self._router.forget_silent(now_s)
-        return effects + self._batches.due(now_s)
+        return [*effects, *self._tell_use(now_s), *self._batches.due(now_s)]
+
+    # --- other gateways ---
+
+    def _tell_use(self, now_s: float) -> list[GatewayEffect]:
+        uses = self._tenants.exchange(now_s)
+        if uses is None and not self._promises.changed:
+            return []
+        config = self._config
+        promised, redeemed = self._promises.report(now_s)
+        report = UseReport(
+            gateway=config.gateway,
+            incarnation=config.incarnation,
+            uses=uses or (),
+            promised=promised,
+            redeemed=redeemed,
+        )
+        return [PublishUse(report)]
+
+    def _hear_use(self, now_s: float, report: UseReport) -> None:
+        self._tenants.hear(now_s, report)
+        if report.gateway != self._config.gateway:
+            self._promises.hear(now_s, report.promised, report.redeemed)
 
     def _expired(self, now_s: float) -> list[LedgerEntry]:
         """Returns the requests older than `request_timeout_s`, which come first in the order of arrival."""
@@ -589,3 +710,29 @@ class GatewayAgent:
                 break
             expired.append(entry)
         return expired
+
+
+def _adoption(entry: LedgerEntry) -> Adopt:
+    """Returns what tells a worker of a request that runs on an engine of its."""
+    return Adopt(
+        request=entry.request,
+        attempt=entry.attempt,
+        annotation=entry.annotation,
+        engine=entry.engine,
+        grant=entry.grant,
+        output_tokens=entry.output_tokens,
+        granted_s=entry.granted_s,
+        first_token_s=entry.first_token_s,
+    )
+
+
+def _unreached(grant: Grant) -> Ended:
+    """Returns the answer to a grant on an engine that another worker has taken over."""
+    return Ended(
+        request_id=grant.request_id,
+        grant=grant.grant,
+        outcome=Outcome.ENGINE_ERROR,
+        message=f"another worker has taken over the engine {grant.engine}",
+        retryable=True,
+        unreached=True,
+    )

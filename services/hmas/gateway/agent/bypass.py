@@ -57,6 +57,13 @@ class Bypass:
                 chosen, least = place, taken
         return chosen
 
+    def least_outstanding(self, now_s: float, pool: str) -> Place | None:
+        """Returns the working engine that runs the fewest of this gateway's requests, whatever its limits, or None if
+        there is none but those that have just failed."""
+        places = [(worker.name, engine.engine) for worker, engine in self._router.working(pool)]
+        healthy = [place for place in places if now_s >= self._trials.get(place, EngineTrial()).paused_until_s]
+        return min(healthy, key=self._ledger.running_on, default=None)
+
     def placed(self, now_s: float, place: Place) -> None:
         trial = self._trials.setdefault(place, EngineTrial())
         if not trial.proven:

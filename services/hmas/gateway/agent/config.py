@@ -1,8 +1,10 @@
 """Bounds and constants of the gateway agent; they do not change after start."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from hmas.contracts.cadences import TELEMETRY_EVENTS, TELEMETRY_S
+from hmas.contracts.cadences import TELEMETRY_EVENTS, TELEMETRY_S, USE_S
+from hmas.gateway.agent.linking import LinkingConfig
+from hmas.gateway.agent.stalls import StallConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -11,23 +13,30 @@ class GatewayConfig:
 
     `patience_s`: how long a request is held until a worker of its model appears. `max_held`: most requests held so.
     `max_held_bytes`: most bytes of bodies of requests without a first token. `max_attempts`: a request that was
-    submitted so often is not moved for balance any more. `fail_open`: whether the gateway places requests by itself on
-    engines whose worker was silent for `fail_open_after_s`. `pull_after_s`: so long a request waits at a worker before
-    the gateway may place it so. `bypass_tries`: most failures of one request so placed. `bypass_pause_s`,
-    `bypass_max_pause_s`: first and longest pause of an engine that failed it. `bypass_trial_s`: an engine that shows no
-    life gets a further request only after this time, which must exceed the time-out of a connection. `prior_*`: output
-    length, prefill speed and TPOT assumed of a request that cognition has not annotated.
+    submitted so often is not moved for balance any more. `observe`: the gateway places every request itself, on the
+    engine with the least outstanding ones and without limits, and workers say what they would have granted.
+    `fail_open`: whether the gateway places requests by itself on engines whose worker was silent for
+    `fail_open_after_s`. `pull_after_s`: so long a request waits at a worker before the gateway may place it so.
+    `bypass_tries`: most failures of one request so placed. `bypass_pause_s`, `bypass_max_pause_s`: first and longest
+    pause of an engine that failed it. `bypass_trial_s`: an engine that shows no life gets a further request only after
+    this time, which must exceed the time-out of a connection. `prior_*`: output length, prefill speed and TPOT assumed
+    of a request that cognition has not annotated.
     `report_lag_s`: requests sent less than this before a worker's report arrived are not counted in the report yet.
+    `exchange_s`: period of the reports by which gateways share the limits of tenants; one that is silent for
+    `peer_lost_s` is gone. `incarnation`: random, new at each start. `max_peers`: most other gateways. `max_reported`:
+    most tenants, and promises, in one report.
     `min_retry_s`, `max_retry_s`: bounds of the `Retry-After` that is computed when a queue is full.
     """
 
     gateway: str
+    incarnation: str = ""
     patience_s: float = 10.0
     request_timeout_s: float = 1800.0
     max_requests: int = 65_536
     max_held: int = 4_096
     max_held_bytes: int = 2**30
     max_attempts: int = 8
+    observe: bool = False
     fail_open: bool = True
     fail_open_after_s: float = 2.0
     pull_after_s: float = 0.1
@@ -48,6 +57,10 @@ class GatewayConfig:
     rebalance_min_share: float = 0.5  # smallest such difference as a share of the larger backlog
     min_retry_s: float = 1.0
     max_retry_s: float = 120.0
+    exchange_s: float = USE_S
+    peer_lost_s: float = 1.5
+    max_peers: int = 256
+    max_reported: int = 1_024
     max_promises: int = 16_384  # most promises kept: refused requests that were told when to come back
     promise_kept_s: float = 120.0  # how long a promise is honoured after its time
     forget_worker_s: float = 60.0  # a worker is forgotten if it is not connected and was silent for this long
@@ -55,3 +68,5 @@ class GatewayConfig:
     max_idle_tenants: int = 4_096  # above this many tenants, the state of those without requests is dropped
     max_views: int = 256  # pools whose last V_short is kept
     max_pools: int = 256  # pools that are remembered, whether or not their workers still live
+    stalls: StallConfig = field(default_factory=StallConfig)
+    linking: LinkingConfig = field(default_factory=LinkingConfig)

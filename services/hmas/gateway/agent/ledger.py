@@ -39,8 +39,10 @@ class LedgerEntry:
     `engine` runs it, empty while it is held. `attempt` counts how often it was sent to a worker or placed by the
     gateway itself; `submitted` tells whether a worker ever got it. `since_s`: since when it is held, or waits at its
     worker. `run` and `grant` are the numbers of its last run; `grant` is 0 if the gateway placed it itself, and
-    `bypass_failures` counts such runs that failed. `refused_by` are the workers that cannot serve it. The body of
-    `body_bytes` bytes is kept until the first token, because the request may run again until then.
+    `bypass_failures` counts such runs that failed. `moved_s` and `first_wait_s` belong to the `StallWatch`: when its
+    run was last seen to move, and how long it waited for its first token. `refused_by` are the workers that cannot
+    serve it. The body of `body_bytes` bytes is kept until the first token, because the request may run again until
+    then.
     """
 
     request: Request
@@ -62,6 +64,8 @@ class LedgerEntry:
     first_token_s: float | None = None
     output_tokens: int = 0  # as last counted
     relegated: bool = False
+    moved_s: float = 0.0
+    first_wait_s: float | None = None
     refused_by: tuple[str, ...] = ()
     bypass_failures: int = 0
 
@@ -175,6 +179,11 @@ class Ledger:
 
     def running_on(self, place: Place) -> int:
         return len(self._running.get(place, ()))
+
+    def running(self) -> Iterator[LedgerEntry]:
+        """Yields all requests that run; the ledger must not change meanwhile."""
+        for entries in self._running.values():
+            yield from entries.values()
 
     def by_arrival(self) -> Iterator[LedgerEntry]:
         return iter(self._entries.values())

@@ -29,14 +29,25 @@ class Rebalancer:
         chosen: list[tuple[LedgerEntry, WorkerState]] = []
         seen: dict[str, int] = {}
         for pool in self._router.pools():
-            pair = self._imbalance(self._router.usable(pool))
-            if pair is None:
-                continue
-            seen[pool] = self._imbalanced.get(pool, 0) + 1
-            if seen[pool] >= self._config.rebalance_after:
-                chosen += self._pick(*pair)
+            for group in self._groups(self._router.usable(pool)):
+                pair = self._imbalance(group)
+                if pair is None:
+                    continue
+                key = f"{pool} {' '.join(worker.name for worker in group)}"
+                seen[key] = self._imbalanced.get(key, 0) + 1
+                if seen[key] >= self._config.rebalance_after:
+                    chosen += self._pick(*pair)
         self._imbalanced = seen
         return chosen
+
+    @staticmethod
+    def _groups(workers: Sequence[WorkerState]) -> list[Sequence[WorkerState]]:
+        """Returns the workers between which requests may move: all of a pool, or those that serve one pace class. One
+        without a working engine belongs to every group."""
+        classes = sorted({number for worker in workers for number in worker.classes})
+        if not classes:
+            return [workers]
+        return [[w for w in workers if number in w.classes or not w.engines_up] for number in classes]
 
     def _imbalance(self, workers: Sequence[WorkerState]) -> tuple[WorkerState, WorkerState] | None:
         """Returns the most and the least loaded worker, or None if moving requests between them is not worth it. A
@@ -59,7 +70,8 @@ class Rebalancer:
         for entry in reversed(self._ledger.queued_at(most.name)):
             if len(chosen) >= self._config.rebalance_moves or (to_move_s <= 0.0 and most.engines_up):
                 break
-            if entry.attempt < self._config.max_attempts and least.name not in entry.refused_by:
+            fits = least in self._router.serving(self._router.usable(entry.pool), entry.request, entry.annotation)
+            if fits and entry.attempt < self._config.max_attempts and least.name not in entry.refused_by:
                 to_move_s -= self._router.cost_s(entry.request, entry.annotation) / max(1, most.engines_up)
                 chosen.append((entry, least))
         return chosen

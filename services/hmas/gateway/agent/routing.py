@@ -10,9 +10,10 @@ from math import inf
 
 from hmas.contracts.cadences import WORKER_LOST_AFTER_S
 from hmas.contracts.execution import Load
-from hmas.contracts.registry import WIRE_VERSION, EngineInfo, WorkerHeartbeat
+from hmas.contracts.registry import MAX_WORKERS, WIRE_VERSION, EngineInfo, WorkerHeartbeat
 from hmas.contracts.request import Annotation, Request
 from hmas.gateway.agent.config import GatewayConfig
+from hmas.laws.layout import engine_classes, pace_class, place, serving
 
 
 @dataclass(slots=True)
@@ -33,6 +34,7 @@ class Sending:
 class WorkerState:
     """What this gateway knows of a worker; the fields from `queued` to `draining` are from the last report.
 
+    `classes` are the pace classes of its engines that are up, none where the layout is mixed.
     `requests` counts this gateway's own requests there. `sendings` are those not in the last report, and `sent_*` their
     sums. `last_sent` is the number of the last request sent there, counted over all workers. `shares`: by engine, how
     many requests this gateway may place there while the worker is silent, which it is since `silent_since_s`; inf while
@@ -42,6 +44,7 @@ class WorkerState:
     heartbeat: WorkerHeartbeat
     heard_s: float
     engines_up: int = 0
+    classes: frozenset[int] = frozenset()
     queued: int = 0
     queued_tokens: int = 0
     running: int = 0
@@ -133,20 +136,60 @@ class Router:
         self._pools: dict[str, dict[str, WorkerState]] = {}
         self._usable: dict[str, list[WorkerState]] = {}  # caches by pool, cleared when a worker may have changed
         self._silent: dict[str, list[tuple[WorkerState, EngineInfo]]] = {}
+        self._claims: dict[str, tuple[str, int]] = {}  # by endpoint: the worker that has it by a lease, and its epoch
         self._grants: dict[str, int] = {}  # workers whose stream is open, with the highest number of a grant on it
         self._sent = 0
 
     def hear(self, now_s: float, heartbeat: WorkerHeartbeat) -> None:
         worker = self._workers.get(heartbeat.worker)
         if worker is None:
+            if len(self._workers) >= MAX_WORKERS and not self._make_room():
+                return
             worker = self._workers[heartbeat.worker] = WorkerState(heartbeat=heartbeat, heard_s=now_s)
             worker.silent_since_s = inf if heartbeat.worker in self._grants else now_s
         elif worker.heartbeat.pool != heartbeat.pool:
             del self._pools[worker.heartbeat.pool][worker.name]
         self._pools.setdefault(heartbeat.pool, {})[heartbeat.worker] = worker
+        self._claim(worker.heartbeat, heartbeat)
         worker.heartbeat = heartbeat
         worker.engines_up = sum(engine.up for engine in heartbeat.engines)
+        worker.classes = _classes(heartbeat)
         worker.report(now_s, heartbeat, self._config.report_lag_s)
+        self._changed()
+
+    def _claim(self, before: WorkerHeartbeat, heartbeat: WorkerHeartbeat) -> None:
+        """Learns which engines a worker has by leases. Where two say so of one, the higher epoch counts."""
+        name = heartbeat.worker
+        claimed = {engine.endpoint: engine.epoch for engine in heartbeat.engines if engine.up and engine.epoch}
+        for engine in before.engines:
+            if engine.endpoint not in claimed and self._claims.get(engine.endpoint, ("", 0))[0] == name:
+                del self._claims[engine.endpoint]
+        for endpoint, epoch in claimed.items():
+            holder, held = self._claims.get(endpoint, (name, 0))
+            if holder == name or epoch >= held:
+                self._claims[endpoint] = name, epoch
+
+    def outranked(self, name: str, engine: str) -> bool:
+        """Returns whether another worker has an engine by now that this worker had by a lease, or nobody has."""
+        worker = self._workers.get(name)
+        told = worker.heartbeat.engines if worker is not None else ()
+        return any(each.engine == engine and self._is_claimed_by_another(name, each) for each in told)
+
+    def _is_claimed_by_another(self, name: str, engine: EngineInfo) -> bool:
+        return bool(engine.epoch) and self._claims.get(engine.endpoint, ("", 0))[0] != name
+
+    def _make_room(self) -> bool:
+        """Forgets the worker that was not heard of for the longest time among those that are not connected and have no
+        request; returns whether there was one."""
+        spare = [w for w in self._workers.values() if w.name not in self._grants and not w.requests]
+        if spare:
+            self._forget(min(spare, key=lambda worker: worker.heard_s))
+        return bool(spare)
+
+    def _forget(self, worker: WorkerState) -> None:
+        del self._workers[worker.name]
+        self._claims = {each: claim for each, claim in self._claims.items() if claim[0] != worker.name}
+        del self._pools[worker.heartbeat.pool][worker.name]
         self._changed()
 
     def load(self, now_s: float, name: str, load: Load) -> None:
@@ -190,9 +233,7 @@ class Router:
             spare = self._config.fail_open and not worker.draining
             kept_s = self._config.forget_bypass_s if spare else self._config.forget_worker_s
             if worker.name not in self._grants and now_s - worker.heard_s > kept_s and not worker.requests:
-                del self._workers[worker.name]
-                del self._pools[worker.heartbeat.pool][worker.name]
-                self._changed()
+                self._forget(worker)
         self._pools = {pool: workers for pool, workers in self._pools.items() if workers}
 
     def _changed(self) -> None:
@@ -220,7 +261,8 @@ class Router:
 
     def silent(self, pool: str) -> list[tuple[WorkerState, EngineInfo]]:
         """Returns the pool's working engines of workers whose streams are not open and that do not drain. An engine
-        whose endpoint belongs to a connected worker now is not among them. The caller must not change the list."""
+        whose endpoint belongs to a connected worker now, or whose lease another worker has taken, is not among them.
+        The caller must not change the list."""
         silent = self._silent.get(pool)
         if silent is None:
             workers = self._pools.get(pool, {}).values()
@@ -230,11 +272,22 @@ class Router:
                 for worker in workers
                 if worker.name not in self._grants and self._is_sound(worker)
                 for engine in worker.heartbeat.engines
-                if engine.up and engine.endpoint not in served
+                if engine.up and engine.endpoint not in served and not self._is_claimed_by_another(worker.name, engine)
             ]
             if pool in self._pools:
                 self._silent[pool] = silent
         return silent
+
+    def working(self, pool: str) -> list[tuple[WorkerState, EngineInfo]]:
+        """Returns the pool's working engines, whether or not their workers' streams are open."""
+        connected = [
+            (worker, engine)
+            for worker in self._pools.get(pool, {}).values()
+            if worker.name in self._grants and worker.heartbeat.wire_version == WIRE_VERSION
+            for engine in worker.heartbeat.engines
+            if engine.up and not self._is_claimed_by_another(worker.name, engine)
+        ]
+        return connected + self.silent(pool)
 
     def hopeful(self, now_s: float, pool: str, refused_by: Collection[str]) -> bool:
         """Returns whether a worker of the pool that is not in `refused_by` and does not drain was heard of lately, so
@@ -250,6 +303,20 @@ class Router:
         if len(workers) == 1:
             return workers[0]
         return min(workers, key=lambda worker: self._rank(now_s, worker), default=None)
+
+    def serving(
+        self, workers: Sequence[WorkerState], request: Request, annotation: Annotation | None
+    ) -> Sequence[WorkerState]:
+        """Returns those of a pool's `workers` that serve the request's pace class: by their layout, of which a class
+        without a working engine is merged with its neighbour. All of them where the layout is mixed."""
+        cuts_s = workers[0].heartbeat.layout.cuts_s if len(workers) > 1 else ()
+        if not cuts_s:
+            return workers
+        last = len(cuts_s)
+        slo = request.slo if annotation is None else annotation.tags.slo
+        wanted = last if request.prefill_only else pace_class(cuts_s, slo.tpot_s)
+        lane = serving(last + 1, frozenset().union(*(worker.classes for worker in workers)))[wanted]
+        return [worker for worker in workers if lane in worker.classes] or workers
 
     def _rank(self, now_s: float, worker: WorkerState) -> tuple[bool, bool, float, int, int]:
         silent = now_s - worker.heard_s > WORKER_LOST_AFTER_S
@@ -312,3 +379,11 @@ class Router:
 
     def prior_ttft_s(self, prompt_tokens: int) -> float:
         return prompt_tokens / self._config.prior_prefill_tokens_per_s
+
+
+def _classes(heartbeat: WorkerHeartbeat) -> frozenset[int]:
+    layout = heartbeat.layout
+    if not layout.cuts_s:
+        return frozenset()
+    places = (place(heartbeat.worker, engine.engine) for engine in heartbeat.engines if engine.up)
+    return frozenset(engine_classes(layout, places).values())

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from hmas.contracts.views import VShort
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.agent.routing import WorkerState
+from hmas.laws.epochs import is_outdated
 
 
 class WaitEstimator:
@@ -16,8 +17,10 @@ class WaitEstimator:
 
     def hear(self, now_s: float, view: VShort) -> None:
         known = self._views.get(view.pool)
-        if known is not None and (view.epoch, view.seq) < (known[0].epoch, known[0].seq):
-            return  # from an earlier term of QoS, or delivered out of order
+        if known is not None and is_outdated(view.epoch, known[0].epoch, known[1], now_s):
+            return
+        if known is not None and view.epoch == known[0].epoch and view.seq < known[0].seq:
+            return  # delivered out of order
         if known is None and len(self._views) >= self._config.max_views:
             del self._views[next(iter(self._views))]
         self._views[view.pool] = (view, now_s)

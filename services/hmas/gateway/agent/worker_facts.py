@@ -1,5 +1,5 @@
-"""Hardware and load of each worker, which a question to prediction contains. They come from heartbeats, from load
-reports on the streams and from QoS's view V_short."""
+"""Model, hardware and load of each worker, which a question to prediction contains. They come from heartbeats, from
+load reports on the streams and from QoS's view V_short."""
 
 from hmas.contracts.execution import Load
 from hmas.contracts.gateway import PredictionQuery, Question
@@ -39,11 +39,13 @@ class WorkerFacts:
     def query(self, question: Question, tags: Tags) -> PredictionQuery:
         heartbeat = self._heartbeats.get(question.worker)
         engines = heartbeat.engines if heartbeat is not None else ()
+        pool = heartbeat.pool if heartbeat is not None else question.request.model
         running, queued = self._load.get(question.worker, (0, 0))
         share = max(1, len(engines))
         return PredictionQuery(
             question=question,
             tags=tags,
+            model=(engines[0].model if engines else "") or pool,
             hardware=engines[0].hardware if engines else "",
             running=running // share,
             waiting=queued // share,

@@ -26,14 +26,17 @@ class EngineClient:
         self._heads = target.heads(api_key)
         self.pool = HttpPool(target.host, target.port, target.tls(), config)
 
-    def send(self, path: str, body: bytes, request_id: str, traceparent: str, reply: Reply) -> HttpExchange:
-        """Sends a request and returns at once; `reply` gets the answer. Raises KeyError for any path but the two that
-        generate text."""
+    def send(
+        self, path: str, body: tuple[bytes, bytes], request_id: str, traceparent: str, reply: Reply
+    ) -> HttpExchange:
+        """Sends a request, whose body comes in two parts, and returns at once; `reply` gets the answer. Raises KeyError
+        for a path that is none of `API_PATHS`."""
         trace = f"traceparent: {traceparent}\r\n" if traceparent else ""
-        head = b"%b%d\r\nX-Request-Id: %b\r\n%b\r\n" % (
-            self._heads[path], len(body), request_id.encode(), trace.encode()
+        start, rest = body  # which may be large, and is not copied
+        head = b"%b%d\r\nX-Request-Id: %b\r\n%b\r\n%b" % (
+            self._heads[path], len(start) + len(rest), request_id.encode(), trace.encode(), start
         )  # fmt: skip
-        return self.pool.send(head, body, reply)
+        return self.pool.send(head, rest, reply)
 
 
 @dataclass(slots=True)

@@ -1,5 +1,5 @@
-"""How an OpenAI-compatible engine's answer ends: with its counts of tokens, or with an error of any shape, which is
-turned into OpenAI's."""
+"""How an engine's answer ends, in any form of the API: with its counts of tokens, or with an error of any shape, which
+is turned into OpenAI's."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +8,8 @@ import orjson
 
 from hmas.contracts.outcome import Outcome
 from hmas.gateway.engines.sse import NO_USAGE, Usage, usage_of
+from hmas.gateway.openai.forms import ApiForm
+from hmas.laws.figures import MAX_TEXT, told
 
 # Statuses for overload and for the mesh's own credentials: not the client's fault, so another engine may serve it.
 _NOT_THE_CLIENTS = (401, 403, 407, 408, 425, 429)
@@ -29,7 +31,7 @@ class ReplyEnd:
     unreached: bool = False
 
 
-def plain_end(body: bytes) -> ReplyEnd:
+def plain_end(body: bytes, form: ApiForm) -> ReplyEnd:
     """Returns the end of an answer with status 200 that is not streamed; its body may still be an error."""
     try:
         document = orjson.loads(body)
@@ -40,7 +42,19 @@ def plain_end(body: bytes) -> ReplyEnd:
     if isinstance(document, dict) and (document.get("object") == "error" or document.get("error")):
         code = error_object(document).get("code")
         return refusal(code if isinstance(code, int) and 400 <= code <= 599 else 500, body)
-    return ReplyEnd(outcome=Outcome.FINISHED, status=200, data=body, usage=usage_of(document) or NO_USAGE)
+    if not _is_answer(document, form):
+        wanted = " or ".join(form.answers)
+        return ReplyEnd(
+            outcome=Outcome.ENGINE_ERROR, message=f"the engine's answer has no {wanted}", status=200, retryable=True
+        )
+    usage = usage_of(document, generated=0 if form.prefill_only else None) or NO_USAGE
+    return ReplyEnd(outcome=Outcome.FINISHED, status=200, data=body, usage=usage)
+
+
+def _is_answer(document: Any, form: ApiForm) -> bool:
+    if isinstance(document, list):
+        return form.listed
+    return isinstance(document, dict) and any(isinstance(document.get(name), list | int) for name in form.answers)
 
 
 def refusal(status: int, body: bytes, *, generated: bool = False) -> ReplyEnd:
@@ -52,7 +66,7 @@ def refusal(status: int, body: bytes, *, generated: bool = False) -> ReplyEnd:
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:
-        document = body[:1000].decode("utf-8", "replace").strip()
+        document = body[: 4 * MAX_TEXT].decode("utf-8", "replace").strip()
     error = error_object(document)
     message = error["message"] or f"the engine answered HTTP {status}"
     if 400 <= status < 500 and status not in _NOT_THE_CLIENTS:
@@ -68,17 +82,28 @@ def refusal(status: int, body: bytes, *, generated: bool = False) -> ReplyEnd:
 def error_object(document: Any) -> dict[str, Any]:
     """Returns OpenAI's error object (message, type, param, code) for an engine's error document.
 
-    It may have vLLM's nested, SGLang's flat or FastAPI's `detail` shape, or be plain text.
+    It may have vLLM's nested, SGLang's flat or FastAPI's `detail` shape, or be plain text. No text in it is longer than
+    `MAX_TEXT`.
     """
     error: Any = document
     if isinstance(document, dict):
         error = document.get("error") or document
     if not isinstance(error, dict):
-        return {"message": str(error), "type": "api_error", "param": None, "code": None}
-    message = error.get("message") or error.get("detail") or ""
+        return {"message": _text(error), "type": "api_error", "param": None, "code": None}
+    param, code = error.get("param"), error.get("code")
     return {
-        "message": message if isinstance(message, str) else orjson.dumps(message).decode(),
-        "type": str(error.get("type") or "invalid_request_error"),
-        "param": error.get("param"),
-        "code": error.get("code"),
+        "message": _text(error.get("message") or error.get("detail") or ""),
+        "type": _text(error.get("type") or "invalid_request_error"),
+        "param": None if param is None else _text(param),
+        "code": code if code is None or isinstance(code, int) else _text(code),
     }
+
+
+def _text(value: Any) -> str:
+    """Returns a value of any type and size as an engine's text."""
+    if isinstance(value, str):
+        return told(value)
+    try:
+        return told(orjson.dumps(value).decode())
+    except TypeError:  # the JSON writer allows less nesting than the parser
+        return f"({type(value).__name__} nested too deeply)"

@@ -7,11 +7,15 @@ from typing import Any, Protocol
 import orjson
 
 from hmas.contracts.outcome import Outcome
+from hmas.contracts.registry import CHAT_PATH
+from hmas.gateway.engines.named_sse import NamedSseDecoder
 from hmas.gateway.engines.replies import ReplyEnd, plain_end, refusal
 from hmas.gateway.engines.sse import MAX_EVENT_BYTES, NO_USAGE, SseDecoder
+from hmas.gateway.openai.forms import FORMS, ApiForm
 from hmas.runtime.http1 import HttpExchange
 
-MAX_ERROR_BYTES = 2**20  # of an error that an engine answers to a streamed request
+MAX_ERROR_BYTES = 2**20  # that are read of an error which an engine answers
+_CHAT = FORMS[CHAT_PATH]
 
 
 class RunSink(Protocol):
@@ -29,12 +33,13 @@ class RunSink(Protocol):
 class GatewayRun:
     """A run whose answer is not streamed; it receives the engine's HTTP answer.
 
-    `tokens` counts token events so far. `max_bytes`: most bytes of an answer that is kept until its end. `http` is set
-    once the request was sent.
+    `tokens` counts token events so far. `form` is that of the request. `max_bytes`: most bytes of an answer that is
+    kept until its end. `http` is set once the request was sent.
     """
 
-    def __init__(self, request_id: str, number: int, sink: RunSink, max_bytes: int) -> None:
+    def __init__(self, request_id: str, number: int, sink: RunSink, max_bytes: int, *, form: ApiForm = _CHAT) -> None:
         self.request_id, self.number = request_id, number
+        self._form = form
         self.tokens = 0
         self.http: HttpExchange | None = None
         self._sink, self._max_bytes = sink, max_bytes
@@ -67,11 +72,16 @@ class GatewayRun:
         self._status = status
 
     def on_body(self, data: bytes) -> None:
+        if self._over:
+            return
         self._size += len(data)
-        if self._size <= self._max_bytes:
+        limit = self._max_bytes if self._status == 200 else MAX_ERROR_BYTES
+        if self._size <= limit:
             self._bodies.append(data)
+        elif self._status != 200:
+            self._bodies.append(data[:MAX_ERROR_BYTES])
+            self._finish(refusal(self._status, b"".join(self._bodies)))
         else:
-            limit = self._max_bytes
             self.fail(
                 f"the answer is larger than {limit} bytes (HMAS_MAX_BUFFERED_BYTES): ask for a stream", retryable=False
             )
@@ -80,7 +90,7 @@ class GatewayRun:
         if self._over:
             return
         body = b"".join(self._bodies)
-        self._finish(plain_end(body) if self._status == 200 else refusal(self._status, body))
+        self._finish(plain_end(body, self._form) if self._status == 200 else refusal(self._status, body))
 
     def on_failure(self, reason: str) -> None:
         self.fail(reason, unreached=self.http is not None and self.http.unreached)
@@ -101,11 +111,18 @@ class StreamedRun(GatewayRun):
     another engine until then. `push` gets the bytes for the client; `strip_usage`: events of usage are left out."""
 
     def __init__(
-        self, request_id: str, number: int, sink: RunSink, push: Callable[[bytes], None], *, strip_usage: bool
+        self,
+        request_id: str,
+        number: int,
+        sink: RunSink,
+        push: Callable[[bytes], None],
+        *,
+        strip_usage: bool,
+        form: ApiForm = _CHAT,
     ) -> None:
-        super().__init__(request_id, number, sink, MAX_ERROR_BYTES)
+        super().__init__(request_id, number, sink, MAX_EVENT_BYTES, form=form)
         self._push = push
-        self._decoder = SseDecoder(strip_usage=strip_usage)
+        self._decoder = NamedSseDecoder(form.events) if form.events else SseDecoder(strip_usage=strip_usage)
         self._held = b""
 
     def on_body(self, data: bytes) -> None:
@@ -131,11 +148,18 @@ class StreamedRun(GatewayRun):
         if self._over or self._status != 200:
             super().on_complete()
             return
-        relayed, tokens = self._decoder.close()
-        if self._decoder.error is None and not self._decoder.done and self.tokens + tokens == 0:
+        decoder = self._decoder
+        relayed, tokens = decoder.close()
+        if decoder.error is not None or decoder.done:
+            self._conclude(relayed, tokens)
+        elif self.tokens + tokens == 0:
             self.fail("the engine ended the stream before the first token")
-            return
-        self._conclude(relayed, tokens)
+        elif decoder.finished():
+            self._conclude(relayed, tokens, decoder.missing_end)
+        else:
+            if relayed:
+                self._relay(relayed, tokens)
+            self.fail("the engine ended the stream early: neither its last event nor a reason for the end came")
 
     def _relay(self, relayed: bytes, tokens: int) -> None:
         if self.tokens + tokens == 0:
@@ -150,8 +174,9 @@ class StreamedRun(GatewayRun):
         self.tokens += tokens
         self._push(relayed)
 
-    def _conclude(self, relayed: bytes, tokens: int) -> None:
-        """Ends the answer with its last events, which travel with the end unless they hold tokens or an error."""
+    def _conclude(self, relayed: bytes, tokens: int, missing: bytes = b"") -> None:
+        """Ends the answer with its last events, which travel with the end unless they hold tokens or an error, and with
+        the end that the engine left out (`missing`)."""
         decoder = self._decoder
         if tokens or decoder.error is not None:
             self._relay(relayed, tokens)
@@ -159,7 +184,7 @@ class StreamedRun(GatewayRun):
         if decoder.error is not None:
             self._finish(self._error_end(decoder.error))
             return
-        data, usage = self._held + relayed, decoder.usage or NO_USAGE
+        data, usage = self._held + relayed + missing, decoder.usage or NO_USAGE
         self._finish(ReplyEnd(outcome=Outcome.FINISHED, status=200, data=data, usage=usage))
 
     def _error_end(self, error: dict[str, Any]) -> ReplyEnd:

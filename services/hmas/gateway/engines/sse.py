@@ -9,6 +9,8 @@ from typing import Any
 
 import orjson
 
+from hmas.laws.figures import MOST_TOKENS, sane_int
+
 MAX_EVENT_BYTES = 8 * 2**20
 _CONTENT_FIELDS = ("content", "reasoning_content", "reasoning", "tool_calls", "function_call", "refusal", "text")
 
@@ -24,19 +26,31 @@ class Usage:
 
 
 NO_USAGE = Usage()
+_DONE = b"data: [DONE]\n\n"
+_NO_OBJECT: dict[str, Any] = {"error": {"message": "the stream has an event that is no JSON object"}}
 
 
-def usage_of(document: Any) -> Usage | None:
-    """Returns the token counts of an answer or a chunk; None if it has no complete `usage` object."""
+def usage_of(document: Any, *, generated: int | None = None) -> Usage | None:
+    """Returns the token counts of an answer or a chunk of any form of the API; None if it has no complete `usage`
+    object, or counts that cannot be true. `generated`: the output's count where it may be left out."""
     usage = document.get("usage") if isinstance(document, dict) else None
     if not isinstance(usage, dict):
         return None
-    prompt, output = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    if not isinstance(prompt, int) or not isinstance(output, int):
+    if "input_tokens" in usage:  # of the Responses API, and of Anthropic's, where it is only what was not in the cache
+        prompt, output = _count(usage["input_tokens"]), _count(usage.get("output_tokens", generated))
+        details, beside = usage.get("input_tokens_details"), _count(usage.get("cache_read_input_tokens")) or 0
+        if prompt is not None and beside:
+            prompt, details = prompt + beside, {"cached_tokens": beside}
+    else:
+        prompt, output = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens", generated))
+        details = usage.get("prompt_tokens_details")
+    if prompt is None or output is None:
         return None
-    details = usage.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    return Usage(prompt, output, cached if isinstance(cached, int) else None)
+    return Usage(prompt, output, _count(details.get("cached_tokens")) if isinstance(details, dict) else None)
+
+
+def _count(value: object) -> int | None:
+    return sane_int(value, MOST_TOKENS) if isinstance(value, int) else None
 
 
 class SseDecoder:
@@ -52,6 +66,7 @@ class SseDecoder:
         self._delimiter = b""  # b"\n\n" or b"\r\n\r\n", known at the first line end
         self._started = False  # a token was seen
         self._ended = False  # nothing that comes now counts
+        self._latest = b""  # the last events that count as tokens
         self.done = False
         self.error: dict[str, Any] | None = None
         self.usage: Usage | None = None
@@ -69,19 +84,33 @@ class SseDecoder:
             events = data.count(b"\n\n")
             if events == 1 and b'"choices":[{' in data and b'"error"' not in data:  # quick check for nearly every token
                 self._carry = b""
+                self._latest = data
                 return data, 1
             if (events == 1 or data.count(b"\n\ndata:") == events - 1) and not _may_be_special(data):
                 self._carry = b""
+                self._latest = data
                 return data, events
         return self._split(data)
 
+    @property
+    def missing_end(self) -> bytes:
+        """What an engine left out that ended an answer without the stream's last event."""
+        return _DONE
+
     def close(self) -> tuple[bytes, int]:
-        """Ends the stream. Returns like `feed` what is left: an event without the blank line that ends it."""
+        """Ends the stream. Returns like `feed` what is left, if it is a whole event that lacks only its blank line."""
         data, self._carry = self._carry, b""
         if self._ended or not data.strip():
             return b"", 0
-        delimiter = self._delimiter or b"\n\n"
-        return self._split(data.rstrip(b"\r\n") + delimiter)
+        data = data.rstrip(b"\r\n")
+        if not self._is_whole(data):
+            return b"", 0
+        self._delimiter = self._delimiter or b"\n\n"
+        return self._split(data + self._delimiter)
+
+    def finished(self) -> bool:
+        """Returns whether the last token event named a reason for the end, so that the answer is whole."""
+        return any(map(_names_a_reason, self._latest.split(self._delimiter or b"\n\n")))
 
     def _split(self, data: bytes) -> tuple[bytes, int]:
         if not self._delimiter:
@@ -106,6 +135,7 @@ class SseDecoder:
     def _take(self, event: bytes) -> tuple[bool, int]:
         """Returns whether to relay an event, and the number of tokens that it counts for, 0 or 1."""
         if self._started and event.startswith(b"data:") and not _may_be_special(event):
+            self._latest = event
             return True, 1
         payload = _payload(event)
         if payload == b"[DONE]":
@@ -113,15 +143,14 @@ class SseDecoder:
             return True, 0
         if not payload:
             return True, 0  # a comment, or a field that is not data
-        try:
-            chunk = orjson.loads(payload)
-        except orjson.JSONDecodeError:
-            return True, 1
-        if not isinstance(chunk, dict):
-            return True, 1
-        return self._take_chunk(chunk)
+        return self._take_chunk(event, _object(payload) or _NO_OBJECT)
 
-    def _take_chunk(self, chunk: dict[str, Any]) -> tuple[bool, int]:
+    def _is_whole(self, event: bytes) -> bool:
+        """Returns whether an event that no blank line ends may be used: it is the end, or a JSON object."""
+        payload = _payload(event)
+        return payload == b"[DONE]" or bool(_object(payload))
+
+    def _take_chunk(self, event: bytes, chunk: dict[str, Any]) -> tuple[bool, int]:
         error = chunk.get("error") or (chunk if chunk.get("object") == "error" else None)
         if error:
             self._ended = True
@@ -132,12 +161,35 @@ class SseDecoder:
             return not (self._strip_usage and self.usage is not None), 0
         if self._started or _is_token(chunk["choices"]):
             self._started = True
+            self._latest = event
             return True, 1
         return True, 0
 
 
+def _object(payload: bytes) -> dict[str, Any] | None:
+    """Returns the JSON object in an event, None if it is none, or one without fields."""
+    try:
+        document = orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        return None
+    return document if isinstance(document, dict) and document else None
+
+
+def _names_a_reason(event: bytes) -> bool:
+    if b"finish_reason" not in event:
+        return False
+    choices = (event_object(event) or {}).get("choices")
+    choices = choices if isinstance(choices, list) else []
+    return any(isinstance(choice, dict) and choice.get("finish_reason") for choice in choices)
+
+
 def _may_be_special(data: bytes) -> bool:
     return b'"choices":[]' in data or b'"choices": []' in data or b"[DONE]" in data or b'"error"' in data
+
+
+def event_object(event: bytes) -> dict[str, Any] | None:
+    """Returns the JSON object that an event holds, None if it holds none, or one without fields."""
+    return _object(_payload(event))
 
 
 def _payload(event: bytes) -> bytes:

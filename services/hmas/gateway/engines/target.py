@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from hmas.gateway.openai.body import CHAT_PATH, COMPLETIONS_PATH
+from hmas.contracts.registry import API_PATHS
 
-PATHS = (CHAT_PATH, COMPLETIONS_PATH)  # nothing else is ever requested of an engine
 _HOST = re.compile(r"[A-Za-z0-9._:-]+")
 _PREFIX = re.compile(r"[A-Za-z0-9._~/-]*")
 
@@ -61,4 +60,6 @@ class EngineTarget:
         if api_key:
             common += f"Authorization: Bearer {api_key}\r\n"
         common += "Content-Type: application/json\r\nContent-Length: "
-        return {path: f"POST {self.prefix}{path} HTTP/1.1\r\n{common}".encode() for path in PATHS}
+        return {
+            path: f"POST {self.prefix}{path} HTTP/1.1\r\n{common}".encode() for path in API_PATHS
+        }  # nothing else is ever requested of an engine

@@ -1,5 +1,8 @@
-"""The routes that do not generate text, on FastAPI: models, health, metrics, version, and the OpenAPI page of all
-routes."""
+"""The routes that do not generate text: on FastAPI those of the API's port (models, decisions, health, version, and the
+description of all routes), and those that the gateway's ops port has beside metrics and health.
+
+With a tenants file everything on the API's port but health and version asks for an API key.
+"""
 
 import time
 from collections.abc import Callable
@@ -8,16 +11,16 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Route
 
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import WIRE_VERSION
 from hmas.gateway.agent.directory import ModelCard, ModelDirectory
 from hmas.gateway.decisions import DecisionLog
 from hmas.gateway.openai.errors import ApiError, InvalidRequest
-from hmas.gateway.openai.openapi_page import HOT_ROUTES, SCHEMAS
+from hmas.gateway.openai.openapi_page import CONTENT_POLICY, described, docs_page
 from hmas.gateway.tenants.store import TenantStore
 from hmas.gateway.tenants.terms import Tenant, client_request_id, read_headers
 from hmas.runtime import ids
@@ -31,17 +34,19 @@ def build_api(
 ) -> FastAPI:
     """Returns the application with all routes but those that generate text. `ready` tells whether the gateway knows at
     least one model and is connected to the mesh."""
-    app = FastAPI(title=TITLE, description=DESCRIPTION, version=package_version(), redoc_url=None)
+    app = FastAPI(
+        title=TITLE, description=DESCRIPTION, version=package_version(), docs_url=None, redoc_url=None, openapi_url=None
+    )
     started = int(time.time())
 
     @app.get("/v1/models", summary="Models and aliases that the mesh serves")
     async def models(request: Request) -> JSONResponse:
-        tenant = tenants.authenticate(read_headers(request.scope["headers"]))
+        tenant = tenants.authenticate(read_headers(request.scope["headers"])).tenant
         return JSONResponse({"object": "list", "data": [_card(c, started) for c in _visible(directory, tenant)]})
 
     @app.get("/v1/models/{model:path}", summary="One model or alias")
     async def model(model: str, request: Request) -> JSONResponse:
-        tenant = tenants.authenticate(read_headers(request.scope["headers"]))
+        tenant = tenants.authenticate(read_headers(request.scope["headers"])).tenant
         for card in _visible(directory, tenant):
             if card.id == model:
                 return JSONResponse(_card(card, started))
@@ -50,7 +55,7 @@ def build_api(
 
     @app.get("/hmas/timeline", summary="Latest changes of topology and of control tuples, of one model or of all")
     async def timeline(request: Request, model: str | None = None) -> JSONResponse:
-        tenant = tenants.authenticate(read_headers(request.scope["headers"]))
+        tenant = tenants.authenticate(read_headers(request.scope["headers"])).tenant
         pools = frozenset(c.root for c in _visible(directory, tenant) if model is None or c.id == model)
         return JSONResponse(decisions.told(pools))
 
@@ -62,9 +67,10 @@ def build_api(
     async def readiness() -> Response:
         return PlainTextResponse("ready") if ready() else PlainTextResponse("not ready", 503)
 
-    @app.get("/metrics", summary="Prometheus metrics")
-    async def metrics() -> Response:
-        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+    @app.get("/openapi.json", include_in_schema=False)
+    async def description(request: Request) -> JSONResponse:
+        tenants.authenticate(read_headers(request.scope["headers"]))
+        return JSONResponse(app.openapi())
 
     @app.get("/version", summary="Version of the gateway and of its protocol to the workers")
     async def versions() -> JSONResponse:
@@ -73,6 +79,22 @@ def build_api(
     _answer_errors(app)
     _describe_hot_routes(app)
     return app
+
+
+def ops_routes(api: FastAPI, directory: ModelDirectory, decisions: DecisionLog) -> list[BaseRoute]:
+    """Returns the pages of the ops port, which ask for no key: the decisions for all models, and the API's
+    description, also as a page for people that loads nothing from elsewhere."""
+
+    async def timeline(_: Request) -> Response:
+        return JSONResponse(decisions.told(frozenset(card.root for card in directory.cards())))
+
+    async def description(_: Request) -> Response:
+        return JSONResponse(api.openapi())
+
+    async def docs(_: Request) -> Response:
+        return HTMLResponse(docs_page(api.openapi()), headers={"content-security-policy": CONTENT_POLICY})
+
+    return [Route("/hmas/timeline", timeline), Route("/openapi.json", description), Route("/docs", docs)]
 
 
 def package_version() -> str:
@@ -94,7 +116,7 @@ def _card(card: ModelCard, created: int) -> dict[str, Any]:
         "created": created,
         "owned_by": "hmas",
         "root": card.root,
-        "parent": None,
+        "parent": card.parent,
         "max_model_len": card.max_model_len,
         "permission": [],
     }
@@ -130,14 +152,12 @@ def _error_response(request: Request, error: ApiError) -> Response:
 
 
 def _describe_hot_routes(app: FastAPI) -> None:
-    """Adds the two routes that generate text to FastAPI's OpenAPI page, although FastAPI does not serve them."""
+    """Adds the scheduled routes to FastAPI's OpenAPI page, although FastAPI does not serve them."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            schema = get_openapi(title=app.title, version=app.version, description=DESCRIPTION, routes=app.routes)
-            schema["paths"] = {**HOT_ROUTES, **schema["paths"]}
-            schema.setdefault("components", {}).update(SCHEMAS)
-            app.openapi_schema = schema
+            told = get_openapi(title=app.title, version=app.version, description=DESCRIPTION, routes=app.routes)
+            app.openapi_schema = described(told)
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]

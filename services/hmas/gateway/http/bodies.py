@@ -1,8 +1,9 @@
-"""Reads a request's body. Its declared size is checked before reading, its real size while reading, and its time is
-bounded."""
+"""Reads a request's body. Its declared size is checked before reading, its real size while reading, its time is
+bounded, and so are the bytes of all bodies that are being read. Large bodies are handled one at a time."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,29 +23,58 @@ class ClientGone(Exception):
 class BodyBounds:
     """Bounds of one request body: size in bytes, and seconds until all of it must be here.
 
-    `linger_bytes`, `linger_s`: how much of a refused body is still read and thrown away, and for how long, so that the
-    client reads the error instead of a broken connection.
+    `max_reading_bytes`: most bytes of all bodies that have come in part. `linger_bytes`, `linger_s`: how much of a
+    refused body is still read and thrown away, and for how long, so that the client reads the error instead of a broken
+    connection.
     """
 
-    max_bytes: int = 10 * 2**20
+    max_bytes: int = 2 * 2**20
     timeout_s: float = 30.0
+    max_reading_bytes: int = 2**28
     linger_bytes: int = 64 * 2**20
     linger_s: float = 5.0
+
+
+class BodyDesk:
+    """What the bodies of one server share: the room for those that are being read, and the turns of large ones to be
+    handled, which takes up to some tenths of a second and many times their size in memory."""
+
+    def __init__(self, bounds: BodyBounds) -> None:
+        self._bounds = bounds
+        self._turn = asyncio.Lock()
+        self.reading = 0  # bytes
+
+    def take(self, size: int) -> None:
+        """Takes room for `size` bytes. Raises InvalidRequest (429) if there is none."""
+        if self.reading + size > self._bounds.max_reading_bytes:
+            message = "the gateway is reading too many bodies (HMAS_MAX_READING_BYTES): send the request again"
+            raise InvalidRequest(message, outcome=Outcome.POOL_QUEUE_FULL)
+        self.reading += size
+
+    def give(self, size: int) -> None:
+        self.reading -= size
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Waits for the turn of a large body. Before the next one's turn all that is ready meanwhile goes on."""
+        async with self._turn:
+            yield
+            await asyncio.sleep(0)
 
 
 class BodyReader:
     """Reads the body of one request. `complete` is true once all of it was read from the connection."""
 
-    __slots__ = ("_arrived", "_bounds", "_receive", "complete")
+    __slots__ = ("_arrived", "_bounds", "_desk", "_receive", "complete")
 
-    def __init__(self, receive: Receive, bounds: BodyBounds, *, arrived: bool = False) -> None:
+    def __init__(self, receive: Receive, bounds: BodyBounds, desk: BodyDesk, *, arrived: bool = False) -> None:
         """`arrived`: the whole body has arrived already, so that reading it needs no timer."""
-        self._receive, self._bounds, self._arrived = receive, bounds, arrived
+        self._receive, self._bounds, self._desk, self._arrived = receive, bounds, desk, arrived
         self.complete = False
 
     async def read(self, headers: Mapping[bytes, bytes]) -> bytes | bytearray:
-        """Returns the whole body. Raises InvalidRequest if it is larger than `max_bytes` (413) or does not arrive
-        within `timeout_s` seconds (408), and ClientGone if the client closes the connection first."""
+        """Returns the whole body. Raises InvalidRequest if it is larger than `max_bytes` (413), does not arrive within
+        `timeout_s` seconds (408) or finds no room (429), and ClientGone if the client closes the connection first."""
         self._check_declared(headers)
         if self._arrived:
             return await self._whole()
@@ -60,10 +90,16 @@ class BodyReader:
         self._check(len(first))
         if self.complete:
             return first
-        body = bytearray(first)
-        while not self.complete:
-            body += await self._chunk()
-            self._check(len(body))
+        body, taken = bytearray(first), 0
+        try:
+            while not self.complete:
+                if len(body) > taken:
+                    self._desk.take(len(body) - taken)
+                    taken = len(body)
+                body += await self._chunk()
+                self._check(len(body))
+        finally:
+            self._desk.give(taken)
         return body
 
     async def linger(self) -> None:

@@ -1,5 +1,9 @@
-"""Client connections with bounds that uvicorn lacks: their number, the size of a request's headers, and the time until
-these are complete. Request bodies are bounded by the module `bodies`, which reads them.
+"""Client connections with bounds that uvicorn lacks: their number, the size of a request's headers, the time until
+these are complete, and what surrounds the chunks of a body. Request bodies are bounded by the module `bodies`, which
+reads them.
+
+No protocol but HTTP/1 is spoken: an `Upgrade` is ignored, as RFC 9110 allows, and the body belongs to its request. A
+trailer never counts as a header.
 """
 
 import asyncio
@@ -7,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from hmas.contracts.outcome import Outcome
@@ -16,12 +21,20 @@ from hmas.gateway.openai.errors import ApiError
 SCOPE_KEY = "hmas.connection"
 
 
+LINGER_S = 1.0  # so long a refused client may go on sending, so that it reads the answer instead of a reset connection
+CHUNK_OVERHEAD = 8  # a chunk of one byte takes six
+
+# Headers that offer another protocol; they are left out when a head is read anew.
+_UPGRADE = frozenset({b"upgrade", b"http2-settings"})
+
+
 @dataclass(frozen=True, slots=True)
 class ConnectionBounds:
     """Bounds of the client connections.
 
     `head_timeout_s`: most seconds until the headers of a request are complete, from the opening of the connection for
-    the first request, and from the first byte for each later one. `max_head_bytes`: most bytes of these headers.
+    the first request, and from the first byte for each later one. `max_head_bytes`: most bytes of these headers. Sizes
+    of chunks, their extensions and the trailers of a body may take as much, and `CHUNK_OVERHEAD` times the body itself.
     """
 
     max_connections: int = 4096
@@ -59,6 +72,41 @@ class _HeldHead:
         return self._transport.is_closing()
 
 
+class _Unchunked:
+    """A transport for a client of HTTP/1.0, which knows no chunks: takes an answer as the server writes it, and writes
+    its text. The end of the connection is the end of the answer."""
+
+    __slots__ = ("_transport", "write")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self.write: Callable[[bytes], None] = self._write_head
+
+    def _write_head(self, head: bytes) -> None:
+        chunked = b"\r\ntransfer-encoding: chunked\r\n"
+        self.write = self._write_chunk if chunked in head else self._transport.write
+        self._transport.write(head.replace(chunked, b"\r\n", 1))
+
+    def _write_chunk(self, data: bytes) -> None:
+        size, _, text = data.partition(b"\r\n")
+        if size:
+            self._transport.write(text[: int(size, 16)])
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+
+class _HeadRefused(Exception):
+    """The headers of a request, or its trailers, are not acceptable."""
+
+    def __init__(self, reason: str, message: str, status: int) -> None:
+        super().__init__(message)
+        self.reason, self.status = reason, status
+
+
 class GuardedProtocol(HttpToolsProtocol):
     """uvicorn's HTTP protocol with the bounds of ConnectionBounds.
 
@@ -73,6 +121,11 @@ class GuardedProtocol(HttpToolsProtocol):
         self.on_lost: Callable[[], None] | None = None
         self._head_bytes = 0
         self._in_head = True
+        self._measure_head = False  # what came may hold more than a head may
+        self._upgrading = False
+        self._cycles: list[Any] = []  # the requests of this connection that are not answered yet, the oldest first
+        self._refused = False  # what comes now is thrown away
+        self._surplus = 0  # bytes since the head of the current request that may be no body, less what the body allows
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -93,7 +146,7 @@ class GuardedProtocol(HttpToolsProtocol):
         The function returns false, and writes nothing, while the client reads too slowly.
         """
         cycle, flow, write = self.cycle, self.flow, self.transport.write
-        if cycle.scope is not scope or not cycle.chunked_encoding:
+        if cycle.scope is not scope or not cycle.chunked_encoding or isinstance(cycle.transport, _Unchunked):
             return None
 
         def write_chunk(data: bytes) -> bool:
@@ -112,38 +165,118 @@ class GuardedProtocol(HttpToolsProtocol):
         if len(self.connections) > self.bounds.max_connections:
             message = f"the gateway has {self.bounds.max_connections} connections already (HMAS_MAX_CONNECTIONS)"
             self._refuse("connections", ApiError.of(Outcome.POOL_QUEUE_FULL, message), 503)
+            self.transport.close()
             return
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._head_complete()
+        self._cancel_timer()
+        for cycle in self._cycles:  # the server itself thinks of the last request alone
+            cycle.disconnected = True
+            cycle.message_event.set()
         super().connection_lost(exc)
         if self.on_lost is not None:
             self.on_lost()
             self.on_lost = None
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if not self._in_head:
-            return  # the usual case: the headers came in one read and need no timer
-        self._head_bytes += len(data)
-        if self._head_bytes > self.bounds.max_head_bytes:
-            message = f"the request headers are larger than {self.bounds.max_head_bytes} bytes: send less"
-            self._refuse("head_size", ApiError.of(Outcome.INVALID_REQUEST, message), 431)
-        elif self._timer is None:
-            self._await_head()
+        if self._refused:
+            return
+        self._unset_keepalive_if_required()
+        self._measure_head = self._head_bytes + len(data) > self.bounds.max_head_bytes
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._ignore_upgrade(data[upgrade.args[0] :])
+            return
+        except httptools.HttpParserError as error:
+            self._refuse_malformed(error)
+            return
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > self.bounds.max_head_bytes:
+                self._refuse_head(self._head_too_large())
+            elif self._timer is None:
+                self._await_head()
+        elif self.cycle is not None and self.cycle.more_body:  # not the usual case: the body came in one read
+            self._surplus += len(data)
+            if self._surplus > self.bounds.max_head_bytes and self._is_chunked():
+                self._refuse_head(self._chunks_too_large())
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         scope: Any = self.scope
         scope[SCOPE_KEY] = self
-        self._in_head, self._head_bytes = True, 0
+        self._in_head, self._head_bytes, self._upgrading = True, 0, False
 
     def on_headers_complete(self) -> None:
+        if self._measure_head and self._size_of_head() > self.bounds.max_head_bytes:
+            raise self._head_too_large()
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                raise _HeadRefused("connect", "this server opens no tunnels: send a request of another method", 405)
+            self._upgrading = True  # the parser ends the message here
+            return
         self._head_complete()
+        self._surplus = 0
+        self.scope["headers"] = self.headers.copy()  # to which the parser will add trailers
         super().on_headers_complete()
         cycle: Any = self.cycle
-        cycle.transport = _HeldHead(self.transport)
+        old = self.scope["http_version"] in ("1.0", "0.9")
+        self._cycles = [each for each in self._cycles if not each.response_complete]
+        self._cycles.append(cycle)
+        cycle.transport = _Unchunked(self.transport) if old else _HeldHead(self.transport)
+
+    def eof_received(self) -> None:
+        if self._refused:
+            self.transport.close()
+
+    def on_body(self, body: bytes) -> None:
+        self._surplus -= (1 + CHUNK_OVERHEAD) * len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self._upgrading:
+            super().on_message_complete()
+
+    def _ignore_upgrade(self, rest: bytes) -> None:
+        """Reads the head that offers another protocol anew, without the offer, and then what followed it."""
+        version = self.parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]
+        for name, value in self.headers:
+            if name == b"connection":
+                tokens = (token.strip() for token in value.split(b","))
+                value = b", ".join(token for token in tokens if token.lower() not in _UPGRADE)
+            if name not in _UPGRADE:
+                lines.append(b"%b: %b" % (name, value))
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self.data_received(b"\r\n".join([*lines, b"\r\n"]) + rest)
+
+    def _is_chunked(self) -> bool:
+        return any(name == b"transfer-encoding" for name, _ in self.headers)
+
+    def _size_of_head(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+
+    def _head_too_large(self) -> _HeadRefused:
+        message = f"the request headers are larger than {self.bounds.max_head_bytes} bytes: send less"
+        return _HeadRefused("head_size", message, 431)
+
+    def _chunks_too_large(self) -> _HeadRefused:
+        limit = self.bounds.max_head_bytes
+        message = f"the sizes of chunks and the trailers of the body are larger than {limit} bytes: send larger chunks"
+        return _HeadRefused("chunk_size", message, 400)
+
+    def _refuse_malformed(self, error: httptools.HttpParserError) -> None:
+        cause = error.__context__
+        if isinstance(cause, _HeadRefused):
+            self._refuse_head(cause)
+        else:
+            self.send_400_response("the request is not valid HTTP")
+
+    def _refuse_head(self, refused: _HeadRefused) -> None:
+        self._refuse(refused.reason, ApiError.of(Outcome.INVALID_REQUEST, str(refused)), refused.status)
 
     def send_400_response(self, msg: str) -> None:
         self._refuse("malformed", ApiError.of(Outcome.INVALID_REQUEST, msg), 400)
@@ -160,6 +293,9 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _head_complete(self) -> None:
         self._in_head = False
+        self._cancel_timer()
+
+    def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -169,18 +305,31 @@ class GuardedProtocol(HttpToolsProtocol):
         self._refuse("head_time", ApiError.of(Outcome.CLIENT_TOO_SLOW, message), 408)
 
     def _refuse(self, reason: str, error: ApiError, status: int) -> None:
-        """Closes the connection. The error is written first, unless an earlier request's answer is still being
-        written."""
+        """Writes the error, unless the answer to an earlier request is still being written, and closes the connection:
+        as soon as the client does, or after LINGER_S seconds."""
         self._head_complete()
         if self.transport.is_closing():
             return
         CONNECTIONS_REFUSED.labels(reason).inc()
-        if self.cycle is None or self.cycle.response_complete:
-            body = error.body()
-            head = [b"HTTP/1.1 %d -\r\nconnection: close\r\ncontent-length: %d\r\n" % (status, len(body))]
-            head += [b"%s: %s\r\n" % header for header in error.headers()]
-            self.transport.write(b"".join([*head, b"\r\n", body]))
-        self.transport.close()
+        self._refused = True
+        cycle = self.cycle
+        incomplete = cycle is not None and cycle.more_body and not cycle.response_started and not self.pipeline
+        if not (cycle is None or cycle.response_complete or incomplete):
+            self.transport.close()
+            return
+        if incomplete:
+            cycle.disconnected = True  # this is its answer
+            cycle.message_event.set()
+            self.flow.resume_reading()
+        body = error.body()
+        head = [b"HTTP/1.1 %d -\r\nconnection: close\r\ncontent-length: %d\r\n" % (status, len(body))]
+        head += [b"%s: %s\r\n" % header for header in error.headers()]
+        self.transport.write(b"".join([*head, b"\r\n", body]))
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+            self._timer = self.loop.call_later(LINGER_S, self.transport.abort)
+        else:
+            self.transport.close()
 
 
 def guarded(bounds: ConnectionBounds) -> type[GuardedProtocol]:

@@ -1,4 +1,5 @@
-"""The two routes that generate text, as plain ASGI without a framework. All other paths go to the FastAPI application.
+"""The routes whose requests are scheduled, as plain ASGI without a framework. All other paths go to the FastAPI
+application.
 
 Until the first byte of a streamed answer is sent, an error has its own HTTP status. If there is no token for
 `comment_after_s` seconds, the stream begins with SSE comments that keep the connection alive; after that an error can
@@ -11,34 +12,50 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import orjson
 import structlog
+from starlette.middleware.cors import CORSMiddleware
 
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.request import Request
 from hmas.gateway.agent.directory import ModelDirectory
 from hmas.gateway.exchange import Exchange
-from hmas.gateway.http.bodies import BodyBounds, BodyReader, ClientGone, Message, Receive, Send
+from hmas.gateway.group import ExchangeGroup
+from hmas.gateway.http.bodies import BodyBounds, BodyDesk, BodyReader, ClientGone, Message, Receive, Send
 from hmas.gateway.http.connections import SCOPE_KEY, GuardedProtocol
 from hmas.gateway.metrics import INVALID
-from hmas.gateway.openai.body import CHAT_PATH, COMPLETIONS_PATH, Call, parse_call, request_of
-from hmas.gateway.openai.errors import ApiError, InvalidRequest
+from hmas.gateway.openai.body import Call, CallRules, parse_calls, request_of
+from hmas.gateway.openai.errors import ApiError, ErrorShape, InvalidRequest
+from hmas.gateway.openai.forms import FORMS
+from hmas.gateway.openai.merging import AnswerMerger
 from hmas.gateway.shell import GatewayShell
-from hmas.gateway.tenants.store import TenantStore
-from hmas.gateway.tenants.terms import Tenant, client_request_id, read_headers, traceparent
+from hmas.gateway.tenants.store import Caller, TenantStore
+from hmas.gateway.tenants.terms import (
+    QUEUE_STATUS,
+    ServiceTier,
+    Tenant,
+    client_request_id,
+    declared_job,
+    read_headers,
+    terms_of,
+    traceparent,
+)
 from hmas.runtime import ids
 
 log = structlog.get_logger()
 
-HOT_PATHS = frozenset({CHAT_PATH, COMPLETIONS_PATH})
+LARGE_BYTES = 2**16  # bodies above take turns
 COMMENT = b": keep-alive\n\n"
 _STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
-_BYPASS = (b"x-hmas-mode", b"bypass")  # the gateway placed the request itself, because the worker was silent
-_BYPASS_COMMENT = b": x-hmas-mode: bypass\n\n"  # the same in a stream that has begun
 _JSON = (b"content-type", b"application/json")
+# Headers of answers that a web page may read.
+_SHOWN_HEADERS = (
+    "retry-after", "x-request-id", "x-should-retry", "x-hmas-reason", "x-hmas-mode", "x-hmas-slo-clamped",
+    "x-hmas-service-tier",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +74,19 @@ class HttpServerConfig:
     body: BodyBounds = field(default_factory=BodyBounds)
 
 
+def for_web_pages(app: Callable[..., Any], origins: tuple[str, ...]) -> Callable[..., Any]:
+    """Returns an ASGI application that lets web pages of these origins use `app` (CORS). API keys come in headers that
+    a page sets itself, so that no browser sends credentials of its own."""
+    if not origins:
+        return app
+    return CORSMiddleware(
+        app, allow_origins=origins, allow_methods=("GET", "POST"), allow_headers=("*",), expose_headers=_SHOWN_HEADERS
+    )
+
+
 class GatewayServer:
-    """The gateway's ASGI application. It answers the two routes that generate text and hands every other request to
-    `rest`."""
+    """The gateway's ASGI application. It answers the routes whose requests are scheduled (`FORMS`) and hands every
+    other request to `rest`."""
 
     def __init__(
         self,
@@ -72,12 +99,13 @@ class GatewayServer:
     ) -> None:
         self._config, self._shell, self._tenants, self._directory = config, shell, tenants, directory
         self._rest, self._clock = rest, clock
+        self._desk = BodyDesk(config.body)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] not in HOT_PATHS:
+        if scope["type"] != "http" or scope["path"] not in FORMS:
             await self._rest(scope, receive, send)
             return
-        answer = _Answer(scope, receive, send, self._config)
+        answer = _Answer(scope, receive, send, self._config, self._desk, self._shell)
         try:
             await self._serve(answer)
         except ClientGone:
@@ -90,45 +118,91 @@ class GatewayServer:
             await answer.fail(ApiError.of(Outcome.INTERNAL, "the gateway failed: its log has the reason"))
         finally:
             answer.unwatch()
-            if answer.exchange is not None:
-                self._shell.leave(answer.exchange)  # does nothing if the request has ended
+            for exchange in answer.exchanges:
+                self._shell.leave(exchange)  # does nothing if the request has ended
 
     async def _serve(self, answer: "_Answer") -> None:
+        if answer.wants_unknown_status:
+            message = "the header `x-hmas-queue-status` must be `comment` or `event`"
+            raise InvalidRequest(message, "x-hmas-queue-status")
         if answer.scope["method"] != "POST":
             await answer.fail(
                 replace(ApiError.of(Outcome.INVALID_REQUEST, "use the method POST for this path"), status=405)
             )
             return
-        arrival_s = self._clock()
-        tenant = self._tenants.authenticate(answer.headers)
-        data = await answer.reader.read(answer.headers)
-        call = parse_call(answer.scope["path"], data, replay_enabled=self._config.replay_field)
-        self._check_model(call, tenant)
-        request: Request = request_of(call, answer.request_id, tenant, answer.headers, arrival_s)
-        exchange = self._shell.open(call, request, answer.client_id, traceparent(answer.headers))
-        answer.exchange = exchange
-        answer.watch(lambda: self._shell.leave(exchange))
-        if call.stream:
+        exchange = await self._accept(answer)
+        answer.watch(lambda: self._leave(answer))
+        if exchange.stream:
             finished = await answer.stream(exchange)
         else:
             finished = await answer.plain(exchange)
         if not finished:
-            self._shell.give_up(exchange)
+            for each in answer.exchanges:
+                self._shell.give_up(each)
         if exchange.left:
             answer.abort()
 
+    def _leave(self, answer: "_Answer") -> None:
+        for exchange in answer.exchanges:
+            self._shell.leave(exchange)
+
+    async def _accept(self, answer: "_Answer") -> Exchange | ExchangeGroup:
+        """Reads a request and hands it to the shell, which alone keeps its body from then on."""
+        arrival_s = self._clock()
+        caller = self._tenants.authenticate(answer.headers)
+        data = await answer.reader.read(answer.headers)
+        if len(data) <= LARGE_BYTES:
+            return self._open(answer, caller, data, arrival_s)
+        async with self._desk.turn():
+            return self._open(answer, caller, data, arrival_s)
+
+    def _open(
+        self, answer: "_Answer", caller: Caller, data: bytes | bytearray, arrival_s: float
+    ) -> Exchange | ExchangeGroup:
+        tenant = caller.tenant
+        rules = CallRules(
+            tenant=tenant.name, replay_enabled=self._config.replay_field, allowed_fields=tenant.allowed_body_fields
+        )
+        calls = parse_calls(answer.scope["path"], data, rules)
+        call = calls.parts[0]
+        self._check_model(call, tenant)
+        terms = terms_of(answer.headers, tenant, call.priority, stream=call.stream, tier=call.tier)
+        answer.clamped, answer.tier = terms.clamped, call.tier
+        trace, job = traceparent(answer.headers), declared_job(answer.headers)
+        for each in calls.parts:
+            request_id = ids.request_id() if answer.exchanges else answer.request_id
+            request = request_of(each, request_id, tenant, terms, arrival_s, self._shell.prompt_tokens(each))
+            exchange = self._shell.open(each, request, answer.client_id, trace, caller.key, job)
+            answer.exchanges.append(exchange)
+            if exchange.error is not None:  # it was refused, and with it the other answers
+                break
+        if len(calls.parts) == 1:
+            return exchange
+        return ExchangeGroup(answer.exchanges, AnswerMerger(calls.answers, calls.usage))
+
     def _check_model(self, call: Call, tenant: Tenant) -> None:
-        if tenant.models is None or call.model in tenant.models:
-            return
-        if self._directory.resolve(call.model) not in tenant.models:
+        allowed = tenant.models
+        if allowed is not None and call.model not in allowed and self._directory.resolve(call.model) not in allowed:
             message = f"tenant `{tenant.name}` may not use the model `{call.model}`: GET /v1/models lists those it may"
             raise InvalidRequest(message, "model", Outcome.FORBIDDEN)
+        served = self._directory.paths(call.model)
+        if served and call.form.path not in served:
+            message = f"the engines of the model `{call.model}` do not serve {call.form.path}, but {', '.join(served)}"
+            raise InvalidRequest(message, outcome=Outcome.UNKNOWN_PATH)
 
 
 class _Answer:
     """The answer to one request: reads the request's body, and writes the answer to its connection."""
 
-    def __init__(self, scope: Message, receive: Receive, send: Send, config: HttpServerConfig) -> None:
+    def __init__(
+        self,
+        scope: Message,
+        receive: Receive,
+        send: Send,
+        config: HttpServerConfig,
+        desk: BodyDesk,
+        shell: GatewayShell,
+    ) -> None:
         self.scope = scope
         self.headers = read_headers(scope["headers"])
         # The mesh makes its own id for each request, because two clients may send the same `X-Request-Id`.
@@ -136,11 +210,19 @@ class _Answer:
         self.client_id = client_request_id(self.headers) or self.request_id
         self._connection: GuardedProtocol | None = scope.get(SCOPE_KEY)
         arrived = self._connection is not None and self._connection.body_arrived
-        self.reader = BodyReader(receive, config.body, arrived=arrived)
-        self.exchange: Exchange | None = None
-        self._receive, self._send, self._config = receive, send, config
+        self.reader = BodyReader(receive, config.body, desk, arrived=arrived)
+        self.exchanges: list[Exchange] = []  # one, or one for each answer that was asked for
+        self.clamped = ""  # stated SLOs that the tenant's bounds changed
+        self.tier = ServiceTier.DEFAULT
+        self._errors: ErrorShape = FORMS[scope["path"]].errors
+        self._receive, self._send, self._config, self._shell = receive, send, config, shell
+        self._status = self.headers.get(QUEUE_STATUS, b"")  # how the client wants to be told of its place in the queue
         self._watch: asyncio.Task[None] | None = None
         self._started = False
+
+    @property
+    def wants_unknown_status(self) -> bool:
+        return self._status not in (b"", b"comment", b"event")
 
     # --- the client's leaving ---
 
@@ -171,9 +253,10 @@ class _Answer:
 
     # --- answers ---
 
-    async def stream(self, exchange: Exchange) -> bool:
+    async def stream(self, exchange: Exchange | ExchangeGroup) -> bool:
         """Relays a streamed answer until its end; returns false if the client stopped reading."""
-        loop, told = asyncio.get_running_loop(), False
+        loop, told = asyncio.get_running_loop(), ""
+        every_s = self._config.comment_after_s if self._status else self._config.comment_every_s
         timer = loop.call_later(self._config.comment_after_s, exchange.ring)
         try:
             while True:
@@ -186,19 +269,19 @@ class _Answer:
                 elif exchange.done:
                     data = b""
                 else:
-                    exchange.comment_due, data = False, COMMENT
-                    timer = loop.call_later(self._config.comment_every_s, exchange.ring)
+                    exchange.comment_due, data = False, self._comment()
+                    timer = loop.call_later(every_s, exchange.ring)
                 done = exchange.done
                 if done and exchange.error is not None:
                     if not self._started and not data:
                         await self.fail(exchange.error)
                         return True
-                    data += exchange.error.events()
+                    data += exchange.error.events(self._errors)
                 if not self._started:
-                    told = exchange.bypass
+                    told = exchange.mode
                     await self._start(200, [*_STREAM_HEADERS, *self._own_headers()])
-                elif exchange.bypass and not told:
-                    told, data = True, _BYPASS_COMMENT + data
+                elif exchange.mode and not told:  # the stream had begun before the request was placed
+                    told, data = exchange.mode, b": x-hmas-mode: %b\n\n%b" % (exchange.mode.encode(), data)
                 if not await self._write(data, more=not done):
                     return False
                 if done:
@@ -208,7 +291,17 @@ class _Answer:
         finally:
             timer.cancel()
 
-    async def plain(self, exchange: Exchange) -> bool:
+    def _comment(self) -> bytes:
+        """Returns what keeps the stream alive; to a client that wants to know, it tells the place in the queue."""
+        place = self._shell.place(self.exchanges[0]) if self._status else None
+        if place is None:
+            return COMMENT
+        told = {"place": place.place, "queued": place.queued, "expected_wait_s": round(place.wait_s, 1)}
+        if self._status == b"event":
+            return b"event: queue_status\ndata: %b\n\n" % orjson.dumps({"type": "queue_status", **told})
+        return b": queue_status %b\n\n" % orjson.dumps(told)
+
+    async def plain(self, exchange: Exchange | ExchangeGroup) -> bool:
         """Sends an answer that is not streamed, the engine's body unchanged; returns false if the client stopped
         reading."""
         await exchange.settled()
@@ -225,9 +318,9 @@ class _Answer:
         """Sends an error with its HTTP status, or as an event if the stream has begun. If the request's body was not
         read to its end, the rest is read and thrown away and the connection is closed."""
         if self._started:
-            await self._write(error.events(), more=False)
+            await self._write(error.events(self._errors), more=False)
             return
-        body = error.body()
+        body = error.body(self._errors)
         headers = [*error.headers(), (b"content-length", b"%d" % len(body)), *self._own_headers()]
         if self.reader.complete:
             await self._start(error.status, headers)
@@ -259,6 +352,11 @@ class _Answer:
 
     def _own_headers(self) -> list[tuple[bytes, bytes]]:
         headers = [(b"x-request-id", self.client_id.encode())]
-        if self.exchange is not None and self.exchange.bypass:
-            headers.append(_BYPASS)
+        mode = next((exchange.mode for exchange in self.exchanges if exchange.mode), "")
+        if mode:  # the gateway placed the request itself
+            headers.append((b"x-hmas-mode", mode.encode()))
+        if self.clamped:
+            headers.append((b"x-hmas-slo-clamped", self.clamped.encode()))
+        if self.tier is not ServiceTier.DEFAULT:
+            headers.append((b"x-hmas-service-tier", self.tier.value.encode()))
         return headers

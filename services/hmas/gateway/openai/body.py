@@ -1,8 +1,9 @@
-"""Checks a body of `/v1/chat/completions` or `/v1/completions`, estimates its prompt's length in tokens, and writes the
-body for the engine.
+"""Checks a body of any form of the API, estimates its prompt's length in tokens, and writes the body for the engine.
 
-Fields that the gateway does not know are passed on. The engine's body is written again from the parsed one, so that
-engine and gateway cannot understand one body differently, for instance if a field is given twice.
+Fields that the gateway does not know are passed on, except for those that steer an engine, which a tenant must be
+allowed. A body is parsed once, and of that nothing is kept but what a `Call` holds: the engine's body as bytes. It is
+written anew from the parsed one, so that engine and gateway cannot understand one body differently, for instance if a
+field is given twice.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,92 +12,229 @@ from typing import Any
 
 import orjson
 
+from hmas.contracts.job import NO_CHAIN, PrefixChain
+from hmas.contracts.registry import CHAT_PATH, COMPLETIONS_PATH
 from hmas.contracts.request import Request
+from hmas.gateway.engines.body import replay_fields
+from hmas.gateway.openai.chains import chain_of
 from hmas.gateway.openai.errors import InvalidRequest
-from hmas.gateway.tenants.terms import PRIORITY_LIMIT, Tenant, terms_of
-from hmas.laws.tokens import content_text, estimate_prompt_tokens
+from hmas.gateway.openai.forms import FORMS, ApiForm
+from hmas.gateway.tenants.terms import PRIORITY_LIMIT, TIER_NAMES, ServiceTier, Tenant, Terms
 
-CHAT_PATH = "/v1/chat/completions"
-COMPLETIONS_PATH = "/v1/completions"
 MAX_MODEL_CHARS = 256
 PERCEIVED_CHARS = 4096  # half from the prompt's head, half from its tail
+MAX_XARGS_BYTES = 4096
+MAX_ANSWERS = 32  # of one request: each is scheduled as a request of its own
 _MAX_TOKENS_LIMIT = 2**31
+_SLACK_BYTES = 4096  # what the gateway may add to a body
 
 # Fields that are removed from the engine's body. The mesh makes the engine's request ids itself, because ids that
 # clients choose could be the same.
 _GATEWAY_FIELDS = ("priority", "hmas_replay", "request_id", "rid")
 
+# Fields of vLLM and SGLang by which a client would steer the engine itself, and what they do there.
+STEERING_FIELDS: Mapping[str, str] = {
+    "kv_transfer_params": "it directs the transfer of KV caches between engines",
+    "ec_transfer_params": "it directs the transfer of encoder caches between engines",
+    "bootstrap_host": "it names the engine that KV caches are fetched from",
+    "bootstrap_port": "it names the engine that KV caches are fetched from",
+    "bootstrap_room": "it names the KV cache that is fetched",
+    "routed_dp_rank": "it chooses the engine's data-parallel rank",
+    "disagg_prefill_dp_rank": "it chooses the data-parallel rank of the prefill engine",
+    "data_parallel_rank": "it chooses the engine's data-parallel rank",
+    "data_parallel_rank_decode": "it chooses the data-parallel rank of the decoding engine",
+    "cache_salt": "it separates or shares entries of the prefix cache",
+    "extra_key": "it separates or shares entries of the prefix cache",
+    "session_id": "it joins a session that other requests share",
+    "session_params": "it continues or branches a session that other requests share",
+    "lora_path": "it chooses an adapter, which is another model",
+    "vllm_xargs": "it is passed to extensions of the engine",
+    "custom_params": "it is passed to extensions of the engine",
+    "custom_logit_processor": "it is code that the engine runs",
+    "logits_processors": "it names code that the engine runs",
+    "chat_template": "it is a template that the engine runs",
+    "prompt_embeds": "it holds serialised tensors",
+    "mm_processor_kwargs": "it configures how the engine reads media",
+    "media_io_kwargs": "it configures how the engine reads media",
+    "ngram_corpus_id": "it chooses the corpus that the engine speculates with",
+    "custom_labels": "it makes new series in the engine's metrics",
+    "return_hidden_states": "it slows the engine for everyone",
+}
 
-@dataclass(slots=True, kw_only=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRules:
+    """What may be in a body. `replay_enabled`: whether the field `hmas_replay` may be; `allowed_fields`: those of the
+    steering fields that may be. `tenant`: the sender's name, by which chains of prompts are told apart."""
+
+    tenant: str = ""
+    replay_enabled: bool = False
+    allowed_fields: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One parsed body. `body` holds the fields for the engine; `model` is the model name or alias that the client sent.
+    """What is kept of a body. `model` is the model name or alias that the client sent.
 
-    `prompt_tokens` is an estimate. `strip_usage`: the gateway asked the engine for usage that the client did not ask
-    for, so that it is removed from the stream. `replay_output_tokens`: fixed output length of a replayed request.
+    `tier` is the service tier that it asks for. `prompt_tokens` is an estimate. `text` is the beginning and the end of
+    the prompt for perception, at most PERCEIVED_CHARS characters and a line break. `strip_usage`: the gateway asked the
+    engine for usage that the client did not ask for, so that it is removed from the stream. `xargs`: the client's extra
+    arguments for vLLM. `chain`: that of the prompt; a form without an answer has none. `rest`: the engine's body as
+    JSON without its opening brace, and without the fields that `run_body` adds.
     """
 
-    path: str
+    form: ApiForm
     model: str
     stream: bool
-    prompt: Any  # text, messages or token ids
+    text: str
     prompt_tokens: int
     max_tokens: int | None
     priority: int | None
+    tier: ServiceTier
     strip_usage: bool
-    replay_output_tokens: int | None
-    body: dict[str, Any]
-
-    def engine_body(self, pool: str) -> bytes:
-        """Returns the body as JSON, with `pool` as the model."""
-        self.body["model"] = pool
-        return orjson.dumps(self.body)
-
-    def perceived_text(self) -> str:
-        """Returns the beginning and the end of the prompt's text for perception, at most PERCEIVED_CHARS characters."""
-        return _head_and_tail(self.prompt)
+    xargs: Mapping[str, Any]
+    chain: PrefixChain = NO_CHAIN
+    rest: bytes
 
 
-def parse_call(path: str, data: bytes | bytearray, *, replay_enabled: bool) -> Call:
-    """Parses and checks a body. `replay_enabled`: whether the field `hmas_replay` is allowed.
-
-    Raises InvalidRequest, which names the field at fault.
-    """
-    body = _parse_object(data)
-    stream = _optional(body, "stream", _is_bool, "true or false") or False
-    _check_types(body)
-    _check_single(body)
-    prompt = _messages(body) if path == CHAT_PATH else _prompt(body)
-    call = Call(
-        path=path,
-        model=_model(body),
-        stream=stream,
-        prompt=prompt,
-        prompt_tokens=estimate_prompt_tokens(prompt),
-        max_tokens=_max_tokens(body),
-        priority=_optional(body, "priority", _is_priority, "a whole number between -2^31 and 2^31"),
-        strip_usage=stream and not _asks_usage(body),
-        replay_output_tokens=_replay(body, enabled=replay_enabled),
-        body=body,
-    )
-    for name in _GATEWAY_FIELDS:
-        body.pop(name, None)
-    if call.strip_usage:
-        body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
+def parse_call(path: str, data: bytes | bytearray, rules: CallRules) -> Call:
+    """Parses and checks a body for one answer. Raises InvalidRequest, which names the field at fault."""
+    (call,) = parse_calls(path, data, rules).parts
     return call
 
 
-def request_of(call: Call, request_id: str, tenant: Tenant, headers: Mapping[bytes, bytes], now_s: float) -> Request:
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """A body as the calls for one answer each that it is divided into, prompt by prompt. `answers`: how many there are
+    to each prompt. `usage`: whether the client asked for the counts of tokens in a stream."""
+
+    parts: tuple[Call, ...]
+    answers: int
+    usage: bool
+
+
+def parse_calls(path: str, data: bytes | bytearray, rules: CallRules) -> Calls:
+    """Parses and checks a body. Raises InvalidRequest, which names the field at fault.
+
+    A request for several answers, or with several prompts, is divided, because each sequence is scheduled, judged and
+    settled by itself.
+    """
+    form = FORMS[path]
+    body = _parse_object(data)
+    bodies, answers = _divided(body, form)
+    if len(bodies) == 1:
+        return Calls((_call(form, body, rules, len(data)),), answers, False)
+    _check_types(body)
+    usage, calls = _asks_usage(body), list[Call]()
+    for each in bodies:
+        if body.get("stream"):
+            each["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
+        calls.append(_call(form, each, rules, len(data)))
+    return Calls(tuple(calls), answers, usage)
+
+
+def _divided(body: dict[str, Any], form: ApiForm) -> tuple[list[dict[str, Any]], int]:
+    """Returns the bodies, for one answer each, that a body is divided into, and the number of answers to each prompt.
+    With a seed each answer has its own, as vLLM makes them."""
+    if not form.chunked:
+        return [body], 1
+    answers = _optional(body, "n", _is_limit, "a positive whole number") or 1
+    if (_optional(body, "best_of", _is_limit, "a positive whole number") or 1) > answers:
+        raise InvalidRequest("`best_of` above `n` is not supported: send one request for each answer", "best_of")
+    prompt = body.get("prompt") if form.path == COMPLETIONS_PATH else None
+    several = isinstance(prompt, list) and len(prompt) > 1 and isinstance(prompt[0], str | list)
+    prompts = prompt if several and isinstance(prompt, list) else [prompt]
+    count = answers * len(prompts)
+    if count > MAX_ANSWERS:
+        message = f"a request may have at most {MAX_ANSWERS} answers (`n` times prompts), not {count}: send several"
+        raise InvalidRequest(message, "prompt" if several else "n")
+    if count == 1:
+        return [body], 1
+    seed = _optional(body, "seed", _is_int, "a whole number")
+    shared = {name: value for name, value in body.items() if name not in ("n", "best_of")}
+    bodies = []
+    for each in prompts:
+        for number in range(answers):
+            own: dict[str, Any] = {} if seed is None else {"seed": seed + number}
+            bodies.append(shared | own | ({"prompt": each} if several else {}))
+    return bodies, answers
+
+
+def _call(form: ApiForm, body: dict[str, Any], rules: CallRules, size: int) -> Call:
+    """Returns the call of a body for one answer, which it changes; `size` is that of the client's body."""
+    stream = not form.prefill_only and (_optional(body, "stream", _is_bool, "true or false") or False)
+    _check_types(body)
+    _check_steering(body, rules.allowed_fields)
+    prompt = form.read(body)
+    model = _model(body)
+    max_tokens = _max_tokens(body, form)
+    priority = _optional(body, "priority", _is_priority, "a whole number between -2^31 and 2^31")
+    tier = _tier(body)
+    replay_output_tokens = _replay(body, form, enabled=rules.replay_enabled)
+    xargs = _xargs(body)
+    strip_usage = stream and form.chunked and not _asks_usage(body)
+    for name in _GATEWAY_FIELDS:
+        body.pop(name, None)
+    if strip_usage:
+        body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
+    if replay_output_tokens is not None:
+        _override(body, replay_fields(replay_output_tokens))
+    if form.fixed is not None:
+        body |= form.fixed
+    return Call(
+        form=form,
+        model=model,
+        stream=stream,
+        text=_head_and_tail(prompt.texts),
+        prompt_tokens=prompt.tokens,
+        max_tokens=max_tokens,
+        priority=priority,
+        tier=tier,
+        strip_usage=strip_usage,
+        xargs=xargs,
+        chain=NO_CHAIN if form.prefill_only else chain_of(form.path, body, rules.tenant),
+        rest=_rest(body, size),
+    )
+
+
+def _rest(body: dict[str, Any], size: int) -> bytes:
+    """Returns the body for an engine, without its opening brace and its model. `size`: that of the client's body."""
+    del body["model"]
+    written = _written(body)
+    if len(written) > 2 * size + _SLACK_BYTES:
+        raise InvalidRequest("the numbers in the body are more than twice as long when written out: write them out")
+    return written[1:]
+
+
+def _written(document: Mapping[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(document)
+    except TypeError as error:  # the JSON writer allows less nesting than the parser
+        raise InvalidRequest(f"the body cannot be passed on to an engine, nest it less deeply: {error}") from None
+
+
+def _override(body: dict[str, Any], fields: Mapping[str, object]) -> None:
+    for name, value in fields.items():
+        if value is None:
+            body.pop(name, None)
+        else:
+            body[name] = value
+
+
+def request_of(
+    call: Call, request_id: str, tenant: Tenant, terms: Terms, now_s: float, prompt_tokens: int | None = None
+) -> Request:
     """Returns the request for the gateway agent; its model is the name or alias that the client sent.
 
-    `now_s`: the arrival on this host's monotonic clock. Raises InvalidRequest if a header's value is out of its range.
+    `now_s`: the arrival on this host's monotonic clock. `prompt_tokens`: those of the prompt, if more is known of them
+    than the estimate.
     """
-    terms = terms_of(headers, tenant, call.priority, stream=call.stream)
     return Request(
         id=request_id,
         model=call.model,
         tenant=tenant.name,
         flow=terms.flow,
-        prompt_tokens=call.prompt_tokens,
+        prompt_tokens=call.prompt_tokens if prompt_tokens is None else prompt_tokens,
         max_tokens=call.max_tokens,
         stream=call.stream,
         slo=terms.slo,
@@ -106,6 +244,7 @@ def request_of(call: Call, request_id: str, tenant: Tenant, headers: Mapping[byt
         importance=terms.importance,
         arrival_s=now_s,
         relegate=tenant.relegate,
+        prefix=call.chain,
     )
 
 
@@ -160,12 +299,23 @@ def _check_types(body: dict[str, Any]) -> None:
         _optional(options, "include_usage", _is_bool, "true or false")
 
 
-def _check_single(body: dict[str, Any]) -> None:
-    """Raises InvalidRequest if the body asks for more than one answer, because a request is scheduled, judged and
-    settled as one sequence."""
-    for name in ("n", "best_of"):
-        if name in body and (_optional(body, name, _is_limit, "a positive whole number") or 1) > 1:
-            raise InvalidRequest(f"`{name}` above 1 is not supported: send one request for each answer", name)
+def _check_steering(body: dict[str, Any], allowed: frozenset[str]) -> None:
+    for name in STEERING_FIELDS.keys() & body.keys():
+        if name not in allowed and body[name] is not None:
+            message = (
+                f"this tenant may not send `{name}`, because {STEERING_FIELDS[name]}: leave it out, or ask the "
+                "operator to allow it (`allowed_body_fields` in the tenants file)"
+            )
+            raise InvalidRequest(message, name)
+
+
+def _xargs(body: dict[str, Any]) -> dict[str, Any]:
+    """Takes the client's extra arguments for vLLM out of the body, without those that are the mesh's own."""
+    xargs = _optional(body, "vllm_xargs", lambda v: isinstance(v, dict), "an object") or {}
+    body.pop("vllm_xargs", None)
+    if xargs and len(_written(xargs)) > MAX_XARGS_BYTES:
+        raise InvalidRequest(f"`vllm_xargs` must be at most {MAX_XARGS_BYTES} bytes", "vllm_xargs")
+    return {name: value for name, value in xargs.items() if not name.startswith("hmas_")}
 
 
 def _model(body: dict[str, Any]) -> str:
@@ -175,40 +325,11 @@ def _model(body: dict[str, Any]) -> str:
     return model
 
 
-def _messages(body: dict[str, Any]) -> list[Any]:
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages:
-        raise InvalidRequest("`messages` must be a list with at least one message", "messages")
-    for i, message in enumerate(messages):
-        if not isinstance(message, dict):
-            raise InvalidRequest(f"`messages[{i}]` must be an object", f"messages[{i}]")
-        role = message.get("role")
-        if not isinstance(role, str) or not role:
-            raise InvalidRequest(f"`messages[{i}].role` must be a text such as `user`", f"messages[{i}].role")
-        if not isinstance(message.get("content"), str | list | None):
-            raise InvalidRequest(f"`messages[{i}].content` must be a text or a list", f"messages[{i}].content")
-    return messages
-
-
-def _prompt(body: dict[str, Any]) -> Any:
-    """Returns the prompt, a text or a list of token ids. A list of exactly one prompt is unpacked; with more than one,
-    InvalidRequest is raised."""
-    prompt = body.get("prompt")
-    if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list):
-        if len(prompt) > 1:
-            raise InvalidRequest("several prompts in one request are not supported: send one request each", "prompt")
-        prompt = prompt[0]
-    if isinstance(prompt, str):
-        return prompt
-    if not isinstance(prompt, list) or not prompt or not all(map(_is_int, prompt)):
-        raise InvalidRequest("`prompt` must be a text or a list of token ids", "prompt")
-    return prompt
-
-
-def _max_tokens(body: dict[str, Any]) -> int | None:
-    values = [
-        _optional(body, name, _is_limit, "a positive whole number") for name in ("max_completion_tokens", "max_tokens")
-    ]
+def _max_tokens(body: dict[str, Any], form: ApiForm) -> int | None:
+    """Returns the client's bound on the tokens of the answer, None without one; 0 for a form without an answer."""
+    if form.prefill_only:
+        return 0
+    values = [_optional(body, name, _is_limit, "a positive whole number") for name in form.bounds]
     return next((value for value in values if value is not None), None)
 
 
@@ -216,10 +337,21 @@ def _asks_usage(body: dict[str, Any]) -> bool:
     return bool((body.get("stream_options") or {}).get("include_usage"))
 
 
-def _replay(body: dict[str, Any], *, enabled: bool) -> int | None:
+def _tier(body: dict[str, Any]) -> ServiceTier:
+    tier = body.get("service_tier")
+    if tier is None:
+        return ServiceTier.DEFAULT
+    if not isinstance(tier, str) or tier not in TIER_NAMES:
+        raise InvalidRequest(f"`service_tier` must be one of {', '.join(TIER_NAMES)}", "service_tier")
+    return TIER_NAMES[tier]
+
+
+def _replay(body: dict[str, Any], form: ApiForm, *, enabled: bool) -> int | None:
     replay = body.get("hmas_replay")
     if replay is None:
         return None
+    if not form.chunked:
+        raise InvalidRequest(f"`hmas_replay` works at {CHAT_PATH} and {COMPLETIONS_PATH} alone", "hmas_replay")
     if not enabled:
         raise InvalidRequest("`hmas_replay` is disabled: start the gateway with HMAS_REPLAY_FIELD=true", "hmas_replay")
     if not isinstance(replay, dict) or not _is_limit(replay.get("output_tokens")):
@@ -227,11 +359,7 @@ def _replay(body: dict[str, Any], *, enabled: bool) -> int | None:
     return int(replay["output_tokens"])
 
 
-def _head_and_tail(prompt: Any) -> str:
-    if isinstance(prompt, str):
-        parts = [prompt]
-    else:
-        parts = [content_text(item.get("content")) for item in prompt if isinstance(item, dict)]
+def _head_and_tail(parts: list[str]) -> str:
     if sum(map(len, parts)) + len(parts) <= PERCEIVED_CHARS:
         return "\n".join(parts)
     half = PERCEIVED_CHARS // 2

@@ -1,26 +1,50 @@
-"""Error objects in OpenAI's format, made from a request's outcome or from the error answer of an engine.
+"""Error objects, made from a request's outcome or from the error answer of an engine.
 
-`{"error": {"message", "type", "param", "code", "reason"}}` is sent as a body with headers or, once a stream has begun,
-as an SSE event. A refusal for lack of capacity adds `retry_after_s`, `estimated_wait_s` and `predicted_ttft_s`.
+OpenAI's `{"error": {"message", "type", "param", "code", "reason"}}` is sent as a body with headers or, once a stream
+has begun, as an SSE event. A refusal for lack of capacity adds `retry_after_s`, `estimated_wait_s` and
+`predicted_ttft_s`. The same fields come in Anthropic's `{"type": "error", "error": {...}}` where that API is spoken,
+with its types.
 """
 
 from dataclasses import dataclass
+from enum import Enum
 from math import ceil, isfinite
 from typing import Any
 
 import orjson
 
 from hmas.contracts.outcome import OUTCOME_TABLE, Outcome
+from hmas.laws.figures import MAX_TEXT, told
 
 MAX_MESSAGE_CHARS = 4096
 MAX_RETRY_AFTER_S = 3600.0
 SSE_DONE = b"data: [DONE]\n\n"
 Headers = list[tuple[bytes, bytes]]
 
+
+class ErrorShape(Enum):
+    """Whose API an error is told in. That of the Responses API differs from OpenAI's others in a stream alone."""
+
+    OPENAI = "openai"
+    RESPONSES = "responses"
+    ANTHROPIC = "anthropic"
+
+
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
 # Outcomes for which OpenAI has a code of its own; for every other one, `code` is the outcome's name.
 _CODES = {
     Outcome.UNAUTHENTICATED: "invalid_api_key",
     Outcome.UNKNOWN_MODEL: "model_not_found",
+    Outcome.UNKNOWN_PATH: "not_found",
     Outcome.NEVER_FITS: "context_length_exceeded",
 }
 
@@ -76,7 +100,15 @@ class ApiError:
             predicted_ttft_s=predicted_ttft_s,
         )
 
-    def body(self) -> bytes:
+    def body(self, shape: ErrorShape = ErrorShape.OPENAI) -> bytes:
+        error = self._fields()
+        if shape is not ErrorShape.ANTHROPIC:
+            return orjson.dumps({"error": error})
+        other = "invalid_request_error" if self.status < 500 else "api_error"
+        error["type"] = _ANTHROPIC_TYPES.get(self.status, other)
+        return orjson.dumps({"type": "error", "error": error})
+
+    def _fields(self) -> dict[str, Any]:
         error: dict[str, Any] = {
             "message": self.message,
             "type": self.type,
@@ -90,7 +122,7 @@ class ApiError:
             error["estimated_wait_s"] = round(self.estimated_wait_s, 3)
         if self.predicted_ttft_s is not None:
             error["predicted_ttft_s"] = round(self.predicted_ttft_s, 3)
-        return orjson.dumps({"error": error})
+        return error
 
     def headers(self) -> Headers:
         headers = [(b"content-type", b"application/json"), (b"x-hmas-reason", self.reason.encode())]
@@ -104,9 +136,16 @@ class ApiError:
             headers.append((b"www-authenticate", b"Bearer"))
         return headers
 
-    def events(self) -> bytes:
-        """Returns the SSE events that end a stream which has begun: the error, then `[DONE]`."""
-        return b"data: " + self.body() + b"\n\n" + SSE_DONE
+    def events(self, shape: ErrorShape = ErrorShape.OPENAI) -> bytes:
+        """Returns the SSE events that end a stream which has begun: the error and, among unnamed events, `[DONE]`."""
+        if shape is ErrorShape.OPENAI:
+            return b"data: " + self.body() + b"\n\n" + SSE_DONE
+        data = self.body(shape)
+        if shape is ErrorShape.RESPONSES:  # OpenAI's clients read the nested object, others the fields beside it
+            fields = self._fields()
+            told = {"code": fields["code"], "message": self.message, "param": self.param, "sequence_number": 0}
+            data = orjson.dumps({"type": "error", **told, "error": fields})
+        return b"event: error\ndata: " + data + b"\n\n"
 
 
 def _whole_seconds(status: int, retry_after_s: float | None) -> int | None:
@@ -168,8 +207,8 @@ def _detail(detail: Any) -> str:
 
 
 def _message(fields: dict[str, Any], data: bytes) -> str:
-    message = _text(fields.get("message")) or data[:MAX_MESSAGE_CHARS].decode("utf-8", "replace").strip()
-    return (message or "the engine refused the request")[:MAX_MESSAGE_CHARS]
+    message = _text(fields.get("message")) or data[: 4 * MAX_TEXT].decode("utf-8", "replace").strip()
+    return told(message or "the engine refused the request")
 
 
 def _text(value: Any) -> str:

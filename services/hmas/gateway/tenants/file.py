@@ -1,11 +1,15 @@
 """The tenants file. Unknown fields and wrong values are errors that name their line and field.
 
 ```yaml
+classes:                   # what a request of a task type is worth to be on time, whoever sends it; default 1
+  Dialogue: 2              # (the types are those of H-MAS Table 6, and `unknown`)
 tenants:
   acme:
-    weight: 2              # share of the engines relative to other tenants; above 0, default 1
+    weight: 2              # share of the engines, and worth of a request, relative to other tenants; above 0, default 1
     priority_ceiling: -10  # the lowest priority number its requests may ask for; lower is served earlier; default 0
     slo: {ttft_ms: 2000, tpot_ms: 60, ttlt_ms: 60000}  # for its requests, each optional; headers outrank them
+    slo_min: {ttft_ms: 500, tpot_ms: 20}  # the strictest SLOs that headers may state; stricter ones become these
+    slo_max: {ttft_ms: 30000}             # the laxest
     importance: 0.9        # 0.5 to 1, scales the task types' SLOs (Eq. 14); default 0.75
     requests_per_min: 600
     tokens_per_min: 1000000
@@ -13,22 +17,35 @@ tenants:
     max_queued: 32         # requests that may wait for their first byte
     on_miss: relegate      # or refuse: a request that cannot be on time is refused instead of served late
     models: [llama]        # default: all
+    allowed_body_fields: [cache_salt]  # of those that steer an engine; default: none
     keys:                  # made by `hmas keys make`
-      - {id: 5f2c91, name: laptop, sha256: 9f86d0..., created: 2026-11-20}
+      - {id: 5f2c91, name: laptop, sha256: 9f86d0..., created: 2026-11-20, expires: 2027-11-20T00:00:00Z}
 ```
 """
 
 import hmac
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from hashlib import sha256
+from math import inf
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError
 from pydantic_core import ErrorDetails
 
-from hmas.contracts.gateway import TenantLimits
-from hmas.gateway.tenants.terms import MAX_IMPORTANCE, MAX_SLO_MS, MAX_TTLT_MS, MIN_IMPORTANCE, PRIORITY_LIMIT, Tenant
+from hmas.contracts.gateway import ClassWeight, TenantLimits
+from hmas.contracts.request import TaskType
+from hmas.gateway.openai.body import STEERING_FIELDS
+from hmas.gateway.tenants.terms import (
+    MAX_IMPORTANCE,
+    MAX_SLO_MS,
+    MAX_TTLT_MS,
+    MIN_IMPORTANCE,
+    PRIORITY_LIMIT,
+    SloBounds,
+    Tenant,
+)
 
 MAX_FAULTS = 10  # errors of one file that a message lists
 KEY_PREFIX = "hmas-"
@@ -41,22 +58,27 @@ class TenantFileError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantKey:
+    """An API key: its tenant, its public id and name, and its SHA-256. From the Unix instant `expires_s` on it is no
+    longer valid."""
+
     tenant: str
     id: str
     name: str
     created: str
     digest: bytes
+    expires_s: float = inf
 
 
 @dataclass(frozen=True, slots=True)
 class TenantTable:
-    """The contents of a tenants file: tenants by name, and API keys by their SHA-256 digest."""
+    """The contents of a tenants file: tenants by name, API keys by their SHA-256 digest, and weights of task types."""
 
     tenants: dict[str, Tenant] = field(default_factory=dict)
     keys: dict[bytes, TenantKey] = field(default_factory=dict)
+    classes: tuple[ClassWeight, ...] = ()
 
-    def tenant_of(self, key: bytes) -> Tenant | None:
-        """Returns the tenant that an API key belongs to, or None if the key is unknown.
+    def find(self, key: bytes) -> TenantKey | None:
+        """Returns the entry of an API key, or None if the key is unknown.
 
         The time this takes does not tell an attacker how much of a guessed key is right: the look-up is by digest, and
         the last comparison takes the same time wherever the digests differ.
@@ -65,7 +87,7 @@ class TenantTable:
         found = self.keys.get(digest)
         if found is None or not hmac.compare_digest(found.digest, digest):
             return None
-        return self.tenants[found.tenant]
+        return found
 
     def limits(self) -> tuple[TenantLimits, ...]:
         return tuple(tenant.limits for tenant in self.tenants.values())
@@ -84,6 +106,19 @@ def _number(low: float, high: float, *, whole: bool = False) -> PlainValidator:
     return PlainValidator(check)
 
 
+def _classes(value: Any) -> tuple[ClassWeight, ...]:
+    if not isinstance(value, dict):
+        raise ValueError(f"must be a mapping of task types to weights, not {value!r:.40}")
+    weights = []
+    for name, weight in value.items():
+        if name not in set(TaskType):
+            raise ValueError(f"`{name!s:.40}` is no task type: choose of {', '.join(TaskType)}")
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0.001 <= weight <= 1_000_000:
+            raise ValueError(f"the weight of {name} must be a number from 0.001 to 1e+06, not {weight!r:.40}")
+        weights.append(ClassWeight(TaskType(name), float(weight)))
+    return tuple(weights)
+
+
 def _models(value: Any) -> frozenset[str]:
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise ValueError(f"must be a list of model names (leave it out to allow all), not {value!r:.40}")
@@ -100,6 +135,25 @@ def _digest(value: Any) -> bytes:
     return digest
 
 
+def _instant(value: Any) -> float:
+    """Returns the Unix time of a date or an instant, which is in UTC unless it says otherwise."""
+    try:
+        if isinstance(value, str):
+            value = datetime.fromisoformat(value)
+        elif isinstance(value, date) and not isinstance(value, datetime):
+            value = datetime(value.year, value.month, value.day)
+        instant = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+        return float(instant.timestamp())
+    except (ValueError, AttributeError, OverflowError):
+        raise ValueError(f"must be a date or an instant such as 2027-01-31T12:00:00Z, not {value!r:.40}") from None
+
+
+def _steering(value: Any) -> frozenset[str]:
+    if not isinstance(value, list) or not all(each in STEERING_FIELDS for each in map(str, value)):
+        raise ValueError(f"must be a list of some of: {', '.join(STEERING_FIELDS)}")
+    return frozenset(map(str, value))
+
+
 Text = Annotated[str, PlainValidator(str)]  # YAML reads some names as numbers or dates; they become text again
 SloMs = Annotated[float | None, _number(0.001, MAX_SLO_MS)]
 Count = Annotated[int | None, _number(0, 1e9, whole=True)]
@@ -114,6 +168,7 @@ class _KeySection(_Section):
     sha256: Annotated[bytes, PlainValidator(_digest)]
     name: Text = ""
     created: Text = ""
+    expires: Annotated[float, PlainValidator(_instant)] = inf
 
 
 class _SloSection(_Section):
@@ -126,6 +181,8 @@ class _TenantSection(_Section):
     weight: Annotated[float | None, _number(0.001, 1_000_000)] = None
     priority_ceiling: Annotated[int | None, _number(-PRIORITY_LIMIT, PRIORITY_LIMIT, whole=True)] = None
     slo: _SloSection | None = None
+    slo_min: _SloSection | None = None
+    slo_max: _SloSection | None = None
     importance: Annotated[float | None, _number(MIN_IMPORTANCE, MAX_IMPORTANCE)] = None
     requests_per_min: Annotated[float | None, _number(0, 1e9)] = None
     tokens_per_min: Annotated[float | None, _number(0, 1e12)] = None
@@ -133,10 +190,12 @@ class _TenantSection(_Section):
     max_queued: Count = None
     on_miss: Literal["relegate", "refuse"] = "relegate"
     models: Annotated[frozenset[str] | None, PlainValidator(_models)] = None
+    allowed_body_fields: Annotated[frozenset[str] | None, PlainValidator(_steering)] = None
     keys: list[_KeySection] | None = None
 
     def tenant(self, name: str) -> Tenant:
         slo = self.slo or _SloSection()
+        passed = {"weight", "priority_ceiling", "importance", "models", "allowed_body_fields"}
         bounds = ("requests_per_min", "tokens_per_min", "max_in_flight", "max_queued")
         return Tenant(
             name=name,
@@ -145,11 +204,22 @@ class _TenantSection(_Section):
             ttlt_s=_seconds(slo.ttlt_ms),
             relegate=self.on_miss == "relegate",
             limits=TenantLimits(tenant=name, **self.model_dump(include=set(bounds))),
-            **self.model_dump(include={"weight", "priority_ceiling", "importance", "models"}, exclude_none=True),
+            slo_bounds=self.slo_bounds(),
+            **self.model_dump(include=passed, exclude_none=True),
         )
+
+    def slo_bounds(self) -> SloBounds:
+        """Returns the bounds of stated SLOs. Raises ValueError if one excludes every value."""
+        low, high = self.slo_min or _SloSection(), self.slo_max or _SloSection()
+        pairs = [(getattr(low, name), getattr(high, name)) for name in _SloSection.model_fields]
+        for name, (least, most) in zip(_SloSection.model_fields, pairs, strict=True):
+            if least is not None and most is not None and least > most:
+                raise ValueError(f"`{name}` is {most:g}, below that of `slo_min`, which is {least:g}")
+        return SloBounds(*((_seconds(least), _seconds(most)) for least, most in pairs))
 
 
 class _TenantsFile(_Section):
+    classes: Annotated[tuple[ClassWeight, ...], PlainValidator(_classes)] = ()
     tenants: dict[str, _TenantSection | None] | None = None
 
 
@@ -167,10 +237,16 @@ _SECTIONS: dict[int, type[_Section]] = {1: _TenantsFile, 3: _TenantSection, 4: _
 def parse_tenants(text: str) -> TenantTable:
     """Returns the tenants and API keys of a file's text. Raises TenantFileError if the text is not valid."""
     try:
-        loader = yaml.SafeLoader(text)
-        root = loader.get_single_node()
+        return _parse(text)
     except yaml.YAMLError as error:
         raise TenantFileError(f"not valid YAML: {error}") from None
+    except RecursionError:
+        raise TenantFileError("it is nested too deeply: a tenants file has at most five levels") from None
+
+
+def _parse(text: str) -> TenantTable:
+    loader = yaml.SafeLoader(text)
+    root = loader.get_single_node()
     document = _Document(loader)
     try:
         plain = None if root is None else document.plain(root, ())
@@ -182,7 +258,10 @@ def parse_tenants(text: str) -> TenantTable:
     ids: set[str] = set()
     for name, section in (file.tenants or {}).items():
         section = section or _TenantSection()
-        tenants[name] = section.tenant(name)
+        try:
+            tenants[name] = section.tenant(name)
+        except ValueError as error:
+            raise document.fault(("tenants", name, "slo_max"), str(error)) from None
         for index, key in enumerate(section.keys or ()):
             if key.sha256 in keys or key.id in ids:
                 raise document.fault(
@@ -190,8 +269,10 @@ def parse_tenants(text: str) -> TenantTable:
                     f"the id or sha256 of key `{key.id}` is in the file twice: remove one",
                 )
             ids.add(key.id)
-            keys[key.sha256] = TenantKey(tenant=name, id=key.id, name=key.name, created=key.created, digest=key.sha256)
-    return TenantTable(tenants, keys)
+            keys[key.sha256] = TenantKey(
+                tenant=name, id=key.id, name=key.name, created=key.created, digest=key.sha256, expires_s=key.expires
+            )
+    return TenantTable(tenants, keys, file.classes)
 
 
 class _Document:

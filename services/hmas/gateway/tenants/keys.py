@@ -1,4 +1,4 @@
-"""Makes, lists and revokes API keys in the tenants file, for `hmas keys`; the file's comments are kept.
+"""Makes, lists, rotates and revokes API keys in the tenants file, for `hmas keys`; the file's comments are kept.
 
 A key is shown once, when it is made; the file holds only its SHA-256. The file is replaced atomically.
 """
@@ -6,11 +6,13 @@ A key is shown once, when it is made; the file holds only its SHA-256. The file 
 import os
 import secrets
 import tempfile
+import time
 from collections import Counter
-from dataclasses import dataclass
-from datetime import date
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
 from hashlib import sha256
 from io import StringIO
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -35,24 +37,69 @@ class MadeKey:
     new_tenant: bool
 
 
-def make_key(path: Path, tenant: str, name: str = "") -> MadeKey:
-    """Adds a new API key to the file and returns it. A missing tenant or file is created.
+def make_key(path: Path, tenant: str, name: str = "", expires_s: float = inf) -> MadeKey:
+    """Adds a new API key to the file and returns it. A missing tenant or file is created. `expires_s`: the Unix instant
+    from which on the key is not valid any more.
 
     Raises TenantFileError if the file is invalid or its layout cannot be edited, and OSError if it cannot be read or
     written.
     """
     text = path.read_text() if path.exists() else ""
     before = parse_tenants(text)
-    key = KEY_PREFIX + secrets.token_urlsafe(32)
-    digest = sha256(key.encode()).digest()
-    made = TenantKey(
-        tenant=tenant, id=f"k{digest.hex()[:8]}", name=name, created=date.today().isoformat(), digest=digest
-    )
+    made, secret = _new_key(tenant, name, expires_s)
     file = _TenantsText(text)
     file.add(made)
-    advice = f"add this to the keys of tenant `{tenant}` by hand: {{id: {made.id}, sha256: '{digest.hex()}'}}"
-    _replace(path, file.checked(before.tenants, {**before.keys, digest: made}, advice))
-    return MadeKey(made.id, key, tenant not in before.tenants)
+    _replace(path, file.checked(before.tenants, {**before.keys, made.digest: made}, _advice(made)))
+    return MadeKey(made.id, secret, tenant not in before.tenants)
+
+
+def rotate_key(path: Path, key_id: str, grace_s: float, expires_s: float = inf) -> MadeKey:
+    """Adds a new API key of the same tenant and name, and lets the old one expire in `grace_s` seconds unless it does
+    so earlier; returns the new key, which expires at the Unix instant `expires_s`.
+
+    Raises TenantFileError if no key has this id, if the file is invalid or if its layout cannot be edited, and OSError
+    if it cannot be read or written.
+    """
+    text = path.read_text()
+    before = parse_tenants(text)
+    old = _find(before.keys, key_id)
+    ending = _expiring(old, time.time() + grace_s)
+    made, secret = _new_key(old.tenant, old.name, expires_s)
+    file = _TenantsText(text)
+    file.change(ending)
+    file.add(made)
+    keys = {**before.keys, old.digest: ending, made.digest: made}
+    _replace(path, file.checked(before.tenants, keys, _advice(made)))
+    return MadeKey(made.id, secret, False)
+
+
+def _new_key(tenant: str, name: str, expires_s: float) -> tuple[TenantKey, str]:
+    secret = KEY_PREFIX + secrets.token_urlsafe(32)
+    digest = sha256(secret.encode()).digest()
+    made = TenantKey(
+        tenant=tenant,
+        id=f"k{digest.hex()[:8]}",
+        name=name,
+        created=date.today().isoformat(),
+        digest=digest,
+        expires_s=expires_s,
+    )
+    return made, secret
+
+
+def _expiring(key: TenantKey, at_s: float) -> TenantKey:
+    return replace(key, expires_s=min(key.expires_s, float(int(at_s))))
+
+
+def _find(keys: dict[bytes, TenantKey], key_id: str) -> TenantKey:
+    found = next((key for key in keys.values() if key.id == key_id), None)
+    if found is None:
+        raise TenantFileError(f"no API key has the id `{key_id}`: `hmas keys list` shows the ids")
+    return found
+
+
+def _advice(made: TenantKey) -> str:
+    return f"add this to the keys of tenant `{made.tenant}` by hand: {{id: {made.id}, sha256: '{made.digest.hex()}'}}"
 
 
 def list_keys(path: Path) -> list[TenantKey]:
@@ -62,19 +109,22 @@ def list_keys(path: Path) -> list[TenantKey]:
 
 
 def revoke_key(path: Path, key_id: str) -> TenantKey:
-    """Removes the API key with this id from the file and returns it.
+    """Removes the API key with this id from the file and returns it. The last key of a file stays there as one that has
+    expired, because gateways refuse a file that lost all its keys.
 
     Raises TenantFileError if no key has this id, if the file is invalid or if its layout cannot be edited, and OSError
     if it cannot be read or written.
     """
     text = path.read_text()
     before = parse_tenants(text)
-    found = next((key for key in before.keys.values() if key.id == key_id), None)
-    if found is None:
-        raise TenantFileError(f"no API key has the id `{key_id}`: `hmas keys list` shows the ids")
+    found = _find(before.keys, key_id)
     file = _TenantsText(text)
-    file.remove(found)
     kept = {digest: key for digest, key in before.keys.items() if key is not found}
+    if kept:
+        file.remove(found)
+    else:
+        kept[found.digest] = _expiring(found, time.time())
+        file.change(kept[found.digest])
     _replace(path, file.checked(before.tenants, kept, f"delete key `{key_id}` by hand"))
     return found
 
@@ -103,6 +153,12 @@ class _TenantsText:
     def add(self, key: TenantKey) -> None:
         tenants = _section(self._root, "tenants", CommentedMap)
         _section(_section(tenants, key.tenant, CommentedMap), "keys", CommentedSeq).append(_entry(key))
+
+    def change(self, key: TenantKey) -> None:
+        """Sets when a key expires."""
+        keys = self._root["tenants"][key.tenant]["keys"]
+        entry = next(each for each in keys if str(each["id"]) == key.id)
+        entry["expires"] = _entry(key)["expires"]
 
     def remove(self, key: TenantKey) -> None:
         """Removes a key; the comments that stood at it move above all keys of its tenant."""
@@ -144,9 +200,16 @@ def _comments(text: str) -> list[str]:
 
 def _entry(key: TenantKey) -> CommentedMap:
     fields = {"id": key.id, "name": key.name, "sha256": key.digest.hex(), "created": key.created}
+    if key.expires_s != inf:
+        fields["expires"] = told_instant(key.expires_s)
     entry = CommentedMap((field, _text(value)) for field, value in fields.items())
     entry.fa.set_flow_style()
     return entry
+
+
+def told_instant(unix_s: float) -> str:
+    """Returns a Unix instant as ISO 8601 in UTC, to the second; an infinite one as an empty text."""
+    return "" if unix_s == inf else datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="seconds")
 
 
 def _section(parent: CommentedMap, name: str, kind: type[Any]) -> Any:

@@ -2,73 +2,108 @@
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
-from hmas.contracts.gateway import TenantLimits
+from hmas.contracts.gateway import ClassWeight, TenantLimits
 from hmas.contracts.outcome import Outcome
 from hmas.gateway.openai.errors import InvalidRequest
-from hmas.gateway.tenants.file import MAX_KEY_BYTES, TenantFileError, TenantTable, parse_tenants
+from hmas.gateway.tenants.file import MAX_KEY_BYTES, TenantFileError, TenantKey, TenantTable, parse_tenants
 from hmas.gateway.tenants.terms import Tenant
 
 log = structlog.get_logger()
-POLL_S = 1.0
+POLL_S = 0.5
 MAX_FILE_BYTES = 16 * 2**20
 
 # The tenant of every request if there is no tenants file, as in development; it may ask for early priorities.
 KEYLESS = Tenant(name="default", priority_ceiling=-1000)
 
 
-class TenantStore:
-    """The tenants now in force. If the file becomes invalid after start, this is logged and the tenants read before
-    stay in force."""
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sent a request: the tenant, and the id of the API key, which is empty if none is asked for."""
 
-    def __init__(self, path: Path | None) -> None:
-        """Reads the file at `path`; with None no API key is asked for. Raises TenantFileError if the file is invalid,
-        and OSError if it cannot be read."""
-        self._path = path
+    tenant: Tenant
+    key: str = ""
+
+
+KEYLESS_CALLER = Caller(KEYLESS)
+
+
+class TenantStore:
+    """The tenants now in force. If the file becomes invalid after start, or loses all its API keys, this is logged and
+    the tenants read before stay in force."""
+
+    def __init__(self, path: Path | None, clock: Callable[[], float] = time.time) -> None:
+        """Reads the file at `path`; with None no API key is asked for. `clock` returns Unix seconds. Raises
+        TenantFileError if the file is invalid, and OSError if it cannot be read."""
+        self._path, self._clock = path, clock
+        self._keys: dict[str, TenantKey] = {}  # those of the table, by id
         self._stamp: tuple[int, int, int] | None = None
         self._table = TenantTable()
         if path is None:
             log.warning("keyless", effect="anyone who reaches this port may use it; set HMAS_TENANTS_FILE")
             return
         self._stamp = _stamp(path)
-        self._table = load_tenants(path)
-        log.info("tenants_loaded", tenants=len(self._table.tenants), keys=len(self._table.keys))
+        self._use(load_tenants(path))
+
+    def _use(self, table: TenantTable) -> None:
+        self._table = table
+        self._keys = {key.id: key for key in table.keys.values()}
+        log.info("tenants_loaded", tenants=len(table.tenants), keys=len(table.keys))
 
     def limits(self) -> tuple[TenantLimits, ...]:
         return self._table.limits()
 
-    def authenticate(self, headers: Mapping[bytes, bytes]) -> Tenant:
-        """Returns the tenant of the API key in the header `Authorization: Bearer`. Raises InvalidRequest (401) if there
-        is none or it is not valid."""
-        if self._path is None:
-            return KEYLESS
-        value = headers.get(b"authorization")
-        if value is None:
-            raise InvalidRequest(
-                "the request has no API key: send it in the header `Authorization: Bearer hmas-...`",
-                outcome=Outcome.UNAUTHENTICATED,
-            )
-        scheme, _, key = value.partition(b" ")
-        tenant = None
-        if scheme.lower() == b"bearer" and len(key) <= MAX_KEY_BYTES:
-            tenant = self._table.tenant_of(key.strip())
-        if tenant is None:
-            raise InvalidRequest(
-                "the API key in the header `Authorization` is not valid: send `Bearer hmas-...` with a key in use",
-                outcome=Outcome.UNAUTHENTICATED,
-            )
-        return tenant
+    def classes(self) -> tuple[ClassWeight, ...]:
+        return self._table.classes
 
-    async def run(self, changed: Callable[[], None]) -> None:
-        """Checks the file every POLL_S seconds until cancelled; calls `changed` after each successful reload."""
+    def authenticate(self, headers: Mapping[bytes, bytes]) -> Caller:
+        """Returns who holds the API key in the header `Authorization: Bearer` or, without that one, in `x-api-key`.
+        Raises InvalidRequest (401) if there is none or it is not valid."""
+        if self._path is None:
+            return KEYLESS_CALLER
+        scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
+        name = "Authorization"
+        if scheme.lower() != b"bearer" and b"x-api-key" in headers:
+            name, scheme, key = "x-api-key", b"bearer", headers[b"x-api-key"]
+        elif not scheme:
+            raise InvalidRequest(
+                "the request has no API key: send it in the header `Authorization: Bearer hmas-...` or `x-api-key`",
+                outcome=Outcome.UNAUTHENTICATED,
+            )
+        found = None
+        if scheme.lower() == b"bearer" and len(key) <= MAX_KEY_BYTES:
+            found = self._table.find(key.strip())
+        if found is None:
+            raise InvalidRequest(
+                f"the API key in the header `{name}` is not valid: send a key in use, as `Authorization: Bearer "
+                "hmas-...` or as `x-api-key`",
+                outcome=Outcome.UNAUTHENTICATED,
+            )
+        if found.expires_s <= self._clock():
+            raise InvalidRequest(
+                f"the API key {found.id} has expired: send another one", outcome=Outcome.UNAUTHENTICATED
+            )
+        return Caller(self._table.tenants[found.tenant], found.id)
+
+    def holds(self, key: str) -> bool:
+        """Returns whether the API key with this id is valid now."""
+        found = self._keys.get(key)
+        return self._path is None or (found is not None and found.expires_s > self._clock())
+
+    async def run(self, changed: Callable[[], None], checked: Callable[[], None]) -> None:
+        """Checks the file every POLL_S seconds until cancelled; calls `changed` after each successful reload, and
+        `checked` after each check."""
         while True:
             await asyncio.sleep(POLL_S)
-            if self.poll():
+            if await asyncio.to_thread(self.poll):  # a large file takes seconds to parse
                 changed()
+            checked()
 
     def poll(self) -> bool:
         """Reads the file again if it changed; returns whether new tenants are in force."""
@@ -79,12 +114,20 @@ class TenantStore:
             return False
         self._stamp = stamp
         try:
-            self._table = load_tenants(self._path)
+            table = load_tenants(self._path)
         except (TenantFileError, OSError) as error:
-            log.error("tenants_rejected", error=str(error), effect="the tenants loaded before stay in force")
-            return False
-        log.info("tenants_loaded", tenants=len(self._table.tenants), keys=len(self._table.keys))
+            return self._reject(str(error))
+        except Exception as error:  # whatever the file does to its readers, the gateway goes on
+            log.exception("tenants_unreadable")
+            return self._reject(repr(error))
+        if self._table.keys and not table.keys:
+            return self._reject("it holds no API key; revoke the last one with `hmas keys revoke`, or restart")
+        self._use(table)
         return True
+
+    def _reject(self, error: str) -> bool:
+        log.error("tenants_rejected", error=error, effect="the tenants loaded before stay in force")
+        return False
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

@@ -1,13 +1,14 @@
 """The terms of a request: SLO, priority, importance and flow, from its headers, its tenant and the defaults.
 
 Most headers have two spellings; llm-d's outranks the other. Headers outrank the tenant's defaults, and these outrank
-the default SLOs of H-MAS Table 6.
+the default SLOs of H-MAS Table 6. What a header states is clamped by the tenant's bounds.
 """
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from math import isfinite
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from math import nan
 
 from hmas.contracts.gateway import TenantLimits
 from hmas.contracts.request import Slo, TaskType
@@ -26,12 +27,56 @@ _TTLT = (b"x-llm-d-slo-ttlt-ms", b"x-slo-ttlt-ms")
 _PRIORITY = (b"x-llm-d-priority", b"x-priority")
 _FLOW = (b"x-llm-d-inference-fairness-id", b"x-gateway-inference-fairness-id")
 _IMPORTANCE = (b"x-hmas-importance",)
-_EDGE = (b"authorization", b"content-length", b"x-request-id", b"traceparent")
-_READ = frozenset((*_EDGE, *_TTFT, *_TPOT, *_TTLT, *_PRIORITY, *_FLOW, *_IMPORTANCE))
+QUEUE_STATUS = b"x-hmas-queue-status"
+_EDGE = (QUEUE_STATUS, b"authorization", b"x-api-key", b"content-length", b"x-request-id", b"traceparent")
+# The names by which clients, agents and other routers tell which requests belong together; the first counts.
+JOB_HEADERS = (
+    b"x-hmas-job",
+    b"x-dynamo-session-id",
+    b"x-claude-code-session-id",
+    b"session-id",
+    b"session_id",
+    b"x-session-id",
+    b"x-session-affinity",
+    b"x-smg-routing-key",
+)
+_READ = frozenset((*JOB_HEADERS, *_EDGE, *_TTFT, *_TPOT, *_TTLT, *_PRIORITY, *_FLOW, *_IMPORTANCE))
 
+_DECIMAL = re.compile(rb"[+-]?[0-9]{1,15}(\.[0-9]{0,15})?([eE][+-]?[0-9]{1,3})?")
+_WHOLE = re.compile(rb"-?[0-9]{1,10}")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}")
 _FLOW_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+@dataclass(frozen=True, slots=True)
+class SloBounds:
+    """Bounds of the SLOs that headers may state, in seconds, each at least `low` and at most `high`; None: unbounded.
+    The fields are pairs (low, high)."""
+
+    ttft_s: tuple[float | None, float | None] = (None, None)
+    tpot_s: tuple[float | None, float | None] = (None, None)
+    ttlt_s: tuple[float | None, float | None] = (None, None)
+
+
+UNBOUNDED = SloBounds()
+
+
+class ServiceTier(StrEnum):
+    """OpenAI's service tiers, as far as they differ here. `flex` is served when there is room: it may wait FLEX_FACTOR
+    times as long and comes after everything else. `priority` is the most urgent that the tenant may ask for."""
+
+    FLEX = "flex"
+    DEFAULT = "default"
+    PRIORITY = "priority"
+
+
+# What a body may name; the last three are names of OpenAI and Anthropic for what is the default here.
+TIER_NAMES = {tier.value: tier for tier in ServiceTier} | dict.fromkeys(
+    ("auto", "scale", "standard_only"), ServiceTier.DEFAULT
+)
+FLEX_FACTOR = 4.0
+FLEX_PRIORITY = 1_000_000  # later than a client of another tier usually asks for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +85,8 @@ class Tenant:
 
     `priority_ceiling`: the lowest priority number its requests may ask for (lower is served earlier). `models`: the
     models it may use, None: all. `relegate`: whether a request that cannot be on time is served late (true) or refused.
+    `slo_bounds`: those of the SLOs that its clients state. `allowed_body_fields`: fields that steer an engine and that
+    it may send.
     """
 
     name: str
@@ -51,16 +98,22 @@ class Tenant:
     importance: float = DEFAULT_IMPORTANCE
     relegate: bool = True
     models: frozenset[str] | None = None
+    slo_bounds: SloBounds = UNBOUNDED
+    allowed_body_fields: frozenset[str] = frozenset()
     limits: TenantLimits = field(default_factory=lambda: TenantLimits(tenant=""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
+    """What a request may expect. `clamped` names the stated SLOs that the tenant's bounds changed, with the values in
+    force, as in `ttft_ms=500; tpot_ms=20`."""
+
     slo: Slo
     slo_stated: bool
     priority: int
     importance: float
     flow: str
+    clamped: str = ""
 
 
 def read_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
@@ -78,39 +131,101 @@ def client_request_id(headers: Mapping[bytes, bytes]) -> str | None:
     return value.decode() if value is not None and _REQUEST_ID.fullmatch(value) else None
 
 
+def declared_job(headers: Mapping[bytes, bytes]) -> str:
+    """Returns the job that the client or its agent names, by the first header of `JOB_HEADERS` that holds 1-128 of the
+    characters A-Z a-z 0-9 . _ : -; "" if there is none."""
+    for name in JOB_HEADERS:
+        value = headers.get(name)
+        if value is not None and _REQUEST_ID.fullmatch(value):
+            return value.decode()
+    return ""
+
+
 def traceparent(headers: Mapping[bytes, bytes]) -> str:
     """Returns the header `traceparent` (W3C trace context), or "" if it is missing or malformed."""
     value = headers.get(b"traceparent")
     return value.decode() if value is not None and _TRACEPARENT.fullmatch(value) else ""
 
 
-def terms_of(headers: Mapping[bytes, bytes], tenant: Tenant, body_priority: int | None, *, stream: bool) -> Terms:
-    """Returns the terms of a request. A priority in the headers outranks the one in the body.
+def terms_of(
+    headers: Mapping[bytes, bytes],
+    tenant: Tenant,
+    body_priority: int | None,
+    *,
+    stream: bool,
+    tier: ServiceTier = ServiceTier.DEFAULT,
+) -> Terms:
+    """Returns the terms of a request. A priority in the headers outranks the one in the body, and this that of the
+    service tier; SLOs in the headers outrank those of the tier.
 
     Raises InvalidRequest, which names the header, if a header's value is out of its range.
     """
-    importance = _number(headers, _IMPORTANCE, MIN_IMPORTANCE, MAX_IMPORTANCE)
+    importance = header_number(headers, _IMPORTANCE, MIN_IMPORTANCE, MAX_IMPORTANCE)
     if importance is None:
-        importance = tenant.importance
-    slo, stated = _slo(headers, tenant, importance, stream=stream)
-    priority = _priority(headers)
+        importance = _TIER_IMPORTANCE.get(tier, tenant.importance)
+    bounds, clamped = tenant.slo_bounds, list[str]()
+    ttft_s = _clamp(header_seconds(headers, _TTFT, MAX_SLO_MS), bounds.ttft_s, "ttft_ms", clamped)
+    tpot_s = _clamp(header_seconds(headers, _TPOT, MAX_SLO_MS), bounds.tpot_s, "tpot_ms", clamped)
+    ttlt_s = _clamp(header_seconds(headers, _TTLT, MAX_TTLT_MS), bounds.ttlt_s, "ttlt_ms", clamped)
+    slo, stated = _slo(ttft_s, tpot_s, ttlt_s, tenant, importance, stream=stream)
+    if tier is ServiceTier.FLEX and ttft_s is None and tpot_s is None and ttlt_s is None:
+        slo, stated = _lax(slo, bounds), True  # so that no default of the task type replaces it
+    priority = header_whole_number(headers, _PRIORITY, PRIORITY_LIMIT)
     if priority is None:
-        priority = body_priority or 0
+        priority = _tier_priority(tier, tenant) if body_priority is None else body_priority
     return Terms(
         slo=slo,
         slo_stated=stated,
         priority=max(priority, tenant.priority_ceiling),
         importance=importance,
         flow=_flow(headers),
+        clamped="; ".join(clamped),
     )
 
 
-def _slo(headers: Mapping[bytes, bytes], tenant: Tenant, importance: float, *, stream: bool) -> tuple[Slo, bool]:
+_TIER_IMPORTANCE = {ServiceTier.FLEX: MIN_IMPORTANCE, ServiceTier.PRIORITY: MAX_IMPORTANCE}
+
+
+def _tier_priority(tier: ServiceTier, tenant: Tenant) -> int:
+    if tier is ServiceTier.FLEX:
+        return FLEX_PRIORITY
+    return tenant.priority_ceiling if tier is ServiceTier.PRIORITY else 0
+
+
+def _lax(slo: Slo, bounds: SloBounds) -> Slo:
+    """Returns the SLO of the tier `flex`, in place of the one of the default tier; the tenant's bounds hold for it."""
+
+    def lax(value_s: float, most_s: float | None) -> float:
+        return max(value_s, FLEX_FACTOR * value_s if most_s is None else min(FLEX_FACTOR * value_s, most_s))
+
+    ttlt_s = None if slo.ttlt_s is None else lax(slo.ttlt_s, bounds.ttlt_s[1])
+    return replace(
+        slo, ttft_s=lax(slo.ttft_s, bounds.ttft_s[1]), tpot_s=lax(slo.tpot_s, bounds.tpot_s[1]), ttlt_s=ttlt_s
+    )
+
+
+def _clamp(
+    stated_s: float | None, bounds: tuple[float | None, float | None], name: str, clamped: list[str]
+) -> float | None:
+    """Returns a stated SLO within its bounds; one that had to be changed is added to `clamped`."""
+    low_s, high_s = bounds
+    if stated_s is None:
+        return None
+    if low_s is not None and stated_s < low_s:
+        stated_s = low_s
+    elif high_s is not None and stated_s > high_s:
+        stated_s = high_s
+    else:
+        return stated_s
+    clamped.append(f"{name}={stated_s * 1000.0:g}")
+    return stated_s
+
+
+def _slo(
+    ttft_s: float | None, tpot_s: float | None, ttlt_s: float | None, tenant: Tenant, importance: float, *, stream: bool
+) -> tuple[Slo, bool]:
     """Returns the SLO, and whether the client or the tenant stated it. Only the time of the last token is judged
     (`whole`) if the answer is not streamed, or if a TTLT alone is stated."""
-    ttft_s = _seconds(headers, _TTFT, MAX_SLO_MS)
-    tpot_s = _seconds(headers, _TPOT, MAX_SLO_MS)
-    ttlt_s = _seconds(headers, _TTLT, MAX_TTLT_MS)
     if ttft_s is None and tpot_s is None and ttlt_s is None:
         ttft_s, tpot_s, ttlt_s = tenant.ttft_s, tenant.tpot_s, tenant.ttlt_s
         if ttft_s is None and tpot_s is None and ttlt_s is None:
@@ -130,33 +245,34 @@ def _first(headers: Mapping[bytes, bytes], names: tuple[bytes, ...]) -> tuple[st
     return None
 
 
-def _seconds(headers: Mapping[bytes, bytes], names: tuple[bytes, ...], limit_ms: float) -> float | None:
-    milliseconds = _number(headers, names, 0.001, limit_ms)
+def header_seconds(headers: Mapping[bytes, bytes], names: tuple[bytes, ...], limit_ms: float) -> float | None:
+    """Returns a header's milliseconds, above 0 and at most `limit_ms`, as seconds; see `header_number`."""
+    milliseconds = header_number(headers, names, 0.001, limit_ms)
     return None if milliseconds is None else milliseconds / 1000.0
 
 
-def _number(headers: Mapping[bytes, bytes], names: tuple[bytes, ...], low: float, high: float) -> float | None:
+def header_number(headers: Mapping[bytes, bytes], names: tuple[bytes, ...], low: float, high: float) -> float | None:
+    """Returns the number in the first of the named headers that is there, None without any. A number is written as
+    usual, as in 250, 2.5 or 3e4. Raises InvalidRequest, which names the header, if it is none from `low` to `high`."""
     found = _first(headers, names)
     if found is None:
         return None
     name, value = found
-    try:
-        number = float(value)
-    except ValueError:
-        number = float("nan")
-    if not (isfinite(number) and low <= number <= high):
+    number = float(value) if _DECIMAL.fullmatch(value) else nan
+    if not low <= number <= high:
         raise InvalidRequest(f"the header `{name}` must be a number from {low:g} to {high:g}", name)
     return number
 
 
-def _priority(headers: Mapping[bytes, bytes]) -> int | None:
-    found = _first(headers, _PRIORITY)
+def header_whole_number(headers: Mapping[bytes, bytes], names: tuple[bytes, ...], limit: int) -> int | None:
+    """Returns the whole number in the first of the named headers that is there, None without any. Raises
+    InvalidRequest, which names the header, unless it is one between `-limit` and `limit`."""
+    found = _first(headers, names)
     if found is None:
         return None
     name, value = found
-    if not re.fullmatch(rb"-?[0-9]{1,10}", value) or abs(int(value)) >= PRIORITY_LIMIT:
-        message = f"the header `{name}` must be a whole number between -2^31 and 2^31; lower is served earlier"
-        raise InvalidRequest(message, name)
+    if not _WHOLE.fullmatch(value) or abs(int(value)) >= limit:
+        raise InvalidRequest(f"the header `{name}` must be a whole number between -{limit} and {limit}", name)
     return int(value)
 
 

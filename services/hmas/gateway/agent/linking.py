@@ -1,0 +1,137 @@
+"""Linking: finds for each request the job that it continues, from what the request itself holds.
+
+A client may name the job. Without a name, a request continues the job whose former prompt is the longest beginning of
+its own. A request that continues none of them joins the last job with the same first message of a user: agents with
+system prompts of their own talk about one task in such jobs. A prompt that ends with that message opens a new job.
+
+A job's id is computed from that first message alone, so that each gateway finds the same one without being told. Only
+if a job with that message is already known here does a new one get another id. All tables are bounded; the entry
+used longest ago is dropped, after which a job goes on under the id that its text gives.
+"""
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+
+from hmas.contracts.job import LinkedBy, PrefixChain, Stage, StageArrived, StageLinked
+from hmas.laws.prefix_chain import digest_of, tenant_key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkingConfig:
+    """The bounds of the linker's tables. `silent_s`: after that many seconds without a stage a job is not found by its
+    first message any more."""
+
+    max_jobs: int = 65_536
+    max_ends: int = 65_536
+    max_alike: int = 16  # jobs with the same first message, and prompts with the same end, that are kept apart
+    silent_s: float = 600.0
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    id: str
+    tenant: str
+    key: int
+    last: str
+    at_s: float
+    turn: int
+    stages: int = 1
+
+
+class JobLinker:
+    """The jobs that one gateway has seen."""
+
+    def __init__(self, config: LinkingConfig | None = None) -> None:
+        self._config = config or LinkingConfig()
+        self._jobs: OrderedDict[str, _Job] = OrderedDict()
+        self._threads: dict[int, list[_Job]] = {}  # by the first message's digest; jobs that wait longest first
+        self._ends: OrderedDict[int, deque[_Job]] = OrderedDict()  # by a former prompt's last node
+
+    def __len__(self) -> int:
+        return len(self._jobs) + len(self._ends)
+
+    def step(self, now_s: float, event: StageArrived) -> list[StageLinked]:
+        """Returns the stage that the request is."""
+        chain = event.chain
+        if event.declared:
+            key = digest_of(tenant_key(event.tenant), b"declared", event.declared.encode("utf-8", "surrogatepass"))
+            job, linked = self._jobs.get(_id(key)), LinkedBy.DECLARED
+        else:
+            key = chain.thread
+            job, linked = self._continued(event.tenant, chain), LinkedBy.PREFIX
+            if job is None and not chain.opening and chain.thread:
+                job, linked = self._threaded(now_s, event.tenant, chain), LinkedBy.THREAD
+        if job is None:
+            if not event.declared:
+                linked = LinkedBy.NEW
+                if not key and chain.nodes:
+                    key = chain.nodes[-1]
+            job = self._open(now_s, event, key)
+            stage = Stage(job=job.id, index=0, parent="", linked=linked)
+        else:
+            stage = Stage(job=job.id, index=job.stages, parent=job.last, linked=linked)
+            job.stages += 1
+            job.last, job.at_s, job.turn = event.request_id, now_s, job.turn or chain.turn
+            self._jobs.move_to_end(job.id)
+            alike = self._threads.get(job.key)
+            if alike is not None and len(alike) > 1:
+                alike.remove(job)
+                alike.append(job)
+        self._remember(job, chain)
+        return [StageLinked(event.request_id, stage)]
+
+    def _continued(self, tenant: str, chain: PrefixChain) -> _Job | None:
+        """Returns the job of the longest former prompt that this one goes on from. Where several are equal, it is the
+        one that waits longest; each prompt is continued once."""
+        for node in reversed(chain.nodes[:-1] if chain.whole else chain.nodes):
+            ends = self._ends.get(node)
+            while ends:
+                job = ends.popleft()
+                if not ends:
+                    del self._ends[node]
+                if job.tenant == tenant and self._jobs.get(job.id) is job:
+                    return job
+        return None
+
+    def _threaded(self, now_s: float, tenant: str, chain: PrefixChain) -> _Job | None:
+        """Returns the job with the same first message that was quiet longest, but not for longer than `silent_s`. One
+        whose next message is the same as well is preferred, and after that one whose next message is not known."""
+        silent_s = self._config.silent_s
+        alike = [j for j in self._threads.get(chain.thread, ()) if j.tenant == tenant and now_s - j.at_s <= silent_s]
+        return min(alike, key=lambda job: 0 if job.turn == chain.turn else 1 if not job.turn else 2, default=None)
+
+    def _open(self, now_s: float, event: StageArrived, key: int) -> _Job:
+        job_id = _id(key or digest_of(tenant_key(event.tenant), event.request_id.encode("utf-8", "surrogatepass")))
+        if job_id in self._jobs:
+            job_id = _id(digest_of(tenant_key(event.tenant), event.request_id.encode("utf-8", "surrogatepass")))
+        job = self._jobs[job_id] = _Job(job_id, event.tenant, key, event.request_id, now_s, event.chain.turn)
+        if key and not event.declared:
+            alike = self._threads.setdefault(key, [])
+            alike.append(job)
+            if len(alike) > self._config.max_alike:
+                self._drop(alike[0])
+        while len(self._jobs) > self._config.max_jobs:
+            self._drop(next(iter(self._jobs.values())))
+        return job
+
+    def _drop(self, job: _Job) -> None:
+        del self._jobs[job.id]
+        alike = self._threads.get(job.key)
+        if alike is not None and job in alike:
+            alike.remove(job)
+            if not alike:
+                del self._threads[job.key]
+
+    def _remember(self, job: _Job, chain: PrefixChain) -> None:
+        if not chain.whole:
+            return
+        end = chain.nodes[-1]
+        ends = self._ends.setdefault(end, deque(maxlen=self._config.max_alike))
+        ends.append(job)
+        self._ends.move_to_end(end)
+        while len(self._ends) > self._config.max_ends:
+            self._ends.popitem(last=False)
+
+
+def _id(key: int) -> str:
+    return f"{key:016x}"

@@ -1,0 +1,83 @@
+"""Pace classes over several workers: requests go to the workers whose engines serve their class."""
+
+from hmas.contracts.control import EngineClass, Layout
+from hmas.contracts.execution import Annotate, Withdraw
+from hmas.contracts.gateway import RequestAnnotated, StreamChanged, ToWorker
+from hmas.contracts.registry import HeartbeatReceived
+from hmas.contracts.request import Slo
+from hmas.gateway.agent import GatewayConfig
+from tests.gateway.gateway_script import Mesh, annotation, heartbeat, submits
+
+SPLIT = Layout((0.1,), (EngineClass("w1/e1", 0), EngineClass("w2/e1", 1), EngineClass("w3/e1", 1)))
+STRICT, LAX = Slo(2.0, 0.08), Slo(8.0, 0.15)
+
+
+def laid_out(*workers: str, config: GatewayConfig | None = None) -> Mesh:
+    mesh = Mesh(config=config)
+    for worker in workers:
+        mesh.play(HeartbeatReceived(heartbeat(worker, layout=SPLIT)), StreamChanged(worker, True))
+    return mesh
+
+
+def to(mesh: Mesh, name: str, slo: Slo, **changes: object) -> str:
+    ((_, worker, _),) = submits(mesh.receive(name, slo=slo, **changes))
+    return worker
+
+
+def test_each_class_goes_to_its_workers_and_there_to_the_least_loaded() -> None:
+    mesh = laid_out("w1", "w2", "w3")
+    assert [to(mesh, f"s{i}", STRICT) for i in range(3)] == ["w1"] * 3
+    assert sorted(to(mesh, f"l{i}", LAX) for i in range(4)) == ["w2", "w2", "w3", "w3"]
+
+
+def test_without_a_layout_the_least_loaded_of_all_is_chosen() -> None:
+    mesh = Mesh("w1", "w2", "w3")
+    assert sorted(to(mesh, f"s{i}", STRICT) for i in range(3)) == ["w1", "w2", "w3"]
+
+
+def test_a_class_whose_workers_are_gone_is_served_by_the_others_at_once() -> None:
+    mesh = laid_out("w1", "w2")
+    mesh.play(HeartbeatReceived(heartbeat("w1", up=False, layout=SPLIT)))
+    assert to(mesh, "s1", STRICT) == "w2"
+    mesh.play(HeartbeatReceived(heartbeat("w1", layout=SPLIT)))
+    assert to(mesh, "s2", STRICT) == "w1"
+    mesh.play(StreamChanged("w1", False))
+    assert to(mesh, "s3", STRICT) == "w2"
+
+
+def test_tags_that_tell_another_class_send_the_request_there() -> None:
+    mesh = laid_out("w1", "w2")
+    assert to(mesh, "r1", STRICT, slo_stated=False) == "w1"
+    note = annotation(slo=LAX)
+    effects = mesh.play(RequestAnnotated("r1", note))
+    told = [(e.worker, type(e.message).__name__) for e in effects if isinstance(e, ToWorker)]
+    assert told == [("w1", "Withdraw"), ("w2", "Submit"), ("w2", "Annotate")]
+    assert to(mesh, "r2", STRICT, slo_stated=False) == "w1"
+    effects = mesh.play(RequestAnnotated("r2", annotation(slo=STRICT)))
+    assert [type(e.message) for e in effects if isinstance(e, ToWorker)] == [Annotate]
+
+
+def test_a_request_does_not_move_for_ever() -> None:
+    mesh = laid_out("w1", "w2", config=GatewayConfig(gateway="g", max_attempts=2))
+    to(mesh, "r1", STRICT, slo_stated=False)
+    for slo in (LAX, STRICT, LAX, STRICT):
+        effects = mesh.play(RequestAnnotated("r1", annotation(slo=slo)))
+    assert not any(isinstance(e, ToWorker) and isinstance(e.message, Withdraw) for e in effects)
+
+
+def test_an_imbalance_between_classes_moves_nothing_and_within_one_it_does() -> None:
+    mesh = laid_out("w1", "w2", "w3")
+    for i in range(8):
+        to(mesh, f"l{i}", LAX)
+
+    def backlog(**seconds: float) -> list[str]:
+        moved = []
+        for _ in range(30):
+            for worker, backlog_s in seconds.items():
+                beat = heartbeat(worker, layout=SPLIT, backlog_s=backlog_s, queued=4 if backlog_s else 0)
+                mesh.play(HeartbeatReceived(beat))
+            moved += [e.worker for e in mesh.tick(0.5) if isinstance(e, ToWorker) and isinstance(e.message, Withdraw)]
+        return moved
+
+    assert backlog(w1=0.0, w2=60.0, w3=60.0) == []
+    assert set(backlog(w1=0.0, w2=60.0, w3=0.0)) == {"w2"}

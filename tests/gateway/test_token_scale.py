@@ -1,0 +1,54 @@
+"""The estimate of prompt tokens follows what the engines count."""
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hmas.gateway.token_scale import LEAST, MOST_POOLS, MOST_RATIO, TokenScale
+from tests.gateway.gateway_harness import CHAT, PATH, client, gateway
+from tests.worker.adapters.scripted_engine import Peer
+
+
+def test_the_ratio_is_believed_after_some_prompts_and_follows() -> None:
+    scale = TokenScale()
+    for _ in range(LEAST - 1):
+        scale.learn("m", 100, 80)
+    assert scale.scaled("m", 100) == 100
+    scale.learn("m", 100, 80)
+    assert scale.scaled("m", 100) == 80
+    assert scale.scaled("m", 3) == 3
+    assert scale.scaled("other", 100) == 100
+    for _ in range(300):
+        scale.learn("m", 1000, 1300)
+    assert scale.scaled("m", 100) == pytest.approx(130, abs=1)
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(-5, 2**31)), min_size=LEAST, max_size=60))
+def test_no_engine_leads_it_astray(counts: list[tuple[int, int]]) -> None:
+    scale = TokenScale()
+    for estimate, counted in counts:
+        scale.learn("m", estimate, counted)
+    assert 100 / MOST_RATIO - 1 <= scale.scaled("m", 100) <= 100 * MOST_RATIO + 1
+
+
+def test_pools_are_bounded() -> None:
+    scale = TokenScale()
+    for number in range(MOST_POOLS + 5):
+        scale.learn(f"p{number}", 100, 50)
+    assert len(scale._pools) == MOST_POOLS
+
+
+async def test_a_gateway_learns_it_from_the_answers() -> None:
+    chat: dict[str, Any] = {**CHAT, "messages": [{"role": "user", "content": "abc " * 96}]}  # estimated as 100
+
+    async def counted(peer: Peer) -> None:
+        await peer.reply(orjson.dumps({"choices": [], "usage": {"prompt_tokens": 60, "completion_tokens": 1}}))
+
+    async with gateway(behave=counted) as g, client(g) as c:
+        for _ in range(LEAST + 1):
+            assert (await c.post(PATH, json=chat)).status_code == 200
+        told = [submit.request.prompt_tokens for _, submit in g.workers.submits]
+    assert told == [100] * LEAST + [60]
