@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hmas.contracts.control import AuditRecord, Hints, Pin, TopologyDecision, TopologyName
+from hmas.contracts.control import MAX_EPOCH, AuditRecord, Hints, Pin, TopologyDecision, TopologyName
 from hmas.contracts.control_agents import (
     AskSelector,
     EpochGranted,
@@ -366,12 +366,28 @@ def test_a_new_epoch_does_not_wait_until_the_repetition_is_due() -> None:
 def test_views_of_a_qos_copy_without_lease_are_ignored() -> None:
     drive = started()
     drive.at(1.0, ShortViewReceived(replace(SHORT, epoch=5)))
-    assert kinds(drive.run(2.0, 30.0, replace(COLLAPSED, epoch=4))) == []
+    assert kinds(drive.run(2.0, 15.0, replace(COLLAPSED, epoch=4))) == []
+
+
+def test_views_are_heard_again_after_their_epochs_began_anew() -> None:
+    """The leases were lost together with the QoS copy that held one; or the epoch was a stranger's."""
+    drive = started()
+    drive.at(1.0, ShortViewReceived(replace(SHORT, epoch=MAX_EPOCH - 1)))
+    assert kinds(drive.run(2.0, 30.0, replace(COLLAPSED, epoch=1))) == [("bypass_on", "fcfs")]
+
+
+def test_the_number_of_pools_is_bounded_and_the_live_one_stays() -> None:
+    """A pin keeps its pool for ever, so that strangers' pins would fill the memory."""
+    drive = started()
+    for i in range(1000):
+        drive.at(1.0 + i / 1000, PinChanged(Pin(f"pool-{i}", EDF)), ShortViewReceived(SHORT))
+    assert len(drive.agent._pools) == 256
+    assert SHORT.pool in drive.agent._pools
 
 
 def test_a_long_view_of_a_qos_copy_without_lease_decides_nothing() -> None:
     drive = started()
-    drive.at(1.0, LongViewReceived(replace(CALM, epoch=5)))
+    drive.at(6.0, LongViewReceived(replace(CALM, epoch=5)))
     assert drive.at(20.0, LongViewReceived(replace(MISSES, epoch=4))) == []
     assert kinds(drive.at(20.0, LongViewReceived(replace(MISSES, epoch=5)))) == [("decided", "edf")]
 

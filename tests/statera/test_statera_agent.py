@@ -199,7 +199,7 @@ def test_the_first_tuple_throttles_nothing() -> None:
                 engine="e", n_run=64, b_token=65, b_min=5, b_max=65, gain_b=0.02 * 65, u_low=0.75, u_high=0.85
             ),
         ),
-        fence=Fence(version=""),
+        fence=Fence(),
         epoch=5,
         seq=1,
         valid_for_s=5.0,
@@ -302,7 +302,7 @@ def test_a_new_writer_goes_on_from_the_last_tuple(known_first: bool) -> None:
         engines=(
             EngineControl(engine="e", n_run=17, b_token=20, b_min=1, b_max=65, gain_b=1.0, u_low=0.8, u_high=0.9),
         ),
-        fence=Fence(""),
+        fence=Fence(),
         epoch=4,
         seq=812,
         valid_for_s=5.0,
@@ -325,9 +325,10 @@ def test_finished_requests_reach_the_fence() -> None:
         outcome=Outcome.FINISHED,
         prompt_tokens=100,
         output_tokens=90,
-        predicted_output_tokens=60.0,
+        predicted_output_tokens_p90=60.0,
         upper_output_tokens=80.0,
         predictor="v1",
+        run_s=1.0,
         prefill_s=0.1,
         tpot_s=0.05,
         tpot_slo_s=0.07,
@@ -336,8 +337,9 @@ def test_finished_requests_reach_the_fence() -> None:
     )
     agent.step(1.0, telemetry(finished=(row,) * 50))
     (control,) = tuples(agent.step(1.1, ShortViewReceived(VIEW)))
-    assert control.fence.version == "v1"
-    assert {b.quantile for b in control.fence.buckets} == {30.0}
+    (table,) = control.fence.tables
+    assert table.version == "v1"
+    assert {b.factor for b in table.buckets} == {1.5}
 
 
 def test_the_band_is_sought_only_with_a_backlog_and_not_after_a_switch() -> None:

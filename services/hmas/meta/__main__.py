@@ -15,6 +15,7 @@ from hmas.meta.shell import MetaShell
 from hmas.runtime.agent_service import AgentService
 from hmas.runtime.lifecycle import StopSignal, run_service
 from hmas.runtime.rpc import RpcServer
+from hmas.runtime.security import security_of
 from hmas.wire.v1 import observe_pb2_grpc
 
 log = structlog.get_logger()
@@ -30,7 +31,7 @@ async def serve(settings: MetaSettings, instance: str, stop: StopSignal) -> None
     """Runs the meta service until `stop` is set."""
     config = settings.meta_config()
     origin = AgentOrigin(Role.META, instance, config)
-    agent, rpc = MetaAgent(config), RpcServer()
+    agent, rpc = MetaAgent(config), RpcServer(security_of(settings))
     server = MetaServer(agent)
     observe_pb2_grpc.add_MetaServicer_to_server(server, rpc.server)  # type: ignore[no-untyped-call]
     shell = MetaShell(origin, settings, agent, server, MetaMetrics())

@@ -5,8 +5,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from hmas.contracts.control import Hints
-from hmas.meta.agent.config import MetaConfig, RulesConfig
+from hmas.contracts.control import MAX_VALID_FOR_S, Hints
+from hmas.meta.agent.config import LayoutConfig, MetaConfig, RulesConfig
 from hmas.runtime.settings import RuntimeSettings
 
 
@@ -34,8 +34,20 @@ class MetaSettings(RuntimeSettings):
         "requests",
         description="What MaxOnTime maximises: requests that are on time, or their service gain in tokens (ESG)",
     )
+    slack_share: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="Share of the slack of the requests before it that MaxOnTime lets a shorter one take by going "
+        "first, where work arrives evenly (less where it comes in bursts); 0 dispatches by deadline alone",
+    )
+    layout: Literal["mixed", "auto"] = Field(
+        "mixed",
+        description="How requests share a pool's engines: mixed, so that all share all engines, or auto, so that the "
+        "controller splits them by TPOT SLO where the measured pace says that more are on time then",
+    )
     topology_valid_for_s: float = Field(
-        15.0, gt=0.5, description="Seconds for which workers obey a decision if no new one comes"
+        15.0, gt=0.5, le=MAX_VALID_FOR_S, description="Seconds for which workers obey a decision if no new one comes"
     )
 
     @model_validator(mode="after")
@@ -60,9 +72,10 @@ class MetaSettings(RuntimeSettings):
     def meta_config(self) -> MetaConfig:
         return MetaConfig(
             selector=self.chosen_selector,
-            rules=RulesConfig(hints=Hints(by_tokens=self.objective == "tokens")),
+            rules=RulesConfig(hints=Hints(by_tokens=self.objective == "tokens", slack_share=self.slack_share)),
             decide_every_s=self.meta_period_s,
             min_dwell_s=self.min_dwell_s,
             ask_timeout_s=self.llm_timeout_s,
             valid_for_s=self.topology_valid_for_s,
+            layout=LayoutConfig(adaptive=self.layout == "auto"),
         )

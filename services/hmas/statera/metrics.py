@@ -12,10 +12,10 @@ class StateraMetrics:
         labels = ["worker", "engine"]
         self._n_run = Gauge("hmas_statera_n_run", "Concurrency set-point N_run", labels, registry=registry)
         self._u_high = Gauge("hmas_statera_u_high", "Upper edge of the utilisation band", labels, registry=registry)
-        self._quantile = Gauge(
-            "hmas_statera_fence_quantile_tokens",
-            "Conformal quantile of the length error, by prompt tokens",
-            ["worker", "prompt_upto"],
+        self._factor = Gauge(
+            "hmas_statera_fence_factor",
+            "Conformal factor on the predicted 90 % quantile of the length, by predictor and prompt tokens",
+            ["worker", "predictor", "prompt_upto"],
             registry=registry,
         )
         self._frozen = Gauge(
@@ -27,5 +27,6 @@ class StateraMetrics:
         for engine in control.engines:
             self._n_run.labels(control.worker, engine.engine).set(engine.n_run)
             self._u_high.labels(control.worker, engine.engine).set(engine.u_high)
-        for bucket in control.fence.buckets:
-            self._quantile.labels(control.worker, str(bucket.prompt_upto)).set(bucket.quantile)
+        for table in control.fence.tables:
+            for bucket in table.buckets:
+                self._factor.labels(control.worker, table.version, str(bucket.prompt_upto)).set(bucket.factor)

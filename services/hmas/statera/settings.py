@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from hmas.contracts.control import MAX_VALID_FOR_S
 from hmas.runtime.settings import RuntimeSettings
 from hmas.statera.agent.config import BandConfig, FenceConfig, SeekerConfig, StateraConfig
 
@@ -12,7 +13,10 @@ class StateraSettings(RuntimeSettings):
     """Settings of Statera: the fence, the outer loop and the utilisation band."""
 
     tuple_valid_for_s: float = Field(
-        5.0, gt=0.5, description="Seconds for which a worker obeys a control tuple if no new one comes"
+        5.0,
+        gt=0.5,
+        le=MAX_VALID_FOR_S,
+        description="Seconds for which a worker obeys a control tuple if no new one comes",
     )
     fence_epsilon: float = Field(
         0.1, gt=0, lt=0.5, description="Share of requests whose output may be longer than their length bound"

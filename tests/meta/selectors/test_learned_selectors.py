@@ -15,7 +15,7 @@ from hmas.meta.agent.selectors.bandit import ARMS, BanditSelector
 from hmas.meta.agent.selectors.changepoint import ChangePointSelector
 from hmas.meta.agent.selectors.classifier import ClassifierSelector
 from hmas.meta.agent.selectors.features import FEATURES, features
-from hmas.meta.agent.selectors.learned import Leaf, Learned, Regime, Split, parse_learned
+from hmas.meta.agent.selectors.learned import Fork, Leaf, Learned, Regime, parse_learned
 from hmas.meta.agent.selectors.selector import Choice
 from hmas.meta.agent.selectors.table import SELECTORS
 from tests.meta.selectors.test_rules_selector import CALM
@@ -34,7 +34,7 @@ def _centre(**at: float) -> tuple[float, ...]:
 
 
 MADE = Learned(
-    nodes=(Split(BACKLOG, 1.0, 1, 2), Leaf(EDF, 0.9), Split(PROMPT, 7.0, 3, 4), Leaf(SJF, 0.8), Leaf(LANES, 0.4)),
+    nodes=(Fork(BACKLOG, 1.0, 1, 2), Leaf(EDF, 0.9), Fork(PROMPT, 7.0, 3, 4), Leaf(SJF, 0.8), Leaf(LANES, 0.4)),
     scale=SCALE,
     regimes=(Regime("calm", _centre(), EDF), Regime("long prompts", _centre(log_prompt_mean=9.0), LANES)),
 )

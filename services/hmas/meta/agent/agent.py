@@ -1,7 +1,5 @@
 """The meta agent, which adapts the topology of every pool slowly and under guards (H-MAS Algorithm 1, lines 8-16)."""
 
-import json
-from dataclasses import asdict
 from typing import assert_never
 
 from hmas.contracts.control import AuditRecord, Pin, TopologyDecision
@@ -21,8 +19,11 @@ from hmas.contracts.control_agents import (
     TopologyRestored,
 )
 from hmas.contracts.registry import HeartbeatReceived
-from hmas.contracts.views import VLong, VShort
+from hmas.contracts.views import VLong, VShort, view_json
+from hmas.laws.epochs import MAX_SEQ, is_outdated
+from hmas.laws.layout import described_split
 from hmas.meta.agent.config import MetaConfig
+from hmas.meta.agent.layouts import choose_layout
 from hmas.meta.agent.pool import PIN, Ask, Decider, PoolState, new_pool
 from hmas.meta.agent.selectors import llm
 from hmas.meta.agent.selectors.selector import Choice
@@ -56,7 +57,7 @@ class MetaAgent:
             case PinChanged(pin):
                 return self._pinned(now_s, pin)
             case HeartbeatReceived(heartbeat):
-                self._pool(now_s, heartbeat.pool)
+                self._pool(now_s, heartbeat.pool).meet(now_s, heartbeat)
             case TopologyRestored(decision):
                 self._resume(now_s, decision)
             case EpochGranted(epoch):
@@ -80,6 +81,8 @@ class MetaAgent:
     def _pool(self, now_s: float, name: str) -> PoolState:
         pool = self._pools.get(name)
         if pool is None:
+            if len(self._pools) >= self._config.max_pools:
+                del self._pools[min(self._pools, key=lambda each: self._pools[each].seen_s)]
             pool = self._pools[name] = new_pool(self._config, name, now_s)
             pool.decide_due_s = now_s + self._config.decide_every_s
         pool.seen_s = now_s
@@ -89,8 +92,8 @@ class MetaAgent:
 
     def _short(self, now_s: float, view: VShort) -> list[MetaEffect]:
         pool = self._pool(now_s, view.pool)
-        if pool.short is not None and view.epoch < pool.short.epoch:
-            return []  # the view is from a QoS copy that has lost its lease
+        if pool.short is not None and is_outdated(view.epoch, pool.short.epoch, pool.view_s, now_s):
+            return []
         pool.short, pool.view_s = view, now_s
         if self._epoch is None or pool.pin is not None:
             return []
@@ -132,9 +135,29 @@ class MetaAgent:
 
     def _long(self, now_s: float, view: VLong) -> list[MetaEffect]:
         pool = self._pool(now_s, view.pool)
-        if pool.long is not None and view.epoch < pool.long.epoch:
+        if pool.long is not None and is_outdated(view.epoch, pool.long.epoch, pool.long_s, now_s):
             return []
-        pool.long = view
+        pool.long, pool.long_s = view, now_s
+        laid_out = self._lay_out(now_s, pool, view)
+        return [*laid_out, *self._decide(now_s, pool, view)]
+
+    def _lay_out(self, now_s: float, pool: PoolState, view: VLong) -> list[MetaEffect]:
+        """Chooses the pool's layout anew if that is due, unless an operator or the bypass decides it."""
+        config = self._config.layout
+        pinned = pool.pin is not None and pool.pin.split is not None
+        if not config.adaptive or pinned or self._epoch is None or pool.mode is Decider.BYPASSED:
+            return []
+        if now_s < pool.layout_due_s:
+            return []
+        pool.layout_due_s = now_s + config.every_s
+        choice = choose_layout(config, view, pool.split, len(pool.places()))
+        if choice is None:
+            return []
+        pool.split, pool.untouched = choice.split, False
+        audit = self._audit(pool, "layout", described_split(choice.split), choice.reason, "pace", view)
+        return [*audit, *self._publish_due(now_s, pool)]
+
+    def _decide(self, now_s: float, pool: PoolState, view: VLong) -> list[MetaEffect]:
         idle = self._epoch is None or pool.mode in (Decider.PINNED, Decider.BYPASSED) or pool.ask is not None
         if idle or now_s < pool.decide_due_s:
             return []
@@ -217,7 +240,7 @@ class MetaAgent:
         return [*audit, *self._publish_due(now_s, pool)]
 
     def _resume(self, now_s: float, decision: TopologyDecision) -> None:
-        self._seq = max(self._seq, decision.seq)
+        self._seq = max(self._seq, min(decision.seq, MAX_SEQ))
         pool = self._pool(now_s, decision.pool)
         if self._epoch is None or (pool.untouched and decision.epoch < self._epoch):
             pool.resume(now_s, decision)
@@ -261,12 +284,12 @@ class MetaAgent:
             valid_for_s=self._config.valid_for_s,
             reason=f.reason,
             selector=f.selector,
+            layout=f.layout,
         )
 
     def _audit(
         self, pool: PoolState, kind: str, decision: str, reason: str, selector: str, view: VShort | VLong | None
     ) -> list[MetaEffect]:
-        view_json = json.dumps(asdict(view)) if view is not None else "{}"
         record = AuditRecord(
             source="meta",
             pool=pool.name,
@@ -274,7 +297,7 @@ class MetaAgent:
             decision=str(decision),
             reason=reason,
             selector=selector,
-            view_json=view_json,
+            view_json=view_json(view),
             epoch=self._epoch or 0,
             seq=self._seq,
         )

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from hmas.contracts.control import INITIAL_TOPOLOGY, Hints, TopologyName
+from hmas.laws.pace import PaceConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,21 @@ class RollbackConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutConfig:
+    """When and how a pool's layout is chosen; without `adaptive` it stays mixed unless an operator pins one."""
+
+    adaptive: bool = False
+    every_s: float = 15.0  # between two choices
+    margin: float = 0.02  # least gain of a new layout, as a share of the requests: the model errs by about a percent
+    shift: float = 0.005  # the same where the pool is split already, and another cut costs nothing
+    min_requests: int = 300  # settled in the window of V_long; fewer do not tell a distribution
+    min_observations: int = 6  # of each engine's pace, which is half a minute of work
+    classes: int = 2
+    cuts: int = 12  # most cuts that are tried, spread evenly over the requests
+    pace: PaceConfig = field(default_factory=PaceConfig)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MetaConfig:
     """The configuration of the meta agent; times are in s."""
 
@@ -72,8 +88,10 @@ class MetaConfig:
     min_dwell_s: float = 30.0
     ask_timeout_s: float = 10.0
     valid_for_s: float = 15.0
+    max_pools: int = 256  # above this the pool that was heard of longest ago is forgotten, pinned or not
     view_stale_s: float = 10.0
     pool_forgotten_after_s: float = 3600.0
+    layout: LayoutConfig = field(default_factory=LayoutConfig)
     rules: RulesConfig = field(default_factory=RulesConfig)
     bypass: BypassConfig = field(default_factory=BypassConfig)
     rollback: RollbackConfig = field(default_factory=RollbackConfig)

@@ -3,14 +3,20 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from hmas.contracts.cadences import WORKER_LOST_AFTER_S
 from hmas.contracts.control import (
+    MIXED,
     SAFE_TOPOLOGY,
     Hints,
+    Layout,
     Pin,
+    Split,
     TopologyDecision,
     TopologyName,
 )
+from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.views import VLong, VShort
+from hmas.laws.layout import assigned, place, split_of
 from hmas.laws.transitions import following
 from hmas.meta.agent.config import MetaConfig
 from hmas.meta.agent.guards import BypassGuard, RollbackGuard
@@ -56,12 +62,14 @@ class InForce:
     bypass: bool
     reason: str
     selector: str
+    layout: Layout = MIXED
 
 
 @dataclass(slots=True, kw_only=True)
 class PoolState:
     """The state of one pool. `choice` is the selector's last accepted choice; a pin or the bypass outranks it while it
-    lasts, and never overwrites it."""
+    lasts, and never overwrites it. `split` is the layout chosen for the pool, and `engines` are those that are up, by
+    worker, with the instant when it said so."""
 
     name: str
     selector: Selector | None  # None: a language model is asked instead
@@ -77,13 +85,17 @@ class PoolState:
     pin: Pin | None = None
     short: VShort | None = None
     long: VLong | None = None
+    long_s: float = float("-inf")
     ask: Ask | None = None
     bypass_reason: str = ""
     untouched: bool = True  # this process has decided nothing yet, so a previous writer's decision still counts
     decide_due_s: float = 0.0
+    layout_due_s: float = 0.0
     switched_s: float = float("-inf")
     sent_s: float = float("-inf")
     sent: InForce | None = None
+    split: Split = field(default_factory=Split)
+    engines: dict[str, tuple[float, tuple[str, ...]]] = field(default_factory=dict)
     banned_until_s: dict[TopologyName, float] = field(default_factory=dict)
 
     def enter(self, now_s: float, mode: Decider) -> None:
@@ -103,13 +115,44 @@ class PoolState:
         """Returns what is in force: the pin, otherwise the bypass, otherwise the selector's choice."""
         if self.pin is not None and self.pin.topology is not None:
             by = f"pinned by {self.pin.by or 'an operator'}"
-            return InForce(topology=self.pin.topology, hints=self.pin.hints, bypass=False, reason=by, selector=PIN)
+            return InForce(
+                topology=self.pin.topology,
+                hints=self.pin.hints,
+                bypass=False,
+                reason=by,
+                selector=PIN,
+                layout=self.layout(self.split if self.pin.split is None else self.pin.split),
+            )
         if self.mode is Decider.BYPASSED:
             return InForce(
                 topology=SAFE_TOPOLOGY, hints=Hints(), bypass=True, reason=self.bypass_reason, selector="bypass"
             )
         c = self.choice
-        return InForce(topology=c.topology, hints=c.hints, bypass=False, reason=c.reason, selector=self.chosen_by)
+        return InForce(
+            topology=c.topology,
+            hints=c.hints,
+            bypass=False,
+            reason=c.reason,
+            selector=self.chosen_by,
+            layout=self.layout(self.split),
+        )
+
+    def layout(self, split: Split) -> Layout:
+        """Returns the layout of that shape over the engines that are known."""
+        if not split.cuts_s:
+            return MIXED
+        return assigned(split, self.places())
+
+    def places(self) -> list[str]:
+        """Returns the places of the engines that are up, in the order in which classes get them."""
+        return sorted(place for _, places in self.engines.values() for place in places)
+
+    def meet(self, now_s: float, heartbeat: WorkerHeartbeat) -> None:
+        """Notes which engines of a worker are up. One that drains, or is silent for too long, has none."""
+        up = () if heartbeat.draining else tuple(place(heartbeat.worker, e.engine) for e in heartbeat.engines if e.up)
+        self.engines[heartbeat.worker] = now_s, up
+        horizon_s = now_s - WORKER_LOST_AFTER_S
+        self.engines = {worker: told for worker, told in self.engines.items() if told[0] >= horizon_s and told[1]}
 
     def resume(self, now_s: float, decision: TopologyDecision) -> None:
         """Goes on from the last decision of a previous writer. A decision by a pin is skipped, because pins are
@@ -127,6 +170,7 @@ class PoolState:
             self.bypass.rest()
             self.choice = Choice(decision.topology, decision.hints, decision.reason)
             self.chosen_by = decision.selector
+            self.split = split_of(decision.layout)
 
     def banned(self, now_s: float, topology: TopologyName) -> bool:
         self.banned_until_s = {t: until for t, until in self.banned_until_s.items() if until > now_s}

@@ -1,8 +1,6 @@
 """The Statera agent, which decides the fence, the concurrency limits and the utilisation band of every worker and sends
 them as control tuples."""
 
-import json
-from dataclasses import asdict
 from typing import assert_never
 
 from hmas.contracts.control import AuditRecord, ControlTuple, TopologyDecision, TopologyReceived
@@ -20,7 +18,8 @@ from hmas.contracts.control_agents import (
 )
 from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.telemetry import WorkerTelemetry
-from hmas.contracts.views import VShort
+from hmas.contracts.views import VShort, view_json
+from hmas.laws.epochs import MAX_SEQ, is_outdated
 from hmas.statera.agent.config import StateraConfig
 from hmas.statera.agent.extremum import ExtremumSeeker
 from hmas.statera.agent.fence import FenceCalibration
@@ -36,6 +35,7 @@ class _Pool:
         self.view: VShort | None = None
         self.view_s = now_s  # when the last view came; before there is one, when the pool was first heard of
         self.decision: TopologyDecision | None = None
+        self.decision_s = now_s
         self.frozen_until_s = now_s
 
     @property
@@ -94,9 +94,9 @@ class StateraAgent:
     def _report(self, now_s: float, telemetry: WorkerTelemetry) -> None:
         pool = self._pool(now_s, telemetry.pool)
         for finished in telemetry.finished:
-            pool.calibration.finished(finished)
+            pool.calibration.finished(now_s, telemetry.worker, finished)
         if telemetry.running:
-            pool.calibration.running(telemetry.worker, telemetry.running)
+            pool.calibration.running(now_s, telemetry.worker, telemetry.running)
         worker = self._workers.get(telemetry.worker)
         if worker is not None:
             band = pool.seeker.band()
@@ -105,8 +105,8 @@ class StateraAgent:
     def _view(self, now_s: float, view: VShort) -> list[StateraEffect]:
         """The slower loops move at V_short's cadence, each when its own period is over."""
         pool = self._pool(now_s, view.pool)
-        if pool.view is not None and view.epoch < pool.view.epoch:
-            return []  # the view is from a QoS copy that has lost its lease
+        if pool.view is not None and is_outdated(view.epoch, pool.view.epoch, pool.view_s, now_s):
+            return []
         pool.view, pool.view_s = view, now_s
         effects: list[StateraEffect] = []
         if pool.bypass or now_s < pool.frozen_until_s or view.queued == 0 or self._epoch is None:
@@ -125,14 +125,14 @@ class StateraAgent:
     def _decided(self, now_s: float, decision: TopologyDecision) -> None:
         pool = self._pool(now_s, decision.pool)
         before = pool.decision
-        if before is not None and decision.epoch < before.epoch:
+        if before is not None and is_outdated(decision.epoch, before.epoch, pool.decision_s, now_s):
             return
-        pool.decision = decision
+        pool.decision, pool.decision_s = decision, now_s
         if before is None or (before.topology, before.bypass) != (decision.topology, decision.bypass):
             pool.frozen_until_s = now_s + self._config.freeze_after_switch_s
 
     def _resume(self, control: ControlTuple) -> None:
-        self._seq = max(self._seq, control.seq)
+        self._seq = max(self._seq, min(control.seq, MAX_SEQ))
         worker = self._workers.get(control.worker)
         if worker is None:
             self._last[control.worker] = control
@@ -198,7 +198,6 @@ class StateraAgent:
         return self._audit(worker.pool, pool, f"{worker.worker}: " + "; ".join(moves), reason, "band")
 
     def _audit(self, name: str, pool: _Pool, decision: str, reason: str, loop: str) -> list[StateraEffect]:
-        view = json.dumps(asdict(pool.view)) if pool.view is not None else "{}"
         record = AuditRecord(
             source="statera",
             pool=name,
@@ -206,7 +205,7 @@ class StateraAgent:
             decision=decision,
             reason=reason,
             selector=loop,
-            view_json=view,
+            view_json=view_json(pool.view),
             epoch=self._epoch or 0,
             seq=self._seq,
         )

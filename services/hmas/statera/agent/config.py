@@ -11,11 +11,14 @@ class FenceConfig:
 
     epsilon: float = 0.1
     prompt_edges: tuple[int, ...] = (128, 512, 2048, 8192)  # a last bucket takes longer prompts
-    buffer: int = 512  # errors kept per bucket
-    min_samples: int = 30  # a bucket with fewer errors uses the quantile over all buckets
-    aci_gain: float = 0.01  # gamma of Gibbs & Candes 2021: about 100 requests to follow a shift
+    cohort: int = 1024  # requests looked at, those admitted last
+    half_life: float = 150.0  # requests admitted after which one counts half
+    min_samples: int = 30  # requests that must have ended before a predictor gets factors
+    borrowed: float = 30.0  # requests as which all of a predictor's count in each of its buckets
+    aci_gain: float = 0.02  # gamma of Gibbs & Candes 2021: about 50 requests to follow a shift
+    aci_loop: float = 0.5  # upper limit of gamma times the number of running requests, whose ends are still to come
     epsilon_min: float = 0.01
-    epsilon_max: float = 0.3
+    epsilon_max: float = 0.4
     rolling_epsilon: float = 0.02  # the epsilon of the conservative length of a request that outgrew its bound
     max_versions: int = 4
     refresh_s: float = 1.0

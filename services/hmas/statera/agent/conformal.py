@@ -1,90 +1,82 @@
-"""Conformal calibration of output-length errors under censoring (H-MAS Eq. 4, App. B.3)."""
+"""Conformal calibration of output lengths under censoring (H-MAS Eq. 4, App. B.3)."""
 
 from bisect import bisect_left
-from collections import deque
-from collections.abc import Iterable, Sequence
-from math import ceil
-from operator import itemgetter
-
-Observation = tuple[float, bool]  # (error l_real - l_pred, censored: the true error is at least this)
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 
-def conformal_rank(count: int, epsilon: float) -> int:
-    """Returns ceil((n + 1)(1 - eps)), the rank of the order statistic that has the coverage 1 - eps in finite samples;
-    it is above n if n is too small for that."""
-    return ceil((count + 1) * (1.0 - epsilon) - 1e-9)
+@dataclass(frozen=True, slots=True)
+class KnownAnswer:
+    """An answer as far as it is known: its prompt-length `bucket`, its `tokens`, and their quotient by the predicted
+    90 % quantile, the `error`. If `censored`, the answer still runs or was cut off, and both are lower bounds."""
+
+    admitted_s: float
+    bucket: int
+    tokens: int
+    error: float
+    censored: bool
 
 
-def survival_quantile(observations: Iterable[Observation], epsilon: float) -> float:
-    """Returns the conformal quantile of errors, some of which are only lower bounds (censored).
+def revealed_weights(observations: Sequence[KnownAnswer], weights: Sequence[float]) -> list[float]:
+    """Returns the weights by which the answers that ended stand for all of them; 0 for a censored one.
 
-    By Kaplan-Meier it is the smallest e with 1 - S(e) >= ceil((n + 1)(1 - eps)) / n. Without censored errors this is
-    the order statistic itself. If the estimate does not reach that far, it is the largest observation. Raises
-    ValueError if there are no observations.
+    Short answers end first, so that those that ended are too short on the whole. How far an answer is known is a matter
+    of when it was admitted, not of what was predicted for it. So the weight of one that ended after l tokens is divided
+    by the share G(l) of answers that would be known so far, by Kaplan and Meier with the roles exchanged: what still
+    runs is the event (inverse probability of censoring weighting, Robins and Rotnitzky 1992). Kaplan-Meier over the
+    errors themselves would call for censoring that does not depend on the prediction, and an answer that was predicted
+    long is censored at small errors.
     """
-    ordered = sorted(observations)  # at a tie, exact errors come before censored ones, as the estimator requires
-    if not ordered:
-        raise ValueError("a conformal quantile needs at least one observed error: none was given")
-    count = len(ordered)
-    rank = conformal_rank(count, epsilon)
-    if not any(map(itemgetter(1), ordered)):
-        return ordered[min(max(rank, 1), count) - 1][0]
-    target = 1.0 - rank / count
-    survival = 1.0
-    for index, (error, censored) in enumerate(ordered):
-        if not censored:
-            at_risk = count - index
-            survival *= 1.0 - 1.0 / at_risk
-            if survival <= target + 1e-9:
-                return error
-    return ordered[-1][0]
+    order = sorted(range(len(observations)), key=lambda i: (observations[i].tokens, observations[i].censored))
+    at_risk, known = sum(weights), 1.0
+    revealed = [0.0] * len(observations)
+    for i in order:
+        weight = weights[i]
+        if observations[i].censored:
+            known *= max(0.0, 1.0 - weight / at_risk)
+        elif known > 0.0:
+            revealed[i] = weight / known
+        at_risk -= weight
+    return revealed
+
+
+def weighted_quantile(errors: Sequence[tuple[float, float]], total: float, epsilon: float) -> float:
+    """Returns the conformal quantile at 1 - epsilon of `errors`, pairs (error, weight) in ascending order. What the
+    weights are short of `total` counts as larger than all of them; if nothing has a weight, the largest error is
+    returned. The finite-sample rank (n + 1)(1 - epsilon) is taken at the effective number n of errors, that is
+    (sum of weights)^2 / sum of their squares."""
+    weight = sum(w for _, w in errors)
+    if weight <= 0.0:
+        return errors[-1][0]
+    effective = weight * weight / sum(w * w for _, w in errors)
+    target = max(total, weight) * (1.0 - epsilon) * (1.0 + 1.0 / effective) - 1e-9
+    seen = 0.0
+    for error, w in errors:
+        seen += w
+        if w > 0.0 and seen >= target:
+            return error
+    return errors[-1][0]
 
 
 class AdaptiveLevel:
-    """Adapts epsilon so that the share of missed bounds stays at the target (adaptive conformal inference, Gibbs &
-    Candes 2021): eps_t+1 = eps_t + gamma (eps - miss_t), clipped to [lowest, highest]."""
+    """Adapts epsilon so that the share of outgrown bounds stays at the target (adaptive conformal inference, Gibbs &
+    Candes 2021): eps_t+1 = eps_t + gamma (eps - miss_t), clipped to [lowest, highest].
 
-    def __init__(self, epsilon: float, gain: float, lowest: float, highest: float) -> None:
+    What a request tells is late by all that were admitted since. So gamma is at most `loop` per running request: one
+    delay's worth of news then moves epsilon by no more than `loop`, and it does not swing.
+    """
+
+    def __init__(self, epsilon: float, gain: float, lowest: float, highest: float, loop: float) -> None:
         self._target = epsilon
         self._gain = gain
+        self._loop = loop
         self._bounds = (lowest, highest)
         self.epsilon = epsilon
 
-    def update(self, missed: bool) -> None:
+    def update(self, missed: bool, running: int) -> None:
         low, high = self._bounds
-        self.epsilon = min(high, max(low, self.epsilon + self._gain * (self._target - missed)))
-
-
-class ErrorBuffer:
-    """The last `size` length errors of one prompt-length bucket.
-
-    Until the buffer is full, running requests count as censored errors, because the finished ones are mostly the short
-    ones. Once old errors leave it, long requests enter it as often as they occur, and running ones would count twice.
-    """
-
-    def __init__(self, size: int, level: AdaptiveLevel) -> None:
-        self._observations: deque[Observation] = deque(maxlen=size)
-        self._running: Sequence[Observation] = ()
-        self._slid = False
-        self.level = level
-        self.quantile: float | None = None  # the quantile that was last published
-
-    def __len__(self) -> int:
-        return len(self._observations)
-
-    def add(self, error: float, censored: bool) -> None:
-        """Adds an error, after telling the level whether the error exceeded the published quantile. A censored error
-        below that quantile does not show whether it would have."""
-        if self.quantile is not None and (not censored or error > self.quantile):
-            self.level.update(error > self.quantile)
-        self._slid = self._slid or len(self._observations) == self._observations.maxlen
-        self._observations.append((error, censored))
-
-    def see_running(self, running: Sequence[Observation]) -> None:
-        self._running = running
-
-    def observations(self) -> list[Observation]:
-        return [*self._observations, *(() if self._slid else self._running)]
+        gain = min(self._gain, self._loop / max(running, 1))
+        self.epsilon = min(high, max(low, self.epsilon + gain * (self._target - missed)))
 
 
 def bucket_index(edges: Sequence[int], prompt_tokens: int) -> int:

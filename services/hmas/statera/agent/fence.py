@@ -1,72 +1,121 @@
 """The calibration of a pool's fence: quantiles of length errors by predictor version and prompt-length bucket."""
 
+from collections import deque
 from collections.abc import Iterable, Sequence
+from heapq import nlargest
+from operator import attrgetter, itemgetter
 
-from hmas.contracts.control import Fence, FenceBucket
+from hmas.contracts.control import Fence, FenceBucket, FenceTable
 from hmas.contracts.telemetry import RequestFinished, RequestRunning
 from hmas.statera.agent.config import FenceConfig
-from hmas.statera.agent.conformal import AdaptiveLevel, ErrorBuffer, Observation, bucket_index, survival_quantile
+from hmas.statera.agent.conformal import (
+    AdaptiveLevel,
+    KnownAnswer,
+    bucket_index,
+    revealed_weights,
+    weighted_quantile,
+)
 
 UNBOUNDED_PROMPT = 1 << 31  # upper edge of the last bucket
-_SHARE_DECAY = 0.99  # per finished request, so that about the last hundred show which predictor is in use
+_SHARE_DECAY = 0.99  # per finished request, so that about the last hundred show which predictors are in use
+_LATEST = attrgetter("admitted_s")
 
 
-class VersionErrors:
-    """The length errors of one predictor version, with a buffer per prompt-length bucket."""
+class VersionCohort:
+    """The requests that were last admitted by one predictor version, ended or not.
+
+    They are taken in the order of their admission and not of their end, because among those that ended lately short
+    answers are too many; the weight of a request halves with every `half_life` that were admitted after it.
+    """
 
     def __init__(self, config: FenceConfig) -> None:
         self._config = config
-        self._buffers = [self._buffer() for _ in (*config.prompt_edges, UNBOUNDED_PROMPT)]
-        self._running: dict[str, list[list[Observation]]] = {}  # by worker, by bucket
+        c = config
+        self._levels = [
+            AdaptiveLevel(c.epsilon, c.aci_gain, c.epsilon_min, c.epsilon_max, c.aci_loop)
+            for _ in (*c.prompt_edges, UNBOUNDED_PROMPT)
+        ]
+        self._ended: deque[KnownAnswer] = deque(maxlen=2 * c.cohort)
+        self._running: dict[str, list[KnownAnswer]] = {}  # by worker
+        self._outgrown: dict[str, set[str]] = {}  # by worker: running requests whose miss was counted already
+        self._counts = [0] * len(self._levels)  # running requests by bucket
+        self._published = False
 
-    def _buffer(self) -> ErrorBuffer:
-        c = self._config
-        return ErrorBuffer(c.buffer, AdaptiveLevel(c.epsilon, c.aci_gain, c.epsilon_min, c.epsilon_max))
+    def add(self, worker: str, admitted_s: float, finished: RequestFinished) -> None:
+        seen = self._observed(admitted_s, finished, finished.censored)
+        self._ended.append(seen)
+        missed = finished.output_tokens > finished.upper_output_tokens
+        outgrown = self._outgrown.get(worker, set())
+        if finished.request_id in outgrown:
+            outgrown.discard(finished.request_id)
+        elif missed or not finished.censored:  # one that was cut off below its bound does not show either
+            self._learn(seen.bucket, missed)
 
-    def __len__(self) -> int:
-        return sum(map(len, self._buffers))
-
-    def add(self, finished: RequestFinished) -> None:
-        index = bucket_index(self._config.prompt_edges, finished.prompt_tokens)
-        error = finished.output_tokens - finished.predicted_output_tokens
-        self._buffers[index].add(error, finished.censored)
-
-    def see_running(self, worker: str, running: Iterable[RequestRunning]) -> None:
-        """Replaces the errors so far of the requests that run on a worker."""
-        rows: list[list[Observation]] = [[] for _ in self._buffers]
+    def see_running(self, worker: str, now_s: float, running: Iterable[RequestRunning]) -> None:
+        """Takes note of all requests that run on a worker. One that has outgrown its bound counts at once: by the time
+        that it ends, many more would have been admitted too low."""
+        before, outgrown, rows = self._outgrown.get(worker, set()), set(), []
         for r in running:
-            index = bucket_index(self._config.prompt_edges, r.prompt_tokens)
-            rows[index].append((r.output_tokens - r.predicted_output_tokens, True))
+            seen = self._observed(now_s - r.run_s, r, True)
+            rows.append(seen)
+            if r.output_tokens > r.upper_output_tokens:
+                outgrown.add(r.request_id)
+                if r.request_id not in before:
+                    self._learn(seen.bucket, True)
+        self._outgrown[worker] = outgrown
         self._running[worker] = rows
+        self._count()
 
     def forget_worker(self, worker: str) -> None:
         self._running.pop(worker, None)
+        self._outgrown.pop(worker, None)
+        self._count()
 
     def buckets(self) -> tuple[FenceBucket, ...]:
-        """Returns the fence's buckets, none until there are `min_samples` errors in all. A bucket with fewer than
-        `min_samples` errors gets the quantile over all buckets at the configured epsilon."""
-        for index, buffer in enumerate(self._buffers):
-            buffer.see_running([o for rows in self._running.values() for o in rows[index]])
-        if len(self) < self._config.min_samples:
+        """Returns the fence's buckets, none until `min_samples` requests have ended. All requests together count in
+        each bucket as `borrowed` of its own."""
+        config = self._config
+        if len(self._ended) < config.min_samples:
             return ()
-        fallback = 0.0
-        if not all(map(self._thick, self._buffers)):
-            pooled = [o for buffer in self._buffers for o in buffer.observations()]
-            fallback = survival_quantile(pooled, self._config.epsilon)
-        edges = (*self._config.prompt_edges, UNBOUNDED_PROMPT)
-        return tuple(
-            FenceBucket(edge, self._quantile(buffer, fallback))
-            for edge, buffer in zip(edges, self._buffers, strict=True)
-        )
+        self._published = True
+        running = [o for rows in self._running.values() for o in rows]
+        cohort = nlargest(config.cohort, [*self._ended, *running], key=_LATEST)
+        weights = [0.5 ** (rank / config.half_life) for rank in range(len(cohort))]
+        rows = sorted(
+            ((o.error, o.bucket, w, v) for o, w, v in zip(
+                cohort, weights, revealed_weights(cohort, weights), strict=True
+            )),
+            key=itemgetter(0),
+        )  # fmt: skip
+        share = config.borrowed / sum(weights)
+        edges = (*config.prompt_edges, UNBOUNDED_PROMPT)
+        return tuple(FenceBucket(edge, self._quantile(rows, index, share)) for index, edge in enumerate(edges))
 
-    def _thick(self, buffer: ErrorBuffer) -> bool:
-        return len(buffer) >= self._config.min_samples
+    def _quantile(self, rows: Sequence[tuple[float, int, float, float]], index: int, share: float) -> float:
+        own = [share, 1.0 + share]
+        total = sum(w * own[bucket == index] for _, bucket, w, _ in rows)
+        errors = [(error, v * own[bucket == index]) for error, bucket, _, v in rows]
+        return weighted_quantile(errors, total, self._levels[index].epsilon)
 
-    def _quantile(self, buffer: ErrorBuffer, fallback: float) -> float:
-        thick = self._thick(buffer)
-        quantile = survival_quantile(buffer.observations(), buffer.level.epsilon) if thick else fallback
-        buffer.quantile = quantile
-        return quantile
+    def _observed(self, admitted_s: float, row: RequestFinished | RequestRunning, censored: bool) -> KnownAnswer:
+        bucket = bucket_index(self._config.prompt_edges, row.prompt_tokens)
+        error = row.output_tokens / max(row.predicted_output_tokens_p90, 1.0)
+        return KnownAnswer(admitted_s, bucket, row.output_tokens, error, censored)
+
+    def _learn(self, bucket: int, missed: bool) -> None:
+        if self._published:
+            self._levels[bucket].update(missed, self._counts[bucket])
+
+    def _count(self) -> None:
+        self._counts = [0] * len(self._levels)
+        for rows in self._running.values():
+            for seen in rows:
+                self._counts[seen.bucket] += 1
+
+
+def _admitted(row: RequestFinished | RequestRunning) -> bool:
+    """Tells whether the request has been admitted, by a worker that says by which prediction."""
+    return bool(row.predictor) and row.predicted_output_tokens_p90 > 0.0
 
 
 class FenceCalibration:
@@ -75,26 +124,28 @@ class FenceCalibration:
 
     def __init__(self, config: FenceConfig) -> None:
         self._config = config
-        self._versions: dict[str, VersionErrors] = {}
+        self._versions: dict[str, VersionCohort] = {}
         self._shares: dict[str, float] = {}  # share of each predictor version among recent requests
-        self._lengths = ErrorBuffer(config.buffer, AdaptiveLevel(config.rolling_epsilon, 0.0, 0.0, 1.0))
-        self._fence = Fence(version="")
+        self._lengths: deque[KnownAnswer] = deque(maxlen=config.cohort)  # of all predictors, in the order of their ends
+        self._fence = Fence()
         self._due_s = 0.0
 
-    def finished(self, finished: RequestFinished) -> None:
-        if finished.output_tokens <= 0 and not finished.censored:
-            return  # it failed before its first token, so nothing is known of its length
-        self._version(finished.predictor).add(finished)
-        self._lengths.add(float(finished.output_tokens), finished.censored)
+    def finished(self, now_s: float, worker: str, finished: RequestFinished) -> None:
+        if not _admitted(finished) or (finished.output_tokens <= 0 and not finished.censored):
+            return  # it was never granted, or failed before its first token, so nothing is known of its length
+        admitted_s = now_s - finished.age_s - finished.run_s
+        self._version(finished.predictor).add(worker, admitted_s, finished)
+        tokens = finished.output_tokens
+        self._lengths.append(KnownAnswer(admitted_s, 0, tokens, float(tokens), finished.censored))
 
-    def running(self, worker: str, running: Sequence[RequestRunning]) -> None:
+    def running(self, now_s: float, worker: str, running: Sequence[RequestRunning]) -> None:
         """Takes note of all requests that run on a worker, in the place of those reported before."""
         by_version: dict[str, list[RequestRunning]] = {name: [] for name in self._versions}
-        for r in running:
+        for r in filter(_admitted, running):
             by_version.setdefault(r.predictor, []).append(r)
         for name, rows in by_version.items():
             if name in self._versions:  # a version is known from its first finished request on
-                self._versions[name].see_running(worker, rows)
+                self._versions[name].see_running(worker, now_s, rows)
 
     def forget_worker(self, worker: str) -> None:
         for version in self._versions.values():
@@ -103,28 +154,21 @@ class FenceCalibration:
     def fence(self, now_s: float) -> Fence:
         if now_s >= self._due_s and self._versions:
             self._due_s = now_s + self._config.refresh_s
-            self._fence = self._refreshed()
+            tables = (FenceTable(name, version.buckets()) for name, version in sorted(self._versions.items()))
+            self._fence = Fence(tuple(table for table in tables if table.buckets), self._rolling_upper())
         return self._fence
-
-    def _refreshed(self) -> Fence:
-        """Returns the fence of the most used recent predictor version that has enough errors; without any such version,
-        a fence without buckets."""
-        ranked = sorted(self._versions, key=lambda name: (-self._shares[name], name))
-        for name in ranked:
-            buckets = self._versions[name].buckets()
-            if buckets:
-                return Fence(name, buckets, self._rolling_upper())
-        return Fence(ranked[0], (), self._rolling_upper())
 
     def _rolling_upper(self) -> float:
         """Returns a conservative output length, in tokens, for a running request that outgrew its bound; 0 while too
         few lengths are known (App. C.2)."""
-        observations = self._lengths.observations()
-        if len(observations) < self._config.min_samples:
+        if len(self._lengths) < self._config.min_samples:
             return 0.0
-        return survival_quantile(observations, self._config.rolling_epsilon)
+        rows = sorted(self._lengths, key=attrgetter("error"))
+        weights = revealed_weights(rows, [1.0] * len(rows))
+        pairs = [(row.error, weight) for row, weight in zip(rows, weights, strict=True)]
+        return weighted_quantile(pairs, float(len(rows)), self._config.rolling_epsilon)
 
-    def _version(self, name: str) -> VersionErrors:
+    def _version(self, name: str) -> VersionCohort:
         self._shares = {known: share * _SHARE_DECAY for known, share in self._shares.items()}
         self._shares[name] = self._shares.get(name, 0.0) + 1.0 - _SHARE_DECAY
         version = self._versions.get(name)
@@ -132,5 +176,5 @@ class FenceCalibration:
             if len(self._versions) >= self._config.max_versions:
                 rarest = min(self._versions, key=lambda known: self._shares[known])
                 del self._versions[rarest], self._shares[rarest]
-            version = self._versions[name] = VersionErrors(self._config)
+            version = self._versions[name] = VersionCohort(self._config)
         return version

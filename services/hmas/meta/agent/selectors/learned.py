@@ -20,7 +20,7 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class Fork:
     """An inner node of the decision tree: leads to the node `low` if the feature is at most `threshold`, otherwise to
     `high`. Both are indices in the list of nodes; `feature` is an index in `FEATURES`."""
 
@@ -43,13 +43,13 @@ class Regime:
 class Learned:
     """A decision tree, and a table of regimes with the scale (mean, deviation) of each feature."""
 
-    nodes: tuple[Leaf | Split, ...]
+    nodes: tuple[Leaf | Fork, ...]
     scale: tuple[tuple[float, float], ...]
     regimes: tuple[Regime, ...]
 
     def classify(self, values: tuple[float, ...]) -> Leaf:
         node = self.nodes[0]
-        while isinstance(node, Split):
+        while isinstance(node, Fork):
             node = self.nodes[node.low if values[node.feature] <= node.threshold else node.high]
         return node
 
@@ -67,7 +67,7 @@ def parse_learned(document: dict[str, Any]) -> Learned:
     if tuple(document["features"]) != FEATURES:
         raise ValueError("learned.json was made for other features: run `python -m experiments train-selectors` again")
     nodes = tuple(
-        Leaf(TopologyName(n["topology"]), n["share"]) if "topology" in n else Split(**n) for n in document["nodes"]
+        Leaf(TopologyName(n["topology"]), n["share"]) if "topology" in n else Fork(**n) for n in document["nodes"]
     )
     regimes = tuple(Regime(r["name"], tuple(r["centre"]), TopologyName(r["topology"])) for r in document["regimes"])
     return Learned(nodes, tuple((m, d) for m, d in document["scale"]), regimes)

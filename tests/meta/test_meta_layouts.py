@@ -1,0 +1,154 @@
+"""The layout of a pool: pinned, chosen from the views, carried by every decision, restored."""
+
+from dataclasses import replace
+from typing import Any
+
+from hmas.contracts.control import MIXED, Pin, Split, TopologyName
+from hmas.contracts.control_agents import (
+    EpochGranted,
+    LongViewReceived,
+    MetaEffect,
+    PinChanged,
+    PublishTopology,
+    TimerTicked,
+    TopologyRestored,
+)
+from hmas.contracts.registry import EngineInfo, HeartbeatReceived, WorkerHeartbeat
+from hmas.contracts.views import DemandView, PaceView
+from hmas.laws.layout import described, split_of
+from hmas.meta.agent.config import LayoutConfig
+from tests.meta.test_meta_agent import CALM, COLLAPSED, HEARTBEAT, Drive, kinds, records
+
+ADAPTIVE = LayoutConfig(adaptive=True)
+SPLIT = Split((0.1,), (1, 1))
+
+
+def engine(name: str, *, up: bool = True) -> EngineInfo:
+    return EngineInfo(
+        engine=name, up=up, kind="emulated", hardware="", max_model_len=0, kv_capacity_tokens=0, block_size=16,
+        max_num_seqs=8,
+    )  # fmt: skip
+
+
+def beat(*names: str, down: tuple[str, ...] = (), worker: str = "w", **changes: Any) -> HeartbeatReceived:
+    engines = tuple(engine(name, up=name not in down) for name in names)
+    heartbeat: WorkerHeartbeat = replace(HEARTBEAT, worker=worker, engines=engines, **changes)
+    return HeartbeatReceived(heartbeat)
+
+
+def demand(slo_s: float, rps: float, output: int) -> DemandView:
+    return DemandView(
+        tpot_slo_s=slo_s,
+        rps=rps,
+        requests=400,
+        prompt_tokens=400 * 200,
+        output_tokens=400 * output,
+        context_tokens=400.0 * (200 * output + output * output / 2),
+    )
+
+
+def pace(name: str, base_s: float = 0.04, context_s: float = 1e-6, observations: int = 20) -> PaceView:
+    return PaceView(
+        worker="w", engine=name, base_s=base_s, sequence_s=0.0, context_s=context_s, prompt_s=2e-4,
+        observations=observations,
+    )  # fmt: skip
+
+
+TIGHT = replace(
+    CALM,
+    arrival_rps=4.0,
+    demands=(demand(0.065, 2.0, 100), demand(0.2, 2.0, 600)),
+    paces=(pace("e1"), pace("e2")),
+)
+FAST = replace(TIGHT, paces=(pace("e1", 0.01, 1e-8), pace("e2", 0.01, 1e-8)))
+
+
+def begun(config: LayoutConfig = ADAPTIVE) -> Drive:
+    drive = Drive(layout=config)
+    drive.at(0.0, beat("e1", "e2"), EpochGranted(3), TimerTicked())
+    return drive
+
+
+def layouts(effects: list[MetaEffect]) -> list[str]:
+    return [described(e.decision.layout) for e in effects if isinstance(e, PublishTopology)]
+
+
+def test_a_pool_is_split_where_the_pace_is_short_and_says_why() -> None:
+    effects = begun().at(1.0, LongViewReceived(TIGHT))
+    assert layouts(effects) == ["<= 65 ms: 1, > 65 ms: 1"]
+    (record,) = records(effects)
+    assert (record.kind, record.selector) == ("layout", "pace")
+    assert "demands" not in record.view_json
+    (decision,) = [e.decision for e in effects if isinstance(e, PublishTopology)]
+    assert [each.place for each in decision.layout.engines] == ["w/e1", "w/e2"]
+
+
+def test_it_stays_mixed_where_the_pace_is_not_short_or_nothing_is_known() -> None:
+    few = replace(TIGHT, demands=tuple(replace(d, requests=20) for d in TIGHT.demands))
+    young = replace(TIGHT, paces=(pace("e1"), pace("e2", observations=2)))
+    for view in (FAST, few, young, replace(TIGHT, paces=()), replace(TIGHT, demands=())):
+        assert layouts(begun().at(1.0, LongViewReceived(view))) == []
+    assert layouts(begun(LayoutConfig()).at(1.0, LongViewReceived(TIGHT))) == []  # off
+
+
+def test_a_gain_within_the_margin_changes_nothing() -> None:
+    assert layouts(begun(LayoutConfig(adaptive=True, margin=0.9)).at(1.0, LongViewReceived(TIGHT))) == []
+
+
+def test_it_is_mixed_again_when_the_strict_requests_are_gone() -> None:
+    drive = begun()
+    drive.at(1.0, LongViewReceived(TIGHT))
+    lax = replace(TIGHT, seq=2, demands=(demand(0.2, 4.0, 600),))
+    assert layouts(drive.at(10.0, LongViewReceived(lax))) == []  # not before the next choice is due
+    assert layouts(drive.at(40.0, beat("e1", "e2"), LongViewReceived(replace(lax, seq=3))))[-1:] == ["mixed"]
+
+
+def test_a_pinned_layout_outranks_the_choice_and_is_lifted_with_the_pin() -> None:
+    drive = begun()
+    drive.at(1.0, LongViewReceived(TIGHT))
+    pinned = drive.at(2.0, PinChanged(Pin("m", TopologyName.EDF, split=SPLIT)))
+    assert layouts(pinned) == ["<= 100 ms: 1, > 100 ms: 1"]
+    assert layouts(drive.at(50.0, LongViewReceived(replace(FAST, seq=2)))) == []
+    assert layouts(drive.at(51.0, PinChanged(Pin("m", None)))) == ["<= 65 ms: 1, > 65 ms: 1"]
+    assert layouts(drive.at(52.0, PinChanged(Pin("m", TopologyName.EDF, split=Split())))) == ["mixed"]
+
+
+def test_a_pin_without_a_layout_leaves_it_to_the_controller() -> None:
+    drive = begun()
+    drive.at(0.5, PinChanged(Pin("m", TopologyName.EDF)))
+    assert layouts(drive.at(1.0, LongViewReceived(TIGHT))) == ["<= 65 ms: 1, > 65 ms: 1"]
+
+
+def test_the_bypass_is_mixed() -> None:
+    drive = begun()
+    drive.at(1.0, LongViewReceived(TIGHT))
+    effects = drive.run(2.0, 14.0, COLLAPSED)
+    assert ("bypass_on", "fcfs") in kinds(effects)
+    assert layouts(effects)[-1] == "mixed"
+    assert layouts(drive.at(60.0, LongViewReceived(replace(TIGHT, seq=3)))) == []
+
+
+def test_engines_that_come_and_go_are_dealt_out_anew() -> None:
+    drive = begun()
+    drive.at(1.0, LongViewReceived(TIGHT))
+    assert layouts(drive.at(2.0, beat("e1", "e2", down=("e1",)), TimerTicked())) == ["mixed"]
+    assert layouts(drive.at(3.0, beat("e1", "e2"), TimerTicked())) == ["<= 65 ms: 1, > 65 ms: 1"]
+    three = drive.at(4.0, beat("e1", worker="v"), TimerTicked())
+    assert layouts(three) == ["<= 65 ms: 1, > 65 ms: 2"]
+    drive.at(5.0, beat("e1", "e2"))
+    assert layouts(drive.at(5.0, beat("e1", worker="v", draining=True), TimerTicked())) == ["<= 65 ms: 1, > 65 ms: 1"]
+
+
+def test_a_new_writer_goes_on_with_the_layout() -> None:
+    first = begun()
+    first.at(1.0, LongViewReceived(TIGHT))
+    (decision,) = first.agent.decisions()
+    second = Drive(layout=ADAPTIVE)
+    second.at(0.0, beat("e1", "e2"), TopologyRestored(decision), EpochGranted(4))
+    assert layouts(second.at(0.1, TimerTicked())) == ["<= 65 ms: 1, > 65 ms: 1"]
+
+
+def test_the_shape_of_a_layout_with_an_empty_class_is_mixed() -> None:
+    assert split_of(MIXED) == Split()
+    (decision,) = begun().agent.decisions()
+    assert split_of(replace(decision.layout, cuts_s=(0.1,))) == Split()
