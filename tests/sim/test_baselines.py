@@ -1,16 +1,20 @@
 """What sets each baseline apart, and that none loses a request."""
 
+from dataclasses import replace
+
 import pytest
 
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo
 from hmas.engine.core import EngineCore
+from hmas.engine.core.profile import EngineLimits, EngineProfile
 from hmas.engine.core.sequence import EngineRequest
 from hmas.sim.baselines.fleet import EngineFleet
 from hmas.sim.baselines.lightllm import LightLlmCore
+from hmas.sim.baselines.router import EngineLoad, LlmdRouter
 from hmas.sim.baselines.sarathi import SarathiCore, remaining_prompt
 from hmas.sim.baselines.sglang import INIT_RATIO, LpmQueue, SglangCore
-from hmas.sim.baselines.systems import BASELINES, FleetSetting
+from hmas.sim.baselines.systems import BASELINES, FleetSetting, loosest
 from hmas.sim.workload import OfferedRequest, Workload
 from tests.sim.sim_cases import SMALL, offered, random_workload
 
@@ -18,7 +22,7 @@ from tests.sim.sim_cases import SMALL, offered, random_workload
 def run(name: str, requests: list[OfferedRequest], engines: int = 1) -> dict[str, float]:
     """First token of each request."""
     baseline = BASELINES[name]
-    cores = [baseline.core(SMALL, FleetSetting(2048, 1)) for _ in range(engines)]
+    cores = [baseline.core(SMALL, FleetSetting(1)) for _ in range(engines)]
     result = EngineFleet(baseline, cores, Workload("w", tuple(requests), 10.0)).run()
     return {s.request_id: s.ttft_s or -1.0 for s in result.settlements}
 
@@ -26,7 +30,7 @@ def run(name: str, requests: list[OfferedRequest], engines: int = 1) -> dict[str
 @pytest.mark.parametrize("name", BASELINES)
 def test_every_request_settles_once_with_its_own_length(name: str) -> None:
     baseline, workload = BASELINES[name], random_workload(7, 10.0, 20.0)
-    cores = [baseline.core(SMALL, FleetSetting(2048, 1)) for _ in range(2)]
+    cores = [baseline.core(SMALL, FleetSetting(1)) for _ in range(2)]
     result = EngineFleet(baseline, cores, workload).run()
     assert [s.request_id for s in result.settlements] == [r.id for r in workload.requests]
     assert all(s.outcome is Outcome.FINISHED for s in result.settlements)
@@ -69,7 +73,7 @@ def test_srpf_key_is_what_is_left_of_the_prompt() -> None:
 
 
 def test_sglang_prefills_apart_from_decoding() -> None:
-    core = SglangCore(SMALL, 64)
+    core = SglangCore(SMALL)
     core.add(EngineRequest("a", 100, 20))
     core.step_begin()
     core.step_end()
@@ -86,14 +90,14 @@ def test_sglang_prefills_apart_from_decoding() -> None:
 
 def test_sglang_holds_back_what_its_ratio_cannot_promise() -> None:
     capacity = SMALL.limits.num_gpu_blocks * SMALL.limits.block_size  # 8192
-    core = SglangCore(SMALL, 4000)
-    core.add(EngineRequest("a", 256, 500))
+    core = SglangCore(SMALL)
+    core.add(EngineRequest("a", 256, 500, max_tokens=4000))
     core.step_begin()
     core.step_end()
-    core.add(EngineRequest("b", 256, 500))
+    core.add(EngineRequest("b", 256, 500, max_tokens=4000))
     core.step_begin()  # 256 + 4000 fit beside 256 held and 0.7 * 3999 promised
     core.step_end()
-    core.add(EngineRequest("c", 256, 500))
+    core.add(EngineRequest("c", 256, 500, max_tokens=4000))
     plan = core.step_begin()
     assert plan is not None
     assert plan.admitted == []
@@ -105,7 +109,7 @@ def test_lightllm_avoids_the_preemptions_of_vllm() -> None:
     past = [offered(i, 0.0, 20, 900) for i in range(25)]
     crowd = [offered(100 + i, 60.0 + i * 0.01, 100, 900) for i in range(16)]
     counts = {}
-    for name, core in (("vllm", EngineCore(SMALL)), ("lightllm", LightLlmCore(SMALL, 1000, 1))):
+    for name, core in (("vllm", EngineCore(SMALL)), ("lightllm", LightLlmCore(SMALL, 1))):
         workload = Workload("w", tuple(past + crowd), 100.0)
         counts[name] = EngineFleet(BASELINES[name], [core], workload).run().run.preemptions
     assert counts["vllm"] > 0
@@ -114,7 +118,7 @@ def test_lightllm_avoids_the_preemptions_of_vllm() -> None:
 
 def test_lpm_takes_the_longest_cached_prefix_first() -> None:
     queue = LpmQueue()
-    core = SglangCore(SMALL, 64, waiting=queue)
+    core = SglangCore(SMALL, waiting=queue)
     queue.cache = core.kv
     core.add(EngineRequest("warm", 160, 1, 0.0, tuple(range(10))))
     core.step_begin()
@@ -131,3 +135,82 @@ def test_least_outstanding_routing() -> None:
     first = run("vllm", heavy, engines=2)
     assert first["r1"] < 0.1
     assert first["r2"] < 0.1
+
+
+def card(card_gb: float, hardware: str = "h100") -> EngineProfile:
+    limits = EngineLimits(max_num_batched_tokens=8192, num_gpu_blocks=20_000, max_model_len=32_768)
+    return replace(SMALL, limits=limits, card_gb=card_gb, hardware=hardware)
+
+
+@pytest.mark.parametrize(
+    ("card_gb", "chunk"), [(16, 2048), (24, 2048), (40, 4096), (80, 8192), (141, 8192), (192, 16384)]
+)
+def test_sglang_chooses_its_chunk_by_the_card(card_gb: float, chunk: int) -> None:
+    limits = BASELINES["sglang"].core(card(card_gb), FleetSetting(1)).profile.limits
+    assert limits.max_num_batched_tokens == chunk
+    assert limits.max_num_seqs == min(chunk, max(2048, min(int(320_000 / 32_768 * 512), 4096)))
+
+
+@pytest.mark.parametrize(("card_gb", "hardware", "seqs"), [(80, "h100", 1024), (80, "A100-80GB", 256), (24, "l4", 256)])
+def test_vllm_chooses_its_sequences_by_the_card(card_gb: float, hardware: str, seqs: int) -> None:
+    assert BASELINES["vllm"].core(card(card_gb, hardware), FleetSetting(1)).profile.limits.max_num_seqs == seqs
+
+
+def test_the_bound_allows_what_any_system_is_given() -> None:
+    for profile in (card(80), card(24), SMALL):
+        most = loosest(profile).limits
+        for baseline in BASELINES.values():
+            limits = baseline.core(profile, FleetSetting(1)).profile.limits
+            assert limits.max_num_seqs <= most.max_num_seqs
+            assert limits.max_num_batched_tokens <= most.max_num_batched_tokens
+
+
+@pytest.mark.parametrize(("asked", "admitted"), [(64, ["c"]), (4000, []), (None, [])])
+def test_sglang_reserves_what_each_request_asks_for(asked: int | None, admitted: list[str]) -> None:
+    """Two that may be long leave room for one that asks for little; without a bound it could fill the context."""
+    core = SglangCore(SMALL)
+    for name in ("a", "b"):
+        core.add(EngineRequest(name, 256, 500, max_tokens=4000))
+        core.step_begin()
+        core.step_end()
+    core.add(EngineRequest("c", 256, 50, max_tokens=asked))
+    plan = core.step_begin()
+    assert plan is not None
+    assert plan.admitted == admitted
+
+
+def test_lightllm_gives_no_request_more_than_it_asks_for() -> None:
+    core = LightLlmCore(SMALL, 1)
+    for name in ("a", "b"):
+        core.add(EngineRequest(name, 100, 50, max_tokens=3900))
+        core.step_begin()
+        core.step_end()
+    for name, asked in (("short", 60), ("long", 4000)):
+        core.add(EngineRequest(name, 100, 50, max_tokens=asked))
+    assert [name for name in ("short", "long") if core._peak_fits(core._sequences[name])] == ["short"]
+
+
+def test_dynamo_goes_by_class_and_then_by_prompt() -> None:
+    """Enough prompts to hold the rest back; of those, the tight class goes first, and in it the short prompt."""
+    ahead = [offered(i, 0.0, 400, 5) for i in range(4)]
+    held = [
+        offered(10, 0.001, 300, 5, Slo(9.0, 1.0)),
+        offered(11, 0.001, 500, 5, Slo(1.0, 1.0)),
+        offered(12, 0.001, 100, 5, Slo(1.0, 1.0)),
+    ]
+    first = run("dynamo", [*ahead, *held])
+    assert first["r12"] < first["r11"] < first["r10"]
+
+
+def test_llmd_goes_by_the_first_token_deadline() -> None:
+    ahead = [offered(i, 0.0, 400, 5) for i in range(8)]
+    late, soon = offered(10, 0.001, 400, 5, Slo(9.0, 1.0)), offered(11, 0.002, 400, 5, Slo(1.0, 1.0))
+    first = run("llm-d", [*ahead, late, soon])
+    assert first["r11"] < first["r10"]
+
+
+def test_llmd_takes_the_engine_that_is_just_fast_enough() -> None:
+    router, request = LlmdRouter(), offered(0, 0.0, 200, 5, Slo(2.0, 0.5))
+    idle, busy, full = (EngineLoad(SMALL, 1, 1, tokens, 0) for tokens in (0, 1000, 10**6))
+    costs = {name: router.cost(request, load) for name, load in (("idle", idle), ("busy", busy), ("full", full))}
+    assert sorted(costs, key=lambda name: costs[name]) == ["busy", "idle", "full"]

@@ -1,6 +1,7 @@
 """The bound is above everything and close to the best."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import permutations
 from random import Random
@@ -17,6 +18,7 @@ from hmas.sim import bound as module
 from hmas.sim.baselines.fleet import EngineFleet
 from hmas.sim.baselines.systems import BASELINES, Baseline, FleetSetting
 from hmas.sim.bound import upper_bound
+from hmas.sim.perceived import perceived
 from hmas.sim.systems import run_system
 from hmas.sim.workload import OfferedRequest, Workload
 from tests.conftest import examples
@@ -35,7 +37,7 @@ def test_no_baseline_passes_it(seed: int, rate: float, name: str) -> None:
     workload = Workload("w", tuple(offered(i, r.request.arrival_s, r.request.prompt_tokens, r.output_tokens, slo)
                                    for i, r in enumerate(base.requests)), 6.0)  # fmt: skip
     baseline = BASELINES[name]
-    result = EngineFleet(baseline, [baseline.core(SMALL, FleetSetting(2048, i)) for i in range(2)], workload).run()
+    result = EngineFleet(baseline, [baseline.core(SMALL, FleetSetting(i)) for i in range(2)], workload).run()
     ok = round(result.score.goodput_rate * len(workload.requests))
     assert ok <= upper_bound(workload, SMALL, 2).requests
 
@@ -43,7 +45,8 @@ def test_no_baseline_passes_it(seed: int, rate: float, name: str) -> None:
 @pytest.mark.parametrize("system", ["hmas", "hmas-perfect", "fixed-edf", "fixed-sjf", "fixed-fcfs"])
 def test_no_mesh_passes_it(system: str) -> None:
     workload = random_workload(11, 250.0, 6.0)
-    result = run_system(system, workload, SMALL, 2, 1)
+    asked = replace(workload, requests=tuple(replace(r, prompt="Why is the sky blue?") for r in workload.requests))
+    result = run_system(system, perceived(asked), SMALL, 2, 1)
     limit = upper_bound(workload, SMALL, 2)
     assert result.score.goodput_rate <= limit.goodput_rate
     assert limit.goodput_rate < 1.0

@@ -217,7 +217,7 @@ def test_every_request_finishes_whatever_the_load(seed: int, rate: float, name: 
         OfferedRequest(request=r.request, output_tokens=r.output_tokens, slo=draw.choice(slos), task=r.task)
         for r in workload.requests
     )
-    core = SYSTEMS[name].core(SMALL, FleetSetting(1, seed))
+    core = SYSTEMS[name].core(SMALL, FleetSetting(seed))
     result = EngineFleet(SYSTEMS[name], [core], Workload("w", requests, 8.0)).run()
     assert all(s.outcome is Outcome.FINISHED for s in result.settlements)
     assert core.kv.free == SMALL.limits.num_gpu_blocks

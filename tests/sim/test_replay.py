@@ -16,17 +16,18 @@ from hmas.sim.faults import Fault, FaultKind
 from hmas.sim.mesh import MeshSim
 from hmas.sim.replay import AGENTS, RecordingFolder, replay
 from hmas.sim.setup import MeshSetup
+from hmas.sim.systems import NOISY
 from hmas.worker.agent import WorkerAgent
 from tests.sim.sim_cases import SMALL, random_workload
 
-NAMES = ("g0", "w0", "w1", "qos", "meta", "statera")
+NAMES = ("g0", "w0", "w1", "perception", "prediction", "qos", "meta", "statera")
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recorded")
     with closing(RecordingFolder(folder)) as recording:
-        MeshSim(MeshSetup(workers=2), SMALL, 2, random_workload(5, 14.0, 8.0), 3, recording=recording).run()
+        MeshSim(replace(NOISY, workers=2), SMALL, 2, random_workload(5, 14.0, 8.0), 3, recording=recording).run()
     return folder
 
 
@@ -47,7 +48,7 @@ def test_every_agent_of_the_mesh_is_recorded(recorded: Path) -> None:
 
 def test_another_constant_shows_the_first_effect_that_differs(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cls, configs, _ = AGENTS[Role.WORKER]
-    other = (cls, configs, lambda o: WorkerAgent(replace(o.config, delta_frag=0.999), Random(o.seed)))
+    other = (cls, configs, lambda o: WorkerAgent(replace(o.config, delta_frag=0.9), Random(o.seed)))
     monkeypatch.setitem(AGENTS, Role.WORKER, other)
     path = recorded / "w0.jsonl"
     first = replay(path).difference

@@ -18,7 +18,7 @@ def test_skipping_equals_stepping(name: str, rate: float) -> None:
     baseline, workload = BASELINES[name], random_workload(3, rate, 25.0)
     runs = []
     for skip in (True, False):
-        cores = [baseline.core(SMALL, FleetSetting(2048, 5 + i)) for i in range(2)]
+        cores = [baseline.core(SMALL, FleetSetting(5 + i)) for i in range(2)]
         runs.append(EngineFleet(baseline, cores, workload, skip=skip).run())
     assert runs[0].settlements == runs[1].settlements
     assert runs[0].run.engine_steps == runs[1].run.engine_steps

@@ -43,7 +43,7 @@ def fcfs_goodput_rate(
         if spare < -ROUNDING:
             break
         workload = source(rate_rps, seed).fitting(profile)
-        cores = [baseline.core(profile, FleetSetting(1, seed)) for _ in range(engines)]
+        cores = [baseline.core(profile, FleetSetting(seed)) for _ in range(engines)]
         rates.append(EngineFleet(baseline, cores, workload, late_share=spare + ROUNDING).run().score.goodput_rate)
     return sum(rates) / len(seeds)
 

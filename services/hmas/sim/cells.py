@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from hmas.engine.core.profile import builtin_profile
 from hmas.sim.analysis import analyse
+from hmas.sim.baselines.systems import loosest
 from hmas.sim.bound import upper_bound
 from hmas.sim.capacity import find_capacity
 from hmas.sim.effect_log import EffectLog
@@ -19,7 +20,7 @@ from hmas.sim.faults import Fault
 from hmas.sim.provenance import ENGINES_ONLY, WITH_MESH, source_digest
 from hmas.sim.sources import WorkloadSpec, build
 from hmas.sim.stored import Stored, cell_key
-from hmas.sim.systems import MESHES, needs_prompts, run_system
+from hmas.sim.systems import MESHES, needs_prompts, read_by, run_system
 
 Kind = Literal["capacity", "bound", "run"]
 GUESS_RPS = 8.0
@@ -47,16 +48,18 @@ class Cell:
     @property
     def capacity(self) -> "Cell":
         """The cell of the lambda* in whose units the load of this cell is stated."""
-        spec = replace(self.workload, prompts="")
         return Cell(
-            kind="capacity", profile=self.profile, engines=self.engines, workload=spec, chunk_tokens=self.chunk_tokens
+            kind="capacity",
+            profile=self.profile,
+            engines=self.engines,
+            workload=replace(self.workload, stated=False),  # FCFS does not read the SLOs
+            chunk_tokens=self.chunk_tokens,
         )
 
     @property
     def bound(self) -> "Cell":
         """The cell of the upper bound for the same workload."""
-        spec = replace(self.workload, prompts="")
-        return replace(self, kind="bound", workload=spec, system="", workers=1, gateways=1, faults=())
+        return replace(self, kind="bound", system="", workers=1, gateways=1, faults=())
 
     def key(self) -> str:
         return cell_key(self)
@@ -104,10 +107,10 @@ def compute(cell: Cell, rate_rps: float = 0.0, *, hashed: bool = False) -> dict[
     if cell.kind == "capacity":
         found = find_capacity(lambda r, s: build(cell.workload, r, s), profile, cell.engines, GUESS_RPS)
         return asdict(found) | {"cpu_s": process_time() - started}
-    spec = cell.workload if needs_prompts(cell.system) else replace(cell.workload, prompts="")
-    workload = build(spec, rate_rps, cell.seed).fitting(profile)
+    workload = read_by(cell.system, build(cell.workload, rate_rps, cell.seed, prompts=needs_prompts(cell.system)))
+    workload = workload.fitting(profile)
     if cell.kind == "bound":
-        limit = upper_bound(workload, profile, cell.engines)
+        limit = upper_bound(workload, loosest(profile), cell.engines)
         result = {"requests": limit.requests, "offered": limit.offered, "goodput_rate": limit.goodput_rate}
         return result | {"note": workload.note, "cpu_s": process_time() - started}
     log = EffectLog() if hashed else None

@@ -13,16 +13,16 @@ from rich.console import Console
 from rich.table import Table
 
 from hmas.laws.recording import RecordingError
+from hmas.sim.baselines.systems import loosest
 from hmas.sim.bound import upper_bound
 from hmas.sim.capacity import find_capacity
 from hmas.sim.cells import GUESS_RPS, Cell, compute
 from hmas.sim.effect_log import EffectLog
 from hmas.sim.experiment import Experiment, ExperimentError, load_experiment
-from hmas.sim.recording import attach
 from hmas.sim.replay import RecordingFolder, replay
 from hmas.sim.result import EngineExcess, SimResult
 from hmas.sim.sources import WorkloadSpec, build
-from hmas.sim.systems import needs_prompts, run_system
+from hmas.sim.systems import needs_prompts, read_by, run_system
 from hmas.sim.workload import Workload
 
 app = typer.Typer(help="The mesh in virtual time: baselines, limits, the paper's experiments.", no_args_is_help=True)
@@ -70,10 +70,6 @@ def run(
         bool, typer.Option("--print-hash", help="Print the SHA-256 of all effects of all agents at the end.")
     ] = False,
     trace: Annotated[Path | None, typer.Option(help="Offer this trace file instead of the file's workloads.")] = None,
-    recorded: Annotated[
-        Path | None,
-        typer.Option(help="File of model outputs from `python -m experiments record`, read by system hmas-recorded."),
-    ] = None,
     record: Annotated[
         Path | None,
         typer.Option(help="Write a recording of every step of every agent to this folder.", file_okay=False),
@@ -86,14 +82,14 @@ def run(
         duration_s = experiment.workloads[0].duration_s
         spec = WorkloadSpec(
             kind="trace", duration_s=duration_s, file=str(trace), tenants=experiment.workloads[0].tenants
-        )
+        ).labelled(data_folder(data))
         experiment = replace(experiment, workloads=(spec,))
     experiment = experiment.within(data_folder(data)) if trace is None else experiment
     hashes = sha256()
     for spec in experiment.workloads:
         for rate, title in _rates(experiment, spec):
-            workload = build(spec, rate, seed).fitting(experiment.engine)
-            workload = workload if recorded is None else attach(workload, recorded)
+            prompts = any(map(needs_prompts, experiment.systems))
+            workload = build(spec, rate, seed, prompts=prompts).fitting(experiment.engine)
             for digest in _run_all(experiment, workload, title, seed, print_hash, record):
                 hashes.update(digest.encode())
     if print_hash:
@@ -103,12 +99,11 @@ def run(
 def _rates(experiment: Experiment, spec: WorkloadSpec) -> list[tuple[float, str]]:
     if experiment.rate_rps is not None:
         return [(experiment.rate_rps, f"{experiment.rate_rps:g} requests/s")]
-    plain = replace(spec, prompts="")
     cell = Cell(
         kind="capacity",
         profile=experiment.profile,
         engines=experiment.engines,
-        workload=plain,
+        workload=spec,
         chunk_tokens=experiment.chunk_tokens,
     )
     capacity = compute(cell)["rate_rps"]
@@ -121,11 +116,10 @@ def _run_all(
     """Runs each system of the experiment on one workload and prints a table with one row per system. Returns the
     hashes of their effects if `hashed`, otherwise an empty list."""
     profile, engines = experiment.engine, experiment.engines
-    limit = upper_bound(workload, profile, engines)
+    limit = upper_bound(workload, loosest(profile), engines)
     rows, excesses, digests = [], [], []
     for system in experiment.systems:
-        if needs_prompts(system) and not any(r.prompt for r in workload.requests):
-            continue
+        workload = read_by(system, workload)
         log = EffectLog() if hashed else None
         name = re.sub(r"[^\w.]+", "-", f"{workload.name} {title} seed {seed} {system}")
         folder = record / name if record is not None else None

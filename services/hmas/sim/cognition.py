@@ -1,49 +1,123 @@
-"""Perception and prediction in virtual time: one server that annotates requests in micro-batches."""
+"""Perception and prediction in virtual time: each gateway's queue of questions, and the two services."""
 
-from collections import deque
 from collections.abc import Callable
+from typing import Any
 
-from hmas.contracts.request import Annotation
-from hmas.sim.estimators import Costs, Estimator
-from hmas.sim.heap import EventHeap
-from hmas.sim.setup import SimCognitionConfig
-from hmas.sim.workload import OfferedRequest
+from hmas.contracts.cognition import Answer
+from hmas.contracts.gateway import (
+    AnnotateBatch,
+    AskPerception,
+    AskPrediction,
+    BatchDue,
+    CognitionFailed,
+    CognitionQueueEvent,
+    FallBack,
+    FallbackReason,
+    PerceptionAnswered,
+    PredictionAnswered,
+    PredictionQuery,
+    Question,
+    RequestAnnotated,
+    StartBatchAt,
+)
+from hmas.contracts.request import Cost, Tags
+from hmas.gateway.agent.cognition_queue import CognitionQueue, CognitionQueueConfig
+from hmas.perception.agent.agent import PerceiveItem
+from hmas.perception.agent.backend import Estimate, PromptView
+from hmas.prediction.agent.agent import PredictItem
+from hmas.prediction.agent.backend import CostQuery
+from hmas.sim.model_server import ModelServer
+from hmas.sim.ports import AskingGateway, MeshPort
 
-Answer = Callable[[OfferedRequest, Annotation], None]
+Perception = ModelServer[PerceiveItem, PromptView, Estimate | None, Tags]
+Prediction = ModelServer[PredictItem, CostQuery, Cost, Cost]
 
 
 class SimCognition:
-    """Annotates requests as perception and prediction do. As soon as it is free it takes all waiting requests, up to a
-    full batch. `answer` is called with each annotation; a request that `estimator` knows nothing of gets none."""
+    """The services of cognition that all gateways ask."""
 
-    def __init__(
-        self, heap: EventHeap, config: SimCognitionConfig, estimator: Estimator, costs: Costs, answer: Answer
+    def __init__(self, perception: Perception, prediction: Prediction) -> None:
+        self.perception, self.prediction = perception, prediction
+
+    def perceive(self, questions: tuple[Question, ...], answered: Callable[[tuple[Tags, ...]], None]) -> None:
+        self.perception.call(tuple(map(_perceive_item, questions)), answered)
+
+    def predict(self, queries: tuple[PredictionQuery, ...], answered: Callable[[tuple[Cost, ...]], None]) -> None:
+        self.prediction.call(tuple(map(_predict_item, queries)), answered)
+
+
+def _perceive_item(question: Question) -> PerceiveItem:
+    request = question.request
+    prompt = PromptView(
+        text=question.text,
+        prompt_tokens=request.prompt_tokens,
+        model=request.model,
+        tenant=request.tenant,
+        max_tokens=request.max_tokens,
+    )
+    return PerceiveItem(
+        request_id=request.id,
+        prompt=prompt,
+        slo=request.slo,
+        slo_stated=request.slo_stated,
+        importance=request.importance,
+    )
+
+
+def _predict_item(query: PredictionQuery) -> PredictItem:
+    request = query.question.request
+    cost_query = CostQuery(
+        prompt_tokens=request.prompt_tokens,
+        output_tokens=query.tags.output_tokens,
+        model=query.model,
+        hardware=query.hardware,
+        running=query.running,
+        waiting=query.waiting,
+        kv_usage=query.kv_usage,
+        task=query.tags.task,
+    )
+    return PredictItem(request.id, query.question.worker, cost_query)
+
+
+class GatewayQuestions:
+    """The shell of one gateway's cognition queue: it sends questions, and gives up those whose answer is late."""
+
+    def __init__(self, mesh: MeshPort, gateway: AskingGateway, config: CognitionQueueConfig, *, enabled: bool) -> None:
+        self._mesh, self._heap, self._gateway, self._config = mesh, mesh.heap, gateway, config
+        self._queue = CognitionQueue(config, enabled=enabled)
+        self._open: set[int] = set()  # calls that are neither answered nor given up
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            StartBatchAt: lambda e: self._heap.at(max(e.at_s, self._heap.now_s), gateway.post, self.step, BatchDue()),
+            AskPerception: lambda e: self._ask(e.call, mesh.cognition.perceive, e.questions, PerceptionAnswered),
+            AskPrediction: lambda e: self._ask(e.call, mesh.cognition.predict, e.queries, PredictionAnswered),
+            AnnotateBatch: lambda e: self._annotate(e.answers),
+            FallBack: self._fall_back,
+        }
+
+    def step(self, event: CognitionQueueEvent) -> None:
+        for effect in self._queue.step(self._heap.now_s, event):
+            self._handlers[type(effect)](effect)
+
+    def _ask(
+        self,
+        call: int,
+        ask: Callable[[Any, Callable[[tuple[Answer, ...]], None]], None],
+        questions: tuple[Any, ...],
+        event: Callable[[int, tuple[Answer, ...]], CognitionQueueEvent],
     ) -> None:
-        self._heap = heap
-        self._config = config
-        self._estimator = estimator
-        self._costs = costs
-        self._answer = answer
-        self._waiting: deque[OfferedRequest] = deque()
-        self._busy = False
+        self._open.add(call)
+        ask(questions, lambda answers: self._gateway.post(self._end, call, event(call, answers)))
+        late = CognitionFailed(call, FallbackReason.LATE, "no answer within the time limit")
+        self._heap.after(self._config.timeout_s, self._gateway.post, self._end, call, late)
 
-    def ask(self, offered: OfferedRequest) -> None:
-        self._waiting.append(offered)
-        if not self._busy:
-            self._start()
+    def _end(self, call: int, event: CognitionQueueEvent) -> None:
+        if call in self._open:
+            self._open.discard(call)
+            self.step(event)
 
-    def _start(self) -> None:
-        config = self._config
-        batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), config.max_batch))]
-        self._busy = True
-        self._heap.after(config.fixed_s + config.per_request_s * len(batch), self._done, batch)
+    def _annotate(self, answers: tuple[RequestAnnotated, ...]) -> None:
+        for answer in answers:
+            self._gateway.annotated(answer)
 
-    def _done(self, batch: list[OfferedRequest]) -> None:
-        self._busy = False
-        for offered in batch:
-            tags = self._estimator.tags(offered)
-            if tags is not None:
-                annotation = Annotation(tags, self._costs.cost(offered, tags))
-                self._heap.after(self._config.network_s, self._answer, offered, annotation)
-        if self._waiting:
-            self._start()
+    def _fall_back(self, effect: FallBack) -> None:
+        self._mesh.fallbacks[effect.reason] += len(effect.request_ids)

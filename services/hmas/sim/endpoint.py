@@ -32,7 +32,9 @@ class SimEndpoint:
         self._budget = budget
         self._runs: dict[str, SimRun] = {}
         self._unfenced = 0
-        self._inbox: list[tuple[Call, tuple[Any, ...]]] | None = None  # a list while the engine is frozen
+        self._inbox: list[tuple[Call, tuple[Any, ...]]] | None = None  # a list while the engine is frozen or hangs
+        self._hung: EngineStats | None = None  # what it says of itself while it hangs
+        self._left: set[int] = set()  # ids of runs that wait at its door and whose gateway has gone
         self._n_run = self._ceiling = core.profile.limits.max_num_seqs
         self._granted: dict[str, tuple[float, int]] = {}  # on their way here: when they were granted, and N_run then
         self._masked = self._masked_once = 0  # how many of these there were at the last sample, and at the one before
@@ -49,20 +51,29 @@ class SimEndpoint:
             engine=self.name,
             up=True,
             kind="emulated",
-            hardware=self.engine.core.profile.name,
+            hardware=self.engine.core.profile.hardware,
             max_model_len=limits.max_model_len,
             kv_capacity_tokens=limits.num_gpu_blocks * limits.block_size,
             block_size=limits.block_size,
             max_num_seqs=limits.max_num_seqs,
             endpoint=f"http://{self.name}",
+            model=self.engine.core.profile.model,
         )
 
     @property
     def frozen(self) -> bool:
         return self._inbox is not None
 
+    @property
+    def answers(self) -> bool:
+        """Whether the engine answers its worker."""
+        return self._inbox is None or self._hung is not None
+
     def sample(self) -> EngineStats:
-        """Returns the core's own counts. The engine must not be frozen."""
+        """Returns the core's own counts. The engine must not be frozen; one that hangs says what it said last."""
+        if self._hung is not None:  # and what waits at its door hides behind the books of the worker
+            self._masked_once, self._masked = self._masked, len(self._granted)
+            return self._hung
         self.engine.catch_up()
         self._count()
         oldest_s = self._heap.now_s - self._mesh.setup.silence_s  # what is older was declined, or lost with its stream
@@ -111,7 +122,7 @@ class SimEndpoint:
             self._unseen += not run.fenced
             homes = self._mesh.homes
             home = self._mesh.endpoints.get(homes.get(run.request_id, ""))
-            self._mesh.doubled += home is not None and not home.frozen
+            self._mesh.doubled += home is not None and not home.frozen and id(run) not in self._left
             homes[run.request_id] = self.name
             _, promised = self._granted.pop(run.request_id, (0.0, 0)) if run.fenced else (0.0, 0)
             over = self._count(promised)
@@ -161,13 +172,21 @@ class SimEndpoint:
             self.engine.freeze()
             self._inbox = []
 
+    def hang(self) -> None:
+        if self._inbox is None:
+            self._hung = self.sample()
+            self.freeze()
+
     def thaw(self) -> None:
         if self._inbox is None:
             return
+        self._hung = None
         inbox, self._inbox = self._inbox, None
         self.engine.thaw()
+        self._left = {id(args[0]) for call, args in inbox if call == self._abort}
         for call, args in inbox:
             call(*args)
+        self._left.clear()
 
     def part(self, gateway: str) -> None:
         self.parted.add(gateway)

@@ -25,8 +25,8 @@ class Experiment:
     """An experiment as its file states it. `loads` are in units of lambda*; `rate_rps`, if given, replaces them by one
     rate in requests per second. `engines` is their number and `profile` the name of their profile. `workers` share
     the engines and `gateways` the requests; `faults` happen in every run of a mesh. `chunk_tokens` replaces the
-    profile's token budget per step (max_num_batched_tokens). `page` names the page of results. `file` and `prompts` of
-    workloads are relative to the data folder."""
+    profile's token budget per step (max_num_batched_tokens). `page` names the page of results. `file` of workloads is
+    relative to the data folder."""
 
     name: str
     title: str
@@ -54,19 +54,11 @@ class Experiment:
         return replace(self, workloads=tuple(dict.fromkeys(short)), seeds=self.seeds[:1])
 
     def within(self, data: Path | None) -> "Experiment":
-        """Returns the experiment with the paths of its workloads under the folder `data`. If `data` is None, the
-        workloads that read a trace file are left out, and the others have no prompts."""
+        """Returns the experiment with the trace files of its workloads and the labelled prompts under the folder
+        `data`. If `data` is None, the workloads that read a trace file are left out, and the others have no prompts."""
         if data is None:
-            kept = tuple(w for w in self.workloads if not w.file)
-            return replace(self, workloads=tuple(replace(w, prompts="") for w in kept))
-        found = tuple(
-            replace(
-                w,
-                file=str(data / w.file) if w.file else "",
-                prompts=str(data / w.prompts) if w.prompts else "",
-            )
-            for w in self.workloads
-        )
+            return replace(self, workloads=tuple(w.labelled(None) for w in self.workloads if not w.file))
+        found = tuple(replace(w, file=str(data / w.file) if w.file else "").labelled(data) for w in self.workloads)
         return replace(self, workloads=found)
 
 

@@ -11,6 +11,7 @@ class FaultKind(StrEnum):
     - kill: a worker or gateway (`w0`, `g0`) ends for good. restart: it ends and comes back, with empty books and a new
       incarnation, at `until_s`. What clients have at a gateway that ends is lost for them.
     - freeze: a worker, gateway or engine (`e0`) does nothing until `until_s`.
+    - hang: an engine gives no token until `until_s`, while it answers its worker as if it were well.
     - part: nothing passes between a gateway and a worker (`g0-w1`) or an engine (`g0-e2`). An engine and a gateway that
       are parted both lose their open connections at once.
     - break: the stream of a gateway and a worker is closed, and what is on its way is lost.
@@ -20,12 +21,13 @@ class FaultKind(StrEnum):
     KILL = "kill"
     RESTART = "restart"
     FREEZE = "freeze"
+    HANG = "hang"
     PART = "part"
     BREAK = "break"
     DELAY = "delay"
 
 
-LASTING = frozenset({FaultKind.RESTART, FaultKind.FREEZE, FaultKind.PART, FaultKind.DELAY})
+LASTING = frozenset({FaultKind.RESTART, FaultKind.FREEZE, FaultKind.HANG, FaultKind.PART, FaultKind.DELAY})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,10 +2,18 @@
 
 from typing import Any
 
+from hmas.contracts.control_agents import TimerTicked
+from hmas.contracts.execution import Load, Submit
 from hmas.contracts.gateway import (
     FirstTokenRelayed,
+    FromWorker,
     GatewayTicked,
+    NoteGrant,
     PublishGatewayTelemetry,
+    PublishUse,
+    Question,
+    QuestionAsked,
+    QuestionWithdrawn,
     Refuse,
     RequestAnnotated,
     RequestReceived,
@@ -14,14 +22,18 @@ from hmas.contracts.gateway import (
     Settle,
     StartRun,
     StopRun,
+    StreamChanged,
     ToWorker,
+    ViewReceived,
 )
+from hmas.contracts.job import StageLinked
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.request import Annotation
+from hmas.contracts.registry import HeartbeatReceived
 from hmas.engine.core.chunking import TokenDeadline
 from hmas.gateway.agent import GatewayAgent
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.laws.scoring import tpot_s
+from hmas.sim.cognition import GatewayQuestions
 from hmas.sim.ports import MeshPort, SimRun
 from hmas.sim.process import SimProcess
 from hmas.sim.workload import OfferedRequest
@@ -34,14 +46,21 @@ class SimGateway(SimProcess):
         super().__init__(mesh, config.gateway, incarnation, GatewayAgent(config))
         self.config = config
         self._runs: dict[str, SimRun] = {}  # by request
-        self._open: dict[str, None] = {}  # requests that came here and are not settled
+        self._open: dict[str, str] = {}  # requests that came here and are not settled; the worker each was sent to
+        self._annotated: set[str] = set()
+        self._questions = GatewayQuestions(
+            mesh, self, mesh.setup.cognition_queue, enabled=mesh.setup.estimator != "none"
+        )
         self._handlers = {
             ToWorker: self._to_worker,
             StartRun: self._start_run,
+            NoteGrant: lambda effect: None,  # its gateways never only observe
             StopRun: self._stop_run,
             Refuse: lambda e: self._end(e.request_id, e.outcome),
             Settle: self._settle,
             PublishGatewayTelemetry: lambda e: mesh.publish(e.telemetry),
+            StageLinked: lambda _: None,
+            PublishUse: lambda e: mesh.publish(e.report),
         }
 
     def start(self) -> None:
@@ -51,20 +70,33 @@ class SimGateway(SimProcess):
 
     def _tick(self) -> None:
         self.step(GatewayTicked())
+        self._questions.step(TimerTicked())
+
+    def step(self, event: Any) -> None:
+        """Steps the agent, and the queue of questions to cognition with what it needs to know."""
+        if isinstance(event, HeartbeatReceived | ViewReceived | StreamChanged) or (
+            isinstance(event, FromWorker) and isinstance(event.message, Load)
+        ):
+            self._questions.step(event)
+        super().step(event)
 
     # --- clients
 
     def arrive(self, offered: OfferedRequest) -> None:
         """Takes a new request from a client; it goes to the agent and to cognition at the same instant."""
-        self._open[offered.id] = None
+        self._open[offered.id] = ""
         self.post(self._receive, offered)
 
     def _receive(self, offered: OfferedRequest) -> None:
         self.step(RequestReceived(offered.request, offered.content))
-        self._mesh.cognition.ask(offered)
+        if offered.id in self._open:
+            # The id stands for the prompt: what perception reads of it is looked up there.
+            self._questions.step(QuestionAsked(Question(offered.request, offered.id, self._open[offered.id])))
 
-    def annotated(self, offered: OfferedRequest, annotation: Annotation) -> None:
-        self.hear(RequestAnnotated(offered.id, annotation))
+    def annotated(self, answer: RequestAnnotated) -> None:
+        if answer.request_id in self._open:
+            self._annotated.add(answer.request_id)
+            self.step(answer)
 
     def kill(self) -> None:
         """Ends the process: its connections to engines and clients end with it."""
@@ -83,11 +115,17 @@ class SimGateway(SimProcess):
 
     def _end(self, request_id: str, outcome: Outcome) -> None:
         self._open.pop(request_id, None)
+        if request_id in self._annotated:
+            self._annotated.discard(request_id)
+        else:
+            self._questions.step(QuestionWithdrawn(request_id))
         self._mesh.settle(request_id, outcome)
 
     # --- workers
 
     def _to_worker(self, effect: ToWorker) -> None:
+        if isinstance(effect.message, Submit):
+            self._open[effect.message.request.id] = effect.worker
         self._mesh.streams[self.name, effect.worker].to_worker(effect.message)
 
     # --- engines
@@ -103,7 +141,10 @@ class SimGateway(SimProcess):
         if effect.request_id in self._runs:
             raise RuntimeError(f"request {effect.request_id} is started twice: a fault of the gateway's agent")
         self._runs[effect.request_id] = run
-        endpoint.send(run, self._mesh.journeys[effect.request_id].offered.engine_request(urgency, pace))
+        journey = self._mesh.journeys[effect.request_id]
+        if grant is not None:
+            journey.granted_tokens = journey.bound_tokens = grant.timeline.upper_output_tokens
+        endpoint.send(run, journey.offered.engine_request(urgency, pace))
 
     def _stop_run(self, effect: StopRun) -> None:
         run = self._runs.get(effect.request_id)

@@ -60,6 +60,8 @@ def _acts(mesh: FaultyMesh, fault: Fault) -> Mapping[str, tuple[Act, Act]]:
                 name: (partial(_freeze, mesh, name), partial(_thaw, mesh, name))
                 for name in (*processes, *mesh.endpoints)
             }
+        case FaultKind.HANG:
+            return {e.name: (e.hang, e.thaw) for e in mesh.endpoints.values()}
         case FaultKind.PART:
             engines = {
                 f"{g}-{e.name}": (partial(e.part, g), partial(e.parted.discard, g))

@@ -1,6 +1,7 @@
 """The whole mesh in virtual time, on one event heap."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle, islice, product
 from typing import Any
@@ -19,8 +20,8 @@ from hmas.contracts.control_agents import (
     SelectorAnswered,
     TimerTicked,
 )
+from hmas.contracts.gateway import FallbackReason
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.request import Annotation
 from hmas.contracts.routes import ROUTES, Role, Route
 from hmas.contracts.telemetry import WorkerTelemetry
 from hmas.contracts.views import VLong
@@ -28,15 +29,20 @@ from hmas.engine.core import EngineCore
 from hmas.engine.core.profile import EngineProfile
 from hmas.laws.recording import AgentOrigin
 from hmas.meta.agent import MetaAgent
+from hmas.perception.agent import PerceptionAgent, PerceptionConfig
+from hmas.perception.agent.backend import Estimate, PromptView
+from hmas.prediction.agent import PredictionAgent, PredictionConfig
 from hmas.qos.agent import QosAgent
 from hmas.sim import scripted_llm
 from hmas.sim.cognition import SimCognition
+from hmas.sim.coverage import Coverage, coverage
 from hmas.sim.effect_log import EffectLog
 from hmas.sim.endpoint import SimEndpoint
-from hmas.sim.estimators import Costs, LinearCosts, PoolCosts, ProfileCosts, estimator
+from hmas.sim.estimators import cost_model, estimator, linear_costs
 from hmas.sim.gateway_shell import SimGateway
 from hmas.sim.heap import EventHeap
 from hmas.sim.injection import inject
+from hmas.sim.model_server import ModelServer
 from hmas.sim.process import SimProcess
 from hmas.sim.replay import RecordingFolder
 from hmas.sim.result import SimResult, SystemRun
@@ -79,11 +85,11 @@ class MeshSim:
         self.views: list[VLong] = []
         self.homes: dict[str, str] = {}
         self.doubled = 0
+        self.fallbacks: Counter[FallbackReason] = Counter()
         self._recording = recording
         self._workload = workload
         self._until_s = workload.duration_s + cutoff_s
         self._open = len(self.journeys)
-        self._fence_checked = self._fence_misses = 0
         self._pools = setup.pools or (PoolSetup(POOL, profile, engines, setup.workers),)
         self.endpoints: dict[str, SimEndpoint] = {}
         self.workers: dict[str, SimWorker] = {}
@@ -97,9 +103,7 @@ class MeshSim:
         }
         weights = setup.gateway_weights or (1,) * setup.gateways
         self._turns = cycle([name for name, n in zip(self.gateways, weights, strict=True) for _ in range(n)])
-        tags = estimator(setup.estimator, setup.sigma, setup.accuracy, seed)
-        costs = PoolCosts({pool.name: _costs(setup, pool, seed) for pool in self._pools})
-        self.cognition = SimCognition(self.heap, setup.cognition, tags, costs, self._annotated)
+        self.cognition = self._cognition(seed, recording)
         self._qos = QosAgent(setup.qos_config)
         self._meta = MetaAgent(setup.meta_config)
         self._statera = StateraAgent(setup.statera_config)
@@ -122,6 +126,8 @@ class MeshSim:
                 (self._hearer(self.workers, w.name), {"worker": w.name, "pool": w.config.pool})
                 for w in self.workers.values()
             ],
+            Role.PERCEPTION: [(self.cognition.perception.hear, {})],
+            Role.PREDICTION: [(self.cognition.prediction.hear, {})],
             Role.QOS: [(self._to_qos, {})],
             Role.META: [(self._to_meta, {})],
             Role.STATERA: [(self._to_statera, {})] if setup.statera else [],
@@ -149,6 +155,26 @@ class MeshSim:
             own = {name: made[name] for name in names[i :: pool.workers]}
             config = replace(setup.worker_config, worker=f"w{number}", incarnation="1", pool=pool.name)
             self._keep(SimWorker(self, config, 1, seed=f"{seed} worker {number}", endpoints=own, spans=[]))
+
+    def _cognition(self, seed: int, recording: RecordingFolder | None) -> SimCognition:
+        setup = self.setup
+        reader = estimator(setup.estimator, setup.sigma, setup.accuracy, seed)
+
+        def estimates(prompts: Sequence[PromptView]) -> list[Estimate | None]:
+            return [reader.estimate(self.journeys[prompt.text].offered) for prompt in prompts]
+
+        perceiving = PerceptionConfig(
+            version=reader.version, source=reader.source, cpu_share=setup.perception_cpu_share
+        )
+        predicting, fallback = PredictionConfig(), linear_costs()
+        if recording is not None:
+            recording.begin(AgentOrigin(Role.PERCEPTION, "perception", perceiving))
+            recording.begin(AgentOrigin(Role.PREDICTION, "prediction", (predicting, fallback.profiles)))
+        costs = cost_model(setup.costs, {pool.name: pool.profile for pool in self._pools})
+        return SimCognition(
+            ModelServer(self, "perception", PerceptionAgent(perceiving), estimates, setup.perception),
+            ModelServer(self, "prediction", PredictionAgent(predicting, fallback), costs.predict, setup.prediction),
+        )
 
     def _gateway(self, name: str, incarnation: int) -> SimGateway:
         return SimGateway(self, replace(self.setup.gateway_config, gateway=name), incarnation)
@@ -201,20 +227,34 @@ class MeshSim:
 
     def _summary(self) -> SystemRun:
         engines = [endpoint.engine for endpoint in self.endpoints.values()]
+        late_s = self._workload.duration_s * 2.0 / 3.0
+        late = [j for j in self.journeys.values() if j.granted_s is not None and j.offered.request.arrival_s >= late_s]
         return SystemRun(
             preemptions=sum(engine.core.stats().num_preemptions for engine in engines),
             engine_steps=sum(engine.steps for engine in engines),
             busy_s=sum(engine.busy_s for engine in engines),
             ended_s=self.heap.now_s,
-            fence_checked=self._fence_checked,
-            fence_misses=self._fence_misses,
+            coverage=self._coverage(),
             effects=self.log.count if self.log else 0,
             effect_hash=self.log.digest() if self.log else "",
             topologies=tuple(next(iter(self.workers.values())).spans),
+            layouts=tuple(next(iter(self.workers.values())).layouts),
             engines=tuple(endpoint.summary() for endpoint in self.endpoints.values()),
             lost=sum(journey.lost for journey in self.journeys.values()),
             doubled=self.doubled,
+            granted=sum(j.granted_s is not None for j in self.journeys.values()),
+            masked=sum(j.granted_s is not None and j.masked for j in self.journeys.values()),
+            waited=sum(j.waited for j in self.journeys.values()),
+            waited_masked=sum(j.waited and j.masked for j in self.journeys.values()),
+            late_granted=len(late),
+            late_masked=sum(j.masked for j in late),
         )
+
+    def _coverage(self) -> Coverage:
+        limits = self._pools[0].profile.limits
+        edges = self.setup.statera_config.fence.prompt_edges
+        journeys, duration_s = self.journeys.values(), self._workload.duration_s
+        return coverage(journeys, edges, duration_s, limits.block_size, limits.max_model_len)
 
     # --- what the shells share
 
@@ -254,9 +294,6 @@ class MeshSim:
         journey.lost = True
         self.settle(offered.id, Outcome.INTERNAL)
 
-    def _annotated(self, offered: OfferedRequest, annotation: Annotation) -> None:
-        self.gateways[self.journeys[offered.id].gateway].annotated(offered, annotation)
-
     def settle(self, request_id: str, outcome: Outcome) -> None:
         journey = self.journeys[request_id]
         if journey.outcome is not None:
@@ -285,9 +322,9 @@ class MeshSim:
                     self.heap.after(self.setup.delays.bus_s, step, hearer.event(message))
 
     def publish_worker(self, telemetry: WorkerTelemetry) -> None:
-        ended = [f for f in telemetry.finished if not f.censored]
-        self._fence_checked += len(ended)
-        self._fence_misses += sum(f.output_tokens > f.upper_output_tokens for f in ended)
+        for finished in telemetry.finished:
+            if finished.upper_output_tokens:
+                self.journeys[finished.request_id].bound_tokens = finished.upper_output_tokens
         self.publish(telemetry)
 
     def _long(self, effect: PublishLong) -> None:
@@ -303,9 +340,10 @@ class MeshSim:
     def _start(self) -> None:
         for step in (self._to_qos, self._to_meta, self._to_statera):
             step(EpochGranted(1))
-        if self.setup.pin is not None:
+        setup = self.setup
+        if setup.pin is not None:
             for pool in self._pools:
-                self._to_meta(PinChanged(Pin(pool.name, self.setup.pin, self.setup.hints, "experiment")))
+                self._to_meta(PinChanged(Pin(pool.name, setup.pin, setup.hints, "experiment", setup.split)))
         for worker in self.workers.values():
             worker.start()
         for stream in self.streams.values():
@@ -329,13 +367,6 @@ class MeshSim:
 
     def _to_statera(self, event: Any) -> None:
         self.step("statera", self._statera, event, self._handlers["statera"])
-
-
-def _costs(setup: MeshSetup, pool: PoolSetup, seed: int) -> Costs:
-    batch = pool.profile.limits.max_num_seqs // 2
-    if setup.estimator == "rules":
-        return LinearCosts(pool.name, pool.profile.name, batch)
-    return ProfileCosts(pool.profile, batch, 0.0, seed)
 
 
 def _ignore(*_: object) -> None:

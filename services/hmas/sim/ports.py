@@ -1,15 +1,17 @@
 """Interfaces through which the simulated processes reach the mesh around them and one another."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hmas.contracts.agent import Agent
 from hmas.contracts.execution import GatewayMessage, WorkerMessage
+from hmas.contracts.gateway import FallbackReason, PredictionQuery, Question, RequestAnnotated
 from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Cost, Tags
 from hmas.contracts.telemetry import WorkerTelemetry
 from hmas.engine.core.sequence import EngineRequest
-from hmas.sim.cognition import SimCognition
 from hmas.sim.heap import EventHeap
 from hmas.sim.setup import MeshSetup
 from hmas.sim.workload import Journey
@@ -58,6 +60,22 @@ class EndpointPort(Protocol):
     def progress(self) -> list[tuple[str, int]]: ...
 
 
+class AskingGateway(Protocol):
+    """A gateway as its questions to cognition see it."""
+
+    def post(self, call: Callable[..., object], *args: Any) -> None: ...
+
+    def annotated(self, answer: RequestAnnotated) -> None: ...
+
+
+class CognitionPort(Protocol):
+    """Perception and prediction as gateways see them."""
+
+    def perceive(self, questions: tuple[Question, ...], answered: Callable[[tuple[Tags, ...]], None]) -> None: ...
+
+    def predict(self, queries: tuple[PredictionQuery, ...], answered: Callable[[tuple[Cost, ...]], None]) -> None: ...
+
+
 class StreamPort(Protocol):
     """A stream as its two processes see it, which name themselves where the stream must know."""
 
@@ -79,10 +97,13 @@ class MeshPort(Protocol):
     setup: MeshSetup
     heap: EventHeap
     journeys: dict[str, Journey]
-    cognition: SimCognition
+    fallbacks: Counter[FallbackReason]
     homes: dict[str, str]
     doubled: int
     on_advice: Callable[[str, float], None]
+
+    @property
+    def cognition(self) -> CognitionPort: ...
 
     @property
     def endpoints(self) -> Mapping[str, EndpointPort]: ...

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from hmas.laws.scoring import Score, Settlement, score
+from hmas.sim.coverage import Coverage
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +38,31 @@ class EngineExcess:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemRun:
     """Counts from inside a run. `preemptions`, `engine_steps` and `busy_s` are sums over all engines; `ended_s` is the
-    instant of the last event. Of `fence_checked` finished requests, `fence_misses` had outputs longer than the length
-    bound under which they were admitted. `lost` requests were at a gateway that ended; `doubled` counts how often a
-    request came to an engine while another one had it. `effects` and `effect_hash` cover all agents; they are 0 and
-    empty if no effect log was kept."""
+    instant of the last event. `coverage` is that of the length bounds; None for a baseline. `lost` requests were at a
+    gateway that ended; `doubled` counts how often a request came to an engine while another one had it. Of `granted`
+    requests that workers dispatched, `masked` had their annotation by then; `waited` were not dispatched at once, and
+    of these `waited_masked` had it; `late_granted` and `late_masked` are those that came in the last third of the
+    offered window, when what the load makes wait does wait. `effects` and `effect_hash` cover all agents; they are 0
+    and empty if no effect log was kept."""
 
     preemptions: int = 0
     engine_steps: int = 0
     busy_s: float = 0.0
     ended_s: float = 0.0
-    fence_checked: int = 0
-    fence_misses: int = 0
+    coverage: Coverage | None = None
     effects: int = 0
     effect_hash: str = ""
     topologies: tuple[TopologySpan, ...] = ()
+    layouts: tuple[TopologySpan, ...] = ()  # of the first worker, since its last start
     engines: tuple[EngineExcess, ...] = ()
     lost: int = 0
     doubled: int = 0
+    granted: int = 0
+    masked: int = 0
+    waited: int = 0
+    waited_masked: int = 0
+    late_granted: int = 0
+    late_masked: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,15 @@
 from dataclasses import dataclass, field
 
 from hmas.contracts.cadences import SIMULATED, Cadences
-from hmas.contracts.control import Hints, TopologyName
+from hmas.contracts.control import Hints, Split, TopologyName
 from hmas.engine.core.profile import EngineProfile
+from hmas.gateway.agent.cognition_queue import CognitionQueueConfig
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.meta.agent.config import MetaConfig
+from hmas.perception.agent.agent import CPU_SHARE
 from hmas.qos.agent.config import QosConfig
 from hmas.sim.faults import Fault
+from hmas.sim.times import ModelTimes, measured_times
 from hmas.statera.agent.config import StateraConfig
 from hmas.worker.agent.config import WorkerConfig
 
@@ -27,18 +30,6 @@ class Delays:
 
 
 @dataclass(frozen=True, slots=True)
-class SimCognitionConfig:
-    """The simulated server for perception and prediction: a batch of n requests, at most `max_batch`, takes
-    `fixed_s + per_request_s * n` (1.64 ms per request in H-MAS App. E.4), and its answers reach the gateway `network_s`
-    after that. All times are in s."""
-
-    fixed_s: float = 0.004
-    per_request_s: float = 0.00164
-    max_batch: int = 32
-    network_s: float = 0.002
-
-
-@dataclass(frozen=True, slots=True)
 class PoolSetup:
     """One pool of the mesh: the model's name, its `engines` of one profile, and the workers that share them evenly."""
 
@@ -52,10 +43,13 @@ class PoolSetup:
 class MeshSetup:
     """The configuration of one simulated mesh.
 
-    - `estimator` is perfect, noisy, short-claims, rules, prior or recorded (see `hmas.sim.estimators`); `sigma` and
-      `accuracy` are the errors of noisy and short-claims. Costs come from the engine's own cost model, but with rules
-      from linear statistics.
+    - `estimator` is perception's model: shipped, rules, prior (perception's own, without a model), none (gateways ask
+      nobody), and the oracles perfect, noisy and short-claims, whose errors are `sigma` and `accuracy`. `costs` is
+      prediction's: shipped, linear, or the oracle engine (see `hmas.sim.estimators`). `perception` and `prediction` are
+      the times that they take, by default those measured of the models that ship (`hmas.sim.times`). Perception's time
+      counts as that of a core, of which it may take `perception_cpu_share`.
     - `pin` is an operator's pin, with its `hints`, which overrules meta; None leaves the choice to meta.
+      `split` is that of the pin; None leaves the layout to meta.
     - `statera` false turns Statera off: workers keep their static limits, and a length bound is the predictor's own
       90 % quantile instead of a calibrated one.
     - `workers` is their number; they share the engines evenly. `pools`, if given, takes the place of the one pool
@@ -70,11 +64,12 @@ class MeshSetup:
     """
 
     name: str = "hmas"
-    estimator: str = "noisy"
+    estimator: str = "shipped"
     sigma: float = 0.35
     accuracy: float = 0.942
     pin: TopologyName | None = None
     hints: Hints = field(default_factory=Hints)
+    split: Split | None = None
     statera: bool = True
     workers: int = 1
     pools: tuple[PoolSetup, ...] = ()
@@ -87,7 +82,11 @@ class MeshSetup:
     plugin: bool = False
     delays: Delays = field(default_factory=Delays)
     cadences: Cadences = SIMULATED
-    cognition: SimCognitionConfig = field(default_factory=SimCognitionConfig)
+    costs: str = "shipped"
+    perception: ModelTimes = field(default_factory=lambda: measured_times("perception"))
+    perception_cpu_share: float = CPU_SHARE
+    prediction: ModelTimes = field(default_factory=lambda: measured_times("prediction"))
+    cognition_queue: CognitionQueueConfig = field(default_factory=CognitionQueueConfig)
     gateway_config: GatewayConfig = field(default_factory=lambda: GatewayConfig(gateway="g0"))
     qos_config: QosConfig = field(default_factory=QosConfig)
     meta_config: MetaConfig = field(default_factory=MetaConfig)

@@ -3,6 +3,7 @@ and tenants."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 
 import numpy as np
 
@@ -10,8 +11,9 @@ from hmas.contracts.request import Request, TaskType
 from hmas.engine.core.sequence import expand_prefix_hashes
 from hmas.laws.slo import DEFAULT_IMPORTANCE, default_slo
 from hmas.sim.workload import OfferedRequest, Workload
+from hmas_loadgen.answered import AnsweredPrompts, held_apart
 from hmas_loadgen.plan import Api
-from hmas_loadgen.prompts import PromptBuilder, load_corpus
+from hmas_loadgen.prompts import PromptBuilder
 from hmas_loadgen.slo import TASKS, annotate, assign_tenants
 from hmas_loadgen.traces.reading import read_trace
 from hmas_loadgen.traces.row import Trace, TraceRow, from_zero
@@ -24,6 +26,7 @@ from hmas_loadgen.workloads.slices import burst_slice, drift_slice, semantic_dri
 MODEL = "model"
 MAX_TOKENS_STEP = 1024
 PREFIX_BLOCK_TOKENS = 16
+ANSWERED_KINDS = ("semantic", "trace")  # workloads that take labelled prompts where there are any
 TENANTS = (("alpha", 4.0), ("beta", 3.0), ("gamma", 2.0), ("delta", 1.0))
 
 
@@ -37,7 +40,9 @@ class WorkloadSpec:
       which reads `file` from `start_s` on and scales it to the rate by superposing or thinning requests, or by
       stretching time if `by_time`.
     - `duration_s`: the time in s over which requests are offered.
-    - `prompts`: folder of labelled prompts, for estimators that read text; empty for none.
+    - `prompts`: folder of labelled prompts, or empty. Each request gets one whose answer was
+      about as long as its own (`hmas_loadgen.answered`), and its task type, if the trace gives none. Requests for which
+      there is none, and those of all other workloads, get prompts of their task type in our own words.
     - `stated`: if true, clients state the SLO of each request; otherwise they state only its importance, and the task
       type that perception finds gives the SLO.
     """
@@ -56,23 +61,51 @@ class WorkloadSpec:
     def name(self) -> str:
         return Path(self.file).name.split(".")[0] if self.kind == "trace" else self.kind
 
+    def labelled(self, data: Path | None) -> "WorkloadSpec":
+        """Returns the description with the labelled prompts of the folder `data`, if it has any and this kind of
+        workload takes them."""
+        folder = data / "prompts" if data else None
+        found = folder is not None and folder.is_dir() and self.kind in ANSWERED_KINDS
+        return replace(self, prompts=str(folder) if found else "")
 
-def build(spec: WorkloadSpec, rate_rps: float, seed: int) -> Workload:
-    """Builds the workload at a mean rate of `rate_rps` requests per second. Raises ValueError for an unknown kind and
-    TraceError for a trace file that cannot be used."""
-    trace = annotate(_trace(spec, rate_rps, seed), seed)
+
+def build(spec: WorkloadSpec, rate_rps: float, seed: int, *, prompts: bool = False) -> Workload:
+    """Builds the workload at a mean rate of `rate_rps` requests per second, with the text of each request if `prompts`.
+    Raises ValueError for an unknown kind and TraceError for a trace file that cannot be used."""
+    trace = _trace(spec, rate_rps, seed)
+    if spec.prompts:
+        trace = _answered(trace, held_apart(Path(spec.prompts)), seed)
+    trace = annotate(trace, seed)
     if spec.tenants:
         trace = assign_tenants(trace, dict(spec.tenants), seed)
     longest = max((row.output_tokens for row in trace.rows), default=1)
     max_tokens = -(-longest // MAX_TOKENS_STEP) * MAX_TOKENS_STEP
-    builder = None
-    if spec.prompts:
-        builder = PromptBuilder(seed, Api.COMPLETIONS, trace.block_tokens, load_corpus(Path(spec.prompts)))
+    builder = PromptBuilder(seed, Api.COMPLETIONS, trace.block_tokens) if prompts else None
     requests = tuple(
-        _offered(row, i, trace.block_tokens, max_tokens, spec.stated, builder.text(i, row) if builder else "")
+        _offered(row, i, trace.block_tokens, max_tokens, spec.stated, _text(builder, i, row) if builder else "")
         for i, row in enumerate(trace.rows)
     )
     return Workload(spec.name, requests, spec.duration_s, trace.note)
+
+
+def _answered(trace: Trace, pairs: AnsweredPrompts, seed: int) -> Trace:
+    """Returns the trace with a labelled prompt for each row without text whose length some answer has; the lengths
+    stay."""
+    rows: list[TraceRow] = []
+    found = 0
+    for i, row in enumerate(trace.rows):
+        pair = None
+        if row.prompt is None:
+            pair = pairs.draw(row.output_tokens, row.input_tokens, row.task, Random(f"{seed} answered {i}"))
+        found += pair is not None
+        rows.append(row if pair is None else replace(row, prompt=pair.text, task=pair.task))
+    return trace.derived(rows, f"{found / max(1, len(rows)):.0%} with labelled prompts of the test part, seed {seed}")
+
+
+def _text(builder: PromptBuilder, index: int, row: TraceRow) -> str:
+    """Returns the text of a row. Its hash ids say what its prefix shares with others, which the engine is told apart
+    from the text; the words that stand for them elsewhere would be nothing to read."""
+    return builder.text(index, replace(row, hash_ids=()))
 
 
 def _trace(spec: WorkloadSpec, rate_rps: float, seed: int) -> Trace:

@@ -3,17 +3,20 @@
 from dataclasses import replace
 from math import inf
 
-from hmas.contracts.control import Hints, TopologyName
+from hmas.contracts.control import INITIAL_TOPOLOGY, Hints, Split, TopologyName
 from hmas.engine.core.profile import EngineProfile
-from hmas.meta.agent.config import MetaConfig, RulesConfig
+from hmas.gateway.agent.cognition_queue import CognitionQueueConfig
+from hmas.meta.agent.config import LayoutConfig, MetaConfig, RulesConfig
 from hmas.sim.baselines.run import run_baseline
 from hmas.sim.baselines.systems import BASELINES
 from hmas.sim.effect_log import EffectLog
 from hmas.sim.faults import Fault
 from hmas.sim.mesh import MeshSim
+from hmas.sim.perceived import FOLDER, perceived
 from hmas.sim.replay import RecordingFolder
 from hmas.sim.result import SimResult
 from hmas.sim.setup import MeshSetup
+from hmas.sim.times import ModelTimes
 from hmas.sim.workload import Workload
 
 HMAS = "hmas"
@@ -27,21 +30,61 @@ ABLATIONS: dict[str, MeshSetup] = {
     "no-two-lane": MeshSetup(name="no-two-lane", meta_config=MetaConfig(rules=replace(PAPER_RULES, heavy_cv=inf))),
     "frozen-statera": MeshSetup(name="frozen-statera", statera=False, meta_config=AS_PUBLISHED),
     "no-meta": MeshSetup(name="no-meta", pin=TopologyName.FCFS),
-    "rules-cognition": MeshSetup(name="rules-cognition", estimator="rules", meta_config=AS_PUBLISHED),
+    "rules-cognition": MeshSetup(name="rules-cognition", estimator="rules", costs="linear", meta_config=AS_PUBLISHED),
     "prior-cognition": MeshSetup(name="prior-cognition", estimator="prior", meta_config=AS_PUBLISHED),
 }
-LENGTH_ERRORS = (0, 20, 70, 150)  # percent; 35 is the default
+# Predictions made from the truth: what better models could bring at most.
+NOISY = MeshSetup(name="hmas-noisy", estimator="noisy", costs="engine")
+ORACLES: dict[str, MeshSetup] = {
+    "hmas-noisy": NOISY,
+    "hmas-perfect": MeshSetup(name="hmas-perfect", estimator="perfect", costs="engine"),
+    "hmas-short-claims": replace(NOISY, name="hmas-short-claims", estimator="short-claims"),
+    **{f"hmas-error-{e}": replace(NOISY, name=f"hmas-error-{e}", sigma=e / 100.0) for e in (0, 20, 70, 150)},  # percent
+}
+# The default with less to know, and as it would be if what it knows came at once.
+NO_TIME = ModelTimes(((1, 0.0), (1024, 0.0)), network_s=0.0)
+COGNITION: dict[str, MeshSetup] = {
+    "hmas-rules": MeshSetup(name="hmas-rules", estimator="rules", costs="linear"),
+    "hmas-prior": MeshSetup(name="hmas-prior", estimator="prior"),
+    "hmas-none": MeshSetup(name="hmas-none", estimator="none"),
+    "hmas-instant": MeshSetup(
+        name="hmas-instant",
+        perception=NO_TIME,
+        prediction=NO_TIME,
+        cognition_queue=CognitionQueueConfig(gather_s=0.0, interval_s=0.0, idle_interval_s=0.0),
+    ),
+}
+# The layout: chosen by the controller, or one cut in ms with an engine on either side of it, for pools of two engines.
+ADAPTIVE = MetaConfig(layout=LayoutConfig(adaptive=True))
+CUTS_MS = (90, 100, 111, 124, 134)
+
+
+def _split(name: str, cut_ms: int, topology: TopologyName, *, plugin: bool = False) -> dict[str, MeshSetup]:
+    name = f"{name}-{cut_ms}"
+    return {name: MeshSetup(name=name, pin=topology, split=Split((cut_ms / 1000.0,), (1, 1)), plugin=plugin)}
+
+
+LAYOUTS: dict[str, MeshSetup] = {
+    "hmas-layout": MeshSetup(name="hmas-layout", meta_config=ADAPTIVE),
+    "hmas-plugin-layout": MeshSetup(name="hmas-plugin-layout", plugin=True, meta_config=ADAPTIVE),
+}
+for _cut_ms in CUTS_MS:
+    LAYOUTS |= _split("split", _cut_ms, INITIAL_TOPOLOGY)
+    LAYOUTS |= _split("plugin-split", _cut_ms, INITIAL_TOPOLOGY, plugin=True)
+    LAYOUTS |= _split("fcfs-split", _cut_ms, TopologyName.FCFS)
 META_SELECTORS = ("rules", "classifier", "bandit", "changepoint")
 MESHES: dict[str, MeshSetup] = {
     HMAS: MeshSetup(),
     PAPER: MeshSetup(name=PAPER, meta_config=AS_PUBLISHED),
     "hmas-plugin": MeshSetup(name="hmas-plugin", plugin=True),
-    "hmas-perfect": MeshSetup(name="hmas-perfect", estimator="perfect"),
-    "hmas-recorded": MeshSetup(name="hmas-recorded", estimator="recorded"),
     "hmas-esg": MeshSetup(name="hmas-esg", meta_config=MetaConfig(rules=RulesConfig(hints=Hints(by_tokens=True)))),
-    "hmas-short-claims": MeshSetup(name="hmas-short-claims", estimator="short-claims"),
-    **{f"hmas-error-{e}": MeshSetup(name=f"hmas-error-{e}", sigma=e / 100.0) for e in LENGTH_ERRORS},
+    "hmas-deadline": MeshSetup(
+        name="hmas-deadline", meta_config=MetaConfig(rules=RulesConfig(hints=Hints(slack_share=0.0)))
+    ),
+    **ORACLES,
     **ABLATIONS,
+    **COGNITION,
+    **LAYOUTS,
     **{f"meta-{s}": MeshSetup(name=f"meta-{s}", meta_config=MetaConfig(selector=s)) for s in META_SELECTORS},
     "meta-scripted-llm": MeshSetup(name="meta-scripted-llm", meta_config=MetaConfig(selector="llm")),
     **{f"{FIXED_PREFIX}{t.value}": MeshSetup(name=f"{FIXED_PREFIX}{t.value}", pin=t) for t in TopologyName},
@@ -53,8 +96,15 @@ def system_names() -> tuple[str, ...]:
 
 
 def needs_prompts(system: str) -> bool:
-    """Tells whether the system's estimator reads the text of prompts, so that the workload must have prompts."""
-    return system in MESHES and MESHES[system].estimator == "rules"
+    """Tells whether the system's perception reads the text of prompts, so that the workload must have prompts."""
+    return system in MESHES and MESHES[system].estimator in ("shipped", "rules")
+
+
+def read_by(system: str, workload: Workload) -> Workload:
+    """Returns the workload as the perception that ships reads it, if the system uses that; answers are kept for the
+    next run."""
+    shipped = system in MESHES and MESHES[system].estimator == "shipped"
+    return perceived(workload, folder=FOLDER) if shipped else workload
 
 
 def run_system(
@@ -74,10 +124,13 @@ def run_system(
 
     `engines` is their number, shared by `workers`. `log` hashes the effects of the agents, or the settlements of a
     baseline; `recording` writes the agents' steps, which baselines do not have. `gateways` and `faults` are those of a
-    mesh; a baseline has neither. Raises ValueError for an unknown system.
+    mesh; a baseline has neither. Raises ValueError for an unknown system, and for a workload that the perception that
+    ships has not read (`hmas.sim.perceived`) but the system needs it.
     """
     if system in MESHES:
         setup = replace(MESHES[system], workers=workers, gateways=gateways, faults=faults)
+        if setup.estimator == "shipped" and workload.requests and not any(r.recorded for r in workload.requests):
+            raise ValueError(f"the perception that ships has not read workload {workload.name}, which {system} needs")
         return MeshSim(setup, profile, engines, workload, seed, log=log, recording=recording).run()
     if system not in BASELINES:
         raise ValueError(f"unknown system {system!r}: choose one of {', '.join(system_names())}")

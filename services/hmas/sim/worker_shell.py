@@ -5,21 +5,26 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from hmas.contracts.execution import Grant
+from hmas.contracts.execution import Annotate, Grant, Submit
 from hmas.contracts.worker import (
     ControlExpired,
     CycleTicked,
     EngineSampled,
+    EngineSuspected,
     EngineWentDown,
     EngineWentUp,
+    FromGateway,
     HeartbeatDue,
+    LayoutSwitched,
     PublishHeartbeat,
     PublishTelemetry,
+    ReleaseEngine,
     SteerEngine,
     ToGateway,
     TopologySwitched,
 )
 from hmas.engine.core.step import EngineStats
+from hmas.laws.layout import described
 from hmas.sim.endpoint import SimEndpoint
 from hmas.sim.ports import MeshPort
 from hmas.sim.process import SimProcess
@@ -56,6 +61,7 @@ class SimWorker(SimProcess):
         self.endpoints = endpoints
         self.seed = seed
         self.spans = spans
+        self.layouts: list[TopologySpan] = []  # since this start
         cadences = mesh.setup.cadences
         window = max(1, round(cadences.step_window_s / cadences.scrape_s))
         self._watches = [EngineWatch(endpoint, window) for endpoint in endpoints.values()]
@@ -64,8 +70,11 @@ class SimWorker(SimProcess):
             PublishTelemetry: lambda e: mesh.publish_worker(e.telemetry),
             PublishHeartbeat: lambda e: mesh.publish(e.heartbeat),
             TopologySwitched: lambda e: spans.append(TopologySpan(mesh.heap.now_s, e.after.value, e.reason)),
+            LayoutSwitched: lambda e: self.layouts.append(TopologySpan(mesh.heap.now_s, described(e.after))),
             SteerEngine: lambda e: endpoints[e.engine].limit(e.n_run),  # the core keeps the limits of its profile
-            ControlExpired: _ignore,  # a line of the live shell's log
+            EngineSuspected: _ignore,  # lines of the live shell's log
+            ReleaseEngine: _ignore,  # its engines never leave
+            ControlExpired: _ignore,
         }
 
     def start(self) -> None:
@@ -77,6 +86,18 @@ class SimWorker(SimProcess):
         self.every(cadences.heartbeat_s, self._heartbeat)
         self.every(cadences.scrape_s, self._scrape)
 
+    def step(self, event: Any) -> None:
+        """Steps the agent, and notes which annotations it has before it dispatches their request."""
+        if isinstance(event, FromGateway):
+            match event.message:
+                case Submit(request=request):
+                    journey = self._mesh.journeys[request.id]
+                    journey.submitted_s = self._heap.now_s if journey.submitted_s is None else journey.submitted_s
+                case Annotate(request_id=name):
+                    journey = self._mesh.journeys[name]
+                    journey.masked = journey.masked or journey.granted_s is None
+        super().step(event)
+
     def _cycle(self) -> None:
         self.step(CycleTicked())
 
@@ -86,6 +107,8 @@ class SimWorker(SimProcess):
     def _to_gateway(self, effect: ToGateway) -> None:
         if isinstance(effect.message, Grant):
             self.endpoints[effect.message.engine].granted(effect.message.request_id)
+            journey = self._mesh.journeys[effect.message.request_id]
+            journey.granted_s = self._heap.now_s if journey.granted_s is None else journey.granted_s
         stream = self._mesh.streams[effect.gateway.partition("#")[0], self.name]
         stream.to_gateway(effect.gateway, effect.message)
 
@@ -95,7 +118,7 @@ class SimWorker(SimProcess):
         """Samples every engine as the live shell does over HTTP. One that does not answer is given up after
         `engine_lost_s`, and found again when it answers."""
         for watch in self._watches:
-            if watch.endpoint.frozen:
+            if not watch.endpoint.answers:
                 if watch.up and self._heap.now_s - watch.sampled_s > self._mesh.setup.engine_lost_s:
                     watch.up = False
                     self.step(EngineWentDown(watch.endpoint.name, "it does not answer"))

@@ -15,8 +15,8 @@ from hmas.laws.scoring import Settlement
 class OfferedRequest:
     """One request of a workload. `request` is what the gateway knows when it arrives. The other fields are the truth:
     `output_tokens` is for the engine, `slo` and `task` are for the scorer and for estimators that stand in for a model.
-    `recorded` is a trained model's output from a file: task type, and median and 90 % quantile of the output length in
-    tokens; None if there is none. `content` is equal for a request that is sent again, as in `RequestReceived`."""
+    `recorded` is what the perception that ships says of the prompt, as the fields of its `Estimate`; None if it was not
+    asked. `content` is equal for a request that is sent again, as in `RequestReceived`."""
 
     request: Request
     output_tokens: int
@@ -24,7 +24,8 @@ class OfferedRequest:
     task: TaskType
     prompt: str = ""
     prefix_hashes: tuple[int, ...] = ()
-    recorded: tuple[TaskType, float, float] | None = None
+    answer_hashes: tuple[int, ...] = ()
+    recorded: tuple[TaskType, float, float, float] | None = None
     content: str = ""
 
     @property
@@ -32,8 +33,16 @@ class OfferedRequest:
         return self.request.id
 
     def engine_request(self, priority: float = 0.0, pace: TokenDeadline | None = None) -> EngineRequest:
+        request = self.request
         return EngineRequest(
-            self.request.id, self.request.prompt_tokens, self.output_tokens, priority, self.prefix_hashes, pace
+            request.id,
+            request.prompt_tokens,
+            self.output_tokens,
+            priority,
+            self.prefix_hashes,
+            pace,
+            self.answer_hashes,
+            request.max_tokens,
         )
 
 
@@ -64,8 +73,11 @@ class Workload:
 class Journey:
     """What the client of a request saw, filled in during the run. All times are instants in s of virtual time:
     `engine_first_s` and `engine_last_s` are when the engine issued the token, `first_token_s` and `last_token_s` are
-    when the client received it; None means not yet. `gateway` names the gateway that the request came to; `lost`: that
-    gateway ended before the request did."""
+    when the client received it; None means not yet. `granted_tokens` is the length bound of its last grant, and
+    `bound_tokens` the one that its worker held it to once its tags had come; both are None if no worker granted it.
+    `gateway` names the gateway that the request came to; `lost`: that gateway ended before the request did.
+    `submitted_s` and `granted_s` are when a worker first had it and first dispatched it; `masked`: its annotation came
+    before that."""
 
     offered: OfferedRequest
     engine_first_s: float | None = None
@@ -73,9 +85,19 @@ class Journey:
     first_token_s: float | None = None
     last_token_s: float | None = None
     output_tokens: int = 0
+    granted_tokens: float | None = None
+    bound_tokens: float | None = None
     outcome: Outcome | None = None  # None: not ended when the run was cut off
     gateway: str = ""
     lost: bool = False
+    submitted_s: float | None = None
+    granted_s: float | None = None
+    masked: bool = False
+
+    @property
+    def waited(self) -> bool:
+        """Whether the worker dispatched it later than at the instant at which it came."""
+        return self.granted_s is not None and self.submitted_s is not None and self.granted_s > self.submitted_s
 
     def settlement(self) -> Settlement:
         """Returns the settlement of the request: its latencies since arrival at the gateway, and its true SLO. A

@@ -1,15 +1,18 @@
-"""Engines without a mesh: the client itself routes to the engine with the fewest outstanding requests.
+"""Engines without a mesh: the client itself routes to the engine with the fewest outstanding requests, unless the
+baseline has a router of its own.
 
 This is the common way to run several engines (vLLM's data-parallel front end and SGLang's router count requests in
 the same manner), and it is what the H-MAS paper compares its mesh with.
 """
 
 from collections.abc import Sequence as Rows
+from heapq import heappop, heappush
 
 from hmas.contracts.outcome import Outcome
 from hmas.engine.core import EngineCore
 from hmas.engine.core.sequence import AddResult
 from hmas.engine.core.step import StepResult
+from hmas.sim.baselines.router import EngineLoad
 from hmas.sim.baselines.systems import Baseline
 from hmas.sim.engine import SimEngine
 from hmas.sim.heap import EventHeap
@@ -43,7 +46,9 @@ class EngineFleet:
         self._network_s = network_s
         self._until_s = workload.duration_s + cutoff_s
         self._engines = [SimEngine(self._heap, core, f"e{i}", self._stepped, skip) for i, core in enumerate(cores)]
-        self._outstanding = {engine.name: 0 for engine in self._engines}
+        self._loads = {engine.name: EngineLoad(engine.core.profile) for engine in self._engines}
+        self._held: list[tuple[tuple[float, ...], int, OfferedRequest]] = []  # by the router, a heap
+        self._arrived = 0
         self._journeys = {r.id: Journey(offered=r) for r in workload.requests}
         self._open = len(workload.requests)
         self._patience = late_share * self._open
@@ -64,15 +69,35 @@ class EngineFleet:
         )
 
     def _arrive(self, offered: OfferedRequest) -> None:
-        engine = min(self._engines, key=lambda e: self._outstanding[e.name])
-        self._outstanding[engine.name] += 1
+        router = self._baseline.router
+        if router is None:
+            self._send(min(self._engines, key=lambda e: self._loads[e.name].outstanding), offered)
+            return
+        self._arrived += 1
+        heappush(self._held, (router.key(offered), self._arrived, offered))
+        self._release()
+
+    def _release(self) -> None:
+        """Sends on what the router holds, as long as an engine takes it."""
+        router = self._baseline.router
+        while router is not None and self._held:
+            ready = [engine for engine in self._engines if router.takes(self._loads[engine.name])]
+            if not ready:
+                return
+            offered = heappop(self._held)[2]
+            costs = [router.cost(offered, self._loads[engine.name]) for engine in ready]
+            self._send(ready[costs.index(min(costs))], offered)
+
+    def _send(self, engine: SimEngine, offered: OfferedRequest) -> None:
+        self._loads[engine.name].sent(offered.request.prompt_tokens)
         self._heap.after(self._network_s, self._deliver, engine, offered)
 
     def _deliver(self, engine: SimEngine, offered: OfferedRequest) -> None:
         request = self._baseline.request(offered, self._baseline.priority(offered))
         if engine.add(request) is not AddResult.ACCEPTED:
             self._journeys[offered.id].outcome = Outcome.ENGINE_REFUSED
-            self._ended(engine)
+            self._ended(engine, offered, started=False)
+            self._release()
 
     def _stepped(self, engine: SimEngine, result: StepResult) -> None:
         seen_s = self._heap.now_s + self._network_s
@@ -81,13 +106,15 @@ class EngineFleet:
             if journey.first_token_s is None:
                 journey.first_token_s = seen_s
                 self._late += seen_s - journey.offered.request.arrival_s > journey.offered.slo.ttft_s
+                self._loads[engine.name].started(journey.offered.request.prompt_tokens)
         for request_id in result.finished:
             journey = self._journeys[request_id]
             journey.last_token_s = seen_s
             journey.output_tokens = journey.offered.output_tokens
             journey.outcome = Outcome.FINISHED
-            self._ended(engine)
+            self._ended(engine, journey.offered, started=True)
+        self._release()
 
-    def _ended(self, engine: SimEngine) -> None:
-        self._outstanding[engine.name] -= 1
+    def _ended(self, engine: SimEngine, offered: OfferedRequest, *, started: bool) -> None:
+        self._loads[engine.name].ended(offered.request.prompt_tokens, started=started)
         self._open -= 1

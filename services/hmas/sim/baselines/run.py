@@ -10,6 +10,5 @@ from hmas.sim.workload import Workload
 def run_baseline(name: str, workload: Workload, profile: EngineProfile, engines: int, seed: int) -> SimResult:
     """Runs the baseline `name` on `engines` engines of one profile. Raises KeyError if there is no such baseline."""
     baseline = BASELINES[name]
-    max_tokens = max((r.request.max_tokens or r.output_tokens for r in workload.requests), default=1)
-    cores = [baseline.core(profile, FleetSetting(max_tokens, seed * 1000 + i)) for i in range(engines)]
+    cores = [baseline.core(profile, FleetSetting(seed * 1000 + i)) for i in range(engines)]
     return EngineFleet(baseline, cores, workload).run()

@@ -2,15 +2,19 @@
 
 Source: sgl-project/sglang, `managers/schedule_policy.py` (`PrefillAdder`, `SchedulePolicy`) and
 `managers/schedule_batch.py` (`retract_decode`), with the defaults of its environment variables. A new request is
-admitted if its prompt and its whole `max_new_tokens` (clipped at 4096) fit into memory beside the tokens that running
-requests may still generate, times the new-token ratio. That ratio starts at 0.7, decays over 600 decode steps to 14 %
-of that, and is set anew from the progress of the batch when memory ran out and a request had to be retracted.
+admitted if its prompt and the most tokens that it may generate (its own `max_tokens`, or without one what the context
+leaves; clipped at 4096) fit into memory beside the tokens that running requests may still generate, times the new-token
+ratio. That ratio starts at 0.7, decays over 600 decode steps to 14 % of that, and is set anew from the progress of the
+batch when memory ran out and a request had to be retracted.
+
+The size of a prefill chunk follows from the memory of the card (`server_args.py`, `chunked_prefill_size`), and the most
+requests that run from the KV memory and the context (`model_runner_kv_cache_mixin.py`, `_resolve_max_num_reqs`).
 """
 
 from hmas.engine.core import EngineCore
 from hmas.engine.core.kv_cache import KvCache
 from hmas.engine.core.profile import EngineProfile
-from hmas.engine.core.sequence import Sequence
+from hmas.engine.core.sequence import EngineRequest, Sequence
 from hmas.engine.core.step import FastForward, StepPlan
 from hmas.engine.core.waiting import FcfsQueue, WaitingQueue
 
@@ -20,14 +24,31 @@ MIN_RATIO = 0.7 * 0.14
 DECAY_STEPS = 600
 RETRACT_STEPS = 20
 LPM_QUEUE_LIMIT = 128  # beyond it SGLang falls back to FCFS
+CHUNKS = ((35.0, 2048), (60.0, 4096), (160.0, 8192))  # chunk in tokens on a card of less memory than so many GB
+LARGEST_CHUNK = 16384  # on a larger card
+LEAST_RUNNING, MOST_RUNNING = 2048, 4096
+
+
+def with_defaults(profile: EngineProfile) -> EngineProfile:
+    """Returns the profile with the chunk and the most running requests that SGLang chooses for its card; one that names
+    no card keeps its limits. No more run than a chunk has tokens, because an engine's limits ask for it; only cards
+    below 60 GB are bounded by that, and no workload here comes near it."""
+    limits, card_gb = profile.limits, profile.card_gb
+    if card_gb is None:
+        return profile
+    chunk = next((size for below_gb, size in CHUNKS if card_gb < below_gb), LARGEST_CHUNK)
+    kv_tokens = limits.num_gpu_blocks * limits.block_size
+    running = max(LEAST_RUNNING, min(int(kv_tokens / limits.max_model_len * 512), MOST_RUNNING))
+    running = min(running, kv_tokens // 2, chunk)
+    return profile.with_limits(max_num_batched_tokens=chunk, max_num_seqs=running)
 
 
 class SglangCore(EngineCore):
-    """An engine core that schedules as SGLang does. `max_tokens` is the most output tokens that any client asks for."""
+    """An engine core that schedules as SGLang does, within the limits of the profile (see `with_defaults`)."""
 
-    def __init__(self, profile: EngineProfile, max_tokens: int, waiting: WaitingQueue | None = None) -> None:
+    def __init__(self, profile: EngineProfile, waiting: WaitingQueue | None = None) -> None:
         super().__init__(profile, waiting=waiting, gate=lambda _, seq: self._has_room(seq), separate_prefill=True)
-        self._max_new = max_tokens
+        self._context = profile.limits.max_model_len
         self._ratio = INIT_RATIO
 
     def step_begin(self, now_s: float = 0.0) -> StepPlan | None:
@@ -51,25 +72,24 @@ class SglangCore(EngineCore):
     def _ratio_after_retraction(self) -> float:
         count = len(self.running)
         generated = sum(self.generated(request_id) for request_id in self.running)
-        return min(1.0, (generated + RETRACT_STEPS * count) / (self._max_new * count + 1))
+        most = sum(max_new_tokens(seq.request, self._context) for seq in self.running.values())
+        return min(1.0, (generated + RETRACT_STEPS * count) / (most + 1))
 
-    def _left(self, generated: int) -> int:
-        return min(self._max_new - generated, CLIP_MAX_NEW_TOKENS)
+    def _left(self, seq: Sequence, generated: int) -> int:
+        return min(max_new_tokens(seq.request, self._context) - generated, CLIP_MAX_NEW_TOKENS)
 
     def _has_room(self, seq: Sequence) -> bool:
         """Tells whether memory suffices for a waiting request beside the running ones."""
-        # It is asked at every step while a request waits, so the sum over decoding requests avoids a call for each.
-        most = self._max_new
-        left = sum(min(most - generated, CLIP_MAX_NEW_TOKENS) for _, generated in self.progress())
+        left = sum(self._left(self.running[id_], generated) for id_, generated in self.progress())
         for other in self._prefill.values():
             if other.generated:
-                left += self._left(other.generated)
+                left += self._left(other, other.generated)
         reserved = left * self._ratio
         for other in self._prefill.values():
             if not other.generated:  # admitted just now: its full output length and the rest of its prompt count
-                reserved += self._left(0) + other.target - other.context
+                reserved += self._left(other, 0) + other.target - other.context
         room = self.kv.free * self.kv.block_size - reserved
-        return seq.target + self._left(seq.generated) < room
+        return seq.target + self._left(seq, seq.generated) < room
 
     def _victim(self) -> Sequence:
         """Returns the running request to retract: the one with the fewest output tokens, then the longest prompt."""
@@ -77,6 +97,13 @@ class SglangCore(EngineCore):
             self.running.values(),
             key=lambda seq: (self.generated(seq.id), -seq.request.prompt_tokens),
         )
+
+
+def max_new_tokens(request: EngineRequest, context: int) -> int:
+    """Returns the most tokens that a request may generate: its client's bound, at most what the engine's `context`
+    (prompt and output, in tokens) leaves."""
+    room = max(1, context - request.prompt_tokens - 1)
+    return room if request.max_tokens is None else min(request.max_tokens, room)
 
 
 class LpmQueue(FcfsQueue):

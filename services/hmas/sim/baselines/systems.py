@@ -6,22 +6,24 @@ from dataclasses import dataclass
 from hmas.engine.core import EngineCore
 from hmas.engine.core.profile import EngineProfile
 from hmas.engine.core.sequence import EngineRequest
+from hmas.sim.baselines import lightllm, sglang
 from hmas.sim.baselines.lightllm import LightLlmCore
-from hmas.sim.baselines.niyama import NiyamaConfig, NiyamaCore
+from hmas.sim.baselines.niyama import MAX_CHUNK_TOKENS, NiyamaConfig, NiyamaCore
 from hmas.sim.baselines.niyama_client import paced
+from hmas.sim.baselines.router import DynamoRouter, HoldingRouter, LlmdRouter
 from hmas.sim.baselines.sarathi import SarathiCore, remaining_prompt, request_priority
 from hmas.sim.baselines.sglang import LpmQueue, SglangCore
 from hmas.sim.workload import OfferedRequest
 
-SARATHI_CHUNK = 512
+SARATHI_CHUNK, SARATHI_SEQS = 512, 128
+VLLM_SEQS, VLLM_SEQS_LARGE = 256, 1024
+VLLM_LARGE_GB = 70 * 2**30 / 1e9  # a card of this memory has the larger default, unless it is an A100
 
 
 @dataclass(frozen=True, slots=True)
 class FleetSetting:
-    """What a baseline's core is told beside its profile: the largest `max_tokens` in the workload, which SGLang and
-    LightLLM assume where an answer's length is unknown, and the seed of LightLLM's draws."""
+    """What a baseline's core is told beside its profile: the seed of LightLLM's draws."""
 
-    max_tokens: int
     seed: int
 
 
@@ -43,7 +45,9 @@ def _prompt(offered: OfferedRequest) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """A serving system to compare with. `source` says what it is and where it was published. `core` makes one engine.
+    """A serving system to compare with. `source` says what it is and where it was published, `checked` against what its
+    settings and rules were checked. `core` makes one engine. `router` holds requests back before the engines; without
+    one they go at once to the engine with the fewest outstanding requests.
     `priority` gives the priority that the client states with a request, lower first; only engines that reorder read
     it. `request` makes the engine's request from the offered one and that priority."""
 
@@ -52,33 +56,58 @@ class Baseline:
     core: Callable[[EngineProfile, FleetSetting], EngineCore]
     priority: Callable[[OfferedRequest], float] = _arrival
     request: Callable[[OfferedRequest, float], EngineRequest] = OfferedRequest.engine_request
+    router: HoldingRouter | None = None
+    checked: str = ""
+
+
+def vllm_defaults(profile: EngineProfile) -> EngineProfile:
+    """Returns the profile with vLLM's default number of sequences for its card, at most its token budget. A profile
+    that names no card keeps its own."""
+    if profile.card_gb is None:
+        return profile
+    large = profile.card_gb >= VLLM_LARGE_GB and "a100" not in profile.hardware.lower()
+    seqs = VLLM_SEQS_LARGE if large else VLLM_SEQS
+    return profile.with_limits(max_num_seqs=min(seqs, profile.limits.max_num_batched_tokens))
+
+
+def loosest(profile: EngineProfile) -> EngineProfile:
+    """Returns the profile with the most sequences and tokens per step that any system of ours or any baseline is given
+    on it, so that a bound with these limits holds for all of them."""
+    made = [profile, vllm_defaults(profile)]
+    if profile.card_gb is not None:
+        made += [sglang.with_defaults(profile), lightllm.with_defaults(profile)]
+    tokens = max(MAX_CHUNK_TOKENS, *(each.limits.max_num_batched_tokens for each in made))
+    return profile.with_limits(
+        max_num_batched_tokens=tokens, max_num_seqs=max(each.limits.max_num_seqs for each in made)
+    )
 
 
 def _vllm(profile: EngineProfile, _: FleetSetting) -> EngineCore:
-    return EngineCore(profile.with_limits(scheduling_policy="fcfs"))
+    return EngineCore(vllm_defaults(profile).with_limits(scheduling_policy="fcfs"))
 
 
 def _vllm_priority(profile: EngineProfile, _: FleetSetting) -> EngineCore:
-    return EngineCore(profile.with_limits(scheduling_policy="priority"))
+    return EngineCore(vllm_defaults(profile).with_limits(scheduling_policy="priority"))
 
 
-def _sglang(profile: EngineProfile, setting: FleetSetting) -> EngineCore:
-    return SglangCore(profile, setting.max_tokens)
+def _sglang(profile: EngineProfile, _: FleetSetting) -> EngineCore:
+    return SglangCore(sglang.with_defaults(profile))
 
 
-def _sglang_lpm(profile: EngineProfile, setting: FleetSetting) -> EngineCore:
+def _sglang_lpm(profile: EngineProfile, _: FleetSetting) -> EngineCore:
     queue = LpmQueue()
-    core = SglangCore(profile, setting.max_tokens, waiting=queue)
+    core = SglangCore(sglang.with_defaults(profile), waiting=queue)
     queue.cache = core.kv
     return core
 
 
 def _lightllm(profile: EngineProfile, setting: FleetSetting) -> EngineCore:
-    return LightLlmCore(profile, setting.max_tokens, setting.seed)
+    return LightLlmCore(lightllm.with_defaults(profile), setting.seed)
 
 
 def _chunked(profile: EngineProfile) -> EngineProfile:
-    return profile.with_limits(max_num_batched_tokens=max(SARATHI_CHUNK, profile.limits.max_num_seqs))
+    seqs = min(SARATHI_SEQS, profile.limits.max_num_seqs)
+    return profile.with_limits(max_num_batched_tokens=SARATHI_CHUNK, max_num_seqs=seqs)
 
 
 def _sarathi(profile: EngineProfile, _: FleetSetting) -> EngineCore:
@@ -97,6 +126,13 @@ def _niyama(profile: EngineProfile, _: FleetSetting) -> EngineCore:
     return NiyamaCore(profile, NiyamaConfig())
 
 
+VLLM_CHECKED = "vLLM's defaults by card (`EngineArgs.get_batch_defaults` of vllm/engine/arg_utils.py, as documented)"
+SGLANG_CHECKED = (
+    "sgl-project/sglang: `server_args.py` (chunk by memory), `_resolve_max_num_reqs` (running requests), "
+    "`managers/schedule_policy.py` and `managers/schedule_batch.py` (admission, retraction)"
+)
+SARATHI_CHECKED = "microsoft/sarathi-serve, `sarathi/config/config.py` at 13f16cf (chunk 512, 128 sequences)"
+
 BASELINES: dict[str, Baseline] = {
     b.name: b
     for b in (
@@ -104,38 +140,74 @@ BASELINES: dict[str, Baseline] = {
             name="vllm",
             source="vLLM V1: FCFS, chunked prefill, preemption by recompute (Kwon et al., SOSP 2023)",
             core=_vllm,
+            checked=VLLM_CHECKED,
         ),
         Baseline(
             name="vllm-priority",
             source="vLLM --scheduling-policy priority; clients state their TTFT SLO as the priority, tightest first",
             core=_vllm_priority,
+            checked=VLLM_CHECKED,
             priority=_class_priority,
         ),
         Baseline(
             name="sglang",
             source="SGLang: FCFS, prefill first, new-token-ratio admission (Zheng et al., 2024)",
             core=_sglang,
+            checked=SGLANG_CHECKED,
         ),
-        Baseline(name="sglang-lpm", source="SGLang: longest prefix match, otherwise as sglang", core=_sglang_lpm),
-        Baseline(name="lightllm", source="LightLLM: past-future admission (Gong et al., ASPLOS 2025)", core=_lightllm),
-        Baseline(name="sarathi-fcfs", source="Sarathi-Serve (OSDI 2024): FCFS, chunks of 512", core=_sarathi),
+        Baseline(
+            name="sglang-lpm",
+            source="SGLang: longest prefix match, otherwise as sglang",
+            core=_sglang_lpm,
+            checked=SGLANG_CHECKED,
+        ),
+        Baseline(
+            name="lightllm",
+            source="LightLLM: past-future admission (Gong et al., ASPLOS 2025)",
+            core=_lightllm,
+            checked="ModelTC/lightllm, `req_queue/chunked_prefill/impl.py` at 0593659 and the options of its server",
+        ),
+        Baseline(
+            name="sarathi-fcfs",
+            source="Sarathi-Serve (OSDI 2024): FCFS, chunks of 512",
+            core=_sarathi,
+            checked=SARATHI_CHECKED,
+        ),
         Baseline(
             name="sarathi-edf",
             source="Sarathi by first-token deadline (Niyama §4)",
             core=_sarathi_edf,
             priority=_first_token_deadline,
+            checked=SARATHI_CHECKED,
         ),
         Baseline(
             name="sarathi-srpf",
             source="Sarathi by shortest remaining prompt (Niyama §4)",
             core=_sarathi_srpf,
             priority=_prompt,
+            checked=SARATHI_CHECKED,
         ),
         Baseline(
             name="niyama",
             source="Niyama: all its mechanisms, tokens paced from the first on",
             core=_niyama,
             request=paced,
+            checked="Sarathi-Serve's branch niyama_asplos2026, and the paper's ratios (docs/results/niyama.md). "
+            "It has the sequences of the profile",
+        ),
+        Baseline(
+            name="dynamo",
+            source="NVIDIA Dynamo's router queue (wspt, a tier per TTFT SLO) before vLLM; our re-implementation",
+            core=_vllm,
+            router=DynamoRouter(),
+            checked="Dynamo's documentation of the router (`--router-queue-policy`, strict priorities)",
+        ),
+        Baseline(
+            name="llm-d",
+            source="llm-d's endpoint picker (SLO deadline order, SLO headroom) before vLLM; our re-implementation",
+            core=_vllm,
+            router=LlmdRouter(),
+            checked="llm-d's documentation of the flow control and the latency scorer, with their default weights",
         ),
     )
 }

@@ -1,0 +1,75 @@
+"""Layouts in virtual time: a pool is split where TPOT is short and stays mixed where it is not, and a class that loses
+its engines loses no request."""
+
+from random import Random
+
+import pytest
+
+from hmas.contracts.control import Split, TopologyName
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Slo
+from hmas.engine.core.profile import EngineLimits, EngineProfile, StepCostModel
+from hmas.meta.agent.config import LayoutConfig, MetaConfig
+from hmas.sim.faults import Fault, FaultKind
+from hmas.sim.mesh import MeshSim
+from hmas.sim.result import SimResult
+from hmas.sim.setup import MeshSetup
+from hmas.sim.workload import OfferedRequest, Workload
+from tests.sim.sim_cases import offered
+
+LIMITS = EngineLimits(max_num_seqs=64, max_num_batched_tokens=1024, num_gpu_blocks=8192, max_model_len=8192)
+SHORT_PACE = EngineProfile("short-pace", StepCostModel(0.04, 2e-4, 0.0, 3e-6), LIMITS)
+SHORT_COMPUTE = EngineProfile("short-compute", StepCostModel(0.008, 2e-4, 1e-4, 0.0), LIMITS)
+ADAPTIVE = MetaConfig(layout=LayoutConfig(adaptive=True, min_requests=100))
+
+
+def two_paces(rate: float, duration_s: float, seed: int = 1) -> Workload:
+    """Half of the requests are short and strict, half long and lax."""
+    draw, at_s, rows = Random(seed), 0.0, list[OfferedRequest]()
+    while (at_s := at_s + draw.expovariate(rate)) < duration_s:
+        strict = draw.random() < 0.5
+        slo = Slo(4.0, 0.06) if strict else Slo(10.0, 0.2)
+        output = draw.randint(40, 100) if strict else draw.randint(200, 400)
+        rows.append(offered(len(rows), at_s, draw.randint(50, 300), output, slo))
+    return Workload("two paces", tuple(rows), duration_s)
+
+
+def run(profile: EngineProfile, workload: Workload, **setup: object) -> SimResult:
+    made = MeshSetup(estimator="perfect", costs="engine", **setup)  # type: ignore[arg-type]
+    return MeshSim(made, profile, 2, workload, seed=1).run()
+
+
+def test_a_pool_is_split_where_tpot_is_short_and_gains() -> None:
+    workload = two_paces(3.0, 240.0)
+    mixed = run(SHORT_PACE, workload)
+    chosen = run(SHORT_PACE, workload, meta_config=ADAPTIVE)
+    assert mixed.run.layouts == ()
+    assert chosen.run.layouts
+    assert chosen.score.goodput_rate > mixed.score.goodput_rate + 0.05
+
+
+def test_a_pool_stays_mixed_where_compute_is_short() -> None:
+    workload = two_paces(6.0, 120.0)
+    assert run(SHORT_COMPUTE, workload, meta_config=ADAPTIVE).run.layouts == ()
+
+
+@pytest.mark.parametrize("lost", ["e0", "e1"])
+def test_a_class_that_loses_its_engine_is_merged_and_loses_nothing(lost: str) -> None:
+    workload = two_paces(1.5, 60.0)
+    fault = Fault(at_s=20.0, kind=FaultKind.FREEZE, target=lost, until_s=50.0)
+    result = run(SHORT_PACE, workload, pin=TopologyName.EDF, split=Split((0.1,), (1, 1)), faults=(fault,))
+    began = [span.start_s for span in result.run.layouts if span.start_s > 20.0]
+    assert began
+    assert began[0] < 20.0 + 3.0 + 1.0  # the engine is given up after 3 s
+    assert all(s.outcome is not None for s in result.settlements)
+    lost_ids = {s.request_id for s in result.settlements if s.outcome is not Outcome.FINISHED}
+    late = {r.id for r in workload.requests if r.request.arrival_s > began[0]}
+    assert not lost_ids & late
+    assert result.run.lost == 0
+
+
+def test_a_worker_an_engine_goes_by_class_too() -> None:
+    workload = two_paces(3.0, 120.0)
+    mixed = run(SHORT_PACE, workload, workers=2)
+    split = run(SHORT_PACE, workload, workers=2, pin=TopologyName.MAX_ON_TIME, split=Split((0.1,), (1, 1)))
+    assert split.score.goodput_rate > mixed.score.goodput_rate + 0.05
