@@ -9,16 +9,20 @@ from hypothesis import strategies as st
 from hmas.contracts.cognition import AnswerCall, BatchFailed, BatchReturned, CallReceived, RunBatch
 from hmas.contracts.control_agents import TimerTicked
 from hmas.laws.batching import BatchLimits, BatchQueue
+from hmas.laws.cpu_share import FIRST_COST_S, CpuShare
 
 BUDGET_S = 0.05
 
 
-def queue(max_batch: int = 3, max_queued: int = 8, *, split: bool = True) -> BatchQueue[str, str, str, str]:
+def queue(
+    max_batch: int = 3, max_queued: int = 8, *, split: bool = True, share: CpuShare | None = None
+) -> BatchQueue[str, str, str, str]:
     return BatchQueue(
         BatchLimits(max_batch, max_queued, split=split),
         row=str.upper,
         accept=lambda _, item, result: f"{item}={result}",
         fall_back=lambda _, item, reason: f"{item}:{reason}",
+        share=share,
     )
 
 
@@ -39,6 +43,28 @@ def test_a_late_call_keeps_what_the_model_answered() -> None:
     q.step(0.01, BatchReturned(1, ("a", "b")))
     assert q.step(BUDGET_S, TimerTicked()) == [AnswerCall(1, ("c1.0=a", "c1.1=b", "c1.2:late"))]
     assert q.step(0.06, BatchReturned(2, ("c",))) == []
+
+
+def test_what_exceeds_the_share_of_the_cpu_is_not_for_the_model() -> None:
+    q = queue(share=CpuShare(3 * FIRST_COST_S))
+    assert q.step(0.0, call(1, 5)) == [RunBatch(1, ("C1.0", "C1.1", "C1.2"))]
+    assert q.step(0.0, call(2, 1)) == [AnswerCall(2, ("c2.0:cpu_share",))]
+    answers = ("c1.0=a", "c1.1=b", "c1.2=c", "c1.3:cpu_share", "c1.4:cpu_share")
+    assert q.step(0.01, BatchReturned(1, ("a", "b", "c"), 3 * FIRST_COST_S)) == [AnswerCall(1, answers)]
+    assert q.step(0.5, call(3, 2)) == [RunBatch(2, ("C3.0",))]
+    failed = q.step(0.6, BatchFailed(2, "boom", 9.0))  # a failure costs as well
+    assert failed == [AnswerCall(3, ("c3.0:failed", "c3.1:cpu_share"))]
+    assert q.step(9.0, call(4, 1)) == [AnswerCall(4, ("c4.0:cpu_share",))]
+
+
+def test_a_late_call_gives_back_what_the_model_did_not_begin() -> None:
+    q = queue(max_batch=2, share=CpuShare(4 * FIRST_COST_S))
+    q.step(0.0, call(1, 4))
+    late = q.step(BUDGET_S, TimerTicked())
+    assert late == [AnswerCall(1, ("c1.0:late", "c1.1:late", "c1.2:late", "c1.3:late"))]
+    q.step(0.06, BatchReturned(1, ("a", "b"), 2 * FIRST_COST_S))
+    assert q.step(0.07, call(2, 4)) == [RunBatch(2, ("C2.0", "C2.1"))]
+    assert q.step(0.08, TimerTicked()) == []
 
 
 def test_a_call_that_is_not_split_waits_for_room() -> None:

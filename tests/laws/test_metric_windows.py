@@ -56,6 +56,24 @@ def test_fairness_is_of_service_tokens_over_weight() -> None:
     assert score([*rows, replace(shed, tenant="v")], 10.0, {"t": 3.0}).jain_index == pytest.approx(2 / 3)
 
 
+def test_fairness_counts_what_was_served_while_requests_were_offered() -> None:
+    """Afterwards everybody is served at last, which would make any order look fair."""
+    soon = replace(settled(0.0), prompt_tokens=10, output_tokens=10, ttft_s=1.0, last_token_s=5.0)
+    half, late = replace(soon, tenant="u", ttft_s=8.0, last_token_s=12.0), replace(soon, tenant="v", ttft_s=11.0)
+    assert service_by_tenant([soon, half, late]) == {"t": 30.0, "u": 30.0, "v": 30.0}
+    assert service_by_tenant([soon, half, late], 10.0) == {"t": 30.0, "u": 20.0, "v": 0.0}
+    assert score([soon, half, late], 10.0).jain_index == pytest.approx(50**2 / (3 * (30**2 + 20**2)))
+
+
+def test_utility_is_goodput_with_the_weights_of_tenants_and_types() -> None:
+    good, bad = settled(0.0), settled(1.0, outcome=Outcome.TIMED_OUT)
+    assert score([good, bad], 10.0).utility_rate == 0.5
+    assert score([good, bad, replace(bad, tenant="u")], 10.0, {"u": 2.0}).utility_rate == 0.25
+    other = next(task for task in TaskType if task is not good.task)
+    assert score([replace(good, task=other), bad], 10.0, classes={other: 3.0}).utility_rate == 0.75
+    assert score([], 10.0).utility_rate == 0.0
+
+
 def test_variation() -> None:
     assert variation([1.0, 3.0]) == 0.5
     assert isnan(variation([]))

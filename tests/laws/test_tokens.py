@@ -16,7 +16,7 @@ def test_other_scripts_count_their_bytes() -> None:
 
 
 def test_chat_counts_text_parts_and_an_overhead_per_message() -> None:
-    parts = [{"type": "text", "text": "abc abc"}, {"type": "image_url", "image_url": {"url": "x" * 999}}]
+    parts = [{"type": "text", "text": "abc abc"}, {"type": "file", "file": {"file_id": "x" * 999}}]
     messages = [{"role": "system", "content": "abc"}, {"role": "user", "content": parts}]
     assert estimate_prompt_tokens(messages) == 1 + 2 + 2 * MESSAGE_OVERHEAD
     assert flatten_messages(messages) == "abc\nabc abc"

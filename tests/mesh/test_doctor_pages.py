@@ -46,5 +46,5 @@ def test_every_setting_is_described() -> None:
 
 def test_subjects_page_names_every_subject() -> None:
     page = pages.subjects_page()
-    for word in ("telemetry.worker", "control.tuple", "TopologyDecision", "lease.<role>", "valid_for_s"):
+    for word in ("telemetry.worker", "control.tuple", "TopologyDecision", "lease.meta", "valid_for_s"):
         assert word in page

@@ -4,7 +4,16 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from hmas.contracts.control import AuditRecord, ControlTuple, EngineControl, Fence, Hints, TopologyDecision
+from hmas.contracts.control import (
+    AuditRecord,
+    ControlTuple,
+    EngineClass,
+    EngineControl,
+    Fence,
+    Hints,
+    Layout,
+    TopologyDecision,
+)
 from hmas.contracts.control import TopologyName as T
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.telemetry import EngineSample, WorkerTelemetry
@@ -73,7 +82,7 @@ DECISION = TopologyDecision(
 CONTROL = ControlTuple(
     worker="w1",
     engines=(EngineControl(engine="e1", n_run=16, b_token=64, b_min=1, b_max=128, gain_b=1.0, u_low=0.7, u_high=0.9),),
-    fence=Fence("v"),
+    fence=Fence(),
     epoch=1,
     seq=1,
     valid_for_s=5.0,
@@ -135,3 +144,16 @@ def test_what_is_kept_is_bounded() -> None:
     assert len(model.workers) == MAX_WORKERS
     assert len(model.changes) == CHANGES_KEPT
     assert "w0" not in model.workers
+
+
+def test_classes_and_changes_of_the_layout_are_shown() -> None:
+    layout = Layout((0.084,), (EngineClass("w1/e1", 0),))
+    model = TopModel()
+    for value in (HEARTBEAT, TELEMETRY, DECISION):
+        model.hear(10.0, value)
+    assert "84 ms" not in picture(model, 10.5)
+    model.hear(11.0, replace(DECISION, layout=layout, seq=2))
+    model.hear(11.0, replace(HEARTBEAT, layout=layout))
+    shown = picture(model, 11.5)
+    assert "e1 (<= 84 ms)" in shown
+    assert "layout mixed →" in shown

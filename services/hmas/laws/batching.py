@@ -22,6 +22,7 @@ from hmas.contracts.cognition import (
     RunBatch,
 )
 from hmas.contracts.control_agents import TimerTicked
+from hmas.laws.cpu_share import CpuShare
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class _Call(Generic[Item, Answer]):
     number: int
     items: tuple[Item, ...]
     deadline_s: float
+    beyond: tuple[Answer, ...]  # to the call's last items, which are not for the model
     taken: int = 0  # items that went into a batch
     answers: list[Answer] = field(default_factory=list)  # of the first items, because batches end in their order
 
@@ -51,8 +53,8 @@ class BatchQueue(Generic[Item, Row, Result, Answer]):
     """Batches calls for a model and answers each call once.
 
     `row` gives what the model reads of an item. `accept` makes the answer from the model's result for the item.
-    `fall_back` makes the answer without a result, for a reason: queue_full, late, failed, or invalid if the model
-    returned another number of results than rows.
+    `fall_back` makes the answer without a result, for a reason: queue_full, cpu_share (what exceeds `share`, if that is
+    given, is answered at once), late, failed, or invalid if the model returned another number of results than rows.
     """
 
     def __init__(
@@ -61,11 +63,13 @@ class BatchQueue(Generic[Item, Row, Result, Answer]):
         row: Callable[[Item], Row],
         accept: Callable[[float, Item, Result], Answer],
         fall_back: Callable[[float, Item, str], Answer],
+        share: CpuShare | None = None,
     ) -> None:
         self._limits = limits
         self._row = row
         self._accept = accept
         self._fall_back = fall_back
+        self._share = share
         self._open: dict[int, _Call[Item, Answer]] = {}  # not answered yet, in order of arrival
         self._waiting: deque[_Call[Item, Answer]] = deque()  # calls with items that are in no batch yet
         self._running: list[tuple[_Call[Item, Answer], slice]] = []  # (call, which of its items)
@@ -77,10 +81,10 @@ class BatchQueue(Generic[Item, Row, Result, Answer]):
         match event:
             case CallReceived():
                 return self._called(now_s, event)
-            case BatchReturned(batch, results):
-                return self._returned(now_s, batch, results, "invalid")
-            case BatchFailed(batch, _):
-                return self._returned(now_s, batch, (), "failed")
+            case BatchReturned(batch, results, cpu_s):
+                return self._returned(now_s, batch, results, cpu_s, "invalid")
+            case BatchFailed(batch, _, cpu_s):
+                return self._returned(now_s, batch, (), cpu_s, "failed")
             case TimerTicked():
                 return self._expire(now_s)
             case _:
@@ -89,12 +93,24 @@ class BatchQueue(Generic[Item, Row, Result, Answer]):
     def _called(self, now_s: float, event: CallReceived[Item]) -> list[RunBatch[Row] | AnswerCall[Answer]]:
         if sum(call.left for call in self._waiting) + len(event.items) > self._limits.max_queued:
             return [AnswerCall(event.call, tuple(self._fall_back(now_s, item, "queue_full") for item in event.items))]
-        if not event.items:
-            return [AnswerCall(event.call, ())]
-        call: _Call[Item, Answer] = _Call(number=event.call, items=event.items, deadline_s=now_s + event.budget_s)
+        taken = self._take(now_s, len(event.items))
+        beyond = tuple(self._fall_back(now_s, item, "cpu_share") for item in event.items[taken:])
+        if not taken:
+            return [AnswerCall(event.call, beyond)]
+        call: _Call[Item, Answer] = _Call(
+            number=event.call, items=event.items[:taken], deadline_s=now_s + event.budget_s, beyond=beyond
+        )
         self._open[call.number] = call
         self._waiting.append(call)
         return self._next_batch()
+
+    def _take(self, now_s: float, items: int) -> int:
+        """Returns how many of a call's first items the model takes."""
+        if self._share is None:
+            return items
+        taken = min(items, self._share.room(now_s))
+        self._share.take(taken)
+        return taken
 
     def _next_batch(self) -> list[RunBatch[Row] | AnswerCall[Answer]]:
         if self._running or not self._waiting:
@@ -115,12 +131,15 @@ class BatchQueue(Generic[Item, Row, Result, Answer]):
         return [RunBatch(self._batch, tuple(rows))]
 
     def _returned(
-        self, now_s: float, batch: int, results: Sequence[Result], reason: str
+        self, now_s: float, batch: int, results: Sequence[Result], cpu_s: float, reason: str
     ) -> list[RunBatch[Row] | AnswerCall[Answer]]:
         if batch != self._batch or not self._running:
             return []
         parts, self._running = self._running, []
-        usable = len(results) == sum(part.stop - part.start for _, part in parts)
+        rows = sum(part.stop - part.start for _, part in parts)
+        if self._share is not None:
+            self._share.settle(rows, cpu_s)
+        usable = len(results) == rows
         unread = iter(results)
         effects: list[RunBatch[Row] | AnswerCall[Answer]] = []
         for call, part in parts:
@@ -142,10 +161,12 @@ class BatchQueue(Generic[Item, Row, Result, Answer]):
             return []
         for call in late:
             call.answers += [self._fall_back(now_s, item, "late") for item in call.items[len(call.answers) :]]
+            if self._share is not None:
+                self._share.release(call.left)
         effects: list[RunBatch[Row] | AnswerCall[Answer]] = [self._answer(call) for call in late]
         self._waiting = deque(call for call in self._waiting if call.number in self._open)
         return effects
 
     def _answer(self, call: _Call[Item, Answer]) -> AnswerCall[Answer]:
         del self._open[call.number]
-        return AnswerCall(call.number, tuple(call.answers))
+        return AnswerCall(call.number, (*call.answers, *call.beyond))

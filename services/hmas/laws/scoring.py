@@ -4,7 +4,7 @@ generator all use."""
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 
 from hmas.contracts.outcome import OUTCOME_TABLE, Outcome
 from hmas.contracts.request import Slo, TaskType
@@ -134,17 +134,26 @@ def jain_index(shares: Sequence[float]) -> float:
     """Returns Jain's index of fairness, (sum x)^2 / (n sum x^2): 1 if all shares are equal, 1 / n if one has all (Jain,
     Chiu and Hawe 1984); it is 1 for fewer than two shares and if all shares are 0."""
     squares = sum(x * x for x in shares)
-    return sum(shares) ** 2 / (len(shares) * squares) if len(shares) > 1 and squares > 0.0 else 1.0
+    return sum(shares) ** 2 / (len(shares) * squares) if len(shares) > 1 and 0.0 < squares < inf else 1.0
 
 
-def service_by_tenant(settlements: Iterable[Settlement]) -> dict[str, float]:
+def service_by_tenant(settlements: Iterable[Settlement], until_s: float = inf) -> dict[str, float]:
     """Returns the service tokens of each tenant that offered a request (virtual token counter of Sheng et al., OSDI
-    2024, with the weights of Eq. 6): weighted prompt and output tokens of its requests whose first token came."""
+    2024, with the weights of Eq. 6): weighted prompt and output tokens of its requests that came by the instant
+    `until_s`. A prompt counts with the first token, and output tokens are spread evenly from the first to the last."""
     served: defaultdict[str, float] = defaultdict(float)
     for s in settlements:
-        tokens = ESG_INPUT_WEIGHT * s.prompt_tokens + ESG_OUTPUT_WEIGHT * s.output_tokens
-        served[s.tenant] += tokens if s.ttft_s is not None else 0.0
+        served[s.tenant] += _served(s, until_s)
     return dict(served)
+
+
+def _served(s: Settlement, until_s: float) -> float:
+    if s.ttft_s is None or s.offered_s + s.ttft_s > until_s:
+        return 0.0
+    left_s = until_s - s.offered_s - s.ttft_s
+    decode_s = s.last_token_s - s.ttft_s if s.last_token_s is not None else 0.0
+    share = 1.0 if decode_s <= left_s else left_s / decode_s
+    return ESG_INPUT_WEIGHT * s.prompt_tokens + ESG_OUTPUT_WEIGHT * s.output_tokens * share
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:
@@ -176,13 +185,21 @@ class Score:
     tpot_p50_s: float
     tpot_p95_s: float
     tpot_p99_s: float
-    jain_index: float  # of service tokens over weight, tenant by tenant
+    jain_index: float  # of the service tokens while requests were offered, over weight, tenant by tenant
+    utility_rate: float  # ok / offered, each request with its weight (H-MAS Eq. 1)
 
 
-def score(settlements: Iterable[Settlement], duration_s: float, weights: Mapping[str, float] | None = None) -> Score:
-    """Scores one run in which requests were offered for `duration_s` seconds. `weights` are the tenants' shares, for
-    Jain's index; a tenant that is not in it has weight 1."""
+def score(
+    settlements: Iterable[Settlement],
+    duration_s: float,
+    weights: Mapping[str, float] | None = None,
+    classes: Mapping[TaskType, float] | None = None,
+) -> Score:
+    """Scores one run in which requests were offered for `duration_s` seconds. `weights` are the tenants', for Jain's
+    index and the utility, and `classes` those of the task types, for the utility; what is not in them has weight 1."""
     rows = list(settlements)
+    until_s = min((s.offered_s for s in rows), default=0.0) + duration_s
+    worth = [(weights or {}).get(s.tenant, 1.0) * (classes or {}).get(s.task, 1.0) for s in rows]
     offered = max(len(rows), 1)
     done = [s for s in rows if s.outcome is Outcome.FINISHED]
     ttft = sorted(s.ttft_s for s in done if s.ttft_s is not None)
@@ -206,7 +223,8 @@ def score(settlements: Iterable[Settlement], duration_s: float, weights: Mapping
         tpot_p50_s=quantile(tpot, 0.50),
         tpot_p95_s=quantile(tpot, 0.95),
         tpot_p99_s=quantile(tpot, 0.99),
-        jain_index=jain_index([x / (weights or {}).get(t, 1.0) for t, x in service_by_tenant(rows).items()]),
+        utility_rate=sum(w for w, s in zip(worth, rows, strict=True) if is_ok(s)) / (sum(worth) or 1.0),
+        jain_index=jain_index([x / (weights or {}).get(t, 1.0) for t, x in service_by_tenant(rows, until_s).items()]),
     )
 
 

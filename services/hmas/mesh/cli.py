@@ -57,30 +57,46 @@ def up(
     host: Annotated[str, typer.Option(help="address on which the API listens")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="port of the API; 0: any free port")] = 8000,
     engine: Annotated[
-        list[str] | None, typer.Option(help="URL of a vLLM or SGLang server; repeat the option for several")
+        list[str] | None,
+        typer.Option(
+            help="URL of a vLLM or SGLang server; repeat the option for several. Or one source of engines that come "
+            "and go: dns+http://HOST:PORT, file+PATH"
+        ),
     ] = None,
     model: Annotated[
-        str, typer.Option(help="model that the engines serve; default: the first that the first engine lists")
+        str, typer.Option(help="model that the engines serve; default: the first that each engine lists")
     ] = "",
     alias: Annotated[
         list[str] | None,
-        typer.Option(help="another name that clients may use for the model; repeat the option for several"),
+        typer.Option(help="another name for the first engine's model, or NAME=MODEL; repeat the option for several"),
     ] = None,
     engine_api_key_file: Annotated[Path | None, typer.Option(help="file with the engines' API key")] = None,
     max_num_seqs: Annotated[
         int | None, typer.Option(min=1, help="the engines' --max-num-seqs, which vLLM does not report")
     ] = None,
-    hardware: Annotated[str, typer.Option(help="the engines' hardware, for the cost model, e.g. h100")] = "",
+    hardware: Annotated[
+        str, typer.Option(help="the engines' card and how many, e.g. H100x2, by which the cost model knows them")
+    ] = "",
     profile: Annotated[str, typer.Option(help="cost profile of the emulated engines")] = "tiny-emulated",
     emulated: Annotated[
         int, typer.Option(min=1, max=64, help="number of emulated engines to start if no --engine is given")
     ] = 2,
     workers: Annotated[
-        int, typer.Option(min=0, max=64, help="number of workers that share the engines; 0: one per engine")
+        int,
+        typer.Option(
+            min=0, max=64, help="number of workers that share the engines; 0: one per engine, or two for a source"
+        ),
     ] = 0,
     tenants: Annotated[
         Path | None,
         typer.Option(help="YAML file of tenants and API keys; without it every client is the tenant `default`"),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(envvar="HMAS_TLS_CERT_FILE", help="PEM file of the API's certificate; a new one is taken over"),
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(envvar="HMAS_TLS_KEY_FILE", help="PEM file of that certificate's private key")
     ] = None,
     nats_url: Annotated[
         str | None, typer.Option(help="URL of an external NATS server with JetStream, instead of an embedded one")
@@ -89,6 +105,10 @@ def up(
     llm_url: Annotated[str | None, typer.Option(help="OpenAI endpoint of the meta controller's LLM")] = None,
     llm_model: Annotated[str, typer.Option(help="model of the meta controller's LLM")] = "",
     llm_api_key_file: Annotated[Path | None, typer.Option(help="file with the API key of that LLM")] = None,
+    console_port: Annotated[
+        int, typer.Option(help="port of the console, on the loopback; 0, or one that is taken: any free port")
+    ] = 8090,
+    shows: Annotated[bool, typer.Option("--console/--no-console", help="start the console beside the mesh")] = True,
     replay: Annotated[
         bool, typer.Option(help="let the load generator fix output lengths (field hmas_replay); for benchmarks only")
     ] = False,
@@ -101,6 +121,7 @@ def up(
         engine_api_key_file=engine_api_key_file, max_num_seqs=max_num_seqs, hardware=hardware, profile=profile,
         emulated=emulated, workers=workers, nats_url=nats_url, nats_port=nats_port, tenants=tenants, llm_url=llm_url,
         llm_model=llm_model, llm_api_key_file=llm_api_key_file, data_dir=data_dir, log_level=log_level, replay=replay,
+        tls_cert=tls_cert, tls_key=tls_key, console_port=console_port if shows else None,
     )  # fmt: skip
     from hmas.mesh.up import serve
 
@@ -129,11 +150,20 @@ def top(
 def pin(
     topology: Annotated[str, typer.Argument(help=f"{', '.join(TopologyName)}, or `off` to lift the pin")],
     pool: Pool = None,
+    layout: Annotated[
+        str | None,
+        typer.Option(
+            help="pace classes: `mixed`, or bounds on TPOT SLOs in ms with numbers of engines, such as 84:1,111:2; the "
+            "last class gets the other engines"
+        ),
+    ] = None,
     nats_url: NatsUrl = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Pin a pool to one topology; a pin outranks every selector until it is lifted with `off`."""
-    from hmas.mesh.pin import set_pin
+    """Pin a pool to one topology, and to a layout if one is named; a pin outranks every selector until it is lifted
+    with `off`."""
+    from hmas.laws.layout import described_split
+    from hmas.mesh.pin import parse_layout, set_pin
 
     async def main() -> int:
         if topology != "off" and topology not in set(TopologyName):
@@ -142,8 +172,12 @@ def pin(
             )
         chosen = None if topology == "off" else TopologyName(topology)
         name = pool or read_state(data_dir).pool
-        await set_pin(open_bus(nats_url, data_dir), name, chosen)
-        console.print(f"{name}: pin lifted" if chosen is None else f"{name}: pinned to {chosen}")
+        split = None if layout is None else parse_layout(layout)
+        if chosen is None and split is not None:
+            raise ValueError("`off` lifts the pin of topology and layout: leave --layout out")
+        await set_pin(open_bus(nats_url, data_dir), name, chosen, split)
+        shown = "" if split is None else f", layout {described_split(split)}"
+        console.print(f"{name}: pin lifted" if chosen is None else f"{name}: pinned to {chosen}{shown}")
         return 0
 
     run_command(main)
@@ -232,7 +266,11 @@ class Part:
 
 
 PARTS = {
-    "keys": Part("hmas.gateway.tenants.keys_cli", "app", "all", "Make, list and revoke API keys."),
+    "console": Part("hmas.mesh.console_cli", "console", "all"),
+    "secrets": Part("hmas.mesh.secrets", "secrets", "all"),
+    "certificates": Part("hmas.mesh.certificates", "certificates", "certificates"),
+    "keys": Part("hmas.gateway.tenants.keys_cli", "app", "all", "Make, list, rotate and revoke API keys."),
+    "usage": Part("hmas.gateway.usage.cli", "app", "all", "Show and export what tenants and API keys have used."),
     "load": Part("hmas_loadgen.cli", "app", "load", "Load generator: replay traces against any OpenAI endpoint."),
     "traces": Part("hmas_loadgen.traces_cli", "app", "load", "Fetch, list and describe traces."),
     "sim": Part("hmas.sim.cli", "app", "sim", "The mesh in virtual time: baselines, limits, experiments."),

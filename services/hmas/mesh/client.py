@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from hmas.mesh.nats_server import NATS_USER
 from hmas.mesh.state import MeshState, read_state
 from hmas.runtime.bucket import ControlBucket
 from hmas.runtime.bus import Bus
 from hmas.runtime.ids import instance_name
 from hmas.runtime.settings import RuntimeSettings
+from hmas.wire.permissions import OPERATOR
 
 CONNECT_TIMEOUT_S = 5.0
 
@@ -23,7 +23,7 @@ class MeshUnreachable(Exception):
 def nats_settings(nats_url: str | None, data_dir: Path) -> RuntimeSettings:
     """Returns settings with the NATS URL: the given one, otherwise HMAS_NATS_URL, otherwise the embedded mesh's.
 
-    The embedded mesh's come with its user and password. Raises NoMesh if no mesh runs in `data_dir`.
+    The embedded mesh's come with the operator's user and password. Raises NoMesh if no mesh runs in `data_dir`.
     """
     settings = RuntimeSettings()
     if nats_url is not None:
@@ -36,7 +36,7 @@ def nats_settings(nats_url: str | None, data_dir: Path) -> RuntimeSettings:
 def _settings_of(state: MeshState) -> RuntimeSettings:
     known: dict[str, Any] = {"nats_url": state.nats_url}
     if state.nats_password_file:
-        known |= {"nats_user": NATS_USER, "nats_password_file": Path(state.nats_password_file)}
+        known |= {"nats_user": OPERATOR, "nats_password_file": Path(state.nats_password_file)}
     return RuntimeSettings().model_copy(update=known)
 
 
@@ -54,7 +54,7 @@ async def connected(bus: Bus) -> AsyncIterator[ControlBucket]:
     task = asyncio.create_task(bus.run())
     try:
         await asyncio.wait_for(bus.wait_connected(), CONNECT_TIMEOUT_S)
-        yield ControlBucket(bus, instance_name("cli"))
+        yield ControlBucket(bus, instance_name("cli"), makes=False)
     except TimeoutError:
         raise MeshUnreachable(
             "the mesh's NATS server does not answer: start the mesh with `hmas up`, or correct --nats-url"

@@ -6,11 +6,13 @@ import shutil
 import socket
 import sys
 from pathlib import Path
-from secrets import token_urlsafe
+from secrets import choice, token_urlsafe
 
 from hmas.mesh.process import ProcessSpec
+from hmas.wire.permissions import USERS, authorization
 
-NATS_USER = "hmas"
+# By default NATS takes what the disk has free at its start, which is nothing after it was full.
+LIMITS = {"max_file_store": 2**30, "max_memory_store": 2**26}
 
 
 class NatsBinaryMissing(Exception):
@@ -32,24 +34,36 @@ def find_nats_server() -> Path:
     return Path(found)
 
 
-def nats_spec(port: int, data_dir: Path, password_file: Path) -> ProcessSpec:
+def nats_spec(port: int, data_dir: Path, secrets: Path) -> ProcessSpec:
     """Returns how to start a NATS server on the loopback address, with JetStream's data under `data_dir`.
 
-    It writes a new password for `NATS_USER` to `password_file`; only clients that can read that file may connect.
+    It writes a new password for each user of `hmas.wire.permissions` to `password_file(secrets, user)`; only clients
+    that can read such a file may connect, and each user may do what its service does.
     """
-    binary, config, password = find_nats_server(), data_dir / "nats.conf", token_urlsafe(32)
-    _write_secret(password_file, password)
-    users = {"user": NATS_USER, "password": password}
-    options = {"host": "127.0.0.1", "port": port, "jetstream": {"store_dir": str(data_dir / "nats")}}
-    _write_secret(config, json.dumps({**options, "authorization": users}, indent=2))  # JSON is valid in its format
+    binary, config = find_nats_server(), data_dir / "nats.conf"
+    passwords = {user.name: token_urlsafe(32) for user in USERS}
+    for user, password in passwords.items():
+        write_secret(password_file(secrets, user), password)
+    options = {"host": "127.0.0.1", "port": port, "jetstream": {"store_dir": str(data_dir / "nats"), **LIMITS}}
+    # JSON is valid in the format of NATS's configuration.
+    write_secret(config, json.dumps({**options, "authorization": authorization(passwords)}, indent=2))
     return ProcessSpec("nats", [str(binary), "-c", str(config)], stop_grace_s=5.0)
 
 
-def _write_secret(path: Path, text: str) -> None:
+def password_file(secrets: Path, user: str) -> Path:
+    return secrets / f"nats-{user}"
+
+
+def write_secret(path: Path, text: str) -> None:
     """Writes `text` to a new file with mode 0600; an old file is deleted first, because others may have it open."""
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
+
+
+# Above those of well-known services, below those that systems give to outgoing connections (Linux 32768, IANA 49152).
+_PORTS = range(20_000, 32_768)
+_DRAWS = 100
 
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:
@@ -63,9 +77,14 @@ def is_free(port: int, host: str = "127.0.0.1") -> bool:
 
 
 def free_port(preferred: int = 0, host: str = "127.0.0.1") -> int:
-    """Returns `preferred` if it is free, otherwise a free port that the system picks (also for 0)."""
+    """Returns `preferred` if it is free, otherwise (also for 0) a free port drawn at random from those that no
+    outgoing connection gets, so that it is still free when its process binds it."""
     if preferred and is_free(preferred, host):
         return preferred
+    for _ in range(_DRAWS):
+        port = choice(_PORTS)
+        if is_free(port, host):
+            return port
     with socket.socket() as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])

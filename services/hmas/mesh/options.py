@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hmas.mesh.state import DEFAULT_DATA_DIR
+from hmas.worker.discovery.source import EngineSource, source_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,12 +12,15 @@ class MeshOptions:
     """The options of an embedded mesh. Without `engine_urls`, `emulated` emulated engines are started.
 
     `replay` accepts the load generator's `hmas_replay` field, which fixes output lengths; a mesh that serves real
-    clients must leave it off.
+    clients must leave it off. `models` has the models of those engines that serve another one than `model`, by URL. An
+    alias is a name of `model`, or NAME=MODEL. `engine_urls` may have one source of engines in the place of URLs, which
+    `workers` workers share (0: two).
     """
 
     host: str = "127.0.0.1"
     port: int = 8000
     model: str = ""
+    models: dict[str, str] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
     engine_urls: tuple[str, ...] = ()
     engine_api_key_file: Path | None = None
@@ -34,8 +38,26 @@ class MeshOptions:
     data_dir: Path = DEFAULT_DATA_DIR
     log_level: str = "info"
     replay: bool = False
+    tls_cert: Path | None = None  # of the API, with `tls_key`; None: no TLS
+    tls_key: Path | None = None
+    console_port: int | None = None  # None: no console; 0: any free port
     extra_env: dict[str, str] = field(default_factory=dict)
 
     @property
     def pool(self) -> str:
         return self.model or "emulated"
+
+    @property
+    def source(self) -> EngineSource | None:
+        """The source of engines that is given in the place of URLs. Raises ValueError."""
+        found = [source for url in self.engine_urls if (source := source_of(url)) is not None]
+        if found and len(self.engine_urls) > 1:
+            raise ValueError("a source of engines stands alone: give one --engine, or a file+ that lists all")
+        return found[0] if found else None
+
+    def pool_of(self, engine_url: str) -> str:
+        return self.models.get(engine_url, self.pool)
+
+    def aliases_of(self, pool: str) -> tuple[str, ...]:
+        pairs = (alias.partition("=") for alias in self.aliases)
+        return tuple(name for name, _, model in pairs if (model or self.pool) == pool)

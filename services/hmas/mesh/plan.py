@@ -1,18 +1,23 @@
 """Turns options into processes: what the embedded mesh starts, on which ports, and with which settings."""
 
 import json
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from secrets import token_urlsafe
 
 from hmas.engine.core.profile import builtin_profile
-from hmas.mesh.nats_server import NATS_USER, free_port, nats_spec
+from hmas.mesh.nats_server import free_port, nats_spec, password_file, write_secret
 from hmas.mesh.options import MeshOptions
 from hmas.mesh.process import ProcessSpec
+from hmas.mesh.secrets import RECOGNISED
 from hmas.mesh.state import MeshState
+from hmas.wire.permissions import OPERATOR
+from hmas.worker.discovery.source import EngineSource, FileSource
 
 CONTROL_AGENTS = ("qos", "meta", "statera")
+SHARING = 2  # workers that share the engines of a source, so that one takes over from the other
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +34,25 @@ class MeshPlan:
     gateway_url: str
     nats_url: str
     nats_password_file: str
+    ops_token_file: str
     pool: str
     engine_urls: tuple[str, ...]
     ops_urls: Mapping[str, str]
+    console_url: str
+    console_token_file: str
+    console_admin_token_file: str
 
     def state(self, pids: dict[str, int]) -> MeshState:
         return MeshState(
             gateway_url=self.gateway_url,
             nats_url=self.nats_url,
             nats_password_file=self.nats_password_file,
+            ops_token_file=self.ops_token_file,
             pool=self.pool,
             engine_urls=self.engine_urls,
             ops_urls=dict(self.ops_urls),
             pids=pids,
+            console_url=self.console_url,
         )
 
 
@@ -59,7 +70,9 @@ class _Builder:
         self.ready: dict[str, str] = {}
         self.ops: dict[str, str] = {}
         self.nats_url = options.nats_url or ""
-        self.nats_password_file: Path | None = None  # of the embedded server; None with an external one
+        self.secrets = options.data_dir.resolve() / "secrets"
+        self.secret_file, self.ops_token_file = self.secrets / "mesh", self.secrets / "ops"
+        self.console_token, self.console_admin = self.secrets / "console", self.secrets / "console-admin"
         self._taken: set[int] = set()
 
     def port(self, preferred: int = 0) -> int:
@@ -75,10 +88,13 @@ class _Builder:
             return
         port = self.port(self.options.nats_port)
         self.nats_url = f"nats://127.0.0.1:{port}"
-        self.nats_password_file = self.options.data_dir.resolve() / "nats.password"
-        self.processes.append(nats_spec(port, self.options.data_dir, self.nats_password_file))
+        self.processes.append(nats_spec(port, self.options.data_dir, self.secrets))
         self.first.add("nats")
         self.ready["nats"] = f"tcp://127.0.0.1:{port}"
+
+    def password_file(self, user: str) -> str:
+        """Returns the path of the file with the password of a user of the embedded server."""
+        return str(password_file(self.secrets, user))
 
     def engines(self) -> tuple[str, ...]:
         """Returns the URLs of the given engines; without any, adds emulated engines to the plan and returns theirs."""
@@ -104,23 +120,54 @@ class _Builder:
             "HMAS_NATS_URL": self.nats_url,
             "HMAS_OPS_PORT": str(port),
             "HMAS_LOG_LEVEL": self.options.log_level,
+            "HMAS_OPS_TOKEN_FILE": str(self.ops_token_file),
         }
-        if self.nats_password_file is not None:
-            common |= {"HMAS_NATS_USER": NATS_USER, "HMAS_NATS_PASSWORD_FILE": str(self.nats_password_file)}
+        if service in RECOGNISED:
+            common["HMAS_MESH_SECRET_FILE"] = str(self.secret_file)
+        if self.options.nats_url is None:
+            common |= {"HMAS_NATS_USER": service, "HMAS_NATS_PASSWORD_FILE": self.password_file(service)}
         self.ops[name] = f"http://127.0.0.1:{port}"
         self.ready[name] = f"{self.ops[name]}/ready"
         spec = ProcessSpec(name, module(service), {**common, **env, **self.options.extra_env}, stop_grace_s=30.0)
         self.processes.append(spec)
 
+    def console(self) -> str:
+        """Adds the console, if one is wanted, and returns its URL, else "". The mesh never waits for it."""
+        if self.options.console_port is None:
+            return ""
+        port = self.port(self.options.console_port)
+        env = {
+            "HMAS_INSTANCE": "console",
+            "HMAS_NATS_URL": self.nats_url,
+            "HMAS_LOG_LEVEL": self.options.log_level,
+            "HMAS_CONSOLE_PORT": str(port),
+            "HMAS_CONSOLE_TOKEN_FILE": str(self.console_token),
+            "HMAS_CONSOLE_ADMIN_TOKEN_FILE": str(self.console_admin),
+        }
+        if self.options.nats_url is None:
+            env |= {"HMAS_NATS_USER": OPERATOR, "HMAS_NATS_PASSWORD_FILE": self.password_file(OPERATOR)}
+        for file in (self.console_token, self.console_admin):
+            write_secret(file, token_urlsafe(32))
+        self.processes.append(ProcessSpec("console", module("console"), {**env, **self.options.extra_env}))
+        return f"http://127.0.0.1:{port}"
+
 
 def make_plan(options: MeshOptions) -> MeshPlan:
     """Plans the processes of an embedded mesh, picks their ports and makes its data directory.
 
-    Raises NatsBinaryMissing.
+    Raises NatsBinaryMissing or ValueError.
     """
-    options.data_dir.mkdir(parents=True, exist_ok=True)
-    options.data_dir.chmod(0o700)
+    if options.nats_url is None and "HMAS_MESH_CA_FILE" in os.environ:
+        raise ValueError(
+            "`hmas up` with a NATS server of its own stays on the loopback, without TLS between its services: unset "
+            "HMAS_MESH_CA_FILE, or give --nats-url"
+        )
     build = _Builder(options)
+    for folder in (options.data_dir, build.secrets):
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    for file in (build.secret_file, build.ops_token_file):
+        write_secret(file, token_urlsafe(32))
     build.nats()
     engine_urls = build.engines()
     cognition = {}
@@ -129,28 +176,48 @@ def make_plan(options: MeshOptions) -> MeshPlan:
         cognition[service] = f"127.0.0.1:{port}"
         build.service(service, service, {"HMAS_GRPC_HOST": "127.0.0.1", "HMAS_GRPC_PORT": str(port)})
     for service in CONTROL_AGENTS:
-        build.service(service, service, _llm(options) if service == "meta" else {})
-    workers = min(options.workers or len(engine_urls), len(engine_urls))
-    for number in range(1, workers + 1):
-        urls = engine_urls[number - 1 :: workers]
+        # The image's environment names one port for all, of which each would have a container of its own.
+        own = {"HMAS_GRPC_HOST": "127.0.0.1", "HMAS_GRPC_PORT": "0"}
+        build.service(service, service, own | (_llm(options) if service == "meta" else {}))
+    for number, urls in enumerate(_shared_out(options, engine_urls), 1):
         build.service("worker", f"worker-{number}", _worker(options, urls))
     gateway_port = build.port(options.port)
     build.service("gateway", "gateway", _gateway(options, gateway_port, cognition, engine_urls))
+    console_url = build.console()
     host = "127.0.0.1" if options.host in ("0.0.0.0", "::") else options.host
-    gateway_url = f"http://{host}:{gateway_port}"
+    gateway_url = f"{'https' if options.tls_cert else 'http'}://{host}:{gateway_port}"
     build.ready["gateway"] = f"{gateway_url}/ready"
-    build.ops["gateway"] = gateway_url
     return MeshPlan(
         processes=tuple(build.processes),
         first=frozenset(build.first),
         ready_urls=build.ready,
         gateway_url=gateway_url,
         nats_url=build.nats_url,
-        nats_password_file=str(build.nats_password_file or ""),
+        nats_password_file=build.password_file(OPERATOR) if options.nats_url is None else "",
+        ops_token_file=str(build.ops_token_file),
         pool=options.pool,
         engine_urls=engine_urls,
         ops_urls=build.ops,
+        console_url=console_url,
+        console_token_file=str(build.console_token) if console_url else "",
+        console_admin_token_file=str(build.console_admin) if console_url else "",
     )
+
+
+def _shared_out(options: MeshOptions, engine_urls: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Returns the engines of each worker, which all serve one model. Each model has a worker, however few are asked
+    for."""
+    by_pool: dict[str, list[str]] = {}
+    for url in engine_urls:
+        by_pool.setdefault(options.pool_of(url), []).append(url)
+    shares: list[tuple[str, ...]] = []
+    if options.source is not None:
+        return [engine_urls] * (options.workers or SHARING)
+    for urls in by_pool.values():
+        asked = options.workers * len(urls) // len(engine_urls)
+        workers = min(max(1, asked), len(urls)) if options.workers else len(urls)
+        shares += [tuple(urls[number::workers]) for number in range(workers)]
+    return shares
 
 
 def _llm(options: MeshOptions) -> dict[str, str]:
@@ -161,14 +228,19 @@ def _llm(options: MeshOptions) -> dict[str, str]:
 
 
 def _worker(options: MeshOptions, urls: tuple[str, ...]) -> dict[str, str]:
+    pool = options.pool_of(urls[0])
     env = {
-        "HMAS_POOL": options.pool,
-        "HMAS_ENGINES": json.dumps([_engine(options, url) for url in urls]),
+        "HMAS_POOL": pool,
+        "HMAS_ENGINES": json.dumps([_engine(options, url) for url in urls]) if options.source is None else urls[0],
         "HMAS_STREAM_HOST": "127.0.0.1",
         "HMAS_STREAM_PORT": "0",
     }
-    if options.aliases:
-        env["HMAS_ALIASES"] = ",".join(options.aliases)
+    if options.source is not None and options.max_num_seqs:
+        env["HMAS_MAX_NUM_SEQS"] = str(options.max_num_seqs)
+    if options.source is not None and options.hardware:
+        env["HMAS_HARDWARE"] = options.hardware
+    if options.aliases_of(pool):
+        env["HMAS_ALIASES"] = ",".join(options.aliases_of(pool))
     if options.engine_api_key_file:
         env["HMAS_ENGINE_API_KEY_FILE"] = str(options.engine_api_key_file)
     return env
@@ -176,26 +248,37 @@ def _worker(options: MeshOptions, urls: tuple[str, ...]) -> dict[str, str]:
 
 def _engine(options: MeshOptions, url: str) -> dict[str, object]:
     """Returns an engine's settings: its URL and what engines do not report over HTTP (hardware, max_num_seqs)."""
-    if options.engine_urls:
-        known = {"hardware": options.hardware, "max_num_seqs": options.max_num_seqs}
-        return {"url": url, **{name: value for name, value in known.items() if value}}
-    limits = builtin_profile(options.profile).limits
-    return {"url": url, "kind": "emulated", "hardware": options.profile, "max_num_seqs": limits.max_num_seqs}
+    known: dict[str, object] = {"hardware": options.hardware, "max_num_seqs": options.max_num_seqs}
+    if not options.engine_urls:
+        profile = builtin_profile(options.profile)
+        known = {"kind": "emulated", "hardware": profile.hardware, "max_num_seqs": profile.limits.max_num_seqs}
+    return {"url": url, **{name: value for name, value in known.items() if value}}
 
 
 def _gateway(
     options: MeshOptions, port: int, cognition: Mapping[str, str], engine_urls: tuple[str, ...]
 ) -> dict[str, str]:
     env = {
-        "HMAS_ENGINE_ENDPOINTS": ",".join(engine_urls),
+        "HMAS_ENGINE_ENDPOINTS": ",".join(engine_urls) if options.source is None else _any_of(options.source),
         "HMAS_HOST": options.host,
         "HMAS_PORT": str(port),
         "HMAS_PERCEPTION_ADDRESS": cognition["perception"],
         "HMAS_PREDICTION_ADDRESS": cognition["prediction"],
+        "HMAS_USAGE_DIR": str(options.data_dir.resolve() / "usage"),
         "HMAS_REPLAY_FIELD": str(options.replay).lower(),
     }
     if options.engine_api_key_file:
         env["HMAS_ENGINE_API_KEY_FILE"] = str(options.engine_api_key_file)
+    if options.tls_cert is not None:
+        env["HMAS_TLS_CERT_FILE"] = str(options.tls_cert)
+    if options.tls_key is not None:
+        env["HMAS_TLS_KEY_FILE"] = str(options.tls_key)
     if options.tenants is not None:
         env["HMAS_TENANTS_FILE"] = str(options.tenants)
     return env
+
+
+def _any_of(source: EngineSource) -> str:
+    """Returns the pattern of the engines that a source may name: whoever writes the source says which they are."""
+    port = None if isinstance(source, FileSource) else source.port
+    return "http://*:*,https://*:*" if port is None else f"http://*:{port}"

@@ -4,21 +4,17 @@ import asyncio
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-
-import structlog
-
-log = structlog.get_logger()
+from pathlib import Path
 
 FIRST_BACKOFF_S = 0.3
 MAX_BACKOFF_S = 5.0
 STEADY_AFTER_S = 10.0  # a process that ran this long restarts with the first backoff again
-READ_BYTES = 65_536
-MAX_LINE_BYTES = 16_384
 _PR_SET_PDEATHSIG = 1
 
 
@@ -49,45 +45,21 @@ def _prepare_child(prompt: bool) -> None:
                 os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
 
 
-class LineSplitter:
-    """Splits a process's output into lines; a line is cut off at `MAX_LINE_BYTES`."""
-
-    def __init__(self) -> None:
-        self._open = bytearray()  # the beginning of a line whose end has not come yet
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """Returns the lines that `data` completes, without their line ends."""
-        *ends, rest = data.split(b"\n")
-        done = []
-        for end in ends:
-            self._keep(end)
-            done.append(bytes(self._open))
-            self._open.clear()
-        self._keep(rest)
-        return done
-
-    def close(self) -> list[bytes]:
-        """Returns the last line if the output ended without a line end; otherwise an empty list."""
-        return [bytes(self._open)] if self._open else []
-
-    def _keep(self, part: bytes) -> None:
-        self._open += part[: MAX_LINE_BYTES - len(self._open)]
-
-
 class SupervisedProcess:
     """Runs a process and restarts it when it dies, until it is stopped.
 
-    Each line of its output goes to `sink(name, line)`; lines for which `sink` raises are dropped and counted. `refused`
-    is true once the process ended with EX_CONFIG, after which a restart would be useless; its last line says why.
+    The process writes its output to the file `log` by itself, so that it goes on whatever happens to the supervisor.
+    `told(name, text)` gets one line for each start, death and refusal. `refused` is true once the process ended with
+    EX_CONFIG at its first start, after which another would be useless; its last line says why.
     """
 
-    def __init__(self, spec: ProcessSpec, env: Mapping[str, str], sink: Callable[[str, str], None]) -> None:
+    def __init__(self, spec: ProcessSpec, env: Mapping[str, str], log: Path, told: Callable[[str, str], None]) -> None:
         self.spec = spec
         self.restarts = 0
-        self.lines_dropped = 0
         self.refused = False
         self._env = {**env, **spec.env, "HMAS_PROCESS": spec.name}
-        self._sink = sink
+        self._log = log
+        self._told = told
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
 
@@ -101,15 +73,13 @@ class SupervisedProcess:
         loop = asyncio.get_running_loop()
         while not self._stopping.is_set():
             started_s = loop.time()
-            code = await self._run_once()
-            if self._stopping.is_set():
+            end = await self._run_once()
+            if self._stopping.is_set() or self.refused:
                 return
-            if code == os.EX_CONFIG:
-                self.refused = True
-                return
-            log.warning("process_died", process=self.spec.name, code=code)
+            ran_s = loop.time() - started_s
+            backoff_s = FIRST_BACKOFF_S if ran_s > STEADY_AFTER_S else backoff_s
+            self._told(self.spec.name, f"{end} after {ran_s:.1f} s; it starts again in {backoff_s:.1f} s")
             self.restarts += 1
-            backoff_s = FIRST_BACKOFF_S if loop.time() - started_s > STEADY_AFTER_S else backoff_s
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), backoff_s)
             backoff_s = min(backoff_s * 2, MAX_BACKOFF_S)
@@ -117,6 +87,14 @@ class SupervisedProcess:
     async def stop(self) -> None:
         """Ends the process with SIGTERM, or with SIGKILL if it still runs after `stop_grace_s`."""
         self._stopping.set()
+        await self._end()
+
+    async def restart(self, reason: str) -> None:
+        """Ends the process as `stop` does; `run` starts it again."""
+        self._told(self.spec.name, f"it is restarted: {reason}")
+        await self._end()
+
+    async def _end(self) -> None:
         process = self._process
         if process is None or process.returncode is not None:
             return
@@ -124,37 +102,38 @@ class SupervisedProcess:
         try:
             await asyncio.wait_for(process.wait(), self.spec.stop_grace_s)
         except TimeoutError:
-            log.warning("process_killed", process=self.spec.name, grace_s=self.spec.stop_grace_s)
+            self._told(self.spec.name, f"it did not end within {self.spec.stop_grace_s:g} s of SIGTERM and is killed")
             process.kill()
             await process.wait()
 
-    async def _run_once(self) -> int:
-        self._process = await asyncio.create_subprocess_exec(
-            *self.spec.argv,
-            env=self._env,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C reaches only the supervisor, which stops the processes in order
-            preexec_fn=partial(_prepare_child, self.spec.prompt),
-        )
-        assert self._process.stdout is not None
-        lines = LineSplitter()
-        while data := await self._process.stdout.read(READ_BYTES):
-            for line in lines.feed(data):
-                self._pass_on(line)
-        for line in lines.close():
-            self._pass_on(line)
-        return await self._process.wait()
-
-    def _pass_on(self, line: bytes) -> None:
-        """Passes a line of output to the sink, and counts it if the sink raises.
-
-        No exception may stop the reading, because a process whose output is not read would block.
-        """
+    async def _run_once(self) -> str:
+        """Runs the process until it ends, and returns how it ended in words."""
+        output = self._open_log()
         try:
-            self._sink(self.spec.name, line.decode(errors="replace"))
-        except Exception as error:  # e.g. the disk of the log file is full
-            self.lines_dropped += 1
-            if self.lines_dropped == 1:
-                log.warning("output_dropped", process=self.spec.name, error=repr(error))
+            self._process = await asyncio.create_subprocess_exec(
+                *self.spec.argv,
+                env=self._env,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C reaches only the supervisor, which stops the processes in order
+                preexec_fn=partial(_prepare_child, self.spec.prompt),
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            return f"it could not be started: {error}"
+        finally:
+            os.close(output)
+        if self.restarts:
+            self._told(self.spec.name, f"it runs again as process {self._process.pid}")
+        if self._stopping.is_set():  # meanwhile
+            await self._end()
+        code = await self._process.wait()
+        self.refused = code == os.EX_CONFIG and not self.restarts
+        return f"it died of {signal.Signals(-code).name}" if code < 0 else f"it ended with status {code}"
+
+    def _open_log(self) -> int:
+        """Returns a file descriptor for the process's output: nothing is kept of it if its file cannot be made."""
+        try:
+            return os.open(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        except OSError:
+            return os.open(os.devnull, os.O_WRONLY)

@@ -2,6 +2,7 @@
 
 from pydantic_settings import BaseSettings
 
+from hmas.console.settings import ConsoleSettings
 from hmas.gateway.settings import GatewaySettings
 from hmas.meta.settings import MetaSettings
 from hmas.perception.settings import PerceptionSettings
@@ -18,4 +19,5 @@ SERVICE_SETTINGS: dict[str, type[BaseSettings]] = {
     "qos": QosSettings,
     "meta": MetaSettings,
     "statera": StateraSettings,
+    "console": ConsoleSettings,
 }

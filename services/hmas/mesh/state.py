@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from urllib.request import Request
 
 DEFAULT_DATA_DIR = Path(".hmas")
 
@@ -18,17 +19,26 @@ class NoMesh(Exception):
 class MeshState:
     """The URLs of a running mesh.
 
-    `nats_password_file` is "" if the NATS server is an external one. `pids` are by process name and as of the mesh's
+    `nats_password_file` is "" if the NATS server is an external one; the file `ops_token_file` holds what the /metrics
+    of the services ask for. `console_url` is "" without a console. `pids` are by process name and as of the mesh's
     start; restarts change them.
     """
 
     gateway_url: str
     nats_url: str
     nats_password_file: str
+    ops_token_file: str
     pool: str
     engine_urls: tuple[str, ...]
     ops_urls: dict[str, str]
     pids: dict[str, int]
+    console_url: str = ""
+
+    def ops_request(self, url: str) -> Request:
+        """Returns a request for a page on the ops port of one of the mesh's services. Raises OSError if the file with
+        the token cannot be read."""
+        token = Path(self.ops_token_file).read_text().strip()
+        return Request(url, headers={"authorization": f"Bearer {token}"})
 
     def write(self, data_dir: Path) -> None:
         path = data_dir / "mesh.json"

@@ -1,68 +1,42 @@
 """The embedded mesh: starts the processes of a plan in order, waits until it serves, stops them in reverse order."""
 
 import asyncio
-import logging
 import os
+import shutil
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from logging.handlers import RotatingFileHandler
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import structlog
-
 from hmas.mesh.options import MeshOptions
-from hmas.mesh.plan import MeshPlan, make_plan
+from hmas.mesh.plan import CONTROL_AGENTS, MeshPlan, make_plan
 from hmas.mesh.process import SupervisedProcess
+from hmas.mesh.process_logs import ProcessLogs
 from hmas.mesh.state import forget_state
 from hmas.runtime.settings import wrong_variables
 
-log = structlog.get_logger()
-
 READY_TIMEOUT_S = 60.0
 CONNECT_TIMEOUT_S = 5.0
-LOG_BYTES = 8 * 2**20
-ALARMS = ("warning", "error", "critical", "traceback")
+LOGS_EVERY_S = 0.25
+STORE_EVERY_S = 5.0
+STORE_FAILING_S = 30.0
+STORE_ROOM_BYTES = 4 * 2**20
+STORE_REST_S = 60.0  # between two restarts of NATS
+# Whether a process of this mesh answers at all; its certificate may be for other names than this machine's.
+_UNCHECKED = ssl._create_unverified_context()
 
 
 class MeshFailed(Exception):
     """A process of the mesh did not become ready."""
 
 
-class ProcessLogs:
-    """Writes one rotating log file per process; lines with a word of ALARMS also go to `alarm(process, line)`."""
-
-    def __init__(self, directory: Path, alarm: Callable[[str, str], None]) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        self._directory = directory
-        self._alarm = alarm
-        self._files: dict[str, RotatingFileHandler] = {}
-
-    def write(self, name: str, line: str) -> None:
-        handler = self._files.get(name)
-        if handler is None:
-            path = self._directory / f"{name}.log"
-            path.unlink(missing_ok=True)
-            handler = self._files[name] = RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=1)
-        handler.emit(logging.LogRecord(name, logging.INFO, "", 0, line, None, None))
-        if any(word in line.lower() for word in ALARMS):
-            self._alarm(name, line)
-
-    def tail(self, name: str, lines: int = 15) -> str:
-        path = self._directory / f"{name}.log"
-        return "\n".join(path.read_text().splitlines()[-lines:]) if path.exists() else ""
-
-    def close(self) -> None:
-        for handler in self._files.values():
-            handler.close()
-
-
 class Mesh:
     """An embedded mesh: inside `async with Mesh(options, alarm) as mesh:` it serves at `mesh.plan.gateway_url`.
 
-    `alarm(process, line)` gets log lines that look like warnings or errors. Entering raises MeshFailed.
+    `alarm(process, line)` gets log lines that look like warnings or errors, and a line for each death and restart of a
+    process; it must not block. Entering raises MeshFailed.
     """
 
     def __init__(self, options: MeshOptions, alarm: Callable[[str, str], None] = lambda name, line: None) -> None:
@@ -72,6 +46,7 @@ class Mesh:
         self._alarm = alarm
         self.processes: dict[str, SupervisedProcess] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._watchers: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
         try:
@@ -92,8 +67,9 @@ class Mesh:
             self._alarm("settings", f"{variable}: {advice}")
         unset = {*wrong, "PYTHONDONTWRITEBYTECODE"}  # what was told here needs no telling by every process
         env = {k: v for k, v in os.environ.items() if k not in unset}
+        self._watchers.append(asyncio.create_task(self._follow_logs()))
         for spec in self.plan.processes:
-            process = SupervisedProcess(spec, env, self.logs.write)
+            process = SupervisedProcess(spec, env, self.logs.add(spec.name), self.logs.say)
             self.processes[spec.name] = process
             self._tasks[spec.name] = asyncio.create_task(process.run())
             if spec.name in self.plan.first:
@@ -102,6 +78,35 @@ class Mesh:
         await self._wait_connected()
         pids = {name: p.pid for name, p in self.processes.items() if p.pid is not None}
         self.plan.state(pids).write(self.options.data_dir)
+        if "nats" in self.processes:
+            self._watchers.append(asyncio.create_task(self._heal_store()))
+
+    async def failed(self) -> None:
+        """Returns never while the mesh is supervised. Raises MeshFailed if the supervision of a process has ended by an
+        error of its own, because nothing would start that process again."""
+        tasks = [*self._tasks.values(), *self._watchers]
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in ended:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                raise MeshFailed(f"a part of the supervisor failed: {error!r}") from error
+
+    async def _follow_logs(self) -> None:
+        while True:
+            self.logs.poll()
+            await asyncio.sleep(LOGS_EVERY_S)
+
+    async def _heal_store(self) -> None:
+        """Restarts NATS when it does not store what control agents decide although the disk has room.
+
+        After a full disk a NATS server writes to the stream that failed no more until it is started again.
+        """
+        store = self.options.data_dir
+        while True:
+            await asyncio.sleep(STORE_EVERY_S)
+            failing_s = max([await self._metric(name, "hmas_bucket_failing_seconds") for name in CONTROL_AGENTS])
+            if failing_s >= STORE_FAILING_S and shutil.disk_usage(store).free >= STORE_ROOM_BYTES:
+                await self.processes["nats"].restart(f"it has not stored a decision for {failing_s:.0f} s")
+                await asyncio.sleep(STORE_REST_S)
 
     async def _wait_ready(self, name: str, url: str) -> None:
         loop = asyncio.get_running_loop()
@@ -115,6 +120,11 @@ class Mesh:
                 )
             await asyncio.sleep(0.1)
 
+    async def _metric(self, process: str, name: str) -> float:
+        """Returns the sum of a metric's samples of a process without labels; 0 if they cannot be read."""
+        metrics = self.plan.state({}).ops_request(f"{self.plan.ops_urls[process]}/metrics")
+        return await asyncio.to_thread(_sample, metrics, name)
+
     async def _wait_connected(self) -> None:
         """Waits until the gateway is connected to all workers, known by their heartbeats.
 
@@ -123,17 +133,23 @@ class Mesh:
         wanted = sum(name.startswith("worker") for name in self.processes)
         deadline_s = asyncio.get_running_loop().time() + CONNECT_TIMEOUT_S
         while asyncio.get_running_loop().time() < deadline_s:
-            if await asyncio.to_thread(_workers_connected, self.plan.gateway_url) >= wanted:
+            if await self._metric("gateway", "hmas_gateway_workers_connected") >= wanted:
                 return
             await asyncio.sleep(0.1)
 
     async def stop(self) -> None:
-        """Stops the processes: the gateway first, so that its open requests still complete, and NATS last."""
-        for name in reversed(self.processes):
-            await self.processes[name].stop()
-            await asyncio.gather(self._tasks[name], return_exceptions=True)
+        """Stops the processes: the gateway first, so that its open requests still complete, then the others together,
+        and NATS last. It takes no longer than the graces of the three."""
+        names = list(self.processes)
+        first, last = [n for n in names if n == "gateway"], [n for n in names if n == "nats"]
+        for stage in (first, [n for n in names if n not in (*first, *last)], last):
+            await asyncio.gather(*(self.processes[name].stop() for name in stage))
+            await asyncio.gather(*(self._tasks[name] for name in stage), return_exceptions=True)
+        for task in self._watchers:
+            task.cancel()
+        await asyncio.gather(*self._watchers, return_exceptions=True)
+        self.logs.poll()
         forget_state(self.options.data_dir)
-        self.logs.close()
 
 
 def _answers(url: str) -> bool:
@@ -145,17 +161,17 @@ def _answers(url: str) -> bool:
         with socket.socket() as probe:
             return probe.connect_ex((host, int(port))) == 0
     try:
-        with urllib.request.urlopen(url, timeout=1.0) as reply:
+        with urllib.request.urlopen(url, timeout=1.0, context=_UNCHECKED) as reply:
             return bool(reply.status < 300)
     except (urllib.error.URLError, OSError):
         return False
 
 
-def _workers_connected(gateway_url: str) -> int:
-    """Returns the number of workers connected, from the gateway's metrics; 0 if these cannot be read."""
+def _sample(metrics: urllib.request.Request, name: str) -> float:
+    """Returns the sum of a metric's samples without labels; 0 if they cannot be read."""
     try:
-        with urllib.request.urlopen(f"{gateway_url}/metrics", timeout=1.0) as reply:
+        with urllib.request.urlopen(metrics, timeout=1.0) as reply:
             lines = reply.read().decode().splitlines()
     except (urllib.error.URLError, OSError):
-        return 0
-    return int(sum(float(line.split()[-1]) for line in lines if line.startswith("hmas_gateway_workers_connected ")))
+        return 0.0
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(f"{name} "))

@@ -5,28 +5,43 @@ import json
 import signal
 import urllib.error
 import urllib.request
+from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from hmas.mesh.options import MeshOptions
+from hmas.mesh.screen import Screen
 from hmas.mesh.state import sole_owner
 from hmas.mesh.supervisor import Mesh
 
 
-def _picture(mesh: Mesh) -> Table:
+def _picture(mesh: Mesh, *, shown_to_user: bool) -> Table:
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     state = mesh.plan.state({})
-    table.add_row("API", f"{state.gateway_url}/v1", f"model {state.pool}")
+    served = dict.fromkeys([state.pool, *mesh.options.models.values()])
+    table.add_row("API", f"{state.gateway_url}/v1", f"model{'s' if len(served) > 1 else ''} {', '.join(served)}")
+    if state.console_url:
+        # The part after # opens the page without asking; it is shown to a terminal alone, because logs are kept.
+        token = f"/#token={Path(mesh.plan.console_token_file).read_text()}" if shown_to_user else ""
+        table.add_row(
+            "console", f"{state.console_url}{token}", "" if token else f"token: {mesh.plan.console_token_file}"
+        )
+        table.add_row("", mesh.plan.console_admin_token_file, "what pinning there asks for")
     for url in state.engine_urls:
         table.add_row("engine", url)
     table.add_row("NATS", state.nats_url)
     for name, url in sorted(state.ops_urls.items()):
         table.add_row("metrics", f"{url}/metrics", name)
+    table.add_row("", state.ops_token_file, "what /metrics ask for: Authorization: Bearer")
     table.add_row("logs", str(mesh.options.data_dir / "logs"))
     return table
 
@@ -46,11 +61,19 @@ def model_of(engine_url: str, api_key: str) -> str:
 
 
 def with_model(options: MeshOptions) -> MeshOptions:
-    """Returns the options with a model: if none is named, the first given engine is asked. Raises ValueError."""
+    """Returns the options with the engines' models: if none is named, each given engine is asked for its own. The first
+    one must answer; others that do not are expected to serve its model. Raises ValueError."""
     if options.model or not options.engine_urls:
         return options
+    if options.source is not None:
+        raise ValueError("name the model of the engines with --model: those of a source need not be there yet")
     key = options.engine_api_key_file.read_text().strip() if options.engine_api_key_file else ""
-    return replace(options, model=model_of(options.engine_urls[0], key))
+    first, *others = options.engine_urls
+    model, models = model_of(first, key), dict[str, str]()
+    for url in others:
+        with suppress(ValueError):
+            models[url] = model_of(url, key)
+    return replace(options, model=model, models={url: name for url, name in models.items() if name != model})
 
 
 async def serve(options: MeshOptions, console: Console) -> int:
@@ -68,25 +91,43 @@ async def _serve(options: MeshOptions, console: Console) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
 
-    def alarm(name: str, line: str) -> None:
-        console.print(Text.assemble((f"{name:<14}", "dim"), line.strip()), soft_wrap=True)
+    screen = Screen(console.file.fileno())
 
-    with console.status("starting the mesh ..."):
-        mesh = Mesh(options, alarm)
-        starting = asyncio.ensure_future(mesh.__aenter__())
-        interrupted = asyncio.ensure_future(stop.wait())
-        await asyncio.wait([starting, interrupted], return_when=asyncio.FIRST_COMPLETED)
-        if not starting.done():
-            starting.cancel()
-            await asyncio.gather(starting, return_exceptions=True)
-            return 130
-        interrupted.cancel()
-        starting.result()
-    console.print(_picture(mesh))
-    console.print("watch it with `hmas top`; Ctrl-C stops it", style="dim")
+    def show(shown: RenderableType) -> None:
+        # `console` itself must not be used: even what it captures ends with a write of no bytes, which blocks as well.
+        text = StringIO()
+        onto = Console(file=text, force_terminal=console.is_terminal, width=console.width)
+        onto.print(shown, soft_wrap=isinstance(shown, Text))
+        screen.say(text.getvalue())
+
+    def alarm(name: str, line: str) -> None:
+        show(Text.assemble((f"{name:<14}", "dim"), line.strip()))
+
     try:
-        await stop.wait()
-    finally:
-        with console.status("stopping ..."):
+        show(Text("starting the mesh ...", "dim"))
+        mesh = Mesh(options, alarm)
+        stopped = asyncio.ensure_future(stop.wait())
+        if not await _first(mesh.__aenter__(), stopped):
+            return 130
+        show(_picture(mesh, shown_to_user=console.is_terminal))
+        show(Text("watch it with `hmas top`; Ctrl-C stops it", "dim"))
+        try:
+            await _first(mesh.failed(), stopped)
+        finally:
+            show(Text("stopping ...", "dim"))
             await mesh.stop()
-    return 0
+        return 0
+    finally:
+        screen.close()
+
+
+async def _first(work: Coroutine[Any, Any, Any], stopped: asyncio.Future[Any]) -> bool:
+    """Runs `work` until it ends or `stopped` is done. Returns whether it ended by itself; raises what it raised."""
+    task = asyncio.ensure_future(work)
+    await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
+    if not task.done():
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return False
+    task.result()
+    return True

@@ -21,14 +21,19 @@ QUIET_S = 0.7  # every process answers for itself; after so long without a reply
 
 async def ask_why(bus: Bus, request_id: str) -> dict[str, Any] | None:
     """Returns the timeline of a request; None if no gateway remembers it. Raises MeshUnreachable."""
+    async with connected(bus):
+        return await timeline_of(bus, request_id)
+
+
+async def timeline_of(bus: Bus, request_id: str) -> dict[str, Any] | None:
+    """Asks over a bus that is connected; None if no gateway remembers the request. Raises nats.errors.Error."""
     import nats.errors
 
-    async with connected(bus):
-        query = observe_pb2.WhyRequest(request_id=request_id).SerializeToString()
-        try:
-            message = await bus.client.request(QUERY_WHY, query, timeout=TIMEOUT_S)
-        except (nats.errors.NoRespondersError, nats.errors.TimeoutError):
-            return None
+    query = observe_pb2.WhyRequest(request_id=request_id).SerializeToString()
+    try:
+        message = await bus.client.request(QUERY_WHY, query, timeout=TIMEOUT_S)
+    except (nats.errors.NoRespondersError, nats.errors.TimeoutError):
+        return None
     reply = observe_pb2.WhyReply.FromString(message.data)
     timeline: dict[str, Any] = json.loads(reply.timeline_json)
     return timeline

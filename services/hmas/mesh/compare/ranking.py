@@ -47,11 +47,12 @@ async def ranked(
 async def pinned(state: MeshState, topology: TopologyName) -> None:
     """Pins a topology and waits until every worker of the mesh reports it as active. Raises NotInForce."""
     await set_pin(bus_of(state), state.pool, topology)
-    urls = [url for name, url in state.ops_urls.items() if name.startswith("worker")]
+    workers = [url for name, url in state.ops_urls.items() if name.startswith("worker")]
+    requests = [state.ops_request(f"{url}/metrics") for url in workers]
     try:
         async with asyncio.timeout(IN_FORCE_S):
             while True:
-                if {await asyncio.to_thread(_topology, url) for url in urls} == {topology.value}:
+                if {await asyncio.to_thread(_topology, request) for request in requests} == {topology.value}:
                     return
                 await asyncio.sleep(POLL_S)
     except TimeoutError:
@@ -61,9 +62,9 @@ async def pinned(state: MeshState, topology: TopologyName) -> None:
         ) from None
 
 
-def _topology(ops_url: str) -> str:
+def _topology(metrics: urllib.request.Request) -> str:
     """Returns the active topology according to a worker's metrics; "" if they name none."""
-    with urllib.request.urlopen(f"{ops_url}/metrics", timeout=5) as reply:
+    with urllib.request.urlopen(metrics, timeout=5) as reply:
         text = reply.read().decode()
     found = re.search(r'^hmas_worker_topology\{topology="(\w+)"\} 1(\.0)?$', text, re.MULTILINE)
     return found[1] if found else ""

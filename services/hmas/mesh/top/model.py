@@ -8,6 +8,7 @@ from hmas.contracts.control import AuditRecord, ControlTuple, TopologyDecision
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.telemetry import WorkerTelemetry
 from hmas.contracts.views import VLong, VShort
+from hmas.laws.layout import described
 
 CHANGES_KEPT = 12
 MAX_WORKERS = 512
@@ -59,7 +60,7 @@ class TopModel:
             case ControlTuple():
                 self._hear_tuple(now_s, value)
             case AuditRecord():
-                if value.kind not in ("decided", "tuple"):  # these show as the change of topology or controls
+                if value.kind not in ("decided", "layout", "tuple"):  # these show as the change of topology or controls
                     self.changes.append((now_s, value.pool, f"{value.kind}: {value.decision} ({value.reason})"))
 
     def _row(self, worker: str) -> WorkerRow:
@@ -75,6 +76,9 @@ class TopModel:
             was = f"{before.topology} → " if before else ""
             mark = " BYPASS" if decision.bypass else ""
             text = f"topology {was}{decision.topology}{mark} by {decision.selector}: {decision.reason}"
+            self.changes.append((now_s, decision.pool, text))
+        if before is not None and before.layout != decision.layout:
+            text = f"layout {described(before.layout)} → {described(decision.layout)}"
             self.changes.append((now_s, decision.pool, text))
 
     def _hear_tuple(self, now_s: float, control: ControlTuple) -> None:

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from hmas.contracts.telemetry import EngineSample
 from hmas.contracts.views import ShareView, VLong, VShort
+from hmas.laws.layout import bounds_ms, described, engine_classes, place
 from hmas.mesh.top.model import TopModel, WorkerRow
 
 
@@ -37,7 +38,9 @@ def _pools(model: TopModel) -> Iterable[Table]:
         short = model.short.get(pool)
         reported = [r.telemetry for r in model.workers.values() if r.telemetry and r.telemetry.pool == pool]
         topology = "/".join(sorted({f"{t.topology}{' BYPASS' if t.bypass else ''}" for t in reported})) or "-"
-        table = _table(f"pool {pool}: {topology}", columns)
+        decision = model.decisions.get(pool)
+        layout = f", {described(decision.layout)}" if decision is not None and decision.layout.cuts_s else ""
+        table = _table(f"pool {pool}: {topology}{layout}", columns)
         table.collapse_padding = True
         table.columns[0].justify, table.columns[0].no_wrap = "right", True
         table.add_row(*_pool_cells(short, model.long.get(pool)))
@@ -73,8 +76,16 @@ def _workers(model: TopModel, now_s: float) -> Table:
         running = str(sum(e.running for e in telemetry.engines)) if telemetry else "-"
         table.add_row(title, queue, running, "", "", "", "", "", "", _worker_state(row, now_s))
         for engine in telemetry.engines if telemetry else ():
-            table.add_row(f"  {engine.engine}", *_engine_cells(engine))
+            table.add_row(f"  {engine.engine}{_class_of(row, engine.engine)}", *_engine_cells(engine))
     return table
+
+
+def _class_of(row: WorkerRow, engine: str) -> str:
+    """Returns the TPOT SLOs of an engine's pace class in words; "" while the layout is mixed."""
+    if row.heartbeat is None or not row.heartbeat.layout.cuts_s:
+        return ""
+    layout, at = row.heartbeat.layout, place(row.heartbeat.worker, engine)
+    return f" ({bounds_ms(layout.cuts_s, engine_classes(layout, (at,))[at])})"
 
 
 def _worker_state(row: WorkerRow, now_s: float) -> Text:
@@ -82,6 +93,9 @@ def _worker_state(row: WorkerRow, now_s: float) -> Text:
         return Text(f"silent {now_s - row.heard_s:.0f} s", style="red")
     if row.heartbeat is not None and row.heartbeat.draining:
         return Text("draining", style="yellow")
+    if row.heartbeat is not None and row.heartbeat.observes:
+        told = f"observes: {row.heartbeat.observed_grants} grants after {row.heartbeat.observed_wait_s:.2f} s"
+        return Text(told, style="yellow")
     if row.telemetry is not None and row.telemetry.bypass:
         return Text("bypass", style="yellow")
     if row.telemetry is not None and row.telemetry.control_expired:

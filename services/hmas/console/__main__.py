@@ -1,0 +1,48 @@
+"""Starts the console: `python -m hmas.console`."""
+
+import os
+
+import structlog
+import uvicorn
+
+from hmas.console.server import console_app
+from hmas.console.settings import ConsoleSettings
+from hmas.console.shell import ConsoleShell
+from hmas.console.stream import BrowserStreams, PageFeed
+from hmas.runtime.bus import Bus
+from hmas.runtime.lifecycle import StopSignal, run_service, run_until
+from hmas.runtime.ops import HttpServer
+
+log = structlog.get_logger()
+NICENESS = 5  # what serves goes first where they share a core
+MAX_CONNECTIONS = 256
+
+
+async def serve(settings: ConsoleSettings, name: str, stop: StopSignal) -> None:
+    """Runs the console until `stop` is requested."""
+    os.nice(NICENESS)
+    bus = Bus(settings, name)
+    shell = ConsoleShell(bus, name)
+    streams = BrowserStreams(PageFeed(shell.state, shell.clock))
+    app = console_app(settings, streams, pools=shell.pools, why=shell.why, pin=shell.pin)
+    server = HttpServer(
+        uvicorn.Config(
+            app, host=settings.console_host, port=settings.console_port, log_config=None, access_log=False,
+            limit_concurrency=MAX_CONNECTIONS, server_header=False, timeout_graceful_shutdown=1,
+        )
+    )  # fmt: skip
+    port = await server.start()
+    log.info("console_listens", url=f"http://{settings.console_host}:{port}")
+    try:
+        await run_until(stop, bus.run(), shell.run())
+    finally:
+        await server.stop()
+        await bus.close()
+
+
+def main() -> None:
+    run_service("console", ConsoleSettings, serve)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""The pages, each a pure function `view(state, now_s, choice) -> dict`: what a browser draws, without a null. What has
+not changed is equal from one call to the next, so that `patch.diff` is small. `choice` is a pool or an engine, as the
+address in the browser has it; empty: the first."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hmas.console.pages.control import view_control
+from hmas.console.pages.lanes import view_lanes
+from hmas.console.pages.now import view_now
+from hmas.console.pages.requests import view_requests
+from hmas.console.pages.tenants import view_tenants
+from hmas.console.state import ConsoleState
+
+View = Callable[[ConsoleState, float, str], dict[str, Any]]
+
+PAGES: Mapping[str, View] = {
+    "now": view_now,
+    "control": view_control,
+    "requests": view_requests,
+    "tenants": view_tenants,
+    "lanes": view_lanes,
+}
+# Seconds between two frames of a page: engines are watched, the rest is read.
+PERIODS_S = {"now": 0.25}
+PERIOD_S = 1.0

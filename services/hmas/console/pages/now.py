@@ -1,0 +1,131 @@
+"""The page Now: pools, engines, attainment by tenant, and the load of the last ten minutes of one pool."""
+
+from typing import Any
+
+from hmas.console.pages.numbers import chosen, curve, rounded
+from hmas.console.state import ConsoleState
+from hmas.contracts.telemetry import EngineSample
+from hmas.contracts.views import ShareView, VLong, VShort
+from hmas.mesh.top.model import WorkerRow
+
+SILENT_S = 1.5  # without heartbeat (1 s) and telemetry (0.1 s)
+RESTARTED_S = 10.0  # as long a restart stands out
+FORGOTTEN_S = 600.0  # a worker that was silent for so long is not shown any more
+MAX_TENANTS = 200
+
+
+def view_now(state: ConsoleState, now_s: float, choice: str) -> dict[str, Any]:
+    """Returns pools, engines, tenants and the curve of the pool `choice`."""
+    top = state.top
+    pools = sorted({*top.short, *top.decisions})
+    pool = chosen(pools, choice)
+    return {
+        "connected": state.connected,
+        "pools": {name: _pool(state, name) for name in pools},
+        "pool": pool,
+        "engines": _engines(state, now_s),
+        "tenants": _tenants(top.long.get(pool)),
+        "load": curve(state.load.get(pool, ())),
+    }
+
+
+def _pool(state: ConsoleState, name: str) -> dict[str, Any]:
+    told: dict[str, Any] = {}
+    segment = state.in_force(name)
+    if segment is not None:
+        told = {"topology": segment.topology, "bypass": segment.bypass, "selector": segment.selector,
+                "reason": segment.reason}  # fmt: skip
+    return told | _short(state.top.short.get(name)) | _long(state.top.long.get(name))
+
+
+def _short(short: VShort | None) -> dict[str, Any]:
+    if short is None:
+        return {}
+    return {
+        "arrival_rps": rounded(short.arrival_rps, 1), "queued": short.queued, "running": short.running,
+        "oldest_wait_s": rounded(short.oldest_wait_s, 1), "ttft_p50_s": rounded(short.ttft.p50_s, 2),
+        "ttft_p95_s": rounded(short.ttft.p95_s, 2), "tpot_p50_s": rounded(short.tpot.p50_s, 4),
+        "tpot_p95_s": rounded(short.tpot.p95_s, 4), "missed": rounded(short.violation_rate),
+        "mismatch": rounded(short.mismatch, 2),
+    }  # fmt: skip
+
+
+def _long(long: VLong | None) -> dict[str, Any]:
+    if long is None:
+        return {}
+    return {
+        "goodput_rps": rounded(long.goodput, 2),
+        "jain": rounded(long.jain_index),
+        "window_s": rounded(long.window_s, 0),
+    }
+
+
+def _engines(state: ConsoleState, now_s: float) -> dict[str, Any]:
+    rows: dict[str, Any] = {}
+    for worker, row in sorted(state.top.workers.items()):
+        live = state.alive.get(worker)
+        silent_s = now_s - live.heard_s if live else 0.0
+        if row.heartbeat is None or silent_s > FORGOTTEN_S:
+            continue
+        restarted = live is not None and now_s - live.restarted_s < RESTARTED_S
+        samples = {sample.engine: sample for sample in row.telemetry.engines} if row.telemetry else {}
+        for engine in sorted({*samples, *(info.engine for info in row.heartbeat.engines)}):
+            sample = samples.get(engine)
+            health, words = _health(row, sample, silent_s, restarted)
+            rows[f"{worker} {engine}"] = {
+                "worker": worker, "engine": engine, "pool": row.heartbeat.pool, "health": health, "words": words,
+                "queued": row.telemetry.queued_count if row.telemetry else 0, **_sample(sample),
+            }  # fmt: skip
+    return rows
+
+
+def _health(row: WorkerRow, sample: EngineSample | None, silent_s: float, restarted: bool) -> tuple[str, str]:
+    """Returns `bad`, `warn` or `ok`, and what to say of it."""
+    telemetry, heartbeat = row.telemetry, row.heartbeat
+    if silent_s > SILENT_S:
+        return "bad", f"worker silent for {silent_s:.0f} s"
+    if restarted:
+        return "bad", "worker restarted"
+    if sample is None:
+        return "warn", "no report yet"
+    if not sample.up:
+        return "bad", "engine down"
+    if sample.suspected:
+        return "bad", "engine gives no token"
+    if heartbeat is not None and heartbeat.draining:
+        return "warn", "draining"
+    if telemetry is not None and telemetry.bypass:
+        return "warn", "bypass"
+    if telemetry is not None and telemetry.control_expired:
+        return "warn", "safe default"
+    return "ok", "up"
+
+
+def _sample(sample: EngineSample | None) -> dict[str, Any]:
+    if sample is None:
+        return {}
+    return {
+        "running": sample.running, "waiting": sample.waiting, "n_run": sample.n_run, "b_token": sample.b_token,
+        "kv": rounded(sample.kv_usage, 2), "utilisation": rounded(sample.utilisation, 2),
+        "step_s": rounded(sample.step_s, 4), "preemptions": sample.preemptions_total,
+    }  # fmt: skip
+
+
+def _tenants(long: VLong | None) -> dict[str, Any]:
+    if long is None:
+        return {}
+    most = sorted(long.tenants, key=lambda share: (-share.offered, share.name))[:MAX_TENANTS]
+    return {share.name: attainment(share) for share in most}
+
+
+def attainment(share: ShareView) -> dict[str, Any]:
+    """Returns the counts of a tenant, and the shares of its settled requests that met their SLOs; -1: none settled."""
+    of = share.settled
+
+    def part(count: int) -> float:
+        return rounded(count / of) if of else -1.0
+
+    return {
+        "offered": share.offered, "settled": of, "ok": part(share.ok), "ttft_ok": part(share.ttft_ok),
+        "tpot_ok": part(share.tpot_ok), "tokens": share.tokens_served,
+    }  # fmt: skip

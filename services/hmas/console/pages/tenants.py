@@ -1,0 +1,31 @@
+"""The page Tenants: attainment over the window of V_long, and what became of the requests that did not finish."""
+
+from typing import Any
+
+from hmas.console.pages.now import MAX_TENANTS, attainment
+from hmas.console.pages.numbers import chosen, rounded
+from hmas.console.state import WINDOW_S, ConsoleState
+
+
+def view_tenants(state: ConsoleState, now_s: float, choice: str) -> dict[str, Any]:
+    """Returns the tenants and task types of the pool `choice`, and by tenant how many of its requests ended otherwise
+    than finished in the last `WINDOW_S` seconds, by reason."""
+    pools = {*state.top.long, *(pool for pool, _, _ in state.reasons.counts)}
+    pool = chosen(pools, choice)
+    long = state.top.long.get(pool)
+    reasons: dict[str, dict[str, int]] = {}
+    for (of_pool, tenant, outcome), count in sorted(state.reasons.counts.items()):
+        if of_pool == pool and (tenant in reasons or len(reasons) < MAX_TENANTS):
+            reasons.setdefault(tenant, {})[outcome.value] = count
+    shares = sorted(long.tenants, key=lambda share: (-share.offered, share.name))[:MAX_TENANTS] if long else []
+    return {
+        "connected": state.connected,
+        "pools": dict.fromkeys(sorted(pools), True),
+        "pool": pool,
+        "tenants": {share.name: {**attainment(share), "weight": rounded(share.weight)} for share in shares},
+        "tasks": {share.name: attainment(share) for share in long.tasks} if long else {},
+        "reasons": reasons,
+        "reasons_window_s": WINDOW_S,
+        "window_s": rounded(long.window_s, 0) if long else 0.0,
+        "jain": rounded(long.jain_index) if long else -1.0,
+    }

@@ -1,0 +1,265 @@
+"""What the console keeps of what it hears: the newest values, as `hmas top` does, and their recent past, all of it
+bounded. Nothing here knows a clock; `now_s` is Unix time in s and never runs backwards."""
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from hmas.contracts.control import AuditRecord, ControlTuple, TopologyDecision
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.telemetry import EngineSample, GatewayTelemetry, RequestSettled, WorkerTelemetry
+from hmas.contracts.views import VLong, VShort
+from hmas.laws.scoring import verdict
+from hmas.mesh.top.model import TopModel
+
+SAMPLE_S = 2.0
+POINTS = 300  # of a curve: ten minutes
+WINDOW_S = SAMPLE_S * POINTS
+MAX_CURVES = 128  # pools and engines whose past is kept
+MAX_SEGMENTS = 200  # of topologies, over all pools
+MAX_FLAGS = 200
+MAX_SPANS = 600
+MAX_RECENT = 60
+MAX_REASONS = 2000  # pairs of tenant and reason in the window
+MAX_PENDING = 20_000  # dispatched requests whose end has not been heard
+TOLD_CHARS = 300  # of a name or reason of another process
+
+K = TypeVar("K", bound=Hashable)
+
+
+class WindowCount(Generic[K]):
+    """Counts of the last `WINDOW_S` seconds by key, in sixty steps; of at most `most` keys at a time, further ones are
+    not counted."""
+
+    def __init__(self, most: int) -> None:
+        self.counts: Counter[K] = Counter()
+        self._most = most
+        self._steps: deque[tuple[float, Counter[K]]] = deque()
+
+    def add(self, now_s: float, key: K) -> None:
+        self.expire(now_s)
+        if key not in self.counts and len(self.counts) >= self._most:
+            return
+        if not self._steps or now_s - self._steps[-1][0] >= WINDOW_S / 60:
+            self._steps.append((now_s, Counter()))
+        self._steps[-1][1][key] += 1
+        self.counts[key] += 1
+
+    def expire(self, now_s: float) -> None:
+        while self._steps and now_s - self._steps[0][0] > WINDOW_S:
+            self.counts -= self._steps.popleft()[1]
+
+
+@dataclass(slots=True, kw_only=True)
+class Segment:
+    """A stretch of time in which one decision about a pool's topology held."""
+
+    number: int
+    pool: str
+    from_s: float
+    until_s: float  # when the decision was last repeated
+    topology: str
+    bypass: bool
+    selector: str
+    reason: str
+
+    def holds(self, decision: TopologyDecision) -> bool:
+        return (self.topology, self.bypass, self.selector, self.reason) == (
+            decision.topology.value, decision.bypass, decision.selector, decision.reason[:TOLD_CHARS],
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """A decision that meta or Statera told its reason of, other than a change of set-points."""
+
+    number: int
+    at_s: float
+    record: AuditRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneSpan:
+    """A request that ended on an engine: when it began to wait, was granted, gave its first token and ended, Unix s."""
+
+    number: int
+    request_id: str
+    tenant: str
+    worker: str
+    engine: str
+    outcome: Outcome
+    queued_s: float
+    granted_s: float
+    first_s: float
+    ended_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecentRequest:
+    """A request that settled, and whether it met its SLO; `judged` is false where that is not asked."""
+
+    at_s: float
+    pool: str
+    settled: RequestSettled
+    ok: bool
+    judged: bool
+
+
+@dataclass(slots=True)
+class Liveness:
+    """When a worker was heard last, and when it last came back as another process."""
+
+    heard_s: float = 0.0
+    incarnation: str = ""
+    restarted_s: float = float("-inf")
+
+
+@dataclass(slots=True)
+class ConsoleState:
+    """The console's memory. `hear` takes each message as it arrives, `sample` is called every `SAMPLE_S`."""
+
+    top: TopModel = field(default_factory=TopModel)
+    alive: dict[str, Liveness] = field(default_factory=dict)
+    load: dict[str, deque[tuple[float, ...]]] = field(default_factory=dict)
+    loops: dict[tuple[str, str], deque[tuple[float, ...]]] = field(default_factory=dict)
+    segments: deque[Segment] = field(default_factory=lambda: deque(maxlen=MAX_SEGMENTS))
+    flags: deque[Flag] = field(default_factory=lambda: deque(maxlen=MAX_FLAGS))
+    spans: deque[LaneSpan] = field(default_factory=lambda: deque(maxlen=MAX_SPANS))
+    recent: deque[RecentRequest] = field(default_factory=lambda: deque(maxlen=MAX_RECENT))
+    reasons: WindowCount[tuple[str, str, Outcome]] = field(default_factory=lambda: WindowCount(MAX_REASONS))
+    connected: bool = True  # whether the console itself reaches NATS
+    numbers: int = 0
+    _current: dict[str, Segment] = field(default_factory=dict)
+    _waited: OrderedDict[str, float] = field(default_factory=OrderedDict)
+
+    def hear(
+        self,
+        now_s: float,
+        value: WorkerHeartbeat | WorkerTelemetry | GatewayTelemetry | VShort | VLong | TopologyDecision | ControlTuple
+        | AuditRecord,
+    ) -> None:  # fmt: skip
+        if isinstance(value, GatewayTelemetry):
+            self._settle(now_s, value)
+            return
+        if isinstance(value, VShort | VLong | TopologyDecision) and not self._room(value.pool):
+            return
+        self.top.hear(now_s, value)
+        match value:
+            case WorkerHeartbeat():
+                self._beat(now_s, value)
+            case WorkerTelemetry():
+                self._live(value.worker).heard_s = now_s
+                self._ran(now_s, value)
+            case TopologyDecision():
+                self._decided(now_s, value)
+            case AuditRecord() if value.kind not in ("decided", "tuple"):
+                self.flags.append(Flag(number=self._next(), at_s=now_s, record=value))
+            case _:
+                pass
+
+    def _room(self, pool: str) -> bool:
+        known = {*self.top.short, *self.top.long, *self.top.decisions}
+        return pool in known or len(known) < MAX_CURVES
+
+    def sample(self, now_s: float) -> None:
+        """Adds a point to every curve."""
+        for pool, short in self.top.short.items():
+            long = self.top.long.get(pool)
+            self._point(
+                self.load,
+                pool,
+                (
+                    now_s,
+                    short.arrival_rps,
+                    long.goodput if long else 0.0,
+                    short.queued,
+                    short.running,
+                    short.violation_rate,
+                ),
+            )
+        for worker, row in self.top.workers.items():
+            for engine in row.telemetry.engines if row.telemetry else ():
+                low, high = self._band(worker, engine)
+                self._point(
+                    self.loops,
+                    (worker, engine.engine),
+                    (now_s, engine.utilisation, low, high, engine.n_run, engine.b_token),
+                )
+        self.reasons.expire(now_s)
+
+    def _band(self, worker: str, engine: EngineSample) -> tuple[float, float]:
+        control = self.top.workers[worker].control
+        for each in control.engines if control else ():
+            if each.engine == engine.engine:
+                return each.u_low, each.u_high
+        return 0.0, 0.0
+
+    def _point(self, curves: dict[K, deque[tuple[float, ...]]], key: K, point: tuple[float, ...]) -> None:
+        if key not in curves:
+            if len(curves) >= MAX_CURVES:
+                del curves[min(curves, key=lambda name: curves[name][-1][0])]
+            curves[key] = deque(maxlen=POINTS)
+        curves[key].append(point)
+
+    def _next(self) -> int:
+        self.numbers += 1
+        return self.numbers
+
+    def _live(self, worker: str) -> Liveness:
+        for gone in self.alive.keys() - self.top.workers.keys():
+            del self.alive[gone]
+        return self.alive.setdefault(worker, Liveness())
+
+    def _beat(self, now_s: float, heartbeat: WorkerHeartbeat) -> None:
+        live = self._live(heartbeat.worker)
+        live.heard_s = now_s
+        if live.incarnation not in ("", heartbeat.incarnation):
+            live.restarted_s = now_s
+        live.incarnation = heartbeat.incarnation
+
+    def _decided(self, now_s: float, decision: TopologyDecision) -> None:
+        current = self._current.get(decision.pool)
+        if current is not None:
+            current.until_s = now_s
+            if current.holds(decision):
+                return
+        segment = Segment(
+            number=self._next(), pool=decision.pool, from_s=now_s, until_s=now_s, topology=decision.topology.value,
+            bypass=decision.bypass, selector=decision.selector, reason=decision.reason[:TOLD_CHARS],
+        )  # fmt: skip
+        self._current[decision.pool] = segment
+        self.segments.append(segment)
+
+    def in_force(self, pool: str) -> Segment | None:
+        return self._current.get(pool)
+
+    def _ran(self, now_s: float, telemetry: WorkerTelemetry) -> None:
+        for dispatched in telemetry.dispatched:
+            self._waited[dispatched.request_id] = dispatched.waited_s
+            if len(self._waited) > MAX_PENDING:
+                self._waited.popitem(last=False)
+        for ended in telemetry.finished:
+            waited_s = self._waited.pop(ended.request_id, 0.0)
+            if not ended.engine:
+                continue
+            ended_s = now_s - ended.age_s
+            granted_s = ended_s - ended.run_s
+            span = LaneSpan(
+                number=self._next(), request_id=ended.request_id, tenant=ended.tenant, worker=telemetry.worker,
+                engine=ended.engine, outcome=ended.outcome, queued_s=granted_s - waited_s, granted_s=granted_s,
+                first_s=min(granted_s + ended.prefill_s, ended_s), ended_s=ended_s,
+            )  # fmt: skip
+            self.spans.append(span)
+
+    def _settle(self, now_s: float, told: GatewayTelemetry) -> None:
+        for settled in told.settled:
+            said = verdict(settled)
+            self.recent.append(
+                RecentRequest(
+                    at_s=now_s - settled.age_s, pool=told.pool, settled=settled, ok=said.ok, judged=said.judged
+                )
+            )
+            if settled.outcome is not Outcome.FINISHED:
+                self.reasons.add(now_s, (told.pool, settled.tenant, settled.outcome))

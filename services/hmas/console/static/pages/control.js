@@ -1,0 +1,94 @@
+import { TEXT, clock, el, fixed, picker, set, table } from "/static/dom.js";
+import { ago, curves, hue, lanes, legend } from "/static/draw.js";
+
+export const title = "Control";
+const KEPT_S = 600;
+
+function pin_form() {
+  const pool = el("select", { "aria-label": "pool" });
+  const topology = el("select", { "aria-label": "topology" });
+  const token = el("input", { type: "password", "aria-label": "admin's token", placeholder: "admin's token",
+    autocomplete: "off", maxlength: "300" });
+  const said = el("span", { role: "status", class: "dim" });
+  const form = el("form", { class: "act", "aria-label": "pin a topology" }, "pin", pool, "to", topology, token,
+    el("button", {}, "do"), said);
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const order = { pool: pool.value, topology: topology.value || null };
+    const answer = await fetch("/api/pin", {
+      method: "POST", body: JSON.stringify(order),
+      headers: { "content-type": "application/json", authorization: `Bearer ${token.value}` },
+    }).catch(() => null);
+    if (answer?.ok) set(said, order.topology ? `${order.pool}: pinned` : `${order.pool}: pin lifted`);
+    else set(said, answer ? (await answer.json().catch(() => ({}))).detail ?? `refused (${answer.status})` : "no answer");
+  });
+  const fill = (select, names, words) => {
+    const told = names.join("\n");
+    if (select.dataset.told === told) return;
+    select.dataset.told = told;
+    select.replaceChildren(...names.map((name) => el("option", { value: name }, words(name))));
+  };
+  return { node: form, update: (pools, choices) => {
+    fill(pool, pools, (name) => name);
+    fill(topology, ["", ...choices], (name) => name || "nothing: lift the pin");
+  } };
+}
+
+export function open(main, { choice, choose, can_act }) {
+  const gantt = el("canvas", { role: "img", "aria-label": "topologies of the last ten minutes; they are in the table" });
+  const key = el("ul", { class: "legend" });
+  const engine = picker("engine", [], choice, choose);
+  const load = el("canvas", { role: "img", "aria-label": "load u of the engine within its band" });
+  const limits = el("canvas", { role: "img", "aria-label": "N_run of the engine" });
+  const tokens = el("canvas", { role: "img", "aria-label": "B_token of the engine" });
+  const force = el("p", { class: "dim" });
+  const form = can_act ? pin_form() : null;
+  const topologies = table("topologies", [
+    ["from", (row) => clock(row.from_s)], ["until", (row) => clock(row.until_s)], ["pool", (row) => row.pool],
+    ["topology", (row) => row.bypass ? `${row.topology} BYPASS` : row.topology], ["by", (row) => row.proposer],
+    ["reason", (row) => row.reason, TEXT],
+  ]);
+  const flags = table("decisions with their reasons", [
+    ["at", (row) => clock(row.at_s)], ["pool", (row) => row.pool], ["what", (row) => row.kind],
+    ["decision", (row) => row.decision, TEXT], ["by", (row) => row.proposer || row.source], ["reason", (row) => row.reason, TEXT],
+  ]);
+  const loop = table("the last points of the loops", [
+    ["time", (row, at) => clock(at)], ["u", (row) => row[0], true], ["band from", (row) => row[1], true],
+    ["to", (row) => row[2], true], ["N_run", (row) => row[3], true], ["B_token", (row) => row[4], true],
+  ]);
+  main.replaceChildren(
+    el("h2", {}, "Topologies"), ...(form ? [form.node] : []), el("figure", {}, gantt, key), topologies.node, flags.node,
+    el("h2", {}, "Statera's loops"), engine.node, force,
+    el("figure", {}, load, el("figcaption", {}, "load u, dashed: the band that it is held in")),
+    el("figure", {}, limits, el("figcaption", {}, "N_run, the most sequences in flight")),
+    el("figure", {}, tokens, el("figcaption", {}, "B_token, the decode tokens of a step")), loop.node,
+  );
+  return (view, now_s) => {
+    const pools = Object.keys(view.pools);
+    const segments = Object.entries(view.topologies);
+    const marks = Object.entries(view.flags);
+    const axis = { from: now_s - KEPT_S, until: now_s, told: ago(now_s) };
+    const bars = segments.map(([, row]) => ({ lane: row.pool, from: row.from_s, until: row.until_s, bad: row.bypass,
+      colour: hue(row.topology), label: row.pinned ? `${row.topology} (pinned)` : row.topology }));
+    const flags_of = (pool) => `⚑ ${pool}`;
+    lanes(gantt, pools.flatMap((pool) => [pool, flags_of(pool)]), bars, marks.map(([, row]) => ({
+      lane: flags_of(row.pool), at: row.at_s, label: row.kind,
+      bad: row.kind.startsWith("bypass") || row.kind === "rolled_back" })), { ...axis, row: 24 });
+    legend(key, [...new Set(segments.map(([, row]) => row.topology))].sort().map((name) => [name, hue(name)]));
+    topologies.update(segments.reverse().slice(0, 20));
+    flags.update(marks.reverse().slice(0, 20));
+    form?.update(pools, view.choices);
+    engine.update(Object.keys(view.engines), view.engine);
+    const points = Object.entries(view.loop).map(([at, row]) => [+at, row]);
+    const one = (place, dashed) => ({ dashed, points: points.map(([at, row]) => [at, row[place]]) });
+    curves(load, [one(0), one(1, true), one(2, true)], { ...axis, most: 1, height: 120 });
+    curves(limits, [one(3)], { ...axis, height: 90 });
+    curves(tokens, [one(4)], { ...axis, height: 90 });
+    loop.update(points.slice(-5).reverse().map(([at, row]) => [String(at), row]));
+    const at = view.set;
+    set(force, at.n_run === undefined ? "no control tuple has come yet: the worker's safe default holds"
+      : `in force: N_run ${at.n_run}, B_token ${at.b_token} within ${at.b_min} to ${at.b_max}, band ${fixed(2)(at.u_low)} `
+      + `to ${fixed(2)(at.u_high)}${at.frozen ? ", frozen by the bypass" : ""}`
+      + (at.fence_most === undefined ? "" : `, fence ×${at.fence_least} to ×${at.fence_most}`));
+  };
+}

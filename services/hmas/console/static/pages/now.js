@@ -1,0 +1,75 @@
+import { TEXT, clock, el, fixed, picker, set, share, table } from "/static/dom.js";
+import { ago, curves, legend } from "/static/draw.js";
+
+export const title = "Now";
+const KEPT_S = 600;
+const CURVES = ["offered/s", "in time/s", "waiting", "running"];
+
+export function open(main, { choice, choose }) {
+  const pool = picker("pool", [], choice, choose);
+  const tiles = el("ul", { class: "tiles", "aria-label": "engines" });
+  const canvas = el("canvas", { role: "img", "aria-label": "load of the last ten minutes; its numbers are in the table" });
+  const key = el("ul", { class: "legend" });
+  const missed = el("canvas", { role: "img", "aria-label": "share of requests that missed their SLO, last ten minutes" });
+  const pools = table("pools, last seconds", [
+    ["pool", (row, name) => name], ["topology", (row) => row.bypass ? `${row.topology} BYPASS` : row.topology],
+    ["by", (row) => row.selector],
+    ["offered/s", (row) => fixed(1)(row.arrival_rps), true], ["in time/s", (row) => fixed(2)(row.goodput_rps), true],
+    ["waiting", (row) => row.queued, true], ["running", (row) => row.running, true],
+    ["oldest", (row) => fixed(1, " s")(row.oldest_wait_s), true],
+    ["TTFT p50", (row) => fixed(2, " s")(row.ttft_p50_s), true], ["p95", (row) => fixed(2, " s")(row.ttft_p95_s), true],
+    ["TPOT p50", (row) => fixed(1, " ms")(1000 * row.tpot_p50_s), true],
+    ["p95", (row) => fixed(1, " ms")(1000 * row.tpot_p95_s), true],
+    ["missed", (row) => share(row.missed), true], ["why", (row) => row.reason, TEXT],
+  ]);
+  const engines = table("engines", [
+    ["engine", (row, name) => name], ["state", (row) => el("span", { class: row.health }, row.words)],
+    ["running", (row) => row.running, true], ["waiting", (row) => row.waiting, true],
+    ["N_run", (row) => row.n_run, true], ["B_token", (row) => row.b_token, true], ["KV", (row) => share(row.kv), true],
+    ["load u", (row) => fixed(2)(row.utilisation), true], ["step", (row) => fixed(1, " ms")(1000 * row.step_s), true],
+    ["pre-empted", (row) => row.preemptions, true],
+  ]);
+  const tenants = table("attainment by tenant, last minutes", [
+    ["tenant", (row, name) => name], ["offered", (row) => row.offered, true], ["settled", (row) => row.settled, true],
+    ["in time", (row) => share(row.ok), true], ["TTFT", (row) => share(row.ttft_ok), true],
+    ["TPOT", (row) => share(row.tpot_ok), true], ["service tokens", (row) => row.tokens, true],
+  ]);
+  const numbers = table("the last points of the curves", [
+    ["time", (row, at) => clock(at)], ...CURVES.map((name, place) => [name, (row) => row[place], true]),
+    ["missed", (row) => share(row[4]), true],
+  ]);
+  main.replaceChildren(
+    el("h2", {}, "Engines"), tiles, engines.node,
+    el("h2", {}, "Pools"), pools.node,
+    el("h2", {}, "Load"), pool.node, el("figure", {}, canvas, key), el("figure", {}, missed,
+      el("figcaption", {}, "share of settled requests that missed their SLO")), numbers.node,
+    el("h2", {}, "Tenants"), tenants.node,
+  );
+  const kept = new Map();
+  return (view, now_s) => {
+    const rows = Object.entries(view.engines);
+    for (const [name, tile] of kept) if (!(name in view.engines)) { tile.remove(); kept.delete(name); }
+    for (const [name, row] of rows) {
+      let tile = kept.get(name);
+      if (!tile) {
+        tile = el("li", {}, el("strong", {}, name), el("div"), el("div", { class: "dim" }));
+        kept.set(name, tile);
+        tiles.append(tile);
+      }
+      const style = `tile ${row.health}`;
+      if (tile.className !== style) tile.className = style;
+      set(tile.children[1], row.words);
+      set(tile.children[2], `${row.running ?? "–"} run of ${row.n_run ?? "–"} · KV ${share(row.kv)}`);
+    }
+    engines.update(rows);
+    pools.update(Object.entries(view.pools));
+    pool.update(Object.keys(view.pools), view.pool);
+    tenants.update(Object.entries(view.tenants).sort(([a], [b]) => a < b ? -1 : 1));
+    const points = Object.entries(view.load).map(([at, values]) => [+at, values]);
+    const axis = { from: now_s - KEPT_S, until: now_s, told: ago(now_s) };
+    curves(canvas, CURVES.map((name, place) => ({ name, points: points.map(([at, row]) => [at, row[place]]) })), axis);
+    curves(missed, [{ points: points.map(([at, row]) => [at, row[4]]) }], { ...axis, most: 1, height: 90 });
+    legend(key, CURVES.map((name, place) => [name, place]));
+    numbers.update(points.slice(-8).reverse().map(([at, row]) => [String(at), row]));
+  };
+}

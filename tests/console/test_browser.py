@@ -1,0 +1,226 @@
+"""A browser looks at the console of a mesh of emulated engines. It needs Debian's `chromium` and the package
+`playwright`, and is skipped without them."""
+
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import psutil
+import pytest
+
+CHROMIUM = shutil.which("chromium")
+playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium on PATH: apt-get install chromium"),
+]
+PATIENCE_MS = 15_000
+RED_MS = 4_000  # twice the goal of 2 s
+PAGES = ("now", "control", "requests", "tenants", "lanes")
+REQUESTS = 12
+WATCHERS = 20
+MOST_GROWTH_BYTES = 20 * 2**20
+
+
+@pytest.fixture(scope="module")
+def mesh(tmp_path_factory: pytest.TempPathFactory, start_mesh: Callable[..., Any]) -> Iterator[Any]:
+    folder = tmp_path_factory.mktemp("console")
+    with start_mesh(folder, "--console-port", "0", env={"HMAS_SEED": "7"}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def url(mesh: Any) -> str:
+    found = str(mesh.state["console_url"])
+    httpx.get(f"{found}/health", timeout=10).raise_for_status()
+    return found
+
+
+def ask(url: str, request_id: str, number: int) -> int:
+    """Asks for an answer, streamed or not, and returns its status once it has come."""
+    body = {
+        "model": "emulated", "stream": number % 2 == 0, "max_tokens": 8 + 3 * number,
+        "messages": [{"role": "user", "content": "Say something. " * (number + 1)}],
+    }  # fmt: skip
+    headers = {"x-request-id": request_id}
+    return httpx.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=60).status_code
+
+
+@pytest.fixture(scope="module")
+def token(mesh: Any) -> str:
+    return (Path(mesh.directory) / "secrets" / "console").read_text()
+
+
+@pytest.fixture(scope="module")
+def answered(mesh: Any) -> list[str]:
+    """The ids of requests that the mesh has answered, half of them streamed."""
+    ids = [f"seen-{number}" for number in range(REQUESTS)]
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        assert set(pool.map(lambda number: ask(mesh.url, ids[number], number), range(REQUESTS))) == {200}
+    return ids
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with playwright.sync_playwright() as runs:
+        browser = runs.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def said() -> list[str]:
+    """What the browser itself complained of."""
+    return []
+
+
+@pytest.fixture
+def page(chromium: Any, url: str, token: str, said: list[str], request: pytest.FixtureRequest) -> Iterator[Any]:
+    width, scheme = getattr(request, "param", (1280, "light"))
+    context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    opened = context.new_page()
+    opened.set_default_timeout(PATIENCE_MS)
+    opened.on("console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None)
+    opened.on("pageerror", lambda error: said.append(str(error)))
+    opened.goto(f"{url}/#token={token}")
+    opened.wait_for_selector(".tile")
+    yield opened
+    context.close()
+
+
+@pytest.mark.parametrize("page", [(1280, "light"), (390, "dark")], indirect=True)
+def test_every_page_draws_and_complains_of_nothing(page: Any, url: str, answered: list[str], said: list[str]) -> None:
+    for name in (*PAGES, f"r/{answered[0]}"):
+        page.goto(f"{url}/{name}")
+        page.wait_for_selector("tbody tr")
+        drawn = page.evaluate(
+            "[...document.querySelectorAll('figure canvas')].filter(c => c.width && c.getContext('2d')"
+            ".getImageData(0, 0, c.width, c.height).data.some(v => v)).length"
+        )
+        assert drawn == page.locator("figure canvas").count(), name
+        assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"], name
+        assert page.locator("canvas[role=img]").count() == page.locator("canvas[role=img][aria-label]").count()
+    assert said == []
+
+
+def test_keys_and_addresses_lead_to_pages(page: Any, url: str, answered: list[str], said: list[str]) -> None:
+    page.goto(url)
+    page.wait_for_selector(".tile")
+    for number, name in enumerate(PAGES, 1):
+        page.keyboard.press(str(number))
+        page.wait_for_url(f"{url}/{name}")
+    page.keyboard.press("/")
+    page.keyboard.type(answered[1])
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"{url}/r/{answered[1]}")
+    page.go_back()
+    page.wait_for_url(f"{url}/lanes")
+    page.goto(f"{url}/lanes?choice=worker-2")
+    playwright.expect(page.locator("select")).to_have_value("worker-2")
+    assert said == []
+
+
+def test_a_request_is_shown_by_its_id(page: Any, url: str, answered: list[str], said: list[str]) -> None:
+    page.goto(f"{url}/r/{answered[0]}")
+    page.wait_for_selector("section tbody tr")
+    bars = [row.split("\t")[0] for row in page.locator("section table").nth(0).locator("tbody tr").all_inner_texts()]
+    assert bars == ["waits", "prefill", "decode", "predicted"]
+    assert answered[0] in page.locator("section table").nth(1).inner_text()
+    assert said == []
+
+
+def test_what_others_name_is_text(page: Any, url: str) -> None:
+    page.goto(f"{url}/r/%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E")
+    page.get_by_text("no gateway remembers").wait_for()
+    assert page.locator("section h2").inner_text() == "Request <img src=x onerror=alert(1)>"
+    assert page.locator("img").count() == 0
+
+
+def test_a_pin_shows_as_a_flag(page: Any, url: str, mesh: Any, answered: list[str], said: list[str]) -> None:
+    page.goto(f"{url}/control")
+    page.wait_for_selector("form.act option[value=edf]", state="attached")
+    form = page.locator("form.act")
+    form.locator("select").nth(1).select_option("edf")
+    form.locator("input").fill("a guess")
+    form.locator("button").click()
+    form.get_by_text("pinning takes the admin's token").wait_for()
+    assert said == ["Failed to load resource: the server responded with a status of 401 (Unauthorized)"]
+    said.clear()
+    form.locator("input").fill((Path(mesh.directory) / "secrets" / "console-admin").read_text())
+    form.locator("button").click()
+    page.get_by_role("cell", name="pinned by the console").wait_for()
+    page.get_by_role("cell", name="by the console", exact=True).wait_for()
+    flags = page.locator("table").nth(1).locator("tbody tr").all_inner_texts()
+    assert flags[0].split("\t")[2:5] == ["pinned", "edf", "pin"]
+    form.locator("select").nth(1).select_option("")
+    form.locator("button").click()
+    page.get_by_role("cell", name="unpinned").wait_for()
+    assert said == []
+
+
+def test_a_killed_worker_turns_red_and_comes_back(page: Any, url: str, mesh: Any, said: list[str]) -> None:
+    page.goto(url)
+    playwright.expect(page.locator(".tile:is(.ok, .warn)")).to_have_count(2)
+    mesh.kill("worker-1")
+    page.wait_for_selector(".tile.bad:has-text('worker-1')", timeout=RED_MS)
+    assert page.locator(".tile.bad").count() == 1
+    page.wait_for_selector(".tile.ok:has-text('worker-1')", timeout=2 * PATIENCE_MS)
+    assert said == []
+
+
+def test_a_stranger_is_asked_for_the_token(chromium: Any, url: str, token: str) -> None:
+    context = chromium.new_context()
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(f"{url}/control")
+    page.locator("#token").fill("a guess")
+    page.keyboard.press("Enter")
+    page.get_by_text("this is not the readers' token").wait_for()
+    page.locator("#token").fill(token)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("tbody tr")
+    assert token not in page.url
+    context.close()
+
+
+def unread(url: str, token: str) -> socket.socket:
+    """A stream of the page Now that nobody reads."""
+    at = urlsplit(url)
+    watcher = socket.create_connection((at.hostname, at.port))
+    head = f"GET /api/stream?page=now HTTP/1.1\r\nHost: {at.netloc}\r\nAuthorization: Bearer {token}\r\n\r\n"
+    watcher.sendall(head.encode())
+    assert watcher.recv(12) == b"HTTP/1.1 200"
+    return watcher
+
+
+def test_browsers_that_read_nothing_cost_little_and_a_dead_console_costs_no_answer(
+    mesh: Any, url: str, token: str
+) -> None:
+    process = psutil.Process(mesh.pid("console"))
+    before = process.memory_info().rss
+    watchers = [unread(url, token) for _ in range(WATCHERS)]
+    with ThreadPoolExecutor(20) as pool:
+        first = list(pool.map(lambda number: ask(mesh.url, f"first-{number}", number), range(20)))
+        grown = process.memory_info().rss
+        then = [pool.submit(ask, mesh.url, f"then-{number}", number) for number in range(10, 30)]
+        mesh.kill("console")
+        assert [*first, *(each.result() for each in then)] == [200] * 40
+    assert grown - before < MOST_GROWTH_BYTES
+    for watcher in watchers:
+        watcher.close()
+
+
+def test_the_console_is_started_again(url: str) -> None:
+    for _ in range(100):
+        try:
+            assert httpx.get(f"{url}/api/about", timeout=2).json()["can_act"] is True
+            return
+        except httpx.TransportError:
+            time.sleep(0.2)
+    pytest.fail("the console did not come back")

@@ -1,0 +1,211 @@
+"""The pages: what was heard goes in, what a browser draws comes out."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from hmas.console.pages import PAGES
+from hmas.console.pages.control import view_control
+from hmas.console.pages.lanes import SHOWN_S, view_lanes
+from hmas.console.pages.now import RESTARTED_S, SILENT_S, view_now
+from hmas.console.pages.requests import view_request, view_requests
+from hmas.console.pages.tenants import view_tenants
+from hmas.console.state import (
+    MAX_CURVES,
+    MAX_FLAGS,
+    MAX_PENDING,
+    MAX_REASONS,
+    MAX_RECENT,
+    MAX_SEGMENTS,
+    MAX_SPANS,
+    POINTS,
+    SAMPLE_S,
+    WINDOW_S,
+    ConsoleState,
+)
+from hmas.contracts.control import TopologyName as T
+from hmas.contracts.outcome import Outcome
+from tests.console.heard import (
+    AUDIT,
+    CONTROL,
+    DISPATCHED,
+    FINISHED,
+    SAMPLE,
+    SETTLED,
+    decision,
+    heartbeat,
+    settled,
+    telemetry,
+)
+
+
+def engine(state: ConsoleState, now_s: float) -> tuple[str, str]:
+    row = view_now(state, now_s, "")["engines"]["w1 e1"]
+    return row["health"], row["words"]
+
+
+def test_a_worker_that_falls_silent_turns_bad_and_comes_back() -> None:
+    state = ConsoleState()
+    state.hear(100.0, heartbeat())
+    state.hear(100.0, telemetry())
+    assert engine(state, 100.0 + SILENT_S) == ("ok", "up")
+    assert engine(state, 100.1 + SILENT_S)[0] == "bad"
+    assert SILENT_S < 2.0
+    state.hear(103.0, telemetry())
+    assert engine(state, 103.0) == ("ok", "up")
+
+
+def test_a_worker_that_was_started_anew_stands_out_for_a_while() -> None:
+    state = ConsoleState()
+    state.hear(100.0, heartbeat())
+    state.hear(100.5, heartbeat(incarnation="i2"))
+    state.hear(100.5, telemetry())
+    assert engine(state, 100.6) == ("bad", "worker restarted")
+    state.hear(101.0 + RESTARTED_S, telemetry())
+    assert engine(state, 101.0 + RESTARTED_S) == ("ok", "up")
+
+
+def test_an_engine_tells_what_is_wrong_with_it() -> None:
+    state = ConsoleState()
+    state.hear(1.0, heartbeat())
+    assert engine(state, 1.0) == ("warn", "no report yet")
+    for sample, words in (
+        (replace(SAMPLE, up=False), "engine down"),
+        (replace(SAMPLE, suspected=True), "engine gives no token"),
+    ):
+        state.hear(1.0, telemetry("w1", sample))
+        assert engine(state, 1.0) == ("bad", words)
+    state.hear(1.0, telemetry())
+    state.hear(1.0, heartbeat(draining=True))
+    assert engine(state, 1.0) == ("warn", "draining")
+    assert view_now(state, 1.0 + 601.0, "")["engines"] == {}
+
+
+def test_a_pin_is_a_flag_and_a_stretch_of_its_own() -> None:
+    state = ConsoleState()
+    state.hear(10.0, decision(T.MAX_ON_TIME))
+    state.hear(15.0, decision(T.MAX_ON_TIME))
+    state.hear(20.0, AUDIT)
+    state.hear(20.0, decision(T.EDF, "pin", "pinned by ann"))
+    state.hear(25.0, decision(T.EDF, "pin", "pinned by ann"))
+    view = view_control(state, 26.0, "")
+    first, second = view["topologies"].values()
+    assert (first["topology"], first["from_s"], first["until_s"], first["pinned"]) == ("max_on_time", 10.0, 20.0, False)
+    assert (second["topology"], second["from_s"], second["until_s"], second["pinned"]) == ("edf", 20.0, 25.0, True)
+    assert second["proposer"] == "pin"
+    assert [flag["kind"] for flag in view["flags"].values()] == ["pinned"]
+    assert view["pools"] == {"m": {"pinned": "edf"}}
+    state.hear(30.0, decision(T.EDF))
+    assert view_control(state, 30.0, "")["pools"] == {"m": {"pinned": ""}}
+
+
+def test_the_loops_of_an_engine_are_sampled_with_their_band() -> None:
+    state = ConsoleState()
+    state.hear(10.0, heartbeat())
+    state.hear(10.0, CONTROL)
+    state.hear(10.0, telemetry())
+    state.sample(10.0)
+    view = view_control(state, 10.0, "w1 e1")
+    assert view["loop"] == {"10": [0.6, 0.7, 0.8, 16, 64]}
+    assert view["set"]["b_max"] == 128
+    assert (view["set"]["fence_least"], view["set"]["fence_most"]) == (1.1, 1.4)
+
+
+def test_reasons_of_refusals_are_counted_for_ten_minutes() -> None:
+    state = ConsoleState()
+    refused = replace(SETTLED, outcome=Outcome.TENANT_REQUEST_RATE, ttft_s=None, last_token_s=None)
+    state.hear(10.0, settled(refused, refused, SETTLED))
+    state.hear(200.0, settled(replace(refused, outcome=Outcome.NO_ENGINE)))
+    assert view_tenants(state, 200.0, "")["reasons"] == {"acme": {"tenant_request_rate": 2, "no_engine": 1}}
+    state.sample(WINDOW_S + 100.0)
+    assert view_tenants(state, WINDOW_S + 100.0, "")["reasons"] == {"acme": {"no_engine": 1}}
+
+
+def test_a_lane_has_a_requests_wait_prefill_and_decode() -> None:
+    state = ConsoleState()
+    state.hear(100.0, heartbeat())
+    state.hear(100.0, telemetry(dispatched=(DISPATCHED,)))
+    state.hear(102.1, telemetry(finished=(FINISHED,)))
+    (span,) = view_lanes(state, 103.0, "")["spans"].values()
+    assert (span["queued_s"], span["granted_s"], span["first_s"], span["ended_s"]) == (99.5, 100.0, 100.25, 102.0)
+    assert span["lane"] == "w1 e1"
+    assert view_lanes(state, 103.0 + SHOWN_S, "")["spans"] == {}
+
+
+def test_recent_requests_tell_whether_they_met_their_slo() -> None:
+    state = ConsoleState()
+    late = replace(SETTLED, request_id="r2", ttft_s=3.0)
+    state.hear(1.0, settled(SETTLED, late, replace(SETTLED, request_id="r3", outcome=Outcome.INVALID_REQUEST)))
+    rows = view_requests(state, 1.0, "")["recent"]
+    assert {name: row["verdict"] for name, row in rows.items()} == {"r1": "met", "r2": "missed", "r3": "not judged"}
+
+
+TIMELINE = {
+    "request_id": "r1", "tenant": "<b>acme</b>", "outcome": "finished", "output_tokens": 10, "ttft_s": 0.5,
+    "total_s": 2.0, "slo": {"ttft_s": 2.0, "tpot_s": 0.1, "ttlt_s": None, "whole": False, "stated": True},
+    "tags": {"predicted_output_tokens": 12.0}, "predicted_cost": {"ttft_s": 0.2, "tpot_s": 0.1, "total_s": 1.4},
+    "attempts": [{"attempt": 1, "worker": "w1", "sent_s": 0.001}],
+    "runs": [{"worker": "w1", "engine": "e1", "started_s": 0.3, "first_token_s": 0.5, "ended_s": 2.0}],
+}  # fmt: skip
+
+
+def test_a_requests_way_stands_against_its_deadline_and_its_prediction() -> None:
+    view = view_request(TIMELINE)
+    bars = {bar["what"]: (bar["from_s"], bar["until_s"]) for bar in view["bars"]}
+    assert bars == {"waits": (0.0, 0.3), "prefill": (0.3, 0.5), "decode": (0.5, 2.0), "predicted": (0.3, 1.7)}
+    marks = {mark["what"]: mark["at_s"] for mark in view["marks"]}
+    assert marks == {"first token due": 2.0, "last token due": 3.0, "first token": 0.5, "end": 2.0}
+    assert {"what": "runs 1 engine", "is": "e1"} in view["facts"]
+
+
+def test_a_request_in_flight_is_told_as_far_as_it_has_come() -> None:
+    view = view_request({"request_id": "r", "outcome": "in flight", "slo": {"ttft_s": 2.0, "tpot_s": 0.1}, "runs": []})
+    assert view["bars"] == []
+    assert [mark["what"] for mark in view["marks"]] == ["first token due", "last token due"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_has_no_null_and_no_number_that_json_lacks(page: str) -> None:
+    state = ConsoleState()
+    empty = PAGES[page](state, 0.0, "unknown")
+    state.hear(1.0, heartbeat())
+    state.hear(1.0, CONTROL)
+    state.hear(1.0, telemetry("w1", replace(SAMPLE, step_s=float("nan"), utilisation=float("inf"))))
+    state.hear(1.0, telemetry(dispatched=(DISPATCHED,), finished=(FINISHED,)))
+    state.hear(1.0, settled(SETTLED, replace(SETTLED, request_id="r4", ttft_s=None)))
+    state.hear(1.0, decision(T.EDF))
+    state.hear(1.0, AUDIT)
+    state.sample(1.0)
+    for view in (empty, PAGES[page](state, 1.5, "")):
+        assert "null" not in json.dumps(view, allow_nan=False)
+
+
+def test_what_is_kept_has_an_end() -> None:
+    state = ConsoleState()
+    for number in range(700):
+        now_s = number * SAMPLE_S
+        name = f"w{number}"
+        state.hear(now_s, heartbeat(name))
+        state.hear(now_s, decision(T.EDF, reason=str(number)))
+        state.hear(now_s, AUDIT)
+        state.hear(now_s, telemetry(name, finished=(replace(FINISHED, request_id=str(number)),)))
+        state.hear(
+            now_s, settled(*(replace(SETTLED, tenant=f"{number} {n}", outcome=Outcome.TIMED_OUT) for n in range(9)))
+        )
+        if number % 4 == 0:
+            state.sample(now_s)
+    many = tuple(replace(DISPATCHED, request_id=str(number)) for number in range(MAX_PENDING + 5))
+    state.hear(0.0, telemetry(dispatched=many))
+    for number in range(MAX_CURVES + 5):
+        state.hear(0.0, replace(decision(T.EDF), pool=f"m{number}"))
+    assert len(state.top.decisions) == MAX_CURVES
+    assert len(state._waited) == MAX_PENDING
+    assert len(state.alive) <= len(state.top.workers) + 1
+    assert len(state.segments) == MAX_SEGMENTS
+    assert len(state.flags) == MAX_FLAGS
+    assert len(state.spans) == MAX_SPANS
+    assert len(state.recent) == MAX_RECENT
+    assert len(state.reasons.counts) <= MAX_REASONS
+    assert len(state.loops) == MAX_CURVES
+    assert all(len(curve) <= POINTS for curve in state.loops.values())

@@ -1,0 +1,75 @@
+"""The model of a class's pace, and the split that it says is best."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hmas.contracts.control import Split
+from hmas.contracts.views import DemandView, PaceView
+from hmas.laws.pace import Offered, PaceConfig, best_split, expected, served, work_s
+
+CONFIG = PaceConfig()
+PACE = PaceView(worker="w", engine="e", base_s=0.04, sequence_s=0.0, context_s=1e-6, prompt_s=2e-4, observations=10)
+
+
+def offered(slo_s: float, rps: float, prompt: int = 200, output: int = 300) -> Offered:
+    context = prompt * output + output * output / 2.0
+    demand = DemandView(
+        tpot_slo_s=slo_s,
+        rps=rps,
+        requests=10,
+        prompt_tokens=10 * prompt,
+        output_tokens=10 * output,
+        context_tokens=10 * context,
+    )
+    return demand, rps
+
+
+def test_the_work_of_a_request_follows_the_pace_law() -> None:
+    demand, _ = offered(0.1, 1.0, prompt=200, output=300)
+    assert work_s(demand, PACE) == pytest.approx(1e-6 * (200 * 300 + 300 * 300 / 2) + 2e-4 * 200)
+
+
+def test_an_unloaded_class_keeps_all_and_one_below_the_base_step_nothing() -> None:
+    assert served([offered(0.2, 0.1)], PACE, 1, CONFIG).on_time_rps == pytest.approx(0.1, rel=0.01)
+    assert served([offered(0.02, 0.1)], PACE, 1, CONFIG).on_time_rps < 0.01
+
+
+def test_under_overload_the_costliest_are_given_up_first() -> None:
+    cheap, costly = offered(0.2, 2.0, output=50), offered(0.2, 2.0, output=3000)
+    found = served([cheap, costly], PACE, 1, CONFIG)
+    assert 2.0 * 0.95 < found.on_time_rps < 2.5
+
+
+def test_a_split_pays_where_strict_and_lax_requests_slow_one_another() -> None:
+    demands = [offered(0.065, 2.0, output=100), offered(0.2, 2.0, output=600)]
+    split, on_time = best_split(demands, PACE, 2, CONFIG)
+    assert split == Split((0.065,), (1, 1))
+    assert on_time > 1.05 * expected(demands, PACE, Split(), 2, CONFIG)
+
+
+def test_all_stay_mixed_where_every_slo_is_met_anyway() -> None:
+    fast = PaceView(worker="w", engine="e", base_s=0.01, sequence_s=0.0, context_s=1e-8, prompt_s=1e-5, observations=1)
+    demands = [offered(0.1, 2.0), offered(0.2, 2.0)]
+    _, on_time = best_split(demands, fast, 2, CONFIG)
+    assert on_time <= 1.001 * expected(demands, fast, Split(), 2, CONFIG)
+
+
+def test_one_engine_is_never_split() -> None:
+    demands = [offered(0.065, 2.0), offered(0.2, 2.0)]
+    assert best_split(demands, PACE, 1, CONFIG)[0] == Split()
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([0.05, 0.08, 0.12, 0.2]), st.floats(0.01, 5.0)), min_size=1, max_size=8),
+    st.integers(1, 4),
+)
+def test_a_split_is_valid_and_no_more_are_on_time_than_come(rows: list[tuple[float, float]], engines: int) -> None:
+    demands = [offered(slo_s, rps) for slo_s, rps in rows]
+    split, on_time = best_split(demands, PACE, engines, CONFIG, classes=3)
+    assert 0.0 <= on_time <= sum(rps for _, rps in demands) * (1.0 + 1e-9)
+    assert expected(demands, PACE, Split(), engines, CONFIG) <= on_time + 1e-12
+    if split.cuts_s:
+        assert sum(split.engines) == engines
+        assert len(split.engines) == len(split.cuts_s) + 1
+        assert list(split.cuts_s) == sorted(set(split.cuts_s))
