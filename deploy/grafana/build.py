@@ -184,10 +184,10 @@ CONTROL = [
         thresholds=(("red", None), ("green", 0.88)),
     ),
     Panel(
-        "Fence quantiles",
+        "Fence factors",
         "short",
-        [("{{worker}} up to {{prompt_upto}}", "hmas_statera_fence_quantile_tokens")],
-        "Tokens added to a predicted length, by prompt length",
+        [("{{worker}} {{predictor}} up to {{prompt_upto}}", "hmas_statera_fence_factor")],
+        "Factor on the predicted 90 % quantile of a length, by predictor and prompt length",
     ),
     Panel(
         "Violation rates",
@@ -223,6 +223,20 @@ ENGINES = [
     ),
     Panel(
         "Engines up", "none", [("{{instance}} {{engine}}", "hmas_worker_engine_up")], kind="state-timeline", width=12
+    ),
+    Panel(
+        "Engines suspected",
+        "none",
+        [("{{instance}} {{engine}}", "hmas_worker_engine_suspected")],
+        "Without a token for far longer than usual, until they give one",
+        kind="state-timeline",
+        width=12,
+    ),
+    Panel(
+        "Runs given up because they stalled",
+        "cps",
+        [("{{instance}}", "rate(hmas_gateway_stalled_runs_total[$__rate_interval])")],
+        width=12,
     ),
     Panel(
         "Attempts ended",
@@ -268,6 +282,18 @@ MESH = [
                 "histogram_quantile(0.99, sum by (le) (rate(hmas_prediction_batch_seconds_bucket[$__rate_interval])))",
             ),
         ],
+    ),
+    Panel(
+        "Costs predicted by",
+        "reqps",
+        [("{{model}}", "sum by (model) (rate(hmas_prediction_answers_total[$__rate_interval]))")],
+        "catboost where model and card are known; what stands in for it elsewhere, or when it is late",
+    ),
+    Panel(
+        "Error of predicted costs",
+        "none",
+        [("{{model}} {{cost}}", "max by (model, cost) (hmas_prediction_error)")],
+        "Median |log(predicted / measured)| of the last requests, corrected: 0.1 is some 10 %",
     ),
     Panel("Online correction of predicted costs", "none", [("{{worker}} {{cost}}", "hmas_prediction_scale")]),
     Panel("Workers connected", "short", [("{{instance}}", "hmas_gateway_workers_connected")]),

@@ -37,21 +37,21 @@ def compose_command() -> list[str]:
 
 
 class Stack:
-    """The project's docker-compose.yml under a name, a port and an image of its own."""
+    """The project's docker-compose.yml, with further `files`, under a name, a port and an image of its own."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], *files: str) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
         self.image = "hmas:compose-test"
         self.env = {
-            "COMPOSE_PROJECT_NAME": f"hmas-test-{os.getpid()}",
+            "COMPOSE_PROJECT_NAME": f"hmas-test-{os.getpid()}-{len(files)}",
             "HMAS_IMAGE": self.image,
             "HMAS_PUBLISH": f"127.0.0.1:{port}",
             "HMAS_REPLAY_FIELD": "true",
         }
-        self._command = list(command)
+        self._command = [*command, *(arg for file in ("docker-compose.yml", *files) for arg in ("-f", file))]
 
     def compose(self, *args: str, timeout_s: float = 300) -> str:
         """Standard output. Raises RuntimeError with everything that was printed."""
@@ -64,6 +64,19 @@ class Stack:
                 f"{' '.join(args)}: exit {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
             )
         return done.stdout
+
+    def next_image(self) -> str:
+        """Builds an image that differs from the present one by a label, as a later version would by more, and names it
+        in the environment; returns its id."""
+        self.env["HMAS_IMAGE"] = f"{self.image}-next"
+        text = f"FROM {self.image}\nLABEL org.opencontainers.image.version=next\n"
+        done = subprocess.run(
+            ["docker", "build", "-q", "-t", self.env["HMAS_IMAGE"], "-"], input=text, capture_output=True, text=True,
+            timeout=300,
+        )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(f"docker build: {done.stderr[-2000:]}")
+        return done.stdout.strip()
 
     def services(self) -> list[str]:
         """Those that were started and stay: without the one that makes the secrets and ends."""
@@ -114,3 +127,7 @@ def docker(*args: str) -> str:
     if done.returncode:
         raise RuntimeError(f"docker {' '.join(args)}: {done.stderr.strip()}")
     return done.stdout
+
+
+def has_image(name: str) -> bool:
+    return subprocess.run(["docker", "image", "inspect", name], capture_output=True).returncode == 0

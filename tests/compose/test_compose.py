@@ -71,6 +71,42 @@ def test_nats_asks_for_the_password(stack: Stack) -> None:
         docker("exec", stack.container("gateway"), "python", "-c", code)
 
 
+FORGE = """
+import asyncio, nats
+from hmas.wire.permissions import inbox
+
+async def main():
+    told = []
+    async def tell(error): told.append(str(error))
+    password = open("/run/hmas/secrets/nats_password").read()
+    client = await nats.connect("nats://nats:4222", user="gateway", password=password, error_cb=tell,
+                                inbox_prefix=inbox("gateway").encode())
+    for subject in ("hmas.v1.control.topology.emulated", "hmas.v1.registry.forged", "hmas.v1.telemetry.worker.forged"):
+        await client.publish(subject, b"x")
+    for _ in range(2):
+        await client.flush()
+    print(len([error for error in told if "permissions violation" in error]))
+
+asyncio.run(main())
+"""
+
+
+def test_a_stolen_gateway_can_publish_neither_controls_nor_registrations(stack: Stack) -> None:
+    assert docker("exec", stack.container("gateway"), "python", "-c", FORGE).strip() == "3"
+    mine = docker("exec", stack.container("gateway"), "ls", "/run/hmas/secrets").split()
+    assert sorted(mine) == ["mesh_secret", "nats_password"]
+    assert docker("exec", stack.container("qos"), "ls", "/run/hmas/secrets").split() == ["nats_password"]
+
+
+def test_only_the_gateway_and_meta_have_a_way_out(stack: Stack) -> None:
+    out = set()
+    for service in SERVICES:
+        for network in stack.inspect(service)["NetworkSettings"]["Networks"]:
+            if docker("network", "inspect", "--format", "{{.Internal}}", network).strip() != "true":
+                out.add(service)
+    assert out == {"gateway", "meta"}
+
+
 def test_the_openai_client(stack: Stack) -> None:
     client = openai.OpenAI(base_url=f"{stack.url}/v1", api_key="none", max_retries=0, timeout=60)
     assert [m.id for m in client.models.list()] == ["emulated"]
@@ -84,10 +120,22 @@ def test_the_openai_client(stack: Stack) -> None:
     assert "".join(c.choices[0].text for c in stream if c.choices)
 
 
+def test_catboost_predicts_the_costs(stack: Stack) -> None:
+    client = openai.OpenAI(base_url=f"{stack.url}/v1", api_key="none", max_retries=0, timeout=60)
+    for number in range(40):
+        client.completions.create(model="emulated", prompt=f"Who was number {number}?", max_tokens=20)
+    page = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9100/metrics').read().decode())"
+    lines = docker("exec", stack.container("prediction"), "python", "-c", page).splitlines()
+    counts = [line.split() for line in lines if line.startswith("hmas_prediction_answers_total{")]
+    by_catboost = sum(float(value) for name, value in counts if 'model="catboost"' in name)
+    assert by_catboost >= 0.95 * sum(float(value) for _, value in counts) > 0.0
+
+
 def test_commands_inside(stack: Stack) -> None:
-    assert "pinned to edf" in stack.compose("exec", "-T", "meta", "hmas", "pin", "edf", "--pool", "emulated")
-    assert "engine-2" in stack.compose("exec", "-T", "meta", "hmas", "top", "--once", "3")
-    assert "pin lifted" in stack.compose("exec", "-T", "meta", "hmas", "pin", "off", "--pool", "emulated")
+    run = ("run", "--rm", "-T", "hmas")
+    assert "pinned to edf" in stack.compose(*run, "pin", "edf", "--pool", "emulated")
+    assert "engine-2" in stack.compose(*run, "top", "--once", "3")
+    assert "pin lifted" in stack.compose(*run, "pin", "off", "--pool", "emulated")
 
 
 async def under_load(stack: Stack, service: str) -> Load:
@@ -125,6 +173,29 @@ async def served(stack: Stack) -> set[str]:
             await asyncio.sleep(2)
         if set(load.ends) == {"finished"} or time.monotonic() > deadline_s:
             return set(load.ends)
+
+
+async def test_the_next_image_under_load(stack: Stack) -> None:
+    """`HMAS_IMAGE` of the next version, then one service after the other (`docker compose up -d --no-deps SERVICE`).
+    Only while the one gateway is replaced, at last, clients cannot connect."""
+    assert await served(stack) == {"finished"}
+    image = await asyncio.to_thread(stack.next_image)
+    *before, gateway = (service for service in SERVICES if service != "nats")
+    for services in (before, [gateway]):
+        async with Load(stack.url, rate=6) as load:
+            await asyncio.sleep(BEFORE_S)
+            started_s = time.monotonic()
+            for service in services:
+                await asyncio.to_thread(stack.compose, "up", "-d", "--no-deps", service)
+                await asyncio.to_thread(wait_healthy, stack, [service], RECOVERY_S)
+            took_s = time.monotonic() - started_s
+            await asyncio.sleep(AFTER_S)
+        counts = ", ".join(f"{n} {end}" for end, n in load.ends.most_common())
+        report(f"the next image, {', '.join(services)}: {took_s:.0f} s; {counts}; {load.cut} cut off")
+        assert load.lost == load.cut == 0, (load.ends, load.details)
+        assert set(load.ends) <= ({"finished", "connection", "error:503"} if services == [gateway] else {"finished"})
+    assert {stack.inspect(service)["Image"] for service in (*before, gateway)} == {image}
+    assert await served(stack) == {"finished"}
 
 
 def test_memory_of_each_service(stack: Stack) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.conftest import OPS_HEADERS
 from tests.deploy.queries import Catalogue
 
 SETTLE_S = 8.0  # every view, decision and tuple has been published once
@@ -22,7 +23,7 @@ def catalogue(tmp_path_factory: pytest.TempPathFactory, start_mesh: Any) -> Iter
         time.sleep(SETTLE_S)
         shown = Catalogue()
         for url in (*mesh.state["ops_urls"].values(), *mesh.state["engine_urls"]):
-            shown.add(httpx.get(f"{url}/metrics", timeout=30).text)
+            shown.add(httpx.get(f"{url}/metrics", headers=OPS_HEADERS.get(url), timeout=30).text)
         yield shown
 
 

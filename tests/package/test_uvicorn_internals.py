@@ -17,13 +17,20 @@ HOOKS = {
     "connection_made": ["transport"],
     "connection_lost": ["exc"],
     "data_received": ["data"],
+    "eof_received": [],
     "on_message_begin": [],
     "on_headers_complete": [],
+    "on_body": ["body"],
+    "on_message_complete": [],
+    "_unset_keepalive_if_required": [],
     "send_400_response": ["msg"],
     "timeout_keep_alive_handler": [],
 }
-ATTRIBUTES = ("transport", "connections", "cycle", "scope", "flow", "loop")
-CYCLE_ATTRIBUTES = ("scope", "transport", "more_body", "response_complete", "chunked_encoding")
+ATTRIBUTES = ("transport", "connections", "cycle", "scope", "flow", "loop", "parser", "headers", "url", "pipeline")
+CYCLE_ATTRIBUTES = (
+    "scope", "transport", "more_body", "response_started", "response_complete", "chunked_encoding", "disconnected",
+    "message_event",
+)  # fmt: skip
 
 
 def test_the_bound_ends_before_the_next_minor_version() -> None:
