@@ -3,8 +3,10 @@ corpus."""
 
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,7 +22,11 @@ ROUNDS = 3  # the fastest round counts, because only other processes make a roun
 GOAL_MEAN_MS, GOAL_P80_MS, GOAL_P98_MS, GOAL_RATE = 1.64, 2.0, 4.0, 600.0  # H-MAS App. E.4
 _FALLBACK = ("Summarize this text in one sentence. ", "Write a function that reverses a list. ", "Who wrote Hamlet? ")
 
+BATCH_SIZES = (1, 2, 4, 8, 16, 32)
+TIMED_ROWS = 256  # prompts that the batches of one size hold together
+
 Row = dict[str, object]
+Batch = TypeVar("Batch")
 
 
 def prompts(data: Path, seed: int = 0) -> list[PromptView]:
@@ -65,6 +71,35 @@ def measure(views: list[PromptView]) -> dict[str, float]:
         "rate": len(views) / batched,
         "tokenizer_share": tokenizer * 1e3 / float(times.sum()),
     }
+
+
+def batch_times(views: list[PromptView]) -> dict[str, list[tuple[int, float]]]:
+    """Returns for `perception` and `prediction` the CPU time in ms of a batch of each of `BATCH_SIZES` on one core,
+    which other processes hardly change: the mean over different batches, of each the fastest of `ROUNDS`."""
+    perception, prediction = ModelBackend(), CatBoostCostModel()
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(allowed)})
+    try:
+        perception.estimate(views[:WARM_UP])
+        found: dict[str, list[tuple[int, float]]] = {"perception": [], "prediction": []}
+        for size in BATCH_SIZES:
+            batches = [views[at : at + size] for at in range(0, min(len(views) - size, TIMED_ROWS) + 1, size)]
+            queries = [[_query(view, 100.0) for view in batch] for batch in batches]
+            found["perception"].append((size, _fastest_ms(perception.estimate, batches)))
+            found["prediction"].append((size, _fastest_ms(prediction.predict, queries)))
+    finally:
+        os.sched_setaffinity(0, allowed)
+    return found
+
+
+def _fastest_ms(model: Callable[[list[Batch]], object], batches: list[list[Batch]]) -> float:
+    times = np.empty((ROUNDS, len(batches)))
+    for row in times:
+        for place, batch in enumerate(batches):
+            start = process_time()
+            model(batch)
+            row[place] = (process_time() - start) * 1e3
+    return round(float(times.min(axis=0).mean()), 4)
 
 
 def _one_by_one(perception: ModelBackend, prediction: CatBoostCostModel, views: list[PromptView]) -> np.ndarray:

@@ -48,6 +48,8 @@ PUMPED = CONFIG.max_grants_per_pump
 GOAL_PUSH_POP, GOAL_SWITCH = 12.0, 4.0
 GOAL_PUMP_MS = {10_000: 1.0, 100_000: 10.0}
 GOAL_REQUEST_US = 40.0
+GOAL_SHORT_FIRST = 2.0
+LAX = 4.0  # seconds of the longest TTFT SLO per queued request, with which all can be on time
 FOREVER_S = 1e9
 
 Row = dict[str, object]
@@ -58,7 +60,7 @@ def row(name: str, value: float, unit: str, goal: float | None) -> Row:
     return {"name": name, "value": round(value, 3), "unit": unit, "goal": goal, "met": met}
 
 
-def request(rng: Random, number: int) -> Request:
+def request(rng: Random, number: int, longest_s: float = 10.0) -> Request:
     return Request(
         id=f"r{number}",
         model="m",
@@ -67,7 +69,7 @@ def request(rng: Random, number: int) -> Request:
         prompt_tokens=rng.randint(1, 4000),
         max_tokens=None,
         stream=True,
-        slo=Slo(rng.uniform(1, 10), 0.1),
+        slo=Slo(rng.uniform(1, longest_s), 0.1),
         slo_stated=True,
         priority=rng.randrange(5),
         weight=1.0,
@@ -125,12 +127,12 @@ def push_pop_rows() -> list[Row]:
     return result
 
 
-def decision(name: TopologyName, seq: int) -> TopologyReceived:
+def decision(name: TopologyName, seq: int, hints: Hints = Hints()) -> TopologyReceived:  # noqa: B008 - it is frozen
     return TopologyReceived(
         TopologyDecision(
             pool="m",
             topology=name,
-            hints=Hints(),
+            hints=hints,
             bypass=False,
             epoch=1,
             seq=seq,
@@ -195,12 +197,12 @@ def end(agent: WorkerAgent, now_s: float, grant: Grant) -> list[WorkerEffect]:
     return hear(agent, now_s, ended)
 
 
-def loaded_agent(queued: int) -> WorkerAgent:
-    """Returns a worker's agent with `queued` waiting requests and no engine."""
+def loaded_agent(queued: int, longest_s: float = 10.0) -> WorkerAgent:
+    """Returns a worker's agent with `queued` waiting requests, whose TTFT SLOs are up to `longest_s`, and no engine."""
     agent = connected_agent(replace(CONFIG, max_queued=queued, max_queued_tokens=1 << 60))
     rng = Random(2)
     for number in range(queued):
-        hear(agent, 0.0, Submit(request=request(rng, number), attempt=1))
+        hear(agent, 0.0, Submit(request=request(rng, number, longest_s), attempt=1))
     return agent
 
 
@@ -228,37 +230,60 @@ def caps(n_run: int, seq: int) -> TupleReceived:
         engine="e", n_run=n_run, b_token=n_run, b_min=n_run, b_max=n_run, gain_b=0.0, u_low=0.0, u_high=1.0
     )
     return TupleReceived(
-        ControlTuple(worker="w", engines=(control,), fence=Fence("v"), epoch=1, seq=seq, valid_for_s=FOREVER_S), 0.0
+        ControlTuple(worker="w", engines=(control,), fence=Fence(), epoch=1, seq=seq, valid_for_s=FOREVER_S), 0.0
     )
 
 
 def pump_ms(agent: WorkerAgent) -> float:
     """Returns the CPU time in ms of a cycle in which the pump dispatches as many requests as it may at once: the median
     per topology, of the slowest topology."""
-    slowest, seq, now_s = 0.0, 1000, 0.0
-    agent.step(now_s, caps(1, 1))
-    add_engine(agent, now_s, 0)
-    running: list[Grant] = []
-    for name in TopologyName:
-        agent.step(now_s, decision(name, seq))
+    pump = Pump(agent)
+    return max(pump.cycle_ms(name) for name in TopologyName)
+
+
+def short_first(agent: WorkerAgent) -> float:
+    """Returns the time of a pump cycle of MaxOnTime that looks for a short request that may go first, over that of one
+    that goes by deadline alone. The two take turns, so that other load on the machine slows both."""
+    pump = Pump(agent)
+    ratios = []
+    for _ in range(ROUNDS):
+        by_deadline = pump.cycle_ms(TopologyName.MAX_ON_TIME, Hints(slack_share=0.0))
+        ratios.append(pump.cycle_ms(TopologyName.MAX_ON_TIME) / by_deadline)
+    return median(ratios)
+
+
+class Pump:
+    """Drives the pump of an agent over one engine whose sequences all end between two cycles."""
+
+    def __init__(self, agent: WorkerAgent) -> None:
+        self._agent, self._seq, self._now_s = agent, 1000, 0.0
+        self._running: list[Grant] = []
+        agent.step(0.0, caps(1, 1))
+        add_engine(agent, 0.0, 0)
+
+    def cycle_ms(self, name: TopologyName, hints: Hints | None = None) -> float:
+        """Returns the median CPU time in ms of cycles under one topology."""
+        agent = self._agent
+        self._seq += 2
+        agent.step(self._now_s, decision(name, self._seq, hints or Hints()))
         cycles = []
         for _ in range(CYCLES):
-            seq, now_s = seq + 2, now_s + 0.2
-            between = agent.step(now_s, caps(1, seq))
-            for grant in running:
+            self._seq, self._now_s = self._seq + 2, self._now_s + 0.2
+            now_s = self._now_s
+            between = agent.step(now_s, caps(1, self._seq))
+            for grant in self._running:
                 between += end(agent, now_s, grant)
             between += agent.step(now_s, CycleTicked())
             start(agent, now_s, grants(between))
             begun = process_time()
-            effects = agent.step(now_s + 0.1, caps(PUMPED + 1, seq + 1))
+            effects = agent.step(now_s + 0.1, caps(PUMPED + 1, self._seq + 1))
             effects += agent.step(now_s + 0.1, CycleTicked())
             cycles.append((process_time() - begun) * 1e3)
             pumped = grants(effects)
             start(agent, now_s + 0.1, pumped)
-            running = grants(between) + pumped
+            self._running = grants(between) + pumped
             assert len(pumped) >= PUMPED - 1
-        slowest = max(slowest, median(cycles))
-    return slowest
+        return median(cycles)
 
 
 def request_us(name: TopologyName) -> float:
@@ -300,6 +325,9 @@ def rows() -> list[Row]:
         if queued == QUEUED:
             result += switch_rows(agent)
         result.append(row(f"pump cycle of {PUMPED} dispatches, {queued} queued", pump_ms(agent), "ms", goal))
+        name = f"pump cycle, {queued} planned to be on time, max_on_time / the same by deadline alone"
+        gc.collect()
+        result.append(row(name, short_first(loaded_agent(queued, queued * LAX)), "x", GOAL_SHORT_FIRST))
     for name in (TopologyName.SJF, TopologyName.WFQ, TopologyName.MAX_ON_TIME):
         cost = min(request_us(name) for _ in range(ROUNDS))
         result.append(row(f"worker steps of one request, {name}", cost, "µs", GOAL_REQUEST_US))

@@ -21,7 +21,21 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.hop import systems
-from benchmarks.hop.page import BARE, COLUMNS, DIRECT, MESH, RUST, SINGLE, Result, cells, goals, median_of, page
+from benchmarks.hop.page import (
+    BARE,
+    COLUMNS,
+    DIRECT,
+    MESH,
+    OVER_TLS,
+    RUST,
+    SINGLE,
+    Result,
+    cells,
+    goals,
+    median_of,
+    page,
+    tls_page,
+)
 from benchmarks.hop.systems import Running
 from benchmarks.run import table_of, write_json
 from hmas.laws.scoring import quantile
@@ -45,9 +59,10 @@ FULL = Loads()
 GENTLE = (Loads(10, 10, 4), Loads(25, 25, 4))  # for relays that collapse under the full loads
 
 
-def client(url: str, mode: str, n: float, seconds: float, key: str, tokens: int = TOKENS) -> dict[str, Any]:
-    argv = [sys.executable, "-m", "benchmarks.hop.client", url, mode, str(n), "--seconds", str(seconds)]
-    argv += ["--tokens", str(tokens), "--model", systems.MODEL, "--key", key]
+def client(system: Running, mode: str, n: float, seconds: float, tokens: int = TOKENS) -> dict[str, Any]:
+    argv = [sys.executable, "-m", "benchmarks.hop.client", system.url, mode, str(n), "--seconds", str(seconds)]
+    argv += ["--tokens", str(tokens), "--model", systems.MODEL, "--key", system.key]
+    argv += ["--ca", str(system.ca)] if system.ca else []
     done = subprocess.run(
         ["taskset", "-c", ",".join(map(str, OTHER_CPUS)), *argv], capture_output=True, text=True, check=False
     )
@@ -59,20 +74,20 @@ def client(url: str, mode: str, n: float, seconds: float, key: str, tokens: int 
 def measure(system: Running, loads: Loads, seconds: float) -> Result:
     """Measures one system under three loads: a fixed rate, saturating streams, and plain requests. Returns CPU times in
     µs, TTFT in s, throughputs per second, and the number of failed requests."""
-    client(system.url, "rate", loads.rate, 2, system.key)  # warm-up
+    client(system, "rate", loads.rate, 2)  # warm-up
     name = system.name if loads == FULL else f"{system.name}, {loads.rate}/s"
     result: Result = {"name": name}
     granted, ended = (system.counted(f"hmas_{metric}_total") for metric in ("worker_grants", "gateway_requests"))
     before = system.cpu_s()
-    rated = client(system.url, "rate", loads.rate, seconds, system.key)
+    rated = client(system, "rate", loads.rate, seconds)
     used = [(now - then) * 1e6 / max(rated["tokens"], 1) for now, then in zip(system.cpu_s(), before, strict=True)]
     result["us_per_token"], result["worker_us_per_token"], result["others_us_per_token"] = used
     ttft = sorted(rated["ttft_s"])
     result["ttft_p50_s"], result["ttft_p99_s"] = quantile(ttft, 0.5), quantile(ttft, 0.99)
-    full = client(system.url, "streams", loads.streams, seconds, system.key)
+    full = client(system, "streams", loads.streams, seconds)
     result["saturated_tokens_per_s"] = full["tokens"] / full["window_s"]
     before = system.cpu_s()
-    plain = client(system.url, "plain", loads.plain, seconds / 2, system.key)
+    plain = client(system, "plain", loads.plain, seconds / 2)
     used = [(now - then) * 1e6 / max(plain["finished"], 1) for now, then in zip(system.cpu_s(), before, strict=True)]
     result["us_per_plain_request"], result["worker_us_per_plain_request"], _ = used
     result["plain_per_s"] = plain["finished"] / (seconds / 2)
@@ -90,7 +105,7 @@ def _slopes(system: Running, seconds: float) -> Result:
     rate, costs = FULL.rate / 2, []
     for tokens in (TOKENS, LONGER_TOKENS):
         before = system.cpu_s()
-        done = client(system.url, "rate", rate, seconds, system.key, tokens)
+        done = client(system, "rate", rate, seconds, tokens)
         both, worker, _ = (
             (now - then) * 1e6 / max(done["finished"], 1) for now, then in zip(system.cpu_s(), before, strict=True)
         )
@@ -103,9 +118,10 @@ def _slopes(system: Running, seconds: float) -> Result:
 Starter = Callable[[], AbstractContextManager[Running]]
 
 
-def starters(upstream: str, directory: Path, peers: bool) -> dict[str, tuple[Starter, tuple[Loads, ...]]]:
+def starters(upstream: str, directory: Path, peers: bool, tls: bool) -> dict[str, tuple[Starter, tuple[Loads, ...]]]:
     """Returns, by name, how to start each system that is compared, and its loads. `upstream` is the mock engine's URL,
-    `directory` a scratch folder; `peers` adds LiteLLM's proxy and the Rust routers."""
+    `directory` a scratch folder; `peers` adds LiteLLM's proxy and the Rust routers, and `tls` is for the systems that
+    serve TLS alone."""
     full = (FULL,)
     every: dict[str, tuple[Starter, tuple[Loads, ...]]] = {
         DIRECT: (lambda: nullcontext(Running(DIRECT, upstream, ())), full),
@@ -113,6 +129,10 @@ def starters(upstream: str, directory: Path, peers: bool) -> dict[str, tuple[Sta
         SINGLE: (lambda: systems.fastapi_relay("aiohttp", upstream, RELAY_CPUS), full),
         MESH: (lambda: systems.hmas(upstream, RELAY_CPUS, OTHER_CPUS, directory), full),
     }
+    if tls:
+        every[SINGLE + OVER_TLS] = (lambda: systems.fastapi_relay_tls(upstream, RELAY_CPUS, directory), full)
+        every[MESH + OVER_TLS] = (lambda: systems.hmas(upstream, RELAY_CPUS, OTHER_CPUS, directory, tls=True), full)
+        return {name: every[name] for name in (DIRECT, SINGLE, SINGLE + OVER_TLS, MESH, MESH + OVER_TLS)}
     if peers:
         for name in RUST:
             every[name] = (partial(systems.rust_router, name, upstream, RELAY_CPUS), full)
@@ -131,14 +151,14 @@ def comparison(results: list[Result]) -> Table:
     return table
 
 
-def run(seconds: float, runs: int, *, peers: bool, only: str | None, console: Console) -> list[Result]:
+def run(seconds: float, runs: int, *, peers: bool, tls: bool, only: str | None, console: Console) -> list[Result]:
     """Measures every system `runs` times in turn, and returns the medians."""
     port = free_port()
     argv = [sys.executable, "-m", "benchmarks.mock_engine", "--port", str(port), "--gap-ms", str(GAP_MS)]
     found: dict[str, list[Result]] = {}
     for turn in range(runs):
         with tempfile.TemporaryDirectory() as scratch, systems.process(argv, port, OTHER_CPUS):
-            for name, (start, every) in starters(f"http://127.0.0.1:{port}", Path(scratch), peers).items():
+            for name, (start, every) in starters(f"http://127.0.0.1:{port}", Path(scratch), peers, tls).items():
                 if only and only.lower() not in name.lower() and name != DIRECT:
                     continue
                 console.print(f"[dim]{name}, run {turn + 1} of {runs} ...[/dim]")
@@ -148,7 +168,7 @@ def run(seconds: float, runs: int, *, peers: bool, only: str | None, console: Co
                             result = measure(system, loads, seconds)
                             found.setdefault(result["name"], []).append(result)
                 except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
-                    if name in (DIRECT, MESH):
+                    if name in (DIRECT, MESH, MESH + OVER_TLS):
                         raise
                     console.print(f"[red]{name} could not be measured:[/red] {error}")
     return [median_of(results) for results in found.values()]
@@ -158,6 +178,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--peers", action="store_true", help="also measure LiteLLM's proxy, sglang-router, vllm-router")
+    parser.add_argument("--tls", action="store_true", help="measure what TLS to the clients costs, nothing else")
     parser.add_argument("--seconds", type=float, default=8, help="length of each load, s")
     parser.add_argument("--runs", type=int, default=3, help="runs of each system, in turn")
     parser.add_argument("--page", type=Path, help="also write the results to this file as Markdown; not with --only")
@@ -166,7 +187,7 @@ def main() -> int:
     if args.page and args.only:
         parser.error("--page needs the results of every system: leave out --only")
     console = Console()
-    results = run(args.seconds, args.runs, peers=args.peers, only=args.only, console=console)
+    results = run(args.seconds, args.runs, peers=args.peers, tls=args.tls, only=args.only, console=console)
     console.print(comparison(results))
     if any(result["name"] == MESH for result in results):
         rows = goals(results)
@@ -177,7 +198,8 @@ def main() -> int:
             ]
             write_json(args.json, [*rows, *systems_rows])
     if args.page:
-        args.page.write_text(page(results, args.seconds, TRIED.read_text().strip()))
+        text = tls_page(results, args.seconds) if args.tls else page(results, args.seconds, TRIED.read_text().strip())
+        args.page.write_text(text)
     return 0
 
 

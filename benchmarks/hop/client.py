@@ -9,6 +9,7 @@ requests at once, streamed or not; `tokens` were counted in the steady `window_s
 import argparse
 import asyncio
 import json
+import ssl
 import time
 from urllib.parse import urlparse
 
@@ -67,9 +68,10 @@ class CountedReply:
 class Client:
     """Sends one request again and again and sums up the answers."""
 
-    def __init__(self, url: str, request: tuple[bytes, bytes]) -> None:
+    def __init__(self, url: str, ca: str | None, request: tuple[bytes, bytes]) -> None:
         parts = urlparse(url)
-        self._pool = HttpPool(parts.hostname or "", parts.port or 80, None, POOL)
+        tls = ssl.create_default_context(cafile=ca) if parts.scheme == "https" else None
+        self._pool = HttpPool(parts.hostname or "", parts.port or 80, tls, POOL)
         self._request = request
         self.ttft_s: list[float] = []
         self.sent = self.finished = self.errors = self.tokens = 0
@@ -132,7 +134,7 @@ async def closed_loop(client: Client, width: int, seconds: float) -> tuple[int, 
 async def run(args: argparse.Namespace) -> None:
     stream = args.mode != "plain"
     request = request_bytes(urlparse(args.url).netloc, args.model, args.key, args.tokens, stream)
-    client = Client(args.url, request)
+    client = Client(args.url, args.ca, request)
     started_s = time.monotonic()
     if args.mode == "rate":
         await open_loop(client, args.n, args.seconds)
@@ -158,4 +160,5 @@ if __name__ == "__main__":
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--model", default="mock")
     parser.add_argument("--key", default="none")
+    parser.add_argument("--ca", help="PEM file of the authority that a https URL's certificate is from")
     uvloop.run(run(parser.parse_args()))

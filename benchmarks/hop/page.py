@@ -9,6 +9,7 @@ from experiments.report.template import render
 
 DIRECT, BARE, SINGLE, MESH = "no hop", "2 TCP relays", "FastAPI + aiohttp", "H-MAS"
 RUST = ("sglang-router", "vllm-router")
+OVER_TLS = ", TLS"  # after the name of a system whose clients reach it over TLS
 COLUMNS = ("system", "µs/token", "TTFT p50", "TTFT p99", "saturated tok/s", "µs/plain", "plain/s", "errors")
 SPREAD = ("us_per_token", "ttft_p50_s", "ttft_p99_s", "saturated_tokens_per_s", "us_per_plain_request")
 
@@ -74,7 +75,7 @@ def goals(results: Sequence[Result]) -> list[Row]:
 
 
 def page(results: Sequence[Result], seconds: float, tried: str) -> str:
-    """Returns the page. `results` must include the systems `DIRECT` and `MESH`; raises KeyError otherwise. `seconds` is
+    """Returns the page. `results` must include the systems `DIRECT`, `BARE` and `MESH`. `seconds` is
     the length of each load; `tried` is Markdown about ways to a missed goal."""
     ours = next(result for result in results if result["name"] == MESH)
     against = [
@@ -88,10 +89,30 @@ def page(results: Sequence[Result], seconds: float, tried: str) -> str:
         against=against,
         ours={key: _number(value) for key, value in ours.items() if isinstance(value, int | float)},
         spread=_spread(ours),
+        bare_us=_number(next(result["us_per_token"] for result in results if result["name"] == BARE) / 2),
         runs=ours["runs"],
         tried=tried,
         COLUMNS=COLUMNS,
         MESH=MESH,
+    )
+
+
+def tls_page(results: Sequence[Result], seconds: float) -> str:
+    """Returns the page on what TLS costs. `results` are those of systems and of the same systems over TLS."""
+    by_name = {result["name"]: result for result in results}
+    rows = []
+    for name in (SINGLE, MESH):
+        plain, tls = by_name[name], by_name[name + OVER_TLS]
+        ratios = (tls[key] / plain[key] for key in ("us_per_token", "saturated_tokens_per_s", "us_per_plain_request"))
+        later_ms = (tls["ttft_p50_s"] - plain["ttft_p50_s"]) * 1e3
+        rows.append((name, *(f"{ratio:.2f} ×" for ratio in ratios), f"{later_ms:+.2f} ms"))
+    return render(
+        Path(__file__).with_name("tls_page.md.j2"),
+        seconds=f"{seconds:g}",
+        runs=results[0]["runs"],
+        systems=map(cells, results),
+        rows=rows,
+        COLUMNS=COLUMNS,
     )
 
 

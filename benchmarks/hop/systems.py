@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
@@ -18,7 +18,8 @@ import httpx
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks.hop.page import BARE, MESH, RUST
+from benchmarks.hop.page import BARE, MESH, OVER_TLS, RUST, SINGLE
+from hmas.mesh.certificates import make_certificates
 from hmas.mesh.nats_server import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,16 +33,19 @@ class Running:
     """A relay that is running: its URL, the API key that it accepts, and the processes whose CPU time is measured.
 
     `relays` are all that stand on a request's way; `workers` those of them that are H-MAS's workers, and `others` the
-    mesh's further processes. `metrics` are the URLs of H-MAS's gateways and workers.
+    mesh's further processes. `metrics` are the URLs of H-MAS's gateways and workers, `ops_headers` what they ask for.
+    `ca` is the authority's file where the URL is a https one.
     """
 
     name: str
     url: str
     relays: tuple[psutil.Process, ...]
     key: str = "none"
+    ca: Path | None = None
     workers: tuple[psutil.Process, ...] = ()
     others: tuple[psutil.Process, ...] = ()
     metrics: tuple[str, ...] = ()
+    ops_headers: dict[str, str] = field(default_factory=dict)
 
     def cpu_s(self) -> tuple[float, float, float]:
         """Returns the user and system CPU time so far, in seconds: of the relay's processes and their children, of the
@@ -52,7 +56,7 @@ class Running:
         """Returns the sum of a counter over all of H-MAS's gateways and workers."""
         total = 0.0
         for url in self.metrics:
-            families = text_string_to_metric_families(httpx.get(f"{url}/metrics").text)
+            families = text_string_to_metric_families(httpx.get(f"{url}/metrics", headers=self.ops_headers).text)
             total += sum(s.value for family in families for s in family.samples if s.name == metric)
         return total
 
@@ -104,13 +108,33 @@ def process(argv: list[str], port: int, cpus: set[int], **env: str) -> Iterator[
                 child.wait()
 
 
+def certificate(directory: Path) -> tuple[Path, Path, Path]:
+    """Makes a certificate for 127.0.0.1 and returns the files of the authority, the certificate and its key."""
+    make_certificates(directory / "certificates", 1.0, ("127.0.0.1",))
+    home = directory / "certificates" / "gateway"
+    return home / "ca.pem", home / "cert.pem", home / "key.pem"
+
+
 @contextmanager
 def fastapi_relay(kind: str, upstream: str, cpus: set[int]) -> Iterator[Running]:
-    port = free_port()
+    with process(*_uvicorn(kind, port := free_port()), cpus, UPSTREAM=upstream) as relay:
+        yield Running(f"FastAPI + {kind}", f"http://127.0.0.1:{port}", (relay,))
+
+
+@contextmanager
+def fastapi_relay_tls(upstream: str, cpus: set[int], directory: Path) -> Iterator[Running]:
+    ca, cert, key = certificate(directory)
+    argv, port = _uvicorn("aiohttp", free_port())
+    with process(
+        [*argv, "--ssl-certfile", str(cert), "--ssl-keyfile", str(key)], port, cpus, UPSTREAM=upstream
+    ) as relay:
+        yield Running(SINGLE + OVER_TLS, f"https://127.0.0.1:{port}", (relay,), ca=ca)
+
+
+def _uvicorn(kind: str, port: int) -> tuple[list[str], int]:
     argv = [sys.executable, "-m", "uvicorn", f"benchmarks.hop.relay_{kind}:app", "--port", str(port)]
     argv += ["--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "error"]
-    with process(argv, port, cpus, UPSTREAM=upstream) as relay:
-        yield Running(f"FastAPI + {kind}", f"http://127.0.0.1:{port}", (relay,))
+    return argv, port
 
 
 @contextmanager
@@ -127,9 +151,13 @@ def tcp_relays(upstream: str, cpus: set[int]) -> Iterator[Running]:
 
 
 @contextmanager
-def hmas(upstream: str, relay_cpus: set[int], other_cpus: set[int], directory: Path) -> Iterator[Running]:
+def hmas(
+    upstream: str, relay_cpus: set[int], other_cpus: set[int], directory: Path, *, tls: bool = False
+) -> Iterator[Running]:
     """Runs the whole mesh with API keys, scheduling and metrics. Gateway and worker run on `relay_cpus`, its other
     processes on `other_cpus`."""
+    directory = directory / ("tls" if tls else "plain")
+    directory.mkdir()
     tenants = directory / "tenants.yaml"
     tenants.write_text("tenants:\n  bench: {}\n")
     hmas_bin = str(Path(sys.executable).parent / "hmas")
@@ -139,11 +167,11 @@ def hmas(upstream: str, relay_cpus: set[int], other_cpus: set[int], directory: P
     key = made.stdout.strip()
     port = free_port()
     argv = [hmas_bin, "up", "--port", str(port), "--engine", upstream, "--model", MODEL, "--tenants", str(tenants)]
-    argv += [
-        "--max-num-seqs",
-        "4096",
-    ]  # the limit of the mock engine, which takes any number of streams and cannot tell
-
+    argv += ["--max-num-seqs", "4096"]  # the mock engine takes any number of streams and cannot tell
+    ca = None
+    if tls:
+        ca, cert, cert_key = certificate(directory)
+        argv += ["--tls-cert", str(cert), "--tls-key", str(cert_key)]
     with process([*argv, "--data-dir", str(directory)], port, other_cpus) as supervisor:
         deadline = time.monotonic() + START_TIMEOUT_S
         while not (directory / "mesh.json").exists():
@@ -157,15 +185,18 @@ def hmas(upstream: str, relay_cpus: set[int], other_cpus: set[int], directory: P
         for name in relays:
             for thread in named[name].threads():
                 os.sched_setaffinity(thread.id, relay_cpus)
-        ops = json.loads((directory / "mesh.json").read_text())["ops_urls"]
+        state = json.loads((directory / "mesh.json").read_text())
+        ops = state["ops_urls"]
         yield Running(
-            MESH,
-            f"http://127.0.0.1:{port}",
+            MESH + OVER_TLS if tls else MESH,
+            f"{'https' if tls else 'http'}://127.0.0.1:{port}",
             tuple(named[name] for name in relays),
             key,
+            ca,
             workers=tuple(named[name] for name in relays if name != "gateway"),
             others=tuple(process for name, process in named.items() if name not in relays),
             metrics=tuple(ops[name] for name in relays),
+            ops_headers={"authorization": f"Bearer {Path(state['ops_token_file']).read_text()}"},
         )
 
 
