@@ -2,6 +2,7 @@
 selectors on simulated runs."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,18 +10,17 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from experiments.execute import execute
+from experiments.execute import execute, execute_cells
 from hmas.sim.cells import Cell, CellStore, compute
 from hmas.sim.cli import Data, data_folder, load
-from hmas.sim.recording import record as write_record
-from hmas.sim.sources import WorkloadSpec, build
+from hmas.sim.sources import WorkloadSpec
 
 app = typer.Typer(
     help="Runs experiments in virtual time, writes their pages, and trains selectors on simulated runs.",
     no_args_is_help=True,
 )
 console = Console()
-UNPUBLISHED = ("faults", "smoke")  # experiments without a page, run with `hmas sim run`
+UNPUBLISHED = ("faults", "fence", "smoke", "worth")  # run with `hmas sim run` or a command of their own
 
 
 @app.command(name="run")
@@ -125,6 +125,198 @@ def admission(
         typer.echo(f"wrote {path}")
 
 
+@app.command()
+def worth(
+    file: Annotated[Path, typer.Option(help="The experiment file.", exists=True, dir_okay=False)] = Path(
+        "experiments/worth.yaml"
+    ),
+    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
+        "docs/results"
+    ),
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 1 on.")] = 5,
+    seconds: Annotated[float, typer.Option(min=1.0, help="Seconds of each workload at most.")] = 120.0,
+    processes: Annotated[int, typer.Option(min=1, help="Number of processes, each with one run at a time.")] = 1,
+    cells: Annotated[Path, typer.Option(help="Folder of the results of finished runs.")] = Path("out/sim-cells"),
+    data: Data = None,
+    pages_only: Annotated[
+        bool, typer.Option("--pages-only", help="Run nothing; write the page from the results of finished runs.")
+    ] = False,
+) -> None:
+    """Measures what cognition is worth to the mesh, and what late annotations cost, and writes the page. If
+    interrupted, give the command again: finished runs are kept. Without --data, no traces are run."""
+    from experiments.report.worth import write_page
+    from experiments.worth import batches_of_worth
+
+    experiment = load(file).within(data_folder(data))
+    short = tuple(replace(w, duration_s=min(w.duration_s, seconds)) for w in experiment.workloads)
+    experiment = replace(experiment, workloads=short, seeds=tuple(range(1, seeds + 1)))
+    store = CellStore(cells)
+    if not pages_only:
+        for some in batches_of_worth(experiment):
+            execute_cells(some, store, processes, _counted)
+    for path in write_page(experiment, store, out):
+        typer.echo(f"wrote {path}")
+
+
+@app.command()
+def regimes(
+    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
+        "docs/results"
+    ),
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 1 on.")] = 5,
+    processes: Annotated[int, typer.Option(min=1, help="Number of processes, each with one run at a time.")] = 1,
+    cells: Annotated[Path, typer.Option(help="Folder of the results of finished runs.")] = Path("out/sim-cells"),
+    pages_only: Annotated[
+        bool, typer.Option("--pages-only", help="Run nothing; write the page from the results of finished runs.")
+    ] = False,
+) -> None:
+    """Compares a pool that all requests share with static splits by TPOT SLO and with the layout that the controller
+    chooses, where TPOT is short and where compute is, and writes the page. If interrupted, give the command again:
+    finished runs are kept."""
+    from experiments.regimes import batches
+    from experiments.report.regimes import write_page
+
+    store, chosen = CellStore(cells), range(1, seeds + 1)
+    if not pages_only:
+        for some in batches(chosen):
+            execute_cells(some, store, processes, _counted)
+    for path in write_page(store, chosen, out):
+        typer.echo(f"wrote {path}")
+
+
+@app.command()
+def fast(
+    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
+        "docs/results"
+    ),
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 1 on.")] = 3,
+    seconds: Annotated[float, typer.Option(min=20.0, help="Seconds of each run.")] = 150.0,
+    processes: Annotated[int, typer.Option(min=1, help="Number of processes, each with one run at a time.")] = 1,
+    cells: Annotated[Path, typer.Option(help="Folder of the results of finished runs.")] = Path("out/sim-cells"),
+    data: Data = None,
+    pages_only: Annotated[
+        bool, typer.Option("--pages-only", help="Run nothing; write the page from the results of finished runs.")
+    ] = False,
+) -> None:
+    """Measures what it brings and costs that short requests go first where the others have time, and writes the page.
+    If interrupted, give the command again: finished runs are kept. Without --data, no traces are run."""
+    from experiments.fast import cells_of_fast, rows_of_fast
+    from experiments.report.fast import write_page
+
+    store, folder, numbers = CellStore(cells), data_folder(data), range(1, seeds + 1)
+    if not pages_only:
+        execute_cells(cells_of_fast(numbers, seconds, folder), store, processes, _counted)
+    for path in write_page(rows_of_fast(numbers, seconds, folder, store), seconds, out):
+        typer.echo(f"wrote {path}")
+
+
+@app.command()
+def deception(
+    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
+        "docs/results"
+    ),
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 1 on.")] = 5,
+    seconds: Annotated[float, typer.Option(min=40.0, help="Seconds of each run.")] = 120.0,
+    cells: Annotated[Path, typer.Option(help="Folder of the results of finished runs.")] = Path("out/sim-cells"),
+) -> None:
+    """Measures what misleading prompts and a changed model do to the lengths that the mesh goes by and to the other
+    tenants, and writes the page. If interrupted, give the command again: finished runs are kept."""
+    from experiments.deception import code_of_deception, measure_all
+    from experiments.report.deception import write_page
+
+    found = measure_all(CellStore(cells, code_of_deception), range(1, seeds + 1), seconds, typer.echo)
+    for path in write_page(found, seconds, out):
+        typer.echo(f"wrote {path}")
+
+
+def _counted(done: int, total: int, text: str) -> None:
+    if done % 20 == 0 or done == total:
+        typer.echo(f"{done} of {total}: {text}")
+
+
+@app.command(name="model-times")
+def model_times(
+    out: Annotated[
+        Path | None, typer.Option(help="File to write; default: that which the simulator reads.", dir_okay=False)
+    ] = None,
+    data: Data = None,
+) -> None:
+    """Measures how long perception and prediction take for batches of each size, on one core, and writes the file that
+    the simulator takes their times from. It takes half a minute and wants an idle machine."""
+    from experiments.model_times import measure, write
+
+    typer.echo(f"wrote {write(measure(data_folder(data)), out)}")
+
+
+@app.command()
+def fence(
+    file: Annotated[Path, typer.Option(help="The experiment file.", dir_okay=False)] = Path("experiments/fence.yaml"),
+    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
+        "docs/results"
+    ),
+    processes: Annotated[int, typer.Option(min=1, help="Number of processes, each with one run at a time.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from the first on.")] = 5,
+    cells: Annotated[Path, typer.Option(help="Folder of the results of finished runs.")] = Path("out/sim-cells"),
+    data: Data = None,
+) -> None:
+    """Measures how often answers outgrow the fence's length bounds, on ten workloads with the perception that ships,
+    and writes its page. It takes about an hour of one core. If interrupted, give the command again: finished runs are
+    kept. Without --data, only the synthetic workloads are run."""
+    from experiments.fence import measure, rows
+    from experiments.report.fence import write_page
+
+    found = load(file).within(data_folder(data))
+    found = replace(found, seeds=found.seeds[:seeds])
+    store = CellStore(cells)
+    measure(found, store, processes, lambda done, total, text: typer.echo(f"{done} of {total}: {text}"))
+    for path in write_page(list(rows(found, store)), found, out):
+        typer.echo(f"wrote {path}")
+
+
+@app.command(name="jobs-linking")
+def jobs_linking(
+    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
+        "docs/results"
+    ),
+    seed: Annotated[int, typer.Option(min=1, help="Seed of the order in which requests come.")] = 1,
+    data: Data = None,
+) -> None:
+    """Measures whether the gateway finds the job of each request of recorded workflows, and writes the page. It takes
+    half a minute and needs --data with agentic/."""
+    from experiments.jobs_linking import crossings, measure
+    from experiments.report.jobs_linking import write_page
+    from experiments.workflows import read_workflows
+
+    folder = data_folder(data)
+    if folder is None or not (folder / "agentic").is_dir():
+        raise typer.BadParameter("this needs recorded workflows: give --data FOLDER with a folder agentic/ in it")
+    found = measure(folder, seed, typer.echo)
+    for path in write_page(found, read_workflows(folder), crossings(folder, seed), seed, out):
+        typer.echo(f"wrote {path}")
+
+
+@app.command(name="prefix-routing")
+def prefix_routing(
+    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
+        "docs/results"
+    ),
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 1 on.")] = 3,
+    data: Data = None,
+) -> None:
+    """Measures what it is worth that a worker knows which engine holds which prompts, on recorded agents' loops, and
+    writes the page. It takes about five minutes and needs --data with agentic/."""
+    from experiments.prefix_routing import measure
+    from experiments.report.prefix_routing import write_page
+    from experiments.workflows import TAU_BENCH, read_workflows
+
+    folder = data_folder(data)
+    if folder is None or not (folder / "agentic").is_dir():
+        raise typer.BadParameter("this needs recorded workflows: give --data FOLDER with a folder agentic/ in it")
+    found = measure(folder, range(1, seeds + 1), typer.echo)
+    for path in write_page(found, len(read_workflows(folder, TAU_BENCH)), out):
+        typer.echo(f"wrote {path}")
+
+
 @app.command(name="train-selectors")
 def train_selectors(
     profile: Annotated[str, typer.Option(help="Engine profile of the simulated runs.")] = "qwen3-32b-h100x2",
@@ -138,27 +330,6 @@ def train_selectors(
 
     document = train(list(lessons(profile, engines, typer.echo)))
     typer.echo(f"wrote {write(document, out)}: {document['trained']}")
-
-
-@app.command()
-def record(
-    file: Annotated[Path, typer.Argument(help="An experiment file with one workload and rate_rps.", exists=True)],
-    out: Annotated[Path, typer.Argument(help="CSV file that the model's outputs are written to.", dir_okay=False)],
-    seed: Annotated[int, typer.Option(help="Seed of the workload.")] = 1,
-    data: Data = None,
-) -> None:
-    """Records what the trained perception model predicts for each request of a workload. `hmas sim run --recorded`
-    reads the file."""
-    from hmas.perception.backends.model import ModelBackend
-
-    experiment = load(file).within(data_folder(data))
-    spec = experiment.workloads[0]
-    if experiment.rate_rps is None or not spec.prompts:
-        raise typer.BadParameter(
-            f"{file} must set rate_rps, and its first workload prompts; give --data for their folder"
-        )
-    workload = build(spec, experiment.rate_rps, seed).fitting(experiment.engine)
-    typer.echo(f"{out}: {write_record(workload, ModelBackend(), out)} of {len(workload.requests)} requests tagged")
 
 
 if __name__ == "__main__":

@@ -12,10 +12,11 @@ from statistics import median
 
 from hmas.engine.core.profile import EngineProfile, builtin_profile
 from hmas.laws.scoring import is_ok
+from hmas.sim.coverage import BoundTally
 from hmas.sim.experiment import chunked
 from hmas.sim.mesh import MeshSim
-from hmas.sim.setup import MeshSetup
 from hmas.sim.sources import WorkloadSpec, build
+from hmas.sim.systems import NOISY
 from hmas.sim.workload import OfferedRequest, Workload
 
 WAITS_S = (1, 2, 3, 4, 6, 8, 12, 20, 30, 45)
@@ -94,7 +95,8 @@ class Advice:
     """How good the advice (`Retry-After`) was in one scenario, over all seeds. In the runs without retries the tenant
     that prefers refusals offered `offered` requests, of which `refused` were refused; `sample` holds some of these.
     `followed` comes from other runs, in which every refused request is sent again when it was told to. `others` is the
-    goodput rate of the other tenants in runs without retries and with them."""
+    goodput rate of the other tenants in runs without retries and with them. `outgrown` is the share of the admitted
+    requests whose answers outgrew their length bound in the runs without retries."""
 
     scenario: RefusalScenario
     offered: int
@@ -102,6 +104,7 @@ class Advice:
     sample: tuple[Refused, ...]
     followed: tuple[Followed, ...]
     others: tuple[float, float]
+    outgrown: float
 
     @property
     def median_error(self) -> float:
@@ -115,10 +118,11 @@ class Advice:
 @dataclass(slots=True)
 class Run:
     """The outcome of one simulated run, by request id: `advice` holds when a request was refused and its `Retry-After`,
-    both in seconds; `met` tells whether each request met its SLOs."""
+    both in seconds; `met` tells whether each request met its SLOs; `bounds` tallies the length bounds."""
 
     advice: dict[str, tuple[float, int]] = field(default_factory=dict)
     met: dict[str, bool] = field(default_factory=dict)
+    bounds: BoundTally = field(default_factory=BoundTally)
 
 
 def engine() -> EngineProfile:
@@ -130,7 +134,7 @@ def measure(
 ) -> Advice:
     """Measures over all seeds how right the `Retry-After` of a scenario's refusals is; `capacity_rps` is λ*. At most
     `most` refusals per seed are tried again after each of `WAITS_S`. `progress` gets one line of text per seed."""
-    offered = refused = others = 0
+    offered = refused = others = admitted = outgrown = 0
     kept = [0, 0]
     sample: list[Refused] = []
     followed: list[Followed] = []
@@ -142,6 +146,8 @@ def measure(
         followed += _followed(scenario, again)
         offered += sum(not r.request.relegate for r in requests)
         refused += len(plain.advice)
+        admitted += plain.bounds.admitted
+        outgrown += plain.bounds.outgrown
         willing = [r.id for r in requests if r.request.relegate]
         others += len(willing)
         kept = [n + sum(run.met[i] for i in willing) for n, run in zip(kept, (plain, again), strict=True)]
@@ -154,6 +160,7 @@ def measure(
         sample=tuple(sample),
         followed=tuple(followed),
         others=rates,
+        outgrown=outgrown / admitted if admitted else nan,
     )
 
 
@@ -224,7 +231,7 @@ def _offered(rate_rps: float, duration_s: float, seed: int) -> list[OfferedReque
 
 def _run(scenario: RefusalScenario, requests: Sequence[OfferedRequest], seed: int, *, follow: bool = False) -> Run:
     ordered = tuple(sorted(requests, key=lambda r: r.request.arrival_s))
-    mesh = MeshSim(MeshSetup(), engine(), 1, Workload("admission", ordered, scenario.duration_s), seed)
+    mesh = MeshSim(NOISY, engine(), 1, Workload("admission", ordered, scenario.duration_s), seed)
     run = Run()
 
     def advised(request_id: str, retry_after_s: float) -> None:
@@ -235,5 +242,8 @@ def _run(scenario: RefusalScenario, requests: Sequence[OfferedRequest], seed: in
             mesh.offer(_copy(mesh.journeys[request_id].offered, number, at_s))
 
     mesh.on_advice = advised
-    run.met = {s.request_id: is_ok(s) for s in mesh.run().settlements}
+    result = mesh.run()
+    run.met = {s.request_id: is_ok(s) for s in result.settlements}
+    if result.run.coverage is not None:
+        run.bounds = result.run.coverage.total
     return run

@@ -3,13 +3,11 @@ missing ones in several processes."""
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import replace
 from multiprocessing import get_context
 from typing import Any
 
 from hmas.sim.cells import Cell, CellStore, compute
 from hmas.sim.experiment import Experiment
-from hmas.sim.systems import needs_prompts
 
 Progress = Callable[[int, int, str], None]
 
@@ -23,14 +21,11 @@ def cells_of(experiment: Experiment) -> list[Cell]:
         for load in loads:
             for seed in experiment.seeds:
                 for system in experiment.systems:
-                    if needs_prompts(system) and not workload.prompts:
-                        continue
-                    spec = workload if needs_prompts(system) else replace(workload, prompts="")
                     cell = Cell(
                         kind="run",
                         profile=experiment.profile,
                         engines=experiment.engines,
-                        workload=spec,
+                        workload=workload,
                         load=load,
                         absolute=experiment.rate_rps is not None,
                         seed=seed,
@@ -49,12 +44,15 @@ def label(cell: Cell) -> str:
 
 
 def execute(experiments: Sequence[Experiment], store: CellStore, processes: int, progress: Progress) -> None:
+    """Computes every missing cell of the experiments, as `execute_cells` does."""
+    execute_cells([cell for experiment in experiments for cell in cells_of(experiment)], store, processes, progress)
+
+
+def execute_cells(cells: Iterable[Cell], store: CellStore, processes: int, progress: Progress) -> None:
     """Computes every missing cell and stores it. All λ* are computed before the runs whose load is given in λ*. Runs
     are ordered by seed, so that an interrupted experiment has some seeds of every system. `progress` is called with the
     number of finished cells, their total and a label. The first failure cancels the rest and is raised."""
-    wanted = sorted(
-        dict.fromkeys(cell for experiment in experiments for cell in cells_of(experiment)), key=lambda c: c.seed
-    )
+    wanted = sorted(dict.fromkeys(cells), key=lambda c: c.seed)
     capacities = list(dict.fromkeys(cell.capacity for cell in wanted if not cell.absolute))
     total = len(wanted) + len(capacities)
     rates = {cell: found["rate_rps"] for cell, found in _all(capacities, {}, store, processes, progress, 0, total)}

@@ -47,9 +47,11 @@ class Card:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileRecipe:
     """How one engine profile is made: its hardware, the source of the measurements, the function that reads them from
-    the data folder, and the engine's limits in tokens."""
+    the data folder, and the engine's limits in tokens. `model` and `hardware` are the names for cost models."""
 
     card: Card
+    model: str
+    hardware: str
     source: str
     read: Callable[[Path, Card], list[Observation]]
     max_num_batched_tokens: int = 8192
@@ -66,6 +68,8 @@ LLAMA_13B_KV = 2 * 40 * 40 * 128 * 2
 def _splitwise(hardware: str, cards: int, budget: int) -> ProfileRecipe:
     return ProfileRecipe(
         card=Card(cards=cards, memory_gb=80, weights_gb=138, kv_bytes_per_token=LLAMA_70B_KV),
+        model="llama2-70b",
+        hardware=f"{hardware}x{cards}",
         source="Splitwise performance model (Mutinifni/splitwise-sim): "
         f"Llama-2-70B, {hardware} x {cards}, static batches",
         read=lambda directory, _: splitwise(directory, "llama2-70b", hardware, cards),
@@ -79,6 +83,8 @@ def _aiconfigurator(
 ) -> ProfileRecipe:
     return ProfileRecipe(
         card=card,
+        model=f"{model}-{precision or 'bf16'}",
+        hardware=f"{system}x{card.cards}",
         source="aiconfigurator silicon samples (ai-dynamo/aiconfigurator): "
         f"{model}, {system} x {card.cards}, {backend}, "
         f"{precision or 'bf16'}, closed loops",
@@ -91,6 +97,8 @@ def _aiconfigurator(
 def _llm_pilot(gpu: str, memory_gb: float) -> ProfileRecipe:
     return ProfileRecipe(
         card=Card(cards=1, memory_gb=memory_gb, weights_gb=26, kv_bytes_per_token=LLAMA_13B_KV),
+        model="llama-13b",
+        hardware=f"{gpu}x1",
         source="LLM-Pilot measurements (IBM/LLM-performance-prediction): "
         f"llama-13b, {gpu} x 1, closed loops, short outputs",
         read=lambda directory, _: llm_pilot(directory, "llama-13b", gpu, 1),
@@ -103,6 +111,8 @@ def _vllm(card: Card, gpu: str) -> ProfileRecipe:
     model = "meta-llama/Llama-3.1-8B"
     return ProfileRecipe(
         card=card,
+        model=model,
+        hardware=f"{gpu} x1",
         source="requests timed by vLLM 0.19 (casys-kaist/LLMServingSim): "
         f"{model}, {gpu} x 1, open loop, ShareGPT lengths",
         read=lambda directory, _: vllm_requests(directory, model, gpu),
@@ -153,6 +163,8 @@ RECIPES: dict[str, ProfileRecipe] = {
     ),
     "llama3-8b-a100x1": ProfileRecipe(
         card=Card(cards=1, memory_gb=80, weights_gb=16, kv_bytes_per_token=LLAMA_8B_KV),
+        model="Llama-3-8B",
+        hardware="A100-80GBx1",
         source="step-time regressions of Niyama's scheduler (microsoft/sarathi-serve): Llama-3-8B, A100-80GB x 1",
         read=lambda *_: sarathi_steps(),
         max_num_batched_tokens=2048,
@@ -171,7 +183,13 @@ def entry(recipe: ProfileRecipe, fit: Fit) -> dict[str, Any]:
         "num_gpu_blocks": recipe.card.kv_tokens // BLOCK_SIZE,
         "max_model_len": min(recipe.max_model_len, recipe.card.kv_tokens),
     }
-    return {"source": recipe.source, "cost": asdict(fit.cost), "limits": limits, "fit": asdict(fit.error)}
+    names = {"source": recipe.source, "model": recipe.model, "hardware": recipe.hardware}
+    return names | {
+        "card_gb": recipe.card.memory_gb,
+        "cost": asdict(fit.cost),
+        "limits": limits,
+        "fit": asdict(fit.error),
+    }
 
 
 def main(argv: list[str] | None = None) -> int:

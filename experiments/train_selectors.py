@@ -21,8 +21,8 @@ from hmas.engine.core.profile import builtin_profile
 from hmas.meta.agent.selectors.features import FEATURES, features, settled
 from hmas.sim.capacity import find_capacity
 from hmas.sim.mesh import MeshSim
-from hmas.sim.setup import MeshSetup
 from hmas.sim.sources import WorkloadSpec, build
+from hmas.sim.systems import NOISY
 
 CANDIDATES = (
     TopologyName.MAX_ON_TIME,
@@ -65,7 +65,7 @@ def lessons(profile_name: str, engines: int, tell: Callable[[str], None]) -> Ite
             rates: dict[TopologyName, float] = {}
             rows: list[tuple[float, ...]] = []
             for topology in CANDIDATES:
-                mesh = MeshSim(replace(MeshSetup(), pin=topology), profile, engines, workload, SEED, cutoff_s=60.0)
+                mesh = MeshSim(replace(NOISY, pin=topology), profile, engines, workload, SEED, cutoff_s=60.0)
                 rates[topology] = mesh.run().score.goodput_rate
                 rows += [features(v) for v in mesh.views if settled(v) >= 30]
             top = max(rates.values())

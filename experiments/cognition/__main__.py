@@ -2,15 +2,16 @@
 cognition.json.
 
 The shipped models are evaluated on data that they were not trained on. Figures that need retraining (each source left
-out, the MLP baseline) come from `hmas train perception --held-out`, and are left out if they belong to other data.
+out, the MLP baseline) come from `hmas train held-out`, and are left out if they belong to other data.
 """
 
 import argparse
 import csv
 import json
+import math
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +23,33 @@ from experiments.cognition import simulated as cognition_sim
 from hmas.perception import evaluation as perception
 from hmas.perception.backends.model import ARTEFACTS as PERCEPTION
 from hmas.perception.backends.model import ModelBackend
-from hmas.perception.training.corpus import Prompt, checksum, prompt_files, read_prompts, split
+from hmas.perception.training.corpus import (
+    Prompt,
+    checksum,
+    prompt_files,
+    read_prompts,
+    read_turns,
+    split,
+    workflow_files,
+)
 from hmas.prediction import evaluation as prediction
 from hmas.prediction.models.catboost_model import CatBoostCostModel
-from hmas.prediction.training.measurements import LLM_PILOT, perf_files, read
+from hmas.prediction.training.measurements import (
+    LLM_PILOT,
+    TRAINING,
+    NoMeasurements,
+    perf_files,
+    perf_folder,
+    pooled,
+    read,
+)
 from hmas.prediction.training.train import ForestRecipe, held_apart
 
-HELD_OUT_FILE = "held_out.json"
+HELD_OUT_FILE, SIZES_FILE = "held_out.json", "sizes.json"
 LENGTHS_FILE = "cognition_lengths.csv"
 LENGTHS_HEADER = ("task", "tokens", "median", "p90")
-# What the task head and its encoder depend on; the length heads' part of the recipe does not touch these figures.
-HELD_OUT_RECIPE = (
-    "seed", "layers", "head_tokens", "tail_tokens", "synthetic_per_type", "shares", "batch_size", "task_epochs", "rate",
-    "smoothing", "weight_decay", "word_epochs", "word_decay",
-)  # fmt: skip
+LEAST_PROMPTS = 30  # sources with fewer are shown, not averaged
 SIMULATED_LOADS = (1.0, 1.4)  # of the rate at which FCFS keeps 95 % of the requests inside their SLOs
-UNSEEN_HARDWARE = ("H100", "T4")
 PARTS = ("latency", "perception", "prediction")
 Report = Callable[[str], None]
 
@@ -47,9 +59,11 @@ def perception_figures(data: Path, report: Report) -> tuple[dict[str, Any], list
     median and 90 % quantile. `data` is the folder with prompts/."""
     backend, files = ModelBackend(), prompt_files(data)
     prompts = read_prompts(files)
-    if checksum(files) != backend.metadata["data_sha256"]:
+    turns = read_turns(workflow_files(data))
+    if checksum([*files, *workflow_files(data)]) != backend.metadata["data_sha256"]:
         report("warning: the prompts differ from those that the model was trained on; the split is still by prompt id")
-    parts = split(prompts, backend.metadata["recipe"]["seed"])
+    seed = backend.metadata["recipe"]["seed"]
+    parts = split(prompts, seed)
     test = parts["test"]
     task = perception.evaluate_task(backend, test)
     unknown = perception.evaluate_length(backend, test, model_known=False)
@@ -62,37 +76,46 @@ def perception_figures(data: Path, report: Report) -> tuple[dict[str, Any], list
         "task": asdict(task),
         "length_model_unknown": asdict(unknown),
         "length_model_known": asdict(known),
+        "tools": asdict(perception.evaluate_tools(backend, [*test, *split(turns, seed)["test"]])),
         "length_linear_mae": linear,
         "coverage_by_prompt": perception.coverage_by_prompt(backend, test),
         "fence": asdict(cognition_fence.drifting(backend, test)),
         "served": [asdict(run) for run in cognition_sim.served(backend, test, SIMULATED_LOADS)],
+        **_sizes(backend),
         **_held_out(backend, prompts, known.mae, unknown.mae),
     }
     return figures, perception.length_rows(backend, test)
 
 
+def _sizes(backend: ModelBackend) -> dict[str, Any]:
+    """Returns the figures of taggers of other sizes, if they were measured with the shipped recipe on the same data."""
+    path = PERCEPTION / SIZES_FILE
+    found = json.loads(path.read_text()) if path.is_file() else {}
+    same = all(found.get(name) == backend.metadata[name] for name in ("recipe", "data_sha256"))
+    return {"sizes": found["sizes"]} if same else {}
+
+
 def _held_out(backend: ModelBackend, prompts: list[Prompt], known: float, unknown: float) -> dict[str, Any]:
     path = PERCEPTION / HELD_OUT_FILE
     if not path.is_file():
-        return {"held_out": f"not measured: run `hmas train perception --held-out` ({path.name} is missing)"}
+        return {"held_out": f"not measured: run `hmas train held-out` ({path.name} is missing)"}
     held = json.loads(path.read_text())
-    recipe = backend.metadata["recipe"]
-    same = all(held["recipe"].get(name) == recipe[name] for name in HELD_OUT_RECIPE)
-    if not same or any(held.get(name) != backend.metadata.get(name) for name in ("data_sha256", "phrases_sha256")):
-        return {"held_out": "measured for another artefact: run `hmas train perception --held-out`"}
+    if any(held.get(name) != backend.metadata.get(name) for name in ("data_sha256", "phrases_sha256", "recipe")):
+        return {"held_out": "measured for another artefact: run `hmas train held-out`"}
     rules = perception.rules_by_source(prompts)
     contested = perception.contested_by_source(prompts)
     ours = held["leave_one_source_out"]
-    learnt = perception.learnt_rules_by_source(prompts, recipe["seed"])
+    learnt = perception.learnt_rules_by_source(prompts, backend.metadata["recipe"]["seed"])
     table = {
-        source: {"prompts": count, "rules": share, "learnt_rules": learnt[source], "contested": contested[source]}
+        source: {"hand_written": share, "learnt_rules": learnt[source], "contested": contested[source]}
         | ours[source]
+        | {"prompts": count}
         for source, (count, share) in rules.items()
     }
+    averaged = [row for row in table.values() if row["prompts"] >= LEAST_PROMPTS]
     mean = {
-        name: sum(row[name] for row in table.values()) / len(table)
-        for name in ("ours", "rules", "bare", "learnt_rules")
-        if all(name in row for row in table.values())
+        name: sum(row[name] for row in averaged) / len(averaged)
+        for name in ("ours", "network", "hand_written", "learnt_rules")
     }
     # The stronger of the two ways to train each baseline.
     mlp = held["mlp_mae"]
@@ -103,26 +126,46 @@ def _held_out(backend: ModelBackend, prompts: list[Prompt], known: float, unknow
         "neither_has_the_name": 1 - unknown / alone,
         "both_have_the_name": 1 - known / named,
     }
-    return {"loso": table, "loso_mean": mean, "mlp_mae": mlp, "mlp_gains": gains}
+    folds = [{name: fold[name] for name in ("outer", "inner", "shares", "inner_accuracy")} for fold in held["folds"]]
+    return {"loso": table, "loso_mean": mean, "folds": folds, "mlp_mae": mlp, "mlp_gains": gains}
 
 
 def prediction_figures(data: Path, report: Report) -> dict[str, Any]:
     model = CatBoostCostModel()
     recipe = ForestRecipe(**model.metadata["recipe"])
-    figures: dict[str, Any] = {"version": model.version, "metadata": model.metadata, "files": {}}
-    for file in perf_files(data):
-        rows = read(file)
-        test = rows.rows(held_apart(len(rows.prefill_s), recipe))
-        figures["files"][file.name] = asdict(prediction.evaluate(model, test))
-        if rows.source != LLM_PILOT:
+    files: dict[str, Any] = {}
+    for file in sorted(perf_folder(data).glob("*.csv*")):
+        try:
+            rows = read(file)
+        except NoMeasurements as reason:
+            files[file.name] = str(reason)
             continue
-        figures["per_request"] = prediction.per_request(test)
-        few = replace(recipe, trees=min(recipe.trees, 300))
-        figures["unseen_configurations"] = asdict(prediction.unseen_configurations(rows, few))
-        report(f"unseen configurations: decode R2 {figures['unseen_configurations']['decode']:.3f}")
-        figures["unseen_models"] = {k: asdict(v) for k, v in prediction.unseen_models(rows, few, report).items()}
-        figures["curves"] = [asdict(curve) for curve in prediction.learning_curves(rows, UNSEEN_HARDWARE, few)]
-    return figures
+        if file.name in TRAINING:
+            rows = rows.rows(held_apart(len(rows), recipe))
+        files[file.name] = told(prediction.evaluate(model, rows))
+    every = pooled(map(read, perf_files(data)))
+    left_out = {}
+    for by in prediction.CHOSEN_BY:
+        found = prediction.left_out(every, by, recipe, report)
+        left_out[by] = told(prediction.left_out_figures(every, by, found))
+    return {
+        "version": model.version,
+        "metadata": model.metadata,
+        "files": files,
+        "left_out": left_out,
+        "chosen_by": prediction.CHOSEN_BY,
+        "nested": {"depths": prediction.DEPTHS, "folds": prediction.INNER},
+        "few": {"rows": prediction.FEW_ROWS, "trees": prediction.FEW_TREES},
+    }
+
+
+def told(figures: Any) -> Any:
+    """Returns figures for JSON: a dataclass as an object, and None for what was not measured."""
+    if is_dataclass(figures):
+        return {field.name: told(getattr(figures, field.name)) for field in fields(figures)}
+    if isinstance(figures, dict):
+        return {key: told(value) for key, value in figures.items()}
+    return None if isinstance(figures, float) and math.isnan(figures) else figures
 
 
 def latency_figures(data: Path) -> dict[str, Any]:
@@ -139,11 +182,12 @@ def _version(part: str) -> str:
 
 
 def kept_figures(path: Path, parts: Iterable[str]) -> dict[str, Any]:
-    """Reads the figures of a former run from `path`. Raises SystemExit if those of one of `parts` are missing or were
-    measured with other versions of the models."""
+    """Reads the figures of a former run from `path`. Raises SystemExit if those of one of `parts` are missing, were
+    measured with other versions of the models, or are without what the page tells now."""
     figures = json.loads(path.read_text()) if path.is_file() else {}
     for part in parts:
-        if figures.get(part, {}).get("version") != _version(part):
+        old = part == "prediction" and "nested" not in figures.get(part, {})
+        if old or figures.get(part, {}).get("version") != _version(part):
             raise SystemExit(f"{path} has no {part} figures of the present models: name {part} in --only too")
     return figures
 
@@ -154,10 +198,14 @@ def summary(perceived: dict[str, Any], predicted: dict[str, Any], latency: dict[
     mean, gains = perceived.get("loso_mean"), perceived.get("mlp_gains", {})
     return {
         "task_accuracy": perceived["task"]["accuracy"],
-        "loso_gain_over_rules": mean["ours"] - mean["rules"] if mean else None,
+        "loso_network_alone": mean["network"] if mean else None,
+        "loso_all_nested": mean["ours"] if mean else None,
+        "loso_gain_over_rules": mean["ours"] - mean["hand_written"] if mean else None,
         "loso_gain_over_learnt_rules": mean["ours"] - mean["learnt_rules"] if mean else None,
-        "loso_bare_gain_over_learnt_rules": mean["bare"] - mean["learnt_rules"] if mean and "bare" in mean else None,
+        "loso_bare_gain_over_learnt_rules": mean["network"] - mean["learnt_rules"] if mean else None,
         "ece": perceived["task"]["ece"],
+        "length_log_sd": perceived["length_model_unknown"]["log_sd"],
+        "length_mae_gain_like_for_like": gains.get("neither_has_the_name"),
         "length_mae_gain_over_mlp": gains.get("all_inputs"),
         "length_mae_gain_over_mlp_neither_named": gains.get("neither_has_the_name"),
         "length_mae_gain_over_mlp_both_named": gains.get("both_have_the_name"),
@@ -168,11 +216,32 @@ def summary(perceived: dict[str, Any], predicted: dict[str, Any], latency: dict[
         "latency_p98_ms": latency["p98_ms"],
         "batched_requests_per_s": latency["rate"],
         "r2_decode": pilot["decode"],
-        "r2_throughput": predicted["per_request"]["throughput"],
-        "r2_latency_per_token": predicted["per_request"]["latency_per_token"],
         "r2_prefill": pilot["prefill"],
-        "r2_decode_unseen_configuration": predicted["unseen_configurations"]["decode"],
+        **_left_out_summary(predicted["left_out"]),
     }
+
+
+def _left_out_summary(left_out: dict[str, Any]) -> dict[str, Any]:
+    """Returns the figures of each model left out (`lomo`) and each card left out (`loco`): R2 over all rows, with the
+    trees' depth chosen on inner folds, with the depth that ships (`shipped`), of the groups by which nothing was chosen
+    (`untouched`), and of the worst group; and the median |log(predicted / observed)| after 50 settled requests, and its
+    ratio to that after 800."""
+    figures: dict[str, Any] = {}
+    for short, by in (("lomo", "model"), ("loco", "card")):
+        own = left_out[by]
+        for name, key in (("decode", "decode"), ("tpot", "tpot_weighted"), ("prefill", "prefill")):
+            figures[f"{short}_{name}_r2"] = own["pooled"][key]
+            figures[f"{short}_{name}_r2_shipped"] = own["shipped"][key]
+            figures[f"{short}_{name}_r2_untouched"] = own["untouched"][key]
+            figures[f"{short}_{name}_r2_worst"] = min(group[key] for group in own["groups"].values())
+    for short, kind in (("", "mixed"), ("_in_order", "corrected")):
+        curve, physical = left_out["model"][kind], left_out["model"][f"physical_{kind}"]
+        at, late = (curve["settled"].index(count) for count in (50, 800))
+        for name in ("decode", "prefill"):
+            figures[f"after50_{name}{short}"] = curve[name][at]
+            figures[f"after50_{name}{short}_to_after800"] = curve[name][at] / curve[name][late]
+            figures[f"after50_{name}{short}_physical"] = physical[name][at]
+    return figures
 
 
 def main() -> None:

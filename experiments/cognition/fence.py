@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from scipy.stats import binomtest
 
-from hmas.contracts.control import Fence
+from hmas.contracts.control import Fence, FenceBucket
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import TaskType
 from hmas.contracts.telemetry import RequestFinished
@@ -49,7 +49,7 @@ def drifting(backend: ModelBackend, prompts: Sequence[Prompt], seed: int = 0) ->
     stream favours other sources tenfold, so that lengths and prediction errors drift."""
     rng, config = random.Random(seed), FenceConfig()
     rows = answers_of(prompts)
-    medians = backend.predict([view(prompt) for prompt, _ in rows]).tokens[:, 0]
+    uppers = backend.predict([view(prompt) for prompt, _ in rows]).tokens[:, 1]  # 90 % quantiles
     sources = sorted({prompt.source for prompt, _ in rows})
     calibration = FenceCalibration(config)
     missed: Counter[int] = Counter()
@@ -58,11 +58,13 @@ def drifting(backend: ModelBackend, prompts: Sequence[Prompt], seed: int = 0) ->
     for number, place in enumerate(order):
         prompt, answer = rows[place]
         fence = calibration.fence(number / RATE)
-        bound = _quantile(fence, prompt.tokens)
-        if number >= WARM_UP and bound is not None:
-            counted[bound[0]] += 1
-            missed[bound[0]] += answer.tokens > float(medians[place]) + bound[1]
-        calibration.finished(_finished(str(number), prompt.tokens, answer.tokens, float(medians[place])))
+        bucket = _bucket(fence, prompt.tokens)
+        upper = float(uppers[place]) * (bucket.factor if bucket is not None else 1.0)
+        if number >= WARM_UP and bucket is not None:
+            counted[bucket.prompt_upto] += 1
+            missed[bucket.prompt_upto] += answer.tokens > upper
+        finished = _finished(str(number), prompt.tokens, answer.tokens, float(uppers[place]), upper)
+        calibration.finished(number / RATE, "worker", finished)
     return FenceFigures(
         config.epsilon,
         counted.total(),
@@ -78,9 +80,8 @@ def _phase(rows: Sequence[tuple[Prompt, object]], sources: list[str], phase: int
     return rng.choices(range(len(rows)), odds, k=REQUESTS // PHASES)
 
 
-def _quantile(fence: Fence, prompt_tokens: int) -> tuple[int, float] | None:
-    found = next((b for b in fence.buckets if prompt_tokens <= b.prompt_upto), None)
-    return (found.prompt_upto, found.quantile) if found else None
+def _bucket(fence: Fence, prompt_tokens: int) -> FenceBucket | None:
+    return next((b for table in fence.tables for b in table.buckets if prompt_tokens <= b.prompt_upto), None)
 
 
 def bucket_of(upto: int, count: int, missed: int) -> Bucket:
@@ -92,10 +93,10 @@ def bucket_of(upto: int, count: int, missed: int) -> Bucket:
     )
 
 
-def _finished(name: str, prompt_tokens: int, output_tokens: int, predicted: float) -> RequestFinished:
+def _finished(name: str, prompt_tokens: int, output_tokens: int, p90: float, upper: float) -> RequestFinished:
     return RequestFinished(
         request_id=name, tenant="", task=TaskType.UNKNOWN, engine="", outcome=Outcome.FINISHED,
-        prompt_tokens=prompt_tokens, output_tokens=output_tokens, predicted_output_tokens=predicted,
-        upper_output_tokens=0.0, predictor="model", prefill_s=0.0,
+        prompt_tokens=prompt_tokens, output_tokens=output_tokens, predicted_output_tokens_p90=p90,
+        upper_output_tokens=upper, predictor="model", run_s=0.0, prefill_s=0.0,
         tpot_s=0.0, tpot_slo_s=0.0, censored=False, age_s=0.0,
     )  # fmt: skip

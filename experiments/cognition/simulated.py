@@ -13,6 +13,7 @@ from statistics import fmean
 from hmas.contracts.request import Request, TaskType
 from hmas.engine.core.profile import builtin_profile
 from hmas.laws.slo import default_slo
+from hmas.perception.agent.backend import Estimate
 from hmas.perception.backends.model import ModelBackend
 from hmas.perception.evaluation import view
 from hmas.perception.training.corpus import Prompt
@@ -26,7 +27,7 @@ BURST_CV = 2.0  # CV of the gaps between arrivals
 MAX_TOKENS = 16_384  # the same for every request, so that it says nothing about its length
 GUESS_RPS = 10.0
 SEEDS = (1,)
-ESTIMATORS = {"perfect knowledge": "perfect", "trained": "recorded", "rules": "rules", "prior alone": "prior"}
+ESTIMATORS = {"perfect knowledge": "perfect", "trained": "shipped", "rules": "rules", "prior alone": "prior"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,7 @@ def served(backend: ModelBackend, prompts: Sequence[Prompt], loads: Sequence[flo
         rate_rps = load * capacity.rate_rps
         asked = [with_tags(backend, workload(prompts, rate_rps, seed).fitting(profile)) for seed in SEEDS]
         for name, estimator in ESTIMATORS.items():
-            setup = MeshSetup(name=name, estimator=estimator)
+            setup = MeshSetup(name=name, estimator=estimator, costs="engine")
             scores = [
                 MeshSim(setup, profile, ENGINES, w, seed).run().score for w, seed in zip(asked, SEEDS, strict=True)
             ]
@@ -107,11 +108,9 @@ def with_tags(backend: ModelBackend, asked: Workload) -> Workload:
         Prompt(group="", text=r.prompt, tokens=r.request.prompt_tokens, task=None, source="", answers=())
         for r in asked.requests
     ]
-    tags = backend.estimate(list(map(view, texts)))
-    return replace(
-        asked,
-        requests=tuple(
-            replace(r, recorded=(tag.task, tag.output_tokens, tag.output_tokens_p90)) if tag is not None else r
-            for r, tag in zip(asked.requests, tags, strict=True)
-        ),
-    )
+    rows = zip(asked.requests, backend.estimate(list(map(view, texts))), strict=True)
+    return replace(asked, requests=tuple(r if tag is None else replace(r, recorded=_fields(tag)) for r, tag in rows))
+
+
+def _fields(tag: Estimate) -> tuple[TaskType, float, float, float]:
+    return tag.task, tag.confidence, tag.output_tokens, tag.output_tokens_p90

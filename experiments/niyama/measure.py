@@ -56,7 +56,7 @@ def measure(run: QosRun, data: Path | None) -> dict[str, Any]:
     workload = build(run.load, data)
     fleet = EngineFleet(
         baseline,
-        [baseline.core(profile, FleetSetting(1, run.load.seed))],
+        [baseline.core(profile, FleetSetting(run.load.seed))],
         workload,
         cutoff_s=TTLT_S,  # by then every deadline has passed
         late_share=ALLOWED if run.hopeless else 1.0,

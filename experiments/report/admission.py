@@ -8,7 +8,8 @@ from pathlib import Path
 from statistics import median_high
 
 from experiments.admission import CHUNK_TOKENS, PROFILE, TENANT, WAITS_S, Advice
-from experiments.report.template import render
+from experiments.report.template import noted, render
+from hmas.statera.agent.config import FenceConfig
 
 GOAL = 0.25
 GENERATED = "\n<!-- Written by `python -m experiments admission`; do not edit. -->\n"
@@ -29,11 +30,14 @@ def write_page(found: Sequence[Advice], capacity_rps: float, seeds: int, out: Pa
         capacity_rps=capacity_rps,
         seeds=seeds,
         rows=[_row(advice) for advice in found],
+        EPSILON=FenceConfig().epsilon,
+        bounds=[(advice.scenario.name, advice.outgrown) for advice in found],
     )
-    page.write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")
+    page.write_text(noted(text).rstrip() + "\n" + GENERATED, encoding="utf-8")
     document = [
         asdict(advice)
         | {"median_error": _number(advice.median_error), "median_followed_error": _number(advice.median_followed_error)}
+        | {"outgrown": _number(advice.outgrown)}
         for advice in found
     ]
     facts.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

@@ -5,6 +5,7 @@ from pathlib import Path
 from experiments.report.results import CellResults
 from experiments.report.template import render
 from hmas.sim.baselines.systems import SARATHI_CHUNK
+from hmas.statera.agent.config import FenceConfig
 
 NAMES = {
     "vllm": "vLLM (FCFS)",
@@ -16,10 +17,14 @@ NAMES = {
     "sarathi-edf": "Sarathi-EDF",
     "sarathi-srpf": "Sarathi-SRPF",
     "niyama": "Niyama",
+    "dynamo": "Dynamo's order (re-implemented)",
+    "llm-d": "llm-d's order (re-implemented)",
     "hmas": "H-MAS (ours)",
     "hmas-paper": "H-MAS as published",
     "hmas-perfect": "H-MAS, perfect predictions",
+    "hmas-noisy": "H-MAS, noisy oracle",
     "hmas-esg": "H-MAS, ESG profile",
+    "hmas-deadline": "H-MAS, by deadline alone",
     "hmas-plugin": "H-MAS with the vLLM plug-in",
 }
 # Variants of the default profile: shown, but not counted as rivals of it.
@@ -46,4 +51,5 @@ def exceeds(a: float, b: float) -> bool | None:
 def page(name: str, results: CellResults, **values: object) -> str:
     """Renders the template `name` with `values` and what every page of an experiment needs."""
     shared = {"results": results, "experiment": results.experiment, "SARATHI_CHUNK": SARATHI_CHUNK, "name_of": name_of}
+    shared["EPSILON"] = FenceConfig().epsilon
     return render(Path(__file__).with_name(name), **shared, **values)

@@ -194,7 +194,8 @@ def figure9(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
     header = ("window", "system", "TTFT part", "TPOT part", "throughput part", "ESG")
     introduction = (
         "ESG/s of the requests that met TTFT, that met TPOT, the base value of all that finished (throughput), and "
-        "the total."
+        "the total. The throughput part is the same for every system, because each request finishes at last and this "
+        "part counts no delay."
     )
     return _page(
         results, f"# Figure 9: ESG by component at {load:g} λ*", "ESG", picture, claims, header, rows, introduction

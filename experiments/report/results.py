@@ -96,10 +96,31 @@ class CellResults:
         ours = self.runs(spec, load, system)
         return [(row, theirs[row["cell"]["seed"]]) for row in ours if row["cell"]["seed"] in theirs]
 
+    def coverage(self) -> tuple[int, float, float]:
+        """Returns how many requests our systems admitted in all runs of the experiment, the share of them that outgrew
+        their length bound, and the largest such share of one system in one setting; nan without any run."""
+        tallies = [
+            [total for row in rows if (total := _coverage(row)) is not None] for rows in self._runs.values()
+        ]  # fmt: skip
+        shares = [
+            sum(t["outgrown"] for t in same) / admitted
+            for same in tallies
+            if (admitted := sum(t["admitted"] for t in same))
+        ]
+        admitted = sum(t["admitted"] for same in tallies for t in same)
+        outgrown = sum(t["outgrown"] for same in tallies for t in same)
+        return admitted, outgrown / admitted if admitted else float("nan"), max(shares, default=float("nan"))
+
     def capacity_rps(self, spec: WorkloadSpec) -> float:
         """Returns λ* of a workload in requests per second; nan if unknown."""
         found = self._capacities.get((spec.name, spec.duration_s))
         return float(found["rate_rps"]) if found else float("nan")
+
+
+def _coverage(row: Row) -> dict[str, int] | None:
+    """Returns the tally of length bounds of a run; None for a bound or a baseline, which have none."""
+    found = row.get("run", {}).get("coverage")
+    return None if found is None else found["total"]
 
 
 def _at(row: dict[str, Any], path: tuple[str, ...]) -> float:

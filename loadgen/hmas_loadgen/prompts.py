@@ -1,13 +1,15 @@
 """Makes prompts of an exact token count by the mesh's estimate (`hmas.laws.tokens`), four bytes a token.
 
-Synthetic text is made of three-letter words. If a trace row has hash ids, each id becomes one block of words that
-depends only on the id and the seed, so two prompts share a prefix exactly where they share ids. If it has none, the
-first words encode the request's number, so that no prefix is shared by accident.
+Without labelled prompts, a row with a task type gets a prompt of that type in our own words. If a trace row has hash
+ids, each id becomes one block of three-letter words that depends only on the id and the seed, so two prompts share a
+prefix exactly where they share ids. A row with neither gets such words, of which the first encode the request's number,
+so that no prefix is shared by accident.
 """
 
 import gzip
 from collections.abc import Mapping
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import orjson
@@ -16,6 +18,7 @@ from hmas.contracts.request import TaskType
 from hmas.laws.tokens import BYTES_PER_TOKEN, MESSAGE_OVERHEAD
 from hmas_loadgen.plan import Api
 from hmas_loadgen.traces.row import TraceRow
+from hmas_loadgen.typed import typed_prompts
 from hmas_loadgen.words import WORDS
 
 FILLER_WORDS = 1 << 16
@@ -57,12 +60,14 @@ class PromptBuilder:
         self._api = api
         self._block_tokens = block_tokens
         self._corpus = corpus
+        self._typed = typed_prompts()
         picks = rng.integers(0, len(WORDS), FILLER_WORDS)
         self._filler = " ".join(WORDS[i] for i in picks) + " "
 
     def text(self, index: int, row: TraceRow) -> str:
         """Returns the prompt of request `index`: the row's own text if the trace has one, otherwise blocks by hash id,
-        a labelled prompt of the row's task type, or synthetic words, in `row.input_tokens` tokens."""
+        a labelled prompt of the row's task type, one in our own words, or synthetic words, in `row.input_tokens`
+        tokens."""
         if row.prompt is not None:
             return row.prompt
         tokens = text_budget(self._api, row.input_tokens)
@@ -71,6 +76,8 @@ class PromptBuilder:
         samples = self._corpus.get(row.task) if self._corpus and row.task else None
         if samples:
             return self._sampled(index, samples, tokens)
+        if row.task in self._typed.frames:
+            return self._typed.text(row.task, tokens, row.output_tokens, Random(f"{self._seed} {index}"))
         return self._words(index, tokens)[:-1]
 
     def _words(self, identity: int, tokens: int) -> str:

@@ -28,7 +28,13 @@ def test_who_follows_advice_counts_until_it_leads_somewhere() -> None:
     assert (at_once.met, twice.met, never.met) == (True, False, False)
     assert (
         Advice(
-            scenario=SCENARIOS[0], offered=9, refused=4, sample=(), followed=(at_once, twice, never), others=(1.0, 1.0)
+            scenario=SCENARIOS[0],
+            offered=9,
+            refused=4,
+            sample=(),
+            followed=(at_once, twice, never),
+            others=(1.0, 1.0),
+            outgrown=0.1,
         ).median_followed_error
         == 0.75
     )
@@ -37,11 +43,20 @@ def test_who_follows_advice_counts_until_it_leads_somewhere() -> None:
 def test_the_page_says_what_was_met_and_what_was_not_measured(tmp_path: Path) -> None:
     sample, followed = (Refused(4, 4), Refused(60, None)), (Followed(4, 4.0), Followed(9, 9.0), Followed(3, None))
     found = [
-        Advice(scenario=SCENARIOS[0], offered=10, refused=3, sample=sample, followed=followed, others=(0.9, 0.8)),
-        Advice(scenario=SCENARIOS[1], offered=10, refused=0, sample=(), followed=(), others=(1.0, 1.0)),
+        Advice(
+            scenario=SCENARIOS[0],
+            offered=10,
+            refused=3,
+            sample=sample,
+            followed=followed,
+            others=(0.9, 0.8),
+            outgrown=0.1,
+        ),
+        Advice(scenario=SCENARIOS[1], offered=10, refused=0, sample=(), followed=(), others=(1.0, 1.0), outgrown=0.1),
     ]
     write_page(found, CAPACITY_RPS, 1, tmp_path)
     page = (tmp_path / "admission.md").read_text(encoding="utf-8")
+    assert "10.0 % (steady overload at 1.3 λ*)" in page
     assert "| 3 of 10 | 3 | 0% | met | 67% | 4 | 0.900 / 0.800 | 2 | 0% | met | 0% | 50% |" in page
     assert "not measured" in page
 

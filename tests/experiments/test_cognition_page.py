@@ -35,9 +35,11 @@ def test_figures_are_kept_only_of_the_same_artefacts(tmp_path: Path) -> None:
     path = tmp_path / "cognition.json"
     with pytest.raises(SystemExit, match="no latency figures of the present models"):
         kept_figures(path, ["latency"])
-    path.write_text(
-        json.dumps({"prediction": {"version": CatBoostCostModel().version}, "perception": {"version": "x"}})
-    )
+    old = {"prediction": {"version": CatBoostCostModel().version}, "perception": {"version": "x"}}
+    path.write_text(json.dumps(old))
+    with pytest.raises(SystemExit, match="no prediction figures of the present models"):
+        kept_figures(path, ["prediction"])  # from before depths were chosen on inner folds
+    path.write_text(json.dumps(old | {"prediction": old["prediction"] | {"nested": {}}}))
     assert kept_figures(path, ["prediction"])["perception"] == {"version": "x"}
     with pytest.raises(SystemExit, match="no perception figures of the present models: name perception in --only too"):
         kept_figures(path, ["prediction", "perception"])

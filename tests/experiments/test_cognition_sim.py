@@ -1,8 +1,8 @@
 from experiments.cognition.simulated import DURATION_S, MAX_TOKENS, with_tags, workload
-from hmas.contracts.request import TagSource, TaskType
+from hmas.contracts.request import TaskType
 from hmas.perception.backends.model import ModelBackend
 from hmas.perception.training.corpus import CorpusAnswer, Prompt
-from hmas.sim.estimators import Recorded
+from hmas.sim.estimators import Shipped
 
 PROMPTS = [
     Prompt(
@@ -41,6 +41,6 @@ def test_every_request_is_a_prompt_with_its_own_answer_s_length() -> None:
 
 def test_the_model_s_tags_travel_beside_the_requests() -> None:
     asked = with_tags(ModelBackend(), workload(PROMPTS, rate_rps=0.1, seed=1))
-    tags = [Recorded().tags(r) for r in asked.requests]
-    assert all(t is not None and t.source is TagSource.MODEL and t.output_tokens > 0 for t in tags)
-    assert {t.task for t in tags if t} == {TaskType.TRANSLATION, TaskType.LONG_FORM_GENERATION}
+    estimates = [Shipped().estimate(r) for r in asked.requests]
+    assert all(e is not None and e.output_tokens > 0 for e in estimates)
+    assert {e.task for e in estimates if e} == {TaskType.TRANSLATION, TaskType.LONG_FORM_GENERATION}

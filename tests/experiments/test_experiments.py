@@ -25,8 +25,9 @@ from hmas.sim.capacity import fcfs_goodput_rate, find_capacity
 from hmas.sim.cells import Cell, CellStore, compute
 from hmas.sim.cli import app
 from hmas.sim.experiment import Experiment, ExperimentError, load_experiment
-from hmas.sim.recording import attach, record
+from hmas.sim.perceived import perceived
 from hmas.sim.sources import WorkloadSpec, build
+from hmas.sim.systems import run_system
 from hmas.sim.workload import Workload
 from tests.sim.sim_cases import offered
 
@@ -292,16 +293,28 @@ class _Longest:
         return [Estimate(TaskType.QA, 0.9, 33.333, 77.0) if p.prompt_tokens % 2 == 0 else None for p in prompts]
 
 
-def test_model_outputs_are_recorded_beside_the_workload(tmp_path: Path) -> None:
-    workload = build(WorkloadSpec(kind="poisson", duration_s=20.0), 3.0, 1)
-    known = record(workload, _Longest(), tmp_path / "outputs.csv")
-    assert known == sum(r.request.prompt_tokens % 2 == 0 for r in workload.requests)
-    attached = attach(workload, tmp_path / "outputs.csv")
-    for offered_, original in zip(attached.requests, workload.requests, strict=True):
+def test_perception_is_asked_once_for_a_workload(tmp_path: Path) -> None:
+    workload = build(WorkloadSpec(kind="poisson", duration_s=20.0), 3.0, 1, prompts=True)
+    read = perceived(workload, _Longest(), tmp_path)
+    for offered_, original in zip(read.requests, workload.requests, strict=True):
         even = original.request.prompt_tokens % 2 == 0
-        assert offered_ == replace(original, recorded=(TaskType.QA, 33.33, 77.0) if even else None)
-    with pytest.raises(ValueError, match="holds model outputs for another workload"):
-        attach(build(WorkloadSpec(kind="poisson", duration_s=20.0), 3.0, 2), tmp_path / "outputs.csv")
+        assert offered_ == replace(original, recorded=(TaskType.QA, 0.9, 33.333, 77.0) if even else None)
+    assert perceived(workload, _Longest()) == read
+    (kept,) = tmp_path.iterdir()
+    kept.write_text(kept.read_text().replace("33.333", "44.0"))
+    again = perceived(workload, _Longest(), tmp_path)
+    assert {r.recorded[2] for r in again.requests if r.recorded} == {44.0}
+    others = replace(workload, requests=tuple(replace(r, prompt="else") for r in workload.requests))
+    perceived(others, _Longest(), tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_run_as_shipped_needs_what_perception_reads() -> None:
+    workload = build(WorkloadSpec(kind="poisson", duration_s=5.0), 3.0, 1)
+    with pytest.raises(ValueError, match="has not read workload poisson"):
+        run_system("hmas", workload, builtin_profile("tiny-emulated"), 1, 1)
+    asked = perceived(build(WorkloadSpec(kind="poisson", duration_s=5.0), 3.0, 1, prompts=True))
+    assert run_system("hmas", asked, builtin_profile("tiny-emulated"), 1, 1).settlements
 
 
 def _overload_page(folder: Path, vllm: float, esg_profile_esg: float) -> tuple[dict[str, Any], str]:

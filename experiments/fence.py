@@ -1,0 +1,105 @@
+"""Measures in simulation how often answers outgrow the length bound under which the fence admitted them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from experiments.execute import Progress, cells_of, execute_cells
+from hmas.sim.cells import Cell, CellStore
+from hmas.sim.experiment import Experiment
+from hmas.statera.agent.config import FenceConfig
+
+LEAST_IN_BUCKET = 1000  # requests, over all seeds, from which on a prompt-length bucket is judged
+# How far the share of outgrown bounds may be from epsilon: over a run, in a bucket, in a fifth but the first.
+ALLOWED, ALLOWED_IN_BUCKET, ALLOWED_IN_FIFTH = 0.025, 0.05, 0.04
+ALLOWED_LOSS = 0.005  # of the goodput rate, against the fence that was measured before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FenceRow:
+    """One workload at one load (in units of lambda*), with `requests` admitted over all `seeds`. Of these, the share
+    `outgrown` had answers longer than their bound. `worst_bucket` and `worst_fifth` are the shares farthest from
+    `epsilon` among the prompt-length buckets with enough requests (None without any) and among the fifths of the run
+    but the first; `worst_seed` is that of a single run. `at_grant` is the share that outgrew the bound of the grant,
+    made without the tags that came after it. `unused_blocks` is the share of the reserved KV blocks that
+    answers never filled."""
+
+    workload: str
+    load: float
+    seeds: int
+    epsilon: float
+    outgrown: float
+    worst_bucket: float | None
+    worst_fifth: float
+    worst_seed: float
+    at_grant: float
+    unused_blocks: float
+    requests: int
+    goodput_rate: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether every share is as close to epsilon as it should be."""
+        pairs = (
+            (self.outgrown, ALLOWED), (self.worst_bucket, ALLOWED_IN_BUCKET), (self.worst_fifth, ALLOWED_IN_FIFTH)
+        )  # fmt: skip
+        return all(share is None or abs(share - self.epsilon) <= most + 1e-9 for share, most in pairs)
+
+
+def runs_of(experiment: Experiment) -> list[Cell]:
+    """Returns the cells of the experiment without the upper bounds, which this page does not show."""
+    return [cell for cell in cells_of(experiment) if cell.kind == "run"]
+
+
+def measure(experiment: Experiment, store: CellStore, processes: int, progress: Progress) -> None:
+    """Computes the missing runs of the experiment and stores them."""
+    execute_cells(runs_of(experiment), store, processes, progress)
+
+
+def rows(experiment: Experiment, store: CellStore) -> Iterator[FenceRow]:
+    """Yields a row for every workload and load of which a run is stored."""
+    for spec in experiment.workloads:
+        for load in experiment.loads:
+            cells = [c for c in runs_of(experiment) if c.load == load and c.workload.name == spec.name]
+            found = [figures for cell in cells if (figures := store.get(cell)) is not None]
+            if found:
+                yield row_of(spec.name, load, found)
+
+
+def row_of(workload: str, load: float, found: Sequence[dict[str, Any]]) -> FenceRow:
+    """Returns the row of one workload and load from the stored figures of its runs, one per seed."""
+    epsilon = FenceConfig().epsilon
+    parts = [figures["run"]["coverage"] for figures in found]
+    buckets = [b for b in _pooled([p["buckets"] for p in parts]) if b[0] >= LEAST_IN_BUCKET]
+    fifths = [f for f in _pooled([p["fifths"] for p in parts])[1:] if f[0]]
+
+    def worst(tallies: Sequence[tuple[int, int]]) -> float:
+        return max((_share(t) for t in tallies), key=lambda share: abs(share - epsilon))
+
+    seeds = [(p["total"]["admitted"], p["total"]["outgrown"]) for p in parts]
+    total = sum(n for n, _ in seeds), sum(n for _, n in seeds)
+    return FenceRow(
+        workload=workload,
+        load=load,
+        seeds=len(found),
+        epsilon=epsilon,
+        outgrown=_share(total),
+        worst_bucket=worst(buckets) if buckets else None,
+        worst_fifth=worst(fifths),
+        worst_seed=worst(seeds),
+        at_grant=_share(_pooled([[p["at_grant"]] for p in parts])[0]),
+        unused_blocks=round(sum(p["unused_blocks"] for p in parts) / sum(p["reserved_blocks"] for p in parts), 4),
+        requests=total[0],
+        goodput_rate=round(fmean(figures["score"]["goodput_rate"] for figures in found), 4),
+    )
+
+
+def _pooled(parts: Sequence[Sequence[dict[str, int]]]) -> list[tuple[int, int]]:
+    """Returns pairs (admitted, outgrown), summed over the runs."""
+    return [(sum(t["admitted"] for t in same), sum(t["outgrown"] for t in same)) for same in zip(*parts, strict=True)]
+
+
+def _share(tally: tuple[int, int]) -> float:
+    admitted, outgrown = tally
+    return round(outgrown / admitted, 4)

@@ -1,0 +1,1 @@
+"""What perception is worth on a real mesh: `make live-cognition`."""

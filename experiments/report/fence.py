@@ -1,0 +1,40 @@
+"""Writes the page about the fence: how often answers outgrow their length bound, and what the bounds cost."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from experiments.fence import ALLOWED, ALLOWED_IN_BUCKET, ALLOWED_IN_FIFTH, ALLOWED_LOSS, LEAST_IN_BUCKET, FenceRow
+from experiments.report.template import render
+from hmas.sim.experiment import Experiment
+
+GENERATED = "\n<!-- Written by `python -m experiments fence`; do not edit. -->\n"
+BEFORE = "fence_before.json"  # the rows of the additive fence that was measured before this one, by the same command
+
+
+def write_page(found: Sequence[FenceRow], experiment: Experiment, out: Path) -> list[Path]:
+    """Writes `fence.md` and `fence.json` into `out` and returns their paths. If `fence_before.json` lies there, its
+    goodput stands beside."""
+    out.mkdir(parents=True, exist_ok=True)
+    page, facts = out / "fence.md", out / "fence.json"
+    before = {(r["workload"], r["load"]): r for r in json.loads((out / BEFORE).read_text())} if (
+        out / BEFORE
+    ).exists() else {}  # fmt: skip
+    rows = [(row, before.get((row.workload, row.load))) for row in found]
+    losses = [(then["goodput_rate"] - row.goodput_rate, row) for row, then in rows if then is not None]
+    text = render(
+        Path(__file__).with_name("fence.md.j2"),
+        experiment=experiment,
+        rows=rows,
+        broken=[row for row in found if not row.holds],
+        loss=max(losses, key=lambda pair: pair[0]) if losses else None,
+        ALLOWED=ALLOWED,
+        ALLOWED_IN_BUCKET=ALLOWED_IN_BUCKET,
+        ALLOWED_IN_FIFTH=ALLOWED_IN_FIFTH,
+        ALLOWED_LOSS=ALLOWED_LOSS,
+        LEAST_IN_BUCKET=LEAST_IN_BUCKET,
+    )
+    page.write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")
+    facts.write_text(json.dumps([asdict(row) for row in found], indent=1) + "\n", encoding="utf-8")
+    return [page, facts]

@@ -1,0 +1,40 @@
+"""Writes the page about linking: how many links between the requests of a job are found."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from experiments.jobs_linking import GATEWAYS, REPEATS, LinkRow
+from experiments.report.template import render
+from experiments.workflows import BFCL, TAU_BENCH, Workflow
+
+GENERATED = "\n<!-- Written by `python -m experiments jobs-linking`; do not edit. -->\n"
+
+
+def write_page(
+    found: Sequence[LinkRow], jobs: Sequence[Workflow], crossed: tuple[int, int], seed: int, out: Path
+) -> list[Path]:
+    """Writes `jobs-linking.md` and `jobs-linking.json` into `out` and returns their paths. `crossed`: the links of two
+    tenants that send the same, and how many of them join two tenants."""
+    out.mkdir(parents=True, exist_ok=True)
+    page, facts = out / "jobs-linking.md", out / "jobs-linking.json"
+    first = [next(m["content"] for m in j.calls[0].messages if m["role"] == "user") for j in jobs if j.corpus == BFCL]
+    text = render(
+        Path(__file__).with_name("jobs_linking.md.j2"),
+        jobs=len(jobs),
+        repeats=REPEATS,
+        gateways=GATEWAYS,
+        seed=seed,
+        cells=[(r.case, r.corpus, r.requests, r.links, r.found, f"{r.f1:.4f}", f"{r.equal_f1:.4f}") for r in found],
+        bfcl=len(first),
+        twins=sum(first.count(message) > 1 for message in first),
+        tau=sum(job.corpus == TAU_BENCH for job in jobs),
+        links=crossed[0],
+        crossed=crossed[1],
+    )
+    rows = [asdict(row) | {"f1": row.f1, "equal_f1": row.equal_f1} for row in found]
+    page.write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")
+    document = {"seed": seed, "rows": rows, "tenants": {"links": crossed[0], "crossed": crossed[1]}}
+    facts.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return [page, facts]

@@ -1,0 +1,74 @@
+"""Writes the page about layouts in the regimes where TPOT is short and where compute is."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from experiments.regimes import (
+    CHUNK_TOKENS,
+    REGIMES,
+    WORKLOAD,
+    LayoutComparison,
+    RegimeRow,
+    cells_of,
+    comparisons,
+    rows_of,
+)
+from experiments.report.template import render
+from hmas.sim.cells import CellStore
+from hmas.sim.systems import HMAS
+
+GENERATED = "\n<!-- Written by `python -m experiments regimes`; do not edit. -->\n"
+LEVEL = 0.3  # points; less is called level
+
+
+def write_page(store: CellStore, seeds: Sequence[int], out: Path) -> list[Path]:
+    """Writes `regimes.md` and `regimes.json` into `out` from the finished runs, and returns their paths."""
+    rows = rows_of(store, seeds)
+    text = render(
+        Path(__file__).with_name("regimes.md.j2"),
+        seconds=WORKLOAD.duration_s,
+        chunk_tokens=CHUNK_TOKENS,
+        seeds=len(seeds),
+        capacities=_capacities(store, seeds),
+        verdicts=[_verdict(c) for c in comparisons(rows)],
+        missing=_missing(store, seeds),
+        rows=[_cells(row) for row in rows],
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    paths = [out / "regimes.md", out / "regimes.json"]
+    paths[0].write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")
+    paths[1].write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
+    return paths
+
+
+def _capacities(store: CellStore, seeds: Sequence[int]) -> str:
+    told = []
+    for regime in REGIMES:
+        found = store.get(cells_of(regime, regime.loads[0], HMAS, seeds[:1])[0].capacity)
+        told.append(f"{regime.profile} {found['rate_rps']:.2f}" if found else f"{regime.profile} not measured")
+    return "; ".join(told)
+
+
+def _missing(store: CellStore, seeds: Sequence[int]) -> int:
+    wanted = [(regime, load, system) for regime in REGIMES for load in regime.loads for system in regime.systems]
+    return sum(store.get(cell) is None for setting in wanted for cell in cells_of(*setting, seeds))
+
+
+def _verdict(c: LayoutComparison) -> tuple[str, ...]:
+    def points(value: float) -> str:
+        return "level" if abs(value) < LEVEL else f"{value:+.1f}"
+
+    best = f"{c.best} {c.best_rate:.3f}"
+    rates = f"{c.mixed:.3f}", f"{c.chosen:.3f}"
+    return c.regime, f"{c.load:g}", c.system, *rates, points(c.gain), best, points(-c.behind)
+
+
+def _cells(row: RegimeRow) -> tuple[str, ...]:
+    sd = "" if row.goodput_sd is None else f" ± {row.goodput_sd:.3f}"
+    share = "not computed" if row.share_of_bound is None else f"{row.share_of_bound:.3f}"
+    return (
+        row.regime, f"{row.load:g}", row.system, f"{row.goodput_rate:.3f}{sd}", share, f"{row.esg:.0f}",
+        f"{row.ttft_p50:.2f}", str(row.seeds),
+    )  # fmt: skip

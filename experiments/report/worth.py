@@ -1,0 +1,204 @@
+"""Writes the page about what cognition is worth, and what it costs that annotations come late."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+
+from experiments.report.template import percent, render
+from experiments.worth import (
+    COGNITION,
+    GOAL_CLOSED,
+    GOAL_LOAD,
+    Closing,
+    CognitionRow,
+    MaskedRow,
+    Paired,
+    by_setting,
+    closings,
+    knowledge,
+    masking,
+    plain,
+    rows_of,
+)
+from hmas.engine.core.profile import builtin_profile
+from hmas.sim.cells import Cell, CellStore
+from hmas.sim.experiment import Experiment
+from hmas.sim.sources import build
+from hmas.sim.systems import HMAS, read_by
+
+GOAL_MASKED, OVERLOAD = 0.99, 1.1  # in λ*
+GENERATED = "\n<!-- Written by `python -m experiments worth`; do not edit. -->\n"
+
+
+def write_page(experiment: Experiment, store: CellStore, out: Path) -> list[Path]:
+    """Writes `worth.md`, `worth.json` and `masking.json` into `out` from the finished runs, and returns their paths."""
+    rows, missing, cpu_s = rows_of(experiment, store)
+    closed, late = closings(rows), masking(rows)
+    out.mkdir(parents=True, exist_ok=True)
+    text = render(
+        Path(__file__).with_name("worth.md.j2"),
+        experiment=experiment,
+        seconds=sorted({spec.duration_s for spec in experiment.workloads}),
+        capacities=_capacities(experiment, store),
+        known=_known(experiment, store),
+        NAMES=tuple(COGNITION),
+        settings=[_setting(key, named, closed) for key, named in by_setting(rows).items()],
+        esg=[_esg(key, named) for key, named in by_setting(rows).items()],
+        verdicts=[_verdict(c) for c in closed if c.load == GOAL_LOAD and not c.stated],
+        worthless=_worthless(closed),
+        masked=[_masked(row) for row in late],
+        masked_verdict=_masked_verdict(late),
+        missing=missing,
+        cpu_min=cpu_s / 60.0,
+    )
+    paths = [out / name for name in ("worth.md", "worth.json", "masking.json")]
+    paths[0].write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")
+    document = [plain(row) for row in rows if row.cognition in COGNITION]
+    paths[1].write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    paths[2].write_text(json.dumps([plain(row) for row in late], indent=1) + "\n", encoding="utf-8")
+    return paths
+
+
+def _capacities(experiment: Experiment, store: CellStore) -> list[tuple[str, str]]:
+    """Returns each workload's name with its λ* in requests per second."""
+    found = {}
+    for spec in experiment.workloads:
+        capacity = store.get(_run(experiment, experiment.workloads.index(spec)).capacity)
+        found[spec.name] = f"{capacity['rate_rps']:.2f}" if capacity else "not measured"
+    return list(found.items())
+
+
+def _run(experiment: Experiment, place: int) -> Cell:
+    return Cell(
+        kind="run",
+        profile=experiment.profile,
+        engines=experiment.engines,
+        workload=experiment.workloads[place],
+        load=GOAL_LOAD,
+        seed=experiment.seeds[0],
+        system=HMAS,
+        chunk_tokens=experiment.chunk_tokens,
+    )
+
+
+def _known(experiment: Experiment, store: CellStore) -> list[tuple[object, ...]]:
+    """Returns what perception knew of each workload's prompts at `GOAL_LOAD`, on the first seed."""
+    rows: list[tuple[object, ...]] = []
+    for place, spec in enumerate(experiment.workloads):
+        cell = _run(experiment, place)
+        capacity = store.get(cell.capacity)
+        if spec.stated or capacity is None or store.get(cell) is None:
+            continue
+        workload = build(spec, GOAL_LOAD * capacity["rate_rps"], cell.seed, prompts=True)
+        found = knowledge(read_by(HMAS, workload).fitting(builtin_profile(experiment.profile)))
+        figures = (f"{found.bias:+.2f}", f"{found.sd:.2f}", percent(found.r2), percent(found.r2_in_type))
+        rows.append((spec.name, _texts(workload.note), found.prompts, percent(found.accuracy), *figures))
+    return rows
+
+
+def _texts(note: str) -> str:
+    share = next((part.split()[0] for part in note.split("; ") if "labelled prompts" in part), "")
+    return f"{share} labelled, the rest our own" if share else "our own"
+
+
+def _setting(
+    key: tuple[str, float, bool], named: dict[str, CognitionRow], closed: Sequence[Closing]
+) -> tuple[str, ...]:
+    workload, load, stated = key
+    found = next((c for c in closed if (c.workload, c.load, c.stated) == key), None)
+    rates = (f"{named[name].goodput_rate:.3f}" if name in named else "not measured" for name in COGNITION)
+    return workload, f"{load:g}", "stated" if stated else "tagged", *rates, *_closing(found)
+
+
+def _closing(closing: Closing | None) -> tuple[str, str, str]:
+    if closing is None:
+        return ("not measured",) * 3
+    return points(closing.distance), points(closing.gain), _share(closing)
+
+
+def _share(closing: Closing) -> str:
+    if closing.share is not None:
+        return f"{closing.share:.0%}"
+    return "noise" if closing.distance.noise else "the prior is ahead"
+
+
+def points(difference: Paired) -> str:
+    """Returns a difference of goodput rates in points, with half its interval."""
+    return f"{100 * difference.mean:+.1f} ± {100 * difference.half:.1f}"
+
+
+def _esg(key: tuple[str, float, bool], named: dict[str, CognitionRow]) -> tuple[str, ...]:
+    workload, load, stated = key
+    values = (f"{named[name].esg:.0f}" if name in named else "not measured" for name in COGNITION)
+    return workload, f"{load:g}", "stated" if stated else "tagged", *values
+
+
+def _verdict(closing: Closing) -> str:
+    what = f"{closing.workload} at {closing.load:g} λ*, SLOs from the tagged type"
+    if closing.share is None:
+        return f"- {what}: {_worth_nothing(closing)}.\n"
+    word = "met" if closing.share >= GOAL_CLOSED else "**not met**"
+    return (
+        f"- {what}: the shipped models close {closing.share:.0%} of the distance from the prior to perfect knowledge "
+        f"({points(closing.gain)} of {points(closing.distance)} points; goal ≥ {GOAL_CLOSED:.0%}: {word}).\n"
+    )
+
+
+def _worth_nothing(closing: Closing) -> str:
+    if closing.distance.noise:
+        return (
+            "cognition is worth nothing here, because even perfect knowledge is not ahead of the prior by more than "
+            f"chance ({points(closing.distance)} points)"
+        )
+    return f"the prior is ahead of perfect knowledge ({points(closing.distance)} points)"
+
+
+def _worthless(closed: Sequence[Closing]) -> str:
+    """Returns a sentence that names the settings where cognition is worth nothing."""
+    names = [f"{c.workload} at {c.load:g} λ* ({'stated' if c.stated else 'tagged'})" for c in closed if c.share is None]
+    if not names:
+        return "There is no setting in which perfect knowledge is not ahead of the prior by more than chance."
+    count = f"{len(names)} of {len(closed)} settings"
+    return f"Cognition is worth nothing, within what the seeds can tell, in {count}: {'; '.join(names)}."
+
+
+def _masked(row: MaskedRow) -> tuple[str, ...]:
+    cost = "nothing beyond chance" if row.late_cost.noise else "something" if row.late_cost.mean > 0 else "they help"
+    shares = map(percent, (row.masked, row.late_masked, row.waited, row.waited_masked))
+    return row.workload, f"{row.load:g}", *shares, points(row.late_cost), cost
+
+
+def _late_verdict(over: Sequence[MaskedRow]) -> str:
+    kept = sum(row.late_masked >= GOAL_MASKED for row in over)
+    least = min(over, key=lambda row: row.late_masked)
+    return (
+        "A run begins with nothing in the queue, so that there is nothing to wait behind: of the requests that came in "
+        f"the last third of the window {kept} of {len(over)} settings have it (mean "
+        f"{percent(fmean(row.late_masked for row in over))}, least {percent(least.late_masked)} on {least.workload} at "
+        f"{least.load:g} λ*)."
+    )
+
+
+def _masked_verdict(late: Sequence[MaskedRow]) -> str:
+    over = [row for row in late if row.load >= OVERLOAD]
+    if not over:
+        return "Masking in overload: not measured."
+    least = min(over, key=lambda row: row.masked)
+    kept = sum(row.masked >= GOAL_MASKED for row in over)
+    word = "met" if kept == len(over) else "**not met**"
+    costs = [row for row in over if not row.late_cost.noise and row.late_cost.mean > 0]
+    harm = (
+        "nowhere in overload do late annotations cost more than chance"
+        if not costs
+        else "late annotations cost goodput at "
+        + "; ".join(f"{row.workload} {row.load:g} λ* ({points(row.late_cost)} points)" for row in costs)
+    )
+    return (
+        f"Goal, at least {GOAL_MASKED:.0%} of the annotations before dispatch from {OVERLOAD:g} λ* on: {word}, "
+        f"{kept} of {len(over)} settings have it (mean {percent(fmean(row.masked for row in over))}, least "
+        f"{percent(least.masked)} on {least.workload} at {least.load:g} λ*). {_late_verdict(over)} Of the requests "
+        "that were not dispatched in the instant at which they came, "
+        f"{percent(fmean(row.waited_masked for row in over))} had their annotation "
+        f"by then; {harm}."
+    )

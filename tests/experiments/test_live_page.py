@@ -1,0 +1,49 @@
+"""The page of the live ablation says what its figures say, and no more."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.live.measure import Setup, trace_of
+from experiments.live.page import page_of
+from hmas.laws.slo import default_slo
+
+RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
+
+
+def document() -> Any:
+    return json.loads((RESULTS / "live-cognition.json").read_text())
+
+
+def test_the_page_is_that_of_its_figures() -> None:
+    assert (RESULTS / "live-cognition.md").read_text() == page_of(document())
+
+
+@pytest.mark.parametrize(
+    ("shipped", "said"),
+    [
+        ((0.6, 0.7, 0.8), "shipped is ahead in every seed"),
+        ((0.6, 0.7, 0.4), "nothing: the seeds do not agree"),
+        ((0.6, 0.7, 0.5), "nothing: the seeds do not agree"),
+        ((0.1, 0.2, 0.3), "shipped is behind in every seed"),
+    ],
+)
+def test_a_difference_is_told_only_if_all_seeds_agree(shipped: tuple[float, ...], said: str) -> None:
+    facts = document()
+    for run in facts["runs"]:
+        run["on_time"] = dict(zip(facts["setup"]["seeds"], shipped, strict=True))[run["seed"]]
+        if run["perception"] != "shipped":
+            run["on_time"] = 0.5
+    (line,) = [line for line in page_of(facts).splitlines() if line.startswith("| shipped - none")]
+    assert line.endswith(f"| {said} |")
+
+
+def test_only_the_type_tells_the_slo() -> None:
+    rows = trace_of(Setup(), 1).rows
+    assert len({row.task for row in rows}) == 13
+    for row in rows:
+        assert row.task is not None
+        assert row.slo == default_slo(row.task)
+    assert trace_of(Setup(), 2).rows != rows

@@ -1,0 +1,62 @@
+"""The page about layouts: the controller's choice is compared with its like, and what is missing is said."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.regimes import REGIMES, batches, comparisons, rows_of
+from experiments.report.regimes import write_page
+from hmas.sim.cells import Cell, CellStore
+from hmas.sim.systems import MESHES
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CellStore:
+    return CellStore(tmp_path, lambda cell: "code")
+
+
+def finished(goodput: float) -> dict[str, Any]:
+    return {"score": {"goodput_rate": goodput, "esg_rate": 100.0, "ttft_p50_s": 0.2}}
+
+
+def test_every_system_is_known_and_every_run_has_a_bound() -> None:
+    cells = [cell for batch in batches((1, 2)) for cell in batch]
+    assert {cell.system for cell in cells if cell.kind == "run"} <= MESHES.keys()
+    bounds = {cell for cell in cells if cell.kind == "bound"}
+    assert all(cell.bound in bounds for cell in cells)
+
+
+def test_a_choice_is_compared_with_the_same_system_mixed_and_its_best_split(store: CellStore, tmp_path: Path) -> None:
+    rates = {"hmas": 0.7, "split-100": 0.8, "split-111": 0.85, "split-124": 0.84, "hmas-layout": 0.845}
+    rates |= {"fcfs-split-111": 0.95, "fixed-fcfs": 0.6}
+    for cell in (cell for batch in batches((1, 2)) for cell in batch):
+        if cell.kind == "run" and cell.load == 1.6 and cell.system in rates:
+            store.put(cell, finished(rates[cell.system] + 0.01 * cell.seed))
+    rows = rows_of(store, (1, 2))
+    assert {row.system for row in rows} == set(rates)
+    ours = next(row for row in rows if row.system == "hmas")
+    assert ours.goodput_rate == pytest.approx(0.715)
+    assert ours.seeds == 2
+    assert ours.share_of_bound is None
+    assert ours.goodput_sd == pytest.approx(0.01 / 2**0.5)
+    (found,) = comparisons(rows)
+    assert (found.best, found.load) == ("split-111", 1.6)
+    assert found.gain == pytest.approx(14.5)
+    assert found.behind == pytest.approx(0.5)
+    page, document = write_page(store, (1, 2), tmp_path / "out")
+    text = page.read_text()
+    assert "+14.5" in text
+    assert "runs are not finished" in text
+    assert document.name == "regimes.json"
+
+
+def test_the_share_of_the_bound_needs_the_bound(store: CellStore) -> None:
+    regime = REGIMES[0]
+    cell = Cell(kind="run", profile=regime.profile, engines=2, workload=batches((1,))[0][0].workload, load=1.6, seed=1,
+                system="hmas", chunk_tokens=1024)  # fmt: skip
+    store.put(cell, finished(0.8))
+    store.put(cell.bound, {"goodput_rate": 0.9})
+    (row,) = rows_of(store, (1,))
+    assert row.share_of_bound == pytest.approx(0.8 / 0.9)
+    assert row.goodput_sd is None
