@@ -22,6 +22,11 @@ _UPSTREAM = (  # files of the projects that baselines were written after
     "req_queue/chunked_prefill/impl.py",
     "managers/schedule_policy.py",
     "managers/schedule_batch.py",
+    "server_args.py",
+    "model_runner_kv_cache_mixin.py",
+    "api_cli.py",
+    "sarathi/config/config.py",
+    "vllm/engine/arg_utils.py",
     "deadline_scheduler.py",
 )
 
