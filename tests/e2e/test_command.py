@@ -29,6 +29,15 @@ def test_why_tells_a_requests_walk(mesh: Any, client: openai.OpenAI) -> None:
     assert run["outcome"] == "finished"
     assert not run["bypass"]
     assert run["timeline"]["queued_s"] <= run["started_s"] <= run["ended_s"]
+    messages: list[openai.types.chat.ChatCompletionMessageParam] = [
+        {"role": "user", "content": "Translate 'good day' into French."},
+        {"role": "assistant", "content": "Bonjour."},
+        {"role": "user", "content": "And 'good night'?"},
+    ]
+    later = client.chat.completions.with_raw_response.create(model="emulated", messages=messages, max_tokens=5)
+    job = json.loads(mesh.hmas("why", later.headers["x-request-id"], "--json").stdout)["job"]
+    assert (job["index"], job["linked"]) == (timeline["job"]["index"] + 1, "prefix")
+    assert job["job"] == timeline["job"]["job"]
     unknown = mesh.hmas("why", "req-nobody")
     assert unknown.returncode == 1
     assert "no gateway remembers" in unknown.stderr

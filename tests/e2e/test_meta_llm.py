@@ -17,8 +17,8 @@ import pytest
 from nats.aio.client import Client
 
 from hmas.contracts.control import AuditRecord, TopologyDecision
-from hmas.mesh.nats_server import NATS_USER
 from hmas.wire.codec import decode
+from hmas.wire.permissions import OPERATOR, inbox
 from hmas.wire.subjects import AUDIT, all_of
 
 pytestmark = pytest.mark.e2e
@@ -107,7 +107,9 @@ async def test_requests_are_served_while_a_question_waits_for_its_answer(governe
 async def connect(mesh: Any) -> Client:
     state = mesh.state
     password = Path(state["nats_password_file"]).read_text()
-    return await nats.connect(state["nats_url"], user=NATS_USER, password=password)
+    return await nats.connect(
+        state["nats_url"], user=OPERATOR, inbox_prefix=inbox(OPERATOR).encode(), password=password
+    )
 
 
 async def test_a_stranger_cannot_connect(governed: Any) -> None:

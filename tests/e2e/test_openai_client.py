@@ -8,6 +8,7 @@ import httpx
 import openai
 import pytest
 
+from tests.conftest import OPS_HEADERS
 from tests.e2e.recording_proxy import RecordingProxy
 
 pytestmark = pytest.mark.e2e
@@ -79,7 +80,7 @@ def test_the_engine_receives_what_the_mesh_does_not_know(mesh: Any, tmp_path: Pa
             max_tokens=4,
             tools=tools,
             response_format={"type": "json_object"},
-            extra_body={"top_k": 7, "vllm_xargs": {"a": 1}},
+            extra_body={"top_k": 7, "chat_template_kwargs": {"a": 1}},
         )
     proxy.close()
     (received,) = proxy.bodies("/v1/chat/completions")
@@ -87,7 +88,7 @@ def test_the_engine_receives_what_the_mesh_does_not_know(mesh: Any, tmp_path: Pa
     assert received["tools"] == tools
     assert received["response_format"] == {"type": "json_object"}
     assert received["top_k"] == 7
-    assert received["vllm_xargs"]["a"] == 1
+    assert received["chat_template_kwargs"] == {"a": 1}
 
 
 def test_replayed_lengths_are_exact(client: openai.OpenAI) -> None:
@@ -101,8 +102,12 @@ def test_replayed_lengths_are_exact(client: openai.OpenAI) -> None:
 def test_models_and_operations(client: openai.OpenAI, mesh: Any) -> None:
     cards = list(client.models.list())
     assert [c.id for c in cards] == ["emulated"]
-    for path in ("/health", "/ready", "/version", "/metrics", "/docs", "/openapi.json"):
+    for path in ("/health", "/ready", "/version", "/openapi.json"):
         assert httpx.get(mesh.url + path).status_code == 200, path
+    ops = mesh.state["ops_urls"]["gateway"]
+    for path in ("/health", "/ready", "/metrics", "/docs", "/openapi.json", "/hmas/timeline"):
+        assert httpx.get(ops + path, headers=OPS_HEADERS[ops]).status_code == 200, path
+    assert httpx.get(mesh.url + "/metrics").status_code == 404
     assert "/v1/chat/completions" in httpx.get(mesh.url + "/openapi.json").json()["paths"]
 
 

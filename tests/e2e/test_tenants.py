@@ -1,5 +1,6 @@
 """Keys, limits and hot reload, on a mesh with a tenants file made by `hmas keys`."""
 
+import csv
 import subprocess
 import time
 from collections.abc import Iterator
@@ -30,7 +31,8 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, start_mesh: Any) -> Iterat
     file.write_text("tenants:\n  chat:\n    weight: 2\n  slow:\n    requests_per_min: 2\n")
     keys = {tenant: make_key(HMAS, tenant, file)[0] for tenant in ("chat", "slow")}
     assert keys["chat"] not in file.read_text()
-    with start_mesh(directory / "mesh", "--tenants", str(file), "--emulated", "1") as running:
+    env = {"HMAS_END_REVOKED": "true"}
+    with start_mesh(directory / "mesh", "--tenants", str(file), "--emulated", "1", "--replay", env=env) as running:
         yield running, keys, file
 
 
@@ -72,6 +74,52 @@ def test_keys_are_revoked_and_a_wrong_file_is_ignored_while_running(guarded: Any
     subprocess.run([HMAS, "keys", "revoke", fresh_id, "--file", str(file)], check=True, capture_output=True)
     wait_for(lambda: post(mesh, fresh).status_code == 401)
     assert post(mesh, keys["chat"]).status_code == 200
+
+
+def test_the_open_stream_of_a_revoked_key_ends_and_its_use_is_booked(guarded: Any, tmp_path: Path) -> None:
+    from tests.conftest import HMAS
+
+    mesh, keys, file = guarded
+    fresh, fresh_id = make_key(HMAS, "chat", file)
+    wait_for(lambda: post(mesh, fresh).status_code == 200)
+    long = {**BODY, "stream": True, "hmas_replay": {"output_tokens": 2000}}
+    with httpx.stream(
+        "POST",
+        f"{mesh.url}/v1/chat/completions",
+        json=long,
+        headers={"authorization": f"Bearer {fresh}"},
+        timeout=30,
+    ) as answer:
+        lines = answer.iter_lines()
+        next(lines)
+        subprocess.run([HMAS, "keys", "revoke", fresh_id, "--file", str(file)], check=True, capture_output=True)
+        revoked_s = time.monotonic()
+        rest = "\n".join(lines)
+    assert '"reason":"unauthenticated"' in rest
+    assert rest.endswith("data: [DONE]\n")
+    print(f"the stream ended {time.monotonic() - revoked_s:.2f} s after the file had changed")
+    assert post(mesh, keys["chat"]).status_code == 200
+    out, pid = tmp_path / "usage.csv", mesh.pid("gateway")
+    folder = str(mesh.directory / "usage")
+
+    def booked() -> dict[str, int]:
+        subprocess.run([HMAS, "usage", "export", "--dir", folder, "--out", str(out)], check=True)
+        with out.open() as lines:
+            return {row["key"]: int(row["requests"]) for row in csv.DictReader(lines)}
+
+    wait_for(lambda: booked().get(fresh_id, 0) >= 2, 30)
+    before = booked()
+    mesh.kill("gateway")
+    wait_for(lambda: restarted(mesh, pid) and post(mesh, keys["chat"]).status_code == 200, 60)
+    wait_for(lambda: sum(booked().values()) > sum(before.values()), 30)
+    assert all(booked()[key] >= number for key, number in before.items())
+
+
+def restarted(mesh: Any, pid: int) -> bool:
+    try:
+        return bool(mesh.pid("gateway") != pid) and httpx.get(f"{mesh.url}/ready").status_code == 200
+    except (LookupError, httpx.TransportError):
+        return False
 
 
 def wait_for(condition: Any, timeout_s: float = 15) -> None:

@@ -14,6 +14,8 @@ import pytest
 from tests.house.repository import PACKAGES, ROOT
 
 PURE = "What decides has no clock, no I/O, no randomness of its own and no shell"
+CONSOLE = "The console hears, asks and pins, and knows no room"
+UNKNOWN = "No room, and nothing that a room stands on, knows the console"
 PRODUCT = "The product never imports the laboratory"
 LINT_IMPORTS = str(Path(sys.executable).parent / "lint-imports")
 AGENTS = sorted(path.parent.name for path in (ROOT / "services/hmas").glob("*/agent"))
@@ -72,6 +74,8 @@ def test_a_clock_is_refused_in_the_agent_of_every_room(house: Path) -> None:
         ("hmas.contracts.request", "import random", PURE, "hmas.contracts.request -> random"),
         ("hmas.engine.core.step", "import logging", PURE, "hmas.engine.core.step -> logging"),
         ("hmas.worker.metrics", "import experiments", PRODUCT, "hmas.worker.metrics -> experiments"),
+        ("hmas.console.state", "import hmas.qos.agent", CONSOLE, "hmas.console.state -> hmas.qos.agent"),
+        ("hmas.runtime.bus", "import hmas.console.state", UNKNOWN, "hmas.runtime.bus -> hmas.console.state"),
         ("hmas.worker.metrics", "import hmas.qos", "Rooms never import one another", "hmas.worker.metrics -> hmas.qos"),
     ],
 )
