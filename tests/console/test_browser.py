@@ -1,6 +1,7 @@
 """A browser looks at the console of a mesh of emulated engines. It needs Debian's `chromium` and the package
 `playwright`, and is skipped without them."""
 
+import itertools
 import shutil
 import socket
 import time
@@ -126,12 +127,26 @@ def test_keys_and_addresses_lead_to_pages(page: Any, url: str, answered: list[st
     assert said == []
 
 
-def test_a_request_is_shown_by_its_id(page: Any, url: str, answered: list[str], said: list[str]) -> None:
-    page.goto(f"{url}/r/{answered[0]}")
+def costed(page: Any, url: str, mesh_url: str) -> str:
+    """Returns the id of a request whose predicted cost came before its dispatch, which waits for none."""
+    deadline = time.monotonic() + PATIENCE_MS / 1e3
+    for number in itertools.count():
+        request_id = f"costed-{number}"
+        assert ask(mesh_url, request_id, REQUESTS) == 200
+        bars = page.request.get(f"{url}/api/requests/{request_id}").json()["bars"]
+        if any(bar["what"] == "predicted" for bar in bars):
+            return request_id
+        assert time.monotonic() < deadline, "no prediction came in time"
+    raise AssertionError
+
+
+def test_a_request_is_shown_by_its_id(page: Any, url: str, mesh: Any, said: list[str]) -> None:
+    shown = costed(page, url, mesh.url)
+    page.goto(f"{url}/r/{shown}")
     page.wait_for_selector("section tbody tr")
     bars = [row.split("\t")[0] for row in page.locator("section table").nth(0).locator("tbody tr").all_inner_texts()]
     assert bars == ["waits", "prefill", "decode", "predicted"]
-    assert answered[0] in page.locator("section table").nth(1).inner_text()
+    assert shown in page.locator("section table").nth(1).inner_text()
     assert said == []
 
 
