@@ -185,6 +185,34 @@ def regimes(
 
 
 @app.command()
+def regulator(
+    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
+        "docs/results"
+    ),
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 1 on.")] = 5,
+    seconds: Annotated[float, typer.Option(min=20.0, help="Seconds of each run.")] = 150.0,
+    processes: Annotated[int, typer.Option(min=1, help="Number of processes, each with one run at a time.")] = 1,
+    cells: Annotated[Path, typer.Option(help="Folder of the results of finished runs.")] = Path("out/sim-cells"),
+    data: Data = None,
+    pages_only: Annotated[
+        bool, typer.Option("--pages-only", help="Run nothing; write the page from the results of finished runs.")
+    ] = False,
+) -> None:
+    """Measures what each part of Statera is worth where memory, time per token or compute is short, and writes the
+    page. If interrupted, give the command again: finished runs are kept. Without --data, no trace is run."""
+    from experiments.regulator import all_cells, rows_of
+    from experiments.report.regulator import write_page
+
+    store, folder, numbers = CellStore(cells), data_folder(data), range(1, seeds + 1)
+    wanted = all_cells(numbers, seconds, folder)
+    if not pages_only:
+        execute_cells(wanted, store, processes, _counted)
+    missing = sum(store.get(cell) is None for cell in wanted)
+    for path in write_page(rows_of(store, numbers, seconds, folder), seeds, seconds, missing, out):
+        typer.echo(f"wrote {path}")
+
+
+@app.command()
 def fast(
     out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
         "docs/results"

@@ -9,7 +9,7 @@ from pathlib import Path
 from time import process_time
 from typing import Any, Literal
 
-from hmas.engine.core.profile import builtin_profile
+from hmas.engine.core.profile import EngineProfile, builtin_profile
 from hmas.sim.analysis import analyse
 from hmas.sim.baselines.systems import loosest
 from hmas.sim.bound import upper_bound
@@ -30,7 +30,7 @@ GUESS_RPS = 8.0
 class Cell:
     """The parameters of one lambda*, bound or run. `load` is in units of lambda*, or in requests per second if
     `absolute`. `seed` is 0 and `system` is empty where they play no part. `chunk_tokens` replaces the profile's token
-    budget per step; None keeps it."""
+    budget per step and `kv_blocks` its KV blocks; None keeps them."""
 
     kind: Kind
     profile: str
@@ -44,6 +44,13 @@ class Cell:
     gateways: int = 1
     faults: tuple[Fault, ...] = ()
     chunk_tokens: int | None = None
+    kv_blocks: int | None = None
+
+    @property
+    def engine(self) -> EngineProfile:
+        """The engines' profile with the limits of this cell."""
+        profile = chunked(builtin_profile(self.profile), self.chunk_tokens)
+        return profile if self.kv_blocks is None else profile.with_limits(num_gpu_blocks=self.kv_blocks)
 
     @property
     def capacity(self) -> "Cell":
@@ -54,6 +61,7 @@ class Cell:
             engines=self.engines,
             workload=replace(self.workload, stated=False),  # FCFS does not read the SLOs
             chunk_tokens=self.chunk_tokens,
+            kv_blocks=self.kv_blocks,
         )
 
     @property
@@ -103,7 +111,7 @@ def compute(cell: Cell, rate_rps: float = 0.0, *, hashed: bool = False) -> dict[
     the SHA-256 of all effects.
     """
     started = process_time()
-    profile = chunked(builtin_profile(cell.profile), cell.chunk_tokens)
+    profile = cell.engine
     if cell.kind == "capacity":
         found = find_capacity(lambda r, s: build(cell.workload, r, s), profile, cell.engines, GUESS_RPS)
         return asdict(found) | {"cpu_s": process_time() - started}

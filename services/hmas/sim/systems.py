@@ -1,5 +1,6 @@
 """All systems that the simulator can compare, by name, and the function that runs one of them."""
 
+import sys
 from dataclasses import replace
 from math import inf
 
@@ -18,6 +19,7 @@ from hmas.sim.result import SimResult
 from hmas.sim.setup import MeshSetup
 from hmas.sim.times import ModelTimes
 from hmas.sim.workload import Workload
+from hmas.statera.agent.config import BandConfig, FenceConfig, SeekerConfig, StateraConfig
 
 HMAS = "hmas"
 FIXED_PREFIX = "fixed-"
@@ -72,6 +74,17 @@ for _cut_ms in CUTS_MS:
     LAYOUTS |= _split("split", _cut_ms, INITIAL_TOPOLOGY)
     LAYOUTS |= _split("plugin-split", _cut_ms, INITIAL_TOPOLOGY, plugin=True)
     LAYOUTS |= _split("fcfs-split", _cut_ms, TopologyName.FCFS)
+# Statera with one of its parts at a time: the fence's calibration, the loops on N_run and B_token, the moving band.
+STILL = SeekerConfig(enabled=False)
+NO_LOOPS = BandConfig(period_s=inf, inner_gain=0.0)
+REGULATORS: dict[str, MeshSetup] = {
+    "hmas-frozen": MeshSetup(name="hmas-frozen", statera=False),
+    "hmas-calibration": MeshSetup(name="hmas-calibration", statera_config=StateraConfig(band=NO_LOOPS, seeker=STILL)),
+    "hmas-loops": MeshSetup(
+        name="hmas-loops", statera_config=StateraConfig(fence=FenceConfig(min_samples=sys.maxsize))
+    ),
+    "hmas-fixed-band": MeshSetup(name="hmas-fixed-band", statera_config=StateraConfig(seeker=STILL)),
+}
 META_SELECTORS = ("rules", "classifier", "bandit", "changepoint")
 MESHES: dict[str, MeshSetup] = {
     HMAS: MeshSetup(),
@@ -85,6 +98,7 @@ MESHES: dict[str, MeshSetup] = {
     **ABLATIONS,
     **COGNITION,
     **LAYOUTS,
+    **REGULATORS,
     **{f"meta-{s}": MeshSetup(name=f"meta-{s}", meta_config=MetaConfig(selector=s)) for s in META_SELECTORS},
     "meta-scripted-llm": MeshSetup(name="meta-scripted-llm", meta_config=MetaConfig(selector="llm")),
     **{f"{FIXED_PREFIX}{t.value}": MeshSetup(name=f"{FIXED_PREFIX}{t.value}", pin=t) for t in TopologyName},

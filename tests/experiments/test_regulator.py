@@ -1,0 +1,65 @@
+"""The page about Statera's parts: systems are compared seed by seed, and what is missing is said."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.regulator import FROZEN, REGIMES, SYSTEMS, all_cells, cells_of, rows_of
+from experiments.report.regulator import write_page
+from hmas.engine.core.profile import builtin_profile
+from hmas.sim.cells import CellStore
+from hmas.sim.systems import MESHES
+
+SEEDS, SECONDS = (1, 2, 3), 60.0
+MEMORY = REGIMES[0]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CellStore:
+    return CellStore(tmp_path, lambda cell: "code")
+
+
+def finished(goodput: float) -> dict[str, Any]:
+    coverage = {"total": {"admitted": 50, "outgrown": 5}}
+    score = {"goodput_rate": goodput, "esg_rate": 100.0, "ttft_p50_s": 0.2}
+    return {"score": score, "run": {"coverage": coverage, "preemptions": 3}}
+
+
+def test_every_system_is_known_and_traces_need_data() -> None:
+    cells = all_cells(SEEDS, SECONDS, None)
+    assert {cell.system for cell in cells} == set(SYSTEMS) <= MESHES.keys()
+    assert not any(cell.workload.file for cell in cells)
+
+
+def test_a_cut_memory_is_that_of_the_runs_and_of_their_unit_of_load() -> None:
+    (cell,) = cells_of(MEMORY, 1.1, FROZEN, (1,), SECONDS, None)
+    assert cell.engine.limits.num_gpu_blocks == MEMORY.kv_blocks
+    assert cell.engine.limits.num_gpu_blocks < builtin_profile(MEMORY.profile).limits.num_gpu_blocks
+    assert cell.capacity.engine == cell.engine
+
+
+def test_a_part_is_compared_with_the_whole_seed_by_seed(store: CellStore, tmp_path: Path) -> None:
+    for system in SYSTEMS:
+        for cell in cells_of(MEMORY, 1.4, system, SEEDS, SECONDS, None):
+            store.put(cell, finished(0.9 + 0.01 * cell.seed - (0.03 + 0.001 * cell.seed) * (system == FROZEN)))
+    rows = rows_of(store, SEEDS, SECONDS, None)
+    assert {row.system for row in rows} == set(SYSTEMS)
+    frozen = next(row for row in rows if row.system == FROZEN)
+    assert frozen.behind_full.mean == pytest.approx(0.032)
+    assert not frozen.behind_full.noise
+    assert frozen.outgrown == pytest.approx(0.1)
+    page, document = write_page(rows, len(SEEDS), SECONDS, 7, tmp_path / "out")
+    text = page.read_text()
+    assert "+3.2 points" in text
+    assert ": met" in text
+    assert "7 runs are not finished" in text
+    assert "| hmas-frozen | 1 | 0 | 0 |" in text
+    assert document.name == "regulator.json"
+
+
+def test_a_setting_with_an_unfinished_run_is_left_out(store: CellStore) -> None:
+    for system in SYSTEMS:
+        for cell in cells_of(MEMORY, 1.4, system, SEEDS[:2], SECONDS, None):
+            store.put(cell, finished(0.9))
+    assert rows_of(store, SEEDS, SECONDS, None) == []
