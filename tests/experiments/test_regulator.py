@@ -51,7 +51,7 @@ def test_a_part_is_compared_with_the_whole_seed_by_seed(store: CellStore, tmp_pa
     assert frozen.outgrown == pytest.approx(0.1)
     page, document = write_page(rows, len(SEEDS), SECONDS, 7, tmp_path / "out")
     text = page.read_text()
-    assert "+3.2 points" in text
+    assert "costs 3.2 points" in text
     assert ": met" in text
     assert "7 runs are not finished" in text
     assert "| hmas-frozen | 1 | 0 | 0 |" in text
