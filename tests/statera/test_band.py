@@ -341,3 +341,43 @@ def test_hold_forgets_what_was_seen() -> None:
         controller.hold()
         assert not controller.move(i * 0.1, 256, 10)
     assert controller.n_run == N_MAX
+
+
+def held(controller: BandController, prefill_tokens_per_s: float) -> None:
+    """Five seconds in which four sequences run and three wait in the engine, whose memory is nearly empty."""
+    start_s = next(START_S)
+    for i in range(50):
+        sample = EngineSample(
+            engine="e",
+            up=True,
+            running=4,
+            waiting=3,
+            kv_usage=0.1,
+            kv_capacity_tokens=10**6,
+            preemptions_total=0,
+            step_s=0.05,
+            prefill_tokens_per_s=prefill_tokens_per_s,
+            decode_tokens_per_s=60.0,
+            n_run=controller.n_run,
+            b_token=N_MAX + 1,
+            utilisation=0.9,
+            busy=1.0,
+        )
+        controller.observe(sample, BAND)
+        controller.move(start_s + 0.1 * i, 7, 10)
+
+
+START_S = itertools.count(0.0, 5.0)
+
+
+def test_long_prompts_that_hold_up_others_show_no_limit() -> None:
+    controller = BandController(BandConfig(), N_MAX)
+    held(controller, 18_000.0)
+    assert controller.n_run == N_MAX
+
+
+def test_a_limit_shows_once_the_engine_computes_few_prompts() -> None:
+    controller = BandController(BandConfig(), N_MAX)
+    held(controller, 18_000.0)
+    held(controller, 2_000.0)
+    assert controller.n_run <= 5

@@ -27,7 +27,8 @@ class BandController:
     has taken effect, and raised only where N_run is what limits the engine.
 
     Requests that wait inside the engine are another reason to cut N_run, whatever the utilisation: the engine has
-    reached a limit of its own, and the topology cannot order what waits there.
+    reached a limit of its own, and the topology cannot order what waits there. Not so while it computes prompts about
+    as fast as it ever did: then they wait for the prefill of those before them, which fewer sequences would not hasten.
     """
 
     def __init__(self, config: BandConfig, n_max: int) -> None:
@@ -36,12 +37,14 @@ class BandController:
         self._n = float(self._n_max)
         self._moved_s: float | None = None
         self._limit: tuple[float, int] | None = None  # (when, N_run) at which the engine showed a limit of its own
+        self._most_prefill = 0.0  # tokens/s, of the windows so far
         self._reset_window()
 
     def _reset_window(self) -> None:
         self._samples = 0
         self._errors = 0.0
         self._utilisation = 0.0
+        self._prefill = 0.0
         self._peak_running = 0
         self._least_running = self._least_waiting = sys.maxsize
         self._saturated_low = self._saturated_high = True
@@ -60,6 +63,7 @@ class BandController:
         self._samples += 1
         self._errors += band.error(sample.utilisation)
         self._utilisation += sample.utilisation
+        self._prefill += sample.prefill_tokens_per_s
         self._peak_running = max(self._peak_running, sample.running)
         self._least_running = min(self._least_running, sample.running)
         self._least_waiting = min(self._least_waiting, sample.waiting)
@@ -87,9 +91,13 @@ class BandController:
 
     def _notice_limit(self, now_s: float) -> None:
         """Notes a limit of the engine itself: throughout a window, more requests waited in it than refill a batch, and
-        the number of running ones did not grow."""
+        the number of running ones did not grow, though the engine was not busy with prompts."""
+        prefill = self._prefill / self._samples
+        self._most_prefill = max(self._most_prefill, prefill)
+        prefilling = prefill > 0.0 and prefill >= self._config.prefilling_share * self._most_prefill
         spare = self._spare(self._peak_running)
-        if self._peak_running and self._least_waiting > spare and self._peak_running - self._least_running <= spare:
+        steady = self._peak_running - self._least_running <= spare
+        if not prefilling and self._peak_running and self._least_waiting > spare and steady:
             self._limit = (now_s, self._peak_running + spare)
         elif self._limit is not None and now_s - self._limit[0] > self._config.limit_memory_s:
             self._limit = None

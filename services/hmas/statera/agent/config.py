@@ -34,6 +34,7 @@ class BandConfig:
     slew: float = 0.2  # largest relative change of N_run per move
     recovery: float = 0.02  # rise of N_run per move, as a share of its maximum, while no request is queued
     waiting_share: float = 0.05  # so many per running request may wait in the engine, to refill its batch at once
+    prefilling_share: float = 0.5  # of the highest prefill rate seen; above it, what waits in the engine shows no limit
     probing: float = 0.05  # largest relative rise per move above a limit that the engine has shown
     limit_memory_s: float = 300.0  # how long such a limit is assumed to hold
     n_min: int = 1
