@@ -21,7 +21,7 @@ TRACE = "traces/mooncake_fast25_conversation.csv.gz"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Regime:
+class LoadRegime:
     """A machine and a workload of which one thing is short. `kv_blocks` cuts the engine's memory."""
 
     name: str
@@ -33,17 +33,17 @@ class Regime:
 
 
 REGIMES = (
-    Regime(name=MEMORY, kv_blocks=3000),
-    Regime(name=MEMORY, kind="burst", kv_blocks=2500),
-    Regime(name=MEMORY, kind="drift", kv_blocks=2500),
-    Regime(name="TPOT short", profile="llama2-70b-a100x4"),
-    Regime(name="compute short"),
-    Regime(name="long contexts", kind="trace", file=TRACE),
+    LoadRegime(name=MEMORY, kv_blocks=3000),
+    LoadRegime(name=MEMORY, kind="burst", kv_blocks=2500),
+    LoadRegime(name=MEMORY, kind="drift", kv_blocks=2500),
+    LoadRegime(name="TPOT short", profile="llama2-70b-a100x4"),
+    LoadRegime(name="compute short"),
+    LoadRegime(name="long contexts", kind="trace", file=TRACE),
 )
 
 
 def cells_of(
-    regime: Regime, load: float, system: str, seeds: Iterable[int], seconds: float, data: Path | None
+    regime: LoadRegime, load: float, system: str, seeds: Iterable[int], seconds: float, data: Path | None
 ) -> list[Cell]:
     file = str(data / regime.file) if data and regime.file else ""
     workload = WorkloadSpec(kind=regime.kind, duration_s=seconds, stated=True, file=file)
@@ -63,7 +63,7 @@ def cells_of(
     ]
 
 
-def settings(data: Path | None) -> Iterator[tuple[Regime, float]]:
+def settings(data: Path | None) -> Iterator[tuple[LoadRegime, float]]:
     """Yields every regime and load; those of recorded traces only with data."""
     return ((regime, load) for regime in REGIMES if data or not regime.file for load in regime.loads)
 
