@@ -33,7 +33,7 @@ class BandController:
 
     def __init__(self, config: BandConfig, n_max: int) -> None:
         self._config = config
-        self._n_max = max(n_max, config.n_min)
+        self._n_max = max(min(n_max, config.n_most), config.n_min)
         self._n = float(self._n_max)
         self._moved_s: float | None = None
         self._limit: tuple[float, int] | None = None  # (when, N_run) at which the engine showed a limit of its own
