@@ -161,7 +161,7 @@ class MaxOnTime:
     __slots__ = (
         "_by_tokens", "_config", "_floods", "_floor_s", "_fullness", "_kv_tokens", "_late", "_memory_lead", "_newest",
         "_next", "_now_s", "_on_time", "_planned_rate", "_promised_s", "_rate", "_relegated", "_restored_s", "_served",
-        "_share", "_slack_share", "_slots", "_spare", "_stretch", "_surges",
+        "_share", "_slack_share", "_slots", "_spare", "_stretch", "_surges", "_typical",
     )  # fmt: skip
 
     def __init__(self, hints: Hints, config: MaxOnTimeConfig) -> None:
@@ -186,6 +186,7 @@ class MaxOnTime:
         self._stretch = 1.0  # of a prefill, by the decodes beside it
         self._slots = config.default_slots
         self._kv_tokens = 0
+        self._typical = float(config.default_slots)
         self._memory_lead = 0.0  # by how much more of the memory is in use than of the slots
         self._now_s = 0.0
         self._restored_s = 0.0
@@ -206,7 +207,7 @@ class MaxOnTime:
         """Makes the job of each of `entries`; what they have in common is computed once, as a switch of topology brings
         the whole queue."""
         floor_s, rate, floods = self._floor_s, self._planned_rate, self._floods
-        patience, slot = self._config.patience * self._fullness * self._slots, 1.0 / self._slots
+        patience, slot = self._config.patience * self._fullness * self._typical, 1.0 / self._slots
         kv_tokens = self._kv_tokens if self._memory_lead > 0.0 else 0
         latest_start_s, value_of = self._latest_start_s, self._value
         for entry in entries:
@@ -283,6 +284,8 @@ class MaxOnTime:
         self._memory_lead += config.smoothing * (memory - slots - self._memory_lead)
         full = max(slots, memory)
         full = min(1.0, max(0.0, (full - config.free_share) / (config.full_share - config.free_share)))
+        held = min(cap, running / memory) / len(engines) if memory > slots else cap / len(engines)
+        self._typical += config.smoothing * (held - self._typical)
         self._fullness += config.smoothing * (full - self._fullness)
         self._slots = max(1, cap // len(engines))
         self._kv_tokens = kv_tokens // len(engines)
