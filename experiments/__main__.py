@@ -200,13 +200,15 @@ def regulator(
 ) -> None:
     """Measures what each part of Statera is worth where memory, time per token or compute is short, and writes the
     page. If interrupted, give the command again: finished runs are kept. Without --data, no trace is run."""
-    from experiments.regulator import all_cells, rows_of
+    from experiments.regulator import all_cells, rows_of, search_cells, winner_cells
     from experiments.report.regulator import write_page
 
     store, folder, numbers = CellStore(cells), data_folder(data), range(1, seeds + 1)
-    wanted = all_cells(numbers, seconds, folder)
+    wanted = [*search_cells(seconds, folder), *all_cells(numbers, seconds, folder)]
     if not pages_only:
         execute_cells(wanted, store, processes, _counted)
+        execute_cells(winner_cells(store, numbers, seconds, folder), store, processes, _counted)
+    wanted += winner_cells(store, numbers, seconds, folder)
     missing = sum(store.get(cell) is None for cell in wanted)
     for path in write_page(rows_of(store, numbers, seconds, folder), seeds, seconds, missing, out):
         typer.echo(f"wrote {path}")

@@ -9,12 +9,14 @@ from statistics import fmean
 from experiments.worth import Paired, paired
 from hmas.sim.cells import Cell, CellStore
 from hmas.sim.sources import WorkloadSpec
-from hmas.sim.systems import HMAS
+from hmas.sim.systems import FIXED_N_RUN, HMAS
 
 CHUNK_TOKENS = 1024
 FROZEN = "hmas-frozen"
 PARTS = ("hmas-calibration", "hmas-loops", "hmas-fixed-band")
 SYSTEMS = (HMAS, FROZEN, *PARTS)
+FIXED = tuple(f"nrun-{n}" for n in FIXED_N_RUN)
+SEARCH_SEEDS = (101, 102)  # on which the best fixed N_run is searched; its row is of the other systems' seeds
 MEMORY = "memory short"
 LEAST_COST = 2.5  # points that freezing should cost in the mean where memory is short
 TRACE = "traces/mooncake_fast25_conversation.csv.gz"
@@ -29,7 +31,7 @@ class LoadRegime:
     kind: str = "mix"
     file: str = ""
     kv_blocks: int | None = None
-    loads: tuple[float, ...] = (1.1, 1.4)
+    loads: tuple[float, ...] = (1.1, 1.4, 2.0)
 
 
 REGIMES = (
@@ -77,6 +79,38 @@ def all_cells(seeds: Sequence[int], seconds: float, data: Path | None) -> list[C
     ]
 
 
+def search_cells(seconds: float, data: Path | None) -> list[Cell]:
+    return [
+        cell
+        for regime, load in settings(data)
+        for system in FIXED
+        for cell in cells_of(regime, load, system, SEARCH_SEEDS, seconds, data)
+    ]
+
+
+def best_fixed(store: CellStore, regime: LoadRegime, load: float, seconds: float, data: Path | None) -> str | None:
+    """Returns the fixed N_run, as a system, with the highest mean goodput rate over the seeds of the search; None while
+    the search is not finished."""
+    means: dict[str, float] = {}
+    for system in FIXED:
+        runs = [store.get(cell) for cell in cells_of(regime, load, system, SEARCH_SEEDS, seconds, data)]
+        if any(run is None for run in runs):
+            return None
+        means[system] = fmean(run["score"]["goodput_rate"] for run in runs if run is not None)
+    return max(means, key=lambda system: means[system])
+
+
+def winner_cells(store: CellStore, seeds: Sequence[int], seconds: float, data: Path | None) -> list[Cell]:
+    """Returns the runs of each setting's best fixed N_run."""
+    found = ((regime, load, best_fixed(store, regime, load, seconds, data)) for regime, load in settings(data))
+    return [
+        cell
+        for regime, load, system in found
+        if system is not None
+        for cell in cells_of(regime, load, system, seeds, seconds, data)
+    ]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegulatorRow:
     """What one system reached in one regime at one load (in λ*), means over the seeds, whose goodput rates are
@@ -101,7 +135,10 @@ def rows_of(store: CellStore, seeds: Sequence[int], seconds: float, data: Path |
     """Returns the rows of every setting whose runs are all finished."""
     rows: list[RegulatorRow] = []
     for regime, load in settings(data):
-        runs = {s: [store.get(c) for c in cells_of(regime, load, s, seeds, seconds, data)] for s in SYSTEMS}
+        fixed = best_fixed(store, regime, load, seconds, data)
+        if fixed is None:
+            continue
+        runs = {s: [store.get(c) for c in cells_of(regime, load, s, seeds, seconds, data)] for s in (*SYSTEMS, fixed)}
         found = {system: [run for run in each if run is not None] for system, each in runs.items()}
         if any(len(each) < len(seeds) for each in found.values()):
             continue

@@ -10,12 +10,15 @@ from experiments.regulator import CHUNK_TOKENS, FROZEN, LEAST_COST, MEMORY, PART
 from experiments.report.template import percent, render
 from hmas.sim.systems import HMAS
 
+WITHIN = 1.0  # points by which the full mesh should be behind the best fixed N_run at most
 GENERATED = "\n<!-- Written by `python -m experiments regulator`; do not edit. -->\n"
 
 
 def write_page(rows: Sequence[RegulatorRow], seeds: int, seconds: float, missing: int, out: Path) -> list[Path]:
     """Writes `regulator.md` and `regulator.json` into `out`, and returns their paths."""
     short = [row for row in rows if row.regime == MEMORY and row.system == FROZEN]
+    fixed = [row for row in rows if row.system.startswith("nrun-")]
+    better = [row for row in fixed if row.behind_full.mean < -WITHIN / 100.0 and not row.behind_full.noise]
     text = render(
         Path(__file__).with_name("regulator.md.j2"),
         seconds=seconds,
@@ -25,6 +28,9 @@ def write_page(rows: Sequence[RegulatorRow], seeds: int, seconds: float, missing
         cost=100.0 * fmean(row.behind_full.mean for row in short) if short else None,
         least=LEAST_COST,
         ahead=[_setting(row) for row in short if row.behind_full.mean < 0 and not row.behind_full.noise],
+        fixed=len(fixed),
+        within=WITHIN,
+        better=[f"{_setting(row)} ({row.system}, {-100 * row.behind_full.mean:+.1f} points)" for row in better],
         parts=[(part, *_counts([row for row in rows if row.system == part])) for part in (FROZEN, *PARTS)],
         rows=[_cells(row) for row in rows],
     )
@@ -36,7 +42,7 @@ def write_page(rows: Sequence[RegulatorRow], seeds: int, seconds: float, missing
 
 
 def _setting(row: RegulatorRow) -> str:
-    return f"{row.workload} at {row.load:g} λ*"
+    return f"{row.regime}, {row.workload} at {row.load:g} λ*"
 
 
 def _counts(rows: Sequence[RegulatorRow]) -> tuple[str, str, str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from experiments.regulator import FROZEN, REGIMES, SYSTEMS, all_cells, cells_of, rows_of
+from experiments.regulator import FIXED, FROZEN, REGIMES, SEARCH_SEEDS, SYSTEMS, all_cells, cells_of, rows_of
 from experiments.report.regulator import write_page
 from hmas.engine.core.profile import builtin_profile
 from hmas.sim.cells import CellStore
@@ -26,6 +26,13 @@ def finished(goodput: float) -> dict[str, Any]:
     return {"score": score, "run": {"coverage": coverage, "preemptions": 3}}
 
 
+def search(store: CellStore, best: str) -> None:
+    """Finishes the search at 1.4 λ*, which finds `best`."""
+    for system in FIXED:
+        for cell in cells_of(MEMORY, 1.4, system, SEARCH_SEEDS, SECONDS, None):
+            store.put(cell, finished(0.8 + 0.1 * (system == best)))
+
+
 def test_every_system_is_known_and_traces_need_data() -> None:
     cells = all_cells(SEEDS, SECONDS, None)
     assert {cell.system for cell in cells} == set(SYSTEMS) <= MESHES.keys()
@@ -40,11 +47,13 @@ def test_a_cut_memory_is_that_of_the_runs_and_of_their_unit_of_load() -> None:
 
 
 def test_a_part_is_compared_with_the_whole_seed_by_seed(store: CellStore, tmp_path: Path) -> None:
-    for system in SYSTEMS:
+    search(store, "nrun-48")
+    for system in (*SYSTEMS, "nrun-48"):
+        behind = 0.03 * (system == FROZEN) - 0.02 * (system == "nrun-48")
         for cell in cells_of(MEMORY, 1.4, system, SEEDS, SECONDS, None):
-            store.put(cell, finished(0.9 + 0.01 * cell.seed - (0.03 + 0.001 * cell.seed) * (system == FROZEN)))
+            store.put(cell, finished(0.9 + 0.01 * cell.seed - behind * (1.0 + cell.seed / 30.0)))
     rows = rows_of(store, SEEDS, SECONDS, None)
-    assert {row.system for row in rows} == set(SYSTEMS)
+    assert {row.system for row in rows} == {*SYSTEMS, "nrun-48"}
     frozen = next(row for row in rows if row.system == FROZEN)
     assert frozen.behind_full.mean == pytest.approx(0.032)
     assert not frozen.behind_full.noise
@@ -53,12 +62,14 @@ def test_a_part_is_compared_with_the_whole_seed_by_seed(store: CellStore, tmp_pa
     text = page.read_text()
     assert "costs 3.2 points" in text
     assert ": met" in text
+    assert "more than chance in 1 of 1 settings: memory short, mix at 1.4 λ* (nrun-48, +2.1 points)" in text
     assert "7 runs are not finished" in text
     assert "| hmas-frozen | 1 | 0 | 0 |" in text
     assert document.name == "regulator.json"
 
 
 def test_a_setting_with_an_unfinished_run_is_left_out(store: CellStore) -> None:
+    search(store, "nrun-48")
     for system in SYSTEMS:
         for cell in cells_of(MEMORY, 1.4, system, SEEDS[:2], SECONDS, None):
             store.put(cell, finished(0.9))

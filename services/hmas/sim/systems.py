@@ -86,7 +86,7 @@ REGULATORS: dict[str, MeshSetup] = {
     "hmas-fixed-band": MeshSetup(name="hmas-fixed-band", statera_config=StateraConfig(seeker=STILL)),
 }
 # N_run fixed at a number; with the fence's calibration, without the loops.
-FIXED_N_RUN = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192)
+FIXED_N_RUN = (8, 16, 24, 32, 48, 64, 96, 128)
 for _n in FIXED_N_RUN:
     REGULATORS[f"nrun-{_n}"] = MeshSetup(
         name=f"nrun-{_n}", statera_config=StateraConfig(band=replace(NO_LOOPS, n_most=_n), seeker=STILL)
