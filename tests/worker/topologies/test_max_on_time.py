@@ -437,3 +437,22 @@ def test_a_class_of_greater_weight_is_given_up_last() -> None:
     topology.observe(view(0.0))
     assert not heavy.relegated
     assert any(e.relegated for e in entries)
+
+
+def test_decoding_puts_a_request_back_equally_where_slots_and_where_memory_are_scarce() -> None:
+    """An engine that has room for 40 such sequences delays the next one by as much, whatever it is that is full."""
+
+    def urgency(cap: int, kv_tokens: int) -> float:
+        order = MaxOnTime(Hints(), MaxOnTimeConfig())
+        for step in range(400):
+            occupancy = EngineOccupancy(cap=cap, running=40, kv_tokens=kv_tokens, kv_free_tokens=0)
+            order.observe(ServiceView(0.01 * step, (occupancy,)))
+        waiting = entry(1, request("r1", prompt_tokens=100))
+        waiting.annotate(annotation(400.0, ttft_s=0.1, tpot_s=0.05, slo=Slo(10.0, 0.1)))
+        order.push(waiting)
+        assert order.pop() is waiting
+        return waiting.urgency
+
+    scarce_slots = urgency(40, 0)
+    assert scarce_slots == pytest.approx(9.9 + 0.12 * 400 * 0.05, rel=0.02)
+    assert urgency(256, 40 * (100 + 400 // 2)) == pytest.approx(scarce_slots, rel=0.02)

@@ -24,8 +24,8 @@ In the general case (weights, arrivals, a batched engine, predictions) this is a
 - Due: a request must be done by the latest start that meets its TTFT, plus its own work at that rate. TPOT is kept by
   the pump's prefill window and by the limits in force.
 - Decoding outlasts the plan: while slots or memory are scarce, a long answer delays the requests that come later. So
-  the order is by latest start plus `patience` times the time that the answer takes (more where it takes more of the
-  memory than a slot's share), in proportion to how full the engines are.
+  the order is by latest start plus `patience` times the time that the answer takes, in proportion to how full the
+  engines are, and to its part of what is scarce over that of the sequences that run.
 - Utility: the request with the most work per unit of value is given up first; value = tenant's weight * weight of its
   type * 2^-priority (H-MAS Eq. 1).
 - With the hint `by_tokens`, value is that times what ESG (Eq. 6) loses if the request is set aside: its service tokens
