@@ -120,6 +120,14 @@ class FirstTokenRelayed:
 
 
 @dataclass(frozen=True, slots=True)
+class RunHandedOver:
+    """A proxy carries this run out: it cannot move any more, and nothing of its answer is seen before its end."""
+
+    request_id: str
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunsProgressed:
     """Pairs (request id, output tokens so far) of the requests that run and have a token, once per period rather than
     once per token."""
@@ -131,7 +139,8 @@ class RunsProgressed:
 class RunEnded:
     """An engine's answer ended. `run` is that of the `StartRun`; a run that was stopped reports no end.
 
-    `tpot_s` is the time per output token after the first, in s, as it was relayed. For the other fields see
+    `tpot_s` is the time per output token after the first, in s, as it was relayed. `output_tokens` None: nobody counted
+    them, because the answer did not come through the gateway. For the other fields see
     `hmas.contracts.execution.Ended`; `retryable` is false once a token was relayed.
     """
 
@@ -140,7 +149,7 @@ class RunEnded:
     outcome: Outcome
     message: str = ""
     status: int = 0
-    output_tokens: int = 0
+    output_tokens: int | None = 0
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     tpot_s: float = 0.0
@@ -186,6 +195,7 @@ GatewayEvent = (
     | StreamChanged
     | FromWorker
     | FirstTokenRelayed
+    | RunHandedOver
     | RunsProgressed
     | RunEnded
     | ViewReceived

@@ -35,6 +35,8 @@ from hmas.gateway.engines.engines import EngineDirectory
 from hmas.gateway.http.api import build_api, ops_routes
 from hmas.gateway.http.connections import guarded
 from hmas.gateway.http.server import GatewayServer, for_web_pages
+from hmas.gateway.picker.server import PickerServer
+from hmas.gateway.reception import Reception
 from hmas.gateway.settings import GatewaySettings
 from hmas.gateway.shell import GatewayShell
 from hmas.gateway.streams import WorkerStreams
@@ -100,6 +102,7 @@ class GatewayService:
         self._certificate = settings.api_certificate()
         rest = build_api(self._directory, self._tenants, self._ready, self._decisions)
         self._http = HttpServer(self._http_config(rest))
+        self._picker = self._make_picker()
         pages = ops_routes(rest, self._directory, self._decisions)
         self._ops = ops_server(settings.ops_host, settings.ops_port, self._ready, pages, token=settings.ops_token())
 
@@ -137,6 +140,22 @@ class GatewayService:
             timeout_graceful_shutdown=2,
         )
 
+    def _make_picker(self) -> PickerServer | None:
+        settings = self._settings
+        if settings.picker_port is None:
+            return None
+        config = settings.server_config()
+        reception = Reception(self._shell, self._tenants, self._directory, replay_field=config.replay_field)
+        certificate = None if self._certificate is None else self._certificate.files
+        return PickerServer(
+            self._shell,
+            reception,
+            self._ready,
+            bounds=config.body,
+            most=settings.max_connections,
+            certificate=certificate,
+        )
+
     def _ready(self) -> bool:
         """Returns whether this gateway knows at least one model and is connected to NATS or to a worker.
 
@@ -162,12 +181,17 @@ class GatewayService:
         ops_port = await self._ops.start()
         port = await self._http.start()
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # the gateway itself logs what an operator needs
+        if self._picker is not None and self._settings.picker_port is not None:
+            picker_port = await self._picker.start(self._settings.picker_host, self._settings.picker_port)
+            log.info("picker_listening", host=self._settings.picker_host, port=picker_port)
         log.info("listening", host=self._settings.host, port=port, ops_port=ops_port)
         tenants = self._tenants.run(self._tenants_changed, self._tenants_checked)
         try:
             tasks = [self._bus.run(), self._tick(), self._report_progress(), tenants]
             if self._usage_files is not None:
                 tasks.append(self._usage_files.run())
+            if self._picker is not None:
+                tasks.append(self._picker.watch())
             if self._certificate is not None:
                 tasks.append(self._certificate.watch())
             await run_until(stop, *tasks, drain=self._drain)
@@ -175,6 +199,8 @@ class GatewayService:
             if self._usage_files is not None:
                 await self._usage_files.write()
             await self._ops.stop()
+            if self._picker is not None:
+                await self._picker.stop()
             await self._cognition.close()
             await self._shell.close()
             await self._streams.close()
@@ -188,6 +214,8 @@ class GatewayService:
         end with an error. Idle connections are closed, so that clients connect to another gateway next time."""
         self._host.post(GatewayDraining())
         self._http.retire()
+        if self._picker is not None:
+            await self._picker.retire()
         deadline_s = asyncio.get_running_loop().time() + self._settings.drain_grace_s
         log.info("draining", requests=self._shell.live, grace_s=self._settings.drain_grace_s)
         while self._shell.live and asyncio.get_running_loop().time() < deadline_s:  # noqa: ASYNC110 (not worth an event)

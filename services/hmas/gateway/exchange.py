@@ -8,6 +8,7 @@ from hmas.contracts.execution import Grant
 from hmas.contracts.job import Stage
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Annotation, Request
+from hmas.gateway.engines.proxied import Proxy
 from hmas.gateway.engines.replies import ReplyEnd
 from hmas.gateway.openai.body import Call
 from hmas.gateway.openai.errors import ApiError
@@ -50,7 +51,7 @@ class Exchange:
     __slots__ = (
         "annotation", "attempts", "call", "chunks", "client_id", "comment_due", "direct", "done", "end_of_run",
         "error", "estimate", "first_s", "key", "left", "max_size", "message", "noted", "outcome", "output_tokens",
-        "overflow", "pool", "queue_span", "request", "runs", "settled_s", "size", "span", "stage", "traceparent",
+        "overflow", "pool", "proxy", "queue_span", "request", "runs", "settled_s", "size", "span", "stage", "traceparent",
         "waiter",
     )  # fmt: skip
 
@@ -65,6 +66,7 @@ class Exchange:
         key: str,
         max_size: int,
         overflow: Callable[["Exchange"], None],
+        proxy: Proxy | None = None,
     ) -> None:
         self.call: Call | None = call  # with the body; until the first token, after which it cannot be sent again
         self.request = request
@@ -88,6 +90,7 @@ class Exchange:
         self.size = 0
         self.key = key  # the id of the client's API key
         self.max_size, self.overflow = max_size, overflow
+        self.proxy = proxy  # what carries the request out in the gateway's place
         self.direct: Callable[[bytes], bool] | None = None
         self.noted: tuple[str, Grant, float] | None = None  # what a worker would have granted, and when
         self.done = False
@@ -124,6 +127,8 @@ class Exchange:
 
     def end(self, error: ApiError | None) -> None:
         self.done, self.error = True, error
+        if self.proxy is not None:
+            self.proxy.end(error)
         self.wake()
 
     def leave(self) -> None:

@@ -64,6 +64,14 @@ class GatewaySettings(RuntimeSettings):
     engine_api_key_file: Path | None = Field(
         None, description="File with the API key for engines without a key of their own; unset: none is sent"
     )
+    picker_host: str = Field("127.0.0.1", description="Address on which the endpoint picker listens")
+    picker_port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="Port of the endpoint picker, which Envoy asks over gRPC (ext-proc) where each request goes; 0 "
+        "picks a free one, unset: none",
+    )
     mode: Mode = MODE_FIELD
     fail_open: bool = Field(
         True, description="Place requests without their worker, on its engines, while the worker is silent"

@@ -34,6 +34,7 @@ from hmas.contracts.gateway import (
     RequestAnnotated,
     RequestReceived,
     RunEnded,
+    RunHandedOver,
     RunsProgressed,
     Settle,
     StartRun,
@@ -52,6 +53,7 @@ from hmas.contracts.views import VShort
 from hmas.gateway.agent.directory import ModelDirectory
 from hmas.gateway.engines.body import run_body
 from hmas.gateway.engines.engines import EngineDirectory, EngineRefused
+from hmas.gateway.engines.proxied import ProxiedRun, Proxy
 from hmas.gateway.engines.replies import ReplyEnd
 from hmas.gateway.engines.runs import GatewayRun, StreamedRun
 from hmas.gateway.exchange import AttemptTrace, Exchange, RunTrace
@@ -166,10 +168,17 @@ class GatewayShell:
     # --- clients ---
 
     def open(
-        self, call: Call, request: Request, client_id: str, traceparent: str, key: str = "", job: str = ""
+        self,
+        call: Call,
+        request: Request,
+        client_id: str,
+        traceparent: str,
+        key: str = "",
+        job: str = "",
+        proxy: Proxy | None = None,
     ) -> Exchange:
         """Hands a request to the agent; returns its exchange, which has already ended if the agent refused. `job` is
-        what the client calls its job, or empty."""
+        what the client calls its job, or empty. `proxy` carries the request out, if the gateway itself does not."""
         pool = self._directory.resolve(request.model) or request.model
         exchange = Exchange(
             call=call,
@@ -180,6 +189,7 @@ class GatewayShell:
             key=key,
             max_size=self._config.max_buffered_bytes,
             overflow=self.give_up,
+            proxy=proxy,
         )
         self._exchanges[request.id] = exchange
         if self._tracing is not None:
@@ -280,7 +290,7 @@ class GatewayShell:
                 outcome=end.outcome,
                 message=end.message,
                 status=end.status,
-                output_tokens=tokens,
+                output_tokens=tokens if run.counted else None,
                 prompt_tokens=end.usage.prompt_tokens,
                 cached_tokens=end.usage.cached_tokens,
                 tpot_s=(now_s - exchange.first_s) / decoded if exchange.first_s is not None and decoded > 0 else 0.0,
@@ -396,7 +406,9 @@ class GatewayShell:
         call = exchange.call
         assert call is not None, "a request runs again only before its first token"
         run: GatewayRun
-        if exchange.request.stream:
+        if exchange.proxy is not None:
+            run = ProxiedRun(request_id, effect.run, self, form=call.form)
+        elif exchange.request.stream:
             run = StreamedRun(request_id, effect.run, self, exchange.push, strip_usage=call.strip_usage, form=call.form)
         else:
             run = GatewayRun(request_id, effect.run, self, self._config.max_buffered_bytes, form=call.form)
@@ -408,7 +420,12 @@ class GatewayShell:
             return
         exchange.pool = self._directory.resolve(exchange.request.model) or exchange.pool  # known only now, perhaps
         body = run_body(self._directory.engine_name(call.model, exchange.pool), call.rest, grant, call.xargs)
-        run.http = client.send(call.form.path, body, request_id, traceparent, run)
+        if isinstance(run, ProxiedRun) and exchange.proxy is not None:
+            exchange.call = None
+            self._post(RunHandedOver(request_id, effect.run))
+            exchange.proxy.carry_out(run, client, body, traceparent)
+        else:
+            run.http = client.send(call.form.path, body, request_id, traceparent, run)
 
     def _stop(self, request_id: str, number: int, stalled: str) -> None:
         run = self._runs.get(request_id)

@@ -38,6 +38,7 @@ from hmas.contracts.gateway import (
     RequestAnnotated,
     RequestReceived,
     RunEnded,
+    RunHandedOver,
     RunsProgressed,
     Settle,
     StartRun,
@@ -130,6 +131,8 @@ class GatewayAgent:
                 return self._from_worker(now_s, worker, message) if self._router.is_connected(worker) else []
             case FirstTokenRelayed(request_id, run):
                 return self._first_token(now_s, request_id, run)
+            case RunHandedOver(request_id, run):
+                return self._hand_over(request_id, run)
             case RunsProgressed():
                 return self._progress(now_s, event)
             case RunEnded():
@@ -486,6 +489,13 @@ class GatewayAgent:
             self._bypass.answered(entry.place)
         return self._tell(entry.worker, FirstToken(request_id, entry.grant))
 
+    def _hand_over(self, request_id: str, run: int) -> list[GatewayEffect]:
+        entry = self._ledger.get(request_id)
+        if entry is not None and entry.state is RequestState.RUNNING and entry.run == run:
+            self._ledger.hand_over(entry)
+            self._tenants.started(entry.request.tenant)
+        return []
+
     def _progress(self, now_s: float, event: RunsProgressed) -> list[GatewayEffect]:
         by_worker: dict[str, list[tuple[str, int]]] = {}
         for request_id, output_tokens in event.output_tokens:
@@ -509,13 +519,14 @@ class GatewayAgent:
         if entry is None or not entry.runs or entry.run != event.run:
             return []
         retryable = event.retryable and entry.state is RequestState.RUNNING
+        output_tokens = event.output_tokens or 0
         ended = Ended(
             request_id=event.request_id,
             grant=entry.grant,
             outcome=event.outcome,
             message=event.message,
             status=event.status,
-            output_tokens=event.output_tokens,
+            output_tokens=output_tokens,
             prompt_tokens=event.prompt_tokens,
             cached_tokens=event.cached_tokens,
             retryable=retryable,
@@ -523,7 +534,7 @@ class GatewayAgent:
             unreached=event.unreached,
         )
         if event.outcome is Outcome.FINISHED:
-            self._stalls.finished(now_s, entry, event.output_tokens, event.cached_tokens)
+            self._stalls.finished(now_s, entry, output_tokens, event.cached_tokens)
         place, silent = entry.place, self._config.observe or not self._router.is_connected(entry.worker)
         if silent and (retryable or event.outcome is Outcome.ENGINE_ERROR):
             self._bypass.failed(now_s, place)
@@ -534,7 +545,8 @@ class GatewayAgent:
         ending = Ending(
             outcome=event.outcome,
             message=event.message,
-            output_tokens=event.output_tokens,
+            output_tokens=output_tokens,
+            counted=event.output_tokens is not None,
             prompt_tokens=event.prompt_tokens,
             tpot_s=event.tpot_s,
         )

@@ -14,12 +14,14 @@ from hmas.gateway.agent.ledger import LedgerEntry
 class Ending:
     """How a request ended: what its ledger entry does not hold. `tpot_s`, `retry_after_s` in seconds.
 
-    `prompt_tokens` is the engine's count, None if there is none; `retry_after_s` None: no time was named.
+    `counted`: whether anybody counted the output tokens. `prompt_tokens` is the engine's count, None if there is none;
+    `retry_after_s` None: no time was named.
     """
 
     outcome: Outcome
     message: str
     output_tokens: int = 0
+    counted: bool = True
     prompt_tokens: int | None = None
     tpot_s: float = 0.0
     retry_after_s: float | None = None
@@ -115,7 +117,8 @@ def _settled(
 ) -> RequestSettled:
     request, tags = entry.request, entry.annotation.tags if entry.annotation else None
     finished = ending.outcome is Outcome.FINISHED
-    first_s = entry.first_token_s
+    first_s, slo = entry.first_token_s, judged_slo(entry)
+    timed = finished and (ending.counted or slo.ttlt_s is not None or request.prefill_only)
     if first_s is None and finished and request.stream:
         first_s = at_s  # the whole answer arrived in one message with its end
     return RequestSettled(
@@ -123,13 +126,13 @@ def _settled(
         tenant=request.tenant,
         task=tags.task if tags else TaskType.UNKNOWN,
         outcome=ending.outcome,
-        slo=judged_slo(entry),
+        slo=slo,
         prompt_tokens=request.prompt_tokens if ending.prompt_tokens is None else ending.prompt_tokens,
         output_tokens=ending.output_tokens,
         predicted_output_tokens=tags.output_tokens if tags else prior_output_tokens,
         ttft_s=None if first_s is None else first_s - request.arrival_s,
-        tpot_s=ending.tpot_s if finished else None,
-        last_token_s=at_s - request.arrival_s if finished else None,
+        tpot_s=ending.tpot_s if finished and ending.counted else None,
+        last_token_s=at_s - request.arrival_s if timed else None,
         relegated=entry.relegated,
         age_s=age_s,
     )

@@ -15,7 +15,7 @@ class RequestState(StrEnum):
     HELD = "held"  # kept in the gateway because no worker is usable
     QUEUED = "queued"  # waits at a worker for a grant
     RUNNING = "running"  # an engine has it; nothing of the answer was relayed
-    STREAMING = "streaming"  # the first token was relayed, so that the request can no longer move
+    STREAMING = "streaming"  # it can no longer move: the first token was relayed, or a proxy has the request
     ENDED = "ended"
 
 
@@ -154,8 +154,13 @@ class Ledger:
         entry.first_token_s = now_s
         self._body_bytes -= entry.body_bytes
 
+    def hand_over(self, entry: LedgerEntry) -> None:
+        """Records that a proxy has the request and its body."""
+        entry.enter(RequestState.STREAMING)
+        self._body_bytes -= entry.body_bytes
+
     def settle(self, entry: LedgerEntry) -> bool:
-        """Ends the request; returns whether its first token had been relayed. Raises IllegalTransition if the request
+        """Ends the request; returns whether it had got so far that it could not move. Raises IllegalTransition if the request
         has ended before."""
         streamed = entry.state is RequestState.STREAMING
         self._move(entry, RequestState.ENDED)

@@ -122,7 +122,7 @@ class StallWatch:
         entry.moved_s = engine.moved_s = awake_s
 
     def finished(self, now_s: float, entry: LedgerEntry, output_tokens: int, cached_tokens: int | None) -> None:
-        """Records that a run ended with a whole answer."""
+        """Records that a run ended with a whole answer; of 0 `output_tokens`, nobody counted them."""
         awake_s, engine, weight = now_s - self._slept_s, self._engine(entry.place), self._config.smoothing
         computed = entry.request.prompt_tokens - (cached_tokens or 0)
         if entry.first_wait_s is not None:
@@ -130,7 +130,8 @@ class StallWatch:
         else:
             took_s = awake_s - entry.moved_s
             engine.pace.learn_first(took_s, computed, weight, streamed=False)
-            engine.pace.learn_step(took_s / max(1, output_tokens), weight)
+            if output_tokens:
+                engine.pace.learn_step(took_s / output_tokens, weight)
         engine.moved_s = awake_s
 
     # --- what workers say ---

@@ -23,6 +23,7 @@ class EngineClient:
 
     def __init__(self, target: EngineTarget, api_key: str, config: PoolConfig) -> None:
         self.loopback = target.loopback
+        self.target, self.api_key = target, api_key
         self._heads = target.heads(api_key)
         self.pool = HttpPool(target.host, target.port, target.tls(), config)
 

@@ -13,6 +13,7 @@ from hmas.laws.figures import MAX_TEXT, told
 
 # Statuses for overload and for the mesh's own credentials: not the client's fault, so another engine may serve it.
 _NOT_THE_CLIENTS = (401, 403, 407, 408, 425, 429)
+CLIENTS_FAULT = frozenset(range(400, 500)).difference(_NOT_THE_CLIENTS)
 _BUSY = (429, 503)  # the engine's own queue is full
 
 
@@ -69,7 +70,7 @@ def refusal(status: int, body: bytes, *, generated: bool = False) -> ReplyEnd:
         document = body[: 4 * MAX_TEXT].decode("utf-8", "replace").strip()
     error = error_object(document)
     message = error["message"] or f"the engine answered HTTP {status}"
-    if 400 <= status < 500 and status not in _NOT_THE_CLIENTS:
+    if status in CLIENTS_FAULT:
         error = {**error, "message": message, "code": error["code"] if error["code"] is not None else status}
         return ReplyEnd(
             outcome=Outcome.ENGINE_REFUSED, message=message, status=status, data=orjson.dumps({"error": error})

@@ -37,6 +37,8 @@ class GatewayRun:
     kept until its end. `http` is set once the request was sent.
     """
 
+    counted = True  # whether the tokens of its answer are counted
+
     def __init__(self, request_id: str, number: int, sink: RunSink, max_bytes: int, *, form: ApiForm = _CHAT) -> None:
         self.request_id, self.number = request_id, number
         self._form = form

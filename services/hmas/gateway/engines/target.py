@@ -40,6 +40,18 @@ class EngineTarget:
         return f"{self.scheme}://{host}:{self.port}"
 
     @property
+    def address(self) -> str:
+        """The target as ip:port, the form in which a proxy is told of it. Raises ValueError if the target has a name or
+        a prefix, of which a proxy could not be told."""
+        try:
+            address = ip_address(self.host)
+        except ValueError:
+            raise ValueError(f"an endpoint picker needs the engine's address, not its name {self.host}") from None
+        if self.prefix:
+            raise ValueError(f"an endpoint picker cannot add the prefix {self.prefix} of the engine's URL")
+        return f"[{address}]:{self.port}" if address.version == 6 else f"{address}:{self.port}"
+
+    @property
     def loopback(self) -> bool:
         """Whether the target can only be reached from its own host."""
         try:

@@ -23,23 +23,13 @@ from hmas.gateway.group import ExchangeGroup
 from hmas.gateway.http.bodies import BodyBounds, BodyDesk, BodyReader, ClientGone, Message, Receive, Send
 from hmas.gateway.http.connections import SCOPE_KEY, GuardedProtocol
 from hmas.gateway.metrics import INVALID
-from hmas.gateway.openai.body import Call, CallRules, parse_calls, request_of
 from hmas.gateway.openai.errors import ApiError, ErrorShape, InvalidRequest
 from hmas.gateway.openai.forms import FORMS
 from hmas.gateway.openai.merging import AnswerMerger
+from hmas.gateway.reception import Arrival, Reception
 from hmas.gateway.shell import GatewayShell
 from hmas.gateway.tenants.store import Caller, TenantStore
-from hmas.gateway.tenants.terms import (
-    QUEUE_STATUS,
-    ServiceTier,
-    Tenant,
-    client_request_id,
-    declared_job,
-    read_headers,
-    terms_of,
-    traceparent,
-)
-from hmas.runtime import ids
+from hmas.gateway.tenants.terms import QUEUE_STATUS
 
 log = structlog.get_logger()
 
@@ -97,7 +87,8 @@ class GatewayServer:
         rest: Callable[..., Any],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._config, self._shell, self._tenants, self._directory = config, shell, tenants, directory
+        self._config, self._shell = config, shell
+        self._reception = Reception(shell, tenants, directory, replay_field=config.replay_field)
         self._rest, self._clock = rest, clock
         self._desk = BodyDesk(config.body)
 
@@ -149,7 +140,7 @@ class GatewayServer:
     async def _accept(self, answer: "_Answer") -> Exchange | ExchangeGroup:
         """Reads a request and hands it to the shell, which alone keeps its body from then on."""
         arrival_s = self._clock()
-        caller = self._tenants.authenticate(answer.headers)
+        caller = self._reception.authenticate(answer)
         data = await answer.reader.read(answer.headers)
         if len(data) <= LARGE_BYTES:
             return self._open(answer, caller, data, arrival_s)
@@ -159,39 +150,13 @@ class GatewayServer:
     def _open(
         self, answer: "_Answer", caller: Caller, data: bytes | bytearray, arrival_s: float
     ) -> Exchange | ExchangeGroup:
-        tenant = caller.tenant
-        rules = CallRules(
-            tenant=tenant.name, replay_enabled=self._config.replay_field, allowed_fields=tenant.allowed_body_fields
-        )
-        calls = parse_calls(answer.scope["path"], data, rules)
-        call = calls.parts[0]
-        self._check_model(call, tenant)
-        terms = terms_of(answer.headers, tenant, call.priority, stream=call.stream, tier=call.tier)
-        answer.clamped, answer.tier = terms.clamped, call.tier
-        trace, job = traceparent(answer.headers), declared_job(answer.headers)
-        for each in calls.parts:
-            request_id = ids.request_id() if answer.exchanges else answer.request_id
-            request = request_of(each, request_id, tenant, terms, arrival_s, self._shell.prompt_tokens(each))
-            exchange = self._shell.open(each, request, answer.client_id, trace, caller.key, job)
-            answer.exchanges.append(exchange)
-            if exchange.error is not None:  # it was refused, and with it the other answers
-                break
+        calls = self._reception.open(answer, caller, data, arrival_s)
         if len(calls.parts) == 1:
-            return exchange
+            return answer.exchanges[0]
         return ExchangeGroup(answer.exchanges, AnswerMerger(calls.answers, calls.usage))
 
-    def _check_model(self, call: Call, tenant: Tenant) -> None:
-        allowed = tenant.models
-        if allowed is not None and call.model not in allowed and self._directory.resolve(call.model) not in allowed:
-            message = f"tenant `{tenant.name}` may not use the model `{call.model}`: GET /v1/models lists those it may"
-            raise InvalidRequest(message, "model", Outcome.FORBIDDEN)
-        served = self._directory.paths(call.model)
-        if served and call.form.path not in served:
-            message = f"the engines of the model `{call.model}` do not serve {call.form.path}, but {', '.join(served)}"
-            raise InvalidRequest(message, outcome=Outcome.UNKNOWN_PATH)
 
-
-class _Answer:
+class _Answer(Arrival):
     """The answer to one request: reads the request's body, and writes the answer to its connection."""
 
     def __init__(
@@ -203,17 +168,11 @@ class _Answer:
         desk: BodyDesk,
         shell: GatewayShell,
     ) -> None:
+        super().__init__(scope["path"], scope["headers"])
         self.scope = scope
-        self.headers = read_headers(scope["headers"])
-        # The mesh makes its own id for each request, because two clients may send the same `X-Request-Id`.
-        self.request_id = ids.request_id()
-        self.client_id = client_request_id(self.headers) or self.request_id
         self._connection: GuardedProtocol | None = scope.get(SCOPE_KEY)
         arrived = self._connection is not None and self._connection.body_arrived
         self.reader = BodyReader(receive, config.body, desk, arrived=arrived)
-        self.exchanges: list[Exchange] = []  # one, or one for each answer that was asked for
-        self.clamped = ""  # stated SLOs that the tenant's bounds changed
-        self.tier = ServiceTier.DEFAULT
         self._errors: ErrorShape = FORMS[scope["path"]].errors
         self._receive, self._send, self._config, self._shell = receive, send, config, shell
         self._status = self.headers.get(QUEUE_STATUS, b"")  # how the client wants to be told of its place in the queue
@@ -279,7 +238,7 @@ class _Answer:
                     data += exchange.error.events(self._errors)
                 if not self._started:
                     told = exchange.mode
-                    await self._start(200, [*_STREAM_HEADERS, *self._own_headers()])
+                    await self._start(200, [*_STREAM_HEADERS, *self.own_headers()])
                 elif exchange.mode and not told:  # the stream had begun before the request was placed
                     told, data = exchange.mode, b": x-hmas-mode: %b\n\n%b" % (exchange.mode.encode(), data)
                 if not await self._write(data, more=not done):
@@ -311,7 +270,7 @@ class _Answer:
             await self.fail(exchange.error)
             return True
         data = exchange.take()
-        await self._start(200, [_JSON, (b"content-length", b"%d" % len(data)), *self._own_headers()])
+        await self._start(200, [_JSON, (b"content-length", b"%d" % len(data)), *self.own_headers()])
         return await self._write(data, more=False)
 
     async def fail(self, error: ApiError) -> None:
@@ -321,7 +280,7 @@ class _Answer:
             await self._write(error.events(self._errors), more=False)
             return
         body = error.body(self._errors)
-        headers = [*error.headers(), (b"content-length", b"%d" % len(body)), *self._own_headers()]
+        headers = [*error.headers(), (b"content-length", b"%d" % len(body)), *self.own_headers()]
         if self.reader.complete:
             await self._start(error.status, headers)
             await self._write(body, more=False)
@@ -349,14 +308,3 @@ class _Answer:
         except TimeoutError:
             return False
         return True
-
-    def _own_headers(self) -> list[tuple[bytes, bytes]]:
-        headers = [(b"x-request-id", self.client_id.encode())]
-        mode = next((exchange.mode for exchange in self.exchanges if exchange.mode), "")
-        if mode:  # the gateway placed the request itself
-            headers.append((b"x-hmas-mode", mode.encode()))
-        if self.clamped:
-            headers.append((b"x-hmas-slo-clamped", self.clamped.encode()))
-        if self.tier is not ServiceTier.DEFAULT:
-            headers.append((b"x-hmas-service-tier", self.tier.value.encode()))
-        return headers

@@ -65,10 +65,14 @@ STEERING_FIELDS: Mapping[str, str] = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRules:
     """What may be in a body. `replay_enabled`: whether the field `hmas_replay` may be; `allowed_fields`: those of the
-    steering fields that may be. `tenant`: the sender's name, by which chains of prompts are told apart."""
+    steering fields that may be. `tenant`: the sender's name, by which chains of prompts are told apart. `relayed`:
+    whether the gateway relays the answer, so that it can ask for several and put them together, and leave out what the
+    client did not ask for.
+    """
 
     tenant: str = ""
     replay_enabled: bool = False
+    relayed: bool = True
     allowed_fields: frozenset[str] = frozenset()
 
 
@@ -121,7 +125,7 @@ def parse_calls(path: str, data: bytes | bytearray, rules: CallRules) -> Calls:
     """
     form = FORMS[path]
     body = _parse_object(data)
-    bodies, answers = _divided(body, form)
+    bodies, answers = _divided(body, form) if rules.relayed else ([body], 1)
     if len(bodies) == 1:
         return Calls((_call(form, body, rules, len(data)),), answers, False)
     _check_types(body)
@@ -172,7 +176,7 @@ def _call(form: ApiForm, body: dict[str, Any], rules: CallRules, size: int) -> C
     tier = _tier(body)
     replay_output_tokens = _replay(body, form, enabled=rules.replay_enabled)
     xargs = _xargs(body)
-    strip_usage = stream and form.chunked and not _asks_usage(body)
+    strip_usage = rules.relayed and stream and form.chunked and not _asks_usage(body)
     for name in _GATEWAY_FIELDS:
         body.pop(name, None)
     if strip_usage:
@@ -222,12 +226,20 @@ def _override(body: dict[str, Any], fields: Mapping[str, object]) -> None:
 
 
 def request_of(
-    call: Call, request_id: str, tenant: Tenant, terms: Terms, now_s: float, prompt_tokens: int | None = None
+    call: Call,
+    request_id: str,
+    tenant: Tenant,
+    terms: Terms,
+    now_s: float,
+    prompt_tokens: int | None = None,
+    *,
+    relayed: bool = True,
 ) -> Request:
     """Returns the request for the gateway agent; its model is the name or alias that the client sent.
 
     `now_s`: the arrival on this host's monotonic clock. `prompt_tokens`: those of the prompt, if more is known of them
-    than the estimate.
+    than the estimate. An answer that is not `relayed` by the gateway is to the mesh one that is not streamed: nothing of
+    it is seen before its end.
     """
     return Request(
         id=request_id,
@@ -236,7 +248,7 @@ def request_of(
         flow=terms.flow,
         prompt_tokens=call.prompt_tokens if prompt_tokens is None else prompt_tokens,
         max_tokens=call.max_tokens,
-        stream=call.stream,
+        stream=call.stream and relayed,
         slo=terms.slo,
         slo_stated=terms.slo_stated,
         priority=terms.priority,

@@ -129,6 +129,8 @@ def on_ended(state: AgentState, gateway: Gateway, message: Ended) -> list[Worker
             effects += _trust(state, engine)
             _finished(state, entry, message)
         else:
+            if message.unreached:
+                gateway.block(state.now_s, engine.name)
             engine.produced(entry, message.output_tokens)
             ends.conclude(state, entry, message.outcome)
         effects += succeed(state, entry)
@@ -143,11 +145,12 @@ def _finished(state: AgentState, entry: QueueEntry, message: Ended) -> None:
     _produce(state, entry, max(message.output_tokens, entry.output_tokens))
     if message.cached_tokens is not None:
         state.fleet[entry.engine].prefix.learn(entry.cached_tokens, message.cached_tokens)
-    if entry.claimed is not None and not entry.request.prefill_only:
+    told = entry.output_tokens > 0 and not entry.request.prefill_only  # of the lengths of answers
+    if entry.claimed is not None and told:
         state.length_bias.learn(entry)
     ends.conclude(state, entry, Outcome.FINISHED)
-    if entry.request.prefill_only:
-        return  # which tells nothing of the lengths of answers
+    if not told:
+        return
     state.prior.learn_length(entry.request.tenant, entry.request.prompt_tokens, entry.output_tokens)
     state.applications.learn(entry.request, entry.output_tokens)
     if entry.first_token_s is not None and entry.output_tokens > 1:
