@@ -44,6 +44,7 @@ class Load:
     resets: int = 0
     cut: int = 0
     max_tokens: int = 512
+    key: str = "unused"
     ends: Counter[str] = field(default_factory=Counter)
     details: list[str] = field(default_factory=list)
     answered: list[Answered] = field(default_factory=list)
@@ -51,7 +52,7 @@ class Load:
 
     async def __aenter__(self) -> Self:
         self._clients = [
-            openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0, timeout=REQUEST_TIMEOUT_S)
+            openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=self.key, max_retries=0, timeout=REQUEST_TIMEOUT_S)
             for url in (self.url, *self.others)
         ]
         self._requests: set[asyncio.Task[None]] = set()

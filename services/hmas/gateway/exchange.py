@@ -51,8 +51,8 @@ class Exchange:
     __slots__ = (
         "annotation", "attempts", "call", "chunks", "client_id", "comment_due", "direct", "done", "end_of_run",
         "error", "estimate", "first_s", "key", "left", "max_size", "message", "noted", "outcome", "output_tokens",
-        "overflow", "pool", "proxy", "queue_span", "request", "runs", "settled_s", "size", "span", "stage", "traceparent",
-        "waiter",
+        "overflow", "pool", "proxy", "queue_span", "request", "runs", "settled_s", "size", "span", "stage",
+        "traceparent", "waiter",
     )  # fmt: skip
 
     def __init__(

@@ -160,8 +160,8 @@ class Ledger:
         self._body_bytes -= entry.body_bytes
 
     def settle(self, entry: LedgerEntry) -> bool:
-        """Ends the request; returns whether it had got so far that it could not move. Raises IllegalTransition if the request
-        has ended before."""
+        """Ends the request; returns whether it had got so far that it could not move. Raises IllegalTransition if the
+        request has ended before."""
         streamed = entry.state is RequestState.STREAMING
         self._move(entry, RequestState.ENDED)
         del self._entries[entry.request.id]

@@ -238,8 +238,8 @@ def request_of(
     """Returns the request for the gateway agent; its model is the name or alias that the client sent.
 
     `now_s`: the arrival on this host's monotonic clock. `prompt_tokens`: those of the prompt, if more is known of them
-    than the estimate. An answer that is not `relayed` by the gateway is to the mesh one that is not streamed: nothing of
-    it is seen before its end.
+    than the estimate. An answer that is not `relayed` by the gateway is to the mesh one that is not streamed: nothing
+    of it is seen before its end.
     """
     return Request(
         id=request_id,

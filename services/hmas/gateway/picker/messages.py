@@ -27,9 +27,9 @@ def refusal(error: ApiError, shape: ErrorShape, own_headers: Headers) -> pb.Proc
     )
 
 
-def destination(endpoint: str, body: tuple[bytes, bytes], headers: Headers, remove: Iterable[str], *, trailers: bool) -> (
-    Iterator[pb.ProcessingResponse]
-):  # fmt: skip
+def destination(
+    endpoint: str, body: tuple[bytes, bytes], headers: Headers, remove: Iterable[str], *, trailers: bool
+) -> Iterator[pb.ProcessingResponse]:
     """Yields what sends a request with this body, in two parts, to `endpoint` (ip:port). The answer's body is not to
     come here. `trailers`: the request has trailers, which follow the body."""
     start, rest = body

@@ -25,7 +25,7 @@ class _Processor(ext_proc_pb2_grpc.ExternalProcessorServicer):
         self._shell, self._reception, self._bounds = shell, reception, bounds
         self._desk = BodyDesk(bounds)
 
-    async def Process(self, _: Any, context: Any) -> None:  # noqa: N802 (Envoy's name)
+    async def Process(self, _: Any, context: Any) -> None:
         await PickedRequest(context, self._shell, self._reception, self._bounds, self._desk).serve()
 
 
