@@ -14,9 +14,11 @@ from hmas.mesh.nats_server import free_port
 
 
 class EngineFarm:
-    """Emulated engines, and the file that names those of them that are to be used."""
+    """Emulated engines, and the file that names those of them that are to be used. `seqs`: the most sequences of each, as
+    the file says."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, seqs: int = 8) -> None:
+        self._seqs = seqs
         self.file = folder / "engines.yaml"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.name()
@@ -39,7 +41,7 @@ class EngineFarm:
     def name(self, *urls: str) -> None:
         """Writes the file as a whole, as a program that keeps it would do."""
         fresh = self.file.with_suffix(".new")
-        fresh.write_text(json.dumps([{"url": url, "max_num_seqs": 8} for url in urls]))
+        fresh.write_text(json.dumps([{"url": url, "max_num_seqs": self._seqs} for url in urls]))
         fresh.replace(self.file)
 
     def stop(self, *urls: str) -> None:
@@ -50,8 +52,8 @@ class EngineFarm:
 
 
 @contextmanager
-def farm_in(folder: Path) -> Iterator[EngineFarm]:
-    farm = EngineFarm(folder)
+def farm_in(folder: Path, seqs: int = 8) -> Iterator[EngineFarm]:
+    farm = EngineFarm(folder, seqs)
     try:
         yield farm
     finally:

@@ -81,7 +81,7 @@ def picked(tmp_path_factory: pytest.TempPathFactory, start_mesh: Any) -> Iterato
         "HMAS_MIN_DWELL_S": "600",
         "HMAS_DISCOVERY_PERIOD_S": "0.2",
     }
-    with farm_in(folder) as farm:
+    with farm_in(folder, N_RUN) as farm:
         engines = farm.start(2)
         farm.name(*engines)
         args = ("--replay", "--engine", f"file+{farm.file}", "--model", "emulated", "--tenants", str(tenants))
@@ -201,13 +201,15 @@ async def test_a_client_that_leaves_while_it_waits_never_reaches_an_engine(picke
     async with picked.client() as client:
         long = [asyncio.create_task(client.post(PATH, json=body(100))) for _ in range(2 * N_RUN)]
         await eventually(lambda: picked.running() == 2 * N_RUN)
-        waiting = asyncio.create_task(client.post(PATH, json=body(5)))
-        await eventually(lambda: picked.live() == 2 * N_RUN + 1)
-        waiting.cancel()
+        waiting = [asyncio.create_task(client.post(PATH, json=body(5))) for _ in range(3)]
+        await eventually(lambda: picked.live() == 2 * N_RUN + 3)
+        for task in waiting:
+            task.cancel()
         await eventually(lambda: picked.live() == 2 * N_RUN)
         assert picked.running() == 2 * N_RUN
         assert {answer.status_code for answer in await asyncio.gather(*long)} == {200}
     assert sorted(tokens for _, tokens in log.served().elements()) == [100] * (2 * N_RUN)
+    assert not log.aborted()
 
 
 async def test_a_client_that_leaves_in_the_middle_frees_its_slot(picked: Picked) -> None:
@@ -258,7 +260,7 @@ async def test_a_picker_that_restarts_cuts_no_answer(picked: Picked) -> None:
             while not statuses or statuses[-1] != 200:
                 statuses.append((await client.post(PATH, json=body(3))).status_code)
                 await asyncio.sleep(0.2)
-    assert set(statuses) <= {200, 500, 503}
+    assert set(statuses) <= {200, 503}
     await eventually(lambda: picked.running() == 0)
 
 

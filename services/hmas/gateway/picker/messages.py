@@ -45,13 +45,7 @@ def destination(
     yield pb.ProcessingResponse(
         request_headers=pb.HeadersResponse(response=pb.CommonResponse(header_mutation=mutation)),
         dynamic_metadata=told,
-        mode_override=pb.ProcessingMode(
-            response_header_mode=pb.ProcessingMode.SEND,
-            request_body_mode=pb.ProcessingMode.FULL_DUPLEX_STREAMED,
-            response_body_mode=pb.ProcessingMode.NONE,
-            request_trailer_mode=pb.ProcessingMode.SEND,
-            response_trailer_mode=pb.ProcessingMode.SEND,  # so that the stream lasts as long as the answer
-        ),
+        mode_override=_modes(pb.ProcessingMode.FULL_DUPLEX_STREAMED),
     )
     whole = start + rest
     for begin in range(0, size, CHUNK_BYTES):
@@ -64,10 +58,12 @@ def destination(
 
 
 def answer_headers(headers: Headers) -> pb.ProcessingResponse:
-    """Returns what lets an engine's answer pass, with further headers."""
+    """Returns what lets an engine's answer pass, with further headers. The request's body is over: while it is not,
+    Envoy fails whatever loses its picker."""
     mutation = pb.HeaderMutation(set_headers=_options(headers))
     return pb.ProcessingResponse(
-        response_headers=pb.HeadersResponse(response=pb.CommonResponse(header_mutation=mutation))
+        response_headers=pb.HeadersResponse(response=pb.CommonResponse(header_mutation=mutation)),
+        mode_override=_modes(pb.ProcessingMode.NONE),
     )
 
 
@@ -94,6 +90,17 @@ def subset_of(metadata: pb.Metadata) -> frozenset[str] | None:
     if value.HasField("string_value"):
         return frozenset(part.strip() for part in value.string_value.split(","))
     return frozenset(each.string_value for each in value.list_value.values)
+
+
+def _modes(request_body: pb.ProcessingMode.BodySendMode) -> pb.ProcessingMode:
+    """Returns what Envoy is to send here, where it allows to be told: nothing of an answer's body."""
+    return pb.ProcessingMode(
+        response_header_mode=pb.ProcessingMode.SEND,
+        request_body_mode=request_body,
+        response_body_mode=pb.ProcessingMode.NONE,
+        request_trailer_mode=pb.ProcessingMode.SEND,
+        response_trailer_mode=pb.ProcessingMode.SEND,  # so that the stream lasts as long as the answer
+    )
 
 
 def _body(streamed: pb.StreamedBodyResponse) -> pb.BodyResponse:

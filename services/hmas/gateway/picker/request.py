@@ -45,14 +45,11 @@ class PickedRequest:
         self._subset: frozenset[str] | None = None
         self._body_mode = 0  # how parts of the answer come, if they do
         self._trailers = False
-        self._held = True  # Envoy waits to be told what to do with the request or with its answer
         self._run: ProxiedRun | None = None
         self._answered = False  # by the engine
         self._over = False
         self._out: deque[pb.ProcessingResponse] = deque()
         self._writer: asyncio.Task[None] | None = None
-        self._task = asyncio.current_task()
-        self._abandoned = ""  # why the stream is broken off
 
     async def serve(self) -> None:
         """Returns when Envoy ends the stream."""
@@ -63,10 +60,6 @@ class PickedRequest:
         except InvalidRequest as invalid:
             INVALID.labels(invalid.error.reason).inc()
             await self._fail(invalid.error)
-        except asyncio.CancelledError:
-            if not self._abandoned:
-                raise
-            await self._context.abort(grpc.StatusCode.UNAVAILABLE, self._abandoned)
         except Exception:
             log.exception("request_failed", client_request=self._arrival.client_id if self._arrival else "")
             await self._fail(ApiError.of(Outcome.INTERNAL, "the gateway failed: its log has the reason"))
@@ -147,7 +140,7 @@ class PickedRequest:
     def _hear_status(self, message: pb.ProcessingRequest) -> None:
         named = dict(messages.headers_of(message.response_headers))
         status = named.get(b":status", b"")
-        run, self._held = self._run, True
+        run = self._run
         if run is not None:
             # Envoy answers for an engine that it cannot reach, and then names no time that the engine took.
             run.answered(
@@ -155,7 +148,7 @@ class PickedRequest:
             )
         if self._over:
             return
-        self._held, self._answered = False, True
+        self._answered = True
         assert self._arrival is not None, "an answer follows a request"
         self._out.append(messages.answer_headers(self._arrival.own_headers()))
         if message.response_headers.end_of_stream:
@@ -189,20 +182,15 @@ class PickedRequest:
         if engine.api_key:
             headers.append((b"authorization", b"Bearer " + engine.api_key.encode()))
         remove = _KEY_HEADERS[1:] if engine.api_key else _KEY_HEADERS
-        self._run, self._held = run, False
+        self._run = run
         self._out.extend(messages.destination(endpoint, body, headers, remove, trailers=self._trailers))
         self._write()
 
     def end(self, error: ApiError | None) -> None:
-        if self._over or error is None:
-            return
-        if self._held:
-            self._refuse(error)
-            self._write()
-        elif self._run is not None and error.reason != Outcome.ENGINE_REFUSED:
-            self._over, self._abandoned = True, error.message
-            if self._task is not None:
-                self._task.cancel()
+        if self._over or error is None or error.reason == Outcome.ENGINE_REFUSED:
+            return  # Envoy relays what an engine refuses
+        self._refuse(error)  # which breaks off an answer that has begun
+        self._write()
 
     # --- to Envoy ---
 
