@@ -14,8 +14,8 @@ from hmas.mesh.nats_server import free_port
 
 
 class EngineFarm:
-    """Emulated engines, and the file that names those of them that are to be used. `seqs`: the most sequences of each, as
-    the file says."""
+    """Emulated engines, and the file that names those of them that are to be used. `seqs`: the most sequences of each,
+    as the file says."""
 
     def __init__(self, folder: Path, seqs: int = 8) -> None:
         self._seqs = seqs

@@ -32,10 +32,19 @@ def installed() -> Path:
     return BINARY
 
 
-def configuration(*, port: int, admin_port: int, picker_port: int, gateway_port: int) -> dict[str, Any]:
-    """Returns the configuration with these ports on 127.0.0.1, and with Envoy's administration."""
+def configuration(
+    *, port: int, admin_port: int, picker_port: int, gateway_port: int, duplex: bool = False
+) -> dict[str, Any]:
+    """Returns the configuration with these ports on 127.0.0.1, and with Envoy's administration. `duplex`: all bodies
+    come to the picker in parts, as a gateway of the Gateway API sends them."""
     document: dict[str, Any] = yaml.safe_load(CONFIGURATION.read_text())
     resources = document["static_resources"]
+    manager = resources["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
+    if duplex:
+        picker = manager["http_filters"][0]["typed_config"]
+        both = dict.fromkeys(("request_body_mode", "response_body_mode"), "FULL_DUPLEX_STREAMED")
+        picker["processing_mode"] |= {**both, "request_trailer_mode": "SEND"}
+        picker["failure_mode_allow"] = False
     resources["listeners"][0]["address"]["socket_address"]["port_value"] = port
     for cluster, number in (("picker", picker_port), ("gateway", gateway_port)):
         (found,) = (each for each in resources["clusters"] if each["name"] == cluster)

@@ -36,6 +36,7 @@ class Picked:
     """A mesh with two engines, and an Envoy before it."""
 
     url: str
+    duplex_url: str  # of a second one, by which all bodies come to the picker in parts
     admin_url: str
     picker: str
     mesh: Any
@@ -74,7 +75,7 @@ def picked(tmp_path_factory: pytest.TempPathFactory, start_mesh: Any) -> Iterato
     tenants = folder / "tenants.yaml"
     tenants.write_text("tenants:\n  free: {}\n  single:\n    max_in_flight: 1\n")
     keys = {tenant: make_key(HMAS, tenant, tenants)[0] for tenant in ("free", "single")}
-    port, admin_port, picker_port = free_port(), free_port(), free_port()
+    port, admin_port, picker_port, duplex_port = free_port(), free_port(), free_port(), free_port()
     env = {
         "HMAS_PICKER_PORT": str(picker_port),
         "HMAS_STATIC_N_RUN": str(N_RUN),
@@ -87,12 +88,14 @@ def picked(tmp_path_factory: pytest.TempPathFactory, start_mesh: Any) -> Iterato
         args = ("--replay", "--engine", f"file+{farm.file}", "--model", "emulated", "--tenants", str(tenants))
         with start_mesh(folder / "mesh", *args, env=env) as mesh:
             gateway_port = int(mesh.url.rsplit(":", 1)[1])
-            document = configuration(
-                port=port, admin_port=admin_port, picker_port=picker_port, gateway_port=gateway_port
-            )
-            with envoy(folder, document):
+            ports = {"picker_port": picker_port, "gateway_port": gateway_port}
+            document = configuration(port=port, admin_port=admin_port, **ports)
+            duplex = configuration(port=duplex_port, admin_port=free_port(), **ports, duplex=True)
+            (folder / "duplex").mkdir()
+            with envoy(folder, document), envoy(folder / "duplex", duplex):
                 found = Picked(
                     url=f"http://127.0.0.1:{port}",
+                    duplex_url=f"http://127.0.0.1:{duplex_port}",
                     admin_url=f"http://127.0.0.1:{admin_port}",
                     picker=f"127.0.0.1:{picker_port}",
                     mesh=mesh,
@@ -155,7 +158,7 @@ async def test_tokens_do_not_pass_the_picker(picked: Picked) -> None:
             assert answer.text.count("data: ") > tokens
             after = picked.sent("ext_proc.stream_msgs_sent"), picked.sent("ext_proc.stream_msgs_received")
             told.append((after[0] - before[0], after[1] - before[1]))
-    assert told == [(4, 3), (4, 3)]  # headers, body, its end, the answer's headers; headers, body, the answer's headers
+    assert told == [(3, 3), (3, 3)]  # headers, body, the answer's headers; and an answer to each
 
 
 async def test_refusals_are_those_of_the_api(picked: Picked) -> None:
@@ -229,6 +232,21 @@ async def test_long_bodies_pass_whole_and_once(picked: Picked) -> None:
         large = await client.post(PATH, json=body(3, metadata={"note": "n" * 2_200_000}))
         assert (large.status_code, large.json()["error"]["reason"]) == (413, "body_too_large")
     assert sum(log.served().values()) == 3
+
+
+async def test_a_gateway_that_streams_all_bodies_here_gets_them_back(picked: Picked) -> None:
+    """The mode of the Gateway API's implementations: parts of answers pass unread, and long bodies end twice."""
+    log = EngineLog(picked.engines)
+    async with picked.client() as client:
+        stream = await client.post(f"{picked.duplex_url}{PATH}", json=body(20, stream=True))
+        assert (stream.text.count("data: "), stream.text[-14:]) == (22, "data: [DONE]\n\n")
+        for size in (10, 100_000, 1_900_000):
+            answer = await client.post(f"{picked.duplex_url}{PATH}", json=body(3, metadata={"note": "n" * size}))
+            assert (answer.status_code, answer.json()["usage"]["completion_tokens"]) == (200, 3)
+        refused = await client.post(f"{picked.duplex_url}{PATH}", json={"model": "emulated"})
+        assert refused.json()["error"]["param"] == "messages"
+    assert sum(log.served().values()) == 4
+    await eventually(lambda: picked.live() == 0)
 
 
 async def test_an_engine_that_dies_takes_only_what_it_had(picked: Picked) -> None:

@@ -27,43 +27,51 @@ def refusal(error: ApiError, shape: ErrorShape, own_headers: Headers) -> pb.Proc
     )
 
 
-def destination(
-    endpoint: str, body: tuple[bytes, bytes], headers: Headers, remove: Iterable[str], *, trailers: bool
-) -> Iterator[pb.ProcessingResponse]:
-    """Yields what sends a request with this body, in two parts, to `endpoint` (ip:port). The answer's body is not to
-    come here. `trailers`: the request has trailers, which follow the body."""
-    start, rest = body
-    size = len(start) + len(rest)
-    mutation = pb.HeaderMutation(
-        set_headers=_options([
-            (DESTINATION.encode(), endpoint.encode()), (b"content-length", b"%d" % size), *headers,
-        ]),
-        remove_headers=remove,
-    )  # fmt: skip
+def wanted(endpoint: str, headers: Headers, remove: Iterable[str]) -> tuple[pb.HeaderMutation, Struct]:
+    """Returns what names the engine at `endpoint` (ip:port) to Envoy: headers of the request, and metadata."""
     told = Struct()
     told.get_or_create_struct(METADATA)[DESTINATION] = endpoint
-    yield pb.ProcessingResponse(
-        request_headers=pb.HeadersResponse(response=pb.CommonResponse(header_mutation=mutation)),
-        dynamic_metadata=told,
-        mode_override=_modes(pb.ProcessingMode.FULL_DUPLEX_STREAMED),
+    named = [(DESTINATION.encode(), endpoint.encode()), *headers]
+    return pb.HeaderMutation(set_headers=_options(named), remove_headers=remove), told
+
+
+def go_on() -> pb.ProcessingResponse:
+    """Returns what lets Envoy send the request's body as a whole. It says where Envoy is told which messages to send
+    here, and where it allows that: no body of an answer."""
+    modes = pb.ProcessingMode(
+        response_header_mode=pb.ProcessingMode.SEND,
+        request_body_mode=pb.ProcessingMode.BUFFERED,
+        response_body_mode=pb.ProcessingMode.NONE,
+        response_trailer_mode=pb.ProcessingMode.SEND,  # so that the stream lasts as long as the answer
     )
-    whole = start + rest
-    for begin in range(0, size, CHUNK_BYTES):
-        chunk = whole[begin : begin + CHUNK_BYTES]
-        last = begin + CHUNK_BYTES >= size and not trailers
-        streamed = pb.StreamedBodyResponse(body=chunk, end_of_stream=last)
-        yield pb.ProcessingResponse(request_body=_body(streamed))
+    return pb.ProcessingResponse(request_headers=pb.HeadersResponse(), mode_override=modes)
+
+
+def buffered(body: bytes, mutation: pb.HeaderMutation, told: Struct) -> pb.ProcessingResponse:
+    """Returns what sends a request with `body` on, whose body came as a whole."""
+    common = pb.CommonResponse(header_mutation=mutation, body_mutation=pb.BodyMutation(body=body))
+    return pb.ProcessingResponse(request_body=pb.BodyResponse(response=common), dynamic_metadata=told)
+
+
+def streamed(
+    body: bytes, mutation: pb.HeaderMutation, told: Struct, *, trailers: bool
+) -> Iterator[pb.ProcessingResponse]:
+    """Yields what sends a request with `body` on, whose body came in parts, and perhaps with `trailers`."""
+    headers = pb.HeadersResponse(response=pb.CommonResponse(header_mutation=mutation))
+    yield pb.ProcessingResponse(request_headers=headers, dynamic_metadata=told)
+    for begin in range(0, len(body), CHUNK_BYTES):
+        last = begin + CHUNK_BYTES >= len(body) and not trailers
+        part = pb.StreamedBodyResponse(body=body[begin : begin + CHUNK_BYTES], end_of_stream=last)
+        yield pb.ProcessingResponse(request_body=_body(part))
     if trailers:
         yield pb.ProcessingResponse(request_trailers=pb.TrailersResponse())
 
 
 def answer_headers(headers: Headers) -> pb.ProcessingResponse:
-    """Returns what lets an engine's answer pass, with further headers. The request's body is over: while it is not,
-    Envoy fails whatever loses its picker."""
+    """Returns what lets an engine's answer pass, with further headers."""
     mutation = pb.HeaderMutation(set_headers=_options(headers))
     return pb.ProcessingResponse(
-        response_headers=pb.HeadersResponse(response=pb.CommonResponse(header_mutation=mutation)),
-        mode_override=_modes(pb.ProcessingMode.NONE),
+        response_headers=pb.HeadersResponse(response=pb.CommonResponse(header_mutation=mutation))
     )
 
 
@@ -90,17 +98,6 @@ def subset_of(metadata: pb.Metadata) -> frozenset[str] | None:
     if value.HasField("string_value"):
         return frozenset(part.strip() for part in value.string_value.split(","))
     return frozenset(each.string_value for each in value.list_value.values)
-
-
-def _modes(request_body: pb.ProcessingMode.BodySendMode) -> pb.ProcessingMode:
-    """Returns what Envoy is to send here, where it allows to be told: nothing of an answer's body."""
-    return pb.ProcessingMode(
-        response_header_mode=pb.ProcessingMode.SEND,
-        request_body_mode=request_body,
-        response_body_mode=pb.ProcessingMode.NONE,
-        request_trailer_mode=pb.ProcessingMode.SEND,
-        response_trailer_mode=pb.ProcessingMode.SEND,  # so that the stream lasts as long as the answer
-    )
 
 
 def _body(streamed: pb.StreamedBodyResponse) -> pb.BodyResponse:

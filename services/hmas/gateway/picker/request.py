@@ -29,6 +29,7 @@ from hmas.wire.v1 import ext_proc_pb2 as pb
 
 log = structlog.get_logger()
 
+_BODY_MODES = (pb.ProcessingMode.BUFFERED, pb.ProcessingMode.FULL_DUPLEX_STREAMED)
 _KEY_HEADERS = ("authorization", "x-api-key")  # of clients; no engine should see them
 
 
@@ -43,7 +44,8 @@ class PickedRequest:
         self._arrival: Arrival | None = None
         self._errors = ErrorShape.OPENAI
         self._subset: frozenset[str] | None = None
-        self._body_mode = 0  # how parts of the answer come, if they do
+        self._buffered = False  # the request's body comes as a whole
+        self._answer_mode = 0  # how parts of the answer come, if they do
         self._trailers = False
         self._run: ProxiedRun | None = None
         self._answered = False  # by the engine
@@ -73,6 +75,9 @@ class PickedRequest:
         arrival_s = time.monotonic()
         arrival = self._arrival = self._begin(first)
         caller = self._reception.authenticate(arrival)
+        if self._buffered:
+            self._out.append(messages.go_on())
+            await self._flush()
         data = await BodyReader(self._receive, self._bounds, self._desk).read(arrival.headers)
         if len(data) <= LARGE_BYTES:
             self._reception.open(arrival, caller, data, arrival_s, self)
@@ -91,7 +96,8 @@ class PickedRequest:
         arrival = self._arrival = Arrival(path, headers)
         self._subset = messages.subset_of(message.metadata_context)
         modes = message.protocol_config
-        self._body_mode = modes.response_body_mode
+        self._buffered = modes.request_body_mode == pb.ProcessingMode.BUFFERED
+        self._answer_mode = modes.response_body_mode
         if path not in FORMS:
             served = ", ".join(FORMS)
             raise InvalidRequest(f"{path} is not scheduled: route {served} here", outcome=Outcome.UNKNOWN_PATH)
@@ -99,10 +105,10 @@ class PickedRequest:
         if named.get(b":method") != b"POST":
             error = ApiError.of(Outcome.INVALID_REQUEST, "use the method POST for this path")
             raise _Refused(replace(error, status=405))
-        wanted = pb.ProcessingMode.FULL_DUPLEX_STREAMED
-        if message.HasField("protocol_config") and modes.request_body_mode != wanted:
-            log.error("picker_misconfigured", advice="request_body_mode must be FULL_DUPLEX_STREAMED")
-            raise _Refused(ApiError.of(Outcome.INTERNAL, "the proxy does not send bodies as FULL_DUPLEX_STREAMED"))
+        if message.HasField("protocol_config") and modes.request_body_mode not in _BODY_MODES:
+            advice = "the proxy's request_body_mode must be BUFFERED or FULL_DUPLEX_STREAMED"
+            log.error("proxy_misconfigured", advice=advice)
+            raise _Refused(ApiError.of(Outcome.INTERNAL, advice))
         return arrival
 
     # --- from Envoy ---
@@ -117,7 +123,8 @@ class PickedRequest:
             match message.WhichOneof("request"):
                 case "request_body":
                     part = message.request_body
-                    return {"type": "http.request", "body": part.body, "more_body": not part.end_of_stream}
+                    more = not (part.end_of_stream or self._buffered)
+                    return {"type": "http.request", "body": part.body, "more_body": more}
                 case "request_trailers":
                     self._trailers = True
                     return {"type": "http.request", "body": b"", "more_body": False}
@@ -130,7 +137,7 @@ class PickedRequest:
             case "response_headers":
                 self._hear_status(message)
             case "response_body":
-                self._out.append(messages.answer_body(message.response_body, self._body_mode))
+                self._out.append(messages.answer_body(message.response_body, self._answer_mode))
                 if message.response_body.end_of_stream:
                     self._complete()
             case "response_trailers":
@@ -178,12 +185,18 @@ class PickedRequest:
         if self._subset is not None and endpoint not in self._subset:
             run.no_endpoint(f"the engine at {endpoint} is none of those that the proxy may use for this request")
             return
-        headers = [(b"traceparent", traceparent.encode())] if traceparent else []
+        self._run, whole = run, b"".join(body)
+        headers = [(b"content-length", b"%d" % len(whole))]
+        if traceparent:
+            headers.append((b"traceparent", traceparent.encode()))
         if engine.api_key:
             headers.append((b"authorization", b"Bearer " + engine.api_key.encode()))
         remove = _KEY_HEADERS[1:] if engine.api_key else _KEY_HEADERS
-        self._run = run
-        self._out.extend(messages.destination(endpoint, body, headers, remove, trailers=self._trailers))
+        mutation, told = messages.wanted(endpoint, headers, remove)
+        if self._buffered:
+            self._out.append(messages.buffered(whole, mutation, told))
+        else:
+            self._out.extend(messages.streamed(whole, mutation, told, trailers=self._trailers))
         self._write()
 
     def end(self, error: ApiError | None) -> None:

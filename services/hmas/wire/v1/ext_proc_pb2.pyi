@@ -192,10 +192,12 @@ class HeaderValueOption(_message.Message):
     def __init__(self, header: _Optional[_Union[HeaderValue, _Mapping]] = ..., append_action: _Optional[_Union[HeaderValueOption.HeaderAppendAction, str]] = ...) -> None: ...
 
 class BodyMutation(_message.Message):
-    __slots__ = ("streamed_response",)
+    __slots__ = ("body", "streamed_response")
+    BODY_FIELD_NUMBER: _ClassVar[int]
     STREAMED_RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    body: bytes
     streamed_response: StreamedBodyResponse
-    def __init__(self, streamed_response: _Optional[_Union[StreamedBodyResponse, _Mapping]] = ...) -> None: ...
+    def __init__(self, body: _Optional[bytes] = ..., streamed_response: _Optional[_Union[StreamedBodyResponse, _Mapping]] = ...) -> None: ...
 
 class StreamedBodyResponse(_message.Message):
     __slots__ = ("body", "end_of_stream")
