@@ -27,6 +27,7 @@ from benchmarks.hop.page import (
     DIRECT,
     MESH,
     OVER_TLS,
+    PICKER,
     RUST,
     SINGLE,
     Result,
@@ -128,6 +129,7 @@ def starters(upstream: str, directory: Path, peers: bool, tls: bool) -> dict[str
         BARE: (lambda: systems.tcp_relays(upstream, RELAY_CPUS), full),
         SINGLE: (lambda: systems.fastapi_relay("aiohttp", upstream, RELAY_CPUS), full),
         MESH: (lambda: systems.hmas(upstream, RELAY_CPUS, OTHER_CPUS, directory), full),
+        PICKER: (lambda: systems.picker(upstream, RELAY_CPUS, OTHER_CPUS, directory), full),
     }
     if tls:
         every[SINGLE + OVER_TLS] = (lambda: systems.fastapi_relay_tls(upstream, RELAY_CPUS, directory), full)

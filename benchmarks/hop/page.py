@@ -8,6 +8,7 @@ from typing import Any
 from experiments.report.template import render
 
 DIRECT, BARE, SINGLE, MESH = "no hop", "2 TCP relays", "FastAPI + aiohttp", "H-MAS"
+PICKER = "H-MAS picker + Envoy"
 RUST = ("sglang-router", "vllm-router")
 OVER_TLS = ", TLS"  # after the name of a system whose clients reach it over TLS
 COLUMNS = ("system", "µs/token", "TTFT p50", "TTFT p99", "saturated tok/s", "µs/plain", "plain/s", "errors")

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
@@ -18,7 +18,8 @@ import httpx
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks.hop.page import BARE, MESH, OVER_TLS, RUST, SINGLE
+from benchmarks.hop.envoy import configuration, envoy
+from benchmarks.hop.page import BARE, MESH, OVER_TLS, PICKER, RUST, SINGLE
 from hmas.mesh.certificates import make_certificates
 from hmas.mesh.nats_server import free_port
 
@@ -32,9 +33,9 @@ MODEL = "mock"
 class Running:
     """A relay that is running: its URL, the API key that it accepts, and the processes whose CPU time is measured.
 
-    `relays` are all that stand on a request's way; `workers` those of them that are H-MAS's workers, and `others` the
-    mesh's further processes. `metrics` are the URLs of H-MAS's gateways and workers, `ops_headers` what they ask for.
-    `ca` is the authority's file where the URL is a https one.
+    `relays` are all that stand on a request's way; `workers` those of them that are H-MAS's workers, `proxies` those that
+    are no part of H-MAS, and `others` the mesh's further processes. `metrics` are the URLs of H-MAS's gateways and
+    workers, `ops_headers` what they ask for. `ca` is the authority's file where the URL is a https one.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Running:
     ca: Path | None = None
     workers: tuple[psutil.Process, ...] = ()
     others: tuple[psutil.Process, ...] = ()
+    proxies: tuple[psutil.Process, ...] = ()
     metrics: tuple[str, ...] = ()
     ops_headers: dict[str, str] = field(default_factory=dict)
 
@@ -152,11 +154,17 @@ def tcp_relays(upstream: str, cpus: set[int]) -> Iterator[Running]:
 
 @contextmanager
 def hmas(
-    upstream: str, relay_cpus: set[int], other_cpus: set[int], directory: Path, *, tls: bool = False
+    upstream: str,
+    relay_cpus: set[int],
+    other_cpus: set[int],
+    directory: Path,
+    *,
+    tls: bool = False,
+    picker_port: int | None = None,
 ) -> Iterator[Running]:
     """Runs the whole mesh with API keys, scheduling and metrics. Gateway and worker run on `relay_cpus`, its other
-    processes on `other_cpus`."""
-    directory = directory / ("tls" if tls else "plain")
+    processes on `other_cpus`. `picker_port`: that of its endpoint picker, if it is to have one."""
+    directory = directory / ("tls" if tls else "plain" if picker_port is None else "picker")
     directory.mkdir()
     tenants = directory / "tenants.yaml"
     tenants.write_text("tenants:\n  bench: {}\n")
@@ -172,7 +180,8 @@ def hmas(
     if tls:
         ca, cert, cert_key = certificate(directory)
         argv += ["--tls-cert", str(cert), "--tls-key", str(cert_key)]
-    with process([*argv, "--data-dir", str(directory)], port, other_cpus) as supervisor:
+    env = {} if picker_port is None else {"HMAS_PICKER_PORT": str(picker_port)}
+    with process([*argv, "--data-dir", str(directory)], port, other_cpus, **env) as supervisor:
         deadline = time.monotonic() + START_TIMEOUT_S
         while not (directory / "mesh.json").exists():
             if time.monotonic() > deadline:
@@ -198,6 +207,24 @@ def hmas(
             metrics=tuple(ops[name] for name in relays),
             ops_headers={"authorization": f"Bearer {Path(state['ops_token_file']).read_text()}"},
         )
+
+
+@contextmanager
+def picker(upstream: str, relay_cpus: set[int], other_cpus: set[int], directory: Path) -> Iterator[Running]:
+    """Runs the mesh as an endpoint picker, with an Envoy on `relay_cpus` that carries the requests."""
+    port, picker_port = free_port(), free_port()
+    with hmas(upstream, relay_cpus, other_cpus, directory, picker_port=picker_port) as mesh:
+        gateway_port = int(mesh.url.rsplit(":", 1)[1])
+        folder = directory / "envoy"
+        folder.mkdir()
+        document = configuration(port=port, admin_port=free_port(), picker_port=picker_port, gateway_port=gateway_port)
+        with envoy(folder, document) as started:
+            proxy = psutil.Process(started.pid)
+            for thread in proxy.threads():
+                os.sched_setaffinity(thread.id, relay_cpus)
+            yield replace(
+                mesh, name=PICKER, url=f"http://127.0.0.1:{port}", relays=(*mesh.relays, proxy), proxies=(proxy,)
+            )
 
 
 def peers_python() -> Path:

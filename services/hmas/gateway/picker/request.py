@@ -51,6 +51,7 @@ class PickedRequest:
         self._answered = False  # by the engine
         self._over = False
         self._out: deque[pb.ProcessingResponse] = deque()
+        self._writing = asyncio.Lock()
         self._writer: asyncio.Task[None] | None = None
 
     async def serve(self) -> None:
@@ -223,11 +224,12 @@ class PickedRequest:
             self._writer = asyncio.create_task(self._flush())
 
     async def _flush(self) -> None:
-        while self._out:
-            try:
-                await self._context.write(self._out.popleft())
-            except (grpc.RpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
-                return  # the stream has ended
+        async with self._writing:  # a stream takes one message at a time
+            while self._out:
+                try:
+                    await self._context.write(self._out.popleft())
+                except (grpc.RpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
+                    return  # the stream has ended
 
 
 class _Refused(InvalidRequest):
