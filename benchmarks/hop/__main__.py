@@ -35,6 +35,7 @@ from benchmarks.hop.page import (
     goals,
     median_of,
     page,
+    picker_page,
     tls_page,
 )
 from benchmarks.hop.systems import Running
@@ -57,6 +58,7 @@ class Loads:
 
 
 FULL = Loads()
+EASY = Loads(25, 100, 8)  # at which a core that others share is not full
 GENTLE = (Loads(10, 10, 4), Loads(25, 25, 4))  # for relays that collapse under the full loads
 
 
@@ -76,13 +78,13 @@ def measure(system: Running, loads: Loads, seconds: float) -> Result:
     """Measures one system under three loads: a fixed rate, saturating streams, and plain requests. Returns CPU times in
     µs, TTFT in s, throughputs per second, and the number of failed requests."""
     client(system, "rate", loads.rate, 2)  # warm-up
-    name = system.name if loads == FULL else f"{system.name}, {loads.rate}/s"
+    name = system.name if loads in (FULL, EASY) else f"{system.name}, {loads.rate}/s"
     result: Result = {"name": name}
     granted, ended = (system.counted(f"hmas_{metric}_total") for metric in ("worker_grants", "gateway_requests"))
     before = system.cpu_s()
     rated = client(system, "rate", loads.rate, seconds)
     used = [(now - then) * 1e6 / max(rated["tokens"], 1) for now, then in zip(system.cpu_s(), before, strict=True)]
-    result["us_per_token"], result["worker_us_per_token"], result["others_us_per_token"] = used
+    result["us_per_token"], result["worker_us_per_token"], _, result["others_us_per_token"] = used
     ttft = sorted(rated["ttft_s"])
     result["ttft_p50_s"], result["ttft_p99_s"] = quantile(ttft, 0.5), quantile(ttft, 0.99)
     full = client(system, "streams", loads.streams, seconds)
@@ -90,47 +92,56 @@ def measure(system: Running, loads: Loads, seconds: float) -> Result:
     before = system.cpu_s()
     plain = client(system, "plain", loads.plain, seconds / 2)
     used = [(now - then) * 1e6 / max(plain["finished"], 1) for now, then in zip(system.cpu_s(), before, strict=True)]
-    result["us_per_plain_request"], result["worker_us_per_plain_request"], _ = used
+    result["us_per_plain_request"], result["worker_us_per_plain_request"], result["proxy_us_per_plain_request"], _ = (
+        used
+    )
     result["plain_per_s"] = plain["finished"] / (seconds / 2)
     result["errors"] = rated["errors"] + full["errors"] + plain["errors"]
     if system.workers:
         granted = system.counted("hmas_worker_grants_total") - granted
         ended = system.counted("hmas_gateway_requests_total") - ended
         result["granted_share"] = min(1.0, granted / max(ended, 1))
-        result |= _slopes(system, seconds)
+        result |= _slopes(system, loads, seconds)
     return result
 
 
-def _slopes(system: Running, seconds: float) -> Result:
-    """Returns the CPU time in µs that each token beyond `TOKENS` costs gateway and worker."""
-    rate, costs = FULL.rate / 2, []
+def _slopes(system: Running, loads: Loads, seconds: float) -> Result:
+    """Returns the CPU time in µs of a streamed answer of `TOKENS` tokens, and of each further token: of gateway, worker
+    and proxy."""
+    rate, costs = loads.rate / 2, []
     for tokens in (TOKENS, LONGER_TOKENS):
         before = system.cpu_s()
         done = client(system, "rate", rate, seconds, tokens)
-        both, worker, _ = (
+        every, worker, proxy, _ = (
             (now - then) * 1e6 / max(done["finished"], 1) for now, then in zip(system.cpu_s(), before, strict=True)
         )
-        costs.append((both - worker, worker))
-    further = LONGER_TOKENS - TOKENS
-    (gateway, worker), (longer_gateway, longer_worker) = costs
-    return {"gateway_slope": (longer_gateway - gateway) / further, "worker_slope": (longer_worker - worker) / further}
+        costs.append((every - worker - proxy, worker, proxy))
+    slopes: Result = {}
+    for name, short, long in zip(("gateway", "worker", "proxy"), *costs, strict=True):
+        slopes[f"{name}_us_per_stream"] = short
+        slopes[f"{name}_slope"] = (long - short) / (LONGER_TOKENS - TOKENS)
+    return slopes
 
 
 Starter = Callable[[], AbstractContextManager[Running]]
 
 
-def starters(upstream: str, directory: Path, peers: bool, tls: bool) -> dict[str, tuple[Starter, tuple[Loads, ...]]]:
+def starters(
+    upstream: str, directory: Path, peers: bool, tls: bool, picker: bool
+) -> dict[str, tuple[Starter, tuple[Loads, ...]]]:
     """Returns, by name, how to start each system that is compared, and its loads. `upstream` is the mock engine's URL,
-    `directory` a scratch folder; `peers` adds LiteLLM's proxy and the Rust routers, and `tls` is for the systems that
-    serve TLS alone."""
+    `directory` a scratch folder; `peers` adds LiteLLM's proxy and the Rust routers, `tls` is for the systems that serve
+    TLS alone, and `picker` for the endpoint picker beside the gateway."""
     full = (FULL,)
     every: dict[str, tuple[Starter, tuple[Loads, ...]]] = {
         DIRECT: (lambda: nullcontext(Running(DIRECT, upstream, ())), full),
         BARE: (lambda: systems.tcp_relays(upstream, RELAY_CPUS), full),
         SINGLE: (lambda: systems.fastapi_relay("aiohttp", upstream, RELAY_CPUS), full),
         MESH: (lambda: systems.hmas(upstream, RELAY_CPUS, OTHER_CPUS, directory), full),
-        PICKER: (lambda: systems.picker(upstream, RELAY_CPUS, OTHER_CPUS, directory), full),
     }
+    if picker:
+        every[PICKER] = (lambda: systems.picker(upstream, RELAY_CPUS, OTHER_CPUS, directory), full)
+        return {name: (every[name][0], (EASY,)) for name in (DIRECT, MESH, PICKER)}
     if tls:
         every[SINGLE + OVER_TLS] = (lambda: systems.fastapi_relay_tls(upstream, RELAY_CPUS, directory), full)
         every[MESH + OVER_TLS] = (lambda: systems.hmas(upstream, RELAY_CPUS, OTHER_CPUS, directory, tls=True), full)
@@ -153,14 +164,17 @@ def comparison(results: list[Result]) -> Table:
     return table
 
 
-def run(seconds: float, runs: int, *, peers: bool, tls: bool, only: str | None, console: Console) -> list[Result]:
+def run(
+    seconds: float, runs: int, *, peers: bool, tls: bool, picker: bool, only: str | None, console: Console
+) -> list[Result]:
     """Measures every system `runs` times in turn, and returns the medians."""
     port = free_port()
     argv = [sys.executable, "-m", "benchmarks.mock_engine", "--port", str(port), "--gap-ms", str(GAP_MS)]
     found: dict[str, list[Result]] = {}
     for turn in range(runs):
         with tempfile.TemporaryDirectory() as scratch, systems.process(argv, port, OTHER_CPUS):
-            for name, (start, every) in starters(f"http://127.0.0.1:{port}", Path(scratch), peers, tls).items():
+            url, folder = f"http://127.0.0.1:{port}", Path(scratch)
+            for name, (start, every) in starters(url, folder, peers, tls, picker).items():
                 if only and only.lower() not in name.lower() and name != DIRECT:
                     continue
                 console.print(f"[dim]{name}, run {turn + 1} of {runs} ...[/dim]")
@@ -170,7 +184,7 @@ def run(seconds: float, runs: int, *, peers: bool, tls: bool, only: str | None, 
                             result = measure(system, loads, seconds)
                             found.setdefault(result["name"], []).append(result)
                 except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
-                    if name in (DIRECT, MESH, MESH + OVER_TLS):
+                    if name in (DIRECT, MESH, MESH + OVER_TLS, PICKER):
                         raise
                     console.print(f"[red]{name} could not be measured:[/red] {error}")
     return [median_of(results) for results in found.values()]
@@ -181,6 +195,9 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--peers", action="store_true", help="also measure LiteLLM's proxy, sglang-router, vllm-router")
     parser.add_argument("--tls", action="store_true", help="measure what TLS to the clients costs, nothing else")
+    parser.add_argument(
+        "--picker", action="store_true", help="measure the endpoint picker and the gateway, nothing else"
+    )
     parser.add_argument("--seconds", type=float, default=8, help="length of each load, s")
     parser.add_argument("--runs", type=int, default=3, help="runs of each system, in turn")
     parser.add_argument("--page", type=Path, help="also write the results to this file as Markdown; not with --only")
@@ -189,7 +206,9 @@ def main() -> int:
     if args.page and args.only:
         parser.error("--page needs the results of every system: leave out --only")
     console = Console()
-    results = run(args.seconds, args.runs, peers=args.peers, tls=args.tls, only=args.only, console=console)
+    results = run(
+        args.seconds, args.runs, peers=args.peers, tls=args.tls, picker=args.picker, only=args.only, console=console
+    )
     console.print(comparison(results))
     if any(result["name"] == MESH for result in results):
         rows = goals(results)
@@ -200,7 +219,12 @@ def main() -> int:
             ]
             write_json(args.json, [*rows, *systems_rows])
     if args.page:
-        text = tls_page(results, args.seconds) if args.tls else page(results, args.seconds, TRIED.read_text().strip())
+        if args.tls:
+            text = tls_page(results, args.seconds)
+        elif args.picker:
+            text = picker_page(results, args.seconds, EASY.rate)
+        else:
+            text = page(results, args.seconds, TRIED.read_text().strip())
         args.page.write_text(text)
     return 0
 

@@ -117,6 +117,33 @@ def tls_page(results: Sequence[Result], seconds: float) -> str:
     )
 
 
+def picker_page(results: Sequence[Result], seconds: float, rate: float) -> str:
+    """Returns the page on the endpoint picker beside the gateway; `rate` is that of streamed requests per second."""
+    by_name = {result["name"]: result for result in results}
+    direct, rows = by_name[DIRECT], []
+    for name in (MESH, PICKER):
+        found = by_name[name]
+        parts = [found[f"{part}_us_per_stream"] for part in ("gateway", "worker", "proxy")]
+        slopes = [found[f"{part}_slope"] for part in ("gateway", "worker", "proxy")]
+        plain, worker, proxy = (found[f"{part}us_per_plain_request"] for part in ("", "worker_", "proxy_"))
+        rows.append(("streamed request", name, *map(_number, (*parts, sum(parts)))))
+        rows.append(("further token", name, *(f"{max(0.0, us):.1f}" for us in (*slopes, sum(slopes)))))
+        rows.append(("plain request", name, *map(_number, (plain - worker - proxy, worker, proxy, plain))))
+    rows.sort(key=lambda row: ("streamed request", "further token", "plain request").index(row[0]))
+    ttft = [(name, *(f"{(by_name[name][q] - direct[q]) * 1e3:+.1f} ms" for q in ("ttft_p50_s", "ttft_p99_s")))
+            for name in (MESH, PICKER)]  # fmt: skip
+    return render(
+        Path(__file__).with_name("picker_page.md.j2"),
+        seconds=f"{seconds:g}",
+        rate=f"{rate / 2:g}",
+        full=f"{rate:g}",
+        runs=direct["runs"],
+        errors={name: by_name[name]["errors"] for name in (MESH, PICKER)},
+        rows=rows,
+        ttft=ttft,
+    )
+
+
 def _spread(result: Result) -> str:
     low_high = result["spread"]
     us, full, plain = (low_high[key] for key in ("us_per_token", "saturated_tokens_per_s", "us_per_plain_request"))

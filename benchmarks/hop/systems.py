@@ -33,8 +33,8 @@ MODEL = "mock"
 class Running:
     """A relay that is running: its URL, the API key that it accepts, and the processes whose CPU time is measured.
 
-    `relays` are all that stand on a request's way; `workers` those of them that are H-MAS's workers, `proxies` those that
-    are no part of H-MAS, and `others` the mesh's further processes. `metrics` are the URLs of H-MAS's gateways and
+    `relays` are all that stand on a request's way; `workers` those of them that are H-MAS's workers, `proxies` those
+    that are no part of H-MAS, and `others` the mesh's further processes. `metrics` are the URLs of H-MAS's gateways and
     workers, `ops_headers` what they ask for. `ca` is the authority's file where the URL is a https one.
     """
 
@@ -49,10 +49,10 @@ class Running:
     metrics: tuple[str, ...] = ()
     ops_headers: dict[str, str] = field(default_factory=dict)
 
-    def cpu_s(self) -> tuple[float, float, float]:
+    def cpu_s(self) -> tuple[float, float, float, float]:
         """Returns the user and system CPU time so far, in seconds: of the relay's processes and their children, of the
-        workers among them, and of the others."""
-        return _cpu_s(self.relays), _cpu_s(self.workers), _cpu_s(self.others)
+        workers and of the proxies among them, and of the others."""
+        return _cpu_s(self.relays), _cpu_s(self.workers), _cpu_s(self.proxies), _cpu_s(self.others)
 
     def counted(self, metric: str) -> float:
         """Returns the sum of a counter over all of H-MAS's gateways and workers."""

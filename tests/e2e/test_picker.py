@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import grpc
@@ -88,9 +89,9 @@ def picked(tmp_path_factory: pytest.TempPathFactory, start_mesh: Any) -> Iterato
         args = ("--replay", "--engine", f"file+{farm.file}", "--model", "emulated", "--tenants", str(tenants))
         with start_mesh(folder / "mesh", *args, env=env) as mesh:
             gateway_port = int(mesh.url.rsplit(":", 1)[1])
-            ports = {"picker_port": picker_port, "gateway_port": gateway_port}
-            document = configuration(port=port, admin_port=admin_port, **ports)
-            duplex = configuration(port=duplex_port, admin_port=free_port(), **ports, duplex=True)
+            configured = partial(configuration, picker_port=picker_port, gateway_port=gateway_port)
+            document = configured(port=port, admin_port=admin_port)
+            duplex = configured(port=duplex_port, admin_port=free_port(), duplex=True)
             (folder / "duplex").mkdir()
             with envoy(folder, document), envoy(folder / "duplex", duplex):
                 found = Picked(
@@ -273,7 +274,7 @@ async def test_a_picker_that_restarts_cuts_no_answer(picked: Picked) -> None:
         rest = [line async for line in lines]
     assert rest[-2:] == ["data: [DONE]", ""]
     async with picked.client() as client:
-        statuses = []
+        statuses: list[int] = []
         async with asyncio.timeout(20):
             while not statuses or statuses[-1] != 200:
                 statuses.append((await client.post(PATH, json=body(3))).status_code)

@@ -53,8 +53,10 @@ class Stream:
     def tell(self, **what: Any) -> None:
         self._messages.put_nowait(pb.ProcessingRequest(**what))
 
-    def request(self, mode: int = MODES.BUFFERED, answers: int = MODES.NONE, **headers: str) -> None:
-        named = {":method": "POST", ":path": PATH, **{k.replace("_", "-"): v for k, v in headers.items()}}
+    def request(
+        self, mode: int = MODES.BUFFERED, answers: int = MODES.NONE, headers: dict[str, str] | None = None
+    ) -> None:
+        named = {":method": "POST", ":path": PATH, **(headers or {})}
         self.tell(
             request_headers=pb.HttpHeaders(headers=_map(named)),
             protocol_config=pb.ProtocolConfiguration(request_body_mode=mode, response_body_mode=answers),  # type: ignore[arg-type]
@@ -108,7 +110,7 @@ def headers_of(mutation: pb.HeaderMutation) -> dict[str, str]:
 async def test_a_grant_becomes_the_engines_address_and_the_body_that_it_gets() -> None:
     async with gateway() as g, stream(g) as s:
         g.workers.changes = {"priority": 7}
-        s.request(authorization="Bearer secret", x_request_id="mine")
+        s.request(headers={"authorization": "Bearer secret", "x-request-id": "mine"})
         s.body()
         first, second = await s.says(2)
         assert first.HasField("request_headers")
@@ -117,7 +119,8 @@ async def test_a_grant_becomes_the_engines_address_and_the_body_that_it_gets() -
         told, address = second.request_body.response, g.engine.url.removeprefix("http://")
         assert headers_of(told.header_mutation)["x-gateway-destination-endpoint"] == address
         assert set(told.header_mutation.remove_headers) == {"authorization", "x-api-key"}
-        assert second.dynamic_metadata["envoy.lb"]["x-gateway-destination-endpoint"] == address
+        metadata = second.dynamic_metadata.fields["envoy.lb"].struct_value
+        assert metadata.fields["x-gateway-destination-endpoint"].string_value == address
         sent = orjson.loads(told.body_mutation.body)
         assert sent == {**CHAT, "stream": True, "priority": 7}  # without usage, which nobody could leave out
         assert headers_of(told.header_mutation)["content-length"] == str(len(told.body_mutation.body))
@@ -134,7 +137,7 @@ async def test_a_grant_becomes_the_engines_address_and_the_body_that_it_gets() -
 async def test_what_nobody_counted_is_not_judged() -> None:
     async with gateway() as g:
         async with stream(g) as s:
-            s.request(x_slo_ttft_ms="0.001")
+            s.request(headers={"x-slo-ttft-ms": "0.001"})
             s.body()
             await s.says(2)
             s.answer()
@@ -149,7 +152,7 @@ async def test_what_nobody_counted_is_not_judged() -> None:
 async def test_a_stated_time_to_the_last_token_is_judged() -> None:
     async with gateway() as g:
         async with stream(g) as s:
-            s.request(x_slo_ttlt_ms="60000")
+            s.request(headers={"x-slo-ttlt-ms": "60000"})
             s.body()
             await s.says(2)
             s.answer()
@@ -250,7 +253,7 @@ async def test_refusals() -> None:
         ]
         for headers, data, status, reason in cases:
             async with stream(g) as s:
-                s.request(**headers)
+                s.request(headers=headers)
                 s.body(data)
                 code, error, sent = await s.refusal()
                 assert (code, error["reason"], sent["x-hmas-reason"]) == (status, reason, reason)

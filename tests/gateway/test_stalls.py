@@ -11,6 +11,7 @@ from hmas.contracts.gateway import (
     FirstTokenRelayed,
     FromWorker,
     GatewayEffect,
+    RunHandedOver,
     RunsProgressed,
     Settle,
     StartRun,
@@ -327,3 +328,18 @@ def test_all_runs_of_an_engine_that_hangs_are_given_up(count: int) -> None:
         m.begin(f"r{i}")
     m.wait(STALLS.least_s + 1.0)
     assert len(m.stops) == count
+
+
+def test_a_run_that_a_proxy_carries_is_given_up_by_the_engines_counters_alone() -> None:
+    m = Watched(generating=True)
+    m.play(RunHandedOver("r1", m.begin("r1", stream=False)))
+    m.wait(1_000.0)
+    m.play(run_ended("r1", 1, output_tokens=None))
+    assert m.agent._stalls.pace(("w1", "e1")).step_s is None  # nobody counted its tokens
+    run = m.begin("r2", stream=False)
+    m.play(RunHandedOver("r2", run))
+    m.generating = False
+    m.wait(STALLS.factor * 1_000.0 + 2.0)
+    (_, stop) = m.stops[0]
+    assert stop.request_id == "r2"
+    assert m.ended()[0].retryable is False

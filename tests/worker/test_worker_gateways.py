@@ -569,3 +569,20 @@ def test_what_a_drained_worker_gets_back_waits_for_its_gateway() -> None:
     agent.step(1.0, DrainStarted())
     assert agent.fail(1.5, "r1") == []
     assert len(agent.state.queue) == 1
+
+
+@pytest.mark.parametrize(("tokens", "learnt"), [(0, False), (7, True)])
+def test_an_answer_whose_tokens_nobody_counted_teaches_no_lengths(tokens: int, learnt: bool) -> None:
+    agent = worker("e1", slots=8)
+    known = agent.state.prior.estimate("t1", 100).output_tokens
+    for n in range(50):
+        ask(agent, float(n), f"r{n}")
+        agent.finish(n + 0.5, f"r{n}", tokens=tokens)
+    assert (agent.state.prior.estimate("t1", 100).output_tokens != known) is learnt
+
+
+def test_a_request_that_ended_because_its_engine_is_out_of_reach_keeps_others_from_it() -> None:
+    agent = worker("e1", "e2", slots=4)
+    ask(agent, 0.0, "r1")
+    agent.fail(0.1, "r1", unreached=True, retryable=False)
+    assert ask(agent, 0.2, "r2", "r3") == [("r2", "e2"), ("r3", "e2")]

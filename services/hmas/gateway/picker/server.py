@@ -52,7 +52,7 @@ class PickerServer:
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         processor = _Processor(shell, reception, bounds)
-        ext_proc_pb2_grpc.add_ExternalProcessorServicer_to_server(processor, self._server)
+        ext_proc_pb2_grpc.add_ExternalProcessorServicer_to_server(processor, self._server)  # type: ignore[no-untyped-call]
 
     async def start(self, host: str, port: int) -> int:
         """Begins to serve and returns the port. Raises RuntimeError if it is taken."""
