@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import grpc
 import orjson
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from hmas.contracts.execution import Ended, Stop, Submit, Withdraw
 from hmas.contracts.gateway import GatewayDraining
@@ -17,10 +19,12 @@ from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.agent.directory import ModelDirectory
 from hmas.gateway.http.bodies import BodyBounds, BodyDesk
 from hmas.gateway.picker.request import PickedRequest
+from hmas.gateway.picker.server import SERVICE, PickerServer
 from hmas.gateway.reception import Reception
 from hmas.gateway.tenants.store import TenantStore
 from hmas.laws.scoring import verdict
 from hmas.wire.v1 import ext_proc_pb2 as pb
+from tests.certificates import issuer
 from tests.gateway.gateway_harness import CHAT, PATH, Gateway, gateway
 from tests.gateway.gateway_script import heartbeat
 
@@ -134,33 +138,60 @@ async def test_a_grant_becomes_the_engines_address_and_the_body_that_it_gets() -
         assert not g.engine.requests  # the gateway itself sent nothing
 
 
-async def test_what_nobody_counted_is_not_judged() -> None:
-    async with gateway() as g:
+@pytest.mark.parametrize(
+    ("body", "headers", "ok"),
+    [
+        (BODY, {"x-slo-ttft-ms": "60000"}, True),
+        (BODY, {"x-slo-ttft-ms": "0.001"}, False),  # the wait alone is longer
+        (orjson.dumps(CHAT), {"x-slo-ttft-ms": "60000"}, True),
+        (BODY, {"x-slo-ttlt-ms": "60000"}, True),
+        (BODY, {"x-slo-ttlt-ms": "0.001"}, False),
+    ],
+)
+async def test_an_answer_that_nobody_counted_is_judged_by_its_wait_and_its_end(
+    body: bytes, headers: dict[str, str], ok: bool
+) -> None:
+    async with gateway(grants=False) as g:
         async with stream(g) as s:
-            s.request(headers={"x-slo-ttft-ms": "0.001"})
-            s.body()
+            s.request(headers=headers)
+            s.body(body)
+            await g.until(lambda: bool(g.workers.submits))
+            g.workers.grant(*g.workers.submits[0])
             await s.says(2)
             s.answer()
             await s.says(3)
         await g.until(lambda: any(t.settled for t in g.published))
         (settled,) = (each for t in g.published for each in t.settled)
-        assert settled.outcome is Outcome.FINISHED
-        assert (settled.ttft_s, settled.tpot_s, settled.output_tokens) == (None, None, 0)
-        assert not verdict(settled).judged
+        assert (settled.outcome, settled.output_tokens) == (Outcome.FINISHED, 0)
+        assert (verdict(settled).judged, verdict(settled).ok) == (True, ok)
 
 
-async def test_a_stated_time_to_the_last_token_is_judged() -> None:
+async def test_its_health_follows_the_gateways_and_it_speaks_tls(tmp_path: Path) -> None:
+    ready, files = [False], issuer(tmp_path).issue("127.0.0.1")
     async with gateway() as g:
-        async with stream(g) as s:
-            s.request(headers={"x-slo-ttlt-ms": "60000"})
-            s.body()
-            await s.says(2)
-            s.answer()
-            await s.says(3)
-        await g.until(lambda: any(t.settled for t in g.published))
-        (settled,) = (each for t in g.published for each in t.settled)
-        assert verdict(settled).ok
-        assert not verdict(replace(settled, last_token_s=61.0)).ok
+        reception = Reception(g.shell, TenantStore(None), ModelDirectory(max_pools=8), replay_field=False)
+        server = PickerServer(g.shell, reception, lambda: ready[0], bounds=BodyBounds(), most=8, certificate=files)
+        port = await server.start("127.0.0.1", 0)
+        watch = asyncio.create_task(server.watch())
+        assert files.ca is not None
+        credentials = grpc.ssl_channel_credentials(files.ca.read_bytes())
+        async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials) as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+
+            async def states() -> list[int]:
+                named = [health_pb2.HealthCheckRequest(service=name) for name in ("liveness", "readiness", SERVICE)]
+                return [(await stub.Check(each)).status for each in named]
+
+            up, down = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+            assert await states() == [up, down, down]
+            ready[0] = True
+            async with asyncio.timeout(5):
+                while await states() != [up, up, up]:
+                    await asyncio.sleep(0.05)
+            await server.retire()
+            assert await states() == [down, down, down]
+        watch.cancel()
+        await server.stop()
 
 
 async def test_parts_of_bodies_and_their_second_end() -> None:

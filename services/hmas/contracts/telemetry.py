@@ -131,7 +131,7 @@ class RequestOffered:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSettled:
     """A settlement as the gateway reports it. Latencies are as the client saw them, in s; None if the request never
-    came so far, or nobody measured it."""
+    came so far."""
 
     request_id: str
     tenant: str

@@ -104,8 +104,7 @@ def _client_fault(outcome: Outcome) -> bool:
 
 def verdict(settled: RequestSettled) -> Verdict:
     """Returns how a settled request counts. A request that its client cancelled while it met its SLOs is not judged;
-    one that was cancelled after it had missed an SLO is judged as not OK. One that finished is not judged if nobody
-    measured what its SLO is about."""
+    one that was cancelled after it had missed an SLO is judged as not OK."""
     row = Settlement(
         request_id=settled.request_id,
         tenant=settled.tenant,
@@ -122,9 +121,7 @@ def verdict(settled: RequestSettled) -> Verdict:
     )
     first, rate = ttft_ok(row), tpot_ok(row)
     withdrawn = settled.outcome is Outcome.CANCELLED and first and rate
-    unseen = row.last_token_s is None if row.slo.whole else row.ttft_s is None or row.tpot_s is None
-    unmeasured = unseen and settled.outcome is Outcome.FINISHED
-    judged = not withdrawn and not unmeasured and not _client_fault(settled.outcome)
+    judged = not withdrawn and not _client_fault(settled.outcome)
     return Verdict(judged=judged, ok=is_ok(row), ttft_ok=first, tpot_ok=rate, gain=service_gain(row))
 
 

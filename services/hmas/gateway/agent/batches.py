@@ -118,7 +118,9 @@ def _settled(
     request, tags = entry.request, entry.annotation.tags if entry.annotation else None
     finished = ending.outcome is Outcome.FINISHED
     first_s, slo = entry.first_token_s, judged_slo(entry)
-    timed = finished and (ending.counted or slo.ttlt_s is not None or request.prefill_only)
+    predicted = tags.output_tokens if tags else prior_output_tokens
+    if finished and not ending.counted:  # judged by what is known: how long it waited here, and a stated TTLT
+        first_s, slo = entry.granted_s, replace(slo, whole=False)
     if first_s is None and finished and request.stream:
         first_s = at_s  # the whole answer arrived in one message with its end
     return RequestSettled(
@@ -129,10 +131,10 @@ def _settled(
         slo=slo,
         prompt_tokens=request.prompt_tokens if ending.prompt_tokens is None else ending.prompt_tokens,
         output_tokens=ending.output_tokens,
-        predicted_output_tokens=tags.output_tokens if tags else prior_output_tokens,
+        predicted_output_tokens=0.0 if request.prefill_only else predicted,
         ttft_s=None if first_s is None else first_s - request.arrival_s,
-        tpot_s=ending.tpot_s if finished and ending.counted else None,
-        last_token_s=at_s - request.arrival_s if timed else None,
+        tpot_s=ending.tpot_s if finished else None,
+        last_token_s=at_s - request.arrival_s if finished else None,
         relegated=entry.relegated,
         age_s=age_s,
     )

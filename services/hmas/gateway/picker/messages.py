@@ -36,8 +36,8 @@ def wanted(endpoint: str, headers: Headers, remove: Iterable[str]) -> tuple[pb.H
 
 
 def go_on() -> pb.ProcessingResponse:
-    """Returns what lets Envoy send the request's body as a whole. It says where Envoy is told which messages to send
-    here, and where it allows that: no body of an answer."""
+    """Returns what lets Envoy go on to the request's body. It asks Envoy, where its configuration allows that, to send
+    nothing of an answer's body here."""
     modes = pb.ProcessingMode(
         response_header_mode=pb.ProcessingMode.SEND,
         request_body_mode=pb.ProcessingMode.BUFFERED,

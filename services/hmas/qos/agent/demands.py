@@ -45,8 +45,8 @@ Demands = dict[Kind, Demand]
 
 def count_demand(demands: Demands, settled: RequestSettled, most: int) -> None:
     """Adds a settled request. Where there are `most` kinds already, one of a new kind is left out."""
-    finished = settled.outcome is Outcome.FINISHED
-    prompt, output = settled.prompt_tokens, settled.output_tokens if finished else settled.predicted_output_tokens
+    counted = settled.outcome is Outcome.FINISHED and settled.output_tokens > 0
+    prompt, output = settled.prompt_tokens, settled.output_tokens if counted else settled.predicted_output_tokens
     slo = ceil(log(settled.slo.tpot_s) / log(SLO_RATIO) - _ROUNDING)
     kind = slo, (prompt.bit_length() + 1) // 2, int(output).bit_length()  # prompts by fours, outputs by twos
     demand = demands.get(kind)

@@ -89,7 +89,7 @@ class LongWindow:
             bucket.ttft.add(settled.ttft_s)
         if settled.tpot_s is not None and settled.output_tokens > 1:
             bucket.tpot.add(settled.tpot_s)
-        if settled.outcome is Outcome.FINISHED:
+        if settled.outcome is Outcome.FINISHED and settled.output_tokens:  # otherwise nobody counted them
             bucket.output.add(settled.output_tokens)
             bucket.outputs[histogram_bucket(settled.output_tokens)] += 1
         count_demand(bucket.demands, settled, self._config.max_demands)
