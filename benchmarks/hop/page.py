@@ -126,9 +126,9 @@ def picker_page(results: Sequence[Result], seconds: float, rate: float) -> str:
         parts = [found[f"{part}_us_per_stream"] for part in ("gateway", "worker", "proxy")]
         slopes = [found[f"{part}_slope"] for part in ("gateway", "worker", "proxy")]
         plain, worker, proxy = (found[f"{part}us_per_plain_request"] for part in ("", "worker_", "proxy_"))
-        rows.append(("streamed request", name, *map(_number, (*parts, sum(parts)))))
+        rows.append(("streamed request", name, *(f"{us:.0f}" for us in (*parts, sum(parts)))))
         rows.append(("further token", name, *(f"{max(0.0, us):.1f}" for us in (*slopes, sum(slopes)))))
-        rows.append(("plain request", name, *map(_number, (plain - worker - proxy, worker, proxy, plain))))
+        rows.append(("plain request", name, *(f"{us:.0f}" for us in (plain - worker - proxy, worker, proxy, plain))))
     rows.sort(key=lambda row: ("streamed request", "further token", "plain request").index(row[0]))
     ttft = [(name, *(f"{(by_name[name][q] - direct[q]) * 1e3:+.1f} ms" for q in ("ttft_p50_s", "ttft_p99_s")))
             for name in (MESH, PICKER)]  # fmt: skip
