@@ -15,8 +15,8 @@ FOUND_WITHIN_S = 90.0
 
 
 @pytest.fixture(scope="module")
-def found_stack() -> Iterator[Stack]:
-    with running("docker-compose.discovery.yml", build=False) as stack:
+def found_stack(image: str) -> Iterator[Stack]:
+    with running("docker-compose.discovery.yml") as stack:
         yield stack
 
 
