@@ -1,4 +1,5 @@
-"""The products that docs/recipes.md puts around the mesh, each in a venv of its own outside the work tree."""
+"""Programs that tests run beside the mesh, each in a venv of its own outside the work tree: the products that
+docs/recipes.md puts around it, and what would bring too many packages into the project's own."""
 
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from tests.engines.environment import alone, cache_dir, done, mark, remake, run
 # Their dependencies are the newest that they allow, as somebody who installs them gets them.
 LITELLM = "litellm[proxy]==1.108.7"
 LANGCHAIN = "langchain-openai==1.7.4"
+SCHEMATHESIS = "schemathesis==4.32.5"
 
 
 def programs(requirement: str) -> Path:
