@@ -93,7 +93,7 @@ def test_the_whole_mesh_in_one_container(image: str) -> None:
         answer = httpx.post(f"{url}/v1/completions", json=ask, timeout=60)
         assert answer.json()["usage"]["completion_tokens"] == 5
         assert "10001" in docker("exec", container, "id", "-u")
-        assert "engine" in docker("exec", container, "hmas", "top", "--once", "3")
+        assert "emulated" in docker("exec", container, "hmas", "top", "--once", "3")
         docker("stop", "--time", "60", container)
         assert docker("inspect", "--format", "{{.State.ExitCode}}", container).strip() == "0"
     finally:

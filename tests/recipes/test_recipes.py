@@ -90,17 +90,8 @@ def litellm(tmp_path_factory: pytest.TempPathFactory, start_mesh: Any) -> Iterat
             HMAS_API_KEY=keys["litellm"], HMAS_BUSY_KEY=keys["busy"], LITELLM_MASTER_KEY=MASTER_KEY,
             LITELLM_LOCAL_MODEL_COST_MAP="True",
         )  # fmt: skip
-        command = [
-            program,
-            "--config",
-            "config.yaml",
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(port),
-            "--telemetry",
-            "False",
-        ]
+        where = ["--host", "127.0.0.1", "--port", str(port), "--telemetry", "False"]
+        command = [str(program), "--config", "config.yaml", *where]
         with (folder / "litellm.log").open("wb") as log:
             proxy = subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log)
         try:
