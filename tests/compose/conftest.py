@@ -6,33 +6,43 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.compose.docker import Stack, Unavailable, compose_command, has_image
+from tests.compose.docker import Stack, Unavailable, compose_command
 
 START_TIMEOUT_S = 180.0
 
 
 @pytest.fixture(scope="session")
-def stack() -> Iterator[Stack]:
-    with running(build=True) as stack:
+def image() -> str:
+    """The name of the image, built."""
+    stack = available()
+    stack.compose("build", timeout_s=1200)
+    return stack.image
+
+
+@pytest.fixture(scope="session")
+def stack(image: str) -> Iterator[Stack]:
+    with running() as stack:
         yield stack
 
 
 @pytest.fixture(scope="session")
-def tls_stack() -> Iterator[Stack]:
-    """The same with TLS, of the image that the other has built."""
-    with running("docker-compose.tls.yml", build=False) as stack:
+def tls_stack(image: str) -> Iterator[Stack]:
+    """The same with TLS."""
+    with running("docker-compose.tls.yml") as stack:
         yield stack
 
 
-@contextmanager
-def running(*files: str, build: bool) -> Iterator[Stack]:
+def available(*files: str) -> Stack:
     try:
-        stack = Stack(compose_command(), *files)
+        return Stack(compose_command(), *files)
     except Unavailable as reason:
         pytest.skip(f"no containers here: {reason}")
+
+
+@contextmanager
+def running(*files: str) -> Iterator[Stack]:
+    stack = available(*files)
     try:
-        if build or not has_image(stack.image):
-            stack.compose("build", timeout_s=1200)
         stack.compose("up", "-d")
         wait_healthy(stack, stack.services(), START_TIMEOUT_S)
         yield stack

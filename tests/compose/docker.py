@@ -127,7 +127,3 @@ def docker(*args: str) -> str:
     if done.returncode:
         raise RuntimeError(f"docker {' '.join(args)}: {done.stderr.strip()}")
     return done.stdout
-
-
-def has_image(name: str) -> bool:
-    return subprocess.run(["docker", "image", "inspect", name], capture_output=True).returncode == 0

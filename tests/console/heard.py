@@ -48,11 +48,14 @@ AUDIT = AuditRecord(
 )  # fmt: skip
 
 
-def heartbeat(worker: str = "w1", incarnation: str = "i1", *, draining: bool = False) -> WorkerHeartbeat:
+def heartbeat(
+    worker: str = "w1", incarnation: str = "i1", *, draining: bool = False, observed: tuple[int, float] | None = None
+) -> WorkerHeartbeat:
     return WorkerHeartbeat(
         worker=worker, incarnation=incarnation, address="h:1", wire_version=2, pool="m", aliases=(), engines=(ENGINE,),
         queued=3, queued_tokens=900, running=2, max_queued=100, max_queued_tokens=1000, backlog_s=1.5,
-        draining=draining,
+        draining=draining, observes=observed is not None, observed_grants=observed[0] if observed else 0,
+        observed_wait_s=observed[1] if observed else 0.0,
     )  # fmt: skip
 
 

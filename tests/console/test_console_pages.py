@@ -79,6 +79,8 @@ def test_an_engine_tells_what_is_wrong_with_it() -> None:
     state.hear(1.0, telemetry())
     state.hear(1.0, heartbeat(draining=True))
     assert engine(state, 1.0) == ("warn", "draining")
+    state.hear(1.0, heartbeat(observed=(7, 0.25)))
+    assert engine(state, 1.0) == ("warn", "observes: 7 grants after 0.25 s")
     assert view_now(state, 1.0 + 601.0, "")["engines"] == {}
 
 

@@ -1,11 +1,13 @@
 """Every query of every dashboard and alert names metrics and labels that exist."""
 
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.deploy.queries import Catalogue, Query, alert_queries, dashboard_queries, faults
+from tests.deploy.test_helm import rendered
 
 pytestmark = pytest.mark.deploy
 
@@ -36,6 +38,16 @@ def test_autoscalers_ask_for_metrics_that_exist(catalogue: Catalogue, root: Path
     for name in names:
         assert name in catalogue.labels
         assert name in adapter
+
+
+def test_kedas_scaled_objects_ask_for_metrics_that_exist(catalogue: Catalogue) -> None:
+    documents = rendered("engines.model=m", "engines.service=vllm", "keda.enabled=true", "keda.engines.name=vllm")
+    triggers = [t["metadata"] for d in documents if d["kind"] == "ScaledObject" for t in d["spec"]["triggers"]]
+    queries = [trigger["query"] for trigger in triggers if "query" in trigger]
+    assert len(queries) == 2
+    for query in queries:
+        (name,) = re.findall(r"hmas_\w+", query)
+        assert name in catalogue.labels
 
 
 @pytest.mark.parametrize(

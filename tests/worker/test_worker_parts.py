@@ -44,6 +44,19 @@ def test_entry_derives_its_deadlines() -> None:
     assert (capped.predicted_tokens, capped.predicted_p90) == (10, 10)
 
 
+def test_what_generates_nothing_costs_its_prompt_alone() -> None:
+    """An embedding: whatever is predicted, no token is expected, no time to make one and no memory for one."""
+    req = request("r", max_tokens=0, prompt_tokens=640, slo=Slo(2.0, 0.1))
+    made = entry(1, req, tokens=50.0)
+    made.annotate(annotation(200.0, ttft_s=0.5, tpot_s=0.05, slo=Slo(3.0, 0.2)))
+    assert req.prefill_only
+    assert (made.predicted_tokens, made.predicted_p90, made.work_tokens) == (0, 0, 640)
+    assert (made.total_s, made.deadline_s) == (0.5, 3.0)
+    gate = AdmissionGate(delta_frag=0.0, growth=1.25)
+    gate.adopt(Fence((), 400.0))
+    assert gate.upper(made) == gate.grown(made) == 1.0
+
+
 def test_heap_sheds_what_was_removed_or_moved() -> None:
     heap: KeyedHeap[QueueEntry] = KeyedHeap()
     kept, *others = [entry(i) for i in range(1, 500)]

@@ -54,8 +54,8 @@ def options(
 
 @app.command()
 def up(
-    host: Annotated[str, typer.Option(help="address on which the API listens")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="port of the API; 0: any free port")] = 8000,
+    host: Annotated[str, typer.Option(envvar="HMAS_HOST", help="address on which the API listens")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(envvar="HMAS_PORT", help="port of the API; 0: any free port")] = 8000,
     engine: Annotated[
         list[str] | None,
         typer.Option(

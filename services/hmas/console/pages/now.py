@@ -94,6 +94,8 @@ def _health(row: WorkerRow, sample: EngineSample | None, silent_s: float, restar
         return "bad", "engine gives no token"
     if heartbeat is not None and heartbeat.draining:
         return "warn", "draining"
+    if heartbeat is not None and heartbeat.observes:
+        return "warn", f"observes: {heartbeat.observed_grants} grants after {heartbeat.observed_wait_s:.2f} s"
     if telemetry is not None and telemetry.bypass:
         return "warn", "bypass"
     if telemetry is not None and telemetry.control_expired:
