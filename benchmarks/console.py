@@ -83,6 +83,8 @@ async def watch(page: str) -> None:
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", PORT)
             writer.write(f"GET /api/stream?page={page} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+            if not (status := await reader.readline()).startswith(b"HTTP/1.1 200"):
+                raise SystemExit(f"the console does not answer as it should: {status.decode()}")
             while await reader.read(65536):
                 pass
             writer.close()
@@ -147,6 +149,7 @@ def measured(state: MeshState, folder: Path, case: str, args: argparse.Namespace
             share = shown_s / (time.monotonic() - began_s)
         finally:
             if watchers is not None:
+                assert watchers.poll() is None, "the pages were not read"
                 watchers.kill()
                 watchers.wait()
             if case == CASES[2]:
