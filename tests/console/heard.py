@@ -11,7 +11,9 @@ from hmas.contracts.control import (
     TopologyDecision,
     TopologyName,
 )
+from hmas.contracts.job import JobRow
 from hmas.contracts.outcome import Outcome
+from hmas.contracts.queue import QueuedRow, QueueOrder, QueueTold
 from hmas.contracts.registry import EngineInfo, WorkerHeartbeat
 from hmas.contracts.request import Slo, TaskType
 from hmas.contracts.telemetry import (
@@ -22,6 +24,7 @@ from hmas.contracts.telemetry import (
     RequestSettled,
     WorkerTelemetry,
 )
+from hmas.contracts.views import Tail, VShort
 
 ENGINE = EngineInfo(
     engine="e1", up=True, kind="emulated", hardware="", max_model_len=4096, kv_capacity_tokens=1000, block_size=16,
@@ -80,6 +83,40 @@ def decision(topology: TopologyName, selector: str = "rules", reason: str = "bec
     return TopologyDecision(
         pool="m", topology=topology, hints=Hints(), bypass=False, epoch=1, seq=1, valid_for_s=15.0, reason=reason,
         selector=selector,
+    )  # fmt: skip
+
+
+def v_short(*, arrival_rps: float, missed: float) -> VShort:
+    return VShort(
+        pool="m", window_s=5.0, queued=3, queued_tokens=900, running=2, kv_usage=0.4, utilisation=0.6, ttft=Tail(),
+        tpot=Tail(), violation_rate=missed, ttft_violation_rate=missed, tpot_violation_rate=0.0,
+        arrival_rps=arrival_rps, settled_rps=arrival_rps, kept_rps=arrival_rps, kept_violation_rate=0.0,
+        arriving_tokens_per_s=1.0, served_tokens_per_s=1.0, mismatch=0.0, oldest_wait_s=1.0, engines=(), epoch=1, seq=1,
+        valid_for_s=5.0,
+    )  # fmt: skip
+
+
+JOB = JobRow(
+    job="1", tenant="acme", model="m", template="t1", calls=3, running=0, failed=0, prompt_tokens=400,
+    cached_tokens=100, output_tokens=50, begun_age_s=10.0, quiet_s=6.0, busy_s=3.0, request_id="r1",
+)  # fmt: skip
+
+
+def queued(name: str, slack_s: float | None, *, relegated: bool = False) -> QueuedRow:
+    return QueuedRow(
+        request_id=name, tenant="acme", lane=0, prompt_tokens=10, predicted_output_tokens=20.0, waited_s=1.0,
+        service_s=0.5, start_s=None if slack_s is None else 0.25, slack_s=slack_s, relegated=relegated, known=True,
+        why="because",
+    )  # fmt: skip
+
+
+def queue_told(other: str = "") -> QueueTold:
+    """Three requests; the other topology has them the other way round."""
+    rows = (queued("a", 2.0), queued("b", -1.0, relegated=True), queued("c", None))
+    orders = (QueueOrder("max_on_time", rows), *([QueueOrder(other, rows[::-1])] if other else []))
+    return QueueTold(
+        worker="w1", topology="max_on_time", waiting=3, parked=0, relegated=1, late=1, running=2, age_s=0.1,
+        ordered=True, orders=orders,
     )  # fmt: skip
 
 

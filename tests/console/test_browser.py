@@ -1,11 +1,9 @@
-"""A browser looks at the console of a mesh of emulated engines. It needs Debian's `chromium` and the package
-`playwright`, and is skipped without them."""
+"""A browser looks at the console of a mesh of emulated engines. It needs Debian's `chromium` and the packages
+`playwright` and `axe-playwright-python`, and is skipped without them."""
 
 import itertools
-import shutil
 import socket
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,91 +13,29 @@ import httpx
 import psutil
 import pytest
 
-CHROMIUM = shutil.which("chromium")
+from tests.console.browsing import PATIENCE_MS, REQUESTS, ask, needs_browser
+
 playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium on PATH: apt-get install chromium"),
-]
-PATIENCE_MS = 15_000
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+pytestmark = needs_browser
 RED_MS = 4_000  # twice the goal of 2 s
-PAGES = ("now", "control", "requests", "tenants", "lanes")
-REQUESTS = 12
+PAGES = ("now", "queue", "control", "requests", "tenants", "lanes", "jobs")
 WATCHERS = 20
 MOST_GROWTH_BYTES = 20 * 2**20
 
 
-@pytest.fixture(scope="module")
-def mesh(tmp_path_factory: pytest.TempPathFactory, start_mesh: Callable[..., Any]) -> Iterator[Any]:
-    folder = tmp_path_factory.mktemp("console")
-    with start_mesh(folder, "--console-port", "0", env={"HMAS_SEED": "7"}) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def url(mesh: Any) -> str:
-    found = str(mesh.state["console_url"])
-    httpx.get(f"{found}/health", timeout=10).raise_for_status()
-    return found
-
-
-def ask(url: str, request_id: str, number: int) -> int:
-    """Asks for an answer, streamed or not, and returns its status once it has come."""
-    body = {
-        "model": "emulated", "stream": number % 2 == 0, "max_tokens": 8 + 3 * number,
-        "messages": [{"role": "user", "content": "Say something. " * (number + 1)}],
-    }  # fmt: skip
-    headers = {"x-request-id": request_id}
-    return httpx.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=60).status_code
-
-
-@pytest.fixture(scope="module")
-def token(mesh: Any) -> str:
-    return (Path(mesh.directory) / "secrets" / "console").read_text()
-
-
-@pytest.fixture(scope="module")
-def answered(mesh: Any) -> list[str]:
-    """The ids of requests that the mesh has answered, half of them streamed."""
-    ids = [f"seen-{number}" for number in range(REQUESTS)]
-    with ThreadPoolExecutor(REQUESTS) as pool:
-        assert set(pool.map(lambda number: ask(mesh.url, ids[number], number), range(REQUESTS))) == {200}
-    return ids
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with playwright.sync_playwright() as runs:
-        browser = runs.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def said() -> list[str]:
-    """What the browser itself complained of."""
-    return []
-
-
-@pytest.fixture
-def page(chromium: Any, url: str, token: str, said: list[str], request: pytest.FixtureRequest) -> Iterator[Any]:
-    width, scheme = getattr(request, "param", (1280, "light"))
-    context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    opened = context.new_page()
-    opened.set_default_timeout(PATIENCE_MS)
-    opened.on("console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None)
-    opened.on("pageerror", lambda error: said.append(str(error)))
-    opened.goto(f"{url}/#token={token}")
-    opened.wait_for_selector(".tile")
-    yield opened
-    context.close()
-
-
-@pytest.mark.parametrize("page", [(1280, "light"), (390, "dark")], indirect=True)
-def test_every_page_draws_and_complains_of_nothing(page: Any, url: str, answered: list[str], said: list[str]) -> None:
+@pytest.mark.parametrize("page", [(1280, "light"), (390, "dark"), (390, "light"), (1280, "dark")], indirect=True)
+def test_every_page_draws_and_complains_of_nothing(
+    page: Any, url: str, mesh: Any, answered: list[str], said: list[str]
+) -> None:
     for name in (*PAGES, f"r/{answered[0]}"):
         page.goto(f"{url}/{name}")
-        page.wait_for_selector("tbody tr")
+        if name == "lanes":
+            ask(mesh.url, "fresh", 1)  # they show the last minute alone
+        if name == "queue":
+            page.get_by_text("is in force").wait_for()
+        else:
+            page.wait_for_selector("tbody tr")
         drawn = page.evaluate(
             "[...document.querySelectorAll('figure canvas')].filter(c => c.width && c.getContext('2d')"
             ".getImageData(0, 0, c.width, c.height).data.some(v => v)).length"
@@ -107,7 +43,22 @@ def test_every_page_draws_and_complains_of_nothing(page: Any, url: str, answered
         assert drawn == page.locator("figure canvas").count(), name
         assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"], name
         assert page.locator("canvas[role=img]").count() == page.locator("canvas[role=img][aria-label]").count()
+        assert barriers(page) == [], name
     assert said == []
+
+
+def barriers(page: Any) -> list[str]:
+    """What axe finds on a page that is serious or worse: the rule, and the first element that breaks it."""
+    found = axe.Axe().run(page).response["violations"]
+    serious = [rule for rule in found if rule["impact"] in ("serious", "critical")]
+    return [f"{rule['id']}: {rule['nodes'][0]['html'][:200]}" for rule in serious]
+
+
+def test_axe_is_not_blind(page: Any) -> None:
+    page.evaluate(
+        "document.querySelector('main').append(document.createElement('img'), document.createElement('select'))"
+    )
+    assert {rule.split(":")[0] for rule in barriers(page)} == {"image-alt", "select-name"}
 
 
 def test_keys_and_addresses_lead_to_pages(page: Any, url: str, answered: list[str], said: list[str]) -> None:
@@ -121,7 +72,7 @@ def test_keys_and_addresses_lead_to_pages(page: Any, url: str, answered: list[st
     page.keyboard.press("Enter")
     page.wait_for_url(f"{url}/r/{answered[1]}")
     page.go_back()
-    page.wait_for_url(f"{url}/lanes")
+    page.wait_for_url(f"{url}/{PAGES[-1]}")
     page.goto(f"{url}/lanes?choice=worker-2")
     playwright.expect(page.locator("select")).to_have_value("worker-2")
     assert said == []

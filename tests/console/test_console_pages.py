@@ -7,14 +7,18 @@ import pytest
 
 from hmas.console.pages import PAGES
 from hmas.console.pages.control import view_control
+from hmas.console.pages.jobs import view_jobs
 from hmas.console.pages.lanes import SHOWN_S, view_lanes
 from hmas.console.pages.now import RESTARTED_S, SILENT_S, view_now
+from hmas.console.pages.queue import asked_of, view_queue
 from hmas.console.pages.requests import view_request, view_requests
 from hmas.console.pages.tenants import view_tenants
 from hmas.console.state import (
+    KEPT_S,
     MAX_CURVES,
     MAX_FLAGS,
     MAX_PENDING,
+    MAX_QUEUES,
     MAX_REASONS,
     MAX_RECENT,
     MAX_SEGMENTS,
@@ -22,6 +26,7 @@ from hmas.console.state import (
     POINTS,
     SAMPLE_S,
     WINDOW_S,
+    Asked,
     ConsoleState,
 )
 from hmas.contracts.control import TopologyName as T
@@ -31,12 +36,15 @@ from tests.console.heard import (
     CONTROL,
     DISPATCHED,
     FINISHED,
+    JOB,
     SAMPLE,
     SETTLED,
     decision,
     heartbeat,
+    queue_told,
     settled,
     telemetry,
+    v_short,
 )
 
 
@@ -141,6 +149,98 @@ def test_recent_requests_tell_whether_they_met_their_slo() -> None:
     state.hear(1.0, settled(SETTLED, late, replace(SETTLED, request_id="r3", outcome=Outcome.INVALID_REQUEST)))
     rows = view_requests(state, 1.0, "")["recent"]
     assert {name: row["verdict"] for name, row in rows.items()} == {"r1": "met", "r2": "missed", "r3": "not judged"}
+
+
+def test_the_queue_is_shown_in_the_order_that_the_worker_told() -> None:
+    state = ConsoleState()
+    assert asked_of(state, "edf w1") == ("", "edf")
+    state.hear(1.0, heartbeat())
+    assert asked_of(state, "") == ("w1", "")
+    assert asked_of(state, "no-order nobody") == ("w1", "")
+    assert view_queue(state, 1.0, "")["state"] == "asked"
+    state.heed(1.0, "w1", "", queue_told())
+    view = view_queue(state, 1.0, "")
+    assert (view["state"], view["in_force"], view["waiting"], view["topology"]) == (
+        "told",
+        "max_on_time",
+        3,
+        "in-force",
+    )
+    assert [(name, row["place"]) for name, row in view["rows"].items()] == [("a", 1), ("b", 2), ("c", 3)]
+    a, b, c = view["rows"].values()
+    assert (a["slack_s"], a["late"], a["relegated"], a["tenant"]) == (2.0, False, False, "acme")
+    assert (b["slack_s"], b["late"], b["relegated"]) == (-1.0, True, True)
+    assert not {"slack_s", "start_s", "late"} & c.keys()
+    state.heed(2.0, "w1", "", None)
+    assert view_queue(state, 2.0, "")["state"] == "silent"
+
+
+def test_another_order_is_shown_beside_the_places_in_force() -> None:
+    state = ConsoleState()
+    state.hear(1.0, heartbeat())
+    state.heed(1.0, "w1", "edf", queue_told("edf"))
+    rows = view_queue(state, 1.0, "edf w1")["rows"]
+    assert [(name, row["place"], row["in_force"]) for name, row in rows.items()] == [
+        ("c", 1, 3),
+        ("b", 2, 2),
+        ("a", 3, 1),
+    ]
+
+
+def test_what_nobody_looks_at_is_forgotten() -> None:
+    state = ConsoleState()
+    for number in range(MAX_QUEUES + 3):
+        state.heed(float(number) / 10, f"w{number}", "", queue_told())
+    assert len(state.queues) == MAX_QUEUES
+    state.jobs = Asked(1.0, [JOB])
+    state.sample(2.0 + KEPT_S)
+    assert state.queues == {}
+    assert state.jobs is None
+
+
+def test_jobs_are_told_by_template_the_slowest_first() -> None:
+    state = ConsoleState()
+    assert view_jobs(state, 1.0, "")["state"] == "asked"
+    slow = replace(JOB, job="2", template="t2", begun_age_s=30.0, quiet_s=10.0)
+    runs = replace(JOB, job="3", running=2, quiet_s=0.0, begun_age_s=5.0)
+    state.jobs = Asked(1.0, [JOB, slow, runs])
+    view = view_jobs(state, 1.0, "")
+    first, second = view["templates"].values()
+    assert (first["template"], first["mean_s"], first["cached"]) == ("t2", 20.0, 0.25)
+    assert (second["jobs"], second["running"], second["mean_s"], second["calls"]) == (2, 1, 4.0, 3.0)
+    assert list(view["now"]) == ["3"]
+    assert view["now"]["3"]["open"] == 2
+    state.jobs = Asked(1.0, None)
+    assert view_jobs(state, 1.0, "")["state"] == "silent"
+
+
+def test_a_switch_shows_what_came_of_it() -> None:
+    state = ConsoleState()
+    for at_s in range(0, 120, 2):
+        if at_s == 0:
+            state.hear(at_s, decision(T.FCFS))
+        if at_s == 60:
+            state.hear(at_s, decision(T.EDF))
+        state.hear(at_s, v_short(arrival_rps=10.0, missed=0.5 if at_s < 62 else 0.1))
+        state.sample(at_s)
+    state.hear(119.0, decision(T.EDF))
+    first, second = view_control(state, 120.0, "")["topologies"].values()
+    assert (first["missed_before"], first["missed_after"]) == (-1.0, 0.5)
+    assert (second["missed_before"], second["missed_after"]) == (0.5, 0.1)
+
+
+def test_the_fence_shows_its_factors_and_whether_it_held() -> None:
+    state = ConsoleState()
+    state.hear(10.0, heartbeat())
+    state.hear(10.0, CONTROL)
+    assert view_control(state, 10.0, "")["fence"] == {}
+    beyond = replace(FINISHED, request_id="r2", output_tokens=50)
+    cut = replace(FINISHED, request_id="r3", output_tokens=50, censored=True)
+    state.hear(10.0, telemetry(finished=(FINISHED, FINISHED, FINISHED, beyond, cut)))
+    state.sample(10.0)
+    fence = view_control(state, 10.0, "w1 e1")["fence"]
+    assert (fence["answers"], fence["inside"]) == (4, 0.75)
+    assert [(row["prompt_upto"], row["factor"]) for row in fence["factors"].values()] == [(512, 1.1), (2048, 1.4)]
 
 
 TIMELINE = {

@@ -23,7 +23,7 @@ from hmas.runtime.extras import CannotStart
 from tests.console.heard import heartbeat, telemetry
 
 COOKIE, PROOF = cookie_of("reader-token")
-PAGES = ("/", "/now", "/control", "/requests", "/tenants", "/lanes", "/r/some%2Fid")
+PAGES = ("/", "/now", "/control", "/requests", "/tenants", "/lanes", "/queue", "/jobs", "/r/some%2Fid")
 
 
 class Desk:

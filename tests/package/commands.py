@@ -15,6 +15,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "console": ("--port 0", RUNS),
     "pin": ("edf", RUNS),
     "why": ("some-request", RUNS),
+    "jobs": ("", RUNS),
     "doctor": ("--port 0", "embedded"),
     "secrets": ("out", RUNS),
     "certificates": ("out", "certificates"),

@@ -225,7 +225,7 @@ def test_after_a_switch_the_order_is_as_if_freshly_built(name: TopologyName) -> 
     for each in plain.queued():
         if each.request.id in taken:
             plain.remove(each)
-    switched._rng, plain._rng = Random(9), Random(9)
+    switched.rng, plain.rng = Random(9), Random(9)
     switched.switch(name, Hints(quantum_tokens=700))
     plain.switch(TopologyName.EDF, Hints())
     plain.switch(name, Hints(quantum_tokens=700))

@@ -23,7 +23,8 @@ async def serve(settings: ConsoleSettings, name: str, stop: StopSignal) -> None:
     os.nice(NICENESS)
     bus = Bus(settings, name)
     shell = ConsoleShell(bus, name)
-    streams = BrowserStreams(PageFeed(shell.state, shell.clock))
+    feed = PageFeed(shell.state, shell.clock)
+    streams = BrowserStreams(feed)
     app = console_app(settings, streams, pools=shell.pools, why=shell.why, pin=shell.pin)
     server = HttpServer(
         uvicorn.Config(
@@ -34,7 +35,7 @@ async def serve(settings: ConsoleSettings, name: str, stop: StopSignal) -> None:
     port = await server.start()
     log.info("console_listens", url=f"http://{settings.console_host}:{port}")
     try:
-        await run_until(stop, bus.run(), shell.run())
+        await run_until(stop, bus.run(), shell.run(), shell.run_asking(feed.watched))
     finally:
         await server.stop()
         await bus.close()

@@ -2,22 +2,31 @@
 
 import asyncio
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import nats.errors
 import structlog
 from fastapi import HTTPException
 
-from hmas.console.state import SAMPLE_S, ConsoleState
+from hmas.console.pages import PERIODS_S
+from hmas.console.pages.queue import SHOWN, asked_of
+from hmas.console.state import MAX_QUEUES, SAMPLE_S, Asked, ConsoleState
 from hmas.contracts.control import Pin, TopologyName
+from hmas.contracts.queue import QueueAsked, QueueTold
 from hmas.contracts.routes import Role
+from hmas.mesh.jobs import jobs_of
 from hmas.mesh.pin import store_pin
 from hmas.mesh.why import timeline_of
 from hmas.runtime.bucket import BucketUnavailable, ControlBucket
 from hmas.runtime.bus import Bus
+from hmas.wire.codec import WireError, decode, encode
+from hmas.wire.subjects import QUERY_QUEUE
 
 log = structlog.get_logger()
 MAX_ASKING = 4  # timelines asked for at a time
+ASK_S = 2.0  # a worker that answers later is taken not to answer
+JOBS_S = 2.0
 PINNED_BY = "the console"
 
 
@@ -47,6 +56,39 @@ class ConsoleShell:
             self.state.connected = self._bus.connected
             self.state.sample(self.clock())
             await asyncio.sleep(SAMPLE_S)
+
+    async def run_asking(self, watched: Callable[[str], Sequence[str]]) -> None:
+        """Asks the mesh for what browsers look at, until cancelled. `watched` returns the choices of a page at which
+        they look; nothing is asked while there is none."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._ask_queues(watched))
+            tasks.create_task(self._ask_jobs(watched))
+
+    async def _ask_queues(self, watched: Callable[[str], Sequence[str]]) -> None:
+        while True:
+            looked = watched("queue") if self._bus.connected else ()
+            wanted = {asked_of(self.state, choice) for choice in looked}
+            await asyncio.gather(*(self._ask_queue(*pair) for pair in sorted(wanted)[:MAX_QUEUES] if pair[0]))
+            await asyncio.sleep(PERIODS_S["queue"])
+
+    async def _ask_queue(self, worker: str, topology: str) -> None:
+        asked = encode(QueueAsked(worker=worker, topology=topology, limit=SHOWN))
+        told: QueueTold | None = None
+        try:
+            reply = await self._bus.client.request(QUERY_QUEUE, asked, timeout=ASK_S)
+            told = decode(QueueTold, reply.data)
+        except (nats.errors.Error, WireError):
+            pass  # the page says that the worker does not answer
+        self.state.heed(self.clock(), worker, topology, told)
+
+    async def _ask_jobs(self, watched: Callable[[str], Sequence[str]]) -> None:
+        while True:
+            if self._bus.connected and watched("jobs"):
+                try:
+                    self.state.jobs = Asked(self.clock(), await jobs_of(self._bus))
+                except nats.errors.Error:
+                    self.state.jobs = Asked(self.clock(), None)
+            await asyncio.sleep(JOBS_S)
 
     async def why(self, request_id: str) -> dict[str, Any] | None:
         """Returns a request's timeline, None if no gateway remembers it. Raises HTTPException 503."""

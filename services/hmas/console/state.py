@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from hmas.contracts.control import AuditRecord, ControlTuple, TopologyDecision
+from hmas.contracts.job import JobRow
 from hmas.contracts.outcome import Outcome
+from hmas.contracts.queue import QueueTold
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.telemetry import EngineSample, GatewayTelemetry, RequestSettled, WorkerTelemetry
 from hmas.contracts.views import VLong, VShort
@@ -24,9 +26,12 @@ MAX_SPANS = 600
 MAX_RECENT = 60
 MAX_REASONS = 2000  # pairs of tenant and reason in the window
 MAX_PENDING = 20_000  # dispatched requests whose end has not been heard
+MAX_QUEUES = 8  # workers' queues and orders of them that are looked at at a time
+KEPT_S = 5.0  # so long stays what was asked for, after the last time
 TOLD_CHARS = 300  # of a name or reason of another process
 
 K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
 class WindowCount(Generic[K]):
@@ -116,6 +121,14 @@ class Liveness:
     restarted_s: float = float("-inf")
 
 
+@dataclass(frozen=True, slots=True)
+class Asked(Generic[V]):
+    """What was asked of the mesh for those who look at a page, and when it came; None: there was no answer."""
+
+    at_s: float
+    told: V | None
+
+
 @dataclass(slots=True)
 class ConsoleState:
     """The console's memory. `hear` takes each message as it arrives, `sample` is called every `SAMPLE_S`."""
@@ -129,6 +142,10 @@ class ConsoleState:
     spans: deque[LaneSpan] = field(default_factory=lambda: deque(maxlen=MAX_SPANS))
     recent: deque[RecentRequest] = field(default_factory=lambda: deque(maxlen=MAX_RECENT))
     reasons: WindowCount[tuple[str, str, Outcome]] = field(default_factory=lambda: WindowCount(MAX_REASONS))
+    # By worker: whether an answer stayed within the bound that the fence reserved for it.
+    kept_bounds: WindowCount[tuple[str, bool]] = field(default_factory=lambda: WindowCount(2 * MAX_CURVES))
+    queues: dict[tuple[str, str], Asked[QueueTold]] = field(default_factory=dict)  # by worker and other topology
+    jobs: Asked[list[JobRow]] | None = None
     connected: bool = True  # whether the console itself reaches NATS
     numbers: int = 0
     _current: dict[str, Segment] = field(default_factory=dict)
@@ -163,8 +180,17 @@ class ConsoleState:
         known = {*self.top.short, *self.top.long, *self.top.decisions}
         return pool in known or len(known) < MAX_CURVES
 
+    def heed(self, now_s: float, worker: str, topology: str, told: QueueTold | None) -> None:
+        """Takes the answer to what was asked of a worker's queue."""
+        self.queues[worker, topology] = Asked(now_s, told)
+        while len(self.queues) > MAX_QUEUES:
+            del self.queues[min(self.queues, key=lambda key: self.queues[key].at_s)]
+
     def sample(self, now_s: float) -> None:
-        """Adds a point to every curve."""
+        """Adds a point to every curve, and forgets what nobody looks at."""
+        self.queues = {key: asked for key, asked in self.queues.items() if now_s - asked.at_s < KEPT_S}
+        if self.jobs is not None and now_s - self.jobs.at_s > KEPT_S:
+            self.jobs = None
         for pool, short in self.top.short.items():
             long = self.top.long.get(pool)
             self._point(
@@ -188,6 +214,7 @@ class ConsoleState:
                     (now_s, engine.utilisation, low, high, engine.n_run, engine.b_token),
                 )
         self.reasons.expire(now_s)
+        self.kept_bounds.expire(now_s)
 
     def _band(self, worker: str, engine: EngineSample) -> tuple[float, float]:
         control = self.top.workers[worker].control
@@ -244,6 +271,8 @@ class ConsoleState:
             waited_s = self._waited.pop(ended.request_id, 0.0)
             if not ended.engine:
                 continue
+            if ended.upper_output_tokens > 0.0 and not ended.censored:
+                self.kept_bounds.add(now_s, (telemetry.worker, ended.output_tokens <= ended.upper_output_tokens))
             ended_s = now_s - ended.age_s
             granted_s = ended_s - ended.run_s
             span = LaneSpan(

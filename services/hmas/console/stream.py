@@ -42,6 +42,12 @@ class PageFeed:
         self._views[page, choice] = now_s, PAGES[page](self._state, now_s, choice)
         return self._views[page, choice]
 
+    def watched(self, page: str) -> list[str]:
+        """Returns the choices of a page at which browsers look now."""
+        now_s = self._clock()
+        return [choice for (of, choice), (made_s, _) in self._views.items()
+                if of == page and now_s - made_s < 2 * PERIOD_S]  # fmt: skip
+
 
 class BrowserStreams:
     """Serves `MAX_BROWSERS` streams at a time."""

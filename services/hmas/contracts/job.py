@@ -69,3 +69,42 @@ class StageLinked:
 
     request_id: str
     stage: Stage
+
+
+MAX_TOLD_JOBS = 1000  # in one reply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow:
+    """What a gateway knows of a job, from the calls that came to it.
+
+    `template` is the digest, in hexadecimal, of the first message of the job's first prompt, because agents with one
+    system prompt share it; empty: not known. `begun_age_s`: how long ago its first call came; `quiet_s`: since when
+    none of its calls is open, 0 while one is; `busy_s`: the sum of its ended calls' durations. `cached_tokens` is what
+    engines said to have found in their caches. `failed` are calls that ended otherwise than finished. `request_id` is
+    that of the last call.
+    """
+
+    job: str
+    tenant: str
+    model: str
+    template: str
+    calls: int
+    running: int
+    failed: int
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    begun_age_s: float
+    quiet_s: float
+    busy_s: float
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobsTold:
+    """The jobs that a gateway has seen lately, those whose calls came last first; `left_out` more are known."""
+
+    gateway: str
+    jobs: tuple[JobRow, ...]
+    left_out: int

@@ -56,9 +56,11 @@ from hmas.runtime.recorder import Recorder
 from hmas.runtime.security import security_of
 from hmas.runtime.tracing import open_tracing
 from hmas.wire import subjects
+from hmas.wire.codec import encode
 from hmas.wire.v1 import observe_pb2
 
 log = structlog.get_logger()
+JOBS_FRESH_S = 1.0
 
 
 class GatewayService:
@@ -98,6 +100,7 @@ class GatewayService:
         )
         self._cognition = CognitionShell(settings.cognition_config(), self._shell.on_annotated)
         self._shell.connect(self._host.post, self._streams, self._cognition.post, agent.place)
+        self._jobs_told, self._jobs_stale_s = encode(self._shell.jobs()), 0.0
         self._subscribe()
         self._certificate = settings.api_certificate()
         rest = build_api(self._directory, self._tenants, self._ready, self._decisions)
@@ -115,6 +118,7 @@ class GatewayService:
         }
         self._bus.follow(Role.GATEWAY, self._host.post, receive=receive)
         self._bus.answer(subjects.QUERY_WHY, self._answer_why)
+        self._bus.answer(subjects.QUERY_JOBS, self._answer_jobs)
         self._bus.answer(subjects.QUERY_EFFECTS, self._recorder.answer)
 
     def _on_heartbeat(self, heartbeat: WorkerHeartbeat) -> None:
@@ -174,6 +178,14 @@ class GatewayService:
         if told is None:
             return None
         return observe_pb2.WhyReply(found=True, timeline_json=told.decode()).SerializeToString()
+
+    async def _answer_jobs(self, data: bytes) -> bytes:
+        """Returns a `JobsTold`; whoever asks within `JOBS_FRESH_S` gets the same one."""
+        now_s = time.monotonic()
+        if now_s >= self._jobs_stale_s:
+            self._jobs_stale_s = now_s + JOBS_FRESH_S
+            self._jobs_told = await asyncio.to_thread(encode, self._shell.jobs())
+        return self._jobs_told
 
     async def run(self, stop: StopSignal) -> None:
         """Serves until `stop` is set, then drains. Raises OSError if the port is taken."""

@@ -43,7 +43,7 @@ from hmas.contracts.gateway import (
     ToWorker,
     ViewReceived,
 )
-from hmas.contracts.job import StageLinked
+from hmas.contracts.job import JobsTold, StageLinked
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
 from hmas.contracts.request import Request
@@ -57,6 +57,7 @@ from hmas.gateway.engines.proxied import ProxiedRun, Proxy
 from hmas.gateway.engines.replies import ReplyEnd
 from hmas.gateway.engines.runs import GatewayRun, StreamedRun
 from hmas.gateway.exchange import AttemptTrace, Exchange, RunTrace
+from hmas.gateway.jobs import JobBook
 from hmas.gateway.journal import RequestJournal, timeline_json
 from hmas.gateway.metrics import (
     BYPASS_ENGINES,
@@ -135,6 +136,7 @@ class GatewayShell:
         self._exchanges: dict[str, Exchange] = {}
         self._runs: dict[str, GatewayRun] = {}  # the present run of each request that has one
         self._journal = RequestJournal(config.journal)
+        self._jobs = JobBook()
         self._connected: set[str] = set()
         self._bypassed: dict[tuple[str, str], float] = {}  # when a request was last placed without a worker, by engine
         LIVE_REQUESTS.set_function(lambda: len(self._exchanges))
@@ -233,6 +235,10 @@ class GatewayShell:
         if ended:
             log.info("keys_ended", keys=sorted(ended))
             self._post(KeysEnded(tuple(x.request.id for x in self._exchanges.values() if x.key in ended)))
+
+    def jobs(self) -> JobsTold:
+        """Returns the jobs that this gateway has seen lately."""
+        return self._jobs.told(self._clock(), self._config.gateway)
 
     def timeline(self, request_id: str) -> bytes | None:
         """Returns what happened to a request, as JSON, for `hmas why`; None if it is unknown.
@@ -354,6 +360,7 @@ class GatewayShell:
                 exchange = self._exchanges.get(request_id)
                 if exchange is not None:
                     exchange.stage = stage
+                    self._jobs.began(self._clock(), exchange.request, stage)
             case Settle():
                 self._settle(effect)
             case PublishGatewayTelemetry(telemetry):
@@ -475,6 +482,10 @@ class GatewayShell:
         now_s = exchange.settled_s = self._clock()
         exchange.outcome, exchange.message, exchange.output_tokens = outcome, message, tokens
         self._await_telemetry(exchange)
+        if exchange.stage is not None:
+            cached = self._unbooked[request_id].cached_tokens
+            began_s = exchange.request.arrival_s
+            self._jobs.ended(now_s, exchange.stage.job, now_s - began_s, outcome is Outcome.FINISHED, tokens, cached)
         exchange.end_of_run = None
         exchange.call = None
         if not exchange.done:

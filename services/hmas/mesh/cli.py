@@ -215,6 +215,30 @@ def why(
 
 
 @app.command()
+def jobs(
+    most: Annotated[int, typer.Option(min=1, max=1000, help="most templates and jobs that are listed")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="print every job that the gateways know, as JSON")] = False,
+    nats_url: NatsUrl = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """List the slowest templates of jobs (agents' runs) seen lately, and the jobs that run: their calls and what of
+    their prompts was cached."""
+    from dataclasses import asdict
+
+    from hmas.mesh.jobs import ask_jobs, render_jobs
+
+    async def main() -> int:
+        known = await ask_jobs(open_bus(nats_url, data_dir))
+        if as_json:
+            console.print_json(data=[asdict(job) for job in known])
+        else:
+            console.print(render_jobs(known, most))
+        return 0
+
+    run_command(main)
+
+
+@app.command()
 def doctor(
     port: Annotated[int, typer.Option(help="port that the API will use")] = 8000,
     nats_port: Annotated[

@@ -93,6 +93,10 @@ RANGES: Mapping[str, Range] = {
     "requests_left": SIGNED,  # negative after an overdraft
     "tokens_left": SIGNED,
     "due_s": DURATION_S,
+    "slack_s": SIGNED,
+    "JobRow.prompt_tokens": COUNT,  # of all its calls
+    "JobRow.cached_tokens": COUNT,
+    "JobRow.output_tokens": COUNT,
     "factor": TOKENS,  # on a predicted length of at least one token
     "rolling_upper": SIGNED,
     "urgency": Range(-inf, inf),  # a rank

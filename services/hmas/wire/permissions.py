@@ -11,7 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from hmas.contracts.routes import ROUTES, Role
-from hmas.wire.subjects import AUDIT_STREAM, CONTROL_BUCKET, KEYS, LEASE_BUCKET, QUERY_EFFECTS, QUERY_WHY, Key, pattern
+from hmas.wire.subjects import (
+    AUDIT_STREAM,
+    CONTROL_BUCKET,
+    KEYS,
+    LEASE_BUCKET,
+    QUERY_EFFECTS,
+    QUERY_JOBS,
+    QUERY_QUEUE,
+    QUERY_WHY,
+    Key,
+    pattern,
+)
 
 OPERATOR = "operator"
 _COMMANDS = (Role.PIN, Role.TOP, Role.CONSOLE)
@@ -48,9 +59,10 @@ def _user(name: str, roles: tuple[Role, ...]) -> NatsUser:
     publish = [pattern(route) for route in ROUTES if set(roles) & set(route.publishers)]
     heard = [pattern(route) for route in ROUTES if any(hearer.role in roles for hearer in route.hearers)]
     if name == OPERATOR:
-        publish += [QUERY_WHY, QUERY_EFFECTS]
+        publish += [QUERY_WHY, QUERY_QUEUE, QUERY_JOBS, QUERY_EFFECTS]
     else:
-        heard += [QUERY_WHY] if Role.GATEWAY in roles else []
+        heard += [QUERY_WHY, QUERY_JOBS] if Role.GATEWAY in roles else []
+        heard += [QUERY_QUEUE] if Role.WORKER in roles else []
         heard.append(QUERY_EFFECTS)
     publish += _bucket_subjects(roles)
     return NatsUser(name=name, publish=tuple(publish), subscribe=(*heard, f"{inbox(name)}.>"), answers=name != OPERATOR)

@@ -43,6 +43,8 @@ def all_of(message: type) -> str:
 AUDIT = f"{PREFIX}.audit"
 QUERY_WHY = f"{PREFIX}.query.why"
 QUERY_EFFECTS = f"{PREFIX}.query.effects"
+QUERY_QUEUE = f"{PREFIX}.query.queue"
+QUERY_JOBS = f"{PREFIX}.query.jobs"
 
 
 def topology_key(pool: str) -> str:
@@ -98,6 +100,8 @@ def _row(route: Route) -> Subject:
 SUBJECTS: tuple[Subject, ...] = (
     *map(_row, ROUTES),
     Subject(QUERY_WHY, "WhyRequest, WhyReply", "`hmas why`, `hmas console`", "gateway", "request-reply"),
+    Subject(QUERY_QUEUE, "QueueAsked, QueueTold", "`hmas console`", "worker", "request-reply, while looked at"),
+    Subject(QUERY_JOBS, "empty, JobsTold", "`hmas jobs`, `hmas console`", "gateway", "request, replies"),
     Subject(QUERY_EFFECTS, "EffectsRequest, EffectsReply", "`hmas why --effects`", "all services", "request, replies"),
 )  # fmt: skip
 

@@ -22,6 +22,7 @@ from hmas.worker.agent import WorkerAgent
 from hmas.worker.discovery.engines import DiscoveredEngines
 from hmas.worker.metrics import WorkerMetrics
 from hmas.worker.observer import GrantObserver
+from hmas.worker.onlookers import Onlookers
 from hmas.worker.settings import WorkerSettings
 from hmas.worker.shell import WorkerShell
 from hmas.worker.streams import GatewayStreams, GatewayStreamsConfig
@@ -70,8 +71,11 @@ async def serve(settings: WorkerSettings, worker: str, stop: StopSignal) -> None
     bus.answer(subjects.QUERY_EFFECTS, recorder.answer)
     observer = GrantObserver(config, random.Random(seed), streams.send) if settings.mode == "observe" else None
     discovered = DiscoveredEngines(settings, bus, worker, f"{worker}/{started_as}")
+    agent = WorkerAgent(config, random.Random(seed))
+    onlookers = Onlookers(worker, agent.outlook if observer is None else observer.outlook)
+    bus.answer(subjects.QUERY_QUEUE, onlookers.answer)
     shell = WorkerShell(
-        WorkerAgent(config, random.Random(seed)),
+        agent,
         streams,
         bus,
         WorkerMetrics(),

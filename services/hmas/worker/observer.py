@@ -31,6 +31,7 @@ class GrantObserver:
 
     def __init__(self, config: WorkerConfig, rng: RandomSource, send: Callable[[str, WorkerMessage], None]) -> None:
         self._shadow = ShadowWorker(config, rng)
+        self.outlook = self._shadow.outlook
         self._send = send
         self._recent: deque[float] = deque(maxlen=RECENT)
         self._grants = 0

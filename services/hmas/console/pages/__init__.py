@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hmas.console.pages.control import view_control
+from hmas.console.pages.jobs import view_jobs
 from hmas.console.pages.lanes import view_lanes
 from hmas.console.pages.now import view_now
+from hmas.console.pages.queue import view_queue
 from hmas.console.pages.requests import view_requests
 from hmas.console.pages.tenants import view_tenants
 from hmas.console.state import ConsoleState
@@ -16,11 +18,13 @@ View = Callable[[ConsoleState, float, str], dict[str, Any]]
 
 PAGES: Mapping[str, View] = {
     "now": view_now,
+    "queue": view_queue,
     "control": view_control,
     "requests": view_requests,
     "tenants": view_tenants,
     "lanes": view_lanes,
+    "jobs": view_jobs,
 }
 # Seconds between two frames of a page: engines are watched, the rest is read.
-PERIODS_S = {"now": 0.25}
+PERIODS_S = {"now": 0.25, "queue": 0.5}
 PERIOD_S = 1.0

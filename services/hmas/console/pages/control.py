@@ -8,6 +8,8 @@ from hmas.contracts.control import TopologyName
 
 PIN = "pin"  # the selector of a decision that an operator made
 TOLD_CHARS = 300
+OUTCOME_S = 60.0  # before and after a switch, over which its outcome is taken
+SETTLING_S = 5.0  # after a switch, the views still tell of what was before it
 
 
 def view_control(state: ConsoleState, now_s: float, choice: str) -> dict[str, Any]:
@@ -19,12 +21,13 @@ def view_control(state: ConsoleState, now_s: float, choice: str) -> dict[str, An
     return {
         "connected": state.connected,
         "pools": {pool: _pin(state, pool) for pool in sorted({*state.top.short, *state.top.decisions})},
-        "topologies": {str(s.number): _segment(s) for s in state.segments if s.until_s > began_s},
+        "topologies": {str(s.number): _segment(state, s) for s in state.segments if s.until_s > began_s},
         "flags": {str(flag.number): _flag(flag) for flag in state.flags},
         "engines": dict.fromkeys(sorted(engines), True),
         "engine": engine,
         "loop": curve(state.loops[engines[engine]]) if engine else {},
         "set": _in_force(state, *engines[engine]) if engine else {},
+        "fence": _fence(state, engines[engine][0]) if engine else {},
         "choices": [name.value for name in TopologyName],
     }
 
@@ -35,11 +38,43 @@ def _pin(state: ConsoleState, pool: str) -> dict[str, Any]:
     return {"pinned": segment.topology if segment is not None and pinned else ""}
 
 
-def _segment(segment: Segment) -> dict[str, Any]:
+def _segment(state: ConsoleState, segment: Segment) -> dict[str, Any]:
+    """Returns a stretch of time with one topology, and its outcome: the shares of requests that missed their SLOs
+    before and after its beginning, weighted by what was offered; -1: none was."""
+    from_s, until_s = segment.from_s, segment.until_s
     return {
+        "missed_before": _missed(state, segment.pool, from_s - OUTCOME_S, from_s),
+        "missed_after": _missed(state, segment.pool, from_s + SETTLING_S, min(until_s, from_s + OUTCOME_S)),
         "pool": segment.pool, "from_s": rounded(segment.from_s, 1), "until_s": rounded(segment.until_s, 1),
         "topology": segment.topology, "bypass": segment.bypass, "proposer": segment.selector, "reason": segment.reason,
         "pinned": segment.selector == PIN,
+    }  # fmt: skip
+
+
+def _missed(state: ConsoleState, pool: str, from_s: float, until_s: float) -> float:
+    offered = missed = 0.0
+    for at_s, arrival_rps, _, _, _, missed_share in state.load.get(pool, ()):
+        if from_s <= at_s < until_s:
+            offered += arrival_rps
+            missed += arrival_rps * missed_share
+    return rounded(missed / offered) if offered else -1.0
+
+
+def _fence(state: ConsoleState, worker: str) -> dict[str, Any]:
+    """Returns the factors of the fence by predictor and length of the prompt, and how many of the answers of the last
+    minutes stayed within the bound that they were admitted by."""
+    row = state.top.workers.get(worker)
+    tables = row.control.fence.tables if row is not None and row.control is not None else ()
+    inside, beyond = (state.kept_bounds.counts[worker, kept] for kept in (True, False))
+    return {
+        "factors": {
+            f"{table.version} {bucket.prompt_upto}": {
+                "predictor": table.version, "prompt_upto": bucket.prompt_upto, "factor": rounded(bucket.factor),
+            }
+            for table in tables for bucket in table.buckets
+        },
+        "answers": inside + beyond,
+        "inside": rounded(inside / (inside + beyond)) if inside + beyond else -1.0,
     }  # fmt: skip
 
 

@@ -3,12 +3,14 @@
 import { el, set } from "/static/dom.js";
 import { follow } from "/static/stream.js";
 import * as control from "/static/pages/control.js";
+import * as jobs from "/static/pages/jobs.js";
 import * as lanes from "/static/pages/lanes.js";
 import * as now from "/static/pages/now.js";
+import * as queue from "/static/pages/queue.js";
 import * as request from "/static/pages/request.js";
 import * as tenants from "/static/pages/tenants.js";
 
-const PAGES = { now, control, requests: request, tenants, lanes };
+const PAGES = { now, queue, control, requests: request, tenants, lanes, jobs };
 const status = document.getElementById("status");
 const main = document.getElementById("page");
 const pause = document.getElementById("pause");

@@ -49,12 +49,13 @@ const PERIODS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600];
 // Ticks are counted back from the end where that is now, otherwise from zero.
 function time_axis({ pen, width, height, tint }, from, until, place, told) {
   const count = Math.max(2, Math.floor(width / 110));
-  const back = told !== since && told !== percent;
+  const back = ![since, percent, slack].includes(told);
   const every = back ? PERIODS_S.find((s) => s >= (until - from) / count) ?? until - from : step(until - from, count);
   pen.fillStyle = tint.dim;
   pen.strokeStyle = tint.line;
   pen.textAlign = "center";
-  for (let at = back ? until - Math.floor((until - from) / every) * every : 0; at <= until; at += every) {
+  const first = back ? until - Math.floor((until - from) / every) * every : Math.ceil(from / every) * every;
+  for (let at = first; at <= until; at += every) {
     const x = place(at);
     pen.beginPath();
     pen.moveTo(x, PAD.top);
@@ -71,6 +72,7 @@ export const ago = (now_s) => (at, every) => {
 };
 export const percent = (at) => `${Math.round(100 * at)} %`;
 export const since = (at) => `${+at.toFixed(3)} s`;
+export const slack = (at) => Math.abs(at) < 1e-9 ? "0 s" : at < 0 ? `−${+(-at).toFixed(3)} s` : `+${+at.toFixed(3)} s`;
 
 // Curves over the time [from, until]: `series` are {name, points: [[x, y], ...], dashed}, one colour each by their order.
 export function curves(canvas, series, { from, until, told, most = 0, height = 150 }) {
@@ -110,8 +112,24 @@ export function curves(canvas, series, { from, until, told, most = 0, height = 1
   pen.lineWidth = 1;
 }
 
-// Bars in lanes over [from, until]: `bars` are {lane, from, until, colour, label, hollow}, where `colour` is a number of
-// the palette; `marks` are {at, label, bad, lane} and stand as flags in their lane, or across all of them.
+function hatch(pen, x, y, wide, high, colour) {
+  pen.save();
+  pen.beginPath();
+  pen.rect(x, y, wide, high);
+  pen.clip();
+  pen.strokeStyle = colour;
+  pen.lineWidth = 2;
+  pen.beginPath();
+  for (let at = x - high; at < x + wide; at += 7) {
+    pen.moveTo(at, y + high);
+    pen.lineTo(at + high, y);
+  }
+  pen.stroke();
+  pen.restore();
+}
+
+// Bars in lanes over [from, until]: `bars` are {lane, from, until, colour, label, hollow, hatched, edged, sign}, where
+// `colour` is a number of the palette, and `sign` stands before the bar; `marks` are {at, label, bad, lane} and stand as flags in their lane, or across all of them.
 export function lanes(canvas, names, bars, marks, { from, until, told, row = ROW }) {
   const area = begin(canvas, PAD.top + PAD.bottom + row * Math.max(names.length, 1));
   const { pen, width, height, tint } = area;
@@ -127,7 +145,7 @@ export function lanes(canvas, names, bars, marks, { from, until, told, row = ROW
     pen.beginPath();
     pen.rect(0, y, left - 6, row);
     pen.clip();
-    pen.fillText(name.includes(" · ") ? "" : name, 0, y + row / 2); // a further row of the same lane
+    if (row > 8 && !name.includes(" · ")) pen.fillText(name, 0, y + row / 2); // else a further row of the same lane
     pen.restore();
   }
   for (const bar of bars) {
@@ -142,8 +160,20 @@ export function lanes(canvas, names, bars, marks, { from, until, told, row = ROW
       pen.strokeRect(x, y + 3, wide, row - 6);
       pen.setLineDash([]);
     } else {
+      const gap = row > 8 ? 2 : 0.5;
       pen.fillStyle = bar.bad ? tint.bad : tint.palette[bar.colour % 8];
-      pen.fillRect(x, y + 2, wide, row - 4);
+      pen.fillRect(x, y + gap, wide, row - 2 * gap);
+      if (bar.hatched) hatch(pen, x, y + gap, wide, row - 2 * gap, tint.ground);
+      if (bar.edged) {
+        pen.strokeStyle = tint.bad;
+        pen.lineWidth = 2;
+        pen.strokeRect(x + 1, y + gap + 1, Math.max(wide - 2, 1), Math.max(row - 2 * gap - 2, 1));
+        pen.lineWidth = 1;
+      }
+    }
+    if (bar.sign && row > 8) {
+      pen.fillStyle = tint.bad;
+      pen.fillText(bar.sign, x > left + 10 ? x - 11 : x + wide + 3, y + row / 2);
     }
     pen.globalAlpha = 1;
     if (bar.label && pen.measureText(bar.label).width < wide - 8) {

@@ -35,6 +35,7 @@ from hmas.contracts.worker import (
 from hmas.worker.agent import adoption, engine_events, intake, regulation
 from hmas.worker.agent.config import RandomSource, WorkerConfig
 from hmas.worker.agent.gateways import Gateway
+from hmas.worker.agent.outlook import Outlook, outlook
 from hmas.worker.agent.pump import pump
 from hmas.worker.agent.state import AgentState
 
@@ -65,6 +66,10 @@ class WorkerAgent:
         if state.ledger.full:
             effects.append(regulation.report(state))
         return effects
+
+    def outlook(self) -> Outlook:
+        """Returns the queue as it is, for those who look on; nothing changes by it."""
+        return outlook(self._state)
 
     def _handle(self, event: WorkerEvent) -> list[WorkerEffect]:
         state = self._state

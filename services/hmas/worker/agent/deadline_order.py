@@ -6,6 +6,7 @@ jobs that could go first without making another late, the one with the least wor
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from heapq import heappop, heappush
 from itertools import chain, islice
 from math import inf
@@ -36,6 +37,13 @@ class Job:
         self.due_s = due_s
         self.work = work
         self.price = price
+
+    def __deepcopy__(self, memo: dict[int, object]) -> "Job":
+        twin = memo[id(self)] = object.__new__(Job)
+        twin.entry = deepcopy(self.entry, memo)
+        twin.passing, twin.place, twin.due_s = self.passing, self.place, self.due_s
+        twin.work, twin.price = self.work, self.price
+        return twin
 
 
 class Block:

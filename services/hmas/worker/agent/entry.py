@@ -146,6 +146,13 @@ class QueueEntry:
         self.overtaken = 0
         self._assess(estimate.output_tokens, estimate.output_tokens_p90, estimate.ttft_s, estimate.tpot_s, request.slo)
 
+    def __deepcopy__(self, memo: dict[int, object]) -> "QueueEntry":
+        """Returns a copy with a state of its own. What it refers to is never changed, and is shared."""
+        twin = memo[id(self)] = object.__new__(QueueEntry)
+        for name in self.__slots__:
+            setattr(twin, name, getattr(self, name))
+        return twin
+
     def enter(self, state: EntryState) -> None:
         """Moves the request to `state`. Raises IllegalTransition, and changes nothing, if `TRANSITIONS` does not allow
         it."""

@@ -32,7 +32,7 @@ class RequestQueue:
         self.unwilling: dict[str, QueueEntry] = {}  # queued ones whose tenants prefer a refusal to a late answer
         self._max_queued = max_queued
         self._max_queued_tokens = max_queued_tokens
-        self._rng = rng
+        self.rng = rng
         self._entries: dict[str, QueueEntry] = {}
         self._cuts_s: tuple[float, ...] = ()
         self._serving: tuple[int, ...] = (0,)
@@ -157,6 +157,10 @@ class RequestQueue:
         """Tells a lane of the time and of the engines that serve it."""
         self._orders[lane].observe(view)
 
+    def order(self, lane: int) -> Topology:
+        """Returns a lane's order, to be copied and not to be changed."""
+        return self._orders[lane]
+
     def peek(self, lane: int = 0) -> QueueEntry | None:
         return self._orders[lane].peek()
 
@@ -222,7 +226,7 @@ class RequestQueue:
         for entry in self.queued():
             entry.lane = self.lane_of(entry)
             members[entry.lane].append(entry)
-        self._orders = {lane: TOPOLOGIES[self.topology](self.hints, self._rng) for lane in members}
+        self._orders = {lane: TOPOLOGIES[self.topology](self.hints, self.rng) for lane in members}
         for lane, entries in members.items():
             self._orders[lane].rebuild(entries)
 

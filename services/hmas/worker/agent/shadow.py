@@ -23,6 +23,7 @@ from hmas.contracts.worker import (
 )
 from hmas.worker.agent.agent import WorkerAgent
 from hmas.worker.agent.config import RandomSource, WorkerConfig
+from hmas.worker.agent.outlook import Outlook
 
 MAX_FLIGHTS = 65_536  # requests that are followed at once
 
@@ -57,6 +58,10 @@ class ShadowWorker:
     def __init__(self, config: WorkerConfig, rng: RandomSource) -> None:
         self._agent = WorkerAgent(replace(config, takeover_s=0.0), rng)
         self._flights: dict[str, _Flight] = {}
+
+    def outlook(self) -> Outlook:
+        """Returns the queue as the second agent has it."""
+        return self._agent.outlook()
 
     def step(self, now_s: float, event: WorkerEvent) -> list[WouldGrant]:
         match event:

@@ -1,4 +1,4 @@
-import { TEXT, clock, el, fixed, picker, set, table } from "/static/dom.js";
+import { TEXT, clock, el, fixed, picker, set, share, table } from "/static/dom.js";
 import { ago, curves, hue, lanes, legend } from "/static/draw.js";
 
 export const title = "Control";
@@ -46,6 +46,7 @@ export function open(main, { choice, choose, can_act }) {
   const topologies = table("topologies", [
     ["from", (row) => clock(row.from_s)], ["until", (row) => clock(row.until_s)], ["pool", (row) => row.pool],
     ["topology", (row) => row.bypass ? `${row.topology} BYPASS` : row.topology], ["by", (row) => row.proposer],
+    ["missed before", (row) => share(row.missed_before), true], ["after", (row) => share(row.missed_after), true],
     ["reason", (row) => row.reason, TEXT],
   ]);
   const flags = table("decisions with their reasons", [
@@ -56,12 +57,18 @@ export function open(main, { choice, choose, can_act }) {
     ["time", (row, at) => clock(at)], ["u", (row) => row[0], true], ["band from", (row) => row[1], true],
     ["to", (row) => row[2], true], ["N_run", (row) => row[3], true], ["B_token", (row) => row[4], true],
   ]);
+  const fence = table("the fence: what predicted 90 % quantiles of lengths are multiplied by", [
+    ["predictor", (row) => row.predictor], ["prompts up to", (row) => row.prompt_upto, true],
+    ["factor", (row) => fixed(3)(row.factor), true],
+  ]);
+  const inside = el("p", { class: "dim" });
   main.replaceChildren(
     el("h2", {}, "Topologies"), ...(form ? [form.node] : []), el("figure", {}, gantt, key), topologies.node, flags.node,
     el("h2", {}, "Statera's loops"), engine.node, force,
     el("figure", {}, load, el("figcaption", {}, "load u, dashed: the band that it is held in")),
     el("figure", {}, limits, el("figcaption", {}, "N_run, the most sequences in flight")),
     el("figure", {}, tokens, el("figcaption", {}, "B_token, the decode tokens of a step")), loop.node,
+    inside, fence.node,
   );
   return (view, now_s) => {
     const pools = Object.keys(view.pools);
@@ -84,6 +91,9 @@ export function open(main, { choice, choose, can_act }) {
     curves(load, [one(0), one(1, true), one(2, true)], { ...axis, most: 1, height: 120 });
     curves(limits, [one(3)], { ...axis, height: 90 });
     curves(tokens, [one(4)], { ...axis, height: 90 });
+    fence.update(Object.entries(view.fence.factors ?? {}));
+    set(inside, view.fence.answers ? `${share(view.fence.inside)} of ${view.fence.answers} answers of this worker in the last `
+      + "ten minutes stayed within the bound that memory was reserved for" : "no answer has shown yet whether the fence holds");
     loop.update(points.slice(-5).reverse().map(([at, row]) => [String(at), row]));
     const at = view.set;
     set(force, at.n_run === undefined ? "no control tuple has come yet: the worker's safe default holds"
