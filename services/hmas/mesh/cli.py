@@ -77,7 +77,9 @@ def up(
     hardware: Annotated[
         str, typer.Option(help="the engines' card and how many, e.g. H100x2, by which the cost model knows them")
     ] = "",
-    profile: Annotated[str, typer.Option(help="cost profile of the emulated engines")] = "tiny-emulated",
+    profile: Annotated[
+        str, typer.Option(help="engine profile of the emulated engines: a name, or a file of `hmas calibrate`")
+    ] = "tiny-emulated",
     emulated: Annotated[
         int, typer.Option(min=1, max=64, help="number of emulated engines to start if no --engine is given")
     ] = 2,
