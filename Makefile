@@ -18,7 +18,7 @@ DATA ?= $(firstword $(wildcard $(HMAS_DATA) data ../shared/data))
 # A venv without byte code starts every process several times slower.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help lock run run-compare up quick test checks unit e2e console-test chaos soak package-test fmt lint type layers protos protos-check docs docs-check bench \
+.PHONY: help lock run run-compare up quick test checks unit e2e console-test chaos soak package-test fmt lint type layers protos protos-check docs docs-check site bench \
 	bench-smoke bench-hop eval-cognition test-engines compose-test deploy-check dashboards presubmit clean
 
 help: ## this list
@@ -42,7 +42,7 @@ UV_COMPILE = $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-head
 	--python-version 3.11 --python-platform x86_64-manylinux_2_28 pyproject.toml
 
 lock: $(STAMP) ## choose the newest versions that pyproject.toml allows: locks/*.txt
-	$(UV_COMPILE) --extra dev --extra deploy --output-file locks/dev.txt
+	$(UV_COMPILE) --extra dev --extra deploy --extra docs --output-file locks/dev.txt
 	$(UV_COMPILE) --constraint locks/dev.txt $(RUN_EXTRAS:%=--extra %) --output-file locks/run.txt
 	$(UV_COMPILE) --constraint locks/dev.txt $(IMAGE_EXTRAS:%=--extra %) --output-file locks/image.txt
 
@@ -65,7 +65,7 @@ test: $(STAMP) ## everything that must pass, some 20 minutes
 	$(TIMED) $(MAKE) --no-print-directory checks && $(MAKE) --no-print-directory unit && \
 	  $(MAKE) --no-print-directory e2e && $(MAKE) --no-print-directory chaos
 
-checks: lint type layers protos-check docs-check ## what needs no process to run
+checks: lint type layers protos-check docs-check site ## what needs no process to run
 
 unit: $(STAMP) ## unit and property tests, on every core
 	$(TIMED) $(PYTEST) -m "$(UNIT)" --numprocesses auto --dist worksteal
@@ -137,6 +137,9 @@ protos-check: $(STAMP)
 	  --grpc_python_out=$$tmp protos/hmas/wire/v1/*.proto && \
 	diff -rq -x __init__.py -x __pycache__ $$tmp/hmas/wire/v1 services/hmas/wire/v1 && rm -r $$tmp || \
 	{ echo "generated code is stale: run 'make protos'"; exit 1; }
+
+site: $(STAMP) ## the documentation as a site, out/site/index.html; a broken link is an error
+	$(TIMED) NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 docs: $(STAMP) ## write the generated pages: settings, subjects
 	$(BIN)/python -m docs.build
