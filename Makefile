@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 # What `hmas compare` runs on, and what a container does. locks/dev.txt has the tools of development as well.
 RUN_EXTRAS := embedded sim load perception prediction meta
 IMAGE_EXTRAS := embedded perception prediction meta certificates otel
-UNIT := not e2e and not chaos and not package and not engines and not compose and not deploy and not browser
+UNIT := not e2e and not chaos and not package and not engines and not compose and not deploy and not browser and not tools
 PYTEST := $(BIN)/python -m pytest -q
 # Before a command: says how long it took, whether it failed or not.
 TIMED = @trap 'printf "make $@: %d min %02d s\n" $$((SECONDS / 60)) $$((SECONDS % 60))' EXIT;
@@ -18,7 +18,7 @@ DATA ?= $(firstword $(wildcard $(HMAS_DATA) data ../shared/data))
 # A venv without byte code starts every process several times slower.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help lock run run-compare up quick test checks unit e2e console-test chaos soak package-test fmt lint type layers protos protos-check docs docs-check site bench \
+.PHONY: help lock run run-compare up quick test checks unit e2e console-test chaos soak tools-test package-test fmt lint type layers protos protos-check docs docs-check site bench \
 	bench-smoke bench-hop eval-cognition test-engines compose-test deploy-check dashboards presubmit clean
 
 help: ## this list
@@ -82,6 +82,9 @@ chaos: $(STAMP) ## each process killed once under load; engines that do whatever
 soak: $(STAMP) ## the same for longer, the kills again and again (SOAK=2 rounds), under 40 minutes; MINUTES=60: docs/results/soak.md
 	$(TIMED) $(if $(MINUTES),$(BIN)/python -m tests.chaos.endurance --minutes $(MINUTES) --page, \
 	  HMAS_SOAK=$(or $(SOAK),2) $(PYTEST) tests/fuzz && HMAS_SOAK=$(or $(SOAK),2) $(PYTEST) -m chaos tests/chaos tests/hostile)
+
+tools-test: $(STAMP) ## programs of others, unchanged, against the mesh: GuideLLM, AIPerf, schemathesis
+	$(TIMED) $(PYTEST) -m tools -rs tests/tools
 
 package-test: $(STAMP) ## the wheel in empty environments: what it holds, what works, what a base install says
 	$(TIMED) $(PYTEST) -m package -rs tests/package

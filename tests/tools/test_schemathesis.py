@@ -1,23 +1,20 @@
 """The OpenAPI description is true: what a mesh answers to bodies made from it has the status, the content type and the
-shape that it tells. Schemathesis makes the bodies; it runs as a program, because its dependencies are many."""
+shape that it tells. Schemathesis makes the bodies."""
 
 import json
-import shutil
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.tools, pytest.mark.timeout(600)]
 CHECKS = "status_code_conformance,content_type_conformance,response_schema_conformance,not_a_server_error"
-SCHEMATHESIS = shutil.which("schemathesis", path=str(Path(sys.executable).parent))
 
 
-@pytest.mark.skipif(SCHEMATHESIS is None, reason="schemathesis is not installed: pip install schemathesis")
-def test_what_is_described_is_what_is_answered(mesh: Any, tmp_path: Path) -> None:
+def test_what_is_described_is_what_is_answered(mesh: Any, installed: Callable[[str], Path], tmp_path: Path) -> None:
     description = httpx.get(f"{mesh.url}/openapi.json").json()
     for methods in description["paths"].values():
         body = methods.get("post", {}).get("requestBody", {}).get("content", {}).get("application/json")
@@ -30,7 +27,7 @@ def test_what_is_described_is_what_is_answered(mesh: Any, tmp_path: Path) -> Non
     page = tmp_path / "openapi.json"
     page.write_text(json.dumps(description))
     ran = subprocess.run(
-        [str(SCHEMATHESIS), "run", str(page), "--url", mesh.url, "--checks", CHECKS, "--phases", "fuzzing",
+        [installed("schemathesis"), "run", str(page), "--url", mesh.url, "--checks", CHECKS, "--phases", "fuzzing",
          "--seed", "1",
          "--max-examples", "30", "--no-color"],
         capture_output=True, text=True, cwd=tmp_path, check=False,
