@@ -142,9 +142,9 @@ protos-check: $(STAMP)
 	{ echo "generated code is stale: run 'make protos'"; exit 1; }
 
 site: $(STAMP) ## the documentation as a site, out/site/index.html; a broken link is an error
-	$(TIMED) NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(TIMED) NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-docs: $(STAMP) ## write the generated pages: settings, subjects
+docs: $(STAMP) ## write the generated pages: settings, subjects, benchmarks
 	$(BIN)/python -m docs.build
 
 docs-check: $(STAMP)

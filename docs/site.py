@@ -17,6 +17,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def on_page_markdown(markdown: str, **_: object) -> str:
+    return markdown.replace("](adr)", "](adr/index.md)")  # a folder, which only the repository shows
+
+
 def _linked(text: str) -> str:
     """Returns a page of the repository's root with its links as seen from the folder docs."""
     text = text.replace("](docs/adr)", "](adr/index.md)").replace("](docs/", "](").replace('src="docs/', 'src="')

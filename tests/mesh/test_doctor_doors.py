@@ -111,3 +111,7 @@ def test_tools_that_are_missing_or_stopped_say_what_to_do() -> None:
         assert verdicts(door(lambda command: (1, "refused"))) == ["warn", "warn"]
     assert doors.runs(["no-such-command"]) == (127, "not found")
     assert doors.runs(["sh", "-c", "echo one; echo two"]) == (0, "two")
+    assert doors.runs(["sh", "-c", "echo one; echo no such command >&2; echo help >&2; exit 1"]) == (
+        1,
+        "no such command",
+    )

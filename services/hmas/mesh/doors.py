@@ -155,15 +155,17 @@ Runs = Callable[[list[str]], tuple[int, str]]
 
 
 def runs(command: list[str]) -> tuple[int, str]:
-    """Runs a command for at most a few seconds; returns its exit code (127: not installed) and its last line."""
+    """Runs a command for at most a few seconds; returns its exit code (127: not installed) and the last line that it
+    says, or of its errors the first."""
     if shutil.which(command[0]) is None:
         return 127, "not found"
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=3 * TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
         return 124, "does not answer"
-    lines = (done.stdout + done.stderr).strip().splitlines()
-    return done.returncode, lines[-1] if lines else ""
+    if done.returncode:
+        return done.returncode, (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[0]
+    return 0, (done.stdout.strip().splitlines() or [""])[-1]
 
 
 def containers(run: Runs = runs) -> list[Finding]:
