@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 # What `hmas compare` runs on, and what a container does. locks/dev.txt has the tools of development as well.
 RUN_EXTRAS := embedded sim load perception prediction meta
 IMAGE_EXTRAS := embedded perception prediction meta certificates otel
-UNIT := not e2e and not chaos and not package and not engines and not compose and not deploy and not browser and not recipes
+UNIT := not e2e and not chaos and not package and not engines and not compose and not deploy and not browser and not tools and not recipes
 PYTEST := $(BIN)/python -m pytest -q
 # Before a command: says how long it took, whether it failed or not.
 TIMED = @trap 'printf "make $@: %d min %02d s\n" $$((SECONDS / 60)) $$((SECONDS % 60))' EXIT;
@@ -18,7 +18,7 @@ DATA ?= $(firstword $(wildcard $(HMAS_DATA) data ../shared/data))
 # A venv without byte code starts every process several times slower.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help lock run run-compare up quick test checks unit e2e console-test chaos soak package-test fmt lint type layers protos protos-check docs docs-check bench \
+.PHONY: help lock run run-compare up quick test checks unit e2e console-test chaos soak tools-test package-test fmt lint type layers protos protos-check docs docs-check site bench \
 	bench-smoke bench-hop eval-cognition test-engines compose-test recipes-test sbom deploy-check dashboards presubmit clean
 
 help: ## this list
@@ -42,7 +42,7 @@ UV_COMPILE = $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-head
 	--python-version 3.11 --python-platform x86_64-manylinux_2_28
 
 lock: $(STAMP) ## choose the newest versions that pyproject.toml allows: locks/*.txt
-	$(UV_COMPILE) pyproject.toml --extra dev --extra deploy --group build --output-file locks/dev.txt
+	$(UV_COMPILE) pyproject.toml --extra dev --extra deploy --extra docs --group build --output-file locks/dev.txt
 	$(UV_COMPILE) pyproject.toml --constraint locks/dev.txt $(RUN_EXTRAS:%=--extra %) --output-file locks/run.txt
 	$(UV_COMPILE) pyproject.toml --constraint locks/dev.txt $(IMAGE_EXTRAS:%=--extra %) --output-file locks/image.txt
 	$(UV_COMPILE) --group build --constraint locks/dev.txt --output-file locks/build.txt
@@ -66,7 +66,7 @@ test: $(STAMP) ## everything that must pass, some 20 minutes
 	$(TIMED) $(MAKE) --no-print-directory checks && $(MAKE) --no-print-directory unit && \
 	  $(MAKE) --no-print-directory e2e && $(MAKE) --no-print-directory chaos
 
-checks: lint type layers protos-check docs-check ## what needs no process to run
+checks: lint type layers protos-check docs-check site ## what needs no process to run
 
 unit: $(STAMP) ## unit and property tests, on every core
 	$(TIMED) $(PYTEST) -m "$(UNIT)" --numprocesses auto --dist worksteal
@@ -83,6 +83,9 @@ chaos: $(STAMP) ## each process killed once under load; engines that do whatever
 soak: $(STAMP) ## the same for longer, the kills again and again (SOAK=2 rounds), under 40 minutes; MINUTES=60: docs/results/soak.md
 	$(TIMED) $(if $(MINUTES),$(BIN)/python -m tests.chaos.endurance --minutes $(MINUTES) --page, \
 	  HMAS_SOAK=$(or $(SOAK),2) $(PYTEST) tests/fuzz && HMAS_SOAK=$(or $(SOAK),2) $(PYTEST) -m chaos tests/chaos tests/hostile)
+
+tools-test: $(STAMP) ## programs of others, unchanged, against the mesh: GuideLLM, AIPerf, schemathesis
+	$(TIMED) $(PYTEST) -m tools -rs tests/tools
 
 package-test: $(STAMP) ## the wheel in empty environments: what it holds, what works, what a base install says
 	$(TIMED) $(PYTEST) -m package -rs tests/package
@@ -146,7 +149,10 @@ protos-check: $(STAMP)
 	diff -rq -x __init__.py -x __pycache__ $$tmp/hmas/wire/v1 services/hmas/wire/v1 && rm -r $$tmp || \
 	{ echo "generated code is stale: run 'make protos'"; exit 1; }
 
-docs: $(STAMP) ## write the generated pages: settings, subjects
+site: $(STAMP) ## the documentation as a site, out/site/index.html; a broken link is an error
+	$(TIMED) NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs: $(STAMP) ## write the generated pages: settings, subjects, benchmarks
 	$(BIN)/python -m docs.build
 
 docs-check: $(STAMP)

@@ -2,7 +2,7 @@
 
 `docs/subjects.md` is made from `hmas.contracts.routes`, `hmas.wire.permissions` and the protobuf descriptors, and the
 users of NATS on Kubernetes from the second of these; `docs/settings.md` and `hmas/runtime/setting_names.py` are made
-from the settings classes.
+from the settings classes; `docs/benchmarks.md` from `docs/benchmarks.yaml` and the pages of results.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from pydantic_core import PydanticUndefined
 from pydantic_settings import BaseSettings
 
+from docs.benchmarks import benchmarks_page
 from hmas.mesh.services import SERVICE_SETTINGS
 from hmas.runtime.settings import RuntimeSettings
 from hmas.wire.permissions import USERS, authorization
@@ -174,6 +175,7 @@ def main() -> int:
         ROOT / "services/hmas/runtime/setting_names.py": setting_names(),
         ROOT / "deploy/kubernetes/nats-users.yaml": nats_users(),
         ROOT / "docs/settings.md": settings_page(),
+        ROOT / "docs/benchmarks.md": benchmarks_page(),
         ROOT / "deploy/helm/hmas/files/nats-users.conf": nats_users_of_chart(),
     }
     stale = [path for path, text in pages.items() if not path.exists() or path.read_text() != text]

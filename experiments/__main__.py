@@ -347,6 +347,32 @@ def prefix_routing(
         typer.echo(f"wrote {path}")
 
 
+@app.command()
+def goodput(
+    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
+        "docs/results"
+    ),
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 1 on.")] = 3,
+    processes: Annotated[int, typer.Option(min=1, help="Number of processes, each with one run at a time.")] = 1,
+    pages_only: Annotated[
+        bool, typer.Option("--pages-only", help="Run nothing; write the page from its JSON file.")
+    ] = False,
+) -> None:
+    """Simulates how many requests are on time at each load, with the mesh and without, and writes the page, beside what
+    `hmas compare` has measured."""
+    import json
+
+    from experiments.goodput import LoadRow, measure
+    from experiments.report.goodput import write_page
+
+    if pages_only:
+        rows = [LoadRow(**row) for row in json.loads((out / "goodput.json").read_text())]
+    else:
+        rows = measure(range(1, seeds + 1), processes, typer.echo)
+    for path in write_page(rows, out):
+        typer.echo(f"wrote {path}")
+
+
 @app.command(name="train-selectors")
 def train_selectors(
     profile: Annotated[str, typer.Option(help="Engine profile of the simulated runs.")] = "qwen3-32b-h100x2",

@@ -159,7 +159,7 @@ TABLES: list[tuple[str, RenderableType, list[str]]] = [  # what it shows, and wh
     ("load traces list", trace_table(PUBLIC_TRACES.values()), list(PUBLIC_TRACES)),
     ("load traces stats", statistics_table(dict.fromkeys(RUNS, STATISTICS)), ["1.049e+06", *STATISTICS]),
     ("calibrate", calibration(), ["a pair of prefill tokens (c_pp)", "µs", "0 to 16 decoding sequences"]),
-    ("doctor", findings_table([FINDING]), ["service perception", "fail"]),
+    ("doctor", findings_table({"this machine: hmas up": [FINDING]}), ["service perception", "fail"]),
     ("keys list", key_table([KEY]),
      ["k-0123456789abcdef", "2026-11-23T07:17:42+00:00"]),
     ("why", render_why({"request": MODEL * 3, "attempt": {"worker": "w" * 90}}), ["request", "worker"]),

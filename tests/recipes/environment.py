@@ -9,7 +9,6 @@ from tests.engines.environment import alone, cache_dir, done, mark, remake, run
 # Their dependencies are the newest that they allow, as somebody who installs them gets them.
 LITELLM = "litellm[proxy]==1.108.7"
 LANGCHAIN = "langchain-openai==1.7.4"
-SCHEMATHESIS = "schemathesis==4.32.5"
 
 
 def programs(requirement: str) -> Path:

@@ -17,6 +17,7 @@ from hmas.engine.core.profile import (
     builtin_profiles,
     parse_profiles,
 )
+from hmas.engine.named import named_profile
 from hmas.engine.server import EngineServer
 
 LIMIT_FLAGS = ("max_num_seqs", "max_num_batched_tokens", "block_size", "max_model_len", "max_num_queued_reqs")
@@ -25,7 +26,9 @@ LIMIT_FLAGS = ("max_num_seqs", "max_num_batched_tokens", "block_size", "max_mode
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="python -m hmas.engine", description="An emulated vLLM server.")
     p.add_argument(
-        "--profile", default="tiny-emulated", help=f"engine profile: one of {', '.join(sorted(builtin_profiles()))}"
+        "--profile",
+        default="tiny-emulated",
+        help=f"engine profile: a file of `hmas calibrate`, or one of {', '.join(sorted(builtin_profiles()))}",
     )
     p.add_argument("--profile-file", type=Path, help="YAML file of further profiles, e.g. from `hmas calibrate`")
     p.add_argument("--host", default="127.0.0.1")
@@ -64,7 +67,7 @@ def chosen_profile(args: argparse.Namespace) -> EngineProfile:
         profiles = parse_profiles(args.profile_file.read_text(encoding="utf-8"))
         profile = profiles[args.profile] if args.profile in profiles else builtin_profile(args.profile)
     else:
-        profile = builtin_profile(args.profile)
+        profile = named_profile(args.profile)
     names = (
         *LIMIT_FLAGS,
         "num_gpu_blocks",

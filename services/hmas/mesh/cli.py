@@ -77,7 +77,9 @@ def up(
     hardware: Annotated[
         str, typer.Option(help="the engines' card and how many, e.g. H100x2, by which the cost model knows them")
     ] = "",
-    profile: Annotated[str, typer.Option(help="cost profile of the emulated engines")] = "tiny-emulated",
+    profile: Annotated[
+        str, typer.Option(help="engine profile of the emulated engines: a name, or a file of `hmas calibrate`")
+    ] = "tiny-emulated",
     emulated: Annotated[
         int, typer.Option(min=1, max=64, help="number of emulated engines to start if no --engine is given")
     ] = 2,
@@ -247,36 +249,52 @@ def doctor(
     engine: Annotated[
         list[str] | None, typer.Option(help="URL of an engine to check; repeat the option for several")
     ] = None,
+    engine_api_key_file: Annotated[
+        Path | None, typer.Option(help="file with the engines' API key", exists=True, dir_okay=False)
+    ] = None,
     llm_url: Annotated[str | None, typer.Option(help="OpenAI endpoint of the meta controller's LLM")] = None,
     tenants: Annotated[Path | None, typer.Option(help="tenants file to check")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(envvar="HMAS_TLS_CERT_FILE", help="certificate to check")] = None,
+    tls_key: Annotated[Path | None, typer.Option(envvar="HMAS_TLS_KEY_FILE", help="its private key")] = None,
+    console_port: Annotated[int, typer.Option(help="port that the console will use")] = 8090,
+    data: Annotated[Path | None, typer.Option(envvar="HMAS_DATA", help="folder with traces/; default: ./data")] = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Check ports, binaries, configuration and connections that a mesh needs, and say what to do about each fault."""
+    """Check what each door needs: a mesh on this machine, your engines, the console, TLS, your own load, containers,
+    Kubernetes; and say what to do about each fault."""
     from hmas.gateway.tenants.store import load_tenants
     from hmas.mesh import doctor as d
+    from hmas.mesh import doors
 
     mesh = d.check_mesh(data_dir)
     runs = len(mesh) > 1
-    findings = [
+    here = [
         d.check_python(),
         d.check_nats_binary(),
-        d.check_extra("perception", "onnxruntime", "HMAS_PERCEPTION_BACKEND=rules"),
-        d.check_extra("prediction", "numpy", "HMAS_COST_MODEL=linear"),
+        d.check_extra("perception", "onnxruntime", "set HMAS_PERCEPTION_BACKEND=rules"),
+        d.check_extra("prediction", "numpy", "set HMAS_COST_MODEL=linear"),
         d.check_data_dir(data_dir),
         d.check_port("API", port, mesh_runs=runs),
         *([d.check_port("NATS", nats_port, mesh_runs=runs)] if nats_port else []),
         *mesh,
     ]
-    findings += [
-        d.check_http(f"engine {u}", u, "/health", "start the engine, or correct its URL") for u in engine or ()
-    ]
     if llm_url:
         advice = "start the LLM server or correct its URL; without an LLM the rules choose the topology"
-        findings.append(d.check_http("LLM of the meta controller", llm_url, "/models", advice))
+        here.append(d.check_http("LLM of the meta controller", llm_url, "/models", advice))
     if tenants is not None:
-        findings.append(d.check_tenants(tenants, load_tenants))
-    console.print(d.findings_table(findings))
-    raise typer.Exit(1 if any(f.verdict == "fail" for f in findings) else 0)
+        here.append(d.check_tenants(tenants, load_tenants))
+    key = engine_api_key_file.read_text().strip() if engine_api_key_file else ""
+    found = {
+        "this machine: hmas up": here,
+        "your engines: hmas up --engine": doors.your_engines(engine or [], key),
+        "the console": doors.console_door(console_port, data_dir),
+        "TLS to clients": doors.tls_door(tls_cert, tls_key),
+        "your load: hmas compare, calibrate, sim": doors.load_door(data),
+        "containers: docker compose": doors.containers(),
+        "Kubernetes: helm": doors.kubernetes(),
+    }
+    console.print(d.findings_table(found))
+    raise typer.Exit(1 if any(f.verdict == "fail" for door in found.values() for f in door) else 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import platform
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,14 +43,14 @@ def check_nats_binary() -> Finding:
         return Finding("nats-server", "fail", "not found", str(error))
 
 
-def check_extra(extra: str, package: str, without: str) -> Finding:
+def check_extra(extra: str, package: str, instead: str) -> Finding:
     """Checks that an extra of the installation is present, by `package`, which it installs.
 
-    `without` is the setting that makes the extra unnecessary.
+    `instead` says how to do without it.
     """
     if find_spec(package) is not None:
         return Finding(f"hmas[{extra}]", "ok", "installed")
-    return Finding(f"hmas[{extra}]", "warn", "not installed", f"pip install 'hmas[{extra}]', or set {without}")
+    return Finding(f"hmas[{extra}]", "warn", "not installed", f"pip install 'hmas[{extra}]', or {instead}")
 
 
 def check_port(name: str, port: int, *, mesh_runs: bool) -> Finding:
@@ -123,12 +123,15 @@ def check_mesh(data_dir: Path) -> list[Finding]:
     return findings
 
 
-def findings_table(findings: Iterable[Finding]) -> Table:
+def findings_table(doors: Mapping[str, Iterable[Finding]]) -> Table:
+    """Returns a table of the findings, under the name of the door that each belongs to."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("check", no_wrap=True)
     table.add_column("")
     table.add_column("found, and what to do", overflow="fold")
-    for f in findings:
-        told = "\n".join(filter(None, (f.detail, f.advice)))
-        table.add_row(Text(f.check), Text(f.verdict, style=STYLES[f.verdict]), Text(told))
+    for door, findings in doors.items():
+        table.add_row(Text(door, style="bold"))
+        for f in findings:
+            told = "\n".join(filter(None, (f.detail, f.advice)))
+            table.add_row(Text(f"  {f.check}"), Text(f.verdict, style=STYLES[f.verdict]), Text(told))
     return table

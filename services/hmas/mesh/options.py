@@ -55,6 +55,11 @@ class MeshOptions:
             raise ValueError("a source of engines stands alone: give one --engine, or a file+ that lists all")
         return found[0] if found else None
 
+    @property
+    def engine_api_key(self) -> str:
+        """The API key that the engines ask for, "" without one. Raises OSError."""
+        return self.engine_api_key_file.read_text().strip() if self.engine_api_key_file else ""
+
     def pool_of(self, engine_url: str) -> str:
         return self.models.get(engine_url, self.pool)
 

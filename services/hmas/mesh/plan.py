@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from secrets import token_urlsafe
 
-from hmas.engine.core.profile import builtin_profile
+from hmas.engine.named import named_profile
 from hmas.mesh.nats_server import free_port, nats_spec, password_file, write_secret
 from hmas.mesh.options import MeshOptions
 from hmas.mesh.process import ProcessSpec
@@ -250,7 +250,7 @@ def _engine(options: MeshOptions, url: str) -> dict[str, object]:
     """Returns an engine's settings: its URL and what engines do not report over HTTP (hardware, max_num_seqs)."""
     known: dict[str, object] = {"hardware": options.hardware, "max_num_seqs": options.max_num_seqs}
     if not options.engine_urls:
-        profile = builtin_profile(options.profile)
+        profile = named_profile(options.profile)
         known = {"kind": "emulated", "hardware": profile.hardware, "max_num_seqs": profile.limits.max_num_seqs}
     return {"url": url, **{name: value for name, value in known.items() if value}}
 

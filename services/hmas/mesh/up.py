@@ -46,18 +46,25 @@ def _picture(mesh: Mesh, *, shown_to_user: bool) -> Table:
     return table
 
 
-def model_of(engine_url: str, api_key: str) -> str:
-    """Returns the first model that an engine lists. Raises ValueError, which says what to do, if it lists none."""
+def card_of(engine_url: str, api_key: str) -> dict[str, Any]:
+    """Returns what an engine says of the first model that it lists, its `id` at least. Raises ValueError, which says
+    what to do, if it lists none."""
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     request = urllib.request.Request(f"{engine_url.rstrip('/')}/v1/models", headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=5) as reply:
-            return str(json.load(reply)["data"][0]["id"])
+            card = json.load(reply)["data"][0]
+            return {**card, "id": str(card["id"])}
     except (urllib.error.URLError, OSError, ValueError, LookupError, TypeError) as error:
         reason = getattr(error, "reason", error)
         raise ValueError(
             f"the engine {engine_url} does not list its model ({reason}): start it first, or name it with --model"
         ) from None
+
+
+def model_of(engine_url: str, api_key: str) -> str:
+    """Returns the first model that an engine lists. Raises ValueError as `card_of` does."""
+    return str(card_of(engine_url, api_key)["id"])
 
 
 def with_model(options: MeshOptions) -> MeshOptions:
@@ -67,7 +74,7 @@ def with_model(options: MeshOptions) -> MeshOptions:
         return options
     if options.source is not None:
         raise ValueError("name the model of the engines with --model: those of a source need not be there yet")
-    key = options.engine_api_key_file.read_text().strip() if options.engine_api_key_file else ""
+    key = options.engine_api_key
     first, *others = options.engine_urls
     model, models = model_of(first, key), dict[str, str]()
     for url in others:

@@ -9,7 +9,8 @@ from pathlib import Path
 from time import process_time
 from typing import Any, Literal
 
-from hmas.engine.core.profile import EngineProfile, builtin_profile
+from hmas.engine.core.profile import EngineProfile
+from hmas.engine.named import is_file, named_profile
 from hmas.sim.analysis import analyse
 from hmas.sim.baselines.systems import loosest
 from hmas.sim.bound import upper_bound
@@ -49,7 +50,7 @@ class Cell:
     @property
     def engine(self) -> EngineProfile:
         """The engines' profile with the limits of this cell."""
-        profile = chunked(builtin_profile(self.profile), self.chunk_tokens)
+        profile = chunked(named_profile(self.profile), self.chunk_tokens)
         return profile if self.kv_blocks is None else profile.with_limits(num_gpu_blocks=self.kv_blocks)
 
     @property
@@ -70,6 +71,8 @@ class Cell:
         return replace(self, kind="bound", system="", workers=1, gateways=1, faults=())
 
     def key(self) -> str:
+        if is_file(self.profile):  # what the file says, not where it lies
+            return cell_key(replace(self, profile=repr(named_profile(self.profile))))
         return cell_key(self)
 
 

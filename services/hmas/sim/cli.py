@@ -37,6 +37,10 @@ Data = Annotated[
         file_okay=False,
     ),
 ]
+Profile = Annotated[
+    str | None,
+    typer.Option(help="Simulate engines of this profile: a file of `hmas calibrate`, or a name; its own token budget."),
+]
 COLUMNS = (  # two lines each, so that all of them fit into 80 characters
     "", "ok /\noffered", "of\nbound", "TTFT\nok", "TPOT\nok", "ok\n/s", "ESG\n/s", "TTFT\np95 s", "pre-\nempted",
     "Jain\nindex",
@@ -59,6 +63,21 @@ def load(path: Path) -> Experiment:
         raise typer.BadParameter(str(error)) from error
 
 
+def engines_of(experiment: Experiment, profile: str | None, engines: int | None) -> Experiment:
+    """Returns the experiment on engines of `profile` and as many as `engines` says; None keeps what the file says.
+    Raises BadParameter if there is no such profile."""
+    if engines is not None:
+        experiment = replace(experiment, engines=engines)
+    if profile is None:
+        return experiment
+    experiment = replace(experiment, profile=profile, chunk_tokens=None)
+    try:
+        _ = experiment.engine
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--profile") from error
+    return experiment
+
+
 @app.command()
 def run(
     file: Annotated[
@@ -70,6 +89,11 @@ def run(
         bool, typer.Option("--print-hash", help="Print the SHA-256 of all effects of all agents at the end.")
     ] = False,
     trace: Annotated[Path | None, typer.Option(help="Offer this trace file instead of the file's workloads.")] = None,
+    profile: Profile = None,
+    engines: Annotated[int | None, typer.Option(min=1, help="Number of engines instead of the file's.")] = None,
+    rate: Annotated[
+        float | None, typer.Option(min=0.01, help="Requests per second instead of the file's loads.")
+    ] = None,
     record: Annotated[
         Path | None,
         typer.Option(help="Write a recording of every step of every agent to this folder.", file_okay=False),
@@ -77,7 +101,9 @@ def run(
     data: Data = None,
 ) -> None:
     """Runs an experiment's systems for one seed and prints their scores."""
-    experiment = load(file)
+    experiment = engines_of(load(file), profile, engines)
+    if rate is not None:
+        experiment = replace(experiment, rate_rps=rate)
     if trace is not None:
         duration_s = experiment.workloads[0].duration_s
         spec = WorkloadSpec(
@@ -169,12 +195,17 @@ def _row(result: SimResult, limit: float) -> list[str]:
 
 @app.command()
 def capacity(
-    file: Annotated[Path, typer.Argument(help="An experiment file.", exists=True, dir_okay=False)],
+    file: Annotated[
+        Path,
+        typer.Argument(help="An experiment file. Default: a smoke run of one minute.", exists=True, dir_okay=False),
+    ] = SMOKE,
+    profile: Profile = None,
+    engines: Annotated[int | None, typer.Option(min=1, help="Number of engines instead of the file's.")] = None,
     data: Data = None,
 ) -> None:
     """Prints λ* of every workload of an experiment file: the highest rate at which plain FCFS keeps a goodput rate of
     0.95."""
-    experiment = load(file).within(data_folder(data))
+    experiment = engines_of(load(file), profile, engines).within(data_folder(data))
     for spec in experiment.workloads:
         found = find_capacity(lambda r, s, w=spec: build(w, r, s), experiment.engine, experiment.engines, GUESS_RPS)  # type: ignore[misc]
         typer.echo(f"{spec.name}: λ* = {found.rate_rps:.2f} requests/s (FCFS keeps {found.goodput_rate:.3f})")

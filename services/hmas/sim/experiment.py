@@ -7,7 +7,8 @@ from typing import Any
 
 import yaml
 
-from hmas.engine.core.profile import EngineProfile, builtin_profile
+from hmas.engine.core.profile import EngineProfile
+from hmas.engine.named import named_profile
 from hmas.sim.faults import Fault, fault_of
 from hmas.sim.sources import WorkloadSpec
 from hmas.sim.systems import system_names
@@ -23,10 +24,10 @@ class ExperimentError(ValueError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
     """An experiment as its file states it. `loads` are in units of lambda*; `rate_rps`, if given, replaces them by one
-    rate in requests per second. `engines` is their number and `profile` the name of their profile. `workers` share
-    the engines and `gateways` the requests; `faults` happen in every run of a mesh. `chunk_tokens` replaces the
-    profile's token budget per step (max_num_batched_tokens). `page` names the page of results. `file` of workloads is
-    relative to the data folder."""
+    rate in requests per second. `engines` is their number and `profile` the name of their profile, or the path of its
+    file. `workers` share the engines and `gateways` the requests; `faults` happen in every run of a mesh.
+    `chunk_tokens` replaces the profile's token budget per step (max_num_batched_tokens). `page` names the page of
+    results. `file` of workloads is relative to the data folder."""
 
     name: str
     title: str
@@ -46,7 +47,7 @@ class Experiment:
     @property
     def engine(self) -> EngineProfile:
         """The engines' profile, with `chunk_tokens` of this experiment applied."""
-        return chunked(builtin_profile(self.profile), self.chunk_tokens)
+        return chunked(named_profile(self.profile), self.chunk_tokens)
 
     def quick(self) -> "Experiment":
         """Returns a short version of the experiment: its first seed only, and workloads of at most `QUICK_S`."""

@@ -78,14 +78,20 @@ def build(spec: WorkloadSpec, rate_rps: float, seed: int, *, prompts: bool = Fal
     trace = annotate(trace, seed)
     if spec.tenants:
         trace = assign_tenants(trace, dict(spec.tenants), seed)
+    return offered(trace, spec.name, spec.duration_s, seed, stated=spec.stated, prompts=prompts)
+
+
+def offered(trace: Trace, name: str, duration_s: float, seed: int, *, stated: bool, prompts: bool) -> Workload:
+    """Returns the requests of an annotated trace as a workload of `duration_s` seconds; `stated` and `prompts` are
+    those of `WorkloadSpec` and `build`."""
     longest = max((row.output_tokens for row in trace.rows), default=1)
     max_tokens = -(-longest // MAX_TOKENS_STEP) * MAX_TOKENS_STEP
     builder = PromptBuilder(seed, Api.COMPLETIONS, trace.block_tokens) if prompts else None
     requests = tuple(
-        _offered(row, i, trace.block_tokens, max_tokens, spec.stated, _text(builder, i, row) if builder else "")
+        _offered(row, i, trace.block_tokens, max_tokens, stated, _text(builder, i, row) if builder else "")
         for i, row in enumerate(trace.rows)
     )
-    return Workload(spec.name, requests, spec.duration_s, trace.note)
+    return Workload(name, requests, duration_s, trace.note)
 
 
 def _answered(trace: Trace, pairs: AnsweredPrompts, seed: int) -> Trace:

@@ -63,8 +63,9 @@ def calibrate(
         console.print(table(made))
         for remark in remarks:
             console.print(f"note: {remark}", style="yellow")
-        how = f"python -m hmas.engine --profile-file {out} --profile {made.profile.name}"
-        console.print(f"wrote {out}; emulate it with `{how}`", soft_wrap=True)
+        console.print(f"wrote {out}; what the simulator makes of it:", soft_wrap=True)
+        console.print(f"  hmas sim capacity --profile {out}", soft_wrap=True)
+        console.print(f"  hmas compare --engine {url} --simulated {out}", soft_wrap=True)
         return 0
 
     run_command(main)

@@ -12,8 +12,9 @@ import typer
 from rich.console import Console
 
 from hmas.contracts.control import TopologyName
+from hmas.engine.named import named_profile
 from hmas.mesh.command import run_command
-from hmas.mesh.compare.commands import Comparison, at_capacity, once, report_problems
+from hmas.mesh.compare.commands import Comparison, Written, at_capacity, at_rate, report_problems
 from hmas.mesh.compare.ranking import ranked
 from hmas.mesh.compare.runs import mesh_target
 from hmas.mesh.compare.runs import replay as run_replay
@@ -22,10 +23,12 @@ from hmas.mesh.compare.workload import ReplayWorkload
 from hmas.mesh.options import MeshOptions
 from hmas.mesh.state import DEFAULT_DATA_DIR, MeshState, read_state
 from hmas.mesh.supervisor import Mesh
+from hmas.mesh.up import card_of, with_model
 
 console = Console() if Console().is_terminal else Console(width=120)
 DEFAULT_RATE_RPS = 7.0
-MAX_MODEL_LEN = 16384  # tokens; that of the default engine profile
+MAX_MODEL_LEN = 16384  # tokens; longer requests of a trace are left out
+SEVERAL = 3  # seeds, where a comparison has several
 
 
 @asynccontextmanager
@@ -62,8 +65,12 @@ def compare(
     ] = None,
     seed: Annotated[int, typer.Option(help="seed of the trace and of its task types and SLOs")] = 1,
     seeds: Annotated[
-        int, typer.Option(min=1, help="with --capacity or --topology: number of seeds, from --seed upwards")
-    ] = 3,
+        int | None,
+        typer.Option(
+            min=1,
+            help="number of seeds, from --seed upwards; default: 3 with --capacity, --topology or --simulated, else 1",
+        ),
+    ] = None,
     capacity: Annotated[
         bool,
         typer.Option(help="find the capacity of the engines without the mesh, and compare at 1.4 and 0.5 times it"),
@@ -72,27 +79,68 @@ def compare(
         list[TopologyName] | None,
         typer.Option(help="topology to pin and compare at --rate; repeat the option for several"),
     ] = None,
-    profile: Annotated[str, typer.Option(help="cost profile of the emulated engines")] = "tiny-emulated",
+    engine: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="URL of a running vLLM or SGLang server, which gets the load in place of emulated engines; repeat the "
+            "option for several"
+        ),
+    ] = None,
+    engine_api_key_file: Annotated[Path | None, typer.Option(help="file with the engines' API key")] = None,
+    max_num_seqs: Annotated[
+        int | None, typer.Option(min=1, help="the engines' --max-num-seqs, which vLLM does not report")
+    ] = None,
+    hardware: Annotated[str, typer.Option(help="the engines' card and how many, e.g. H100x2")] = "",
+    profile: Annotated[
+        str, typer.Option(help="engine profile of the emulated engines: a name, or a file of `hmas calibrate`")
+    ] = "tiny-emulated",
+    simulated: Annotated[
+        str | None,
+        typer.Option(
+            help="also simulate the same requests, on engines of this profile: a file of `hmas calibrate`, or a name"
+        ),
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="file to which a picture of both sides is written, second by second, as SVG")
+    ] = None,
+    rows: Annotated[
+        Path | None, typer.Option(help="file to which every request of both sides is written, as CSV")
+    ] = None,
     json: Annotated[Path | None, typer.Option(help="file to which the figures are also written, as JSON")] = None,
 ) -> None:
     """Start a mesh, replay a trace through it and directly at its engines, and print both in one table."""
+    if (simulated or picture or rows) and (capacity or topology):
+        raise typer.BadParameter("--simulated, --picture and --rows go without --capacity and --topology")
 
     async def main() -> int:
+        as_simulated = named_profile(simulated) if simulated else None
         with tempfile.TemporaryDirectory(prefix="hmas-") as scratch:
-            options = MeshOptions(port=0, profile=profile, data_dir=Path(scratch), replay=True, log_level="error")
+            options = with_model(
+                MeshOptions(
+                    port=0, profile=profile, data_dir=Path(scratch), replay=True, log_level="error",
+                    engine_urls=tuple(engine or ()), engine_api_key_file=engine_api_key_file,
+                    max_num_seqs=max_num_seqs, hardware=hardware,
+                )
+            )  # fmt: skip
             async with interruptible():
                 with console.status("starting the mesh ..."):
                     mesh = await Mesh(options, _alarm).__aenter__()
                 try:
                     state = mesh.plan.state({})
                     window_s = seconds or (90.0 if capacity else 60.0)
-                    comparison = Comparison(state, ReplayWorkload(trace, MAX_MODEL_LEN), console, window_s)
-                    chosen = tuple(range(seed, seed + seeds))
+                    key = options.engine_api_key
+                    context = int(card_of(state.engine_urls[0], key).get("max_model_len") or MAX_MODEL_LEN)
+                    workload = ReplayWorkload(trace, min(context, MAX_MODEL_LEN))
+                    comparison = Comparison(state, workload, console, window_s, key)
+                    several = capacity or topology or simulated
+                    chosen = tuple(range(seed, seed + (seeds or (SEVERAL if several else 1))))
                     if topology:
                         return 0 if await ranked(comparison, topology, rate, chosen, json) else 2
                     if capacity:
                         return 0 if await at_capacity(comparison, chosen, json) else 2
-                    await once(comparison, rate, seed, json)
+                    await at_rate(
+                        comparison, rate, chosen, Written(json=json, rows=rows, picture=picture), as_simulated
+                    )
                     return 0
                 finally:
                     with console.status("stopping the mesh ..."):

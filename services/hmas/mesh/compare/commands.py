@@ -1,30 +1,39 @@
-"""The comparisons of `hmas compare`: one pair of replays, or a search for the capacity and pairs at multiples of it."""
+"""The comparisons of `hmas compare`: pairs of replays, or a search for the capacity and pairs at multiples of it."""
 
+import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from hmas.engine.core.profile import EngineProfile
+from hmas.mesh.compare.picture import picture
+from hmas.mesh.compare.rows import rows_csv
 from hmas.mesh.compare.runs import Replay, direct_target, mesh_target, replay
-from hmas.mesh.compare.table import comparison_table, scores_json
+from hmas.mesh.compare.simulated import SimulatedReplay, simulated
+from hmas.mesh.compare.table import Scored, comparison_table, scores_json
 from hmas.mesh.compare.workload import ReplayWorkload
 from hmas.mesh.state import MeshState
 from hmas_loadgen.search import RateSearch, find_rate
 
 OVERLOAD, LIGHT = 1.4, 0.5
 SEARCH_FROM_RPS = 5.0
+PICTURED = {"direct": "the engines alone", "mesh": "the same engines behind H-MAS"}
 
 
 @dataclass(slots=True)
 class Comparison:
-    """Replays a workload through the mesh and directly at its engines, for `window_s` seconds each."""
+    """Replays a workload through the mesh and directly at its engines, for `window_s` seconds each; `api_key` is that
+    of the engines."""
 
     state: MeshState
     workload: ReplayWorkload
     console: Console
     window_s: float
+    api_key: str = ""
 
     async def direct(self, rate_rps: float, seed: int, name: str = "direct") -> Replay:
         return await self._run(name, rate_rps, seed, mesh=False)
@@ -34,7 +43,7 @@ class Comparison:
 
     async def _run(self, name: str, rate_rps: float, seed: int, *, mesh: bool) -> Replay:
         trace = self.workload.at(rate_rps, self.window_s, seed)
-        target = mesh_target(self.state) if mesh else direct_target(self.state)
+        target = mesh_target(self.state) if mesh else direct_target(self.state, self.api_key)
         return await replay(name, trace, target, self.state, self.console, seed=seed, window_s=self.window_s)
 
     async def pair(self, rate_rps: float, seed: int) -> tuple[Replay, Replay]:
@@ -52,15 +61,50 @@ class Comparison:
         return await find_rate(measure, start_rps, tolerance=0.1, max_runs=7, step=1.3)
 
 
-async def once(comparison: Comparison, rate_rps: float, seed: int, json_path: Path | None) -> bool:
-    """Runs one pair of replays (direct, mesh) and prints its table; returns whether both runs are valid."""
-    direct, mesh = await comparison.pair(rate_rps, seed)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """The files that a comparison writes; None: not written."""
+
+    json: Path | None = None
+    rows: Path | None = None
+    picture: Path | None = None
+
+
+async def at_rate(
+    comparison: Comparison, rate_rps: float, seeds: Sequence[int], to: Written, profile: EngineProfile | None = None
+) -> None:
+    """Runs one pair of replays (direct, mesh) for each seed and prints their table.
+
+    With `profile`, columns beside them tell what the simulator makes of the same requests on engines of that profile.
+    The picture is of the first pair. Raises ValueError if the simulator lacks a package.
+    """
+    pairs = [await comparison.pair(rate_rps, seed) for seed in seeds]
+    live = {"direct": [d for d, _ in pairs], "mesh": [m for _, m in pairs]}
+    runs: dict[str, Sequence[Scored]] = {**live}
+    if profile is not None:
+        with comparison.console.status("simulating the same requests ..."):
+            for name in live:
+                runs[f"{name}, simulated"] = [
+                    await asyncio.to_thread(_simulated, comparison, name, rate_rps, profile, seed) for seed in seeds
+                ]
     title = f"{comparison.workload.name}, {rate_rps:g} req/s for {comparison.window_s:g} s"
-    comparison.console.print(comparison_table(title, {"direct": [direct], "mesh": [mesh]}))
-    report_problems(comparison.console, {"direct": [direct], "mesh": [mesh]})
-    if json_path is not None:
-        write(json_path, {"rate_rps": rate_rps, "direct": scores_json([direct]), "mesh": scores_json([mesh])})
-    return not direct.reasons and not mesh.reasons
+    comparison.console.print(comparison_table(title, runs))
+    report_problems(comparison.console, live)
+    if to.json is not None:
+        page: dict[str, Any] = {"rate_rps": rate_rps, "window_s": comparison.window_s, "seeds": list(seeds)}
+        write(to.json, page | {name: scores_json(of) for name, of in runs.items()})
+    if to.rows is not None:
+        await asyncio.to_thread(_write_text, to.rows, rows_csv(live, seeds))
+    if to.picture is not None:
+        sides = {label: live[name][0].settlements for name, label in PICTURED.items()}
+        await asyncio.to_thread(_write_text, to.picture, picture(title, sides, comparison.window_s))
+
+
+def _simulated(
+    comparison: Comparison, side: str, rate_rps: float, profile: EngineProfile, seed: int
+) -> SimulatedReplay:
+    trace = comparison.workload.at(rate_rps, comparison.window_s, seed)
+    return simulated(side, trace, profile, len(comparison.state.engine_urls), comparison.window_s, seed)
 
 
 async def at_capacity(comparison: Comparison, seeds: tuple[int, ...], json_path: Path | None) -> bool:
@@ -118,5 +162,9 @@ def report_problems(console: Console, runs: dict[str, list[Replay]]) -> None:
 
 
 def write(path: Path, page: dict[str, Any]) -> None:
+    _write_text(path, json.dumps(page, indent=2) + "\n")
+
+
+def _write_text(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(page, indent=2) + "\n")
+    path.write_text(text, encoding="utf-8")

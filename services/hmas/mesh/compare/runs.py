@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from hmas.laws.scoring import Score
+from hmas.laws.scoring import Score, Settlement
 from hmas.mesh.compare.engines import EngineLag, read_lag, reset_lag
 from hmas.mesh.state import MeshState
 from hmas_loadgen.plan import Lengths, LoadPlan, Target
@@ -31,6 +31,10 @@ class Replay:
         return self.result.score()
 
     @property
+    def settlements(self) -> list[Settlement]:
+        return self.result.settlements()
+
+    @property
     def reasons(self) -> list[str]:
         """The reasons why the run is invalid; empty if it is valid."""
         late = [] if self.lag is None or self.lag.valid else [f"engine steps lag {self.lag.p99_s * 1e3:.1f} ms at p99"]
@@ -43,8 +47,8 @@ def mesh_target(state: MeshState) -> Target:
     )
 
 
-def direct_target(state: MeshState) -> Target:
-    return Target(base_urls=state.engine_urls, model=state.pool, lengths=Lengths.DIRECT, api_key="unused")
+def direct_target(state: MeshState, api_key: str = "") -> Target:
+    return Target(base_urls=state.engine_urls, model=state.pool, lengths=Lengths.DIRECT, api_key=api_key or "unused")
 
 
 async def replay(

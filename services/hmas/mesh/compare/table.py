@@ -4,12 +4,24 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from statistics import mean
-from typing import Any
+from typing import Any, Protocol
 
 from rich.table import Table
 
 from hmas.laws.scoring import Score
-from hmas.mesh.compare.runs import Replay
+from hmas.mesh.compare.engines import EngineLag
+
+
+class Scored(Protocol):
+    """A run with a score, live or simulated; `lag` and `reasons` are those of `Replay`."""
+
+    @property
+    def score(self) -> Score: ...
+    @property
+    def lag(self) -> EngineLag | None: ...
+    @property
+    def reasons(self) -> list[str]: ...
+
 
 ROWS: tuple[tuple[str, str, float, str], ...] = (
     ("offered", "offered", 1, "{:.0f}"),
@@ -28,7 +40,7 @@ ROWS: tuple[tuple[str, str, float, str], ...] = (
 )
 
 
-def comparison_table(title: str, runs: Mapping[str, Sequence[Replay]]) -> Table:
+def comparison_table(title: str, runs: Mapping[str, Sequence[Scored]]) -> Table:
     """Returns a table with one column per system and one row per metric; several runs show as mean (min-max)."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     table.add_column("", no_wrap=True)
@@ -39,7 +51,7 @@ def comparison_table(title: str, runs: Mapping[str, Sequence[Replay]]) -> Table:
     return table
 
 
-def comparison_rows(runs: Mapping[str, Sequence[Replay]]) -> list[tuple[str, ...]]:
+def comparison_rows(runs: Mapping[str, Sequence[Scored]]) -> list[tuple[str, ...]]:
     """Returns one row per metric: its label and a cell per system; the engines' lag only if some engine is emulated."""
     every = runs.values()
     rows = [
@@ -61,7 +73,7 @@ def _cell(values: list[float], form: str) -> str:
     return f"{middle} ({form.format(min(known)).split()[0]}-{form.format(max(known)).split()[0]})"
 
 
-def scores_json(runs: Sequence[Replay]) -> dict[str, Any]:
+def scores_json(runs: Sequence[Scored]) -> dict[str, Any]:
     """Returns the mean of each metric over the runs, and the runs themselves under `runs`; NaN becomes None."""
     fields = list(asdict(runs[0].score))
     columns = {f: _mean([getattr(r.score, f) for r in runs]) for f in fields}
@@ -74,7 +86,7 @@ def scores_json(runs: Sequence[Replay]) -> dict[str, Any]:
     }
 
 
-def _lag_s(run: Replay) -> float:
+def _lag_s(run: Scored) -> float:
     return run.lag.p99_s if run.lag else math.nan
 
 

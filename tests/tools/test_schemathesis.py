@@ -1,31 +1,20 @@
 """The OpenAPI description is true: what a mesh answers to bodies made from it has the status, the content type and the
-shape that it tells. Schemathesis makes the bodies; it runs as a program in a venv of its own, because it
-brings many packages."""
+shape that it tells. Schemathesis makes the bodies."""
 
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.engines.environment import Unavailable
-from tests.recipes.environment import SCHEMATHESIS, programs
-
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.tools, pytest.mark.timeout(600)]
 CHECKS = "status_code_conformance,content_type_conformance,response_schema_conformance,not_a_server_error"
 
 
-@pytest.fixture(scope="module")
-def schemathesis() -> str:
-    try:
-        return str(programs(SCHEMATHESIS) / "schemathesis")
-    except Unavailable as reason:
-        pytest.skip(f"schemathesis cannot be had here: {reason}")
-
-
-def test_what_is_described_is_what_is_answered(mesh: Any, schemathesis: str, tmp_path: Path) -> None:
+def test_what_is_described_is_what_is_answered(mesh: Any, installed: Callable[[str], Path], tmp_path: Path) -> None:
     description = httpx.get(f"{mesh.url}/openapi.json").json()
     for methods in description["paths"].values():
         body = methods.get("post", {}).get("requestBody", {}).get("content", {}).get("application/json")
@@ -38,7 +27,7 @@ def test_what_is_described_is_what_is_answered(mesh: Any, schemathesis: str, tmp
     page = tmp_path / "openapi.json"
     page.write_text(json.dumps(description))
     ran = subprocess.run(
-        [schemathesis, "run", str(page), "--url", mesh.url, "--checks", CHECKS, "--phases", "fuzzing",
+        [installed("schemathesis"), "run", str(page), "--url", mesh.url, "--checks", CHECKS, "--phases", "fuzzing",
          "--seed", "1",
          "--max-examples", "30", "--no-color"],
         capture_output=True, text=True, cwd=tmp_path, check=False,
