@@ -35,6 +35,9 @@ In the general case (weights, arrivals, a batched engine, predictions) this is a
   be taken back until its last token is due.
 - A tenant that was served more than `tolerated` times its weighted share lately (virtual token counter) is given up
   first: its price is multiplied, so that its flood does not make the others late.
+- Of a job with a budget the whole is on time or late: a stage's price is the work of all that its job still needs, so
+  that jobs are given up as a whole, those with the most work left first, and those that are nearly done last. The
+  stage's due comes from the job's: the gateway makes it its SLO (`gateway/agent/outlook.py`).
 - A request that was refused and comes back at the time it was told is given up last; such requests get a share of the
   rate.
 - Among the orders that keep the same set on time, the one that starts with the shortest is the fastest: of the planned
@@ -220,8 +223,17 @@ class MaxOnTime:
             tenant = entry.request.tenant
             flood = floods[tenant] if tenant in floods else self._flood(tenant)
             start_s = latest_start_s(entry)
-            price = 0.0 if entry.promised else work / value_of(entry) * flood
+            price = 0.0 if entry.promised else (work + self._future(entry, share)) / value_of(entry) * flood
             yield Job(entry, start_s + patience * decode, start_s + work / rate, work, price, passes=flood <= 1.0)
+
+    @staticmethod
+    def _future(entry: QueueEntry, share: float) -> float:
+        """Returns the work that the entry's job needs after it, if the job is to be on time as a whole."""
+        job = entry.request.job
+        if job is None or job.left_s is None:
+            return 0.0
+        decode_s = job.future_output_tokens * entry.tpot_s
+        return entry.future_s - (1.0 - share) * decode_s
 
     def _latest_start_s(self, entry: QueueEntry) -> float:
         start_s = entry.ttft_deadline_s - entry.prefill_s * self._stretch
