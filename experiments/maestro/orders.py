@@ -6,8 +6,9 @@ that ended before the run, and what engines take for a token. The oracles read t
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
-from experiments.maestro.workload import alone_s, service_s
+from experiments.maestro.workload import SLOWED, alone_s, service_s
 from hmas.engine.core.profile import EngineProfile
 from hmas.laws.job_profiles import DoneStage, JobProfiles, JobProfilesConfig
 from hmas.sim.jobs import SimJob
@@ -15,6 +16,7 @@ from hmas.sim.jobs import SimJob
 AGEING = 0.01  # of Maestro: seconds of remaining time made up by a second of waiting (the topology's)
 LEVEL_S = 0.5  # of PLAS: attained service of the first level; each next one is twice as wide
 REPLAN_S = 0.25
+PLANNED = 0.5  # share of the engines' time that the clairvoyant order plans with; the rest is for jobs that will come
 Rank = tuple[float, ...]
 
 
@@ -116,62 +118,51 @@ class JobOrder:
 
 
 class Clairvoyant(JobOrder):
-    """Moore and Hodgson over whole jobs with their true lengths: of the jobs in order of their due time, the one with
-    the most work left is given up whenever one would be late. Those that are kept go by the latest start of their call;
-    the others after them, the least work first."""
+    """Moore and Hodgson over whole jobs with their true lengths. The jobs are taken by the latest instant at which the
+    calls that have not begun must begin; whenever the work before one would make it late, the one with the most work is
+    given up. Those that are kept go by that instant, the others after them, the least work first, and hopeless ones
+    last."""
 
     def __init__(self) -> None:
         super().__init__(lambda knowledge, call: (0.0, call.state.job.due_s))
         self._planned_s = -REPLAN_S
-
-    def begin(self, knowledge: Knowledge) -> None:
-        super().begin(knowledge)
-        self._work: dict[str, list[float]] = {}
-        self._tails: dict[str, list[float]] = {}
+        self._shapes: dict[str, tuple[list[float], list[float]]] = {}
 
     def _of(self, job: SimJob) -> tuple[list[float], list[float]]:
         """Returns the work of each call, and the seconds from its start to the end of the job if nothing waits."""
-        if job.id not in self._work:
+        if job.id not in self._shapes:
             profile = self.knowledge.profile
             shapes = [(c.offered.request.prompt_tokens, c.offered.output_tokens) for c in job.calls]
-            self._work[job.id] = [service_s(profile, *shape) for shape in shapes]
-            slow = 1.0 + profile.cost.c_d_s * profile.limits.max_num_seqs / profile.cost.c0_s
-            tails = [slow * alone_s(profile, *shape) for shape in shapes]
+            tails = [SLOWED * alone_s(profile, *shape) for shape in shapes]
             for i in range(len(tails) - 1, -1, -1):
-                later = [tails[k] + call.outside_s for k, call in enumerate(job.calls) if k > i and i in call.after]
+                later = (tails[k] + call.outside_s for k, call in enumerate(job.calls) if i in call.after)
                 tails[i] += max(later, default=0.0)
-            self._tails[job.id] = tails
-        return self._work[job.id], self._tails[job.id]
+            self._shapes[job.id] = [service_s(profile, *shape) for shape in shapes], tails
+        return self._shapes[job.id]
 
     def plan(self, now_s: float, waiting: Mapping[int, WaitingCall], states: Mapping[str, JobState]) -> None:
         if now_s - self._planned_s < REPLAN_S:
             return
         self._planned_s = now_s
-        rows = []
+        rows, ranks = list[tuple[float, float, str]](), dict[str, Rank]()
         for state in states.values():
             work, tails = self._of(state.job)
             left = [i for i in range(len(work)) if i not in state.started]
             if left:
-                slack_s = state.job.due_s - now_s - max(tails[i] for i in left)
-                rows.append((state.job.due_s, sum(work[i] for i in left), slack_s, state.job.id))
-        rows.sort()
-        kept: dict[str, float] = {}
-        total = 0.0
-        for due_s, work_s, slack_s, name in rows:
-            if slack_s < 0.0:
-                continue
-            kept[name] = work_s
+                start_s, work_s = state.job.due_s - max(tails[i] for i in left), sum(work[i] for i in left)
+                if start_s >= now_s:
+                    rows.append((start_s, work_s, state.job.id))
+                ranks[state.job.id] = (0.0, start_s) if start_s >= now_s else (2.0, work_s)
+        kept, total = list[tuple[float, str]](), 0.0
+        for start_s, work_s, name in sorted(rows):
+            heappush(kept, (-work_s, name))
+            if total > PLANNED * self.knowledge.engines * (start_s - now_s):
+                most, other = heappop(kept)
+                total += most
+                ranks[other] = (1.0, -most)
             total += work_s
-            if total > self.knowledge.engines * (due_s - now_s):
-                worst = max(kept, key=kept.__getitem__)
-                total -= kept.pop(worst)
         for call in waiting.values():
-            job = call.state.job
-            work, tails = self._of(job)
-            if job.id in kept:
-                call.rank = (0.0, job.due_s - tails[call.number])
-            else:
-                call.rank = (1.0, sum(work[i] for i in range(len(work)) if i not in call.state.started))
+            call.rank = ranks[call.state.job.id]
 
 
 class WorkingSet(JobOrder):

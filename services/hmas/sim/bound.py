@@ -263,7 +263,7 @@ def _range_minimum(values: Floats, start: Ints, end: Ints) -> Floats:
 
 def _by_owner(values: Floats, owner: Ints | None) -> Floats:
     """Returns the sums over the rows of each owner; the values themselves where each row stands for itself."""
-    return values if owner is None else np.bincount(owner, values)
+    return values if owner is None else np.asarray(np.bincount(owner, values), dtype=np.float64)
 
 
 def _exact(

@@ -21,12 +21,14 @@ LEAST_S = 0.001  # an SLO is above 0, also where its job is late
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutlookConfig:
     """`max_jobs`: beyond, the job that came first is forgotten. `max_stages`: later stages of a job are not learnt.
-    `memory`: answers over which the time per output token is averaged."""
+    The time per output token that an engine needs at best falls to that of each answer of `timed_tokens` and more, and
+    rises by the share `rise` of the way to a slower one."""
 
     max_jobs: int = 16_384
     max_stages: int = 256
     silent_s: float = 60.0
-    memory: int = 64
+    timed_tokens: int = 16
+    rise: float = 0.001
     profiles: JobProfilesConfig = field(default_factory=JobProfilesConfig)
 
 
@@ -114,8 +116,9 @@ class JobOutlook:
         job.quiet_s = now_s
         if not job.open:
             self._jobs.move_to_end(job.id)
-        if tpot_s > 0.0:
-            self._tpot_s += (tpot_s - self._tpot_s) / self._config.memory
+        if tpot_s > 0.0 and output_tokens >= self._config.timed_tokens:
+            share = 1.0 if tpot_s < self._tpot_s else self._config.rise
+            self._tpot_s += share * (tpot_s - self._tpot_s)
 
     def tick(self, now_s: float) -> None:
         """Learns from the jobs that have been silent for long enough."""
