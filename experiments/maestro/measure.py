@@ -9,14 +9,14 @@ from statistics import fmean
 from time import process_time
 from typing import Any, Literal
 
-from experiments.maestro.fleet import JobFleet
+from experiments.maestro.fleet import FleetRun, JobFleet
 from experiments.maestro.mesh import HMAS, MESHES, run_mesh
 from experiments.maestro.orders import ORDERS, VLLM, Knowledge
 from experiments.maestro.workload import make_jobs, service_s
 from hmas.engine.core.profile import EngineProfile, builtin_profile
 from hmas.sim.bound import job_bound
 from hmas.sim.cells import CellStore
-from hmas.sim.jobs import score_jobs
+from hmas.sim.jobs import JobScore, SimJob, score_jobs
 from hmas.sim.provenance import SOURCES, source_digest
 from hmas.sim.stored import cell_key
 
@@ -76,9 +76,7 @@ def compute(cell: JobCell, rate: float, data: Path) -> dict[str, Any]:
     else:
         order = ORDERS[cell.system]()
         run = JobFleet(order, Knowledge(before, profile, ENGINES), profile, ENGINES, jobs, until_s).run()
-    calls = (call.offered for job in jobs for call in job.calls)
-    work = {o.id: service_s(profile, o.request.prompt_tokens, o.output_tokens) for o in calls}
-    score = score_jobs(jobs, run.journeys, work)
+    score = _score(jobs, run, profile)
     return {
         "job_goodput": score.job_goodput,
         "interactive": score.interactive_goodput,
@@ -92,6 +90,12 @@ def compute(cell: JobCell, rate: float, data: Path) -> dict[str, Any]:
     }
 
 
+def _score(jobs: Sequence[SimJob], run: FleetRun, profile: EngineProfile) -> JobScore:
+    calls = (call.offered for job in jobs for call in job.calls)
+    work = {o.id: service_s(profile, o.request.prompt_tokens, o.output_tokens) for o in calls}
+    return score_jobs(jobs, run.journeys, work)
+
+
 def _capacity(cell: JobCell, data: Path) -> float:
     """Returns λ*_job: the highest rate at which plain vLLM keeps `TARGET` of the jobs, on seeds of its own."""
     profile = cell.engine
@@ -102,7 +106,7 @@ def _capacity(cell: JobCell, data: Path) -> float:
         for seed in CAPACITY_SEEDS:
             jobs = make_jobs(data, profile, rate, cell.seconds, seed, cell.batch)
             fleet = JobFleet(ORDERS[VLLM](), nothing, profile, ENGINES, jobs, cell.seconds + CUTOFF_S)
-            found.append(score_jobs(jobs, fleet.run().journeys, {}).job_goodput)
+            found.append(_score(jobs, fleet.run(), profile).job_goodput)
         return fmean(found) >= TARGET
 
     low = high = 0.5

@@ -166,10 +166,11 @@ class GatewayShell:
     # --- clients ---
 
     def open(
-        self, call: Call, request: Request, client_id: str, traceparent: str, key: str = "", job: str = ""
-    ) -> Exchange:
+        self, call: Call, request: Request, client_id: str, traceparent: str, key: str = "", job: str = "",
+        job_budget_s: float | None = None,
+    ) -> Exchange:  # fmt: skip
         """Hands a request to the agent; returns its exchange, which has already ended if the agent refused. `job` is
-        what the client calls its job, or empty."""
+        what the client calls its job, or empty, and `job_budget_s` what it allows for all of it, in s."""
         pool = self._directory.resolve(request.model) or request.model
         exchange = Exchange(
             call=call,
@@ -185,7 +186,7 @@ class GatewayShell:
         if self._tracing is not None:
             self._trace(self._tracing, exchange)
         content = "" if request.relegate else _content(request, call)
-        self._post(RequestReceived(request, content, len(call.rest), job))
+        self._post(RequestReceived(request, content, len(call.rest), job, job_budget_s))
         if exchange.call is not None:
             worker = exchange.attempts[-1].worker if exchange.attempts else ""
             self._post_cognition(QuestionAsked(Question(request, call.text, worker)))

@@ -172,7 +172,7 @@ class GatewayServer:
         for each in calls.parts:
             request_id = ids.request_id() if answer.exchanges else answer.request_id
             request = request_of(each, request_id, tenant, terms, arrival_s, self._shell.prompt_tokens(each))
-            exchange = self._shell.open(each, request, answer.client_id, trace, caller.key, job)
+            exchange = self._shell.open(each, request, answer.client_id, trace, caller.key, job, terms.job_budget_s)
             answer.exchanges.append(exchange)
             if exchange.error is not None:  # it was refused, and with it the other answers
                 break
