@@ -167,7 +167,8 @@ class QueueEntry:
         """Replaces the prior's estimates by cognition's tags and costs."""
         tags, cost = annotation.tags, annotation.cost
         self.annotation = annotation
-        slo = tags.slo if self.request.job is None else self.request.slo  # a job's budget is unknown to perception
+        job = self.request.job
+        slo = tags.slo if job is None or job.left_s is None else self.request.slo  # perception knows no budget
         self._assess(tags.output_tokens, tags.output_tokens_p90, cost.ttft_s, cost.tpot_s, slo)
 
     def _assess(self, tokens: float, p90: float, ttft_s: float, tpot_s: float, slo: Slo) -> None:
