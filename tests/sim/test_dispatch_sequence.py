@@ -28,8 +28,8 @@ def test_without_chains_the_dispatch_sequence_is_the_recorded_one() -> None:
     assert sha256(repr((sequence, ends)).encode()).hexdigest() == RECORDED
 
 
-# The grants of committed experiments' first workloads, cut to 12 s, with oracles where models read text; recorded at the
-# commit before workers heard of jobs.
+# The grants of committed experiments' first workloads, cut to 12 s, with oracles where models read text; recorded at
+# the commit before workers heard of jobs.
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 GRANTS = {
     ("smoke.yaml", "hmas"): (239, "a7d1a542eae96dedaf4b3482"),
@@ -44,9 +44,7 @@ def test_committed_experiments_are_granted_as_before_jobs(file: str, system: str
     experiment = load_experiment(EXPERIMENTS / file)
     spec = replace(experiment.workloads[0], duration_s=12.0)
     workload = build(spec, 10.0 * experiment.engines, 1).fitting(experiment.engine)
-    setup = replace(
-        MESHES[system], workers=experiment.workers, gateways=experiment.gateways, estimator="noisy"
-    )
+    setup = replace(MESHES[system], workers=experiment.workers, gateways=experiment.gateways, estimator="noisy")
     log, digest, count = EffectLog(keep=True), sha256(), 0
     MeshSim(setup, experiment.engine, experiment.engines, workload, 1, log=log, cutoff_s=30.0).run()
     for line in log.lines:
