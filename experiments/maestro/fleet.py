@@ -4,7 +4,7 @@ memory for its prompt. With prefix caches a call goes to the engine of its job's
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.maestro.orders import JobOrder, JobState, Knowledge, WaitingCall
+from experiments.maestro.orders import JobKnowledge, JobOrder, JobState, WaitingCall
 from experiments.maestro.workload import service_s
 from hmas.contracts.outcome import Outcome
 from hmas.engine.core import EngineCore
@@ -34,7 +34,7 @@ class JobFleet:
     """One run of an order."""
 
     def __init__(
-        self, order: JobOrder, knowledge: Knowledge, profile: EngineProfile, engines: int, jobs: Sequence[SimJob],
+        self, order: JobOrder, knowledge: JobKnowledge, profile: EngineProfile, engines: int, jobs: Sequence[SimJob],
         until_s: float,
     ) -> None:  # fmt: skip
         self._heap = EventHeap()

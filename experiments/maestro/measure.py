@@ -1,4 +1,4 @@
-"""The cells of Fig. 7: λ*_job, the bound and the runs, each kept as soon as it is computed."""
+"""The cells of Maestro's Fig. 7: λ*_job, the bound and the runs, each kept as soon as it is computed."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from experiments.maestro.fleet import FleetRun, JobFleet
 from experiments.maestro.mesh import HMAS, MESHES, run_mesh
-from experiments.maestro.orders import ORDERS, VLLM, Knowledge
+from experiments.maestro.orders import ORDERS, VLLM, JobKnowledge
 from experiments.maestro.workload import make_jobs, service_s
 from hmas.engine.core.profile import EngineProfile, builtin_profile
 from hmas.sim.bound import job_bound
@@ -33,7 +33,8 @@ BOUND = "bound"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCell:
-    """One λ*_job, bound or run. `load` is in units of λ*_job; `batch`: the share of batch jobs, None: Table I's."""
+    """One λ*_job, bound or run. `load` is in units of λ*_job; `batch`: the share of batch jobs, None: that of Maestro's
+    Table I."""
 
     kind: Literal["capacity", "bound", "run"]
     seconds: float
@@ -75,7 +76,7 @@ def compute(cell: JobCell, rate: float, data: Path) -> dict[str, Any]:
         run = run_mesh(cell.system, before, profile, ENGINES, jobs, until_s, cell.seed)
     else:
         order = ORDERS[cell.system]()
-        run = JobFleet(order, Knowledge(before, profile, ENGINES), profile, ENGINES, jobs, until_s).run()
+        run = JobFleet(order, JobKnowledge(before, profile, ENGINES), profile, ENGINES, jobs, until_s).run()
     score = _score(jobs, run, profile)
     return {
         "job_goodput": score.job_goodput,
@@ -99,7 +100,7 @@ def _score(jobs: Sequence[SimJob], run: FleetRun, profile: EngineProfile) -> Job
 def _capacity(cell: JobCell, data: Path) -> float:
     """Returns λ*_job: the highest rate at which plain vLLM keeps `TARGET` of the jobs, on seeds of its own."""
     profile = cell.engine
-    nothing = Knowledge((), profile, ENGINES)
+    nothing = JobKnowledge((), profile, ENGINES)
 
     def kept(rate: float) -> bool:
         found = []

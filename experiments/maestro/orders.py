@@ -1,6 +1,6 @@
 """The orders of Fig. 7 and of later systems, each over the same engines behind one queue.
 
-An order gives a waiting call its rank; the least goes first. What an order may know is in `Knowledge`: profiles of jobs
+An order gives a waiting call its rank; the least goes first. `JobKnowledge` is what an order may know: profiles of jobs
 that ended before the run, and what engines take for a token. The oracles read the truth and have it in their names.
 """
 
@@ -67,7 +67,7 @@ def history(jobs: Iterable[SimJob]) -> Iterable[tuple[int, list[DoneStage]]]:
         yield agent_of(job, 0), stages
 
 
-class Knowledge:
+class JobKnowledge:
     """What is known before a run: Eq. 8's medians over `before`, and the engines' profile."""
 
     def __init__(self, before: Iterable[SimJob], profile: EngineProfile, engines: int) -> None:
@@ -98,10 +98,10 @@ class JobOrder:
     """An order by a rank that is given when a call comes. `least_outstanding`: calls do not wait in the queue, but go
     at once to the engine with the fewest, which serve first come, first served."""
 
-    def __init__(self, rank: Callable[[Knowledge, WaitingCall], Rank], *, least_outstanding: bool = False) -> None:
+    def __init__(self, rank: Callable[[JobKnowledge, WaitingCall], Rank], *, least_outstanding: bool = False) -> None:
         self._rank, self.least_outstanding = rank, least_outstanding
 
-    def begin(self, knowledge: Knowledge) -> None:
+    def begin(self, knowledge: JobKnowledge) -> None:
         self.knowledge = knowledge
 
     def arrived(self, call: WaitingCall) -> None:
@@ -173,7 +173,7 @@ class WorkingSet(JobOrder):
         super().__init__(lambda knowledge, call: (call.state.job.arrival_s,))
         self._active: dict[str, int] = {}
 
-    def begin(self, knowledge: Knowledge) -> None:
+    def begin(self, knowledge: JobKnowledge) -> None:
         super().begin(knowledge)
         limits = knowledge.profile.limits
         self._room = knowledge.engines * limits.num_gpu_blocks * limits.block_size

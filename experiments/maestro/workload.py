@@ -39,7 +39,7 @@ PROMPTS = ("EssayGeneration", "LongFormGeneration", "Translation", "MathReasonin
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class AgentRole:
     """An agent: the recorded answers that its lengths are drawn from, and the tokens of its system prompt."""
 
     answers: str
@@ -47,24 +47,24 @@ class Role:
 
 
 ROLES = {
-    "booking": Role("tau tool", 1400),
-    "booking says": Role("tau text", 1400),
-    "food": Role("tau tool", 700),
-    "food says": Role("tau text", 700),
-    "planner": Role("Orchestrator", 500),
-    "writer": Role("EssayGeneration", 400),
-    "reviewer": Role("Verification_Expert", 450),
-    "supervisor": Role("Orchestrator", 600),
-    "reporter": Role("WebSurfer", 500),
-    "editor": Role("EssayGeneration", 400),
-    "analyst": Role("DataAnalysis_Expert", 800),
-    "solver": Role("MathReasoning", 200),
-    "answerer": Role("QA", 200),
-    "translator": Role("Translation", 150),
-    "travel": Role("tau tool", 1600),
-    "guide": Role("Assistant", 900),
-    "coder": Role("CodeGeneration", 600),
-    "tester": Role("PythonDebugging_Expert", 500),
+    "booking": AgentRole("tau tool", 1400),
+    "booking says": AgentRole("tau text", 1400),
+    "food": AgentRole("tau tool", 700),
+    "food says": AgentRole("tau text", 700),
+    "planner": AgentRole("Orchestrator", 500),
+    "writer": AgentRole("EssayGeneration", 400),
+    "reviewer": AgentRole("Verification_Expert", 450),
+    "supervisor": AgentRole("Orchestrator", 600),
+    "reporter": AgentRole("WebSurfer", 500),
+    "editor": AgentRole("EssayGeneration", 400),
+    "analyst": AgentRole("DataAnalysis_Expert", 800),
+    "solver": AgentRole("MathReasoning", 200),
+    "answerer": AgentRole("QA", 200),
+    "translator": AgentRole("Translation", 150),
+    "travel": AgentRole("tau tool", 1600),
+    "guide": AgentRole("Assistant", 900),
+    "coder": AgentRole("CodeGeneration", 600),
+    "tester": AgentRole("PythonDebugging_Expert", 500),
 }
 
 

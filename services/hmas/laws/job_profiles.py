@@ -57,7 +57,7 @@ class Need(NamedTuple):
     outside_s: float
 
 
-class Record(NamedTuple):
+class JobRecord(NamedTuple):
     """What a job that ended needed at a stage. `prompt` and `answered` are log(1 + tokens) of that stage's prompt and
     of the job's answers before it."""
 
@@ -71,7 +71,7 @@ class JobProfiles:
 
     def __init__(self, config: JobProfilesConfig | None = None) -> None:
         self._config = config or JobProfilesConfig()
-        self._states: OrderedDict[State, deque[Record]] = OrderedDict()
+        self._states: OrderedDict[State, deque[JobRecord]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._states)
@@ -83,7 +83,7 @@ class JobProfiles:
         for index in range(len(stages) - 1, -1, -1):
             stage = stages[index]
             need = Need(stage.output_tokens, len(stages) - 1 - index, prompt, output, outside_s)
-            record = Record(log1p(stage.prompt_tokens), log1p(answered[index]), need)
+            record = JobRecord(log1p(stage.prompt_tokens), log1p(answered[index]), need)
             for state in _states(template, stage.agent, index):
                 self._keep(state, record)
             prompt += stage.prompt_tokens
@@ -104,7 +104,7 @@ class JobProfiles:
 
     def weighted(
         self, template: int, agent: int, index: int, prompt_tokens: int, answered: int
-    ) -> list[tuple[Record, float]]:
+    ) -> list[tuple[JobRecord, float]]:
         """Returns the records that speak of a stage, with their weights; none if no job of its template is known."""
         config = self._config
         known = [s for s in map(self._states.get, _states(template, agent, index)) if s]
@@ -112,7 +112,7 @@ class JobProfiles:
             state = next((s for s in known if len(s) >= config.min_count), known[-1] if known else ())
             return [(record, 1.0) for record in state]
         prompt, had, scale = log1p(prompt_tokens), log1p(answered), -0.5 / config.width**2
-        found, total = list[tuple[Record, float]](), 0.0
+        found, total = list[tuple[JobRecord, float]](), 0.0
         for state in known:
             near = [FAR + exp(scale * ((r.prompt - prompt) ** 2 + (r.answered - had) ** 2)) for r in state]
             factor = min(1.0, config.doubt / sum(near)) if found else 1.0
@@ -122,7 +122,7 @@ class JobProfiles:
                 break
         return found
 
-    def _keep(self, state: State, record: Record) -> None:
+    def _keep(self, state: State, record: JobRecord) -> None:
         kept = self._states.get(state)
         if kept is None:
             kept = self._states[state] = deque(maxlen=self._config.window)
