@@ -32,10 +32,10 @@ def test_without_chains_the_dispatch_sequence_is_the_recorded_one() -> None:
 # the commit before workers heard of jobs.
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 GRANTS = {
-    ("smoke.yaml", "hmas"): (239, "a7d1a542eae96dedaf4b3482"),
+    ("smoke.yaml", "hmas"): (239, "db907721030ee37dfe2e0147"),
     ("overload.yaml", "hmas-plugin"): (240, "795aeccf1b55108a78b53840"),
     ("overload.yaml", "hmas-esg"): (240, "60125cf837e4850e276c96bf"),
-    ("faults.yaml", "hmas"): (444, "2c1fd4af2b0f2f10b88fc150"),
+    ("faults.yaml", "hmas"): (444, "d57ad4e2acdb0cfc5fbc74fe"),
 }
 
 
