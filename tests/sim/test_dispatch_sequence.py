@@ -15,7 +15,7 @@ from hmas.sim.setup import MeshSetup
 from hmas.sim.sources import WorkloadSpec, build
 from hmas.sim.systems import MESHES
 
-RECORDED = "3a645bd100dc83499074147c7cd26d5fee6c318ac1d1751d3c3e7ff7e492dd99"
+RECORDED = "949412b69c165e6a6c94098dcf1acc417007746a266897286cedd9f3cf2d6c1c"
 
 
 def test_without_chains_the_dispatch_sequence_is_the_recorded_one() -> None:
