@@ -373,6 +373,31 @@ def goodput(
         typer.echo(f"wrote {path}")
 
 
+@app.command()
+def maestro(
+    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
+        "docs/results"
+    ),
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 1 on.")] = 5,
+    seconds: Annotated[float, typer.Option(min=60.0, help="Seconds in which jobs arrive.")] = 600.0,
+    processes: Annotated[int, typer.Option(min=1, help="Number of processes, each with one run at a time.")] = 1,
+    cells: Annotated[Path, typer.Option(help="Folder of the results of finished runs.")] = Path("out/sim-cells"),
+    data: Data = None,
+) -> None:
+    """Measures orders of jobs on generated workflows in a closed loop (Maestro's Fig. 7), and writes the page. It takes
+    about two hours of one core and needs --data with agentic/ and prompts/. If interrupted, give the command again:
+    finished runs are kept."""
+    from experiments.maestro.measure import code_of, measure
+    from experiments.report.maestro import write_page
+
+    folder = data_folder(data)
+    if folder is None or not (folder / "agentic").is_dir():
+        raise typer.BadParameter("this needs recorded workflows: give --data FOLDER with a folder agentic/ in it")
+    found = measure(folder, range(1, seeds + 1), seconds, CellStore(cells, code_of), processes, typer.echo)
+    for path in write_page(found, seconds, out):
+        typer.echo(f"wrote {path}")
+
+
 @app.command(name="train-selectors")
 def train_selectors(
     profile: Annotated[str, typer.Option(help="Engine profile of the simulated runs.")] = "qwen3-32b-h100x2",

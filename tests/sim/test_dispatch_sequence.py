@@ -1,14 +1,21 @@
 """Requests without a known prompt are dispatched as they were before the mesh knew of prefixes and jobs: the digest was
 recorded at the commit before, by this very run. A change that is meant to alter the order records it anew."""
 
+from dataclasses import replace
 from hashlib import sha256
+from pathlib import Path
+
+import pytest
 
 from hmas.engine.core.profile import builtin_profile
+from hmas.sim.effect_log import EffectLog
+from hmas.sim.experiment import load_experiment
 from hmas.sim.mesh import MeshSim
 from hmas.sim.setup import MeshSetup
 from hmas.sim.sources import WorkloadSpec, build
+from hmas.sim.systems import MESHES
 
-RECORDED = "3a645bd100dc83499074147c7cd26d5fee6c318ac1d1751d3c3e7ff7e492dd99"
+RECORDED = "949412b69c165e6a6c94098dcf1acc417007746a266897286cedd9f3cf2d6c1c"
 
 
 def test_without_chains_the_dispatch_sequence_is_the_recorded_one() -> None:
@@ -19,3 +26,29 @@ def test_without_chains_the_dispatch_sequence_is_the_recorded_one() -> None:
     sequence = sorted((journey.granted_s or -1.0, name) for name, journey in mesh.journeys.items())
     ends = [(name, j.engine_first_s, j.engine_last_s, j.gateway) for name, j in mesh.journeys.items()]
     assert sha256(repr((sequence, ends)).encode()).hexdigest() == RECORDED
+
+
+# The grants of committed experiments' first workloads, cut to 12 s, with oracles where models read text; recorded at
+# the commit before workers heard of jobs.
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+GRANTS = {
+    ("smoke.yaml", "hmas"): (239, "db907721030ee37dfe2e0147"),
+    ("overload.yaml", "hmas-plugin"): (240, "795aeccf1b55108a78b53840"),
+    ("overload.yaml", "hmas-esg"): (240, "60125cf837e4850e276c96bf"),
+    ("faults.yaml", "hmas"): (444, "d57ad4e2acdb0cfc5fbc74fe"),
+}
+
+
+@pytest.mark.parametrize(("file", "system"), GRANTS)
+def test_committed_experiments_are_granted_as_before_jobs(file: str, system: str) -> None:
+    experiment = load_experiment(EXPERIMENTS / file)
+    spec = replace(experiment.workloads[0], duration_s=12.0)
+    workload = build(spec, 10.0 * experiment.engines, 1).fitting(experiment.engine)
+    setup = replace(MESHES[system], workers=experiment.workers, gateways=experiment.gateways, estimator="noisy")
+    log, digest, count = EffectLog(keep=True), sha256(), 0
+    MeshSim(setup, experiment.engine, experiment.engines, workload, 1, log=log, cutoff_s=30.0).run()
+    for line in log.lines:
+        if "Grant(" in line and "ToGateway(" in line:
+            count += 1
+            digest.update(line.encode())
+    assert (count, digest.hexdigest()[:24]) == GRANTS[file, system]

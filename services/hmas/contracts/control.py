@@ -13,6 +13,7 @@ class TopologyName(StrEnum):
     LLF = "llf"
     SJF = "sjf"
     SRTF = "srtf"
+    MAESTRO = "maestro"
     TWO_LANE = "two_lane"
     WFQ = "wfq"
     STRIDE = "stride"

@@ -62,12 +62,14 @@ class TenantsChanged:
 class RequestReceived:
     """A client sent a request. `content` identifies what the tenant sent, so that the same request is recognised when
     it is sent again; it is empty where that makes no difference. `body_bytes` is the size of the body that the shell
-    keeps until the first token. `job` is what the client calls the job that the request belongs to, or empty."""
+    keeps until the first token. `job` is what the client calls the job that the request belongs to, or empty;
+    `job_budget_s` the seconds that it allows for the whole job, None if it states none."""
 
     request: Request
     content: str = ""
     body_bytes: int = 0
     job: str = ""
+    job_budget_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

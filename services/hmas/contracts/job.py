@@ -54,6 +54,27 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobFacts:
+    """What a worker is told of the job of a request. `index` is the stage's number in it, from 0 on. `left_s`: seconds
+    from the request's arrival until the whole job is to be done, below 0 if that is past; None: nobody stated it.
+
+    The rest is forecast from jobs of the same template that ended. `output_tokens` and `output_tokens_p90` are the
+    median and the 90 % quantile of this stage's answer; None: nothing is known yet. `future_*` are medians of what
+    follows this stage: its prompt and output tokens, and the seconds in which no model works for the job.
+    """
+
+    job: str
+    index: int
+    left_s: float | None = None
+    output_tokens: float | None = None
+    output_tokens_p90: float | None = None
+    future_stages: float = 0.0
+    future_prompt_tokens: float = 0.0
+    future_output_tokens: float = 0.0
+    future_outside_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageArrived:
     """A request came. `declared`: the job that its client names, or empty."""
 

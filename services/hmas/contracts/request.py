@@ -6,7 +6,7 @@ The true output length is not among it: no decision sees it before the request s
 from dataclasses import dataclass
 from enum import StrEnum
 
-from hmas.contracts.job import NO_CHAIN, PrefixChain
+from hmas.contracts.job import NO_CHAIN, JobFacts, PrefixChain
 
 
 class TaskType(StrEnum):
@@ -60,7 +60,7 @@ class Request:
     share weight (> 0). `importance` is Eq. 14's imp_r in [0.5, 1]. `max_tokens` is a client's upper bound, never a
     prediction; 0 if nothing is generated, as for embeddings. `slo_stated` tells whether the SLO came from the client or
     the tenant (true) or is still a default that perception's task type may refine (false). `prefix`: the chain of its
-    prompt, empty where nothing is known of it.
+    prompt, empty where nothing is known of it. `job`: what is known of its job; None unless its client speaks of one.
     """
 
     id: str
@@ -78,6 +78,7 @@ class Request:
     arrival_s: float
     relegate: bool = True  # false: the tenant prefers a refusal to a late answer
     prefix: PrefixChain = NO_CHAIN
+    job: JobFacts | None = None
 
     @property
     def prefill_only(self) -> bool:

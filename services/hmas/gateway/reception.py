@@ -89,7 +89,9 @@ class Reception:
             request = request_of(
                 each, request_id, tenant, terms, arrival_s, self._shell.prompt_tokens(each), relayed=proxy is None
             )
-            exchange = self._shell.open(each, request, arrival.client_id, trace, caller.key, job, proxy)
+            exchange = self._shell.open(
+                each, request, arrival.client_id, trace, caller.key, job, terms.job_budget_s, proxy
+            )
             arrival.exchanges.append(exchange)
             if exchange.error is not None:  # it was refused, and with it the other answers
                 break

@@ -177,10 +177,12 @@ class GatewayShell:
         traceparent: str,
         key: str = "",
         job: str = "",
+        job_budget_s: float | None = None,
         proxy: Proxy | None = None,
     ) -> Exchange:
         """Hands a request to the agent; returns its exchange, which has already ended if the agent refused. `job` is
-        what the client calls its job, or empty. `proxy` carries the request out, if the gateway itself does not."""
+        what the client calls its job, or empty, and `job_budget_s` what it allows for all of it, in s. `proxy` carries
+        the request out, if the gateway itself does not."""
         pool = self._directory.resolve(request.model) or request.model
         exchange = Exchange(
             call=call,
@@ -197,7 +199,7 @@ class GatewayShell:
         if self._tracing is not None:
             self._trace(self._tracing, exchange)
         content = "" if request.relegate else _content(request, call)
-        self._post(RequestReceived(request, content, len(call.rest), job))
+        self._post(RequestReceived(request, content, len(call.rest), job, job_budget_s))
         if exchange.call is not None:
             worker = exchange.attempts[-1].worker if exchange.attempts else ""
             self._post_cognition(QuestionAsked(Question(request, call.text, worker)))

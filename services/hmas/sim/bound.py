@@ -22,11 +22,18 @@ second. Let A be the set of requests that count in some schedule, and x_rb the w
 
 since all of r's work lies in its windows. (Weak duality of the linear program that packs fractional requests.) Every
 price vector gives a bound; good prices are sought by gradient descent on a smoothed form, and the bound is always
-evaluated in its exact form. Up to `ENUMERATED` requests the largest set is found by enumeration instead, where a set
+evaluated in its exact form.
+
+Up to `ENUMERATED` requests the largest set is found by enumeration instead, where a set
 passes if earliest-deadline-first with preemption on one server m times as fast does all its work in its windows, which
 is exact for that relaxed server (Liu and Layland 1973; Horn 1974).
+
+Jobs (`job_bound`). A job counts if all its calls have ended by its due time. A is then a set of jobs, and the work of r
+that of all its calls: each is done between the instant at which the calls that it waits for can have ended at the
+soonest, and that by which those that wait for it must begin at the latest.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from heapq import heappop, heappush
 from itertools import combinations, product
@@ -36,6 +43,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hmas.engine.core.profile import EngineProfile
+from hmas.sim.jobs import SimJob
 from hmas.sim.workload import OfferedRequest, Workload
 
 ENUMERATED = 12
@@ -101,6 +109,45 @@ def upper_bound(workload: Workload, profile: EngineProfile, engines: int) -> Bou
     return Bound(min(best, len(jobs.arrival)), offered, workload.duration_s)
 
 
+def job_bound(jobs: Sequence[SimJob], profile: EngineProfile, engines: int) -> int:
+    """Returns how many of the jobs can be on time at most, under any scheduler that knows all jobs and lengths."""
+    seen: set[int] = set()
+    rows: list[tuple[float, ...]] = []
+    owners: list[int] = []
+    for number, job in enumerate(jobs):
+        found = _job_rows(job, profile, seen)
+        rows += found
+        owners += [number] * len(found)
+    if not rows:
+        return 0
+    calls = _as_jobs(rows)
+    owner = np.unique(np.array(owners), return_inverse=True)[1]
+    alone = int(owner.max()) + 1
+    scored = sorted((_flat_price(calls, *calls.work(profile, s), engines, owner), s) for s in _shares())
+    return min(alone, *(_descend(calls, *calls.work(profile, s), engines, owner) for _, s in scored[:2]))
+
+
+def _job_rows(job: SimJob, profile: EngineProfile, seen: set[int]) -> list[tuple[float, ...]]:
+    """Returns the rows of a job's calls, none if it cannot be on time even alone."""
+    drafts, least = [], list[float]()
+    for call in job.calls:
+        row = _row(call.offered, _shared_tokens(call.offered, profile, seen))
+        first, rest = _alone_s(row, profile)
+        drafts.append(row)
+        least.append(first + rest)
+    begins, ends = list[float](), list[float]()
+    for number, call in enumerate(job.calls):
+        begins.append(max((ends[i] for i in call.after), default=job.arrival_s) + call.outside_s)
+        ends.append(begins[-1] + least[number])
+    dues = [job.due_s] * len(drafts)
+    for number in range(len(drafts) - 1, -1, -1):
+        for i in job.calls[number].after:
+            dues[i] = min(dues[i], dues[number] - least[number] - job.calls[number].outside_s)
+    if max(ends) > job.due_s:
+        return []
+    return [(begin, due, due, *row[3:]) for begin, due, row in zip(begins, dues, drafts, strict=True)]
+
+
 def _shares() -> list[tuple[float, float, float]]:
     grid = (0.0, 0.25, 0.5, 0.75, 1.0)
     return [(a, b, 1.0 - a - b) for a, b in product(grid, grid) if a + b <= 1.0]
@@ -115,6 +162,10 @@ def _jobs(requests: tuple[OfferedRequest, ...], profile: EngineProfile) -> _Jobs
         row = _row(offered, cached)
         if _alone_in_time(row, offered, profile):
             rows.append(row)
+    return _as_jobs(rows)
+
+
+def _as_jobs(rows: list[tuple[float, ...]]) -> _Jobs:
     names = [f.name for f in fields(_Jobs)]
     return _Jobs(**dict(zip(names, np.array(rows, dtype=np.float64).reshape(-1, len(names)).T, strict=True)))
 
@@ -149,12 +200,18 @@ def _row(offered: OfferedRequest, cached: int) -> tuple[float, ...]:
 
 
 def _alone_in_time(row: tuple[float, ...], offered: OfferedRequest, profile: EngineProfile) -> bool:
-    arrival, first_due, last_due, prompt, pairs, decodes, context = row
-    cost = profile.cost
-    first = cost.c0_s * -(-prompt // profile.limits.max_num_batched_tokens) + cost.c_p_s * prompt + cost.c_pp_s * pairs
-    rest = decodes * (cost.c0_s + cost.c_d_s) + context * cost.c_k_s
+    arrival, first_due, last_due, _, _, decodes, _ = row
+    first, rest = _alone_s(row, profile)
     gap_ok = offered.slo.whole or rest <= offered.slo.tpot_s * decodes
     return gap_ok and arrival + first <= first_due and arrival + first + rest <= last_due
+
+
+def _alone_s(row: tuple[float, ...], profile: EngineProfile) -> tuple[float, float]:
+    """Returns the seconds that the prompt of a row and its decoding take on an idle engine."""
+    _, _, _, prompt, pairs, decodes, context = row
+    cost = profile.cost
+    first = cost.c0_s * -(-prompt // profile.limits.max_num_batched_tokens) + cost.c_p_s * prompt + cost.c_pp_s * pairs
+    return first, decodes * (cost.c0_s + cost.c_d_s) + context * cost.c_k_s
 
 
 # --- many requests: prices ----------------------------------------------------------------------------------------
@@ -181,10 +238,10 @@ def _grid(jobs: _Jobs) -> _Grid:
     return _Grid(width=width, count=BUCKETS, start=index[0], first_end=index[1] + 1, last_end=index[2] + 1)
 
 
-def _flat_price(jobs: _Jobs, prefill: Floats, decode: Floats, engines: int) -> float:
+def _flat_price(jobs: _Jobs, prefill: Floats, decode: Floats, engines: int, owner: Ints | None = None) -> float:
     """Returns the bound under one price for all buckets, which is quick to compute: the most promising weights are
     chosen by it."""
-    total = np.sort(prefill + decode)
+    total = np.sort(_by_owner(prefill + decode, owner))
     room = engines * float(jobs.last_due.max() - jobs.arrival.min())
     fits = int(np.searchsorted(np.cumsum(total), room, side="right"))
     return min(len(total), fits + 1)
@@ -204,11 +261,18 @@ def _range_minimum(values: Floats, start: Ints, end: Ints) -> Floats:
     return result
 
 
-def _exact(price: Floats, grid: _Grid, prefill: Floats, decode: Floats, room: float) -> float:
-    """Returns the bound of the module's docstring under the prices `price`, in requests."""
+def _by_owner(values: Floats, owner: Ints | None) -> Floats:
+    """Returns the sums over the rows of each owner; the values themselves where each row stands for itself."""
+    return values if owner is None else np.asarray(np.bincount(owner, values), dtype=np.float64)
+
+
+def _exact(
+    price: Floats, grid: _Grid, prefill: Floats, decode: Floats, room: float, owner: Ints | None = None
+) -> float:
+    """Returns the bound of the module's docstring under the prices `price`, in requests or jobs."""
     first = _range_minimum(price, grid.start, grid.first_end)
     rest = _range_minimum(price, grid.start, grid.last_end)
-    return float(room * price.sum() + np.maximum(0.0, 1.0 - prefill * first - decode * rest).sum())
+    return float(room * price.sum() + np.maximum(0.0, 1.0 - _by_owner(prefill * first + decode * rest, owner)).sum())
 
 
 def _soft_minimum(weights: Floats, start: Ints, end: Ints) -> Floats:
@@ -224,11 +288,11 @@ def _spread(amount: Floats, start: Ints, end: Ints, count: int) -> Floats:
     return total
 
 
-def _descend(jobs: _Jobs, prefill: Floats, decode: Floats, engines: int) -> int:
+def _descend(jobs: _Jobs, prefill: Floats, decode: Floats, engines: int, owner: Ints | None = None) -> int:
     """Searches prices with Adam on the smoothed dual and returns the lowest exact bound that it came across."""
     grid = _grid(jobs)
     room = engines * grid.width
-    unit = 1.0 / float(np.mean(prefill + decode))  # prices are sought in this unit
+    unit = 1.0 / float(np.mean(_by_owner(prefill + decode, owner)))  # prices are sought in this unit
     price, mean, square = np.full(grid.count, 0.05), np.zeros(grid.count), np.zeros(grid.count)
     p, d = prefill * unit, decode * unit
     best = float(len(jobs.arrival))
@@ -239,7 +303,9 @@ def _descend(jobs: _Jobs, prefill: Floats, decode: Floats, engines: int) -> int:
         s2 = _soft_minimum(weights, grid.start, grid.last_end)
         soft1 = -heat * np.log(s1 / (grid.first_end - grid.start))
         soft2 = -heat * np.log(s2 / (grid.last_end - grid.start))
-        active = (p * soft1 + d * soft2) < 1.0
+        active = _by_owner(p * soft1 + d * soft2, owner) < 1.0
+        if owner is not None:
+            active = active[owner]
         load = _spread(p * active / s1, grid.start, grid.first_end, grid.count)
         load += _spread(d * active / s2, grid.start, grid.last_end, grid.count)
         gradient = np.clip(1.0 - weights * load / (room * unit), -10.0, 10.0)
@@ -248,7 +314,7 @@ def _descend(jobs: _Jobs, prefill: Floats, decode: Floats, engines: int) -> int:
         price -= rate * (mean / (1 - 0.9**i)) / (np.sqrt(square / (1 - 0.99**i)) + 1e-12)
         price = np.maximum(price, 0.0)
         if i % 5 == 0:
-            best = min(best, _exact(price * unit, grid, prefill, decode, room))
+            best = min(best, _exact(price * unit, grid, prefill, decode, room, owner))
     return floor(best + 1e-6)
 
 

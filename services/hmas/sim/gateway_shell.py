@@ -88,7 +88,7 @@ class SimGateway(SimProcess):
         self.post(self._receive, offered)
 
     def _receive(self, offered: OfferedRequest) -> None:
-        self.step(RequestReceived(offered.request, offered.content))
+        self.step(RequestReceived(offered.request, offered.content, 0, offered.job, offered.job_budget_s))
         if offered.id in self._open:
             # The id stands for the prompt: what perception reads of it is looked up there.
             self._questions.step(QuestionAsked(Question(offered.request, offered.id, self._open[offered.id])))

@@ -61,7 +61,8 @@ class MeshSim:
     `engines` is their number, all of one `profile`, unless the setup states its pools. Requests that have not ended
     `cutoff_s` after the workload's last second count as not finished. `log` hashes every effect of every agent, and
     `recording` writes every step; None turns either off. `routes` says which agents hear which message. `on_advice` is
-    called with the id and `retry_after_s` of a request that was refused late.
+    called with the id and `retry_after_s` of a request that was refused late, and `on_settled` with the id of each that
+    has ended; it may offer others.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class MeshSim:
         self.journeys = {r.id: Journey(offered=r) for r in workload.requests}
         self.log = log
         self.on_advice: Callable[[str, float], None] = _ignore
+        self.on_settled: Callable[[str], None] = _ignore
         self.views: list[VLong] = []
         self.homes: dict[str, str] = {}
         self.doubled = 0
@@ -301,6 +303,7 @@ class MeshSim:
                 f"request {request_id} is settled twice, as {journey.outcome} and as {outcome}: a fault of an agent"
             )
         journey.outcome = outcome
+        self.on_settled(request_id)
         self._open -= 1
 
     @staticmethod

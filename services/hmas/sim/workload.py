@@ -16,7 +16,8 @@ class OfferedRequest:
     """One request of a workload. `request` is what the gateway knows when it arrives. The other fields are the truth:
     `output_tokens` is for the engine, `slo` and `task` are for the scorer and for estimators that stand in for a model.
     `recorded` is what the perception that ships says of the prompt, as the fields of its `Estimate`; None if it was not
-    asked. `content` is equal for a request that is sent again, as in `RequestReceived`."""
+    asked. `content` is equal for a request that is sent again, and `job` and `job_budget_s` are what its client says of
+    its job, as in `RequestReceived`."""
 
     request: Request
     output_tokens: int
@@ -27,6 +28,8 @@ class OfferedRequest:
     answer_hashes: tuple[int, ...] = ()
     recorded: tuple[TaskType, float, float, float] | None = None
     content: str = ""
+    job: str = ""
+    job_budget_s: float | None = None
 
     @property
     def id(self) -> str:

@@ -42,7 +42,7 @@ class WireError(ValueError):
 
 
 _PAIRS: tuple[tuple[types.ModuleType, types.ModuleType, tuple[str, ...]], ...] = (
-    (job, types_pb2, ("PrefixChain",)),
+    (job, types_pb2, ("PrefixChain", "JobFacts")),
     (request, types_pb2, ("Slo", "Tags", "Cost", "Annotation", "Request")),
     (control, types_pb2, ("Hints", "EngineClass", "Layout")),
     (

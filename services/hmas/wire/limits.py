@@ -86,6 +86,9 @@ RANGES: Mapping[str, Range] = {
     "Slo.ttft_s": Range(0.0, 1e9, above=True),
     "Slo.tpot_s": Range(0.0, 1e9, above=True),
     "Slo.ttlt_s": Range(0.0, 1e9, above=True),
+    "left_s": SIGNED,  # of a job: below 0 once it is late
+    "future_prompt_tokens": TOKENS,
+    "future_output_tokens": TOKENS,
     "arrival_s": SIGNED,  # instants, on the clock of the host that decodes
     "granted_s": SIGNED,
     "first_token_s": SIGNED,

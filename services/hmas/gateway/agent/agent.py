@@ -61,6 +61,7 @@ from hmas.gateway.agent.directory import ModelDirectory
 from hmas.gateway.agent.ledger import Ledger, LedgerEntry, Place, RequestState
 from hmas.gateway.agent.limits import TenantGate
 from hmas.gateway.agent.linking import JobLinker
+from hmas.gateway.agent.outlook import JobOutlook
 from hmas.gateway.agent.promises import Promises
 from hmas.gateway.agent.rebalancing import Rebalancer
 from hmas.gateway.agent.routing import Router, WorkerState
@@ -83,6 +84,9 @@ class GatewayAgent:
         self._config = config
         self._ledger = Ledger()
         self._linker = JobLinker(config.linking)
+        self.outlook = JobOutlook(
+            config.outlook, prefill_tokens_per_s=config.prior_prefill_tokens_per_s, tpot_s=config.prior_tpot_s
+        )
         self._directory = ModelDirectory(config.max_pools)
         self._router = Router(config)
         self._tenants = TenantGate(config)
@@ -188,12 +192,15 @@ class GatewayAgent:
         self._tenants.accept(now_s, request.tenant, request.prompt_tokens)
         entry.promised = bool(content) and self._promises.redeem(now_s, content)
         self._ledger.open(entry)
-        return [*self._link(now_s, event), *self._route(now_s, entry)]
+        linked = self._link(now_s, event)
+        if linked and (event.job or event.job_budget_s is not None):
+            entry.request = self.outlook.arrived(request, linked[0].stage, event.job_budget_s)
+        return [*linked, *self._route(now_s, entry)]
 
     def _link(self, now_s: float, event: RequestReceived) -> list[StageLinked]:
         """Finds the job of a request, if anything is known by which it could be found."""
         request = event.request
-        if not request.prefix.nodes and not event.job:
+        if not request.prefix.nodes and not event.job and event.job_budget_s is None:
             return []
         stage = StageArrived(request_id=request.id, tenant=request.tenant, chain=request.prefix, declared=event.job)
         return self._linker.step(now_s, stage)
@@ -634,6 +641,8 @@ class GatewayAgent:
         prompt_tokens = request.prompt_tokens if ending.prompt_tokens is None else ending.prompt_tokens
         uncharged = ending.output_tokens + prompt_tokens - request.prompt_tokens
         self._tenants.ended(request.tenant, waiting=not streamed, tokens=uncharged)
+        if request.job is not None:
+            self.outlook.settled(now_s, request.id, ending.output_tokens, ending.tpot_s or 0.0)
         if entry.offered:
             self._batches.settle(now_s, entry, ending)
         return Settle(
@@ -690,6 +699,7 @@ class GatewayAgent:
             effects += self._withdraw(entry)
             effects += self._submit(now_s, entry, worker)
         self._router.forget_silent(now_s)
+        self.outlook.tick(now_s)
         return [*effects, *self._tell_use(now_s), *self._batches.due(now_s)]
 
     # --- other gateways ---

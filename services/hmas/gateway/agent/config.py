@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from hmas.contracts.cadences import TELEMETRY_EVENTS, TELEMETRY_S, USE_S
 from hmas.gateway.agent.linking import LinkingConfig
+from hmas.gateway.agent.outlook import OutlookConfig
 from hmas.gateway.agent.stalls import StallConfig
 
 
@@ -70,3 +71,4 @@ class GatewayConfig:
     max_pools: int = 256  # pools that are remembered, whether or not their workers still live
     stalls: StallConfig = field(default_factory=StallConfig)
     linking: LinkingConfig = field(default_factory=LinkingConfig)
+    outlook: OutlookConfig = field(default_factory=OutlookConfig)

@@ -40,7 +40,8 @@ JOB_HEADERS = (
     b"x-session-affinity",
     b"x-smg-routing-key",
 )
-_READ = frozenset((*JOB_HEADERS, *_EDGE, *_TTFT, *_TPOT, *_TTLT, *_PRIORITY, *_FLOW, *_IMPORTANCE))
+_JOB_BUDGET = (b"x-slo-job-ms",)
+_READ = frozenset((*JOB_HEADERS, *_JOB_BUDGET, *_EDGE, *_TTFT, *_TPOT, *_TTLT, *_PRIORITY, *_FLOW, *_IMPORTANCE))
 
 _DECIMAL = re.compile(rb"[+-]?[0-9]{1,15}(\.[0-9]{0,15})?([eE][+-]?[0-9]{1,3})?")
 _WHOLE = re.compile(rb"-?[0-9]{1,10}")
@@ -106,7 +107,7 @@ class Tenant:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     """What a request may expect. `clamped` names the stated SLOs that the tenant's bounds changed, with the values in
-    force, as in `ttft_ms=500; tpot_ms=20`."""
+    force, as in `ttft_ms=500; tpot_ms=20`. `job_budget_s`: what is allowed for the whole job; None: not stated."""
 
     slo: Slo
     slo_stated: bool
@@ -114,6 +115,7 @@ class Terms:
     importance: float
     flow: str
     clamped: str = ""
+    job_budget_s: float | None = None
 
 
 def read_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
@@ -167,6 +169,8 @@ def terms_of(
     ttft_s = _clamp(header_seconds(headers, _TTFT, MAX_SLO_MS), bounds.ttft_s, "ttft_ms", clamped)
     tpot_s = _clamp(header_seconds(headers, _TPOT, MAX_SLO_MS), bounds.tpot_s, "tpot_ms", clamped)
     ttlt_s = _clamp(header_seconds(headers, _TTLT, MAX_TTLT_MS), bounds.ttlt_s, "ttlt_ms", clamped)
+    # The tenant's bounds of the time to the last token hold for a whole job too.
+    job_s = _clamp(header_seconds(headers, _JOB_BUDGET, MAX_TTLT_MS), bounds.ttlt_s, "job_ms", clamped)
     slo, stated = _slo(ttft_s, tpot_s, ttlt_s, tenant, importance, stream=stream)
     if tier is ServiceTier.FLEX and ttft_s is None and tpot_s is None and ttlt_s is None:
         slo, stated = _lax(slo, bounds), True  # so that no default of the task type replaces it
@@ -180,6 +184,7 @@ def terms_of(
         importance=importance,
         flow=_flow(headers),
         clamped="; ".join(clamped),
+        job_budget_s=job_s,
     )
 
 

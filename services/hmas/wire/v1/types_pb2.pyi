@@ -58,8 +58,30 @@ class PrefixChain(_message.Message):
     turn: int
     def __init__(self, nodes: _Optional[_Iterable[int]] = ..., ends: _Optional[_Iterable[int]] = ..., whole: _Optional[bool] = ..., thread: _Optional[int] = ..., turn: _Optional[int] = ...) -> None: ...
 
+class JobFacts(_message.Message):
+    __slots__ = ("job", "index", "left_s", "output_tokens", "output_tokens_p90", "future_stages", "future_prompt_tokens", "future_output_tokens", "future_outside_s")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    LEFT_S_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_TOKENS_P90_FIELD_NUMBER: _ClassVar[int]
+    FUTURE_STAGES_FIELD_NUMBER: _ClassVar[int]
+    FUTURE_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    FUTURE_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    FUTURE_OUTSIDE_S_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    index: int
+    left_s: float
+    output_tokens: float
+    output_tokens_p90: float
+    future_stages: float
+    future_prompt_tokens: float
+    future_output_tokens: float
+    future_outside_s: float
+    def __init__(self, job: _Optional[str] = ..., index: _Optional[int] = ..., left_s: _Optional[float] = ..., output_tokens: _Optional[float] = ..., output_tokens_p90: _Optional[float] = ..., future_stages: _Optional[float] = ..., future_prompt_tokens: _Optional[float] = ..., future_output_tokens: _Optional[float] = ..., future_outside_s: _Optional[float] = ...) -> None: ...
+
 class Request(_message.Message):
-    __slots__ = ("id", "model", "tenant", "flow", "prompt_tokens", "max_tokens", "stream", "slo", "slo_stated", "priority", "weight", "importance", "arrival_s", "relegate", "prefix")
+    __slots__ = ("id", "model", "tenant", "flow", "prompt_tokens", "max_tokens", "stream", "slo", "slo_stated", "priority", "weight", "importance", "arrival_s", "relegate", "prefix", "job")
     ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -75,6 +97,7 @@ class Request(_message.Message):
     ARRIVAL_S_FIELD_NUMBER: _ClassVar[int]
     RELEGATE_FIELD_NUMBER: _ClassVar[int]
     PREFIX_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
     id: str
     model: str
     tenant: str
@@ -90,7 +113,8 @@ class Request(_message.Message):
     arrival_s: float
     relegate: bool
     prefix: PrefixChain
-    def __init__(self, id: _Optional[str] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., flow: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., stream: _Optional[bool] = ..., slo: _Optional[_Union[Slo, _Mapping]] = ..., slo_stated: _Optional[bool] = ..., priority: _Optional[int] = ..., weight: _Optional[float] = ..., importance: _Optional[float] = ..., arrival_s: _Optional[float] = ..., relegate: _Optional[bool] = ..., prefix: _Optional[_Union[PrefixChain, _Mapping]] = ...) -> None: ...
+    job: JobFacts
+    def __init__(self, id: _Optional[str] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., flow: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., stream: _Optional[bool] = ..., slo: _Optional[_Union[Slo, _Mapping]] = ..., slo_stated: _Optional[bool] = ..., priority: _Optional[int] = ..., weight: _Optional[float] = ..., importance: _Optional[float] = ..., arrival_s: _Optional[float] = ..., relegate: _Optional[bool] = ..., prefix: _Optional[_Union[PrefixChain, _Mapping]] = ..., job: _Optional[_Union[JobFacts, _Mapping]] = ...) -> None: ...
 
 class Annotation(_message.Message):
     __slots__ = ("tags", "cost", "utility")

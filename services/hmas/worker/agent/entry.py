@@ -41,6 +41,7 @@ class QueueEntry:
     any comparison), and `ttft_deadline_s` the instant its first token is due. `claimed` are cognition's tags as they
     came, before the worker corrected them. `promised`: it was refused before and comes back at the time it was told.
     `usual_tokens` is the length that its application's answers seldom exceed, as known at its arrival; None: unknown.
+    `future_s` is the predicted service time of what its job needs after it, 0 without a job.
     `grant` is the number of its last grant. `stopped`: its gateway was asked to give it back. `withdrawn`: its gateway
     no longer wants it run, but has not answered its grant yet. `orphaned_s` is when the stream of its gateway ended
     while it ran; None while the gateway is connected. `successor` is a later attempt of the same request, which came
@@ -65,6 +66,7 @@ class QueueEntry:
         "engine",
         "enqueued_s",
         "first_token_s",
+        "future_s",
         "gateway",
         "generation",
         "grant",
@@ -144,7 +146,10 @@ class QueueEntry:
         self.grants_before = 0
         self.switches_before = 0
         self.overtaken = 0
-        self._assess(estimate.output_tokens, estimate.output_tokens_p90, estimate.ttft_s, estimate.tpot_s, request.slo)
+        tokens, p90, job = estimate.output_tokens, estimate.output_tokens_p90, request.job
+        if job is not None and job.output_tokens is not None and job.output_tokens_p90 is not None:
+            tokens, p90 = job.output_tokens, job.output_tokens_p90  # of the same stage of other jobs
+        self._assess(tokens, p90, estimate.ttft_s, estimate.tpot_s, request.slo)
 
     def __deepcopy__(self, memo: dict[int, object]) -> "QueueEntry":
         """Returns a copy with a state of its own. What it refers to is never changed, and is shared."""
@@ -169,7 +174,9 @@ class QueueEntry:
         """Replaces the prior's estimates by cognition's tags and costs."""
         tags, cost = annotation.tags, annotation.cost
         self.annotation = annotation
-        self._assess(tags.output_tokens, tags.output_tokens_p90, cost.ttft_s, cost.tpot_s, tags.slo)
+        job = self.request.job
+        slo = tags.slo if job is None or job.left_s is None else self.request.slo  # perception knows no budget
+        self._assess(tags.output_tokens, tags.output_tokens_p90, cost.ttft_s, cost.tpot_s, slo)
 
     def _assess(self, tokens: float, p90: float, ttft_s: float, tpot_s: float, slo: Slo) -> None:
         request = self.request
@@ -190,6 +197,10 @@ class QueueEntry:
         ttlt_s = slo.ttlt_s if slo.ttlt_s is not None else slo.ttft_s + slo.tpot_s * tokens
         self.deadline_s = arrival_s + ttlt_s
         self.slack_s = self.deadline_s - self.total_s
+        self.future_s, job = 0.0, request.job
+        if job is not None:
+            prefill_s = job.future_prompt_tokens * ttft_s / max(1, request.prompt_tokens)
+            self.future_s = prefill_s + job.future_output_tokens * tpot_s
         # Judged on its last token alone, the first is due only so early that the rest can still be decoded.
         self.ttft_deadline_s = self.deadline_s - decode_s if slo.whole else arrival_s + slo.ttft_s
 

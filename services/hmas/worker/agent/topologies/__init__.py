@@ -16,6 +16,7 @@ from hmas.worker.agent.topologies.fcfs import Fcfs
 from hmas.worker.agent.topologies.hybrid import Hybrid, HybridConfig
 from hmas.worker.agent.topologies.llf import Llf
 from hmas.worker.agent.topologies.lottery import Lottery, LotteryConfig
+from hmas.worker.agent.topologies.maestro import Maestro
 from hmas.worker.agent.topologies.max_on_time import MaxOnTime, MaxOnTimeConfig
 from hmas.worker.agent.topologies.mlfq import Mlfq, MlfqConfig
 from hmas.worker.agent.topologies.priority import Priority, PriorityConfig
@@ -32,6 +33,7 @@ TOPOLOGIES: dict[TopologyName, Callable[[Hints, RandomSource], Topology]] = {
     TopologyName.LLF: lambda hints, rng: Llf(),
     TopologyName.SJF: lambda hints, rng: Sjf(),
     TopologyName.SRTF: lambda hints, rng: Srtf(),
+    TopologyName.MAESTRO: lambda hints, rng: Maestro(),
     TopologyName.TWO_LANE: lambda hints, rng: TwoLane(hints, TwoLaneConfig()),
     TopologyName.WFQ: lambda hints, rng: Wfq(hints, FairShareConfig()),
     TopologyName.STRIDE: lambda hints, rng: Stride(hints, FairShareConfig()),

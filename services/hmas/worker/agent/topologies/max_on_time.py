@@ -35,6 +35,11 @@ In the general case (weights, arrivals, a batched engine, predictions) this is a
   be taken back until its last token is due.
 - A tenant that was served more than `tolerated` times its weighted share lately (virtual token counter) is given up
   first: its price is multiplied, so that its flood does not make the others late.
+- Of a job with a budget the whole is on time or late: a stage's price is the work of all that its job still needs, so
+  that jobs are given up as a whole, those with the most work left first, and those that are nearly done last. The plan
+  keeps room for `crowd` times that work, because jobs whose stages run, or that wait for a tool, or are still to come,
+  need the engines as well and are not in the queue. The stage's due comes from the job's: the gateway makes it its SLO
+  (`gateway/agent/outlook.py`). Jobs keep to the order of latest starts.
 - A request that was refused and comes back at the time it was told is given up last; such requests get a share of the
   rate.
 - Among the orders that keep the same set on time, the one that starts with the shortest is the fastest: of the planned
@@ -88,6 +93,7 @@ class MaxOnTimeConfig:
     esg_spare: float = 0.2  # share of the time up to the last token by which a start may come later, for ESG
     restore_every_s: float = 0.25  # time between two attempts to take relegated requests back
     restored: int = 8  # most relegated requests taken back at once
+    crowd: float = 6.0  # room kept for a job with a budget, as a multiple of the work that it still needs
     few: int = 4  # jobs given up one by one before those left are given up in one pass
     walked: int = 32  # jobs examined in that pass
     looked: int = 16  # blocks of the order in which the request that goes first is looked for
@@ -220,8 +226,16 @@ class MaxOnTime:
             tenant = entry.request.tenant
             flood = floods[tenant] if tenant in floods else self._flood(tenant)
             start_s = latest_start_s(entry)
-            price = 0.0 if entry.promised else work / value_of(entry) * flood
-            yield Job(entry, start_s + patience * decode, start_s + work / rate, work, price, passes=flood <= 1.0)
+            price, ahead = work, 0.0
+            if (job := entry.request.job) is not None and job.left_s is not None:
+                price += entry.future_s - (1.0 - share) * job.future_output_tokens * entry.tpot_s
+                ahead = self._config.crowd * price - work
+            price = 0.0 if entry.promised else price / value_of(entry) * flood
+            work += ahead
+            yield Job(
+                entry, start_s + patience * decode, start_s + work / rate, work, price,
+                passes=flood <= 1.0 and not ahead, ahead=ahead,
+            )  # fmt: skip
 
     def _latest_start_s(self, entry: QueueEntry) -> float:
         start_s = entry.ttft_deadline_s - entry.prefill_s * self._stretch
@@ -328,7 +342,7 @@ class MaxOnTime:
 
     def _set_aside(self, job: Job) -> None:
         entry = job.entry
-        self._relegated.add(entry, job.work)
+        self._relegated.add(entry, job.work - job.ahead)
         self._spare.push(job.price, entry)
 
     def promise_s(self, entry: QueueEntry) -> float:
@@ -399,7 +413,7 @@ class MaxOnTime:
         if entry in self._on_time:
             self._next = None
             job = self._on_time.remove(entry)
-            return job.work, job.place[0]
+            return job.work - job.ahead, job.place[0]
         work = self._relegated.remove(entry)
         (self._spare if entry in self._spare else self._late).remove(entry)
         return work, RELEGATED_RANK + entry.request.arrival_s
@@ -425,4 +439,4 @@ class MaxOnTime:
         self._next = None
         job = self._job(entry)
         self._on_time.add(job)
-        return job.work
+        return job.work - job.ahead

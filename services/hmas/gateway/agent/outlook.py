@@ -1,0 +1,139 @@
+"""The outlook of jobs: what the gateway tells a worker of the job that a request belongs to.
+
+Only jobs are followed of which their client speaks, by a name or by a budget. The instant by which a job is to be done
+is its first request's arrival plus the budget. A stage without an SLO of its own is due when the rest of its job, done
+without waiting, would still be in time; one with an SLO is due by both.
+
+A job is taken to have ended when nothing of it was open for `silent_s`; then the profiles learn from it. What comes
+later is counted as a job of its own. All tables are bounded.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field, replace
+
+from hmas.contracts.job import JobFacts, Stage
+from hmas.contracts.request import Request
+from hmas.laws.job_profiles import DoneStage, JobProfiles, JobProfilesConfig, Need
+
+LEAST_S = 0.001  # an SLO is above 0, also where its job is late
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutlookConfig:
+    """`max_jobs`: beyond, the job that came first is forgotten. `max_stages`: later stages of a job are not learnt.
+    The time per output token that an engine needs at best falls to that of each answer of `timed_tokens` and more, and
+    rises by the share `rise` of the way to a slower one."""
+
+    max_jobs: int = 16_384
+    max_stages: int = 256
+    silent_s: float = 60.0
+    timed_tokens: int = 16
+    rise: float = 0.001
+    profiles: JobProfilesConfig = field(default_factory=JobProfilesConfig)
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    id: str
+    template: int
+    due_s: float | None
+    quiet_s: float  # since when nothing of it is open
+    open: dict[str, tuple[int, DoneStage]] = field(default_factory=dict)
+    done: dict[int, DoneStage] = field(default_factory=dict)
+    stages: int = 0
+    answered: int = 0
+
+
+class JobOutlook:
+    """The jobs that one gateway follows."""
+
+    def __init__(self, config: OutlookConfig, *, prefill_tokens_per_s: float, tpot_s: float) -> None:
+        self._config = config
+        self.profiles = JobProfiles(config.profiles)
+        self._jobs: OrderedDict[str, _Job] = OrderedDict()
+        self._stages: dict[str, _Job] = {}  # by request
+        self._prefill_s = 1.0 / prefill_tokens_per_s
+        self._tpot_s = tpot_s
+
+    def __len__(self) -> int:
+        return len(self._jobs) + len(self._stages)
+
+    def arrived(self, request: Request, stage: Stage, budget_s: float | None) -> Request:
+        """Returns the request with what is known of its job. `budget_s`: what the client allows for the whole job."""
+        now_s = request.arrival_s
+        nodes = request.prefix.nodes
+        agent = nodes[0] if nodes else 0
+        job = self._jobs.get(stage.job)
+        if job is None:
+            job = self._jobs[stage.job] = _Job(stage.job, agent, None, now_s)
+            while len(self._jobs) > self._config.max_jobs:
+                self._forget(next(iter(self._jobs.values())))
+        if job.due_s is None and budget_s is not None:
+            job.due_s = now_s + budget_s
+        index = job.stages
+        outside_s = 0.0 if job.open or not index else max(0.0, now_s - job.quiet_s)
+        job.stages += 1
+        done = DoneStage(agent, request.prompt_tokens, 0, outside_s)
+        job.open[request.id] = index, done
+        self._stages[request.id] = job
+        found = self.profiles.forecast(job.template, agent, index, request.prompt_tokens, job.answered)
+        facts = JobFacts(job=job.id, index=index, left_s=None if job.due_s is None else job.due_s - now_s)
+        if found is not None:
+            median, p90 = found
+            facts = replace(
+                facts,
+                output_tokens=median.own_tokens,
+                output_tokens_p90=p90.own_tokens,
+                future_stages=median.stages,
+                future_prompt_tokens=median.prompt_tokens,
+                future_output_tokens=median.output_tokens,
+                future_outside_s=median.outside_s,
+            )
+        return self._due(replace(request, job=facts), found[0] if found is not None else None)
+
+    def _due(self, request: Request, future: Need | None) -> Request:
+        """Returns the request with the SLO that its job's budget leaves it."""
+        facts = request.job
+        if facts is None or facts.left_s is None:
+            return request
+        left_s = facts.left_s
+        if future is not None:
+            left_s -= future.outside_s + future.prompt_tokens * self._prefill_s + future.output_tokens * self._tpot_s
+        left_s, slo = max(LEAST_S, left_s), request.slo
+        if request.slo_stated:
+            return replace(request, slo=replace(slo, ttlt_s=left_s if slo.ttlt_s is None else min(slo.ttlt_s, left_s)))
+        return replace(request, slo=replace(slo, ttlt_s=left_s, whole=True), slo_stated=True)
+
+    def settled(self, now_s: float, request_id: str, output_tokens: int, tpot_s: float = 0.0) -> None:
+        """Records that a request has ended with so many tokens, `tpot_s` apart (0: not known)."""
+        job = self._stages.pop(request_id, None)
+        if job is None:
+            return
+        index, stage = job.open.pop(request_id)
+        if index < self._config.max_stages:
+            job.done[index] = stage._replace(output_tokens=output_tokens)
+        job.answered += output_tokens
+        job.quiet_s = now_s
+        if not job.open:
+            self._jobs.move_to_end(job.id)
+        if tpot_s > 0.0 and output_tokens >= self._config.timed_tokens:
+            share = 1.0 if tpot_s < self._tpot_s else self._config.rise
+            self._tpot_s += share * (tpot_s - self._tpot_s)
+
+    def tick(self, now_s: float) -> None:
+        """Learns from the jobs that have been silent for long enough."""
+        while self._jobs:
+            job = next(iter(self._jobs.values()))
+            if job.open:
+                self._jobs.move_to_end(job.id)
+                return
+            if now_s - job.quiet_s < self._config.silent_s:
+                return
+            self._forget(job)
+
+    def _forget(self, job: _Job) -> None:
+        del self._jobs[job.id]
+        for request_id in job.open:
+            del self._stages[request_id]
+        if job.done:
+            self.profiles.learn(job.template, [job.done[index] for index in sorted(job.done)])

@@ -1,0 +1,145 @@
+"""What the jobs of a template still need after each of their stages, learnt from those that ended.
+
+A state is the job's template, the agent of the stage, and the stage's number. Of each state the last `window` jobs are
+kept: what they needed after it. There are two readings of the same records:
+
+- `table`: the median of the state, as in Maestro's Eq. 8; with fewer than `min_count` records that of the next coarser
+  state.
+- otherwise a record weighs the more, the closer its prompt's length, and what its job had answered so far, are to those
+  of the present stage. The records of each coarser state count as well, together as much as `doubt` records do, until
+  enough is known: a rare state leans on its template, which tells how many stages usually follow.
+
+Waiting is no part of it: work is counted in tokens, and seconds are those in which no model worked for the job.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import exp, log1p
+from typing import NamedTuple
+
+State = tuple[int, ...]
+FAR = 1e-3  # weight of a record whose lengths differ by any amount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobProfilesConfig:
+    """`table`: Eq. 8's medians. `width`: the difference of the logarithms of two lengths at which a record's weight has
+    fallen to 0.61. `max_states`: beyond, the state that learnt nothing for longest is forgotten."""
+
+    table: bool = False
+    window: int = 128
+    min_count: int = 8
+    doubt: float = 8.0
+    width: float = 0.5
+    max_states: int = 10_000
+
+
+class DoneStage(NamedTuple):
+    """A stage that ended. `agent` is a digest of what all its prompts begin with; `outside_s` are the seconds before it
+    in which no other stage of its job was open."""
+
+    agent: int
+    prompt_tokens: int
+    output_tokens: int
+    outside_s: float
+
+
+class Need(NamedTuple):
+    """What a job needs: tokens of one stage's answer (`own_tokens`), and after that stage further `stages`, their
+    prompt and output tokens, and seconds in which no model works for it."""
+
+    own_tokens: float
+    stages: float
+    prompt_tokens: float
+    output_tokens: float
+    outside_s: float
+
+
+class JobRecord(NamedTuple):
+    """What a job that ended needed at a stage. `prompt` and `answered` are log(1 + tokens) of that stage's prompt and
+    of the job's answers before it."""
+
+    prompt: float
+    answered: float
+    need: Need
+
+
+class JobProfiles:
+    """The records of all states that one observer of jobs keeps."""
+
+    def __init__(self, config: JobProfilesConfig | None = None) -> None:
+        self._config = config or JobProfilesConfig()
+        self._states: OrderedDict[State, deque[JobRecord]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def learn(self, template: int, stages: Sequence[DoneStage]) -> None:
+        """Records a job that has ended, given its stages in the order in which they came."""
+        answered = list(accumulate((stage.output_tokens for stage in stages), initial=0))
+        prompt = output = outside_s = 0.0
+        for index in range(len(stages) - 1, -1, -1):
+            stage = stages[index]
+            need = Need(stage.output_tokens, len(stages) - 1 - index, prompt, output, outside_s)
+            record = JobRecord(log1p(stage.prompt_tokens), log1p(answered[index]), need)
+            for state in _states(template, stage.agent, index):
+                self._keep(state, record)
+            prompt += stage.prompt_tokens
+            output += stage.output_tokens
+            outside_s += stage.outside_s
+
+    def forecast(
+        self, template: int, agent: int, index: int, prompt_tokens: int, answered: int
+    ) -> tuple[Need, Need] | None:
+        """Returns the medians and the 90 % quantiles at a stage that has come, None if no job of its template is known.
+        `answered`: output tokens of the job's stages before it."""
+        found = self.weighted(template, agent, index, prompt_tokens, answered)
+        if not found:
+            return None
+        weights = [weight for _, weight in found]
+        pairs = [_quantiles(column, weights) for column in zip(*(record.need for record, _ in found), strict=True)]
+        return Need(*(median for median, _ in pairs)), Need(*(p90 for _, p90 in pairs))
+
+    def weighted(
+        self, template: int, agent: int, index: int, prompt_tokens: int, answered: int
+    ) -> list[tuple[JobRecord, float]]:
+        """Returns the records that speak of a stage, with their weights; none if no job of its template is known."""
+        config = self._config
+        known = [s for s in map(self._states.get, _states(template, agent, index)) if s]
+        if config.table:
+            state = next((s for s in known if len(s) >= config.min_count), known[-1] if known else ())
+            return [(record, 1.0) for record in state]
+        prompt, had, scale = log1p(prompt_tokens), log1p(answered), -0.5 / config.width**2
+        found, total = list[tuple[JobRecord, float]](), 0.0
+        for state in known:
+            near = [FAR + exp(scale * ((r.prompt - prompt) ** 2 + (r.answered - had) ** 2)) for r in state]
+            factor = min(1.0, config.doubt / sum(near)) if found else 1.0
+            found += [(record, factor * weight) for record, weight in zip(state, near, strict=True)]
+            total += factor * sum(near)
+            if total >= config.doubt:
+                break
+        return found
+
+    def _keep(self, state: State, record: JobRecord) -> None:
+        kept = self._states.get(state)
+        if kept is None:
+            kept = self._states[state] = deque(maxlen=self._config.window)
+            if len(self._states) > self._config.max_states:
+                self._states.popitem(last=False)
+        self._states.move_to_end(state)
+        kept.append(record)
+
+
+def _states(template: int, agent: int, index: int) -> tuple[State, ...]:
+    """Returns the states of a stage, the finest first."""
+    return (template, agent, index), (template, index), (template,)
+
+
+def _quantiles(values: Iterable[float], weights: Iterable[float]) -> tuple[float, float]:
+    """Returns the weighted median and 90 % quantile: the least values that so much of the weight does not exceed."""
+    ordered = sorted(zip(values, weights, strict=True))
+    sums = list(accumulate(weight for _, weight in ordered))
+    half, most = (next(i for i, reached in enumerate(sums) if reached >= q * sums[-1]) for q in (0.5, 0.9))
+    return ordered[half][0], ordered[most][0]
