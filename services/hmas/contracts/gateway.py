@@ -276,8 +276,42 @@ class PublishUse:
     report: UseReport
 
 
+@dataclass(frozen=True, slots=True)
+class RouteCandidate:
+    """What a request would cost at one worker, in s: the wait before it, its prefill without the `cached_tokens` that
+    the worker was taken to hold, and its share of slower steps."""
+
+    worker: str
+    wait_s: float
+    prefill_s: float
+    load_s: float
+    cached_tokens: int
+
+    @property
+    def total_s(self) -> float:
+        return self.wait_s + self.prefill_s + self.load_s
+
+
+@dataclass(frozen=True, slots=True)
+class RouteChosen:
+    """A request with a known prompt was sent to `worker`, chosen among `candidates`, the cheapest first."""
+
+    request_id: str
+    worker: str
+    candidates: tuple[RouteCandidate, ...]
+
+
 GatewayEffect = (
-    ToWorker | StartRun | NoteGrant | StopRun | Refuse | Settle | PublishGatewayTelemetry | PublishUse | StageLinked
+    ToWorker
+    | StartRun
+    | NoteGrant
+    | StopRun
+    | Refuse
+    | Settle
+    | PublishGatewayTelemetry
+    | PublishUse
+    | StageLinked
+    | RouteChosen
 )
 
 # --- the cognition queue: events -----------------------------------------------------------------------------------

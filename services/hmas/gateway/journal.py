@@ -68,6 +68,12 @@ def timeline_json(exchange: Exchange, gateway: str) -> bytes:
             "predictor": tags.version,
         }
         told["predicted_cost"] = {**asdict(annotation.cost), "total_s": annotation.total_s}
+    if exchange.route is not None:
+        told["route"] = [
+            {"worker": each.worker, "chosen": each.worker == exchange.route.worker, "cached_tokens": each.cached_tokens,
+             "wait_s": each.wait_s, "prefill_s": each.prefill_s, "load_s": each.load_s, "total_s": each.total_s}
+            for each in exchange.route.candidates
+        ]  # fmt: skip
     told["attempts"] = [
         {"attempt": each.number, "worker": each.worker, "sent_s": _since(exchange, each.sent_s)}
         for each in exchange.attempts

@@ -33,6 +33,7 @@ from hmas.contracts.gateway import (
     Refuse,
     RequestAnnotated,
     RequestReceived,
+    RouteChosen,
     RunEnded,
     RunsProgressed,
     Settle,
@@ -344,6 +345,10 @@ class GatewayShell:
                 exchange = self._exchanges.get(request_id)
                 if exchange is not None:
                     exchange.stage = stage
+            case RouteChosen(request_id):
+                exchange = self._exchanges.get(request_id)
+                if exchange is not None:
+                    exchange.route = effect
             case Settle():
                 self._settle(effect)
             case PublishGatewayTelemetry(telemetry):

@@ -17,6 +17,7 @@ from hmas.contracts.gateway import (
     Refuse,
     RequestAnnotated,
     RequestReceived,
+    RouteChosen,
     RunEnded,
     RunsProgressed,
     Settle,
@@ -60,6 +61,7 @@ class SimGateway(SimProcess):
             Settle: self._settle,
             PublishGatewayTelemetry: lambda e: mesh.publish(e.telemetry),
             StageLinked: lambda _: None,
+            RouteChosen: lambda _: None,
             PublishUse: lambda e: mesh.publish(e.report),
         }
 
@@ -178,7 +180,10 @@ class SimGateway(SimProcess):
         journey.engine_last_s, journey.last_token_s = run.last_s, self._heap.now_s
         journey.output_tokens = tokens = journey.offered.output_tokens
         gap_s = 0.0 if run.first_s is None or run.last_s is None else tpot_s(run.first_s, run.last_s, tokens)
-        self._ended(run, outcome=Outcome.FINISHED, status=200, output_tokens=tokens, tpot_s=gap_s)
+        end: dict[str, Any] = {}
+        if journey.offered.request.prefix.nodes:
+            end = {"prompt_tokens": journey.offered.request.prompt_tokens, "cached_tokens": run.cached_tokens}
+        self._ended(run, outcome=Outcome.FINISHED, status=200, output_tokens=tokens, tpot_s=gap_s, **end)
 
     def failed(self, run: SimRun, outcome: Outcome, message: str, busy: bool, unreached: bool) -> None:
         """Takes the end of a run that the engine refused or lost."""

@@ -37,6 +37,7 @@ from hmas.contracts.gateway import (
     Refuse,
     RequestAnnotated,
     RequestReceived,
+    RouteChosen,
     RunEnded,
     RunsProgressed,
     Settle,
@@ -62,9 +63,10 @@ from hmas.gateway.agent.limits import TenantGate
 from hmas.gateway.agent.linking import JobLinker
 from hmas.gateway.agent.promises import Promises
 from hmas.gateway.agent.rebalancing import Rebalancer
-from hmas.gateway.agent.routing import Router, WorkerState
+from hmas.gateway.agent.routing import Router
 from hmas.gateway.agent.stalls import Stall, StallWatch
 from hmas.gateway.agent.waiting import WaitEstimator
+from hmas.gateway.agent.workers import WorkerState
 
 # Refusals by a worker after which another worker may serve the request.
 _WAITING = frozenset({RequestState.HELD, RequestState.QUEUED})
@@ -276,6 +278,11 @@ class GatewayAgent:
             self._ledger.hold(entry, now_s)
             return []
         usable = self._router.usable(entry.pool)
+        if entry.request.prefix.nodes and len(usable) > 1:
+            cheapest, costs = self._router.cheapest(now_s, usable, entry.request, entry.annotation, entry.refused_by)
+            if cheapest is not None:
+                chosen = RouteChosen(entry.request.id, cheapest.name, tuple(costs))
+                return [chosen, *self._submit(now_s, entry, cheapest)]
         if entry.refused_by:
             usable = [w for w in usable if w.name not in entry.refused_by]
         roomy = [w for w in usable if w.has_room(entry.request.prompt_tokens)]
@@ -294,6 +301,8 @@ class GatewayAgent:
         again = entry.submitted
         self._ledger.queue(entry, now_s, worker.name)
         self._router.send(now_s, worker, entry.request, entry.annotation)
+        known = entry.request.prefix.nodes and len(self._router.usable(entry.pool)) > 1
+        entry.warm = self._router.fitness.sent(worker, entry.request) if known else None
         return self._submission(entry, again=again)
 
     def _submission(self, entry: LedgerEntry, *, again: bool) -> list[GatewayEffect]:
@@ -465,6 +474,7 @@ class GatewayAgent:
         entry.annotation = annotation
         if entry.state is RequestState.HELD:
             return []
+        self._router.fitness.learn(entry.pool, entry.request, annotation)
         self._router.recost(entry.worker, entry.request, annotation)
         if entry.state is RequestState.QUEUED and entry.attempt < self._config.max_attempts:
             usable = [w for w in self._router.usable(entry.pool) if w.name not in entry.refused_by]
@@ -482,6 +492,7 @@ class GatewayAgent:
         self._ledger.stream(entry, now_s)
         self._stalls.first_token(now_s, entry)
         self._tenants.started(entry.request.tenant)
+        self._router.computed(entry.worker, request_id)
         if self._config.observe or not self._router.is_connected(entry.worker):
             self._bypass.answered(entry.place)
         return self._tell(entry.worker, FirstToken(request_id, entry.grant))
@@ -524,6 +535,9 @@ class GatewayAgent:
         )
         if event.outcome is Outcome.FINISHED:
             self._stalls.finished(now_s, entry, event.output_tokens, event.cached_tokens)
+            if entry.warm is not None and event.cached_tokens is not None and event.prompt_tokens:
+                share = event.cached_tokens / event.prompt_tokens
+                self._router.answered(entry.worker, entry.warm, share)
         place, silent = entry.place, self._config.observe or not self._router.is_connected(entry.worker)
         if silent and (retryable or event.outcome is Outcome.ENGINE_ERROR):
             self._bypass.failed(now_s, place)
@@ -684,7 +698,8 @@ class GatewayAgent:
 
     def _tell_use(self, now_s: float) -> list[GatewayEffect]:
         uses = self._tenants.exchange(now_s)
-        if uses is None and not self._promises.changed:
+        held = self._router.fitness.report(now_s)
+        if uses is None and not self._promises.changed and not held:
             return []
         config = self._config
         promised, redeemed = self._promises.report(now_s)
@@ -694,6 +709,7 @@ class GatewayAgent:
             uses=uses or (),
             promised=promised,
             redeemed=redeemed,
+            held=held,
         )
         return [PublishUse(report)]
 
@@ -701,6 +717,7 @@ class GatewayAgent:
         self._tenants.hear(now_s, report)
         if report.gateway != self._config.gateway:
             self._promises.hear(now_s, report.promised, report.redeemed)
+            self._router.fitness.hear(report.held)
 
     def _expired(self, now_s: float) -> list[LedgerEntry]:
         """Returns the requests older than `request_timeout_s`, which come first in the order of arrival."""

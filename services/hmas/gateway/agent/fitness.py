@@ -1,0 +1,227 @@
+"""The choice of a worker by what a request would cost there, in seconds: the wait, the prefill of the part of its prompt
+that the worker's engines do not hold, and its share of slower steps.
+
+What they hold is known from what this gateway sent, from what answers reported of their cached tokens, and from what
+other gateways tell that they sent. None of it is needed for a right choice; what is not known costs a cache hit.
+"""
+
+from bisect import bisect
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+
+from hmas.contracts.cadences import WORKER_LOST_AFTER_S
+from hmas.contracts.gateway import RouteCandidate
+from hmas.contracts.job import PrefixChain
+from hmas.contracts.request import Annotation, Request
+from hmas.contracts.use import HeldPrefixes
+from hmas.gateway.agent.config import GatewayConfig
+from hmas.gateway.agent.prefix_index import PrefixIndex
+from hmas.gateway.agent.workers import Promise, WorkerState
+
+RING_POINTS = 32  # of each worker
+SPEED_GAIN = 0.05  # weight of the newest annotation in a pool's speeds
+
+
+class Ring:
+    """Consistent hashing: each gateway finds the same worker for the same key, and few keys move when one leaves."""
+
+    def __init__(self, workers: Sequence[WorkerState]) -> None:
+        points = sorted((_point(w.name, i), n) for n, w in enumerate(workers) for i in range(RING_POINTS))
+        self.workers = workers
+        self._points = [point for point, _ in points]
+        self._owners = [owner for _, owner in points]
+
+    def owner(self, key: int) -> WorkerState:
+        return self.workers[self._owners[bisect(self._points, key) % len(self._owners)]]
+
+
+class _Speeds:
+    """How fast a pool serves, learnt from the annotations of its requests."""
+
+    def __init__(self, config: GatewayConfig) -> None:
+        self.prefill_s = 1.0 / config.prior_prefill_tokens_per_s  # per token
+        self.decode_s = config.prior_output_tokens * config.prior_tpot_s  # per request
+
+    def learn(self, request: Request, annotation: Annotation) -> None:
+        tokens = max(1, request.prompt_tokens)
+        self.prefill_s += SPEED_GAIN * (annotation.cost.ttft_s / tokens - self.prefill_s)
+        self.decode_s += SPEED_GAIN * (annotation.cost.tpot_s * annotation.tags.output_tokens - self.decode_s)
+
+
+class Fitness:
+    """Chooses by cost, and keeps what it needs to know of the workers' caches and speeds."""
+
+    def __init__(self, config: GatewayConfig) -> None:
+        self._config = config
+        self._index = PrefixIndex(config.max_prefix_nodes)
+        self._by_place: dict[int, WorkerState] = {}
+        self._by_name: dict[str, int] = {}
+        self._rings: dict[str, Ring] = {}
+        self._speeds: dict[str, _Speeds] = {}
+        self._told: dict[tuple[str, int], int] = {}  # tokens by worker and node that were sent since the last report
+        self._reported_s = -1e9
+
+    # --- the choice
+
+    def candidates(self, workers: Sequence[WorkerState], request: Request) -> Sequence[WorkerState]:
+        """Returns those of a pool's workers among which the choice is made: all, or of many those that hold most of the
+        prompt, those that its job and its beginning hash to, and the least loaded of some others."""
+        if len(workers) <= self._config.max_candidates:
+            return workers
+        chain, ring = request.prefix, self._ring(workers)
+        found, shared = self._index.held(chain, self._config.max_holders)
+        holders = (self._by_place[place] for place in found)
+        keys = [chain.thread or chain.nodes[-1], *(chain.nodes[-1] for _ in shared[:1])]
+        chosen = {w.name: w for w in holders if w.heartbeat.pool == workers[0].heartbeat.pool}
+        for key in keys:
+            chosen[ring.owner(key).name] = ring.owner(key)
+        draw = chain.nodes[-1]
+        while len(chosen) < self._config.max_candidates and draw:
+            drawn = workers[draw % len(workers)]
+            chosen[drawn.name] = drawn
+            draw //= len(workers)
+        return list(chosen.values())
+
+    def choose(
+        self, now_s: float, workers: Sequence[WorkerState], request: Request, annotation: Annotation | None
+    ) -> tuple[WorkerState | None, list[RouteCandidate]]:
+        """Returns the worker where the request costs the fewest seconds, and what it costs at each, the cheapest first.
+
+        The worker that holds most of the prompt, or without one that which the job hashes to, is left only for a gain
+        above `min_gain_s` and `min_gain_share`. None: no worker of these has a working engine and was heard of lately.
+        """
+        workers = [w for w in workers if w.engines_up and now_s - w.heard_s <= WORKER_LOST_AFTER_S]
+        if not workers:
+            return None, []
+        config, chain, index = self._config, request.prefix, self._index
+        found, shared = index.held(chain, config.max_holders)
+        speeds = self._speeds_of(workers[0].heartbeat.pool)
+        prefill_s = request.prompt_tokens * speeds.prefill_s
+        decode_s = speeds.decode_s
+        if annotation is not None:
+            prefill_s = annotation.cost.ttft_s
+            decode_s = annotation.cost.tpot_s * annotation.tags.output_tokens
+        whole = max(1, chain.ends[-1])
+        costs: list[tuple[float, int, RouteCandidate]] = []
+        for n, worker in enumerate(workers):
+            tokens = max(found.get(worker.place, 0), index.tokens_at(worker.place, shared) if shared else 0)
+            warm = index.place(worker.place).trust * min(1.0, tokens / whole)
+            wait_s, load = worker.queue_s, worker.load
+            missing_s = prefill_s * (1.0 - warm)
+            each = RouteCandidate(worker.name, wait_s, missing_s, load * decode_s, tokens)
+            costs.append((wait_s + missing_s + load * decode_s, n, each))
+        costs.sort()
+        best_s, best, _ = costs[0]
+        bound_s = best_s + max(config.min_gain_s, config.min_gain_share * best_s)
+        home = self._home(workers, chain, costs)
+        if home is not None and costs[home][0] <= bound_s:
+            best = costs[home][1]
+        return workers[best], [each for _, _, each in costs]
+
+    def _home(
+        self, workers: Sequence[WorkerState], chain: PrefixChain, costs: Sequence[tuple[float, int, RouteCandidate]]
+    ) -> int | None:
+        """Returns the place in `costs` of the worker that the request is at home at."""
+        most = max(range(len(costs)), key=lambda i: (costs[i][2].cached_tokens, -i))
+        if costs[most][2].cached_tokens * 2 > chain.ends[-1] or not chain.thread:
+            return most if costs[most][2].cached_tokens else None
+        owner = self._ring(workers).owner(chain.thread)
+        return next(i for i, (_, n, _) in enumerate(costs) if workers[n] is owner)
+
+    def _ring(self, workers: Sequence[WorkerState]) -> Ring:
+        pool = workers[0].heartbeat.pool
+        ring = self._rings.get(pool)
+        if ring is None or (
+            ring.workers is not workers and [w.name for w in ring.workers] != [w.name for w in workers]
+        ):
+            ring = self._rings[pool] = Ring(workers)
+        return ring
+
+    # --- what is known
+
+    def enter(self, worker: WorkerState) -> None:
+        """Takes a new worker into account, or what an old one says of its engines' memory."""
+        capacity = sum(e.kv_capacity_tokens or self._config.prefix_capacity_tokens for e in worker.heartbeat.engines)
+        capacity = capacity or self._config.prefix_capacity_tokens
+        if worker.name not in self._by_name:
+            worker.place = self._by_name[worker.name] = self._index.enter(capacity)
+            self._by_place[worker.place] = worker
+        self._index.place(worker.place).capacity = capacity
+
+    def leave(self, worker: WorkerState) -> None:
+        self._index.leave(self._by_name.pop(worker.name))
+        del self._by_place[worker.place]
+        if worker.heartbeat.pool in self._rings:
+            del self._rings[worker.heartbeat.pool]
+
+    def restarted(self, worker: WorkerState) -> None:
+        """Forgets what a worker holds: its only engine came up again."""
+        place = self._index.place(worker.place)
+        place.cut(place.epoch)
+
+    def sent(self, worker: WorkerState, request: Request) -> Promise:
+        """Records that a request was sent to a worker; returns what of its prompt was there before."""
+        index, number, chain = self._index, worker.place, request.prefix
+        tokens, epoch = index.last_use(number, chain)
+        share = min(1.0, tokens / max(1, chain.ends[-1]))
+        speed_s = self._speeds_of(worker.heartbeat.pool).prefill_s
+        worker.expect(request.id, request.prompt_tokens * speed_s * (1.0 - share * index.place(number).trust))
+        added = tuple([end - begin for end, begin in zip(chain.ends, (0, *chain.ends), strict=False)])
+        index.hold(number, chain.nodes, added)
+        told = self._told
+        for node, tokens in zip(chain.nodes, added, strict=True):
+            told.pop((worker.name, node), None)
+            told[worker.name, node] = tokens
+        while len(told) > self._config.max_told_nodes:
+            del told[next(iter(told))]
+        return Promise(share, epoch)
+
+    def answered(self, worker: WorkerState, promise: Promise, cached_share: float) -> None:
+        """Takes over which share of a prompt its engine reports as cached. What was promised and is not there proves
+        that nothing used as long ago is there any more; where a worker has several engines, it may be on another."""
+        if promise.share <= 0.0:
+            return
+        place = self._index.place(worker.place)
+        kept = min(1.0, cached_share / promise.share)
+        place.trust += self._config.trust_gain * (kept - place.trust)
+        if kept < 0.5 and worker.engines_up == 1 and promise.epoch >= place.floor:
+            place.cut(promise.epoch)
+
+    def learn(self, pool: str, request: Request, annotation: Annotation) -> None:
+        if request.prefix.nodes:
+            self._speeds_of(pool).learn(request, annotation)
+
+    def _speeds_of(self, pool: str) -> _Speeds:
+        speeds = self._speeds.get(pool)
+        if speeds is None:
+            if len(self._speeds) >= self._config.max_pools:
+                self._speeds.clear()
+            speeds = self._speeds[pool] = _Speeds(self._config)
+        return speeds
+
+    # --- other gateways
+
+    def report(self, now_s: float) -> tuple[HeldPrefixes, ...]:
+        """Returns what was sent since the last report; nothing until `exchange_s` after it."""
+        if not self._told or now_s - self._reported_s < self._config.exchange_s:
+            return ()
+        self._reported_s = now_s
+        told, self._told = self._told, {}
+        by_worker: dict[str, list[tuple[int, int]]] = {}
+        for (name, node), tokens in told.items():
+            by_worker.setdefault(name, []).append((node, tokens))
+        return tuple(
+            HeldPrefixes(name, tuple(n for n, _ in nodes), tuple(t for _, t in nodes))
+            for name, nodes in by_worker.items()
+        )
+
+    def hear(self, held: Iterable[HeldPrefixes]) -> None:
+        """Takes what another gateway has sent."""
+        for each in held:
+            number = self._by_name.get(each.worker)
+            if number is not None:
+                self._index.hold(number, each.nodes, each.tokens)
+
+
+def _point(name: str, number: int) -> int:
+    return int.from_bytes(blake2b(f"{name} {number}".encode(), digest_size=8).digest(), "big")
