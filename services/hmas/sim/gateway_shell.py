@@ -33,6 +33,7 @@ from hmas.contracts.registry import HeartbeatReceived
 from hmas.engine.core.chunking import TokenDeadline
 from hmas.gateway.agent import GatewayAgent
 from hmas.gateway.agent.config import GatewayConfig
+from hmas.gateway.agent.fitness import Fitness
 from hmas.laws.scoring import tpot_s
 from hmas.sim.cognition import GatewayQuestions
 from hmas.sim.ports import MeshPort, SimRun
@@ -43,8 +44,8 @@ from hmas.sim.workload import OfferedRequest
 class SimGateway(SimProcess):
     """Steps the gateway agent, and carries out its runs on the engines."""
 
-    def __init__(self, mesh: MeshPort, config: GatewayConfig, incarnation: int) -> None:
-        super().__init__(mesh, config.gateway, incarnation, GatewayAgent(config))
+    def __init__(self, mesh: MeshPort, config: GatewayConfig, incarnation: int, fitness: Fitness | None = None) -> None:
+        super().__init__(mesh, config.gateway, incarnation, GatewayAgent(config, fitness))
         self.config = config
         self._runs: dict[str, SimRun] = {}  # by request
         self._open: dict[str, str] = {}  # requests that came here and are not settled; the worker each was sent to
@@ -169,6 +170,7 @@ class SimGateway(SimProcess):
             run.relayed = True
             journey = self._mesh.journeys[run.request_id]
             journey.engine_first_s, journey.first_token_s = run.first_s, self._heap.now_s
+            journey.cached_tokens = run.cached_tokens
             self.step(FirstTokenRelayed(run.request_id, run.run))
 
     def finished(self, run: SimRun) -> None:

@@ -58,6 +58,7 @@ from hmas.gateway.agent.batches import Batches, Ending
 from hmas.gateway.agent.bypass import Bypass
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.agent.directory import ModelDirectory
+from hmas.gateway.agent.fitness import Fitness
 from hmas.gateway.agent.ledger import Ledger, LedgerEntry, Place, RequestState
 from hmas.gateway.agent.limits import TenantGate
 from hmas.gateway.agent.linking import JobLinker
@@ -77,15 +78,16 @@ LOSSES = frozenset({Outcome.ENGINE_ERROR, Outcome.NO_ENGINE, Outcome.DRAINING})
 class GatewayAgent:
     """The agent of one gateway: `step` takes a `GatewayEvent` and returns a list of `GatewayEffect`.
 
-    `step` raises ValueError if a request is received whose id belongs to a request that has not ended.
+    `step` raises ValueError if a request is received whose id belongs to a request that has not ended. `fitness` chooses
+    among a pool's workers where the prompt is known.
     """
 
-    def __init__(self, config: GatewayConfig) -> None:
+    def __init__(self, config: GatewayConfig, fitness: Fitness | None = None) -> None:
         self._config = config
         self._ledger = Ledger()
         self._linker = JobLinker(config.linking)
         self._directory = ModelDirectory(config.max_pools)
-        self._router = Router(config)
+        self._router = Router(config, fitness)
         self._tenants = TenantGate(config)
         self._classes: dict[TaskType, float] = {}  # weights of task types
         self._waits = WaitEstimator(config)

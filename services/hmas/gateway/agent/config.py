@@ -67,6 +67,8 @@ class GatewayConfig:
     max_holders: int = 6  # of these, how many because they hold a beginning of the prompt
     min_gain_s: float = 0.05  # a request leaves the worker it is at home at only for a gain above this ...
     min_gain_share: float = 0.1  # ... and above this share of its cost elsewhere
+    bounded_load: float = 1.25  # of the mean number of requests, up to which a worker keeps its own without that
+    balance: float = 0.1  # what a second more of backlog than at the least loaded worker counts, in s
     trust_gain: float = 0.05  # weight of the newest report of cached tokens
     max_told_nodes: int = 1_024  # most beginnings of prompts in one report to other gateways
     max_promises: int = 16_384  # most promises kept: refused requests that were told when to come back

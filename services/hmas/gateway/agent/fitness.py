@@ -88,7 +88,8 @@ class Fitness:
         """Returns the worker where the request costs the fewest seconds, and what it costs at each, the cheapest first.
 
         The worker that holds most of the prompt, or without one that which the job hashes to, is left only for a gain
-        above `min_gain_s` and `min_gain_share`. None: no worker of these has a working engine and was heard of lately.
+        above `min_gain_s` and `min_gain_share`; and what it holds counts more than an even backlog, as long as it has
+        not many more requests than others. None: no worker of these has a working engine and was heard of lately.
         """
         workers = [w for w in workers if w.engines_up and now_s - w.heard_s <= WORKER_LOST_AFTER_S]
         if not workers:
@@ -102,20 +103,25 @@ class Fitness:
             prefill_s = annotation.cost.ttft_s
             decode_s = annotation.cost.tpot_s * annotation.tags.output_tokens
         whole = max(1, chain.ends[-1])
+        least_s = min(w.drain_s for w in workers)
         costs: list[tuple[float, int, RouteCandidate]] = []
         for n, worker in enumerate(workers):
             tokens = max(found.get(worker.place, 0), index.tokens_at(worker.place, shared) if shared else 0)
             warm = index.place(worker.place).trust * min(1.0, tokens / whole)
-            wait_s, load = worker.queue_s, worker.load
-            missing_s = prefill_s * (1.0 - warm)
-            each = RouteCandidate(worker.name, wait_s, missing_s, load * decode_s, tokens)
-            costs.append((wait_s + missing_s + load * decode_s, n, each))
+            wait_s, missing_s = worker.queue_s, prefill_s * (1.0 - warm)
+            load_s = worker.load * decode_s + config.balance * (worker.drain_s - least_s)
+            each = RouteCandidate(worker.name, wait_s, missing_s, load_s, tokens)
+            costs.append((wait_s + missing_s + load_s, n, each))
         costs.sort()
         best_s, best, _ = costs[0]
-        bound_s = best_s + max(config.min_gain_s, config.min_gain_share * best_s)
         home = self._home(workers, chain, costs)
-        if home is not None and costs[home][0] <= bound_s:
-            best = costs[home][1]
+        if home is not None:
+            home_s, n, each = costs[home]
+            worker, most = workers[n], config.bounded_load * sum(w.outstanding for w in workers) / len(workers) + 1.0
+            if each.cached_tokens and worker.outstanding <= most:
+                home_s -= config.balance * (worker.drain_s - least_s)
+            if home_s <= best_s + max(config.min_gain_s, config.min_gain_share * best_s):
+                best = n
         return workers[best], [each for _, _, each in costs]
 
     def _home(
@@ -123,8 +129,10 @@ class Fitness:
     ) -> int | None:
         """Returns the place in `costs` of the worker that the request is at home at."""
         most = max(range(len(costs)), key=lambda i: (costs[i][2].cached_tokens, -i))
-        if costs[most][2].cached_tokens * 2 > chain.ends[-1] or not chain.thread:
-            return most if costs[most][2].cached_tokens else None
+        if costs[most][2].cached_tokens * 2 > chain.ends[-1]:
+            return most
+        if not chain.thread:
+            return None
         owner = self._ring(workers).owner(chain.thread)
         return next(i for i, (_, n, _) in enumerate(costs) if workers[n] is owner)
 

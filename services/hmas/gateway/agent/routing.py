@@ -21,7 +21,7 @@ from hmas.laws.layout import engine_classes, pace_class, place, serving
 class Router:
     """All workers that sent a heartbeat, and the choice among them. One of another wire version gets no requests."""
 
-    def __init__(self, config: GatewayConfig) -> None:
+    def __init__(self, config: GatewayConfig, fitness: Fitness | None = None) -> None:
         self._config = config
         self._workers: dict[str, WorkerState] = {}
         self._pools: dict[str, dict[str, WorkerState]] = {}
@@ -30,7 +30,7 @@ class Router:
         self._claims: dict[str, tuple[str, int]] = {}  # by endpoint: the worker that has it by a lease, and its epoch
         self._grants: dict[str, int] = {}  # workers whose stream is open, with the highest number of a grant on it
         self._sent = 0
-        self.fitness = Fitness(config)
+        self.fitness = fitness or Fitness(config)
 
     def hear(self, now_s: float, heartbeat: WorkerHeartbeat) -> None:
         worker = self._workers.get(heartbeat.worker)

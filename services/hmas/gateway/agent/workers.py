@@ -140,9 +140,18 @@ class WorkerState:
         return queued_s + self.pending_s / max(1, self.engines_up)
 
     @property
+    def drain_s(self) -> float:
+        """The time in s until all that the worker has is served."""
+        return self.backlog_s + self.sent_s / max(1, self.running)
+
+    @property
+    def outstanding(self) -> int:
+        return self.queued + self.running + len(self.sendings)
+
+    @property
     def load(self) -> float:
         """Queued and running requests over the sequences that its engines run at most."""
-        return (self.queued + self.running + len(self.sendings)) / max(1, self.slots)
+        return self.outstanding / max(1, self.slots)
 
     def expect(self, request_id: str, prefill_s: float) -> None:
         """Records that a request's prefill is to come."""
