@@ -1,4 +1,5 @@
-"""Runs routers on their workloads, each run once: its figures are kept under a digest of its parameters and its code."""
+"""Runs routers on their workloads. Each run is made once: its figures are kept under a digest of its parameters and its
+code."""
 
 from collections import OrderedDict
 from collections.abc import Sequence

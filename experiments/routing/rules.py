@@ -86,7 +86,7 @@ class SglangRule(Rule):
     """SGLang's `cache_aware` policy (sgl-router/src/policies/cache_aware.rs at 026f853): where the outstanding requests
     differ by more than 64 and by more than a factor of 1.5, the shortest queue; otherwise the worker of the longest
     match if it is above a share of 0.3 of the prompt, and the one with the smallest tree if not. The thresholds are the
-    defaults of its command line. Its tree forgets nothing in a run of this length, and is kept by nodes of the chain."""
+    defaults of its command line. Its tree forgets nothing in a run of this length; here it has the chain's nodes."""
 
     cache_threshold, balance_abs, balance_rel = 0.3, 64, 1.5
 
@@ -140,8 +140,8 @@ class LlmdScorers(Rule):
 
 
 class DynamoCost(Rule):
-    """Dynamo's cost (lib/kv-router/src/scheduling/selector/default.rs at 07a6c9c) with its defaults, a prefill scale and
-    an overlap credit of 1 and temperature 0: blocks that are still to be prefilled, this prompt's without those cached
+    """Dynamo's cost (lib/kv-router/src/scheduling/selector/default.rs at 07a6c9c) with its defaults, a prefill scale
+    and an overlap credit of 1 and temperature 0: blocks that are still to be prefilled, this prompt's without those cached
     among them, plus blocks that are in use with this prompt. The least wins."""
 
     def pick(self, workers: Sequence[WorkerState], request: Request) -> WorkerState:

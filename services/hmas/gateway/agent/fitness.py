@@ -1,5 +1,5 @@
-"""The choice of a worker by what a request would cost there, in seconds: the wait, the prefill of the part of its prompt
-that the worker's engines do not hold, and its share of slower steps.
+"""The choice of a worker by what a request would cost there, in seconds: the wait, the prefill of the part of its
+prompt that the worker's engines do not hold, and its share of slower steps.
 
 What they hold is known from what this gateway sent, from what answers reported of their cached tokens, and from what
 other gateways tell that they sent. None of it is needed for a right choice; what is not known costs a cache hit.
