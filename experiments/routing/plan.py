@@ -9,7 +9,7 @@ from hashlib import sha256
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 from experiments.routing import many
 from experiments.routing.measure import POOLED, RoutingCell, measure
@@ -27,9 +27,10 @@ LOADS = (1.2, 0.8)
 GUESSES = {LOOPS: 10.0, MOONCAKE: 6.0, "shared 8k root": 40.0, "no sharing": 16.0}  # where the search begins
 GATEWAYS = (1, 8, 16)
 SECONDS = {LOOPS: 0.5, MOONCAKE: 4.0, "shared 8k root": 1.0, "no sharing": 1.0}  # of each run, in its given length
-KILLED_AT = 0.4  # of the run
 
 Say = Callable[[str], None]
+L = TypeVar("L")
+C = TypeVar("C", RoutingCell, many.ManyCell)
 
 
 def digest(_: object) -> str:
@@ -48,9 +49,8 @@ class Plan:
 
     def cell(self, workload: str, rate: float, seed: int, system: str, gateways: int = 1, kill: bool = False) -> Any:
         seconds = self.seconds * SECONDS[workload]
-        kill_s = seconds * KILLED_AT if kill else 0.0
         return RoutingCell(
-            workload=workload, rate=rate, seconds=seconds, seed=seed, system=system, gateways=gateways, kill_s=kill_s
+            workload=workload, rate=rate, seconds=seconds, seed=seed, system=system, gateways=gateways, kill=kill
         )
 
     def routers(self, rates: dict[str, float]) -> list[tuple[float, RoutingCell]]:
@@ -101,12 +101,12 @@ def capacity(store: CellStore, plan: Plan, kind: str, data: Path, say: Say, *, s
     return None
 
 
-def run(store: CellStore, cells: Sequence[Stored], data: Path, processes: int, say: Say, call: Any) -> None:
+def run(store: CellStore, cells: Sequence[C], processes: int, say: Say, call: Callable[..., Any]) -> None:
     """Makes the runs that are missing."""
-    missing = [cell for cell in dict.fromkeys(cells) if store.get(cell) is None]
+    missing = [cell for cell in cells if store.get(cell) is None]
     say(f"{len(missing)} of {len(cells)} runs are to be made")
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        for n, (cell, found) in enumerate(zip(missing, pool.map(partial(call, data=data), missing), strict=True), 1):
+        for n, (cell, found) in enumerate(zip(missing, pool.map(call, missing), strict=True), 1):
             store.put(cell, found)
             say(f"{n} of {len(missing)}: {cell}")
 
@@ -115,18 +115,38 @@ def measure_many(cell: many.ManyCell, data: Path, rates: dict[str, float]) -> di
     return many.measure(cell, cell.load * rates[cell.workload], data)
 
 
-def many_rates(store: CellStore, data: Path, seconds: float, say: Say, *, stored: bool) -> dict[str, float] | None:
-    """Returns λ* by workload; with `stored`, None if one was not found yet."""
-    rates = {}
-    for kind in many.WORKLOADS:
-        cell = many.ManyCell(workload=kind, load=1.0, seconds=seconds, seed=1, workers=1, gateways=1).capacity(data)
-        if store.get(cell) is None:
-            if stored:
-                return None
-            store.put(cell, compute(cell))
-            say(f"λ* of {kind}")
-        rates[kind] = (store.get(cell) or {})["rate_rps"]
-    return rates
+def many_rate(store: CellStore, cell: many.ManyCell, data: Path, say: Say, *, stored: bool) -> float | None:
+    """Returns λ* of a workload; with `stored` nothing is run, and None if it was not found yet."""
+    wanted = cell.capacity(data)
+    if store.get(wanted) is None and not stored:
+        store.put(wanted, compute(wanted))
+        say(f"λ* of {cell.workload}")
+    found = store.get(wanted)
+    return None if found is None else float(found["rate_rps"])
+
+
+def carry_out(
+    store: CellStore, plan: Plan, data: Path, part: str, processes: int, say: Say, *, stored: bool
+) -> tuple[dict[str, float], int]:
+    """Makes the runs of a part that are missing, unless only what is `stored` counts. Returns λ*_job by workload,
+    as far as it was found, and how many runs of all parts are missing."""
+    found = {kind: capacity(store, plan, kind, data, say, stored=stored or part == "many") for kind in KINDS}
+    rates = {kind: rate for kind, rate in found.items() if rate is not None}
+    whole = rates.keys() >= set(KINDS)
+    compared = [cell for _, cell in plan.routers(rates)] if whole else []
+    scaled = [cell for _, cell in plan.gateways(rates)] if whole else []
+    shapes = many.cells(range(1, plan.seeds + 1), plan.seconds)
+    if not stored:
+        if part in ("all", "gateways"):
+            run(store, scaled, processes, say, partial(measure, data=data))
+        if part in ("all", "routers"):
+            run(store, compared, processes, say, partial(measure, data=data))
+        if part in ("all", "many"):
+            kinds = {cell.workload: cell for cell in shapes}
+            loads = {kind: many_rate(store, cell, data, say, stored=False) or 0.0 for kind, cell in kinds.items()}
+            run(store, shapes, processes, say, partial(measure_many, data=data, rates=loads))
+    every: list[Stored] = [*compared, *scaled, *shapes]
+    return rates, sum(store.get(cell) is None for cell in every)
 
 
 def mean_of(store: CellStore, cells: Iterable[Stored]) -> dict[str, float] | None:
@@ -138,9 +158,9 @@ def mean_of(store: CellStore, cells: Iterable[Stored]) -> dict[str, float] | Non
     return {name: fmean(figures[name] for figures in found) for name in names} | {"seeds": len(found)}
 
 
-def by_seed(cells: Iterable[tuple[Any, Any]]) -> Iterator[tuple[tuple[Any, Any], list[Any]]]:
+def by_seed(cells: Iterable[tuple[L, C]]) -> Iterator[tuple[tuple[L, C], list[C]]]:
     """Yields the groups of runs that differ only by their seed, with their label."""
-    groups: dict[tuple[Any, Any], list[Any]] = {}
+    groups: dict[tuple[L, C], list[C]] = {}
     for label, cell in cells:
         groups.setdefault((label, replace(cell, seed=0)), []).append(cell)
     yield from groups.items()

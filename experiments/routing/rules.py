@@ -7,13 +7,13 @@ knows here exactly what each engine has cached, without delay, which is more tha
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from itertools import count
+from typing import Any
 
-from hmas.contracts.gateway import RouteCandidate
 from hmas.contracts.request import Annotation, Request
 from hmas.engine.core import EngineCore
 from hmas.engine.core.sequence import Sequence as EngineSequence
 from hmas.gateway.agent.config import GatewayConfig
-from hmas.gateway.agent.fitness import Fitness
+from hmas.gateway.agent.fitness import Cost, Fitness, Held
 from hmas.gateway.agent.workers import WorkerState
 from hmas.sim.workload import OfferedRequest
 
@@ -30,8 +30,9 @@ class Rule(Fitness):
         self.cores, self.offered, self.session_of = cores, offered, session_of
 
     def choose(
-        self, now_s: float, workers: Sequence[WorkerState], request: Request, annotation: Annotation | None
-    ) -> tuple[WorkerState | None, list[RouteCandidate]]:
+        self, now_s: float, workers: Sequence[WorkerState], request: Request, annotation: Annotation | None,
+        known: Held | None = None, owner: WorkerState | None = None,
+    ) -> tuple[WorkerState | None, list[Cost]]:  # fmt: skip
         return self.pick(workers, request), []
 
     def pick(self, workers: Sequence[WorkerState], request: Request) -> WorkerState:
@@ -48,8 +49,8 @@ class Rule(Fitness):
 
 
 class RoundRobin(Rule):
-    def __init__(self, *args: object) -> None:
-        super().__init__(*args)  # type: ignore[arg-type]
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self._turns = count()
 
     def pick(self, workers: Sequence[WorkerState], request: Request) -> WorkerState:
@@ -90,8 +91,8 @@ class SglangRule(Rule):
 
     cache_threshold, balance_abs, balance_rel = 0.3, 64, 1.5
 
-    def __init__(self, *args: object) -> None:
-        super().__init__(*args)  # type: ignore[arg-type]
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self._last: dict[int, str] = {}  # the worker that last had a node
         self._size: dict[str, int] = {}
         self._nodes: set[tuple[int, str]] = set()
@@ -141,8 +142,8 @@ class LlmdScorers(Rule):
 
 class DynamoCost(Rule):
     """Dynamo's cost (lib/kv-router/src/scheduling/selector/default.rs at 07a6c9c) with its defaults, a prefill scale
-    and an overlap credit of 1 and temperature 0: blocks that are still to be prefilled, this prompt's without those cached
-    among them, plus blocks that are in use with this prompt. The least wins."""
+    and an overlap credit of 1 and temperature 0: blocks that are still to be prefilled, with this prompt's that are not
+    cached, plus blocks that are in use with this prompt. The least wins."""
 
     def pick(self, workers: Sequence[WorkerState], request: Request) -> WorkerState:
         def cost(worker: WorkerState) -> float:
@@ -158,8 +159,8 @@ class DynamoCost(Rule):
         self._left[request.id] = request.prompt_tokens - self.cached(chosen, request)
         return chosen
 
-    def __init__(self, *args: object) -> None:
-        super().__init__(*args)  # type: ignore[arg-type]
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self._left: dict[str, int] = {}
 
 
@@ -167,11 +168,11 @@ class ExactIndex(Rule):
     """The mesh's own choice, with exact knowledge of the caches without delay."""
 
     def choose(
-        self, now_s: float, workers: Sequence[WorkerState], request: Request, annotation: Annotation | None
-    ) -> tuple[WorkerState | None, list[RouteCandidate]]:
-        self._known = {w.place: self.cached(w, request) for w in workers}
-        self._index.held = lambda chain, most: (self._known, [])  # type: ignore[method-assign]
-        return Fitness.choose(self, now_s, workers, request, annotation)
+        self, now_s: float, workers: Sequence[WorkerState], request: Request, annotation: Annotation | None,
+        known: Held | None = None, owner: WorkerState | None = None,
+    ) -> tuple[WorkerState | None, list[Cost]]:  # fmt: skip
+        exact = {w.place: cached for w in workers if (cached := self.cached(w, request))}
+        return Fitness.choose(self, now_s, workers, request, annotation, (exact, []), owner)
 
 
 def _score(session: str, worker: str) -> bytes:

@@ -13,6 +13,7 @@ from hmas.contracts.gateway import (
     UseReported,
 )
 from hmas.contracts.job import PrefixChain
+from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.use import UseReport
 from hmas.gateway.agent.config import GatewayConfig
@@ -39,9 +40,9 @@ def send(mesh: Mesh, name: str, chain: PrefixChain) -> tuple[str, RouteChosen]:
     return worker, route
 
 
-def serve(mesh: Mesh, name: str, worker: str, **end: object) -> None:
+def serve(mesh: Mesh, name: str, worker: str, **end: int) -> None:
     run = mesh.grant(name, worker=worker)
-    mesh.play(FirstTokenRelayed(name, run), run_ended(name, run, **end))
+    mesh.play(FirstTokenRelayed(name, run), run_ended(name, run, Outcome.FINISHED, **end))
 
 
 def told(effects: list[GatewayEffect]) -> UseReport:
@@ -50,7 +51,11 @@ def told(effects: list[GatewayEffect]) -> UseReport:
 
 
 def cached(route: RouteChosen) -> dict[str, int]:
-    return {each.worker: each.cached_tokens for each in route.candidates}
+    return dict(zip(route.workers, route.cached_tokens, strict=True))
+
+
+def waits(route: RouteChosen) -> dict[str, bool]:
+    return {worker: wait_s > 0.0 for worker, wait_s in zip(route.workers, route.wait_s, strict=True)}
 
 
 def test_a_prompt_goes_where_its_beginning_is() -> None:
@@ -63,7 +68,8 @@ def test_a_prompt_goes_where_its_beginning_is() -> None:
     worker, route = send(mesh, "a1", prompt(1, 2, 3))
     assert worker == first
     assert cached(route)[first] == 2 * TOKENS
-    assert route.candidates == tuple(sorted(route.candidates, key=lambda each: each.total_s))
+    totals = [sum(cost) for cost in zip(route.wait_s, route.prefill_s, route.load_s, strict=True)]
+    assert totals == sorted(totals)
 
 
 def test_a_long_queue_is_left_for_a_cold_worker_and_a_short_one_is_not() -> None:
@@ -158,7 +164,7 @@ def test_of_many_workers_few_are_compared_and_the_holder_is_among_them() -> None
     serve(mesh, "a0", first)
     worker, route = send(mesh, "a1", prompt(1 << 60, 2 << 60, 0xFEDCBA9876543210))
     assert worker == first
-    assert 4 < len(route.candidates) <= GatewayConfig(gateway="g").max_candidates
+    assert 4 < len(route.workers) <= GatewayConfig(gateway="g").max_candidates
 
 
 def test_gateways_that_never_spoke_send_the_stages_of_a_job_to_one_worker() -> None:
@@ -176,10 +182,10 @@ def test_prompts_that_are_to_be_computed_count_until_their_first_token() -> None
     first, _ = send(mesh, "a0", prompt(1, 2))
     other, route = send(mesh, "b0", prompt(5, 6))
     assert other != first
-    assert {each.worker: each.wait_s > 0.0 for each in route.candidates} == {first: True, other: False}
+    assert waits(route) == {first: True, other: False}
     mesh.play(FirstTokenRelayed("a0", mesh.grant("a0", worker=first)))
     _, route = send(mesh, "c0", prompt(7, 8))
-    assert {each.worker: each.wait_s > 0.0 for each in route.candidates} == {first: False, other: True}
+    assert waits(route) == {first: False, other: True}
 
 
 def test_a_worker_that_is_gone_is_forgotten_with_what_it_held() -> None:

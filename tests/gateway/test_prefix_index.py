@@ -39,7 +39,7 @@ def test_a_node_that_many_hold_is_known_of_all_of_them() -> None:
     found, shared = index.held(chain(7, 8), 2 * FEW)
     assert found == {places[-1]: 200}
     assert [index.tokens_at(place, shared) for place in places] == [100] * len(places)
-    index.place(places[0]).cut(index.place(places[0]).epoch)
+    index.places[places[0]].cut(index.places[places[0]].epoch)
     assert index.tokens_at(places[0], shared) == 0
 
 
@@ -61,7 +61,7 @@ def test_a_cut_forgets_what_was_used_as_long_ago_and_nothing_else() -> None:
     epochs = [index.epoch_of(a, node) for node in range(1, 21)]
     assert epochs == sorted(epochs)
     assert len(set(epochs)) > 5
-    index.place(a).cut(epochs[9])
+    index.places[a].cut(epochs[9])
     assert [bool(index.last_use(a, chain(n))[0]) for n in range(1, 21)] == [e > epochs[9] for e in epochs]
 
 
@@ -84,7 +84,7 @@ def test_it_forgets_what_a_cache_of_that_memory_displaced(prompts: list[tuple[in
     promised = {n for n in recent if index.last_use(a, chain(n))[0]}
     assert surely <= promised
     assert not surely_not & promised
-    place = index.place(a)
+    place = index.places[a]
     assert place.tokens <= capacity + slack
 
 

@@ -277,28 +277,18 @@ class PublishUse:
 
 
 @dataclass(frozen=True, slots=True)
-class RouteCandidate:
-    """What a request would cost at one worker, in s: the wait before it, its prefill without the `cached_tokens` that
-    the worker was taken to hold, and its share of slower steps."""
-
-    worker: str
-    wait_s: float
-    prefill_s: float
-    load_s: float
-    cached_tokens: int
-
-    @property
-    def total_s(self) -> float:
-        return self.wait_s + self.prefill_s + self.load_s
-
-
-@dataclass(frozen=True, slots=True)
 class RouteChosen:
-    """A request with a known prompt was sent to `worker`, chosen among `candidates`, the cheapest first."""
+    """A request with a known prompt was sent to `worker`. `workers` are those that were compared, the cheapest first.
+    What it would cost at each, in s: the wait before it, its prefill without the `cached_tokens` that the worker was
+    taken to hold, and its share of slower steps."""
 
     request_id: str
     worker: str
-    candidates: tuple[RouteCandidate, ...]
+    workers: tuple[str, ...]
+    wait_s: tuple[float, ...]
+    prefill_s: tuple[float, ...]
+    load_s: tuple[float, ...]
+    cached_tokens: tuple[int, ...]
 
 
 GatewayEffect = (

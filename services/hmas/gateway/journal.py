@@ -69,10 +69,12 @@ def timeline_json(exchange: Exchange, gateway: str) -> bytes:
         }
         told["predicted_cost"] = {**asdict(annotation.cost), "total_s": annotation.total_s}
     if exchange.route is not None:
+        route = exchange.route
+        columns = zip(route.workers, route.cached_tokens, route.wait_s, route.prefill_s, route.load_s, strict=True)
         told["route"] = [
-            {"worker": each.worker, "chosen": each.worker == exchange.route.worker, "cached_tokens": each.cached_tokens,
-             "wait_s": each.wait_s, "prefill_s": each.prefill_s, "load_s": each.load_s, "total_s": each.total_s}
-            for each in exchange.route.candidates
+            {"worker": worker, "chosen": worker == route.worker, "cached_tokens": tokens, "wait_s": wait_s,
+             "prefill_s": prefill_s, "load_s": load_s, "total_s": wait_s + prefill_s + load_s}
+            for worker, tokens, wait_s, prefill_s, load_s in columns
         ]  # fmt: skip
     told["attempts"] = [
         {"attempt": each.number, "worker": each.worker, "sent_s": _since(exchange, each.sent_s)}

@@ -78,8 +78,8 @@ LOSSES = frozenset({Outcome.ENGINE_ERROR, Outcome.NO_ENGINE, Outcome.DRAINING})
 class GatewayAgent:
     """The agent of one gateway: `step` takes a `GatewayEvent` and returns a list of `GatewayEffect`.
 
-    `step` raises ValueError if a request is received whose id belongs to a request that has not ended. `fitness` chooses
-    among a pool's workers where the prompt is known.
+    `step` raises ValueError if a request is received whose id belongs to a request that has not ended. `fitness`
+    chooses among a pool's workers where the prompt is known.
     """
 
     def __init__(self, config: GatewayConfig, fitness: Fitness | None = None) -> None:
@@ -283,7 +283,8 @@ class GatewayAgent:
         if entry.request.prefix.nodes and len(usable) > 1:
             cheapest, costs = self._router.cheapest(now_s, usable, entry.request, entry.annotation, entry.refused_by)
             if cheapest is not None:
-                chosen = RouteChosen(entry.request.id, cheapest.name, tuple(costs))
+                _, _, *columns = zip(*costs, strict=True)
+                chosen = RouteChosen(entry.request.id, cheapest.name, *columns)
                 return [chosen, *self._submit(now_s, entry, cheapest)]
         if entry.refused_by:
             usable = [w for w in usable if w.name not in entry.refused_by]

@@ -64,7 +64,8 @@ class GatewayConfig:
     max_prefix_nodes: int = 262_144  # most pairs of a prompt's beginning and a worker that are remembered
     prefix_capacity_tokens: int = 262_144  # taken for the KV memory of an engine that does not tell it
     max_candidates: int = 16  # most workers among which the cost of a request is compared
-    max_holders: int = 6  # of these, how many because they hold a beginning of the prompt
+    max_holders: int = 6  # of a larger pool's, how many because they hold a beginning of the prompt ...
+    max_drawn: int = 4  # ... and how many drawn by the prompt's digest
     min_gain_s: float = 0.05  # a request leaves the worker it is at home at only for a gain above this ...
     min_gain_share: float = 0.1  # ... and above this share of its cost elsewhere
     bounded_load: float = 1.25  # of the mean number of requests, up to which a worker keeps its own without that

@@ -6,11 +6,11 @@ other gateways tell that they sent. None of it is needed for a right choice; wha
 """
 
 from bisect import bisect
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
+from operator import itemgetter
 
 from hmas.contracts.cadences import WORKER_LOST_AFTER_S
-from hmas.contracts.gateway import RouteCandidate
 from hmas.contracts.job import PrefixChain
 from hmas.contracts.request import Annotation, Request
 from hmas.contracts.use import HeldPrefixes
@@ -48,6 +48,13 @@ class _Speeds:
         self.decode_s += SPEED_GAIN * (annotation.cost.tpot_s * annotation.tags.output_tokens - self.decode_s)
 
 
+# Who holds how much of a prompt: tokens by place, and for nodes that many places hold the epochs of their last use.
+Held = tuple[dict[int, int], list[tuple[int, dict[int, int]]]]
+# Total seconds, the worker's place in the list, its name, the wait, the prefill, the load, and the tokens held.
+Cost = tuple[float, int, str, float, float, float, int]
+_tokens = itemgetter(6)
+
+
 class Fitness:
     """Chooses by cost, and keeps what it needs to know of the workers' caches and speeds."""
 
@@ -63,87 +70,83 @@ class Fitness:
 
     # --- the choice
 
-    def candidates(self, workers: Sequence[WorkerState], request: Request) -> Sequence[WorkerState]:
-        """Returns those of a pool's workers among which the choice is made: all, or of many those that hold most of the
-        prompt, those that its job and its beginning hash to, and the least loaded of some others."""
-        if len(workers) <= self._config.max_candidates:
-            return workers
-        chain, ring = request.prefix, self._ring(workers)
-        found, shared = self._index.held(chain, self._config.max_holders)
-        holders = (self._by_place[place] for place in found)
-        keys = [chain.thread or chain.nodes[-1], *(chain.nodes[-1] for _ in shared[:1])]
-        chosen = {w.name: w for w in holders if w.heartbeat.pool == workers[0].heartbeat.pool}
-        for key in keys:
-            chosen[ring.owner(key).name] = ring.owner(key)
+    def candidates(
+        self, workers: Sequence[WorkerState], chain: PrefixChain, known: Held, usable: Callable[[WorkerState], bool]
+    ) -> list[WorkerState]:
+        """Returns those of a pool's many `workers` among which the choice is made: the `usable` ones that hold most of
+        the prompt, those that its job and its beginning hash to, and some others. `known`: who holds what."""
+        pool, owner = workers[0].heartbeat.pool, self.owner(workers, chain)
+        holders = [self._by_place[place] for place in known[0]]
+        chosen = {w.name: w for w in holders if w.heartbeat.pool == pool and usable(w)}
+        if owner is not None:
+            chosen[owner.name] = owner
         draw = chain.nodes[-1]
-        while len(chosen) < self._config.max_candidates and draw:
+        for _ in range(self._config.max_drawn):
             drawn = workers[draw % len(workers)]
             chosen[drawn.name] = drawn
             draw //= len(workers)
         return list(chosen.values())
 
+    def known(self, chain: PrefixChain) -> Held:
+        return self._index.held(chain, self._config.max_holders)
+
     def choose(
-        self, now_s: float, workers: Sequence[WorkerState], request: Request, annotation: Annotation | None
-    ) -> tuple[WorkerState | None, list[RouteCandidate]]:
+        self, now_s: float, workers: Sequence[WorkerState], request: Request, annotation: Annotation | None,
+        known: Held | None = None, owner: WorkerState | None = None,
+    ) -> tuple[WorkerState | None, list[Cost]]:  # fmt: skip
         """Returns the worker where the request costs the fewest seconds, and what it costs at each, the cheapest first.
 
-        The worker that holds most of the prompt, or without one that which the job hashes to, is left only for a gain
+        The worker that holds most of the prompt, or without one the `owner`, which the job hashes to, is left only for a gain
         above `min_gain_s` and `min_gain_share`; and what it holds counts more than an even backlog, as long as it has
         not many more requests than others. None: no worker of these has a working engine and was heard of lately.
         """
-        workers = [w for w in workers if w.engines_up and now_s - w.heard_s <= WORKER_LOST_AFTER_S]
-        if not workers:
-            return None, []
-        config, chain, index = self._config, request.prefix, self._index
-        found, shared = index.held(chain, config.max_holders)
+        config, chain, places = self._config, request.prefix, self._index.places
+        found, shared = self.known(chain) if known is None else known
         speeds = self._speeds_of(workers[0].heartbeat.pool)
-        prefill_s = request.prompt_tokens * speeds.prefill_s
-        decode_s = speeds.decode_s
+        prefill_s, decode_s = request.prompt_tokens * speeds.prefill_s, speeds.decode_s
         if annotation is not None:
             prefill_s = annotation.cost.ttft_s
             decode_s = annotation.cost.tpot_s * annotation.tags.output_tokens
-        whole = max(1, chain.ends[-1])
-        least_s = min(w.drain_s for w in workers)
-        costs: list[tuple[float, int, RouteCandidate]] = []
+        saved_s, balance, heard_s = prefill_s / max(1, chain.ends[-1]), config.balance, now_s - WORKER_LOST_AFTER_S
+        least_s = min([w.drain_s for w in workers])
+        costs: list[Cost] = []
         for n, worker in enumerate(workers):
-            tokens = max(found.get(worker.place, 0), index.tokens_at(worker.place, shared) if shared else 0)
-            warm = index.place(worker.place).trust * min(1.0, tokens / whole)
-            wait_s, missing_s = worker.queue_s, prefill_s * (1.0 - warm)
-            load_s = worker.load * decode_s + config.balance * (worker.drain_s - least_s)
-            each = RouteCandidate(worker.name, wait_s, missing_s, load_s, tokens)
-            costs.append((wait_s + missing_s + load_s, n, each))
+            if not worker.engines_up or worker.heard_s < heard_s:
+                continue
+            tokens, wait_s, missing_s = found.get(worker.place, 0), worker.queue_s, prefill_s
+            if shared and not tokens:
+                tokens = self._index.tokens_at(worker.place, shared)
+            if tokens:
+                missing_s = max(0.0, prefill_s - saved_s * tokens * places[worker.place].trust)
+            load_s = worker.load * decode_s + balance * (worker.drain_s - least_s)
+            costs.append((wait_s + missing_s + load_s, n, worker.name, wait_s, missing_s, load_s, tokens))
+        if not costs:
+            return None, []
         costs.sort()
-        best_s, best, _ = costs[0]
-        home = self._home(workers, chain, costs)
+        best_s, best = costs[0][:2]
+        home: Cost | None = max(costs, key=_tokens)  # of several the first, which is the cheapest
+        if home is not None and home[6] * 2 <= chain.ends[-1]:
+            home = next((cost for cost in costs if workers[cost[1]] is owner), None)
         if home is not None:
-            home_s, n, each = costs[home]
-            worker, most = workers[n], config.bounded_load * sum(w.outstanding for w in workers) / len(workers) + 1.0
-            if each.cached_tokens and worker.outstanding <= most:
-                home_s -= config.balance * (worker.drain_s - least_s)
+            home_s, n, tokens = home[0], home[1], home[6]
+            worker, most = workers[n], config.bounded_load * sum([w.outstanding for w in workers]) / len(workers) + 1.0
+            if tokens and worker.outstanding <= most:
+                home_s -= balance * (worker.drain_s - least_s)
             if home_s <= best_s + max(config.min_gain_s, config.min_gain_share * best_s):
                 best = n
-        return workers[best], [each for _, _, each in costs]
+        return workers[best], costs
 
-    def _home(
-        self, workers: Sequence[WorkerState], chain: PrefixChain, costs: Sequence[tuple[float, int, RouteCandidate]]
-    ) -> int | None:
-        """Returns the place in `costs` of the worker that the request is at home at."""
-        most = max(range(len(costs)), key=lambda i: (costs[i][2].cached_tokens, -i))
-        if costs[most][2].cached_tokens * 2 > chain.ends[-1]:
-            return most
+    def owner(self, workers: Sequence[WorkerState], chain: PrefixChain) -> WorkerState | None:
+        """Returns which of a pool's `workers` the job hashes to, None for a prompt without a first message."""
         if not chain.thread:
             return None
-        owner = self._ring(workers).owner(chain.thread)
-        return next(i for i, (_, n, _) in enumerate(costs) if workers[n] is owner)
-
-    def _ring(self, workers: Sequence[WorkerState]) -> Ring:
         pool = workers[0].heartbeat.pool
         ring = self._rings.get(pool)
         if ring is None or (
             ring.workers is not workers and [w.name for w in ring.workers] != [w.name for w in workers]
         ):
             ring = self._rings[pool] = Ring(workers)
-        return ring
+        return ring.owner(chain.thread)
 
     # --- what is known
 
@@ -154,7 +157,7 @@ class Fitness:
         if worker.name not in self._by_name:
             worker.place = self._by_name[worker.name] = self._index.enter(capacity)
             self._by_place[worker.place] = worker
-        self._index.place(worker.place).capacity = capacity
+        self._index.places[worker.place].capacity = capacity
 
     def leave(self, worker: WorkerState) -> None:
         self._index.leave(self._by_name.pop(worker.name))
@@ -164,7 +167,7 @@ class Fitness:
 
     def restarted(self, worker: WorkerState) -> None:
         """Forgets what a worker holds: its only engine came up again."""
-        place = self._index.place(worker.place)
+        place = self._index.places[worker.place]
         place.cut(place.epoch)
 
     def sent(self, worker: WorkerState, request: Request) -> Promise:
@@ -173,7 +176,7 @@ class Fitness:
         tokens, epoch = index.last_use(number, chain)
         share = min(1.0, tokens / max(1, chain.ends[-1]))
         speed_s = self._speeds_of(worker.heartbeat.pool).prefill_s
-        worker.expect(request.id, request.prompt_tokens * speed_s * (1.0 - share * index.place(number).trust))
+        worker.expect(request.id, request.prompt_tokens * speed_s * (1.0 - share * index.places[number].trust))
         added = tuple([end - begin for end, begin in zip(chain.ends, (0, *chain.ends), strict=False)])
         index.hold(number, chain.nodes, added)
         told = self._told
@@ -189,7 +192,7 @@ class Fitness:
         that nothing used as long ago is there any more; where a worker has several engines, it may be on another."""
         if promise.share <= 0.0:
             return
-        place = self._index.place(worker.place)
+        place = self._index.places[worker.place]
         kept = min(1.0, cached_share / promise.share)
         place.trust += self._config.trust_gain * (kept - place.trust)
         if kept < 0.5 and worker.engines_up == 1 and promise.epoch >= place.floor:

@@ -73,7 +73,7 @@ class PrefixIndex:
         self._turns = bytearray(sets)  # the slot of each set that is overwritten next
         self._shared: OrderedDict[int, dict[int, int]] = OrderedDict()  # epoch of last use by place, by node
         self._max_shared = max_shared
-        self._of: dict[int, Place] = {}
+        self.places: dict[int, Place] = {}  # by number
         self._free: list[tuple[int, int]] = []  # numbers of places that left, with the epoch from which they are free
 
     @property
@@ -83,28 +83,29 @@ class PrefixIndex:
 
     def enter(self, capacity: int) -> int:
         """Returns the number of a new place that holds up to `capacity` tokens, of at most `MAX_PLACES`."""
-        number, epoch = self._free.pop() if self._free else (len(self._of), 1)
-        self._of[number] = Place(epoch, capacity)
+        number, epoch = self._free.pop() if self._free else (len(self.places), 1)
+        self.places[number] = Place(epoch, capacity)
         return number
 
     def leave(self, number: int) -> None:
-        self._free.append((number, self._of.pop(number).epoch + 1))
-
-    def place(self, number: int) -> Place:
-        return self._of[number]
+        self._free.append((number, self.places.pop(number).epoch + 1))
 
     def held(self, chain: PrefixChain, most: int) -> tuple[dict[int, int], list[tuple[int, dict[int, int]]]]:
         """Returns who holds how much of a prompt: tokens by place, for at most about `most` places, those with the most
-        first; and for its nodes that many places hold, the deepest first, the tokens and the epochs by place."""
+        first; and for its nodes that many places hold, the deepest first, the tokens and the epochs by place. Below the
+        deepest node that is found, only every node at half the depth of the last is looked up."""
         found: dict[int, int] = {}
         shared: list[tuple[int, dict[int, int]]] = []
-        keys, places, epochs, of = self._keys, self._places, self._epochs, self._of
+        keys, places, epochs, of = self._keys, self._places, self._epochs, self.places
         nodes, ends, mask = chain.nodes, chain.ends, self._mask
-        for i in range(len(nodes) - 1, -1, -1):
+        i, step = len(nodes), 1
+        while i > 0:
+            i = i - 1 if step else i // 2
             node = nodes[i]
             many = self._shared.get(node)
             if many is not None:
                 shared.append((ends[i], many))
+                step = 0
                 continue
             begin = (node & mask) * WAYS
             row = keys[begin : begin + WAYS]
@@ -117,13 +118,15 @@ class PrefixIndex:
                         place = of.get(number)
                         if place is not None and epochs[begin + k] >= place.floor:
                             found[number] = ends[i]
-            if len(found) >= most:
-                break
+            if found:
+                step = 0
+                if len(found) >= most:
+                    break
         return found, shared
 
     def tokens_at(self, number: int, shared: Iterable[tuple[int, dict[int, int]]]) -> int:
         """Returns the tokens that a place holds by the nodes that many places hold."""
-        floor = self._of[number].floor
+        floor = self.places[number].floor
         return next((tokens for tokens, epochs in shared if epochs.get(number, 0) >= floor), 0)
 
     def epoch_of(self, number: int, node: int) -> int:
@@ -139,7 +142,7 @@ class PrefixIndex:
 
     def last_use(self, number: int, chain: PrefixChain) -> tuple[int, int]:
         """Returns the tokens that a place holds of a prompt, and the epoch in which it last used the last of them."""
-        floor = self._of[number].floor
+        floor = self.places[number].floor
         for i in range(len(chain.nodes) - 1, -1, -1):
             epoch = self.epoch_of(number, chain.nodes[i])
             if epoch >= floor:
@@ -149,7 +152,7 @@ class PrefixIndex:
     def hold(self, number: int, nodes: tuple[int, ...], tokens: tuple[int, ...]) -> None:
         """Records that a place uses the nodes now, of which each adds so many tokens to the one before it. The end of a
         prompt counts as used before its beginning, as in vLLM and SGLang."""
-        place = self._of[number]
+        place = self.places[number]
         for i in range(len(nodes) - 1, -1, -1):
             self._use(number, place, nodes[i], tokens[i])
 
@@ -168,7 +171,7 @@ class PrefixIndex:
             if places[k] == number:
                 epochs[k] = place.use(epochs[k], tokens)
                 return
-        dead = [k for k in same if places[k] not in self._of or epochs[k] < self._of[places[k]].floor]
+        dead = [k for k in same if places[k] not in self.places or epochs[k] < self.places[places[k]].floor]
         if len(same) - len(dead) >= FEW:
             self._share(node, [k for k in same if k not in dead])
             self._shared[node][number] = place.use(0, tokens)

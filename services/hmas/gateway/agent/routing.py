@@ -9,11 +9,10 @@ from math import inf
 
 from hmas.contracts.cadences import WORKER_LOST_AFTER_S
 from hmas.contracts.execution import Load
-from hmas.contracts.gateway import RouteCandidate
 from hmas.contracts.registry import MAX_WORKERS, WIRE_VERSION, EngineInfo, WorkerHeartbeat
 from hmas.contracts.request import Annotation, Request
 from hmas.gateway.agent.config import GatewayConfig
-from hmas.gateway.agent.fitness import Fitness
+from hmas.gateway.agent.fitness import Cost, Fitness
 from hmas.gateway.agent.workers import Promise, Sending, WorkerState
 from hmas.laws.layout import engine_classes, pace_class, place, serving
 
@@ -209,15 +208,18 @@ class Router:
         request: Request,
         annotation: Annotation | None,
         refused_by: Collection[str],
-    ) -> tuple[WorkerState | None, list[RouteCandidate]]:
+    ) -> tuple[WorkerState | None, list[Cost]]:
         """Returns the worker of a pool's usable `workers` where a request with a known prompt costs the fewest seconds,
         and what it costs at each that was compared. None if none of these has room and works."""
+        workers, known = self.serving(workers, request, annotation), self.fitness.known(request.prefix)
+        owner = self.fitness.owner(workers, request.prefix)
         if len(workers) > self._config.max_candidates:
+            workers = self.fitness.candidates(workers, request.prefix, known, self._is_usable)
             workers = self.serving(workers, request, annotation)
-            workers = [w for w in self.fitness.candidates(workers, request) if self._is_usable(w)]
-        roomy = [w for w in workers if w.has_room(request.prompt_tokens) and w.name not in refused_by]
-        candidates = self.serving(roomy, request, annotation)
-        return self.fitness.choose(now_s, candidates, request, annotation) if candidates else (None, [])
+        roomy = [w for w in workers if w.has_room(request.prompt_tokens)]
+        if refused_by:
+            roomy = [w for w in roomy if w.name not in refused_by]
+        return self.fitness.choose(now_s, roomy, request, annotation, known, owner) if roomy else (None, [])
 
     def serving(
         self, workers: Sequence[WorkerState], request: Request, annotation: Annotation | None
