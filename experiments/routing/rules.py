@@ -33,7 +33,8 @@ class Rule(Fitness):
         self, now_s: float, workers: Sequence[WorkerState], request: Request, annotation: Annotation | None,
         known: Held | None = None, owner: WorkerState | None = None,
     ) -> tuple[WorkerState | None, list[Cost]]:  # fmt: skip
-        return self.pick(workers, request), []
+        chosen = self.pick(workers, request)
+        return chosen, [(0.0, 0, chosen.name, 0.0, 0.0, 0.0, 0)]
 
     def pick(self, workers: Sequence[WorkerState], request: Request) -> WorkerState:
         raise NotImplementedError

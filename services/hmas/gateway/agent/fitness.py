@@ -94,10 +94,10 @@ class Fitness:
         self, now_s: float, workers: Sequence[WorkerState], request: Request, annotation: Annotation | None,
         known: Held | None = None, owner: WorkerState | None = None,
     ) -> tuple[WorkerState | None, list[Cost]]:  # fmt: skip
-        """Returns the worker where the request costs the fewest seconds, and what it costs at each, the cheapest first.
+        """Returns the worker where a request costs the fewest seconds, and what it costs at each, the cheapest first.
 
-        The worker that holds most of the prompt, or without one the `owner`, which the job hashes to, is left only for a gain
-        above `min_gain_s` and `min_gain_share`; and what it holds counts more than an even backlog, as long as it has
+        The worker that holds most of the prompt, or without one the `owner`, which the job hashes to, is left only for
+        a gain above `min_gain_s` and `min_gain_share`; and what it holds counts more than an even backlog, as long as it has
         not many more requests than others. None: no worker of these has a working engine and was heard of lately.
         """
         config, chain, places = self._config, request.prefix, self._index.places
@@ -108,7 +108,8 @@ class Fitness:
             prefill_s = annotation.cost.ttft_s
             decode_s = annotation.cost.tpot_s * annotation.tags.output_tokens
         saved_s, balance, heard_s = prefill_s / max(1, chain.ends[-1]), config.balance, now_s - WORKER_LOST_AFTER_S
-        least_s = min([w.drain_s for w in workers])
+        drains_s, counts = [w.drain_s for w in workers], [w.outstanding for w in workers]
+        least_s = min(drains_s)
         costs: list[Cost] = []
         for n, worker in enumerate(workers):
             if not worker.engines_up or worker.heard_s < heard_s:
@@ -118,7 +119,7 @@ class Fitness:
                 tokens = self._index.tokens_at(worker.place, shared)
             if tokens:
                 missing_s = max(0.0, prefill_s - saved_s * tokens * places[worker.place].trust)
-            load_s = worker.load * decode_s + balance * (worker.drain_s - least_s)
+            load_s = counts[n] / (worker.slots or 1) * decode_s + balance * (drains_s[n] - least_s)
             costs.append((wait_s + missing_s + load_s, n, worker.name, wait_s, missing_s, load_s, tokens))
         if not costs:
             return None, []
@@ -129,9 +130,8 @@ class Fitness:
             home = next((cost for cost in costs if workers[cost[1]] is owner), None)
         if home is not None:
             home_s, n, tokens = home[0], home[1], home[6]
-            worker, most = workers[n], config.bounded_load * sum([w.outstanding for w in workers]) / len(workers) + 1.0
-            if tokens and worker.outstanding <= most:
-                home_s -= balance * (worker.drain_s - least_s)
+            if tokens and counts[n] <= config.bounded_load * sum(counts) / len(counts) + 1.0:
+                home_s -= balance * (drains_s[n] - least_s)
             if home_s <= best_s + max(config.min_gain_s, config.min_gain_share * best_s):
                 best = n
         return workers[best], costs

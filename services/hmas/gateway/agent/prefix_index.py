@@ -109,15 +109,14 @@ class PrefixIndex:
                 continue
             begin = (node & mask) * WAYS
             row = keys[begin : begin + WAYS]
-            if node not in row:
-                continue
-            for k in range(WAYS):
-                if row[k] == node:
-                    number = places[begin + k]
-                    if number not in found:
-                        place = of.get(number)
-                        if place is not None and epochs[begin + k] >= place.floor:
-                            found[number] = ends[i]
+            k = -1
+            for _ in range(row.count(node)):
+                k = row.index(node, k + 1)
+                number = places[begin + k]
+                if number not in found:
+                    place = of.get(number)
+                    if place is not None and epochs[begin + k] >= place.floor:
+                        found[number] = ends[i]
             if found:
                 step = 0
                 if len(found) >= most:
@@ -127,7 +126,10 @@ class PrefixIndex:
     def tokens_at(self, number: int, shared: Iterable[tuple[int, dict[int, int]]]) -> int:
         """Returns the tokens that a place holds by the nodes that many places hold."""
         floor = self.places[number].floor
-        return next((tokens for tokens, epochs in shared if epochs.get(number, 0) >= floor), 0)
+        for tokens, epochs in shared:
+            if epochs.get(number, 0) >= floor:
+                return tokens
+        return 0
 
     def epoch_of(self, number: int, node: int) -> int:
         """Returns the epoch in which a place last used a node, 0 if it never did."""
@@ -135,9 +137,11 @@ class PrefixIndex:
         if many is not None:
             return many.get(number, 0)
         begin = (node & self._mask) * WAYS
-        for k in range(begin, begin + WAYS):
-            if self._keys[k] == node and self._places[k] == number:
-                return self._epochs[k]
+        row, k = self._keys[begin : begin + WAYS], -1
+        for _ in range(row.count(node)):
+            k = row.index(node, k + 1)
+            if self._places[begin + k] == number:
+                return self._epochs[begin + k]
         return 0
 
     def last_use(self, number: int, chain: PrefixChain) -> tuple[int, int]:

@@ -136,22 +136,17 @@ class WorkerState:
     def queue_s(self) -> float:
         """The time in s until a request that comes now is computed: the queued part of the backlog, and the prompts
         before it."""
-        queued_s = self.backlog_s * self.queued / (self.queued + self.running) if self.queued else 0.0
-        return queued_s + self.pending_s / max(1, self.engines_up)
+        wait_s = self.pending_s / self.engines_up if self.pending_s and self.engines_up else 0.0
+        return wait_s + self.backlog_s * self.queued / (self.queued + self.running) if self.queued else wait_s
 
     @property
     def drain_s(self) -> float:
         """The time in s until all that the worker has is served."""
-        return self.backlog_s + self.sent_s / max(1, self.running)
+        return self.backlog_s + self.sent_s / (self.running or 1) if self.sent_s else self.backlog_s
 
     @property
     def outstanding(self) -> int:
         return self.queued + self.running + len(self.sendings)
-
-    @property
-    def load(self) -> float:
-        """Queued and running requests over the sequences that its engines run at most."""
-        return self.outstanding / max(1, self.slots)
 
     def expect(self, request_id: str, prefill_s: float) -> None:
         """Records that a request's prefill is to come."""
