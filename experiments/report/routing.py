@@ -63,21 +63,19 @@ def write_page(store: CellStore, plan: Plan, rates: dict[str, float], page: Path
 
 def routers(store: CellStore, plan: Plan, rates: dict[str, float]) -> dict[tuple[str, float], dict[str, Figures]]:
     found: dict[tuple[str, float], dict[str, Figures]] = {}
-    if rates.keys() >= set(KINDS):
-        for (load, cell), some in by_seed(plan.routers(rates)):
-            figures = mean_of(store, some)
-            if figures is not None:
-                found.setdefault((cell.workload, load), {})[cell.system] = figures
+    for (load, cell), some in by_seed(plan.routers(rates)):
+        figures = mean_of(store, some)
+        if figures is not None:
+            found.setdefault((cell.workload, load), {})[cell.system] = figures
     return found
 
 
 def gateways(store: CellStore, plan: Plan, rates: dict[str, float]) -> dict[tuple[str, str], Figures]:
     found = {}
-    if rates.keys() >= set(KINDS):
-        for (name, cell), some in by_seed(plan.gateways(rates)):
-            figures = mean_of(store, some)
-            if figures is not None:
-                found[cell.workload, name] = figures
+    for (name, cell), some in by_seed(plan.gateways(rates)):
+        figures = mean_of(store, some)
+        if figures is not None:
+            found[cell.workload, name] = figures
     return found
 
 

@@ -59,7 +59,7 @@ class Plan:
             (load, self.cell(kind, load * rates[kind], seed, system))
             for seed in range(1, self.seeds + 1)
             for load in LOADS
-            for kind in KINDS
+            for kind in rates
             for system in (*RULES, POOLED)
         ]
 
@@ -69,6 +69,7 @@ class Plan:
             (name, self.cell(kind, LOADS[-1] * rates[kind], seed, HMAS, gateways, kill))
             for seed in range(1, self.seeds + 1)
             for kind in (LOOPS, MOONCAKE)
+            if kind in rates
             for name, gateways, kill in (*((f"{n} gateways", n, False) for n in GATEWAYS), ("8, one killed", 8, True))
         ]
 
@@ -132,9 +133,8 @@ def carry_out(
     as far as it was found, and how many runs of all parts are missing."""
     found = {kind: capacity(store, plan, kind, data, say, stored=stored or part == "many") for kind in KINDS}
     rates = {kind: rate for kind, rate in found.items() if rate is not None}
-    whole = rates.keys() >= set(KINDS)
-    compared = [cell for _, cell in plan.routers(rates)] if whole else []
-    scaled = [cell for _, cell in plan.gateways(rates)] if whole else []
+    compared = [cell for _, cell in plan.routers(rates)]
+    scaled = [cell for _, cell in plan.gateways(rates)]
     shapes = many.cells(range(1, plan.seeds + 1), plan.seconds)
     if not stored:
         if part in ("all", "gateways"):
