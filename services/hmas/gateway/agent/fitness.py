@@ -97,8 +97,8 @@ class Fitness:
         """Returns the worker where a request costs the fewest seconds, and what it costs at each, the cheapest first.
 
         The worker that holds most of the prompt, or without one the `owner`, which the job hashes to, is left only for
-        a gain above `min_gain_s` and `min_gain_share`; and what it holds counts more than an even backlog, as long as
-        it has not many more requests than others. None: no worker of these has a working engine and was heard of lately.
+        a gain above `min_gain_s` and `min_gain_share`. What it holds counts more than an even backlog, as long as it
+        has not many more requests than others. None: no worker has a working engine and was heard of lately.
         """
         config, chain, places = self._config, request.prefix, self._index.places
         found, shared = self.known(chain) if known is None else known
