@@ -24,7 +24,7 @@ BASELINE = "least outstanding"
 PRECISION = 0.1
 CAPACITY_SEED = 9001
 LOADS = (1.2, 0.8)
-GUESSES = {LOOPS: 10.0, MOONCAKE: 6.0, "shared 8k root": 40.0, "no sharing": 16.0}  # where the search begins
+GUESSES = {LOOPS: 30.0, MOONCAKE: 1.6, "shared 8k root": 60.0, "no sharing": 40.0}  # where the search begins
 GATEWAYS = (1, 8, 16)
 SECONDS = {LOOPS: 0.5, MOONCAKE: 4.0, "shared 8k root": 1.0, "no sharing": 1.0}  # of each run, in its given length
 

@@ -49,7 +49,7 @@ class Rule(Fitness):
         return self.session_of[request.id]
 
 
-class RoundRobin(Rule):
+class RoundRobinRule(Rule):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._turns = count()
@@ -58,7 +58,7 @@ class RoundRobin(Rule):
         return workers[next(self._turns) % len(workers)]
 
 
-class LeastOutstanding(Rule):
+class LeastOutstandingRule(Rule):
     def pick(self, workers: Sequence[WorkerState], request: Request) -> WorkerState:
         return min(workers, key=lambda w: (w.requests, w.last_sent))
 
@@ -182,8 +182,8 @@ def _score(session: str, worker: str) -> bytes:
 
 HMAS, EXACT = "hmas", "exact index, no lag (oracle)"
 RULES: dict[str, type[Rule] | None] = {
-    "round robin": RoundRobin,
-    "least outstanding": LeastOutstanding,
+    "round robin": RoundRobinRule,
+    "least outstanding": LeastOutstandingRule,
     "session hash": SessionHash,
     "bounded rendezvous": BoundedRendezvous,
     "prefix only": PrefixOnly,

@@ -22,7 +22,7 @@ RING_POINTS = 32  # of each worker
 SPEED_GAIN = 0.05  # weight of the newest annotation in a pool's speeds
 
 
-class Ring:
+class HashRing:
     """Consistent hashing: each gateway finds the same worker for the same key, and few keys move when one leaves."""
 
     def __init__(self, workers: Sequence[WorkerState]) -> None:
@@ -63,7 +63,7 @@ class Fitness:
         self._index = PrefixIndex(config.max_prefix_nodes)
         self._by_place: dict[int, WorkerState] = {}
         self._by_name: dict[str, int] = {}
-        self._rings: dict[str, Ring] = {}
+        self._rings: dict[str, HashRing] = {}
         self._speeds: dict[str, _Speeds] = {}
         self._told: dict[tuple[str, int], int] = {}  # tokens by worker and node that were sent since the last report
         self._reported_s = -1e9
@@ -145,7 +145,7 @@ class Fitness:
         if ring is None or (
             ring.workers is not workers and [w.name for w in ring.workers] != [w.name for w in workers]
         ):
-            ring = self._rings[pool] = Ring(workers)
+            ring = self._rings[pool] = HashRing(workers)
         return ring.owner(chain.thread)
 
     # --- what is known
