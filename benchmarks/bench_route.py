@@ -59,7 +59,9 @@ def _decisions(workers: int) -> list[float]:
     fill = router.fitness
     for i in range(NODES // CHAIN):
         fill.hear(
-            [HeldPrefixes(usable[i % workers].name, tuple(_digest(i, 1, n) for n in range(CHAIN)), (64,) * CHAIN)]
+            0.0,
+            "g1",
+            [HeldPrefixes(usable[i % workers].name, tuple(_digest(i, 1, n) for n in range(CHAIN)), (64,) * CHAIN)],
         )
     for i in range(JOBS):
         fill.sent(usable[i % workers], _request(i, HELD))

@@ -167,6 +167,23 @@ def test_of_many_workers_few_are_compared_and_the_holder_is_among_them() -> None
     assert 4 < len(route.workers) <= GatewayConfig(gateway="g").max_candidates
 
 
+def test_of_several_gateways_not_all_choose_the_least_loaded_worker() -> None:
+    mesh = Mesh(*workers(8))
+    for name in workers(8)[1:]:
+        mesh.play(FromWorker(name, load(backlog_s=5.0, running=5)))
+    digests = [(i * 0x9E3779B97F4A7C15) % 2**64 for i in range(1, 9)]
+    assert send(mesh, "a", prompt(digests[0] ^ 1))[0] == "w1"
+    report = UseReport(gateway="other", incarnation="i", uses=(), promised=(), redeemed=())
+    for i in range(7):
+        mesh.play(UseReported(replace(report, gateway=f"other{i}")))
+    routes = [send(mesh, f"b{i}", prompt(node))[1] for i, node in enumerate(digests)]
+    assert all(len(route.workers) <= 2 for route in routes)
+    assert len({route.worker for route in routes}) > 2
+    mesh.now_s = 20.0
+    mesh.play(*(HeartbeatReceived(heartbeat(name)) for name in workers(8)))
+    assert len(send(mesh, "c", prompt(3))[1].workers) == 8  # the others are gone
+
+
 def test_gateways_that_never_spoke_send_the_stages_of_a_job_to_one_worker() -> None:
     chosen = set()
     for i, name in enumerate(("g0", "g1", "g2", "g3")):

@@ -720,7 +720,7 @@ class GatewayAgent:
         self._tenants.hear(now_s, report)
         if report.gateway != self._config.gateway:
             self._promises.hear(now_s, report.promised, report.redeemed)
-            self._router.fitness.hear(report.held)
+            self._router.fitness.hear(now_s, report.gateway, report.held)
 
     def _expired(self, now_s: float) -> list[LedgerEntry]:
         """Returns the requests older than `request_timeout_s`, which come first in the order of arrival."""

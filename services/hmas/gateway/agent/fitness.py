@@ -19,6 +19,7 @@ from hmas.gateway.agent.prefix_index import PrefixIndex
 from hmas.gateway.agent.workers import Promise, WorkerState
 
 RING_POINTS = 32  # of each worker
+OTHERS_LOST_S = 10.0  # after which other gateways are gone, if none of them told anything
 SPEED_GAIN = 0.05  # weight of the newest annotation in a pool's speeds
 
 
@@ -67,23 +68,36 @@ class Fitness:
         self._speeds: dict[str, _Speeds] = {}
         self._told: dict[tuple[str, int], int] = {}  # tokens by worker and node that were sent since the last report
         self._reported_s = -1e9
+        self._others: dict[str, float] = {}  # gateways, and when each last told something
 
     # --- the choice
 
+    def drawn(self, now_s: float, workers: int) -> int:
+        """Returns how many of a pool's `workers` are drawn to be compared beside those that hold the prompt: all of
+        few, if no other gateway chooses among them at the same time, and fewer the more do. Else all would choose the
+        one that was the least loaded when they last heard of it."""
+        if self._others and max(self._others.values()) < now_s - OTHERS_LOST_S:
+            self._others.clear()
+        if not self._others and workers <= self._config.max_candidates:
+            return workers
+        share = -(-workers // (1 + len(self._others)))
+        return min(self._config.max_drawn, max(2, share))
+
     def candidates(
-        self, workers: Sequence[WorkerState], chain: PrefixChain, known: Held, usable: Callable[[WorkerState], bool]
-    ) -> list[WorkerState]:
+        self, workers: Sequence[WorkerState], chain: PrefixChain, known: Held, drawn: int,
+        usable: Callable[[WorkerState], bool],
+    ) -> list[WorkerState]:  # fmt: skip
         """Returns those of a pool's many `workers` among which the choice is made: the `usable` ones that hold most of
-        the prompt, those that its job and its beginning hash to, and some others. `known`: who holds what."""
+        the prompt, the one that its job hashes to, and so many `drawn` by its digest. `known`: who holds what."""
         pool, owner = workers[0].heartbeat.pool, self.owner(workers, chain)
         holders = [self._by_place[place] for place in known[0]]
         chosen = {w.name: w for w in holders if w.heartbeat.pool == pool and usable(w)}
         if owner is not None:
             chosen[owner.name] = owner
         draw = chain.nodes[-1]
-        for _ in range(self._config.max_drawn):
-            drawn = workers[draw % len(workers)]
-            chosen[drawn.name] = drawn
+        for _ in range(drawn):
+            worker = workers[draw % len(workers)]
+            chosen[worker.name] = worker
             draw //= len(workers)
         return list(chosen.values())
 
@@ -226,8 +240,10 @@ class Fitness:
             for name, nodes in by_worker.items()
         )
 
-    def hear(self, held: Iterable[HeldPrefixes]) -> None:
+    def hear(self, now_s: float, gateway: str, held: Iterable[HeldPrefixes]) -> None:
         """Takes what another gateway has sent."""
+        if gateway in self._others or len(self._others) < self._config.max_peers:
+            self._others[gateway] = now_s
         for each in held:
             number = self._by_name.get(each.worker)
             if number is not None:

@@ -213,8 +213,9 @@ class Router:
         and what it costs at each that was compared. None if none of these has room and works."""
         workers, known = self.serving(workers, request, annotation), self.fitness.known(request.prefix)
         owner = self.fitness.owner(workers, request.prefix)
-        if len(workers) > self._config.max_candidates:
-            workers = self.fitness.candidates(workers, request.prefix, known, self._is_usable)
+        drawn = self.fitness.drawn(now_s, len(workers))
+        if drawn < len(workers):
+            workers = self.fitness.candidates(workers, request.prefix, known, drawn, self._is_usable)
             workers = self.serving(workers, request, annotation)
         roomy = [w for w in workers if w.has_room(request.prompt_tokens)]
         if refused_by:
