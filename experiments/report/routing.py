@@ -8,7 +8,7 @@ from pathlib import Path
 from experiments.report.template import percent, render
 from experiments.routing import many
 from experiments.routing.measure import AFTER_S, ENGINES, POOLED, PROFILE, PROFILES
-from experiments.routing.plan import BASELINE, LOADS, TARGET, Plan, by_seed, mean_of
+from experiments.routing.plan import BASELINE, LOADS, SECONDS, TARGET, Plan, by_seed, mean_of
 from experiments.routing.rules import EXACT, HMAS
 from experiments.routing.workloads import GAP_MEDIAN_S, KINDS, LOOPS, MOONCAKE, SLO
 from hmas.sim.cells import CellStore
@@ -40,7 +40,8 @@ def write_page(store: CellStore, plan: Plan, rates: dict[str, float], page: Path
     text = render(
         Path(__file__).with_name("routing.md.j2"),
         engines=ENGINES, profile=PROFILE, profiles=PROFILES, gap=f"{GAP_MEDIAN_S:g}", slo=SLO, target=percent(TARGET),
-        baseline=BASELINE, seeds=plan.seeds, missing=missing, after=f"{AFTER_S:g}", many=many,
+        baseline=BASELINE, seeds=plan.seeds, seconds=plan.seconds, factors=SECONDS,
+        missing=missing, after=f"{AFTER_S:g}", many=many,
         rates={kind: f"{rate:.3g}" for kind, rate in rates.items()},
         goals=[goal.line for goal in goals(found, scaled, shapes)],
         tables=[(kind, load, table_of(found, kind, load)) for kind in KINDS for load in LOADS if (kind, load) in found],
