@@ -325,25 +325,38 @@ def jobs_linking(
         typer.echo(f"wrote {path}")
 
 
-@app.command(name="prefix-routing")
-def prefix_routing(
+@app.command()
+def routing(
     out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
         "docs/results"
     ),
-    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 1 on.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 1 on.")] = 5,
+    seconds: Annotated[float, typer.Option(min=10.0, help="Seconds of each run.")] = 60.0,
+    part: Annotated[
+        str, typer.Option(help="What is run: routers, gateways, many (workers and gateways), or all of these.")
+    ] = "all",
+    processes: Annotated[int, typer.Option(min=1, help="Number of processes, each with one run at a time.")] = 1,
+    cells: Annotated[Path, typer.Option(help="Folder of the results of finished runs.")] = Path("out/routing-cells"),
     data: Data = None,
+    pages_only: Annotated[
+        bool, typer.Option("--pages-only", help="Run nothing; write the page from the results of finished runs.")
+    ] = False,
 ) -> None:
-    """Measures what it is worth that a worker knows which engine holds which prompts, on recorded agents' loops, and
-    writes the page. It takes about five minutes and needs --data with agentic/."""
-    from experiments.prefix_routing import measure
-    from experiments.report.prefix_routing import write_page
-    from experiments.workflows import TAU_BENCH, read_workflows
+    """Compares routers by prefix, several gateways with one, and several workers with one central queue, and writes the
+    page. It needs --data with agentic/ and traces/. If interrupted, give the command again: finished runs are kept."""
+    from experiments.report.routing import write_page
+    from experiments.routing.plan import Plan, carry_out, digest
 
     folder = data_folder(data)
-    if folder is None or not (folder / "agentic").is_dir():
-        raise typer.BadParameter("this needs recorded workflows: give --data FOLDER with a folder agentic/ in it")
-    found = measure(folder, range(1, seeds + 1), typer.echo)
-    for path in write_page(found, len(read_workflows(folder, TAU_BENCH)), out):
+    if folder is None or not all((folder / name).is_dir() for name in ("agentic", "traces")):
+        raise typer.BadParameter(
+            "this needs recorded workflows and traces: give --data FOLDER with agentic/ and traces/"
+        )
+    if part not in ("all", "routers", "gateways", "many"):
+        raise typer.BadParameter(f"--part {part}: choose routers, gateways, many or all")
+    store, plan = CellStore(cells, digest), Plan(seeds, seconds)
+    rates, missing = carry_out(store, plan, folder, part, processes, typer.echo, stored=pages_only)
+    for path in write_page(store, plan, rates, out / "routing.md", missing):
         typer.echo(f"wrote {path}")
 
 

@@ -288,8 +288,32 @@ class PublishUse:
     report: UseReport
 
 
+@dataclass(frozen=True, slots=True)
+class RouteChosen:
+    """A request with a known prompt was sent to `worker`. `workers` are those that were compared, the cheapest first.
+    What it would cost at each, in s: the wait before it, its prefill without the `cached_tokens` that the worker was
+    taken to hold, and its share of slower steps."""
+
+    request_id: str
+    worker: str
+    workers: tuple[str, ...]
+    wait_s: tuple[float, ...]
+    prefill_s: tuple[float, ...]
+    load_s: tuple[float, ...]
+    cached_tokens: tuple[int, ...]
+
+
 GatewayEffect = (
-    ToWorker | StartRun | NoteGrant | StopRun | Refuse | Settle | PublishGatewayTelemetry | PublishUse | StageLinked
+    ToWorker
+    | StartRun
+    | NoteGrant
+    | StopRun
+    | Refuse
+    | Settle
+    | PublishGatewayTelemetry
+    | PublishUse
+    | StageLinked
+    | RouteChosen
 )
 
 # --- the cognition queue: events -----------------------------------------------------------------------------------

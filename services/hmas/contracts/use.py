@@ -1,4 +1,5 @@
-"""What gateways tell one another, so that the limits and promises of a tenant hold over all of them together."""
+"""What gateways tell one another, so that the limits and promises of a tenant hold over all of them together, and each
+knows what the others sent where."""
 
 from dataclasses import dataclass
 
@@ -32,13 +33,24 @@ class ToldPromise:
     due_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class HeldPrefixes:
+    """Nodes of prompts that a worker was sent, and the tokens that each adds to the node before it."""
+
+    worker: str
+    nodes: tuple[int, ...]
+    tokens: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UseReport:
     """`incarnation` changes with each start of the gateway, from which `uses` count. `promised` and `redeemed` (digests
-    of content) happened since its last report. Tenants of whom nothing is used or asked any more are left out."""
+    of content) happened since its last report, and `held` was sent since. Tenants of whom nothing is used or asked any
+    more are left out."""
 
     gateway: str
     incarnation: str
     uses: tuple[TenantUse, ...]
     promised: tuple[ToldPromise, ...]
     redeemed: tuple[str, ...]
+    held: tuple[HeldPrefixes, ...] = ()

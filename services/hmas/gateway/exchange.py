@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hmas.contracts.execution import Grant
+from hmas.contracts.gateway import RouteChosen
 from hmas.contracts.job import Stage
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Annotation, Request
@@ -51,7 +52,7 @@ class Exchange:
     __slots__ = (
         "annotation", "attempts", "call", "chunks", "client_id", "comment_due", "direct", "done", "end_of_run",
         "error", "estimate", "first_s", "key", "left", "max_size", "message", "noted", "outcome", "output_tokens",
-        "overflow", "pool", "proxy", "queue_span", "request", "runs", "settled_s", "size", "span", "stage",
+        "overflow", "pool", "proxy", "queue_span", "request", "route", "runs", "settled_s", "size", "span", "stage",
         "traceparent", "waiter",
     )  # fmt: skip
 
@@ -81,6 +82,7 @@ class Exchange:
         self.end_of_run: ReplyEnd | None = None  # how the last run ended
         self.annotation: Annotation | None = None
         self.stage: Stage | None = None  # of the job that it belongs to
+        self.route: RouteChosen | None = None  # the last choice of a worker by cost
         self.first_s: float | None = None
         self.settled_s: float | None = None
         self.outcome: Outcome | None = None

@@ -68,6 +68,14 @@ def timeline_json(exchange: Exchange, gateway: str) -> bytes:
             "predictor": tags.version,
         }
         told["predicted_cost"] = {**asdict(annotation.cost), "total_s": annotation.total_s}
+    if exchange.route is not None:
+        route = exchange.route
+        columns = zip(route.workers, route.cached_tokens, route.wait_s, route.prefill_s, route.load_s, strict=True)
+        told["route"] = [
+            {"worker": worker, "chosen": worker == route.worker, "cached_tokens": tokens, "wait_s": wait_s,
+             "prefill_s": prefill_s, "load_s": load_s, "total_s": wait_s + prefill_s + load_s}
+            for worker, tokens, wait_s, prefill_s, load_s in columns
+        ]  # fmt: skip
     told["attempts"] = [
         {"attempt": each.number, "worker": each.worker, "sent_s": _since(exchange, each.sent_s)}
         for each in exchange.attempts

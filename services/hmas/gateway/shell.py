@@ -33,6 +33,7 @@ from hmas.contracts.gateway import (
     Refuse,
     RequestAnnotated,
     RequestReceived,
+    RouteChosen,
     RunEnded,
     RunHandedOver,
     RunsProgressed,
@@ -363,6 +364,10 @@ class GatewayShell:
                 if exchange is not None:
                     exchange.stage = stage
                     self._jobs.began(self._clock(), exchange.request, stage)
+            case RouteChosen(request_id):
+                exchange = self._exchanges.get(request_id)
+                if exchange is not None:
+                    exchange.route = effect
             case Settle():
                 self._settle(effect)
             case PublishGatewayTelemetry(telemetry):

@@ -153,10 +153,10 @@ class SimEndpoint:
 
     def _stepped(self, engine: SimEngine, result: StepResult) -> None:
         now_s, after, delay_s = self._heap.now_s, self._heap.after, self._engine_s
-        for request_id in result.first:
+        for request_id, cached in zip(result.first, result.cached, strict=True):
             run = self._runs[request_id]
             if run.first_s is None:  # otherwise it resumed after a preemption
-                run.first_s = now_s
+                run.first_s, run.cached_tokens = now_s, cached
                 after(delay_s, run.gateway.post, run.gateway.first_token, run)
         for request_id in result.finished:
             run = self._runs[request_id]

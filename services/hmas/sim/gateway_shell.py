@@ -17,6 +17,7 @@ from hmas.contracts.gateway import (
     Refuse,
     RequestAnnotated,
     RequestReceived,
+    RouteChosen,
     RunEnded,
     RunsProgressed,
     Settle,
@@ -32,6 +33,7 @@ from hmas.contracts.registry import HeartbeatReceived
 from hmas.engine.core.chunking import TokenDeadline
 from hmas.gateway.agent import GatewayAgent
 from hmas.gateway.agent.config import GatewayConfig
+from hmas.gateway.agent.fitness import Fitness
 from hmas.laws.scoring import tpot_s
 from hmas.sim.cognition import GatewayQuestions
 from hmas.sim.ports import MeshPort, SimRun
@@ -42,8 +44,8 @@ from hmas.sim.workload import OfferedRequest
 class SimGateway(SimProcess):
     """Steps the gateway agent, and carries out its runs on the engines."""
 
-    def __init__(self, mesh: MeshPort, config: GatewayConfig, incarnation: int) -> None:
-        super().__init__(mesh, config.gateway, incarnation, GatewayAgent(config))
+    def __init__(self, mesh: MeshPort, config: GatewayConfig, incarnation: int, fitness: Fitness | None = None) -> None:
+        super().__init__(mesh, config.gateway, incarnation, GatewayAgent(config, fitness))
         self.config = config
         self._runs: dict[str, SimRun] = {}  # by request
         self._open: dict[str, str] = {}  # requests that came here and are not settled; the worker each was sent to
@@ -60,6 +62,7 @@ class SimGateway(SimProcess):
             Settle: self._settle,
             PublishGatewayTelemetry: lambda e: mesh.publish(e.telemetry),
             StageLinked: lambda _: None,
+            RouteChosen: lambda _: None,
             PublishUse: lambda e: mesh.publish(e.report),
         }
 
@@ -167,6 +170,7 @@ class SimGateway(SimProcess):
             run.relayed = True
             journey = self._mesh.journeys[run.request_id]
             journey.engine_first_s, journey.first_token_s = run.first_s, self._heap.now_s
+            journey.cached_tokens = run.cached_tokens
             self.step(FirstTokenRelayed(run.request_id, run.run))
 
     def finished(self, run: SimRun) -> None:
@@ -178,7 +182,10 @@ class SimGateway(SimProcess):
         journey.engine_last_s, journey.last_token_s = run.last_s, self._heap.now_s
         journey.output_tokens = tokens = journey.offered.output_tokens
         gap_s = 0.0 if run.first_s is None or run.last_s is None else tpot_s(run.first_s, run.last_s, tokens)
-        self._ended(run, outcome=Outcome.FINISHED, status=200, output_tokens=tokens, tpot_s=gap_s)
+        end: dict[str, Any] = {}
+        if journey.offered.request.prefix.nodes:
+            end = {"prompt_tokens": journey.offered.request.prompt_tokens, "cached_tokens": run.cached_tokens}
+        self._ended(run, outcome=Outcome.FINISHED, status=200, output_tokens=tokens, tpot_s=gap_s, **end)
 
     def failed(self, run: SimRun, outcome: Outcome, message: str, busy: bool, unreached: bool) -> None:
         """Takes the end of a run that the engine refused or lost."""

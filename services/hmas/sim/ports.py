@@ -21,7 +21,7 @@ from hmas.sim.workload import Journey
 class SimRun:
     """One run of a request: a connection from a gateway to an engine. `run` is that of the `StartRun`; `fenced`: a
     worker granted it. `first_s` and `last_s` are when the engine issued the token; `relayed`: the first one came to the
-    client."""
+    client. `cached_tokens`: those of the prompt that the engine had cached."""
 
     request_id: str
     run: int
@@ -31,6 +31,7 @@ class SimRun:
     first_s: float | None = None
     last_s: float | None = None
     relayed: bool = False
+    cached_tokens: int = 0
 
 
 class RunListener(Protocol):

@@ -80,7 +80,7 @@ class Journey:
     `bound_tokens` the one that its worker held it to once its tags had come; both are None if no worker granted it.
     `gateway` names the gateway that the request came to; `lost`: that gateway ended before the request did.
     `submitted_s` and `granted_s` are when a worker first had it and first dispatched it; `masked`: its annotation came
-    before that."""
+    before that. `cached_tokens`: those of its prompt that the engine had cached."""
 
     offered: OfferedRequest
     engine_first_s: float | None = None
@@ -96,6 +96,7 @@ class Journey:
     submitted_s: float | None = None
     granted_s: float | None = None
     masked: bool = False
+    cached_tokens: int | None = None
 
     @property
     def waited(self) -> bool:

@@ -62,7 +62,7 @@ _PAIRS: tuple[tuple[types.ModuleType, types.ModuleType, tuple[str, ...]], ...] =
         ),
     ),
     (views, views_pb2, ("Tail", "EngineView", "VShort", "ShareView", "DemandView", "PaceView", "VLong")),
-    (use, use_pb2, ("TenantUse", "ToldPromise", "UseReport")),
+    (use, use_pb2, ("TenantUse", "ToldPromise", "HeldPrefixes", "UseReport")),
     (registry, registry_pb2, ("EngineInfo", "WorkerHeartbeat")),
     (job, observe_pb2, ("JobRow", "JobsTold")),
     (queue, observe_pb2, ("QueueAsked", "QueuedRow", "QueueOrder", "QueueTold")),

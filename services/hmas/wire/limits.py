@@ -14,6 +14,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from hmas.contracts.control import MAX_CUTS, MAX_EPOCH, MAX_VALID_FOR_S, EngineControl, FenceTable, Hints, Layout, Split
 from hmas.contracts.execution import Progress
 from hmas.contracts.job import PrefixChain
+from hmas.contracts.use import HeldPrefixes
 from hmas.contracts.views import MAX_VIEW_CHARS
 
 MAX_COUNT = 2**40
@@ -92,6 +93,7 @@ RANGES: Mapping[str, Range] = {
     "arrival_s": SIGNED,  # instants, on the clock of the host that decodes
     "granted_s": SIGNED,
     "first_token_s": SIGNED,
+    "HeldPrefixes.tokens": TOKENS,
     "tokens": SIGNED,  # of a tenant: fall when a prompt was estimated too long
     "requests_left": SIGNED,  # negative after an overdraft
     "tokens_left": SIGNED,
@@ -149,6 +151,7 @@ RELATIONS: Mapping[type, tuple[str, str]] = {
     ),
     Progress: ("as many output_tokens as request_ids", "len(v.request_ids) == len(v.output_tokens)"),
     PrefixChain: ("as many ends as nodes", "len(v.nodes) == len(v.ends)"),
+    HeldPrefixes: ("as many tokens as nodes", "len(v.nodes) == len(v.tokens)"),
     FenceTable: (
         "buckets that ascend by prompt_upto",
         "all(a.prompt_upto < b.prompt_upto for a, b in zip(v.buckets, v.buckets[1:]))",

@@ -156,9 +156,11 @@ class EngineCore:
         finished = self._decode.end() if self._decoding else []
         decoded = [*self._decode.members] if self._decoding else []
         first: list[str] = []
+        cached: list[int] = []
         for seq in self._chunks.values():
             if seq.context == seq.target:
                 first.append(seq.id)
+                cached.append(seq.cached)
                 self._first_token(seq, finished)
         self._chunks.clear()
         for seq in finished:
@@ -166,7 +168,7 @@ class EngineCore:
         done = [seq.id for seq in finished]
         tokens = [*decoded, *first, *(seq for seq in done if seq not in first)] if first else decoded + done
         self._generation_tokens += len(tokens)
-        return StepResult(tokens, first, done)
+        return StepResult(tokens, first, done, cached)
 
     def fast_forward(self, now_s: float, until_s: float) -> FastForward:
         """Runs, back to back from `now_s`, the quiet steps that end before `until_s`.
@@ -272,6 +274,7 @@ class EngineCore:
             if seq.generated == 0:
                 self._prefix_queries += seq.target
                 self._prefix_hits += seq.context
+                seq.cached = seq.context
             self._compute(seq, chunk, plan)
 
     def _fitting(self, seq: Sequence) -> PrefixMatch | None:

@@ -85,6 +85,7 @@ class Sequence:
     shared: list[int] = field(default_factory=list)  # hashes of the blocks it holds a reference to
     first_due_s: float | None = None  # when its first token was due, known once it decodes under dynamic chunking
     hashed: int = 0  # leading prompt blocks already looked up or entered in the prefix cache
+    cached: int = 0  # tokens of the prompt that were in the cache when it was admitted
 
     @property
     def id(self) -> str:

@@ -25,12 +25,14 @@ class StepResult:
     """A step that has ended: each request in `tokens` (ids) got exactly one token.
 
     `first` lists those whose prefill this step completed (their first token, unless they resumed after a preemption),
-    `finished` those that got their last token.
+    and `cached` how many tokens of the prompt of each were in the prefix cache; `finished` those that got their last
+    token.
     """
 
     tokens: list[str]
     first: list[str]
     finished: list[str]
+    cached: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ from hmas.contracts.gateway import (
     Refuse,
     RequestAnnotated,
     RequestReceived,
+    RouteChosen,
     RunEnded,
     RunHandedOver,
     RunsProgressed,
@@ -58,15 +59,17 @@ from hmas.gateway.agent.batches import Batches, Ending
 from hmas.gateway.agent.bypass import Bypass
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.agent.directory import ModelDirectory
+from hmas.gateway.agent.fitness import Fitness
 from hmas.gateway.agent.ledger import Ledger, LedgerEntry, Place, RequestState
 from hmas.gateway.agent.limits import TenantGate
 from hmas.gateway.agent.linking import JobLinker
 from hmas.gateway.agent.outlook import JobOutlook
 from hmas.gateway.agent.promises import Promises
 from hmas.gateway.agent.rebalancing import Rebalancer
-from hmas.gateway.agent.routing import Router, WorkerState
+from hmas.gateway.agent.routing import Router
 from hmas.gateway.agent.stalls import Stall, StallWatch
 from hmas.gateway.agent.waiting import WaitEstimator
+from hmas.gateway.agent.workers import WorkerState
 
 # Refusals by a worker after which another worker may serve the request.
 _WAITING = frozenset({RequestState.HELD, RequestState.QUEUED})
@@ -77,10 +80,11 @@ LOSSES = frozenset({Outcome.ENGINE_ERROR, Outcome.NO_ENGINE, Outcome.DRAINING})
 class GatewayAgent:
     """The agent of one gateway: `step` takes a `GatewayEvent` and returns a list of `GatewayEffect`.
 
-    `step` raises ValueError if a request is received whose id belongs to a request that has not ended.
+    `step` raises ValueError if a request is received whose id belongs to a request that has not ended. `fitness`
+    chooses among a pool's workers where the prompt is known.
     """
 
-    def __init__(self, config: GatewayConfig) -> None:
+    def __init__(self, config: GatewayConfig, fitness: Fitness | None = None) -> None:
         self._config = config
         self._ledger = Ledger()
         self._linker = JobLinker(config.linking)
@@ -88,7 +92,7 @@ class GatewayAgent:
             config.outlook, prefill_tokens_per_s=config.prior_prefill_tokens_per_s, tpot_s=config.prior_tpot_s
         )
         self._directory = ModelDirectory(config.max_pools)
-        self._router = Router(config)
+        self._router = Router(config, fitness)
         self._tenants = TenantGate(config)
         self._classes: dict[TaskType, float] = {}  # weights of task types
         self._waits = WaitEstimator(config)
@@ -286,6 +290,12 @@ class GatewayAgent:
             self._ledger.hold(entry, now_s)
             return []
         usable = self._router.usable(entry.pool)
+        if entry.request.prefix.nodes and len(usable) > 1:
+            cheapest, costs = self._router.cheapest(now_s, usable, entry.request, entry.annotation, entry.refused_by)
+            if cheapest is not None:
+                _, _, *columns = zip(*costs, strict=True)
+                chosen = RouteChosen(entry.request.id, cheapest.name, *columns)
+                return [chosen, *self._submit(now_s, entry, cheapest)]
         if entry.refused_by:
             usable = [w for w in usable if w.name not in entry.refused_by]
         roomy = [w for w in usable if w.has_room(entry.request.prompt_tokens)]
@@ -304,6 +314,8 @@ class GatewayAgent:
         again = entry.submitted
         self._ledger.queue(entry, now_s, worker.name)
         self._router.send(now_s, worker, entry.request, entry.annotation)
+        known = entry.request.prefix.nodes and len(self._router.usable(entry.pool)) > 1
+        entry.warm = self._router.fitness.sent(worker, entry.request) if known else None
         return self._submission(entry, again=again)
 
     def _submission(self, entry: LedgerEntry, *, again: bool) -> list[GatewayEffect]:
@@ -475,6 +487,7 @@ class GatewayAgent:
         entry.annotation = annotation
         if entry.state is RequestState.HELD:
             return []
+        self._router.fitness.learn(entry.pool, entry.request, annotation)
         self._router.recost(entry.worker, entry.request, annotation)
         if entry.state is RequestState.QUEUED and entry.attempt < self._config.max_attempts:
             usable = [w for w in self._router.usable(entry.pool) if w.name not in entry.refused_by]
@@ -492,6 +505,7 @@ class GatewayAgent:
         self._ledger.stream(entry, now_s)
         self._stalls.first_token(now_s, entry)
         self._tenants.started(entry.request.tenant)
+        self._router.computed(entry.worker, request_id)
         if self._config.observe or not self._router.is_connected(entry.worker):
             self._bypass.answered(entry.place)
         return self._tell(entry.worker, FirstToken(request_id, entry.grant))
@@ -542,6 +556,9 @@ class GatewayAgent:
         )
         if event.outcome is Outcome.FINISHED:
             self._stalls.finished(now_s, entry, output_tokens, event.cached_tokens)
+            if entry.warm is not None and event.cached_tokens is not None and event.prompt_tokens:
+                share = event.cached_tokens / event.prompt_tokens
+                self._router.answered(entry.worker, entry.warm, share)
         place, silent = entry.place, self._config.observe or not self._router.is_connected(entry.worker)
         if silent and (retryable or event.outcome is Outcome.ENGINE_ERROR):
             self._bypass.failed(now_s, place)
@@ -706,7 +723,8 @@ class GatewayAgent:
 
     def _tell_use(self, now_s: float) -> list[GatewayEffect]:
         uses = self._tenants.exchange(now_s)
-        if uses is None and not self._promises.changed:
+        held = self._router.fitness.report(now_s)
+        if uses is None and not self._promises.changed and not held:
             return []
         config = self._config
         promised, redeemed = self._promises.report(now_s)
@@ -716,6 +734,7 @@ class GatewayAgent:
             uses=uses or (),
             promised=promised,
             redeemed=redeemed,
+            held=held,
         )
         return [PublishUse(report)]
 
@@ -723,6 +742,7 @@ class GatewayAgent:
         self._tenants.hear(now_s, report)
         if report.gateway != self._config.gateway:
             self._promises.hear(now_s, report.promised, report.redeemed)
+            self._router.fitness.hear(now_s, report.gateway, report.held)
 
     def _expired(self, now_s: float) -> list[LedgerEntry]:
         """Returns the requests older than `request_timeout_s`, which come first in the order of arrival."""

@@ -13,7 +13,8 @@ from math import inf
 from hmas.contracts.registry import EngineInfo
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.agent.ledger import Ledger, LedgerEntry, Place
-from hmas.gateway.agent.routing import Router, WorkerState
+from hmas.gateway.agent.routing import Router
+from hmas.gateway.agent.workers import WorkerState
 
 
 @dataclass(slots=True)

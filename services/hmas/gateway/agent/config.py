@@ -62,6 +62,17 @@ class GatewayConfig:
     peer_lost_s: float = 1.5
     max_peers: int = 256
     max_reported: int = 1_024
+    max_prefix_nodes: int = 262_144  # most pairs of a prompt's beginning and a worker that are remembered
+    prefix_capacity_tokens: int = 262_144  # taken for the KV memory of an engine that does not tell it
+    max_candidates: int = 16  # most workers among which the cost of a request is compared
+    max_holders: int = 6  # of a larger pool's, how many because they hold a beginning of the prompt ...
+    max_drawn: int = 4  # ... and how many drawn by the prompt's digest
+    min_gain_s: float = 0.05  # a request leaves the worker it is at home at only for a gain above this ...
+    min_gain_share: float = 0.1  # ... and above this share of its cost elsewhere
+    bounded_load: float = 1.25  # of the mean number of requests, up to which a worker keeps its own without that
+    balance: float = 0.1  # what a second more of backlog than at the least loaded worker counts, in s
+    trust_gain: float = 0.05  # weight of the newest report of cached tokens
+    max_told_nodes: int = 1_024  # most beginnings of prompts in one report to other gateways
     max_promises: int = 16_384  # most promises kept: refused requests that were told when to come back
     promise_kept_s: float = 120.0  # how long a promise is honoured after its time
     forget_worker_s: float = 60.0  # a worker is forgotten if it is not connected and was silent for this long

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from hmas.contracts.request import Annotation, Request
+from hmas.gateway.agent.workers import Promise
 from hmas.laws.transitions import following
 
 K = TypeVar("K")
@@ -40,7 +41,8 @@ class LedgerEntry:
     gateway itself; `submitted` tells whether a worker ever got it. `since_s`: since when it is held, or waits at its
     worker. `run` and `grant` are the numbers of its last run; `grant` is 0 if the gateway placed it itself, and
     `bypass_failures` counts such runs that failed. `moved_s` and `first_wait_s` belong to the `StallWatch`: when its
-    run was last seen to move, and how long it waited for its first token. `refused_by` are the workers that cannot
+    run was last seen to move, and how long it waited for its first token. `warm`: what its worker was taken to hold of
+    its prompt, None if that is not known. `refused_by` are the workers that cannot
     serve it. The body of `body_bytes` bytes is kept until the first token, because the request may run again until
     then.
     """
@@ -68,6 +70,7 @@ class LedgerEntry:
     first_wait_s: float | None = None
     refused_by: tuple[str, ...] = ()
     bypass_failures: int = 0
+    warm: Promise | None = None
 
     def enter(self, state: RequestState) -> None:
         """Changes the state. Raises IllegalTransition, and changes nothing, if `TRANSITIONS` does not allow it."""

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.agent.ledger import Ledger, LedgerEntry
-from hmas.gateway.agent.routing import Router, WorkerState
+from hmas.gateway.agent.routing import Router
+from hmas.gateway.agent.workers import WorkerState
 
 
 class Rebalancer:

@@ -5,7 +5,6 @@ predicted cost of the requests sent to it since, divided by its working engines.
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 from math import inf
 
 from hmas.contracts.cadences import WORKER_LOST_AFTER_S
@@ -13,124 +12,15 @@ from hmas.contracts.execution import Load
 from hmas.contracts.registry import MAX_WORKERS, WIRE_VERSION, EngineInfo, WorkerHeartbeat
 from hmas.contracts.request import Annotation, Request
 from hmas.gateway.agent.config import GatewayConfig
+from hmas.gateway.agent.fitness import Cost, Fitness
+from hmas.gateway.agent.workers import Promise, Sending, WorkerState
 from hmas.laws.layout import engine_classes, pace_class, place, serving
-
-
-@dataclass(slots=True)
-class Sending:
-    """A request sent to a worker that the worker's last report does not count yet.
-
-    `at_s`: when it was sent. `tokens`: of its prompt. `cost_s`: predicted engine time over the worker's engines.
-    `waiting`: it was not granted.
-    """
-
-    at_s: float
-    tokens: int
-    cost_s: float
-    waiting: bool = True
-
-
-@dataclass(slots=True, kw_only=True)
-class WorkerState:
-    """What this gateway knows of a worker; the fields from `queued` to `draining` are from the last report.
-
-    `classes` are the pace classes of its engines that are up, none where the layout is mixed.
-    `requests` counts this gateway's own requests there. `sendings` are those not in the last report, and `sent_*` their
-    sums. `last_sent` is the number of the last request sent there, counted over all workers. `shares`: by engine, how
-    many requests this gateway may place there while the worker is silent, which it is since `silent_since_s`; inf while
-    its stream is open.
-    """
-
-    heartbeat: WorkerHeartbeat
-    heard_s: float
-    engines_up: int = 0
-    classes: frozenset[int] = frozenset()
-    queued: int = 0
-    queued_tokens: int = 0
-    running: int = 0
-    backlog_s: float = 0.0
-    draining: bool = False
-    requests: int = 0
-    last_sent: int = 0
-    sendings: dict[str, Sending] = field(default_factory=dict)
-    sent_s: float = 0.0
-    sent_queued: int = 0
-    sent_tokens: int = 0
-    silent_since_s: float = inf
-    shares: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        return self.heartbeat.worker
-
-    @property
-    def predicted_backlog_s(self) -> float:
-        return self.backlog_s + self.sent_s
-
-    def has_room(self, tokens: int) -> bool:
-        """Returns whether one more request of `tokens` prompt tokens fits the bounds on queued requests and queued
-        tokens that the worker's heartbeat states; a bound of 0 means none."""
-        bound, token_bound = self.heartbeat.max_queued, self.heartbeat.max_queued_tokens
-        fits = bound <= 0 or self.queued + self.sent_queued < bound
-        return fits and (token_bound <= 0 or self.queued_tokens + self.sent_tokens + tokens <= token_bound)
-
-    def report(self, now_s: float, load: WorkerHeartbeat | Load, lag_s: float) -> None:
-        """Takes over the load that the worker reports. Requests sent more than `lag_s` seconds ago are counted in the
-        report, so that they are no longer added to it."""
-        self.heard_s = now_s
-        self.queued, self.queued_tokens, self.running = load.queued, load.queued_tokens, load.running
-        self.backlog_s, self.draining = load.backlog_s, load.draining
-        for request_id in [i for i, sending in self.sendings.items() if sending.at_s <= now_s - lag_s]:
-            self.forget(request_id)
-
-    def remember(self, request_id: str, sending: Sending) -> None:
-        self.forget(request_id)
-        self.sendings[request_id] = sending
-        self.sent_s += sending.cost_s
-        self.sent_queued += sending.waiting
-        self.sent_tokens += sending.tokens if sending.waiting else 0
-
-    def dequeue(self, request_id: str, tokens: int) -> None:
-        """Records that the request no longer waits in the worker's queue, whether the last report counts it or not."""
-        sending = self.sendings.get(request_id)
-        if sending is None:
-            self.queued, self.queued_tokens = max(0, self.queued - 1), max(0, self.queued_tokens - tokens)
-        elif sending.waiting:
-            sending.waiting = False
-            self.sent_queued -= 1
-            self.sent_tokens -= sending.tokens
-
-    def withdraw(self, request_id: str, tokens: int, cost_s: float) -> None:
-        """Records that a waiting request was taken from the worker."""
-        self.dequeue(request_id, tokens)
-        if request_id in self.sendings:
-            self.forget(request_id)
-        else:
-            self.backlog_s = max(0.0, self.backlog_s - cost_s)
-
-    def recost(self, request_id: str, cost_s: float) -> None:
-        sending = self.sendings.get(request_id)
-        if sending is not None:
-            self.sent_s += cost_s - sending.cost_s
-            sending.cost_s = cost_s
-
-    def forget(self, request_id: str) -> None:
-        """Stops adding a request to the reported load: the report counts it now, or the worker no longer has it."""
-        sending = self.sendings.pop(request_id, None)
-        if sending is None:
-            return
-        self.sent_s -= sending.cost_s
-        if sending.waiting:
-            self.sent_queued -= 1
-            self.sent_tokens -= sending.tokens
-        if not self.sendings:
-            self.sent_s = 0.0  # rounding errors must not add up
 
 
 class Router:
     """All workers that sent a heartbeat, and the choice among them. One of another wire version gets no requests."""
 
-    def __init__(self, config: GatewayConfig) -> None:
+    def __init__(self, config: GatewayConfig, fitness: Fitness | None = None) -> None:
         self._config = config
         self._workers: dict[str, WorkerState] = {}
         self._pools: dict[str, dict[str, WorkerState]] = {}
@@ -139,6 +29,7 @@ class Router:
         self._claims: dict[str, tuple[str, int]] = {}  # by endpoint: the worker that has it by a lease, and its epoch
         self._grants: dict[str, int] = {}  # workers whose stream is open, with the highest number of a grant on it
         self._sent = 0
+        self.fitness = fitness or Fitness(config)
 
     def hear(self, now_s: float, heartbeat: WorkerHeartbeat) -> None:
         worker = self._workers.get(heartbeat.worker)
@@ -152,7 +43,12 @@ class Router:
         self._pools.setdefault(heartbeat.pool, {})[heartbeat.worker] = worker
         self._claim(worker.heartbeat, heartbeat)
         worker.heartbeat = heartbeat
+        up = worker.engines_up
         worker.engines_up = sum(engine.up for engine in heartbeat.engines)
+        worker.slots = sum(engine.max_num_seqs for engine in heartbeat.engines if engine.up)
+        self.fitness.enter(worker)
+        if len(heartbeat.engines) == 1 and worker.engines_up > up:
+            self.fitness.restarted(worker)
         worker.classes = _classes(heartbeat)
         worker.report(now_s, heartbeat, self._config.report_lag_s)
         self._changed()
@@ -188,6 +84,7 @@ class Router:
 
     def _forget(self, worker: WorkerState) -> None:
         del self._workers[worker.name]
+        self.fitness.leave(worker)
         self._claims = {each: claim for each, claim in self._claims.items() if claim[0] != worker.name}
         del self._pools[worker.heartbeat.pool][worker.name]
         self._changed()
@@ -304,6 +201,27 @@ class Router:
             return workers[0]
         return min(workers, key=lambda worker: self._rank(now_s, worker), default=None)
 
+    def cheapest(
+        self,
+        now_s: float,
+        workers: Sequence[WorkerState],
+        request: Request,
+        annotation: Annotation | None,
+        refused_by: Collection[str],
+    ) -> tuple[WorkerState | None, list[Cost]]:
+        """Returns the worker of a pool's usable `workers` where a request with a known prompt costs the fewest seconds,
+        and what it costs at each that was compared. None if none of these has room and works."""
+        workers, known = self.serving(workers, request, annotation), self.fitness.known(request.prefix)
+        owner = self.fitness.owner(workers, request.prefix)
+        drawn = self.fitness.drawn(now_s, len(workers))
+        if drawn < len(workers):
+            workers = self.fitness.candidates(workers, request.prefix, known, drawn, self._is_usable)
+            workers = self.serving(workers, request, annotation)
+        roomy = [w for w in workers if w.has_room(request.prompt_tokens)]
+        if refused_by:
+            roomy = [w for w in roomy if w.name not in refused_by]
+        return self.fitness.choose(now_s, roomy, request, annotation, known, owner) if roomy else (None, [])
+
     def serving(
         self, workers: Sequence[WorkerState], request: Request, annotation: Annotation | None
     ) -> Sequence[WorkerState]:
@@ -335,6 +253,18 @@ class Router:
         cost_s = self.cost_s(request, annotation) / max(1, worker.engines_up)
         worker.remember(request.id, Sending(now_s, request.prompt_tokens, cost_s))
 
+    def computed(self, worker_name: str, request_id: str) -> None:
+        """Records that a request's first token came."""
+        worker = self._workers.get(worker_name)
+        if worker is not None and worker.pending:
+            worker.computed(request_id)
+
+    def answered(self, worker_name: str, promise: Promise, cached_share: float) -> None:
+        """Takes over which share of a prompt the engine had cached."""
+        worker = self._workers.get(worker_name)
+        if worker is not None:
+            self.fitness.answered(worker, promise, cached_share)
+
     def recost(self, worker_name: str, request: Request, annotation: Annotation) -> None:
         worker = self._workers.get(worker_name)
         if worker is not None:
@@ -357,6 +287,7 @@ class Router:
         worker = self._workers.get(worker_name)
         if worker is not None:
             worker.requests -= 1
+            worker.computed(request.id)
             cost_s = self.cost_s(request, annotation) / max(1, worker.engines_up)
             worker.withdraw(request.id, request.prompt_tokens, cost_s)
 
@@ -365,6 +296,7 @@ class Router:
         worker = self._workers.get(worker_name)
         if worker is not None:
             worker.requests -= 1
+            worker.computed(request_id)
             worker.forget(request_id)
 
     def cost_s(self, request: Request, annotation: Annotation | None) -> float:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from hmas.contracts.views import VShort
 from hmas.gateway.agent.config import GatewayConfig
-from hmas.gateway.agent.routing import WorkerState
+from hmas.gateway.agent.workers import WorkerState
 from hmas.laws.epochs import is_outdated
 
 

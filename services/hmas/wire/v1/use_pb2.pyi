@@ -38,16 +38,28 @@ class ToldPromise(_message.Message):
     due_s: float
     def __init__(self, content: _Optional[str] = ..., due_s: _Optional[float] = ...) -> None: ...
 
+class HeldPrefixes(_message.Message):
+    __slots__ = ("worker", "nodes", "tokens")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    nodes: _containers.RepeatedScalarFieldContainer[int]
+    tokens: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, worker: _Optional[str] = ..., nodes: _Optional[_Iterable[int]] = ..., tokens: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class UseReport(_message.Message):
-    __slots__ = ("gateway", "incarnation", "uses", "promised", "redeemed")
+    __slots__ = ("gateway", "incarnation", "uses", "promised", "redeemed", "held")
     GATEWAY_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     USES_FIELD_NUMBER: _ClassVar[int]
     PROMISED_FIELD_NUMBER: _ClassVar[int]
     REDEEMED_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     gateway: str
     incarnation: str
     uses: _containers.RepeatedCompositeFieldContainer[TenantUse]
     promised: _containers.RepeatedCompositeFieldContainer[ToldPromise]
     redeemed: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, gateway: _Optional[str] = ..., incarnation: _Optional[str] = ..., uses: _Optional[_Iterable[_Union[TenantUse, _Mapping]]] = ..., promised: _Optional[_Iterable[_Union[ToldPromise, _Mapping]]] = ..., redeemed: _Optional[_Iterable[str]] = ...) -> None: ...
+    held: _containers.RepeatedCompositeFieldContainer[HeldPrefixes]
+    def __init__(self, gateway: _Optional[str] = ..., incarnation: _Optional[str] = ..., uses: _Optional[_Iterable[_Union[TenantUse, _Mapping]]] = ..., promised: _Optional[_Iterable[_Union[ToldPromise, _Mapping]]] = ..., redeemed: _Optional[_Iterable[str]] = ..., held: _Optional[_Iterable[_Union[HeldPrefixes, _Mapping]]] = ...) -> None: ...

@@ -1,0 +1,109 @@
+"""Measures the choice of a worker by prefix against the choice by backlog alone, and the index that it looks into."""
+
+from collections.abc import Callable
+from statistics import median, quantiles
+from time import perf_counter
+
+from hmas.contracts.job import PrefixChain
+from hmas.contracts.registry import WIRE_VERSION, EngineInfo, WorkerHeartbeat
+from hmas.contracts.request import Request, Slo
+from hmas.contracts.use import HeldPrefixes
+from hmas.gateway.agent.config import GatewayConfig
+from hmas.gateway.agent.prefix_index import PrefixIndex
+from hmas.gateway.agent.routing import Router
+
+NODES = 2_000_000
+FEW, MANY, BASE = 64, 1_024, 16
+CHAIN = 24  # nodes of a prompt, of which the first two are those of all prompts
+HELD = 20  # of these an earlier prompt had
+JOBS = 2_000
+CALLS = 2_000
+
+Row = dict[str, object]
+
+
+def rows() -> list[Row]:
+    base = _router(BASE)
+    workers = base.usable("m")
+    before = median(_times(lambda i: base.choose(float(i % 2), workers)))
+    times = {number: sorted(_decisions(number)) for number in (FEW, MANY)}
+    ratio, growth = median(times[MANY]) / before, median(times[MANY]) / median(times[FEW])
+    worst = quantiles(times[MANY], n=100)[98]
+    index = PrefixIndex(NODES)
+    return [
+        {"name": f"choice by backlog among {BASE} workers", "value": 1e6 * before, "unit": "us", "goal": None,
+         "met": None},
+        {"name": f"choice by prefix among {MANY} workers with {NODES / 1e6:g} M nodes, over that", "value": ratio,
+         "unit": "x", "goal": "<= 4", "met": ratio <= 4},
+        {"name": f"choice by prefix among {MANY} workers, p99", "value": 1e6 * worst, "unit": "us", "goal": None,
+         "met": None},
+        {"name": f"choice by prefix among {MANY} workers over among {FEW}", "value": growth, "unit": "x",
+         "goal": "<= 1.5", "met": growth <= 1.5},
+        {"name": "memory of the index of prefixes", "value": index.bytes / NODES, "unit": "B a node", "goal": "<= 40",
+         "met": index.bytes / NODES <= 40},
+    ]  # fmt: skip
+
+
+def _router(workers: int) -> Router:
+    router = Router(GatewayConfig(gateway="g", max_prefix_nodes=NODES))
+    for i in range(workers):
+        router.connect(f"w{i}")
+        router.hear(0.0, _heartbeat(f"w{i}", i))
+    return router
+
+
+def _decisions(workers: int) -> list[float]:
+    """Returns the times of choices for prompts that go on from earlier ones, in an index that is full."""
+    router = _router(workers)
+    usable = router.usable("m")
+    fill = router.fitness
+    for i in range(NODES // CHAIN):
+        fill.hear(
+            0.0,
+            "g1",
+            [HeldPrefixes(usable[i % workers].name, tuple(_digest(i, 1, n) for n in range(CHAIN)), (64,) * CHAIN)],
+        )
+    for i in range(JOBS):
+        fill.sent(usable[i % workers], _request(i, HELD))
+    return _times(lambda i: router.cheapest(0.5, usable, _requests[i % JOBS], None, ()))
+
+
+def _times(call: Callable[[int], object]) -> list[float]:
+    found = []
+    for i in range(CALLS):
+        start = perf_counter()
+        call(i)
+        found.append(perf_counter() - start)
+    return found[CALLS // 10 :]
+
+
+def _digest(*parts: int) -> int:
+    value = 0x9E3779B97F4A7C15
+    for part in parts:
+        value = ((value ^ part) * 0xBF58476D1CE4E5B9 + 0x94D049BB133111EB) & (2**64 - 1)
+        value ^= value >> 29
+    return value
+
+
+def _request(number: int, nodes: int) -> Request:
+    own = [_digest(0, 0, n) for n in range(2)] + [_digest(number, 2, n) for n in range(2, nodes)]
+    chain = PrefixChain(tuple(own), tuple(256 * (n + 1) for n in range(nodes)), True, _digest(number, 3))
+    return Request(
+        id=str(number), model="m", tenant="t", flow="", prompt_tokens=256 * nodes, max_tokens=512, stream=True,
+        slo=Slo(2.0, 0.1), slo_stated=True, priority=0, weight=1.0, importance=0.75, arrival_s=0.0, prefix=chain,
+    )  # fmt: skip
+
+
+_requests = [_request(i, CHAIN) for i in range(JOBS)]
+
+
+def _heartbeat(name: str, number: int) -> WorkerHeartbeat:
+    engine = EngineInfo(
+        engine=f"e-{name}", up=True, kind="vllm", hardware="", max_model_len=32_768, kv_capacity_tokens=1 << 20,
+        block_size=16, max_num_seqs=256,
+    )  # fmt: skip
+    return WorkerHeartbeat(
+        worker=name, incarnation="i", address="", wire_version=WIRE_VERSION, pool="m", aliases=(), engines=(engine,),
+        queued=number % 3, queued_tokens=1_000, running=20 + number % 7, max_queued=1_000, max_queued_tokens=10**8,
+        backlog_s=1.0 + number % 5, draining=False,
+    )  # fmt: skip

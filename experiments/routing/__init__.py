@@ -1,0 +1,1 @@
+"""Routing by prefix over several workers and gateways: workloads, the rules of other routers, and what is measured."""

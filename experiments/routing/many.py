@@ -1,0 +1,103 @@
+"""How much is lost where several gateways and workers share the engines, against one central queue over all of them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hmas.contracts.execution import Load
+from hmas.contracts.gateway import FromWorker
+from hmas.engine.core.profile import builtin_profile
+from hmas.sim.cells import Cell
+from hmas.sim.gateway_shell import SimGateway
+from hmas.sim.mesh import MeshSim
+from hmas.sim.setup import MeshSetup
+from hmas.sim.sources import WorkloadSpec, build
+from hmas.sim.stored import cell_key
+from hmas.sim.systems import MESHES
+
+PROFILE = "tiny-emulated"
+ENGINES = 8
+SYSTEM = "hmas-noisy"  # its predictions are made from the truth, so that the order is worth keeping
+WORKLOADS = ("mix", "burst", "azure_2023_conv")
+LOADS = (1.1, 1.4)
+SHAPES = ((1, 1), (2, 1), (4, 1), (8, 1), (1, 4), (2, 4), (4, 4), (8, 4), (1, 8), (2, 8), (4, 8), (8, 8))
+STALE_S = 1.0  # in the rows with stale news: all that a gateway hears of a load is the heartbeat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManyCell:
+    """One run. `load` is in λ* of plain FCFS on the same engines. `stale`: gateways do not hear the loads that workers
+    report between their heartbeats."""
+
+    workload: str
+    load: float
+    seconds: float
+    seed: int
+    workers: int
+    gateways: int
+    stale: bool = False
+
+    def key(self) -> str:
+        return cell_key(self)
+
+    def spec(self, data: Path) -> WorkloadSpec:
+        if self.workload.startswith("azure"):
+            file = str(data / "traces" / f"{self.workload}.csv.gz")
+            return WorkloadSpec(kind="trace", duration_s=self.seconds, file=file, start_s=self.seed * self.seconds)
+        return WorkloadSpec(kind=self.workload, duration_s=self.seconds)
+
+    def capacity(self, data: Path) -> Cell:
+        """Returns the cell of the λ* of this workload."""
+        spec = replace(self.spec(data), start_s=0.0)
+        return Cell(kind="capacity", profile=PROFILE, engines=ENGINES, workload=spec)
+
+
+def cells(seeds: Iterable[int], seconds: float) -> list[ManyCell]:
+    """Returns all runs, those of one seed before those of the next, the largest meshes first."""
+    return [
+        ManyCell(workload=kind, load=load, seconds=seconds, seed=seed, workers=workers, gateways=gateways, stale=stale)
+        for seed in seeds
+        for workers, gateways, stale in sorted(_shapes(), key=lambda shape: (shape[:2] != (1, 1), -shape[0], -shape[1]))
+        for load in LOADS
+        for kind in WORKLOADS
+    ]
+
+
+def _shapes() -> list[tuple[int, int, bool]]:
+    stale = [(workers, gateways, True) for workers, gateways in SHAPES if workers > 1 and gateways in (1, 8)]
+    return [(workers, gateways, False) for workers, gateways in SHAPES] + stale
+
+
+class _Deaf(SimGateway):
+    """A gateway to which no load comes between two heartbeats."""
+
+    def step(self, event: Any) -> None:
+        if not (isinstance(event, FromWorker) and isinstance(event.message, Load)):
+            super().step(event)
+
+
+class _Mesh(MeshSim):
+    def __init__(self, stale: bool, *args: Any, **named: Any) -> None:
+        self._stale = stale
+        super().__init__(*args, **named)
+
+    def _gateway(self, name: str, incarnation: int) -> SimGateway:
+        if not self._stale:
+            return super()._gateway(name, incarnation)
+        return _Deaf(self, replace(self.setup.gateway_config, gateway=name), incarnation)
+
+
+def measure(cell: ManyCell, rate_rps: float, data: Path) -> dict[str, Any]:
+    """Returns the goodput of a run at `rate_rps` requests per second, and how evenly its engines ran."""
+    profile = builtin_profile(PROFILE)
+    workload = build(cell.spec(data), rate_rps, cell.seed).fitting(profile)
+    setup: MeshSetup = replace(MESHES[SYSTEM], workers=cell.workers, gateways=cell.gateways)
+    mesh = _Mesh(cell.stale, setup, profile, ENGINES, workload, cell.seed, cutoff_s=300.0)
+    result = mesh.run()
+    busy = [endpoint.engine.busy_s for endpoint in mesh.endpoints.values()]
+    return {
+        "requests": len(workload.requests),
+        "goodput": result.score.goodput_rate,
+        "busy_ratio": max(busy) * len(busy) / sum(busy),
+    }

@@ -1,0 +1,161 @@
+"""What a gateway knows of one worker: its last report, and what was sent to it since."""
+
+from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
+
+from hmas.contracts.execution import Load
+from hmas.contracts.registry import WorkerHeartbeat
+
+
+class Promise(NamedTuple):
+    """What a request's worker was taken to hold of its prompt: the share of it, and the epoch of its last use there."""
+
+    share: float
+    epoch: int
+
+
+@dataclass(slots=True)
+class Sending:
+    """A request sent to a worker that the worker's last report does not count yet.
+
+    `at_s`: when it was sent. `tokens`: of its prompt. `cost_s`: predicted engine time over the worker's engines.
+    `waiting`: it was not granted.
+    """
+
+    at_s: float
+    tokens: int
+    cost_s: float
+    waiting: bool = True
+
+
+@dataclass(slots=True, kw_only=True)
+class WorkerState:
+    """What this gateway knows of a worker; the fields from `queued` to `draining` are from the last report.
+
+    `slots`: the most sequences that its working engines run. `place`: its number in the index of prefixes. `pending`
+    are the predicted prefill times in s of the requests with known prompts that this gateway sent there and that have
+    no first token, and `pending_s` their sum.
+    `classes` are the pace classes of its engines that are up, none where the layout is mixed.
+    `requests` counts this gateway's own requests there. `sendings` are those not in the last report, and `sent_*` their
+    sums. `last_sent` is the number of the last request sent there, counted over all workers. `shares`: by engine, how
+    many requests this gateway may place there while the worker is silent, which it is since `silent_since_s`; inf while
+    its stream is open.
+    """
+
+    heartbeat: WorkerHeartbeat
+    heard_s: float
+    engines_up: int = 0
+    classes: frozenset[int] = frozenset()
+    queued: int = 0
+    queued_tokens: int = 0
+    running: int = 0
+    backlog_s: float = 0.0
+    draining: bool = False
+    requests: int = 0
+    last_sent: int = 0
+    sendings: dict[str, Sending] = field(default_factory=dict)
+    sent_s: float = 0.0
+    sent_queued: int = 0
+    sent_tokens: int = 0
+    silent_since_s: float = inf
+    shares: dict[str, int] = field(default_factory=dict)
+    slots: int = 0
+    place: int = -1
+    pending: dict[str, float] = field(default_factory=dict)
+    pending_s: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return self.heartbeat.worker
+
+    @property
+    def predicted_backlog_s(self) -> float:
+        return self.backlog_s + self.sent_s
+
+    def has_room(self, tokens: int) -> bool:
+        """Returns whether one more request of `tokens` prompt tokens fits the bounds on queued requests and queued
+        tokens that the worker's heartbeat states; a bound of 0 means none."""
+        bound, token_bound = self.heartbeat.max_queued, self.heartbeat.max_queued_tokens
+        fits = bound <= 0 or self.queued + self.sent_queued < bound
+        return fits and (token_bound <= 0 or self.queued_tokens + self.sent_tokens + tokens <= token_bound)
+
+    def report(self, now_s: float, load: WorkerHeartbeat | Load, lag_s: float) -> None:
+        """Takes over the load that the worker reports. Requests sent more than `lag_s` seconds ago are counted in the
+        report, so that they are no longer added to it."""
+        self.heard_s = now_s
+        self.queued, self.queued_tokens, self.running = load.queued, load.queued_tokens, load.running
+        self.backlog_s, self.draining = load.backlog_s, load.draining
+        for request_id in [i for i, sending in self.sendings.items() if sending.at_s <= now_s - lag_s]:
+            self.forget(request_id)
+
+    def remember(self, request_id: str, sending: Sending) -> None:
+        self.forget(request_id)
+        self.sendings[request_id] = sending
+        self.sent_s += sending.cost_s
+        self.sent_queued += sending.waiting
+        self.sent_tokens += sending.tokens if sending.waiting else 0
+
+    def dequeue(self, request_id: str, tokens: int) -> None:
+        """Records that the request no longer waits in the worker's queue, whether the last report counts it or not."""
+        sending = self.sendings.get(request_id)
+        if sending is None:
+            self.queued, self.queued_tokens = max(0, self.queued - 1), max(0, self.queued_tokens - tokens)
+        elif sending.waiting:
+            sending.waiting = False
+            self.sent_queued -= 1
+            self.sent_tokens -= sending.tokens
+
+    def withdraw(self, request_id: str, tokens: int, cost_s: float) -> None:
+        """Records that a waiting request was taken from the worker."""
+        self.dequeue(request_id, tokens)
+        if request_id in self.sendings:
+            self.forget(request_id)
+        else:
+            self.backlog_s = max(0.0, self.backlog_s - cost_s)
+
+    def recost(self, request_id: str, cost_s: float) -> None:
+        sending = self.sendings.get(request_id)
+        if sending is not None:
+            self.sent_s += cost_s - sending.cost_s
+            sending.cost_s = cost_s
+
+    def forget(self, request_id: str) -> None:
+        """Stops adding a request to the reported load: the report counts it now, or the worker no longer has it."""
+        sending = self.sendings.pop(request_id, None)
+        if sending is None:
+            return
+        self.sent_s -= sending.cost_s
+        if sending.waiting:
+            self.sent_queued -= 1
+            self.sent_tokens -= sending.tokens
+        if not self.sendings:
+            self.sent_s = 0.0  # rounding errors must not add up
+
+    @property
+    def queue_s(self) -> float:
+        """The time in s until a request that comes now is computed: the queued part of the backlog, and the prompts
+        before it."""
+        wait_s = self.pending_s / self.engines_up if self.pending_s and self.engines_up else 0.0
+        return wait_s + self.backlog_s * self.queued / (self.queued + self.running) if self.queued else wait_s
+
+    @property
+    def drain_s(self) -> float:
+        """The time in s until all that the worker has is served."""
+        return self.backlog_s + self.sent_s / (self.running or 1) if self.sent_s else self.backlog_s
+
+    @property
+    def outstanding(self) -> int:
+        return self.queued + self.running + len(self.sendings)
+
+    def expect(self, request_id: str, prefill_s: float) -> None:
+        """Records that a request's prefill is to come."""
+        self.computed(request_id)
+        self.pending[request_id] = prefill_s
+        self.pending_s += prefill_s
+
+    def computed(self, request_id: str) -> None:
+        """Records that a request's prefill is done, or will not be done here."""
+        self.pending_s -= self.pending.pop(request_id, 0.0)
+        if not self.pending:
+            self.pending_s = 0.0  # rounding errors must not add up

@@ -1,0 +1,97 @@
+"""The index of who holds which beginnings of prompts: against a plain model, bounded, and forgetful as engines are."""
+
+from collections import OrderedDict
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hmas.contracts.job import PrefixChain
+from hmas.gateway.agent.prefix_index import EPOCHS, FEW, PrefixIndex
+
+NODE_TOKENS = 100
+
+
+def chain(*nodes: int) -> PrefixChain:
+    return PrefixChain(nodes, tuple(NODE_TOKENS * (i + 1) for i in range(len(nodes))), True)
+
+
+def hold(index: PrefixIndex, place: int, prompt: PrefixChain) -> None:
+    index.hold(place, prompt.nodes, (NODE_TOKENS,) * len(prompt.nodes))
+
+
+def test_the_longest_beginning_of_each_place_is_found() -> None:
+    index = PrefixIndex(1024)
+    a, b = index.enter(10_000), index.enter(10_000)
+    hold(index, a, chain(1, 2, 3))
+    hold(index, b, chain(1, 2))
+    found, shared = index.held(chain(1, 2, 3, 4), 8)
+    assert (found, shared) == ({a: 300, b: 200}, [])
+    assert index.last_use(a, chain(1, 2, 3, 4)) == (300, 1)
+    assert index.held(chain(9), 8) == ({}, [])
+
+
+def test_a_node_that_many_hold_is_known_of_all_of_them() -> None:
+    index = PrefixIndex(1024)
+    places = [index.enter(10_000) for _ in range(3 * FEW)]
+    for place in places:
+        hold(index, place, chain(7))
+    hold(index, places[-1], chain(7, 8))
+    found, shared = index.held(chain(7, 8), 2 * FEW)
+    assert found == {places[-1]: 200}
+    assert [index.tokens_at(place, shared) for place in places] == [100] * len(places)
+    index.places[places[0]].cut(index.places[places[0]].epoch)
+    assert index.tokens_at(places[0], shared) == 0
+
+
+def test_a_place_that_left_holds_nothing_and_its_number_starts_anew() -> None:
+    index = PrefixIndex(1024)
+    a = index.enter(10_000)
+    hold(index, a, chain(1))
+    index.leave(a)
+    assert index.held(chain(1), 8) == ({}, [])
+    assert index.enter(10_000) == a
+    assert index.held(chain(1), 8) == ({}, [])
+
+
+def test_a_cut_forgets_what_was_used_as_long_ago_and_nothing_else() -> None:
+    index = PrefixIndex(4096)
+    a = index.enter(EPOCHS * NODE_TOKENS)  # more than one node ends an epoch
+    for node in range(1, 21):
+        hold(index, a, chain(node))
+    epochs = [index.epoch_of(a, node) for node in range(1, 21)]
+    assert epochs == sorted(epochs)
+    assert len(set(epochs)) > 5
+    index.places[a].cut(epochs[9])
+    assert [bool(index.last_use(a, chain(n))[0]) for n in range(1, 21)] == [e > epochs[9] for e in epochs]
+
+
+@given(st.lists(st.tuples(st.integers(1, 60), st.integers(1, 4)), max_size=300), st.integers(500, 5_000))
+def test_it_forgets_what_a_cache_of_that_memory_displaced(prompts: list[tuple[int, int]], capacity: int) -> None:
+    """Against an exact cache that keeps what was used last: what it promises is there, up to one epoch's tokens."""
+    index = PrefixIndex(4096)
+    a = index.enter(capacity)
+    cache: OrderedDict[int, None] = OrderedDict()
+    for root, length in prompts:
+        prompt = chain(*(root * 10 + i for i in range(length)))
+        hold(index, a, prompt)
+        for node in reversed(prompt.nodes):
+            cache[node] = None
+            cache.move_to_end(node)
+    slack = capacity // EPOCHS + 5 * NODE_TOKENS
+    recent = list(reversed(cache))
+    surely = {n for i, n in enumerate(recent) if (i + 1) * NODE_TOKENS <= capacity - slack}
+    surely_not = {n for i, n in enumerate(recent) if i * NODE_TOKENS > capacity + slack}
+    promised = {n for n in recent if index.last_use(a, chain(n))[0]}
+    assert surely <= promised
+    assert not surely_not & promised
+    place = index.places[a]
+    assert place.tokens <= capacity + slack
+
+
+def test_its_memory_is_fixed_and_small() -> None:
+    index = PrefixIndex(1 << 16)
+    places = [index.enter(10**9) for _ in range(64)]
+    before = index.bytes
+    for i in range(1 << 17):
+        index.hold(places[i % 64], ((i * 0x9E3779B97F4A7C15) % 2**64,), (1,))
+    assert index.bytes == before <= 40 * (1 << 16)
