@@ -11,6 +11,7 @@ from hmas.contracts.control import (
     TopologyName,
     TopologyReceived,
 )
+from hmas.contracts.past import PastBlock
 from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
 from hmas.contracts.views import VLong, VShort
@@ -83,7 +84,15 @@ class TupleRestored:
     control: ControlTuple
 
 
-QosEvent = WorkerReported | GatewayReported | HeartbeatReceived | EpochGranted | EpochLost | TimerTicked
+@dataclass(frozen=True, slots=True)
+class PastRestored:
+    """The blocks of a pool's past requests that an earlier owner kept, with their ages of now."""
+
+    pool: str
+    blocks: tuple[PastBlock, ...]
+
+
+QosEvent = WorkerReported | GatewayReported | HeartbeatReceived | PastRestored | EpochGranted | EpochLost | TimerTicked
 MetaEvent = (
     ShortViewReceived
     | LongViewReceived
@@ -118,6 +127,14 @@ class PublishLong:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepPast:
+    """Keep a block of a pool's past requests, in the place of an earlier one with its number."""
+
+    pool: str
+    block: PastBlock
+
+
+@dataclass(frozen=True, slots=True)
 class PublishTopology:
     decision: TopologyDecision
 
@@ -144,6 +161,6 @@ class AskSelector:
     timeout_s: float
 
 
-QosEffect = PublishShort | PublishLong
+QosEffect = PublishShort | PublishLong | KeepPast
 MetaEffect = PublishTopology | PublishAudit | AskSelector
 StateraEffect = PublishTuple | PublishAudit

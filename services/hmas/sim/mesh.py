@@ -11,6 +11,7 @@ from hmas.contracts.control import Pin
 from hmas.contracts.control_agents import (
     AskSelector,
     EpochGranted,
+    KeepPast,
     PinChanged,
     PublishAudit,
     PublishLong,
@@ -111,6 +112,7 @@ class MeshSim:
             "qos": {
                 PublishShort: lambda e: self.publish(e.view),
                 PublishLong: self._long,
+                KeepPast: _ignore,  # the agent never restarts in a run
             },
             "meta": {
                 PublishTopology: lambda e: self.publish(e.decision),

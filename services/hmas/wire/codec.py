@@ -15,9 +15,18 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from google.protobuf.message import DecodeError, Message
 from prometheus_client import Counter
 
-from hmas.contracts import control, execution, job, registry, request, telemetry, use, views
+from hmas.contracts import control, execution, job, past, registry, request, telemetry, use, views
 from hmas.wire.limits import condition, is_allowed, offence
-from hmas.wire.v1 import control_pb2, execution_pb2, registry_pb2, telemetry_pb2, types_pb2, use_pb2, views_pb2
+from hmas.wire.v1 import (
+    control_pb2,
+    execution_pb2,
+    past_pb2,
+    registry_pb2,
+    telemetry_pb2,
+    types_pb2,
+    use_pb2,
+    views_pb2,
+)
 
 T = TypeVar("T")
 
@@ -54,6 +63,7 @@ _PAIRS: tuple[tuple[types.ModuleType, types.ModuleType, tuple[str, ...]], ...] =
     ),
     (views, views_pb2, ("Tail", "EngineView", "VShort", "ShareView", "DemandView", "PaceView", "VLong")),
     (use, use_pb2, ("TenantUse", "ToldPromise", "UseReport")),
+    (past, past_pb2, ("PastBlock", "PastQuery", "PastReply")),
     (registry, registry_pb2, ("EngineInfo", "WorkerHeartbeat")),
     (
         execution,

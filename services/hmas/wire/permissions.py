@@ -11,7 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from hmas.contracts.routes import ROUTES, Role
-from hmas.wire.subjects import AUDIT_STREAM, CONTROL_BUCKET, KEYS, LEASE_BUCKET, QUERY_EFFECTS, QUERY_WHY, Key, pattern
+from hmas.wire.subjects import (
+    AUDIT_STREAM,
+    CONTROL_BUCKET,
+    KEYS,
+    LEASE_BUCKET,
+    PAST_BUCKET,
+    QUERY_EFFECTS,
+    QUERY_PAST,
+    QUERY_WHY,
+    Key,
+    pattern,
+)
 
 OPERATOR = "operator"
 _COMMANDS = (Role.PIN, Role.TOP, Role.CONSOLE)
@@ -48,10 +59,12 @@ def _user(name: str, roles: tuple[Role, ...]) -> NatsUser:
     publish = [pattern(route) for route in ROUTES if set(roles) & set(route.publishers)]
     heard = [pattern(route) for route in ROUTES if any(hearer.role in roles for hearer in route.hearers)]
     if name == OPERATOR:
-        publish += [QUERY_WHY, QUERY_EFFECTS]
+        publish += [QUERY_WHY, QUERY_EFFECTS, QUERY_PAST]
     else:
         heard += [QUERY_WHY] if Role.GATEWAY in roles else []
+        heard += [QUERY_PAST] if Role.QOS in roles else []
         heard.append(QUERY_EFFECTS)
+        publish += [QUERY_PAST] if Role.META in roles else []
     publish += _bucket_subjects(roles)
     return NatsUser(name=name, publish=tuple(publish), subscribe=(*heard, f"{inbox(name)}.>"), answers=name != OPERATOR)
 
@@ -59,7 +72,7 @@ def _user(name: str, roles: tuple[Role, ...]) -> NatsUser:
 def _bucket_subjects(roles: tuple[Role, ...]) -> list[str]:
     """Returns the subjects by which these roles make, read and write what JetStream keeps."""
     subjects: list[str] = []
-    for bucket in (CONTROL_BUCKET, LEASE_BUCKET):
+    for bucket in (CONTROL_BUCKET, LEASE_BUCKET, PAST_BUCKET):
         keys = [key for key in KEYS if key.bucket == bucket]
         written = [key for key in keys if set(roles) & set(key.writers)]
         read = [key for key in keys if set(roles) & set(key.readers)]

@@ -185,7 +185,9 @@ class GatewayAgent:
         self._tenants.accept(now_s, request.tenant, request.prompt_tokens)
         entry.promised = bool(content) and self._promises.redeem(now_s, content)
         self._ledger.open(entry)
-        return [*self._link(now_s, event), *self._route(now_s, entry)]
+        linked = self._link(now_s, event)
+        entry.job = linked[0].stage.job if linked else ""
+        return [*linked, *self._route(now_s, entry)]
 
     def _link(self, now_s: float, event: RequestReceived) -> list[StageLinked]:
         """Finds the job of a request, if anything is known by which it could be found."""
