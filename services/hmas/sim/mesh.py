@@ -105,7 +105,7 @@ class MeshSim:
         weights = setup.gateway_weights or (1,) * setup.gateways
         self._turns = cycle([name for name, n in zip(self.gateways, weights, strict=True) for _ in range(n)])
         self.cognition = self._cognition(seed, recording)
-        self._qos = QosAgent(setup.qos_config)
+        self.qos = QosAgent(setup.qos_config)
         self._meta = MetaAgent(setup.meta_config)
         self._statera = StateraAgent(setup.statera_config)
         self._handlers: dict[str, Handlers] = {
@@ -362,7 +362,7 @@ class MeshSim:
             self._to_statera(TimerTicked())
 
     def _to_qos(self, event: Any) -> None:
-        self.step("qos", self._qos, event, self._handlers["qos"])
+        self.step("qos", self.qos, event, self._handlers["qos"])
 
     def _to_meta(self, event: Any) -> None:
         self.step("meta", self._meta, event, self._handlers["meta"])
