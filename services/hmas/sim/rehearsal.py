@@ -115,6 +115,8 @@ def rehearse(scene: Scene, candidates: Sequence[Policy], seeds: Sequence[int] = 
             f"the simulation of what is in force has {before.on_time:.1%} on time, {observed.on_time:.1%} were: it "
             f"misses by {abs(miss) * 100:.1f} points, at most {TRUSTED * 100:.0f} are trusted"
         )
+    if all(rows[i].last_token_s is None for i in judged):
+        told = "no latency was observed, so that nothing vouches for the simulation"
     blocks = [int((rows[i].arrival_s - start_s) // BLOCK_S) for i in judged]
     found = []
     for candidate in candidates:
