@@ -13,6 +13,7 @@ from hmas.contracts.control import (
 )
 from hmas.contracts.past import PastBlock
 from hmas.contracts.registry import HeartbeatReceived
+from hmas.contracts.rehearsal import Policy, PoolFacts, Rehearsal
 from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
 from hmas.contracts.views import VLong, VShort
 
@@ -51,6 +52,17 @@ class SelectorAnswered:
     pool: str
     answer: str  # raw text, not validated yet
     error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RehearsalAnswered:
+    """The rehearsal with that number ended. `rehearsal` None: it could not be made, and `error` says why. `cpu_s`: the
+    CPU time that it took, however it ended."""
+
+    number: int
+    rehearsal: Rehearsal | None
+    error: str = ""
+    cpu_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +109,7 @@ MetaEvent = (
     ShortViewReceived
     | LongViewReceived
     | SelectorAnswered
+    | RehearsalAnswered
     | PinChanged
     | HeartbeatReceived
     | TopologyRestored
@@ -161,6 +174,21 @@ class AskSelector:
     timeout_s: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearse:
+    """Replay the last `window_s` seconds of a pool under what is in force and under each candidate, in a process that
+    gives way to all that serves. The outcome comes back as `RehearsalAnswered` with the same `number`, after
+    `timeout_s` at the latest."""
+
+    number: int
+    pool: str
+    window_s: float
+    facts: PoolFacts
+    in_force: Policy
+    candidates: tuple[Policy, ...]
+    timeout_s: float
+
+
 QosEffect = PublishShort | PublishLong | KeepPast
-MetaEffect = PublishTopology | PublishAudit | AskSelector
+MetaEffect = PublishTopology | PublishAudit | AskSelector | Rehearse
 StateraEffect = PublishTuple | PublishAudit

@@ -8,7 +8,6 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -19,7 +18,6 @@ from hmas.contracts.control import TopologyDecision, TopologyName
 from hmas.contracts.rehearsal import Figures, Policy, Rehearsal, SloChange
 from hmas.contracts.request import TaskType
 from hmas.contracts.routes import Role
-from hmas.engine.core.profile import EngineProfile, builtin_profile, parse_profiles
 from hmas.laws.layout import described_split, split_of
 from hmas.laws.rehearsal import pool_facts
 from hmas.mesh.client import connected
@@ -124,17 +122,6 @@ def slo_change(text: str, names: Sequence[str]) -> SloChange:
         raise ValueError(f"no request was of the tenant or task type {name!r}: there were {', '.join(names)}")
     limit_s = {kind: float(value) / 1000.0 for kind, value in found.items()}
     return SloChange(name=name, ttft_s=limit_s.get("ttft"), tpot_s=limit_s.get("tpot"))
-
-
-def profile_of(text: str) -> EngineProfile:
-    """Returns the profile of that name, or the first one of a file that `hmas calibrate` wrote. Raises ValueError."""
-    path = Path(text)
-    if not path.is_file():
-        return builtin_profile(text)
-    profiles = parse_profiles(path.read_text(encoding="utf-8"))
-    if not profiles:
-        raise ValueError(f"{text} holds no profile")
-    return next(iter(profiles.values()))
 
 
 def candidates_of(

@@ -19,11 +19,10 @@ from hmas.mesh.whatif import (
     data_of,
     engine_count,
     listen,
-    profile_of,
     render,
     seconds,
 )
-from hmas.sim.rehearse import Question
+from hmas.sim.rehearse import Question, named_profile
 
 console = Console() if Console().is_terminal else Console(width=160)
 
@@ -71,7 +70,7 @@ def whatif(
             past = await listen(open_bus(nats_url, data_dir), pool or read_state(data_dir).pool, window_s)
         if export is not None:
             return _export(past, export, mooncake=mooncake)
-        chosen = profile_of(profile) if profile else None
+        chosen = named_profile(profile)
         facts = past.facts
         if facts is None:
             if chosen is None or engines is None:

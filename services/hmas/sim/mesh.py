@@ -18,6 +18,8 @@ from hmas.contracts.control_agents import (
     PublishShort,
     PublishTopology,
     PublishTuple,
+    RehearsalAnswered,
+    Rehearse,
     SelectorAnswered,
     TimerTicked,
 )
@@ -118,6 +120,7 @@ class MeshSim:
                 PublishTopology: lambda e: self.publish(e.decision),
                 PublishAudit: _ignore,  # nobody reads the audit in a run
                 AskSelector: self._ask,
+                Rehearse: self._rehearse,
             },
             "statera": {PublishTuple: lambda e: self.publish(e.control), PublishAudit: _ignore},
         }
@@ -336,6 +339,16 @@ class MeshSim:
     def _ask(self, effect: AskSelector) -> None:
         event = SelectorAnswered(effect.ask, effect.view.pool, scripted_llm.answer(effect), "")
         self.heap.after(scripted_llm.ANSWER_S, self._to_meta, event)
+
+    def _rehearse(self, effect: Rehearse) -> None:
+        """Rehearses at once, and answers after the time that it would take beside what serves."""
+        from hmas.sim import rehearsal  # it runs meshes itself
+
+        profile = next(pool.profile for pool in self._pools if pool.name == effect.pool)
+        blocks = self.qos.past(self.heap.now_s, effect.pool, effect.window_s + rehearsal.WARM_S)
+        found = rehearsal.of_blocks(effect, blocks, profile)
+        event = RehearsalAnswered(number=effect.number, rehearsal=found, cpu_s=found.cpu_s)
+        self.heap.after(found.cpu_s, self._to_meta, event)
 
     # --- the control agents
 

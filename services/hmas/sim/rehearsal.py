@@ -12,11 +12,13 @@ from math import exp, log
 from random import Random
 from statistics import fmean
 
+from hmas.contracts.control_agents import Rehearse
 from hmas.contracts.outcome import Outcome
+from hmas.contracts.past import PastBlock
 from hmas.contracts.rehearsal import Figures, Policy, PoolFacts, Rehearsal, Rehearsed, SloChange, TenantShare
 from hmas.contracts.request import Request, Slo, TagSource, TaskType
 from hmas.engine.core.profile import EngineLimits, EngineProfile, StepCostModel
-from hmas.laws.request_rows import RequestRow
+from hmas.laws.request_rows import RequestRow, unpack
 from hmas.laws.scoring import Settlement, is_ok, quantile, ttlt_slo_s, verdict
 from hmas.sim.mesh import MeshSim
 from hmas.sim.setup import POOL, MeshSetup
@@ -28,6 +30,7 @@ WARM_S = 60.0  # replayed before the judged window, so that it begins with the q
 CUTOFF_S = 120.0
 CHUNK_TOKENS = 2048  # vLLM's default, which engines do not report
 BLOCK_S = 10.0  # requests of so many seconds are drawn together, because they share their queues
+REQUEST_S = 0.0015  # CPU time of simulating a request once, as `python -m benchmarks.bench_rehearsal` measures it
 DRAWS = 400
 TAILS = (0.05, 0.95)  # of the interval
 _Z90 = 1.2816
@@ -87,6 +90,22 @@ def fitted_profile(facts: PoolFacts) -> EngineProfile:
         model=facts.model,
         hardware=facts.hardware,
     )
+
+
+def of_blocks(effect: Rehearse, blocks: Iterable[PastBlock], profile: EngineProfile) -> Rehearsal:
+    """Returns the outcome of a rehearsal that a simulated meta controller asks for. Its CPU time is told by the number
+    of requests, so that a run is the same each time."""
+    rows = [replace(row, arrival_s=row.arrival_s - each.age_s) for each in blocks for row in unpack(each.rows)]
+    scene = Scene(
+        rows=tuple(sorted(rows, key=lambda row: row.arrival_s)),
+        window_s=effect.window_s,
+        profile=profile,
+        engines=effect.facts.engines,
+        workers=effect.facts.workers,
+        in_force=effect.in_force,
+    )
+    cpu_s = REQUEST_S * len(rows) * (1 + len(effect.candidates))
+    return replace(rehearse(scene, effect.candidates), cpu_s=cpu_s)
 
 
 def rehearse(scene: Scene, candidates: Sequence[Policy], seeds: Sequence[int] = (1,)) -> Rehearsal:

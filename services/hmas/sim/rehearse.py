@@ -9,12 +9,13 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import BinaryIO
 
 from pydantic import TypeAdapter
 
 from hmas.contracts.rehearsal import Policy, PoolFacts, Rehearsal
-from hmas.engine.core.profile import EngineProfile
+from hmas.engine.core.profile import EngineProfile, builtin_profile, parse_profiles
 from hmas.laws.request_rows import RequestRow, parse_row, row_line
 from hmas.sim.rehearsal import Scene, fitted_profile, rehearse
 
@@ -32,6 +33,7 @@ class Question:
     candidates: tuple[Policy, ...]
     seeds: tuple[int, ...] = (1,)
     profile: EngineProfile | None = None
+    profile_name: str = ""  # in its place: of a built-in profile, or a file
 
 
 _QUESTION = TypeAdapter(Question)
@@ -48,13 +50,27 @@ def parse_answer(text: bytes) -> Rehearsal:
     return _ANSWER.validate_json(text)
 
 
+def named_profile(name: str) -> EngineProfile | None:
+    """Returns the built-in profile of that name, or the first one of a file that `hmas calibrate` wrote; None for no
+    name. Raises ValueError, or OSError if the file cannot be read."""
+    if not name:
+        return None
+    path = Path(name)
+    if not path.is_file():
+        return builtin_profile(name)
+    profiles = parse_profiles(path.read_text(encoding="utf-8"))
+    if not profiles:
+        raise ValueError(f"{name} holds no profile")
+    return next(iter(profiles.values()))
+
+
 def answer(question: Question, rows: Sequence[RequestRow]) -> Rehearsal:
     """Rehearses in this process. Raises ValueError if the question cannot be answered."""
     facts, began_s = question.facts, time.process_time()
     scene = Scene(
         rows=tuple(sorted(rows, key=lambda row: row.arrival_s)),
         window_s=question.window_s,
-        profile=question.profile or fitted_profile(facts),
+        profile=question.profile or named_profile(question.profile_name) or fitted_profile(facts),
         engines=facts.engines,
         workers=facts.workers,
         in_force=question.in_force,
@@ -73,5 +89,5 @@ def main(source: BinaryIO, sink: BinaryIO) -> None:
 if __name__ == "__main__":
     try:
         main(sys.stdin.buffer, sys.stdout.buffer)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         sys.exit(f"{error}")
