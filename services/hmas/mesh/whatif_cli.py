@@ -70,7 +70,8 @@ def whatif(
             past = await listen(open_bus(nats_url, data_dir), pool or read_state(data_dir).pool, window_s)
         if export is not None:
             return _export(past, export, mooncake=mooncake)
-        chosen = named_profile(profile)
+        emulated = read_state(data_dir).profile if file is None and nats_url is None and not profile else ""
+        chosen = named_profile(profile or emulated)
         facts = past.facts
         if facts is None:
             if chosen is None or engines is None:
