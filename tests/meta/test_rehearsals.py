@@ -16,7 +16,7 @@ from hmas.contracts.control_agents import (
     TimerTicked,
 )
 from hmas.contracts.registry import EngineInfo, HeartbeatReceived, WorkerHeartbeat
-from hmas.contracts.rehearsal import Figures, Rehearsal, Rehearsed
+from hmas.contracts.rehearsal import PastFigures, Rehearsal, Rehearsed
 from hmas.contracts.views import VLong
 from hmas.meta.agent.agent import MetaAgent
 from hmas.meta.agent.config import MetaConfig, RehearsalConfig
@@ -36,7 +36,7 @@ from tests.meta.test_meta_agent import (
     started,
 )
 
-FIGURES = Figures(requests=500, on_time=0.8, ttft_p50_s=1.0, ttft_p95_s=2.0, tenants=())
+FIGURES = PastFigures(requests=500, on_time=0.8, ttft_p50_s=1.0, ttft_p95_s=2.0, tenants=())
 ENGINE = EngineInfo(
     engine="e", up=True, kind="vllm", hardware="H100", max_model_len=4096, kv_capacity_tokens=8192, block_size=16,
     max_num_seqs=16,

@@ -14,7 +14,7 @@ from hmas.contracts.views import PaceView
 from hmas.laws.request_rows import RequestRow, unpack
 from hmas.sim.mesh import MeshSim
 from hmas.sim.rehearsal import MIN_REQUESTS, Scene, fitted_profile, output_tokens, rehearse, workload_of
-from hmas.sim.rehearse import Question, answer, parse_answer, question_lines
+from hmas.sim.rehearse import RehearsalQuestion, answer, parse_answer, question_lines
 from hmas.sim.setup import POOL
 from hmas.sim.systems import MESHES
 from hmas.sim.workload import Workload
@@ -144,7 +144,7 @@ def test_the_process_is_asked_and_answers_in_lines() -> None:
     facts = PoolFacts(
         engines=2, workers=1, max_num_seqs=16, max_model_len=4096, kv_capacity_tokens=8192, block_size=16
     )  # fmt: skip
-    question = Question(window_s=WINDOW_S, facts=facts, in_force=FCFS, candidates=(MOT,), profile=SMALL)
+    question = RehearsalQuestion(window_s=WINDOW_S, facts=facts, in_force=FCFS, candidates=(MOT,), profile=SMALL)
     first, _, rest = question_lines(question, past()).partition(b"\n")
     assert rest.count(b"\n") == len(past())
     assert b"candidates" in first

@@ -46,7 +46,7 @@ class PoolFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TenantShare:
+class TenantOnTime:
     """Of a tenant's `requests`, the share that was on time."""
 
     tenant: str
@@ -55,14 +55,14 @@ class TenantShare:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class PastFigures:
     """How a pool's requests fared: the share on time, and quantiles of TTFT in s over those that had a first token."""
 
     requests: int
     on_time: float
     ttft_p50_s: float
     ttft_p95_s: float
-    tenants: tuple[TenantShare, ...]
+    tenants: tuple[TenantOnTime, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class Rehearsed:
     are the ends of its 90 % interval."""
 
     policy: Policy
-    figures: Figures
+    figures: PastFigures
     gain: float
     low: float
     high: float
@@ -84,8 +84,8 @@ class Rehearsal:
     output lengths of `drawn` requests are not known, and were drawn from what was predicted. `cpu_s`: its CPU time."""
 
     window_s: float
-    observed: Figures
-    in_force: Figures
+    observed: PastFigures
+    in_force: PastFigures
     candidates: tuple[Rehearsed, ...]
     abstains: str = ""
     drawn: int = 0

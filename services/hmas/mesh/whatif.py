@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hmas.contracts.control import TopologyDecision, TopologyName
-from hmas.contracts.rehearsal import Figures, Policy, Rehearsal, SloChange
+from hmas.contracts.rehearsal import PastFigures, Policy, Rehearsal, SloChange
 from hmas.contracts.request import TaskType
 from hmas.contracts.routes import Role
 from hmas.laws.layout import described_split, split_of
@@ -25,8 +25,8 @@ from hmas.mesh.past_files import Past
 from hmas.mesh.top.model import TopModel
 from hmas.runtime.bus import Bus
 from hmas.runtime.past import PastUnavailable, past_blocks, rows_of
-from hmas.sim.rehearsal import WARM_S
-from hmas.sim.rehearse import MODULE, Question, parse_answer, question_lines
+from hmas.sim.mesh import WARM_S
+from hmas.sim.rehearse import MODULE, RehearsalQuestion, parse_answer, question_lines
 
 LISTEN_S = 12.0  # until the pool's engines, views and topology were heard, at most
 TIMEOUT_S = 1800.0
@@ -69,7 +69,7 @@ def in_force_of(decision: TopologyDecision) -> Policy:
     return Policy(topology=decision.topology, hints=decision.hints, split=split, proposer=decision.selector)
 
 
-async def asked(question: Question, past: Past) -> Rehearsal:
+async def asked(question: RehearsalQuestion, past: Past) -> Rehearsal:
     """Rehearses in a process of its own, which gives way to everything else. Raises ValueError with what it said if it
     could not."""
     process = await asyncio.create_subprocess_exec(
@@ -198,7 +198,7 @@ def render(past: Past, found: Rehearsal) -> RenderableType:
     return Group(*parts)
 
 
-def _tenants(columns: Sequence[Figures]) -> Table:
+def _tenants(columns: Sequence[PastFigures]) -> Table:
     names = ["observed", "in force", *(f"candidate {i}" for i in range(1, len(columns) - 1))]
     table = Table(box=None, pad_edge=False, title="on time by tenant", title_justify="left")
     for name in ("tenant", "requests", *names):

@@ -22,7 +22,7 @@ from hmas.mesh.whatif import (
     render,
     seconds,
 )
-from hmas.sim.rehearse import Question, named_profile
+from hmas.sim.rehearse import RehearsalQuestion, named_profile
 
 console = Console() if Console().is_terminal else Console(width=160)
 
@@ -82,7 +82,7 @@ def whatif(
                 max_model_len=limits.max_model_len, kv_capacity_tokens=limits.num_gpu_blocks * limits.block_size,
                 block_size=limits.block_size,
             )  # fmt: skip
-        question = Question(
+        question = RehearsalQuestion(
             window_s=window_s,
             facts=facts,
             in_force=past.in_force,

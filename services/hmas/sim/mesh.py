@@ -25,6 +25,8 @@ from hmas.contracts.control_agents import (
 )
 from hmas.contracts.gateway import FallbackReason
 from hmas.contracts.outcome import Outcome
+from hmas.contracts.past import PastBlock
+from hmas.contracts.rehearsal import Rehearsal
 from hmas.contracts.routes import ROUTES, Role, Route
 from hmas.contracts.telemetry import WorkerTelemetry
 from hmas.contracts.views import VLong
@@ -55,6 +57,9 @@ from hmas.sim.worker_shell import SimWorker
 from hmas.sim.workload import Journey, OfferedRequest, Workload
 from hmas.statera.agent import StateraAgent
 
+# Carries out a rehearsal on the blocks of past requests; it runs meshes itself.
+Rehearsing = Callable[[Rehearse, Sequence[PastBlock], EngineProfile], Rehearsal]
+WARM_S = 60.0  # of requests that a rehearsal gets before those that it judges
 Handlers = Mapping[type, Callable[[Any], None]]
 
 
@@ -64,7 +69,8 @@ class MeshSim:
     `engines` is their number, all of one `profile`, unless the setup states its pools. Requests that have not ended
     `cutoff_s` after the workload's last second count as not finished. `log` hashes every effect of every agent, and
     `recording` writes every step; None turns either off. `routes` says which agents hear which message. `on_advice` is
-    called with the id and `retry_after_s` of a request that was refused late.
+    called with the id and `retry_after_s` of a request that was refused late. `rehearsal` carries out what the meta
+    controller wants rehearsed.
     """
 
     def __init__(
@@ -79,8 +85,10 @@ class MeshSim:
         log: EffectLog | None = None,
         routes: Iterable[Route] = ROUTES,
         recording: RecordingFolder | None = None,
+        rehearsal: Rehearsing | None = None,
     ) -> None:
         self.setup = setup
+        self._rehearsal = rehearsal
         self.heap = EventHeap()
         self.journeys = {r.id: Journey(offered=r) for r in workload.requests}
         self.log = log
@@ -342,11 +350,11 @@ class MeshSim:
 
     def _rehearse(self, effect: Rehearse) -> None:
         """Rehearses at once, and answers after the time that it would take beside what serves."""
-        from hmas.sim import rehearsal  # it runs meshes itself
-
+        if self._rehearsal is None:
+            raise RuntimeError("this run has no way to rehearse: run it by hmas.sim.systems, or give MeshSim one")
         profile = next(pool.profile for pool in self._pools if pool.name == effect.pool)
-        blocks = self.qos.past(self.heap.now_s, effect.pool, effect.window_s + rehearsal.WARM_S)
-        found = rehearsal.of_blocks(effect, blocks, profile)
+        blocks = self.qos.past(self.heap.now_s, effect.pool, effect.window_s + WARM_S)
+        found = self._rehearsal(effect, blocks, profile)
         event = RehearsalAnswered(number=effect.number, rehearsal=found, cpu_s=found.cpu_s)
         self.heap.after(found.cpu_s, self._to_meta, event)
 

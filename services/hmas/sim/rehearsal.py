@@ -15,22 +15,21 @@ from statistics import fmean
 from hmas.contracts.control_agents import Rehearse
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.past import PastBlock
-from hmas.contracts.rehearsal import Figures, Policy, PoolFacts, Rehearsal, Rehearsed, SloChange, TenantShare
+from hmas.contracts.rehearsal import PastFigures, Policy, PoolFacts, Rehearsal, Rehearsed, SloChange, TenantOnTime
 from hmas.contracts.request import Request, Slo, TagSource, TaskType
 from hmas.engine.core.profile import EngineLimits, EngineProfile, StepCostModel
 from hmas.laws.request_rows import RequestRow, unpack
 from hmas.laws.scoring import Settlement, is_ok, quantile, ttlt_slo_s, verdict
-from hmas.sim.mesh import MeshSim
+from hmas.sim.mesh import WARM_S, MeshSim
 from hmas.sim.setup import POOL, MeshSetup
 from hmas.sim.workload import OfferedRequest, Workload
 
 TRUSTED = 0.05  # the most by which the simulation of what is in force may miss what was observed
 MIN_REQUESTS = 100  # fewer judged ones tell nothing
-WARM_S = 60.0  # replayed before the judged window, so that it begins with the queues that there were
 CUTOFF_S = 120.0
 CHUNK_TOKENS = 2048  # vLLM's default, which engines do not report
 BLOCK_S = 10.0  # requests of so many seconds are drawn together, because they share their queues
-REQUEST_S = 0.0015  # CPU time of simulating a request once, as `python -m benchmarks.bench_rehearsal` measures it
+REQUEST_S = 0.0015  # CPU time of simulating a request once, as benchmarks/bench_rehearsal.py measures it
 DRAWS = 400
 TAILS = (0.05, 0.95)  # of the interval
 _Z90 = 1.2816
@@ -164,7 +163,7 @@ def _judged(row: RequestRow) -> bool:
 
 def _replayed(
     scene: Scene, rows: Sequence[RequestRow], judged: Sequence[int], policy: Policy, seeds: Sequence[int]
-) -> tuple[Figures, list[float]]:
+) -> tuple[PastFigures, list[float]]:
     """Returns the figures of a policy, and for each judged row the share of seeds in which it was on time."""
     engines = policy.engines or scene.engines
     setup = MeshSetup(
@@ -252,13 +251,13 @@ def _recorded(row: RequestRow) -> tuple[TaskType, float, float, float] | None:
     return row.task, row.confidence, median, max(median, row.predicted_output_tokens_p90)
 
 
-def _figures(tenants: Sequence[str], oks: Sequence[float], ttfts: Sequence[float | None]) -> Figures:
+def _figures(tenants: Sequence[str], oks: Sequence[float], ttfts: Sequence[float | None]) -> PastFigures:
     by_tenant: dict[str, list[float]] = {}
     for tenant, ok in zip(tenants, oks, strict=True):
         by_tenant.setdefault(tenant, []).append(ok)
     firsts = sorted(ttft for ttft in ttfts if ttft is not None)
-    shares = [TenantShare(tenant=name, requests=len(each), on_time=fmean(each)) for name, each in by_tenant.items()]
-    return Figures(
+    shares = [TenantOnTime(tenant=name, requests=len(each), on_time=fmean(each)) for name, each in by_tenant.items()]
+    return PastFigures(
         requests=len(oks),
         on_time=fmean(oks) if oks else 0.0,
         ttft_p50_s=quantile(firsts, 0.5) if firsts else 0.0,

@@ -1,7 +1,7 @@
 """The process of a rehearsal: `python -m hmas.sim.rehearse` reads a question from its standard input, gives way to
 everything else on the machine, and writes the answer to its standard output.
 
-The question is one line of JSON, a `Question`; the rows of the past requests follow, a line each.
+The question is one line of JSON, a `RehearsalQuestion`; the rows of the past requests follow, a line each.
 """
 
 import os
@@ -24,7 +24,7 @@ MAX_ROWS = 400_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class RehearsalQuestion:
     """What is to be rehearsed. `profile` None: that of the engines' measured pace, which `facts` tell."""
 
     window_s: float
@@ -36,11 +36,11 @@ class Question:
     profile_name: str = ""  # in its place: of a built-in profile, or a file
 
 
-_QUESTION = TypeAdapter(Question)
+_QUESTION = TypeAdapter(RehearsalQuestion)
 _ANSWER = TypeAdapter(Rehearsal)
 
 
-def question_lines(question: Question, rows: Iterable[RequestRow]) -> bytes:
+def question_lines(question: RehearsalQuestion, rows: Iterable[RequestRow]) -> bytes:
     """Returns what the process is to read."""
     return _QUESTION.dump_json(question) + b"\n" + b"".join(map(row_line, rows))
 
@@ -64,7 +64,7 @@ def named_profile(name: str) -> EngineProfile | None:
     return next(iter(profiles.values()))
 
 
-def answer(question: Question, rows: Sequence[RequestRow]) -> Rehearsal:
+def answer(question: RehearsalQuestion, rows: Sequence[RequestRow]) -> Rehearsal:
     """Rehearses in this process. Raises ValueError if the question cannot be answered."""
     facts, began_s = question.facts, time.process_time()
     scene = Scene(

@@ -30,7 +30,7 @@ from hmas.laws.rehearsal import pool_facts
 from hmas.meta.agent.config import MetaConfig
 from hmas.meta.agent.layouts import choose_layout
 from hmas.meta.agent.pool import PIN, Ask, Decider, PoolState, new_pool
-from hmas.meta.agent.rehearsing import CpuBudget, OpenRehearsal, Prediction, Proposal, candidates, gain_told, winner
+from hmas.meta.agent.rehearsing import CpuBudget, OpenRehearsal, PredictedGain, Proposal, candidates, gain_told, winner
 from hmas.meta.agent.selectors import llm
 from hmas.meta.agent.selectors.selector import Choice
 from hmas.meta.agent.selectors.table import ASKED, SELECTORS, selector_names
@@ -280,7 +280,7 @@ class MetaAgent:
         choice = replace(proposal.choice, reason=f"{gain_told(best)}; {proposal.choice.reason}")
         effects = self._propose(now_s, pool, choice, proposal.by, opened.view, predicted=best.gain)
         if pool.choice is choice:
-            pool.prediction = Prediction(
+            pool.prediction = PredictedGain(
                 by=proposal.by,
                 topology=choice.topology,
                 gain=best.gain,

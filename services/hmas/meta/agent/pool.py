@@ -20,7 +20,7 @@ from hmas.laws.layout import assigned, place, split_of
 from hmas.laws.transitions import following
 from hmas.meta.agent.config import MetaConfig
 from hmas.meta.agent.guards import BypassGuard, RollbackGuard
-from hmas.meta.agent.rehearsing import Prediction, Proposal
+from hmas.meta.agent.rehearsing import PredictedGain, Proposal
 from hmas.meta.agent.selectors.rules import RulesSelector
 from hmas.meta.agent.selectors.selector import Choice, Selector
 from hmas.meta.agent.selectors.table import SELECTORS
@@ -89,7 +89,7 @@ class PoolState:
     long_s: float = float("-inf")
     ask: Ask | None = None
     proposals: tuple[Proposal, ...] = ()  # of the selectors that answered while a language model is asked
-    prediction: Prediction | None = None  # of the last switch, until it was compared with what came
+    prediction: PredictedGain | None = None  # of the last switch, until it was compared with what came
     beats: dict[str, WorkerHeartbeat] = field(default_factory=dict)  # of the workers in `engines`
     bypass_reason: str = ""
     untouched: bool = True  # this process has decided nothing yet, so a previous writer's decision still counts

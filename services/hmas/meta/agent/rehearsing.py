@@ -32,7 +32,7 @@ class OpenRehearsal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
+class PredictedGain:
     """What a rehearsal promised of a switch, as a difference of shares on time, and the share that was on time before.
     `due_s`: when V_long tells of the time after the switch alone."""
 
