@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import structlog
 import uvicorn
 from fastapi import FastAPI
@@ -154,7 +155,9 @@ class GatewayService:
         told = self._shell.timeline(query.request_id)
         if told is None:
             return None
-        return observe_pb2.WhyReply(found=True, timeline_json=told.decode()).SerializeToString()
+        timeline = orjson.loads(told)
+        timeline["in_force_now"] = self._decisions.in_force(timeline["pool"])
+        return observe_pb2.WhyReply(found=True, timeline_json=orjson.dumps(timeline).decode()).SerializeToString()
 
     async def run(self, stop: StopSignal) -> None:
         """Serves until `stop` is set, then drains. Raises OSError if the port is taken."""
