@@ -71,7 +71,7 @@ async def audits_while(mesh: Any, work: Any, most_s: float, kind: str) -> list[A
 
 
 def exported(mesh: Any, path: Path) -> list[Any]:
-    done = mesh.hmas("whatif", *ALL, "--export", str(path))
+    done = mesh.hmas("whatif", *ALL, "--export", str(path), timeout=150)
     assert done.returncode == 0, done.stderr
     return path.read_text().splitlines()
 
@@ -100,13 +100,13 @@ async def test_a_mesh_rehearses_tells_and_remembers(rehearsing: Any, tmp_path: P
     time.sleep(11.0)  # the growing block is kept every ten seconds
     mesh.kill("qos")
     after: list[Any] = []
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + 120.0
     while time.monotonic() < deadline and len(after) < len(before):
-        done = mesh.hmas("whatif", *ALL, "--export", str(tmp_path / "after.jsonl"))
+        done = mesh.hmas("whatif", *ALL, "--export", str(tmp_path / "after.jsonl"), timeout=150)
         if done.returncode == 0:
             after = (tmp_path / "after.jsonl").read_text().splitlines()
     assert len(after) >= len(before) - 20
-    assert mesh.hmas("whatif", *ALL, "--export", str(tmp_path / "m.jsonl"), "--mooncake").returncode == 0
+    assert mesh.hmas("whatif", *ALL, "--export", str(tmp_path / "m.jsonl"), "--mooncake", timeout=150).returncode == 0
     foreign = mesh.hmas("whatif", str(tmp_path / "m.jsonl"), *ALL, "--profile", "tiny-emulated", "--engines", "2",
                         "--topology", "sjf", timeout=300)  # fmt: skip
     assert foreign.returncode == 3
@@ -122,7 +122,7 @@ def test_wrong_options_are_told(rehearsing: Any) -> None:
         (("--profile", "no-such-card"), "no engine profile"),
         (("/no/such/file",), "No such file"),
     ):
-        done = rehearsing.hmas("whatif", *args, timeout=60)
+        done = rehearsing.hmas("whatif", *args, timeout=150)
         assert done.returncode == 1, args
         assert told in done.stderr, (args, done.stderr)
 

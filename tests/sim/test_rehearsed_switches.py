@@ -51,7 +51,7 @@ def test_the_worst_proposal_costs_next_to_nothing_if_it_is_rehearsed(
     monkeypatch.setitem(SELECTORS, "worst", lambda config: Fixed(TopologyName.FCFS))
     unrehearsed = ran(MetaConfig(selector="worst")).score.goodput_rate
     rehearsed = ran(MetaConfig(selector="worst", rehearsal=REHEARSED))
-    assert unrehearsed < usual - 0.1
+    assert unrehearsed < usual - 0.03
     assert rehearsed.score.goodput_rate >= usual - COST
     assert {span.topology for span in rehearsed.run.topologies if span.start_s > 8.0} <= {"max_on_time"}
 
