@@ -116,6 +116,8 @@ def rehearse(scene: Scene, candidates: Sequence[Policy], seeds: Sequence[int] = 
     longest = scene.profile.limits.max_model_len
     rows = [row for row in rows if row.prompt_tokens + max(1, row.output_tokens) <= longest]
     judged = [i for i, row in enumerate(rows) if row.arrival_s > start_s and _judged(row)]
+    # A candidate is compared on those that still wait as well: what has ended is what the policy in force preferred.
+    counted = [i for i, row in enumerate(rows) if row.arrival_s > start_s and (row.outcome is None or _judged(row))]
     drawn = sum(1 for row in rows if row.outcome is not Outcome.FINISHED)
     observed = _figures(
         [rows[i].tenant for i in judged], [rows[i].on_time for i in judged], [rows[i].ttft_s for i in judged]
@@ -125,7 +127,7 @@ def rehearse(scene: Scene, candidates: Sequence[Policy], seeds: Sequence[int] = 
         return Rehearsal(
             window_s=-start_s, observed=observed, in_force=observed, candidates=(), abstains=told, drawn=drawn
         )
-    before, base = _replayed(scene, rows, judged, scene.in_force, seeds)
+    (before, _), (_, base) = _replayed(scene, rows, (judged, counted), scene.in_force, seeds)
     miss = before.on_time - observed.on_time
     told = ""
     if abs(miss) > TRUSTED:
@@ -135,10 +137,10 @@ def rehearse(scene: Scene, candidates: Sequence[Policy], seeds: Sequence[int] = 
         )
     if all(rows[i].last_token_s is None for i in judged):
         told = "no latency was observed, so that nothing vouches for the simulation"
-    blocks = [int((rows[i].arrival_s - start_s) // BLOCK_S) for i in judged]
+    blocks = [int((rows[i].arrival_s - start_s) // BLOCK_S) for i in counted]
     found = []
     for candidate in candidates:
-        figures, oks = _replayed(scene, rows, judged, candidate, seeds)
+        ((figures, oks),) = _replayed(scene, rows, (counted,), candidate, seeds)
         gains = [after - earlier for after, earlier in zip(oks, base, strict=True)]
         low, high = _interval(gains, blocks)
         found.append(Rehearsed(policy=candidate, figures=figures, gain=fmean(gains), low=low, high=high))
@@ -162,9 +164,10 @@ def _judged(row: RequestRow) -> bool:
 
 
 def _replayed(
-    scene: Scene, rows: Sequence[RequestRow], judged: Sequence[int], policy: Policy, seeds: Sequence[int]
-) -> tuple[PastFigures, list[float]]:
-    """Returns the figures of a policy, and for each judged row the share of seeds in which it was on time."""
+    scene: Scene, rows: Sequence[RequestRow], parts: Sequence[Sequence[int]], policy: Policy, seeds: Sequence[int]
+) -> list[tuple[PastFigures, list[float]]]:
+    """Returns the figures of a policy for each part of the rows, and for each row of the part the share of seeds in
+    which it was on time."""
     engines = policy.engines or scene.engines
     setup = MeshSetup(
         name="rehearsal",
@@ -176,11 +179,13 @@ def _replayed(
     runs: list[list[Settlement]] = []
     for seed in seeds:
         workload = workload_of(rows, policy.slos, seed)
-        result = MeshSim(setup, scene.profile, engines, workload, seed, cutoff_s=CUTOFF_S).run()
-        runs.append([result.settlements[i] for i in judged])
-    oks = [fmean(is_ok(run[i]) for run in runs) for i in range(len(judged))]
-    tenants = [rows[i].tenant for i in judged]
-    return _figures(tenants, oks, [settled.ttft_s for run in runs for settled in run]), oks
+        runs.append(MeshSim(setup, scene.profile, engines, workload, seed, cutoff_s=CUTOFF_S).run().settlements)
+    found = []
+    for part in parts:
+        oks = [fmean(is_ok(run[i]) for run in runs) for i in part]
+        ttfts = [run[i].ttft_s for run in runs for i in part]
+        found.append((_figures([rows[i].tenant for i in part], oks, ttfts), oks))
+    return found
 
 
 def workload_of(rows: Iterable[RequestRow], slos: Sequence[SloChange], seed: int) -> Workload:
