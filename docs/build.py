@@ -21,11 +21,11 @@ from docs.benchmarks import benchmarks_page
 from hmas.mesh.services import SERVICE_SETTINGS
 from hmas.runtime.settings import RuntimeSettings
 from hmas.wire.permissions import USERS, authorization
-from hmas.wire.subjects import AUDIT_STREAM, CONTROL_BUCKET, KEYS, LEASE_BUCKET, SUBJECTS
-from hmas.wire.v1 import control_pb2, observe_pb2, registry_pb2, telemetry_pb2, types_pb2, views_pb2
+from hmas.wire.subjects import AUDIT_STREAM, CONTROL_BUCKET, KEYS, LEASE_BUCKET, PAST_BUCKET, SUBJECTS
+from hmas.wire.v1 import control_pb2, observe_pb2, past_pb2, registry_pb2, telemetry_pb2, types_pb2, views_pb2
 
 ROOT = Path(__file__).resolve().parents[1]
-MODULES = (telemetry_pb2, views_pb2, control_pb2, registry_pb2, observe_pb2, types_pb2)
+MODULES = (telemetry_pb2, views_pb2, control_pb2, registry_pb2, observe_pb2, past_pb2, types_pb2)
 TYPES = {value: name[5:].lower() for name, value in vars(FieldDescriptor).items() if name.startswith("TYPE_")}
 
 
@@ -52,7 +52,8 @@ def subjects_page() -> str:
         "|---|---|---|---|",
     ]
     lines += [f"| `{s.name}` | {s.message} | {s.sender} → {s.receivers} | {s.cadence} |" for s in SUBJECTS]
-    for bucket, where in ((CONTROL_BUCKET, "on disk"), (LEASE_BUCKET, "in the server's memory")):
+    buckets = ((CONTROL_BUCKET, "on disk"), (PAST_BUCKET, "on disk"), (LEASE_BUCKET, "in the server's memory"))
+    for bucket, where in buckets:
         lines += ["", f"## Keys of the bucket `{bucket}`, {where}", ""]
         lines += ["| key | value | from → to | when |", "|---|---|---|---|"]
         for key in (key for key in KEYS if key.bucket == bucket):
@@ -77,9 +78,9 @@ def users_section() -> list[str]:
     lines = [
         "## Users",
         "",
-        "Each service has a user of NATS named after it; `hmas top`, `pin`, `why` and the console are the user",
-        "`operator`. A user may publish and hear what stands here, and nothing else. Services may answer each request",
-        "that they hear once. `hmas up`, Compose and Kubernetes configure NATS from the same table, which is made in",
+        "Each service has a user of NATS named after it; `hmas top`, `pin`, `why`, `whatif` and the console are the",
+        "user `operator`. A user may publish and hear what stands here, and nothing else. Services may answer each",
+        "request that they hear once. `hmas up`, Compose and Kubernetes configure NATS from the same table, made in",
         "`services/hmas/wire/permissions.py`; for a server of your own, `hmas secrets` writes it.",
         "",
         "| user | may publish | may hear |",

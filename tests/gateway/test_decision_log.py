@@ -100,3 +100,15 @@ async def test_the_api_tells_a_tenant_of_its_own_models(tmp_path: Path) -> None:
         for told in (await c.get("/hmas/timeline?model=z", headers=mine), await c.get("/hmas/timeline", headers=other)):
             assert told.json() == {"topology": [], "control": []}
         assert (await c.get("/hmas/timeline")).status_code == 401
+
+
+def test_the_decision_in_force_names_its_proposer_and_the_reason() -> None:
+    log = log_with()
+    assert log.in_force("m") is None
+    log.on_topology(SJF)
+    log.on_topology(replace(SJF, topology=TopologyName.EDF, selector="llm", reason="+6.0 points predicted"))
+    assert log.in_force("m") == {"topology": "edf", "proposer": "llm", "reason": "+6.0 points predicted"}
+    few = DecisionLog(Ticks(), max_senders=2)
+    for i in range(5):
+        few.on_topology(replace(SJF, pool=f"p{i}"))
+    assert [i for i in range(5) if few.in_force(f"p{i}")] == [3, 4]

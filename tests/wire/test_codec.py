@@ -38,7 +38,7 @@ def values(hint: Any, owner: type = object, name: str = "") -> st.SearchStrategy
             st.integers(int(low), int(high)) if hint is int
             else st.floats(low, high, exclude_min=allowed.above, allow_nan=False)
         )  # fmt: skip
-    return {bool: st.booleans(), str: TEXT}[hint]
+    return {bool: st.booleans(), str: TEXT, bytes: st.binary(max_size=12)}[hint]
 
 
 def broken(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

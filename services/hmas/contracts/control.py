@@ -187,17 +187,23 @@ class Pin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRecord:
-    """One decision of meta or Statera, with its reason and the view that it was taken on (as JSON)."""
+    """One decision of meta or Statera, with its reason and the view that it was taken on (as JSON). `selector` is who
+    proposed it. Gains are differences of the share on time: the one that a rehearsal predicted of a switch, and the one
+    that was seen after it."""
 
     source: str  # meta | statera | qos
     pool: str
-    kind: str  # decided | rejected | rolled_back | bypass_on | bypass_off | pinned | unpinned | layout | tuple
+    kind: (
+        str  # decided | rejected | rolled_back | outcome | bypass_on | bypass_off | pinned | unpinned | layout | tuple
+    )
     decision: str
     reason: str
     selector: str
     view_json: str
     epoch: int
     seq: int
+    predicted_gain: float | None = None
+    observed_gain: float | None = None
 
 
 # --- events: a control value arrived ---------------------------------------------------------------------------

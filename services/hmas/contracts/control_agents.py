@@ -11,7 +11,9 @@ from hmas.contracts.control import (
     TopologyName,
     TopologyReceived,
 )
+from hmas.contracts.past import PastBlock
 from hmas.contracts.registry import HeartbeatReceived
+from hmas.contracts.rehearsal import Policy, PoolFacts, Rehearsal
 from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
 from hmas.contracts.views import VLong, VShort
 
@@ -52,6 +54,17 @@ class SelectorAnswered:
     error: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RehearsalAnswered:
+    """The rehearsal with that number ended. `rehearsal` None: it could not be made, and `error` says why. `cpu_s`: the
+    CPU time that it took, however it ended."""
+
+    number: int
+    rehearsal: Rehearsal | None
+    error: str = ""
+    cpu_s: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class EpochGranted:
     """This process now holds the lease, so that its decisions are published; `epoch` grows with every take-over."""
@@ -83,11 +96,20 @@ class TupleRestored:
     control: ControlTuple
 
 
-QosEvent = WorkerReported | GatewayReported | HeartbeatReceived | EpochGranted | EpochLost | TimerTicked
+@dataclass(frozen=True, slots=True)
+class PastRestored:
+    """The blocks of a pool's past requests that an earlier owner kept, with their ages of now."""
+
+    pool: str
+    blocks: tuple[PastBlock, ...]
+
+
+QosEvent = WorkerReported | GatewayReported | HeartbeatReceived | PastRestored | EpochGranted | EpochLost | TimerTicked
 MetaEvent = (
     ShortViewReceived
     | LongViewReceived
     | SelectorAnswered
+    | RehearsalAnswered
     | PinChanged
     | HeartbeatReceived
     | TopologyRestored
@@ -118,6 +140,14 @@ class PublishLong:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepPast:
+    """Keep a block of a pool's past requests, in the place of an earlier one with its number."""
+
+    pool: str
+    block: PastBlock
+
+
+@dataclass(frozen=True, slots=True)
 class PublishTopology:
     decision: TopologyDecision
 
@@ -144,6 +174,21 @@ class AskSelector:
     timeout_s: float
 
 
-QosEffect = PublishShort | PublishLong
-MetaEffect = PublishTopology | PublishAudit | AskSelector
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearse:
+    """Replay the last `window_s` seconds of a pool under what is in force and under each candidate, in a process that
+    gives way to all that serves. The outcome comes back as `RehearsalAnswered` with the same `number`, after
+    `timeout_s` at the latest."""
+
+    number: int
+    pool: str
+    window_s: float
+    facts: PoolFacts
+    in_force: Policy
+    candidates: tuple[Policy, ...]
+    timeout_s: float
+
+
+QosEffect = PublishShort | PublishLong | KeepPast
+MetaEffect = PublishTopology | PublishAudit | AskSelector | Rehearse
 StateraEffect = PublishTuple | PublishAudit

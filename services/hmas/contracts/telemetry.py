@@ -4,7 +4,7 @@ because clocks of two hosts cannot be compared."""
 from dataclasses import dataclass
 
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.request import Slo, TaskType
+from hmas.contracts.request import Slo, TagSource, TaskType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,17 +121,29 @@ class WorkerTelemetry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOffered:
+    """A request as the gateway received it, without its text. `slo` is the one that the client or the tenant stated, or
+    a default; None: it is not told. `job` is the id of the job that it was found to belong to; empty: none."""
+
     request_id: str
     tenant: str
     prompt_tokens: int
     age_s: float
     weight: float = 1.0  # the tenant's share weight
+    model: str = ""
+    job: str = ""
+    max_tokens: int | None = None
+    stream: bool = True
+    slo: Slo | None = None
+    slo_stated: bool = False
+    priority: int = 0
+    importance: float = 0.75
+    relegate: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSettled:
     """A settlement as the gateway reports it. Latencies are as the client saw them, in s; None if the request never
-    came so far."""
+    came so far. `tagged_by` is what made the tags; None: no tags came, and the prediction is the gateway's guess."""
 
     request_id: str
     tenant: str
@@ -146,6 +158,9 @@ class RequestSettled:
     last_token_s: float | None
     relegated: bool
     age_s: float
+    predicted_output_tokens_p90: float = 0.0
+    confidence: float = 0.0  # that of the task type
+    tagged_by: TagSource | None = None
 
 
 @dataclass(frozen=True, slots=True)

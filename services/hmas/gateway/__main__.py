@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import structlog
 import uvicorn
 from fastapi import FastAPI
@@ -177,7 +178,9 @@ class GatewayService:
         told = self._shell.timeline(query.request_id)
         if told is None:
             return None
-        return observe_pb2.WhyReply(found=True, timeline_json=told.decode()).SerializeToString()
+        timeline = orjson.loads(told)
+        timeline["in_force_now"] = self._decisions.in_force(timeline["pool"])
+        return observe_pb2.WhyReply(found=True, timeline_json=orjson.dumps(timeline).decode()).SerializeToString()
 
     async def _answer_jobs(self, data: bytes) -> bytes:
         """Returns a `JobsTold`; whoever asks within `JOBS_FRESH_S` gets the same one."""

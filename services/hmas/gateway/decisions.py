@@ -23,12 +23,17 @@ class DecisionLog:
         self._tuples: deque[Entry] = deque(maxlen=kept)
         self._last: dict[tuple[str, str], Hashable] = {}
         self._pools: dict[str, str] = {}  # worker -> pool
+        self._in_force: dict[str, TopologyDecision] = {}  # by pool
 
     def on_heartbeat(self, heartbeat: WorkerHeartbeat) -> None:
         if heartbeat.worker in self._pools or len(self._pools) < self._max_senders:
             self._pools[heartbeat.worker] = heartbeat.pool
 
     def on_topology(self, decision: TopologyDecision) -> None:
+        self._in_force.pop(decision.pool, None)
+        self._in_force[decision.pool] = decision
+        if len(self._in_force) > self._max_senders:
+            del self._in_force[next(iter(self._in_force))]
         name = "bypass" if decision.bypass else decision.topology.value
         if self._changed("topology", decision.pool, name):
             self._topologies.append({"unix_s": self._clock(), "pool": decision.pool, "topology": name})
@@ -38,6 +43,15 @@ class DecisionLog:
         n_run, b_token = sum(e.n_run for e in control.engines), sum(e.b_token for e in control.engines)
         if self._changed("tuple", control.worker, (n_run, b_token)):
             self._tuples.append({"unix_s": self._clock(), "worker": control.worker, "n_run": n_run, "b_token": b_token})
+
+    def in_force(self, pool: str) -> Entry | None:
+        """Returns the last decision about the pool: who proposed it, and why, with the gain that was predicted of it if
+        it was rehearsed. None: there was none."""
+        decision = self._in_force.get(pool)
+        if decision is None:
+            return None
+        topology = "bypass" if decision.bypass else decision.topology.value
+        return {"topology": topology, "proposer": decision.selector, "reason": decision.reason}
 
     def _changed(self, kind: str, sender: str, value: Hashable) -> bool:
         before = self._last.pop((kind, sender), None)

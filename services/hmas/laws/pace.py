@@ -139,3 +139,24 @@ def _bounds(demands: Sequence[Offered], most: int) -> list[float]:
         if below * (most + 1) >= (len(found) + 1) * total:
             found.append(slo_s)
     return found[:most]
+
+
+def mean_pace(paces: Sequence[PaceView], least: int) -> PaceView | None:
+    """Returns the mean pace law of a pool's engines, each weighted by its observations; None if fewer than `least` were
+    made of some engine, or no engine is known."""
+    if not paces or min(pace.observations for pace in paces) < least:
+        return None
+    total = sum(pace.observations for pace in paces)
+
+    def mean(name: str) -> float:
+        return sum(float(getattr(pace, name)) * pace.observations for pace in paces) / total
+
+    return PaceView(
+        worker="",
+        engine="",
+        base_s=mean("base_s"),
+        sequence_s=mean("sequence_s"),
+        context_s=mean("context_s"),
+        prompt_s=mean("prompt_s"),
+        observations=total,
+    )

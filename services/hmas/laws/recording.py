@@ -6,6 +6,7 @@ metadata say `private` (a prompt's text) is written empty; no decision reads it,
 """
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
@@ -98,6 +99,8 @@ def plain(value: Any) -> Any:
         return value
     if kind is tuple or kind is list:
         return [plain(item) for item in value]
+    if kind is bytes:
+        return {"$": "bytes", "value": b64encode(value).decode()}
     if isinstance(value, Enum):
         return {"$": kind.__name__, "value": value.value}
     named = _fields(kind)
@@ -113,6 +116,8 @@ def restored(data: Any, classes: Mapping[str, type]) -> Any:
         return tuple(restored(item, classes) for item in data)
     if not isinstance(data, dict):
         return data
+    if data.get("$") == "bytes":
+        return b64decode(data["value"])
     cls = classes.get(data.get("$", ""))
     if cls is None:
         raise RecordingError(f"unknown class {data.get('$')!r}: another version of the program made the recording")

@@ -316,6 +316,7 @@ PARTS = {
     "load": Part("hmas_loadgen.cli", "app", "load", "Load generator: replay traces against any OpenAI endpoint."),
     "traces": Part("hmas_loadgen.traces_cli", "app", "load", "Fetch, list and describe traces."),
     "sim": Part("hmas.sim.cli", "app", "sim", "The mesh in virtual time: baselines, limits, experiments."),
+    "whatif": Part("hmas.mesh.whatif_cli", "whatif", "sim"),
     "train": Part("hmas.mesh.cognition_cli", "train", "train", "Train perception or prediction."),
     "eval": Part("hmas.mesh.cognition_cli", "evaluate", "perception", "Evaluate perception or prediction."),
     "replay": Part("hmas.mesh.compare.cli", "replay", "load"),

@@ -39,6 +39,7 @@ class MeshPlan:
     engine_urls: tuple[str, ...]
     ops_urls: Mapping[str, str]
     console_url: str
+    profile: str  # of emulated engines, "" for others
     console_token_file: str
     console_admin_token_file: str
 
@@ -53,6 +54,7 @@ class MeshPlan:
             ops_urls=dict(self.ops_urls),
             pids=pids,
             console_url=self.console_url,
+            profile=self.profile,
         )
 
 
@@ -178,7 +180,7 @@ def make_plan(options: MeshOptions) -> MeshPlan:
     for service in CONTROL_AGENTS:
         # The image's environment names one port for all, of which each would have a container of its own.
         own = {"HMAS_GRPC_HOST": "127.0.0.1", "HMAS_GRPC_PORT": "0"}
-        build.service(service, service, own | (_llm(options) if service == "meta" else {}))
+        build.service(service, service, own | (_meta(options) if service == "meta" else {}))
     for number, urls in enumerate(_shared_out(options, engine_urls), 1):
         build.service("worker", f"worker-{number}", _worker(options, urls))
     gateway_port = build.port(options.port)
@@ -199,6 +201,7 @@ def make_plan(options: MeshOptions) -> MeshPlan:
         engine_urls=engine_urls,
         ops_urls=build.ops,
         console_url=console_url,
+        profile="" if options.engine_urls else options.profile,
         console_token_file=str(build.console_token) if console_url else "",
         console_admin_token_file=str(build.console_admin) if console_url else "",
     )
@@ -220,11 +223,22 @@ def _shared_out(options: MeshOptions, engine_urls: tuple[str, ...]) -> list[tupl
     return shares
 
 
+def _meta(options: MeshOptions) -> dict[str, str]:
+    """Returns the settings of the meta controller: what emulated engines are need not be measured."""
+    emulated = {} if options.engine_urls else {"HMAS_REHEARSAL_PROFILE": options.profile}
+    return {**emulated, **_llm(options)}
+
+
 def _llm(options: MeshOptions) -> dict[str, str]:
     if options.llm_url is None:
         return {}
     key = {"HMAS_LLM_API_KEY_FILE": str(options.llm_api_key_file)} if options.llm_api_key_file else {}
-    return {"HMAS_SELECTOR": "llm", "HMAS_LLM_URL": options.llm_url, "HMAS_LLM_MODEL": options.llm_model, **key}
+    return {
+        "HMAS_SELECTOR": os.environ.get("HMAS_SELECTOR", "llm"),
+        "HMAS_LLM_URL": options.llm_url,
+        "HMAS_LLM_MODEL": options.llm_model,
+        **key,
+    }
 
 
 def _worker(options: MeshOptions, urls: tuple[str, ...]) -> dict[str, str]:

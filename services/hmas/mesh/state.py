@@ -20,8 +20,8 @@ class MeshState:
     """The URLs of a running mesh.
 
     `nats_password_file` is "" if the NATS server is an external one; the file `ops_token_file` holds what the /metrics
-    of the services ask for. `console_url` is "" without a console. `pids` are by process name and as of the mesh's
-    start; restarts change them.
+    of the services ask for. `console_url` is "" without a console. `profile` is that of emulated engines, "" for
+    others. `pids` are by process name and as of the mesh's start; restarts change them.
     """
 
     gateway_url: str
@@ -33,6 +33,7 @@ class MeshState:
     ops_urls: dict[str, str]
     pids: dict[str, int]
     console_url: str = ""
+    profile: str = ""
 
     def ops_request(self, url: str) -> Request:
         """Returns a request for a page on the ops port of one of the mesh's services. Raises OSError if the file with

@@ -6,7 +6,8 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from hmas.contracts.control import MAX_VALID_FOR_S, Hints
-from hmas.meta.agent.config import LayoutConfig, MetaConfig, RulesConfig
+from hmas.meta.agent.config import LayoutConfig, MetaConfig, RehearsalConfig, RulesConfig
+from hmas.meta.agent.selectors.table import selector_names
 from hmas.runtime.settings import RuntimeSettings
 
 
@@ -15,10 +16,27 @@ class MetaSettings(RuntimeSettings):
 
     grpc_host: str = Field("127.0.0.1", description="Address on which the gRPC service Meta listens")
     grpc_port: int = Field(0, ge=0, le=65535, description="Port of the Meta service; 0 picks a free one")
-    selector: Literal["auto", "rules", "llm"] = Field(
+    selector: str = Field(
         "auto",
-        description="What chooses the topology: rules, llm (a language model), or auto, which is llm if HMAS_LLM_URL "
-        "is set and rules otherwise",
+        description="What proposes topologies: rules, classifier, bandit, changepoint, llm (a language model), or "
+        "several of them with commas between, which needs HMAS_REHEARSE=on; auto is llm if HMAS_LLM_URL is set and "
+        "rules otherwise",
+    )
+    rehearse: Literal["on", "off"] = Field(
+        "off",
+        description="on: a topology is switched only if a simulation of the last minutes predicts a clear gain; off: a "
+        "proposal is applied at once",
+    )
+    rehearsal_profile: str = Field(
+        "",
+        description="Profile of the engines that rehearsals simulate: a name, or a file of `hmas calibrate`; empty: "
+        "fitted to their measured pace",
+    )
+    rehearsal_cpu_share: float = Field(
+        0.25, gt=0, le=1, description="Share of one core that rehearsals may take on average"
+    )
+    rehearsal_window_s: float = Field(
+        300.0, ge=30, le=3600, description="Seconds of past requests that a rehearsal replays"
     )
     llm_url: str = Field(
         "", description="Base URL of the selector's OpenAI-compatible endpoint, such as http://host:8000/v1"
@@ -52,9 +70,14 @@ class MetaSettings(RuntimeSettings):
 
     @model_validator(mode="after")
     def _llm_is_complete(self) -> "MetaSettings":
-        if self.selector == "llm" and not self.llm_url:
+        names = self.chosen_selector.split(",")
+        if unknown := [name for name in names if name.strip() not in selector_names()]:
+            raise ValueError(f"HMAS_SELECTOR names {unknown[0]!r}: choose from auto, {', '.join(selector_names())}")
+        if len(names) > 1 and self.rehearse == "off":
+            raise ValueError("several selectors in HMAS_SELECTOR need HMAS_REHEARSE=on, which chooses between them")
+        if self.asks_llm and not self.llm_url:
             raise ValueError("HMAS_SELECTOR=llm needs HMAS_LLM_URL, which is empty: set it, or set HMAS_SELECTOR=rules")
-        if self.chosen_selector == "llm" and not self.llm_model:
+        if self.asks_llm and not self.llm_model:
             raise ValueError("HMAS_LLM_MODEL is empty: set it to the name of the language model at HMAS_LLM_URL")
         return self
 
@@ -63,6 +86,10 @@ class MetaSettings(RuntimeSettings):
         if self.selector != "auto":
             return self.selector
         return "llm" if self.llm_url else "rules"
+
+    @property
+    def asks_llm(self) -> bool:
+        return "llm" in [name.strip() for name in self.chosen_selector.split(",")]
 
     def llm_api_key(self) -> str:
         """Returns the API key from `llm_api_key_file`, or "none" if no file is set. Raises OSError if the file cannot
@@ -77,5 +104,8 @@ class MetaSettings(RuntimeSettings):
             min_dwell_s=self.min_dwell_s,
             ask_timeout_s=self.llm_timeout_s,
             valid_for_s=self.topology_valid_for_s,
+            rehearsal=RehearsalConfig(
+                enabled=self.rehearse == "on", cpu_share=self.rehearsal_cpu_share, window_s=self.rehearsal_window_s
+            ),
             layout=LayoutConfig(adaptive=self.layout == "auto"),
         )

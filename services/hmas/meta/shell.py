@@ -1,15 +1,16 @@
 """The meta controller's shell: publishes decisions, keeps them in the control bucket and shows them as metrics, and
-sends the agent's questions to the language model."""
+sends the agent's questions to the language model and its rehearsals to a process of their own."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, assert_never
 
 import structlog
 
-from hmas.contracts.control_agents import AskSelector, MetaEffect, MetaEvent, PublishAudit, PublishTopology
+from hmas.contracts.control_agents import AskSelector, MetaEffect, MetaEvent, PublishAudit, PublishTopology, Rehearse
 from hmas.laws.recording import AgentOrigin
 from hmas.meta.agent import MetaAgent
 from hmas.meta.metrics import MetaMetrics
+from hmas.meta.rehearsals import RehearsalRunner
 from hmas.meta.server import MetaServer
 from hmas.meta.settings import MetaSettings
 from hmas.runtime.agent_service import AgentService
@@ -38,7 +39,8 @@ class MetaShell:
         self._server = server
         self._metrics = metrics
         self.service: AgentService[MetaEvent, MetaEffect] = AgentService(origin, settings, agent, self.execute)
-        self._llm = _llm_client(settings, self.service.post) if settings.chosen_selector == "llm" else None
+        self._llm = _llm_client(settings, self.service.post) if settings.asks_llm else None
+        self._rehearsals = RehearsalRunner(self.service.bus, settings.rehearsal_profile, self.service.post)
 
     def execute(self, effect: MetaEffect) -> None:
         match effect:
@@ -61,9 +63,12 @@ class MetaShell:
             case AskSelector():
                 if self._llm is not None:
                     self._llm.ask(effect)
+            case Rehearse():
+                self._rehearsals.start(effect)
             case _:
                 assert_never(effect)
 
     async def close(self) -> None:
+        await self._rehearsals.close()
         if self._llm is not None:
             await self._llm.close()

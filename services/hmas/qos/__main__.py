@@ -1,5 +1,6 @@
 """Wiring: `python -m hmas.qos`."""
 
+from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.routes import Role
 from hmas.laws.recording import AgentOrigin
 from hmas.qos.agent import QosAgent
@@ -19,13 +20,14 @@ async def serve(settings: QosSettings, instance: str, stop: StopSignal) -> None:
     origin = AgentOrigin(Role.QOS, instance, config)
     agent, rpc = QosAgent(config), RpcServer(security_of(settings))
     observe_pb2_grpc.add_QosServicer_to_server(QosServer(agent), rpc.server)  # type: ignore[no-untyped-call]
-    service = QosShell(origin, settings, agent, QosMetrics()).service
-    service.bus.follow(Role.QOS, service.post)
+    shell = QosShell(origin, settings, agent, QosMetrics())
+    service, past = shell.service, shell.past
+    service.bus.follow(Role.QOS, service.post, receive={WorkerHeartbeat: past.introduction.hear})
 
     async def start() -> None:
         await rpc.start(settings.grpc_host, settings.grpc_port, [SERVICE])
 
-    await service.run(stop, start=start, finish=lambda: rpc.stop(0.5))
+    await service.run(stop, start=start, finish=lambda: rpc.stop(0.5), beside=(past.keeper.run(),))
 
 
 def main() -> None:

@@ -1,14 +1,16 @@
-"""The QoS service's shell: publishes the agent's views and shows them as metrics."""
+"""The QoS service's shell: publishes the agent's views, shows them as metrics, and keeps the past requests."""
 
 from typing import assert_never
 
-from hmas.contracts.control_agents import PublishLong, PublishShort, QosEffect, QosEvent
+from hmas.contracts.control_agents import KeepPast, PublishLong, PublishShort, QosEffect, QosEvent
 from hmas.laws.recording import AgentOrigin
 from hmas.qos.agent import QosAgent
 from hmas.qos.metrics import QosMetrics
+from hmas.qos.past import SLOTS, PastStore, answer
 from hmas.qos.settings import QosSettings
 from hmas.runtime.agent_service import AgentService
-from hmas.wire.subjects import subject_of
+from hmas.runtime.bucket import PastBucket
+from hmas.wire.subjects import QUERY_PAST, past_key, subject_of
 
 
 class QosShell:
@@ -17,6 +19,8 @@ class QosShell:
     def __init__(self, origin: AgentOrigin, settings: QosSettings, agent: QosAgent, metrics: QosMetrics) -> None:
         self._metrics = metrics
         self.service: AgentService[QosEvent, QosEffect] = AgentService(origin, settings, agent, self.execute)
+        self.past = PastStore(PastBucket(self.service.bus, origin.name), self.service.post)
+        self.service.bus.answer(QUERY_PAST, lambda data: answer(agent, origin.name, data))
 
     def execute(self, effect: QosEffect) -> None:
         match effect:
@@ -25,5 +29,7 @@ class QosShell:
                 self._metrics.show(view)
             case PublishLong(view):
                 self.service.bus.publish(subject_of(view), view)
+            case KeepPast(pool, block):
+                self.past.keeper.keep(past_key(pool, block.number % SLOTS), block)
             case _:
                 assert_never(effect)

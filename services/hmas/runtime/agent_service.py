@@ -1,8 +1,8 @@
 """The process around a control agent (QoS, meta or Statera): NATS, control bucket, lease, timer and ops server."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Generic, TypeVar
 
 import structlog
 from prometheus_client import Counter
@@ -77,9 +77,10 @@ class AgentService(Generic[Ev, Ef]):
         *,
         start: Callable[[], Awaitable[None]] | None = None,
         finish: Callable[[], Awaitable[None]] | None = None,
+        beside: Sequence[Coroutine[Any, Any, None]] = (),
     ) -> None:
         """Runs the agent until `stop` is set. `start` is awaited before the first event (to start a gRPC server, for
-        instance) and `finish` at the end."""
+        instance) and `finish` at the end; `beside` is run as long as the agent is."""
         ops = ops_server(
             self._settings.ops_host,
             self._settings.ops_port,
@@ -90,7 +91,7 @@ class AgentService(Generic[Ev, Ef]):
         if start is not None:
             await start()
         try:
-            await run_until(stop, self.bus.run(), self._lead(), self.keeper.run(), self._tick())
+            await run_until(stop, self.bus.run(), self._lead(), self.keeper.run(), self._tick(), *beside)
         finally:
             await self._lease.release()
             if finish is not None:

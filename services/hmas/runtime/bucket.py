@@ -2,8 +2,9 @@
 the leases in the server's memory."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -14,14 +15,17 @@ from nats.js.api import KeyValueConfig, StorageType, StreamConfig
 from nats.js.kv import KeyValue
 from prometheus_client import Gauge
 
+from hmas.contracts.past import PastBlock
 from hmas.runtime.bus import Bus
 from hmas.wire.codec import WireError, decode, encode
-from hmas.wire.subjects import AUDIT, AUDIT_STREAM, CONTROL_BUCKET, LEASE_BUCKET
+from hmas.wire.subjects import AUDIT, AUDIT_STREAM, CONTROL_BUCKET, LEASE_BUCKET, PAST_BUCKET
 
 T = TypeVar("T")
 log = structlog.get_logger()
 TIMEOUT_S = 3.0
 AUDIT_MAX_MESSAGES = 10_000
+PAST_MAX_AGE_S = 3600.0
+PAST_MAX_BYTES = 256 * 2**20
 FAILING = Gauge(
     "hmas_bucket_failing_seconds",
     "Seconds for which every write to the control bucket has failed while NATS itself could be reached; 0: none failed",
@@ -39,10 +43,21 @@ class _Bucket:
     """A bucket that is opened when it is first used, and again after each error. `makes`: one that is missing is made;
     not every user of NATS may do that."""
 
-    def __init__(self, bus: Bus, name: str, storage: StorageType, *, makes: bool = True) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        name: str,
+        storage: StorageType,
+        *,
+        makes: bool = True,
+        max_age_s: float | None = None,
+        max_bytes: int | None = None,
+    ) -> None:
         self._bus = bus
         self._makes = makes
-        self._config = KeyValueConfig(bucket=name, history=1, storage=storage, replicas=bus.replicas)
+        self._config = KeyValueConfig(
+            bucket=name, history=1, storage=storage, replicas=bus.replicas, ttl=max_age_s, max_bytes=max_bytes
+        )
         self._kv: KeyValue | None = None
 
     async def _open(self) -> KeyValue:
@@ -157,3 +172,40 @@ class LeaseBucket(_Bucket):
                 return int(await (await self._open()).update(key, value, last=revision))
             except nats.js.errors.KeyWrongLastSequenceError:
                 return None
+
+
+class PastBucket(_Bucket):
+    """Blocks of past requests, which NATS keeps for an hour, within a bound. Both methods raise BucketUnavailable while
+    NATS or its JetStream cannot be reached."""
+
+    def __init__(self, bus: Bus, client: str) -> None:
+        super().__init__(bus, PAST_BUCKET, StorageType.FILE, max_age_s=PAST_MAX_AGE_S, max_bytes=PAST_MAX_BYTES)
+        self._client = client
+
+    async def put(self, key: str, block: PastBlock) -> None:
+        with self._reaching():
+            await (await self._open()).put(key, encode(block))
+
+    async def read(self, keys: Iterable[str]) -> list[PastBlock]:
+        """Returns the blocks under these keys, with their ages of now by the server's clock alone. Keys without a
+        value, and values that cannot be decoded, are left out."""
+        found: list[PastBlock] = []
+        with self._reaching():
+            kv = await self._open()
+            js = self._bus.client.jetstream(timeout=TIMEOUT_S)
+            stream, prefix = f"KV_{PAST_BUCKET}", f"$KV.{PAST_BUCKET}."
+            await kv.put(f"clock.{self._client}", b"")
+            clock = await js.get_last_msg(stream, f"{prefix}clock.{self._client}")
+            for key in keys:
+                try:
+                    stored = await js.get_last_msg(stream, f"{prefix}{key}")
+                    block = decode(PastBlock, stored.data or b"")
+                except nats.js.errors.NotFoundError:
+                    continue
+                except WireError as error:
+                    log.warning("bucket_value_malformed", key=key, error=str(error))
+                    continue
+                if clock.time and stored.time:
+                    since_s = max(0.0, (clock.time - stored.time).total_seconds())
+                    found.append(replace(block, age_s=block.age_s + since_s))
+        return found

@@ -1,21 +1,27 @@
-"""Writes the last value of control messages to the control bucket in the background, so that no decision waits."""
+"""Writes the last value of control messages to a bucket in the background, so that no decision waits."""
 
 import asyncio
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
-from hmas.runtime.bucket import BucketUnavailable, ControlBucket
+from hmas.runtime.bucket import BucketUnavailable
 
 log = structlog.get_logger()
 RETRY_S = 0.5
 
 
+class Writable(Protocol):
+    """A bucket that takes values. `put` raises BucketUnavailable while it cannot be reached."""
+
+    async def put(self, key: str, value: Any, /) -> None: ...
+
+
 class Keeper:
-    """Values that wait to be written to the control bucket, at most one for each key: a newer value replaces one that
+    """Values that wait to be written to a bucket, at most one for each key: a newer value replaces one that
     was not written yet."""
 
-    def __init__(self, bucket: ControlBucket) -> None:
+    def __init__(self, bucket: Writable) -> None:
         self._bucket = bucket
         self._pending: dict[str, Any] = {}
         self._wake = asyncio.Event()

@@ -11,17 +11,22 @@ from hmas.contracts.control import Pin
 from hmas.contracts.control_agents import (
     AskSelector,
     EpochGranted,
+    KeepPast,
     PinChanged,
     PublishAudit,
     PublishLong,
     PublishShort,
     PublishTopology,
     PublishTuple,
+    RehearsalAnswered,
+    Rehearse,
     SelectorAnswered,
     TimerTicked,
 )
 from hmas.contracts.gateway import FallbackReason
 from hmas.contracts.outcome import Outcome
+from hmas.contracts.past import PastBlock
+from hmas.contracts.rehearsal import Rehearsal
 from hmas.contracts.routes import ROUTES, Role, Route
 from hmas.contracts.telemetry import WorkerTelemetry
 from hmas.contracts.views import VLong
@@ -52,6 +57,9 @@ from hmas.sim.worker_shell import SimWorker
 from hmas.sim.workload import Journey, OfferedRequest, Workload
 from hmas.statera.agent import StateraAgent
 
+# Carries out a rehearsal on the blocks of past requests; it runs meshes itself.
+Rehearsing = Callable[[Rehearse, Sequence[PastBlock], EngineProfile], Rehearsal]
+WARM_S = 60.0  # of requests that a rehearsal gets before those that it judges
 Handlers = Mapping[type, Callable[[Any], None]]
 
 
@@ -62,7 +70,7 @@ class MeshSim:
     `cutoff_s` after the workload's last second count as not finished. `log` hashes every effect of every agent, and
     `recording` writes every step; None turns either off. `routes` says which agents hear which message. `on_advice` is
     called with the id and `retry_after_s` of a request that was refused late, and `on_settled` with the id of each that
-    has ended; it may offer others.
+    has ended; it may offer others. `rehearsal` carries out what the meta controller wants rehearsed.
     """
 
     def __init__(
@@ -77,8 +85,10 @@ class MeshSim:
         log: EffectLog | None = None,
         routes: Iterable[Route] = ROUTES,
         recording: RecordingFolder | None = None,
+        rehearsal: Rehearsing | None = None,
     ) -> None:
         self.setup = setup
+        self._rehearsal = rehearsal
         self.heap = EventHeap()
         self.journeys = {r.id: Journey(offered=r) for r in workload.requests}
         self.log = log
@@ -106,18 +116,20 @@ class MeshSim:
         weights = setup.gateway_weights or (1,) * setup.gateways
         self._turns = cycle([name for name, n in zip(self.gateways, weights, strict=True) for _ in range(n)])
         self.cognition = self._cognition(seed, recording)
-        self._qos = QosAgent(setup.qos_config)
+        self.qos = QosAgent(setup.qos_config)
         self._meta = MetaAgent(setup.meta_config)
         self._statera = StateraAgent(setup.statera_config)
         self._handlers: dict[str, Handlers] = {
             "qos": {
                 PublishShort: lambda e: self.publish(e.view),
                 PublishLong: self._long,
+                KeepPast: _ignore,  # the agent never restarts in a run
             },
             "meta": {
                 PublishTopology: lambda e: self.publish(e.decision),
                 PublishAudit: _ignore,  # nobody reads the audit in a run
                 AskSelector: self._ask,
+                Rehearse: self._rehearse,
             },
             "statera": {PublishTuple: lambda e: self.publish(e.control), PublishAudit: _ignore},
         }
@@ -338,6 +350,16 @@ class MeshSim:
         event = SelectorAnswered(effect.ask, effect.view.pool, scripted_llm.answer(effect), "")
         self.heap.after(scripted_llm.ANSWER_S, self._to_meta, event)
 
+    def _rehearse(self, effect: Rehearse) -> None:
+        """Rehearses at once, and answers after the time that it would take beside what serves."""
+        if self._rehearsal is None:
+            raise RuntimeError("this run has no way to rehearse: run it by hmas.sim.systems, or give MeshSim one")
+        profile = next(pool.profile for pool in self._pools if pool.name == effect.pool)
+        blocks = self.qos.past(self.heap.now_s, effect.pool, effect.window_s + WARM_S)
+        found = self._rehearsal(effect, blocks, profile)
+        event = RehearsalAnswered(number=effect.number, rehearsal=found, cpu_s=found.cpu_s)
+        self.heap.after(found.cpu_s, self._to_meta, event)
+
     # --- the control agents
 
     def _start(self) -> None:
@@ -363,7 +385,7 @@ class MeshSim:
             self._to_statera(TimerTicked())
 
     def _to_qos(self, event: Any) -> None:
-        self.step("qos", self._qos, event, self._handlers["qos"])
+        self.step("qos", self.qos, event, self._handlers["qos"])
 
     def _to_meta(self, event: Any) -> None:
         self.step("meta", self._meta, event, self._handlers["meta"])

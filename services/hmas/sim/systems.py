@@ -14,6 +14,7 @@ from hmas.sim.effect_log import EffectLog
 from hmas.sim.faults import Fault
 from hmas.sim.mesh import MeshSim
 from hmas.sim.perceived import FOLDER, perceived
+from hmas.sim.rehearsal import of_blocks
 from hmas.sim.replay import RecordingFolder
 from hmas.sim.result import SimResult
 from hmas.sim.setup import MeshSetup
@@ -151,7 +152,7 @@ def run_system(
         setup = replace(MESHES[system], workers=workers, gateways=gateways, faults=faults)
         if setup.estimator == "shipped" and workload.requests and not any(r.recorded for r in workload.requests):
             raise ValueError(f"the perception that ships has not read workload {workload.name}, which {system} needs")
-        return MeshSim(setup, profile, engines, workload, seed, log=log, recording=recording).run()
+        return MeshSim(setup, profile, engines, workload, seed, log=log, recording=recording, rehearsal=of_blocks).run()
     if system not in BASELINES:
         raise ValueError(f"unknown system {system!r}: choose one of {', '.join(system_names())}")
     result = run_baseline(system, workload, profile, engines, seed)

@@ -15,12 +15,13 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from google.protobuf.message import DecodeError, Message
 from prometheus_client import Counter
 
-from hmas.contracts import control, execution, job, queue, registry, request, telemetry, use, views
+from hmas.contracts import control, execution, job, past, queue, registry, request, telemetry, use, views
 from hmas.wire.limits import condition, is_allowed, offence
 from hmas.wire.v1 import (
     control_pb2,
     execution_pb2,
     observe_pb2,
+    past_pb2,
     registry_pb2,
     telemetry_pb2,
     types_pb2,
@@ -63,6 +64,7 @@ _PAIRS: tuple[tuple[types.ModuleType, types.ModuleType, tuple[str, ...]], ...] =
     ),
     (views, views_pb2, ("Tail", "EngineView", "VShort", "ShareView", "DemandView", "PaceView", "VLong")),
     (use, use_pb2, ("TenantUse", "ToldPromise", "HeldPrefixes", "UseReport")),
+    (past, past_pb2, ("PastBlock", "PastQuery", "PastReply")),
     (registry, registry_pb2, ("EngineInfo", "WorkerHeartbeat")),
     (job, observe_pb2, ("JobRow", "JobsTold")),
     (queue, observe_pb2, ("QueueAsked", "QueuedRow", "QueueOrder", "QueueTold")),

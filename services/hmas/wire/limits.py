@@ -97,6 +97,8 @@ RANGES: Mapping[str, Range] = {
     "tokens": SIGNED,  # of a tenant: fall when a prompt was estimated too long
     "requests_left": SIGNED,  # negative after an overdraft
     "tokens_left": SIGNED,
+    "predicted_gain": Range(-1.0, 1.0),
+    "observed_gain": Range(-1.0, 1.0),
     "due_s": DURATION_S,
     "slack_s": SIGNED,
     "JobRow.prompt_tokens": COUNT,  # of all its calls

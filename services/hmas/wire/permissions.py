@@ -16,8 +16,10 @@ from hmas.wire.subjects import (
     CONTROL_BUCKET,
     KEYS,
     LEASE_BUCKET,
+    PAST_BUCKET,
     QUERY_EFFECTS,
     QUERY_JOBS,
+    QUERY_PAST,
     QUERY_QUEUE,
     QUERY_WHY,
     Key,
@@ -59,11 +61,13 @@ def _user(name: str, roles: tuple[Role, ...]) -> NatsUser:
     publish = [pattern(route) for route in ROUTES if set(roles) & set(route.publishers)]
     heard = [pattern(route) for route in ROUTES if any(hearer.role in roles for hearer in route.hearers)]
     if name == OPERATOR:
-        publish += [QUERY_WHY, QUERY_QUEUE, QUERY_JOBS, QUERY_EFFECTS]
+        publish += [QUERY_WHY, QUERY_QUEUE, QUERY_JOBS, QUERY_EFFECTS, QUERY_PAST]
     else:
         heard += [QUERY_WHY, QUERY_JOBS] if Role.GATEWAY in roles else []
         heard += [QUERY_QUEUE] if Role.WORKER in roles else []
+        heard += [QUERY_PAST] if Role.QOS in roles else []
         heard.append(QUERY_EFFECTS)
+        publish += [QUERY_PAST] if Role.META in roles else []
     publish += _bucket_subjects(roles)
     return NatsUser(name=name, publish=tuple(publish), subscribe=(*heard, f"{inbox(name)}.>"), answers=name != OPERATOR)
 
@@ -71,7 +75,7 @@ def _user(name: str, roles: tuple[Role, ...]) -> NatsUser:
 def _bucket_subjects(roles: tuple[Role, ...]) -> list[str]:
     """Returns the subjects by which these roles make, read and write what JetStream keeps."""
     subjects: list[str] = []
-    for bucket in (CONTROL_BUCKET, LEASE_BUCKET):
+    for bucket in (CONTROL_BUCKET, LEASE_BUCKET, PAST_BUCKET):
         keys = [key for key in KEYS if key.bucket == bucket]
         written = [key for key in keys if set(roles) & set(key.writers)]
         read = [key for key in keys if set(roles) & set(key.readers)]

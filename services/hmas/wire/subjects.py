@@ -9,6 +9,7 @@ from hmas.contracts.routes import ROUTES, Role, Route
 
 PREFIX = "hmas.v1"
 CONTROL_BUCKET = "hmas_control"  # last topology and tuple, pins
+PAST_BUCKET = "hmas_past"  # blocks of past requests
 LEASE_BUCKET = "hmas_leases"  # in the server's memory: leases
 AUDIT_STREAM = "HMAS_AUDIT"
 
@@ -42,6 +43,7 @@ def all_of(message: type) -> str:
 
 AUDIT = f"{PREFIX}.audit"
 QUERY_WHY = f"{PREFIX}.query.why"
+QUERY_PAST = f"{PREFIX}.query.past"
 QUERY_EFFECTS = f"{PREFIX}.query.effects"
 QUERY_QUEUE = f"{PREFIX}.query.queue"
 QUERY_JOBS = f"{PREFIX}.query.jobs"
@@ -57,6 +59,10 @@ def tuple_key(worker: str) -> str:
 
 def pin_key(pool: str) -> str:
     return f"pin.{token(pool)}"
+
+
+def past_key(pool: str, slot: int) -> str:
+    return f"past.{token(pool)}.{slot}"
 
 
 def engine_lease_key(pool: str, engine: str) -> str:
@@ -102,6 +108,7 @@ SUBJECTS: tuple[Subject, ...] = (
     Subject(QUERY_WHY, "WhyRequest, WhyReply", "`hmas why`, `hmas console`", "gateway", "request-reply"),
     Subject(QUERY_QUEUE, "QueueAsked, QueueTold", "`hmas console`", "worker", "request-reply, while looked at"),
     Subject(QUERY_JOBS, "empty, JobsTold", "`hmas jobs`, `hmas console`", "gateway", "request, replies"),
+    Subject(QUERY_PAST, "PastQuery, PastReply", "meta, `hmas whatif`", "qos", "request-reply, block by block"),
     Subject(QUERY_EFFECTS, "EffectsRequest, EffectsReply", "`hmas why --effects`", "all services", "request, replies"),
 )  # fmt: skip
 
@@ -121,4 +128,8 @@ KEYS: tuple[Key, ...] = (
         bucket=LEASE_BUCKET),
     Key(name="clock", about="client", value="empty", writers=_READERS, readers=_READERS,
         when="on read of an aged value: tells the server's time"),
+    Key(name="past", about="pool>.<slot", value="PastBlock", writers=(Role.QOS,), readers=(Role.QOS,),
+        when="every 10 s while requests end: those of the last hour", bucket=PAST_BUCKET),
+    Key(name="clock", about="client", value="empty", writers=(Role.QOS,), readers=(Role.QOS,),
+        when="at the start: tells the server's time", bucket=PAST_BUCKET),
 )  # fmt: skip

@@ -197,6 +197,7 @@ class GatewayAgent:
         entry.promised = bool(content) and self._promises.redeem(now_s, content)
         self._ledger.open(entry)
         linked = self._link(now_s, event)
+        entry.job = linked[0].stage.job if linked else ""
         if linked and (event.job or event.job_budget_s is not None):
             entry.request = self.outlook.arrived(request, linked[0].stage, event.job_budget_s)
         return [*linked, *self._route(now_s, entry)]

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from hmas.contracts.gateway import PublishGatewayTelemetry
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.request import Request, Slo, TaskType
+from hmas.contracts.request import Slo, TaskType
 from hmas.contracts.telemetry import GatewayTelemetry, RequestOffered, RequestSettled
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.agent.ledger import LedgerEntry
@@ -42,7 +42,7 @@ class _Batch:
     because a settled ledger entry no longer changes."""
 
     since_s: float
-    offered: list[Request] = field(default_factory=list)
+    offered: list[LedgerEntry] = field(default_factory=list)
     settled: list[tuple[float, LedgerEntry, Ending]] = field(default_factory=list)
 
 
@@ -57,7 +57,7 @@ class Batches:
 
     def offer(self, now_s: float, entry: LedgerEntry) -> None:
         batch = self._batch(now_s, entry.pool)
-        batch.offered.append(entry.request)
+        batch.offered.append(entry)
         self._close_if_full(now_s, entry.pool, batch)
 
     def settle(self, now_s: float, entry: LedgerEntry, ending: Ending) -> None:
@@ -96,20 +96,31 @@ class Batches:
 
     def _close(self, now_s: float, pool: str) -> None:
         batch = self._open.pop(pool)
-        offered = tuple(
-            RequestOffered(
-                request_id=r.id,
-                tenant=r.tenant,
-                prompt_tokens=r.prompt_tokens,
-                age_s=now_s - r.arrival_s,
-                weight=r.weight,
-            )
-            for r in batch.offered
-        )
+        offered = tuple(_offered(now_s, entry) for entry in batch.offered)
         prior = self._config.prior_output_tokens
         settled = tuple(_settled(now_s - at_s, at_s, entry, ending, prior) for at_s, entry, ending in batch.settled)
         telemetry = GatewayTelemetry(self._config.gateway, pool, offered, settled)
         self._full.append(PublishGatewayTelemetry(telemetry))
+
+
+def _offered(now_s: float, entry: LedgerEntry) -> RequestOffered:
+    r = entry.request
+    return RequestOffered(
+        request_id=r.id,
+        tenant=r.tenant,
+        prompt_tokens=r.prompt_tokens,
+        age_s=now_s - r.arrival_s,
+        weight=r.weight,
+        model=r.model,
+        job=entry.job,
+        max_tokens=r.max_tokens,
+        stream=r.stream,
+        slo=r.slo,
+        slo_stated=r.slo_stated,
+        priority=r.priority,
+        importance=r.importance,
+        relegate=r.relegate,
+    )
 
 
 def _settled(
@@ -137,4 +148,7 @@ def _settled(
         last_token_s=at_s - request.arrival_s if finished else None,
         relegated=entry.relegated,
         age_s=age_s,
+        predicted_output_tokens_p90=tags.output_tokens_p90 if tags else 0.0,
+        confidence=tags.confidence if tags else 0.0,
+        tagged_by=tags.source if tags else None,
     )

@@ -42,9 +42,9 @@ class LedgerEntry:
     worker. `run` and `grant` are the numbers of its last run; `grant` is 0 if the gateway placed it itself, and
     `bypass_failures` counts such runs that failed. `moved_s` and `first_wait_s` belong to the `StallWatch`: when its
     run was last seen to move, and how long it waited for its first token. `warm`: what its worker was taken to hold of
-    its prompt, None if that is not known. `refused_by` are the workers that cannot
-    serve it. The body of `body_bytes` bytes is kept until the first token, because the request may run again until
-    then.
+    its prompt, None if that is not known. `refused_by` are the workers that cannot serve it. `job` is the id of the job
+    that it was found to belong to, empty for none. The body of `body_bytes` bytes is kept until the first token,
+    because the request may run again until then.
     """
 
     request: Request
@@ -71,6 +71,7 @@ class LedgerEntry:
     refused_by: tuple[str, ...] = ()
     bypass_failures: int = 0
     warm: Promise | None = None
+    job: str = ""
 
     def enter(self, state: RequestState) -> None:
         """Changes the state. Raises IllegalTransition, and changes nothing, if `TRANSITIONS` does not allow it."""

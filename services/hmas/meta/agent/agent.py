@@ -1,5 +1,6 @@
 """The meta agent, which adapts the topology of every pool slowly and under guards (H-MAS Algorithm 1, lines 8-16)."""
 
+from dataclasses import replace
 from typing import assert_never
 
 from hmas.contracts.control import AuditRecord, Pin, TopologyDecision
@@ -13,18 +14,23 @@ from hmas.contracts.control_agents import (
     PinChanged,
     PublishAudit,
     PublishTopology,
+    RehearsalAnswered,
+    Rehearse,
     SelectorAnswered,
     ShortViewReceived,
     TimerTicked,
     TopologyRestored,
 )
 from hmas.contracts.registry import HeartbeatReceived
+from hmas.contracts.rehearsal import Policy
 from hmas.contracts.views import VLong, VShort, view_json
 from hmas.laws.epochs import MAX_SEQ, is_outdated
 from hmas.laws.layout import described_split
+from hmas.laws.rehearsal import pool_facts
 from hmas.meta.agent.config import MetaConfig
 from hmas.meta.agent.layouts import choose_layout
 from hmas.meta.agent.pool import PIN, Ask, Decider, PoolState, new_pool
+from hmas.meta.agent.rehearsing import CpuBudget, OpenRehearsal, PredictedGain, Proposal, candidates, gain_told, winner
 from hmas.meta.agent.selectors import llm
 from hmas.meta.agent.selectors.selector import Choice
 from hmas.meta.agent.selectors.table import ASKED, SELECTORS, selector_names
@@ -38,9 +44,15 @@ class MetaAgent:
     """
 
     def __init__(self, config: MetaConfig) -> None:
-        if config.selector not in SELECTORS and config.selector not in ASKED:
-            raise ValueError(f"unknown selector {config.selector!r}: choose one of {', '.join(selector_names())}")
+        for name in config.selectors:
+            if name not in SELECTORS and name not in ASKED:
+                raise ValueError(f"unknown selector {name!r}: choose one of {', '.join(selector_names())}")
+        if len(config.selectors) > 1 and not config.rehearsal.enabled:
+            raise ValueError("several selectors need rehearsals, which choose between their proposals")
         self._config = config
+        self._budget = CpuBudget(config.rehearsal.cpu_share)
+        self._rehearsal: OpenRehearsal | None = None
+        self._rehearsals = 0
         self._pools: dict[str, PoolState] = {}
         self._epoch: int | None = None
         self._seq = 0
@@ -54,6 +66,8 @@ class MetaAgent:
                 return self._long(now_s, view)
             case SelectorAnswered():
                 return self._answered(now_s, event)
+            case RehearsalAnswered():
+                return self._rehearsed(now_s, event)
             case PinChanged(pin):
                 return self._pinned(now_s, pin)
             case HeartbeatReceived(heartbeat):
@@ -65,7 +79,7 @@ class MetaAgent:
                 for pool in self._pools.values():
                     pool.sent = None  # nothing was published in the new epoch yet
             case EpochLost():
-                self._epoch = None
+                self._epoch, self._rehearsal = None, None
                 for pool in self._pools.values():
                     pool.ask = None
             case TimerTicked():
@@ -139,7 +153,7 @@ class MetaAgent:
             return []
         pool.long, pool.long_s = view, now_s
         laid_out = self._lay_out(now_s, pool, view)
-        return [*laid_out, *self._decide(now_s, pool, view)]
+        return [*laid_out, *self._compare(now_s, pool, view), *self._decide(now_s, pool, view)]
 
     def _lay_out(self, now_s: float, pool: PoolState, view: VLong) -> list[MetaEffect]:
         """Chooses the pool's layout anew if that is due, unless an operator or the bypass decides it."""
@@ -162,12 +176,12 @@ class MetaAgent:
         if idle or now_s < pool.decide_due_s:
             return []
         pool.decide_due_s = now_s + self._config.decide_every_s
-        if pool.selector is not None:
-            choice = pool.selector.select(now_s, view, pool.choice)
-            return self._propose(now_s, pool, choice, pool.selector.name, view)
+        proposals = tuple(Proposal(s.select(now_s, view, pool.choice), s.name) for s in pool.selectors)
+        if ASKED.isdisjoint(self._config.selectors):
+            return self._consider(now_s, pool, proposals, view)
         self._asks += 1
         timeout_s = self._config.ask_timeout_s
-        pool.ask = Ask(self._asks, now_s + timeout_s, view)
+        pool.ask, pool.proposals = Ask(self._asks, now_s + timeout_s, view), proposals
         return [
             AskSelector(
                 ask=self._asks, view=view, current=pool.choice.topology, hints=pool.choice.hints, timeout_s=timeout_s
@@ -190,18 +204,116 @@ class MetaAgent:
         )
         if isinstance(parsed, llm.Rejection):
             return self._rules_instead(now_s, pool, parsed.reason, view)
-        return self._propose(now_s, pool, parsed, self._config.selector, view)
+        return self._consider(now_s, pool, (Proposal(parsed, llm.NAME), *pool.proposals), view)
 
     def _timed_out(self, now_s: float, pool: PoolState, ask: Ask) -> list[MetaEffect]:
         pool.ask = None
         return self._rules_instead(now_s, pool, f"no answer in {self._config.ask_timeout_s:g} s", ask.view)
 
     def _rules_instead(self, now_s: float, pool: PoolState, reason: str, view: VLong) -> list[MetaEffect]:
-        rejected = self._audit(pool, "rejected", "none", reason, self._config.selector, view)
-        choice = pool.rules.select(now_s, view, pool.choice)
-        return [*rejected, *self._propose(now_s, pool, choice, pool.rules.name, view)]
+        rejected = self._audit(pool, "rejected", "none", reason, llm.NAME, view)
+        rules = Proposal(pool.rules.select(now_s, view, pool.choice), pool.rules.name)
+        return [*rejected, *self._consider(now_s, pool, pool.proposals or (rules,), view)]
 
-    def _propose(self, now_s: float, pool: PoolState, choice: Choice, selector: str, view: VLong) -> list[MetaEffect]:
+    def _consider(
+        self, now_s: float, pool: PoolState, proposals: tuple[Proposal, ...], view: VLong
+    ) -> list[MetaEffect]:
+        """Applies the first proposal at once, or rehearses all that differ from what is in force."""
+        config, first = self._config.rehearsal, proposals[0]
+        if not config.enabled:
+            return self._propose(now_s, pool, first.choice, first.by, view)
+        found, policies = candidates(proposals, pool.choice, pool.split, config.max_candidates)
+        found = {key: proposal for key, proposal in found.items() if not pool.banned(now_s, key[0])}
+        policies = tuple(policy for policy in policies if (policy.topology, policy.hints) in found)
+        if not found:
+            kept = replace(pool.choice, reason=first.choice.reason)
+            return self._propose(now_s, pool, kept, first.by, view)
+        facts = pool_facts(pool.beats.values(), view)
+        waits = now_s - pool.switched_s < self._config.min_dwell_s or not self._budget.free(now_s)
+        if waits or facts is None or self._rehearsal is not None:
+            return []
+        self._rehearsals += 1
+        self._rehearsal = OpenRehearsal(
+            number=self._rehearsals,
+            pool=pool.name,
+            began_s=now_s,
+            deadline_s=now_s + config.timeout_s,
+            view=view,
+            proposals=found,
+        )
+        in_force = Policy(topology=pool.choice.topology, hints=pool.choice.hints, split=pool.split)
+        return [
+            Rehearse(
+                number=self._rehearsals,
+                pool=pool.name,
+                window_s=config.window_s,
+                facts=facts,
+                in_force=in_force,
+                candidates=policies,
+                timeout_s=config.timeout_s,
+            )
+        ]
+
+    def _rehearsed(self, now_s: float, event: RehearsalAnswered) -> list[MetaEffect]:
+        """Switches to the best candidate if its predicted gain is clear. An answer that is no longer awaited only costs
+        its CPU time."""
+        opened = self._rehearsal
+        self._budget.spend(now_s if opened is None else opened.began_s, event.cpu_s)
+        pool = self._pools.get(opened.pool) if opened is not None else None
+        if opened is None or opened.number != event.number or pool is None:
+            return []
+        self._rehearsal = None
+        if self._epoch is None or pool.mode in (Decider.PINNED, Decider.BYPASSED):
+            return []
+        names = ", ".join(f"{topology} by {p.by}" for (topology, _), p in opened.proposals.items())
+        result, first = event.rehearsal, next(iter(opened.proposals.values())).by
+        if result is None or result.abstains:
+            reason = f"not rehearsed: {event.error}" if result is None else f"the rehearsal abstains: {result.abstains}"
+            return self._audit(pool, "rejected", names, reason, first, opened.view)
+        best = winner(self._config.rehearsal, result)
+        if best is None:
+            told = "; ".join(f"{c.policy.topology} by {c.policy.proposer}: {gain_told(c)}" for c in result.candidates)
+            return self._audit(pool, "rejected", names, f"no clear gain: {told}", first, opened.view)
+        proposal = opened.proposals.get((best.policy.topology, best.policy.hints))
+        if proposal is None:
+            return []
+        choice = replace(proposal.choice, reason=f"{gain_told(best)}; {proposal.choice.reason}")
+        effects = self._propose(now_s, pool, choice, proposal.by, opened.view, predicted=best.gain)
+        if pool.choice is choice:
+            pool.prediction = PredictedGain(
+                by=proposal.by,
+                topology=choice.topology,
+                gain=best.gain,
+                before=result.observed.on_time,
+                due_s=now_s + self._config.rehearsal.observe_s,
+            )
+        return effects
+
+    def _compare(self, now_s: float, pool: PoolState, view: VLong) -> list[MetaEffect]:
+        """Records what a rehearsed switch brought, once V_long tells of nothing else, if it is still in force."""
+        prediction = pool.prediction
+        if prediction is None or (now_s < prediction.due_s and pool.choice.topology is prediction.topology):
+            return []
+        pool.prediction = None
+        if self._epoch is None or pool.in_force().topology is not prediction.topology:
+            return []
+        observed = view.goodput_rate - prediction.before
+        reason = f"{100 * prediction.gain:+.1f} points predicted, {100 * observed:+.1f} observed"
+        return self._audit(
+            pool, "outcome", prediction.topology, reason, prediction.by, view, predicted=prediction.gain,
+            observed=observed,
+        )  # fmt: skip
+
+    def _propose(
+        self,
+        now_s: float,
+        pool: PoolState,
+        choice: Choice,
+        selector: str,
+        view: VLong,
+        *,
+        predicted: float | None = None,
+    ) -> list[MetaEffect]:
         """Applies a selector's choice unless its topology is banned or the dwell is not over."""
         switch = choice.topology is not pool.choice.topology
         if choice.bypass:
@@ -220,7 +332,7 @@ class MetaAgent:
             pool.stable, pool.switched_s = pool.choice, now_s
             pool.enter(now_s, Decider.WATCHED)
         pool.choice, pool.chosen_by = choice, selector
-        audit = self._audit(pool, "decided", choice.topology, choice.reason, selector, view)
+        audit = self._audit(pool, "decided", choice.topology, choice.reason, selector, view, predicted=predicted)
         return [*audit, *self._publish_due(now_s, pool)]
 
     def _pinned(self, now_s: float, pin: Pin) -> list[MetaEffect]:
@@ -254,6 +366,11 @@ class MetaAgent:
         if self._epoch is None:
             return []
         effects: list[MetaEffect] = []
+        if self._rehearsal is not None and now_s >= self._rehearsal.deadline_s:
+            late = f"no outcome in {self._config.rehearsal.timeout_s:g} s"
+            effects += self._rehearsed(
+                now_s, RehearsalAnswered(number=self._rehearsal.number, rehearsal=None, error=late)
+            )
         for pool in self._pools.values():
             if pool.ask is not None and now_s >= pool.ask.deadline_s:
                 effects += self._timed_out(now_s, pool, pool.ask)
@@ -288,7 +405,16 @@ class MetaAgent:
         )
 
     def _audit(
-        self, pool: PoolState, kind: str, decision: str, reason: str, selector: str, view: VShort | VLong | None
+        self,
+        pool: PoolState,
+        kind: str,
+        decision: str,
+        reason: str,
+        selector: str,
+        view: VShort | VLong | None,
+        *,
+        predicted: float | None = None,
+        observed: float | None = None,
     ) -> list[MetaEffect]:
         record = AuditRecord(
             source="meta",
@@ -300,5 +426,7 @@ class MetaAgent:
             view_json=view_json(view),
             epoch=self._epoch or 0,
             seq=self._seq,
+            predicted_gain=predicted,
+            observed_gain=observed,
         )
         return [PublishAudit(record)]

@@ -80,8 +80,22 @@ class LayoutConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RehearsalConfig:
+    """Whether and how switches are rehearsed; times are in s."""
+
+    enabled: bool = False
+    window_s: float = 300.0  # of past requests
+    margin: float = 0.01  # share of requests by which even the lower end of the predicted gain must be above 0
+    cpu_share: float = 0.25  # of one core, on average
+    timeout_s: float = 180.0  # an answer that takes longer is not waited for
+    max_candidates: int = 3
+    observe_s: float = 130.0  # after a switch, until V_long's window lies wholly after it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MetaConfig:
-    """The configuration of the meta agent; times are in s."""
+    """The configuration of the meta agent; times are in s. `selector` names one selector, or several with commas
+    between them, which all propose."""
 
     selector: str = "rules"
     decide_every_s: float = 15.0  # the decision period, Delta T_meta of H-MAS
@@ -91,7 +105,12 @@ class MetaConfig:
     max_pools: int = 256  # above this the pool that was heard of longest ago is forgotten, pinned or not
     view_stale_s: float = 10.0
     pool_forgotten_after_s: float = 3600.0
+    rehearsal: RehearsalConfig = field(default_factory=RehearsalConfig)
     layout: LayoutConfig = field(default_factory=LayoutConfig)
     rules: RulesConfig = field(default_factory=RulesConfig)
     bypass: BypassConfig = field(default_factory=BypassConfig)
     rollback: RollbackConfig = field(default_factory=RollbackConfig)
+
+    @property
+    def selectors(self) -> tuple[str, ...]:
+        return tuple(name.strip() for name in self.selector.split(","))

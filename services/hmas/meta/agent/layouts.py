@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from hmas.contracts.control import Split
-from hmas.contracts.views import PaceView, VLong
+from hmas.contracts.views import VLong
 from hmas.laws.layout import described_split
-from hmas.laws.pace import Offered, best_split, expected
+from hmas.laws.pace import Offered, best_split, expected, mean_pace
 from hmas.meta.agent.config import LayoutConfig
 
 
@@ -23,7 +23,7 @@ def choose_layout(config: LayoutConfig, view: VLong, current: Split, engines: in
     It is replaced only for a gain above the margin, so that an error of the model or a passing change of the demand
     moves nothing. Too little demand or too few observations of the engines' pace say nothing.
     """
-    pace = pool_pace(view, config.min_observations)
+    pace = mean_pace(view.paces, config.min_observations)
     requests = sum(demand.requests for demand in view.demands)
     offered = sum(demand.rps for demand in view.demands)
     if pace is None or engines < 2 or requests < config.min_requests or view.arrival_rps <= 0.0:
@@ -37,25 +37,3 @@ def choose_layout(config: LayoutConfig, view: VLong, current: Split, engines: in
         return None
     shares = f"{now_rps / view.arrival_rps:.1%} to {then_rps / view.arrival_rps:.1%}"
     return LayoutChoice(split, f"on time, as expected: {shares} with {described_split(split)}")
-
-
-def pool_pace(view: VLong, least: int) -> PaceView | None:
-    """Returns the mean pace law of a pool's engines, each weighted by its observations; None if fewer than `least` were
-    made of some engine, or no engine is known."""
-    paces = view.paces
-    if not paces or min(pace.observations for pace in paces) < least:
-        return None
-    total = sum(pace.observations for pace in paces)
-
-    def mean(name: str) -> float:
-        return sum(float(getattr(pace, name)) * pace.observations for pace in paces) / total
-
-    return PaceView(
-        worker="",
-        engine="",
-        base_s=mean("base_s"),
-        sequence_s=mean("sequence_s"),
-        context_s=mean("context_s"),
-        prompt_s=mean("prompt_s"),
-        observations=total,
-    )

@@ -20,6 +20,7 @@ from hmas.laws.layout import assigned, place, split_of
 from hmas.laws.transitions import following
 from hmas.meta.agent.config import MetaConfig
 from hmas.meta.agent.guards import BypassGuard, RollbackGuard
+from hmas.meta.agent.rehearsing import PredictedGain, Proposal
 from hmas.meta.agent.selectors.rules import RulesSelector
 from hmas.meta.agent.selectors.selector import Choice, Selector
 from hmas.meta.agent.selectors.table import SELECTORS
@@ -72,7 +73,7 @@ class PoolState:
     worker, with the instant when it said so."""
 
     name: str
-    selector: Selector | None  # None: a language model is asked instead
+    selectors: tuple[Selector, ...]  # those that answer at once
     rules: Selector
     bypass: BypassGuard
     rollback: RollbackGuard
@@ -87,6 +88,9 @@ class PoolState:
     long: VLong | None = None
     long_s: float = float("-inf")
     ask: Ask | None = None
+    proposals: tuple[Proposal, ...] = ()  # of the selectors that answered while a language model is asked
+    prediction: PredictedGain | None = None  # of the last switch, until it was compared with what came
+    beats: dict[str, WorkerHeartbeat] = field(default_factory=dict)  # of the workers in `engines`
     bypass_reason: str = ""
     untouched: bool = True  # this process has decided nothing yet, so a previous writer's decision still counts
     decide_due_s: float = 0.0
@@ -153,6 +157,8 @@ class PoolState:
         self.engines[heartbeat.worker] = now_s, up
         horizon_s = now_s - WORKER_LOST_AFTER_S
         self.engines = {worker: told for worker, told in self.engines.items() if told[0] >= horizon_s and told[1]}
+        self.beats[heartbeat.worker] = heartbeat
+        self.beats = {worker: beat for worker, beat in self.beats.items() if worker in self.engines}
 
     def resume(self, now_s: float, decision: TopologyDecision) -> None:
         """Goes on from the last decision of a previous writer. A decision by a pin is skipped, because pins are
@@ -178,10 +184,9 @@ class PoolState:
 
 
 def new_pool(config: MetaConfig, name: str, now_s: float) -> PoolState:
-    factory = SELECTORS.get(config.selector)
     return PoolState(
         name=name,
-        selector=factory(config) if factory is not None else None,
+        selectors=tuple(SELECTORS[name](config) for name in config.selectors if name in SELECTORS),
         rules=RulesSelector(config.rules),
         bypass=BypassGuard(config.bypass),
         rollback=RollbackGuard(config.rollback),

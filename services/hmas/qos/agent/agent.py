@@ -6,6 +6,8 @@ from hmas.contracts.control_agents import (
     EpochGranted,
     EpochLost,
     GatewayReported,
+    KeepPast,
+    PastRestored,
     PublishLong,
     PublishShort,
     QosEffect,
@@ -13,12 +15,14 @@ from hmas.contracts.control_agents import (
     TimerTicked,
     WorkerReported,
 )
+from hmas.contracts.past import PastBlock
 from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
 from hmas.contracts.views import PaceView, VLong, VShort
 from hmas.laws.scoring import verdict
 from hmas.qos.agent.config import QosConfig
 from hmas.qos.agent.long import LongWindow
+from hmas.qos.agent.past import PastRequests
 from hmas.qos.agent.short import ShortWindow
 from hmas.qos.agent.workers import WorkerTrack
 
@@ -28,8 +32,10 @@ class _Pool:
 
     def __init__(self, config: QosConfig, name: str, now_s: float) -> None:
         self.config = config
+        self.name = name
         self.short = ShortWindow(config, name)
         self.long = LongWindow(config, name)
+        self.past = PastRequests(config.past)
         self.workers: dict[str, WorkerTrack] = {}
         self.heard_s = now_s
         self.short_due_s = now_s
@@ -43,11 +49,15 @@ class _Pool:
             track = self.workers[telemetry.worker] = WorkerTrack(self.config, telemetry.worker)
         track.report(now_s, telemetry)
         self.short.worker(now_s, telemetry)
+        self.past.topology = telemetry.topology
 
     def gateway(self, now_s: float, telemetry: GatewayTelemetry) -> None:
         self.short.gateway(now_s, telemetry)
         self.long.offered(now_s, telemetry)
+        for offer in telemetry.offered:
+            self.past.offered(now_s, offer)
         for settled in telemetry.settled:
+            self.past.settled(now_s, settled)
             judged = verdict(settled)
             self.short.settled(now_s, judged, relegated=settled.relegated)
             self.long.settled(now_s, settled, judged)
@@ -87,6 +97,9 @@ class QosAgent:
                     pool.gateway(now_s, telemetry)
             case HeartbeatReceived(heartbeat):
                 self._pool(now_s, heartbeat.pool)
+            case PastRestored(name, blocks):
+                if (pool := self._pool(now_s, name)) is not None:
+                    pool.past.restore(now_s, blocks)
             case EpochGranted(epoch):
                 self._epoch = epoch
             case EpochLost():
@@ -104,6 +117,16 @@ class QosAgent:
             [p.last_short for p in chosen if p.last_short is not None],
             [p.last_long for p in chosen if p.last_long is not None],
         )
+
+    @property
+    def publishes(self) -> bool:
+        """Whether this copy holds the lease, so that it answers for the pools."""
+        return self._epoch is not None
+
+    def past(self, now_s: float, pool: str, last_s: float, first: int = 0) -> list[PastBlock]:
+        """Returns the blocks of a pool's past requests, as `PastRequests.since`; none of a pool that is not known."""
+        known = self._pools.get(pool)
+        return [] if known is None else known.past.since(now_s, last_s, first)
 
     def _pool(self, now_s: float, name: str) -> _Pool | None:
         pool = self._pools.get(name)
@@ -137,6 +160,8 @@ class QosAgent:
             pool.long_due_s = _next(now_s, pool.long_due_s, self._config.long_every_s)
             pool.last_long = pool.long.view(now_s, *self._stamp(), pool.paces())
             effects.append(PublishLong(pool.last_long))
+            if (block := pool.past.to_keep(now_s)) is not None:
+                effects.append(KeepPast(pool.name, block))
         return effects if self._epoch is not None else []
 
     def _stamp(self) -> tuple[int, int]:

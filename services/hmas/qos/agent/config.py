@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from hmas.contracts.cadences import LONG_VIEW_S, SHORT_VIEW_S, WORKER_LOST_AFTER_S
+from hmas.qos.agent.past import PastConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,4 +37,5 @@ class QosConfig:
     max_waiting: int = 200_000  # queued requests per worker whose waiting time is followed
     max_demands: int = 512  # kinds of requests (by TPOT SLO and lengths) that a bucket of V_long counts
     pace: PaceFitConfig = field(default_factory=PaceFitConfig)
+    past: PastConfig = field(default_factory=PastConfig)
     max_late: int = 50_000  # running requests per worker that are remembered to have missed their TTFT SLO

@@ -116,7 +116,7 @@ class Pin(_message.Message):
     def __init__(self, pool: _Optional[str] = ..., topology: _Optional[str] = ..., hints: _Optional[_Union[_types_pb2.Hints, _Mapping]] = ..., by: _Optional[str] = ..., split: _Optional[_Union[Split, _Mapping]] = ...) -> None: ...
 
 class AuditRecord(_message.Message):
-    __slots__ = ("source", "pool", "kind", "decision", "reason", "selector", "view_json", "epoch", "seq")
+    __slots__ = ("source", "pool", "kind", "decision", "reason", "selector", "view_json", "epoch", "seq", "predicted_gain", "observed_gain")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     POOL_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -126,6 +126,8 @@ class AuditRecord(_message.Message):
     VIEW_JSON_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_GAIN_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_GAIN_FIELD_NUMBER: _ClassVar[int]
     source: str
     pool: str
     kind: str
@@ -135,4 +137,6 @@ class AuditRecord(_message.Message):
     view_json: str
     epoch: int
     seq: int
-    def __init__(self, source: _Optional[str] = ..., pool: _Optional[str] = ..., kind: _Optional[str] = ..., decision: _Optional[str] = ..., reason: _Optional[str] = ..., selector: _Optional[str] = ..., view_json: _Optional[str] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ...) -> None: ...
+    predicted_gain: float
+    observed_gain: float
+    def __init__(self, source: _Optional[str] = ..., pool: _Optional[str] = ..., kind: _Optional[str] = ..., decision: _Optional[str] = ..., reason: _Optional[str] = ..., selector: _Optional[str] = ..., view_json: _Optional[str] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., predicted_gain: _Optional[float] = ..., observed_gain: _Optional[float] = ...) -> None: ...

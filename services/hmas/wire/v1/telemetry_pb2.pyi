@@ -180,21 +180,39 @@ class WorkerTelemetry(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., pool: _Optional[str] = ..., queued_count: _Optional[int] = ..., queued_tokens: _Optional[int] = ..., topology: _Optional[str] = ..., bypass: _Optional[bool] = ..., control_expired: _Optional[bool] = ..., engines: _Optional[_Iterable[_Union[EngineSample, _Mapping]]] = ..., queued: _Optional[_Iterable[_Union[RequestQueued, _Mapping]]] = ..., dispatched: _Optional[_Iterable[_Union[RequestDispatched, _Mapping]]] = ..., first_tokens: _Optional[_Iterable[_Union[FirstTokenSeen, _Mapping]]] = ..., finished: _Optional[_Iterable[_Union[RequestFinished, _Mapping]]] = ..., running: _Optional[_Iterable[_Union[RequestRunning, _Mapping]]] = ...) -> None: ...
 
 class RequestOffered(_message.Message):
-    __slots__ = ("request_id", "tenant", "prompt_tokens", "age_s", "weight")
+    __slots__ = ("request_id", "tenant", "prompt_tokens", "age_s", "weight", "model", "job", "max_tokens", "stream", "slo", "slo_stated", "priority", "importance", "relegate")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     AGE_S_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    SLO_FIELD_NUMBER: _ClassVar[int]
+    SLO_STATED_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    IMPORTANCE_FIELD_NUMBER: _ClassVar[int]
+    RELEGATE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     tenant: str
     prompt_tokens: int
     age_s: float
     weight: float
-    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., age_s: _Optional[float] = ..., weight: _Optional[float] = ...) -> None: ...
+    model: str
+    job: str
+    max_tokens: int
+    stream: bool
+    slo: _types_pb2.Slo
+    slo_stated: bool
+    priority: int
+    importance: float
+    relegate: bool
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., age_s: _Optional[float] = ..., weight: _Optional[float] = ..., model: _Optional[str] = ..., job: _Optional[str] = ..., max_tokens: _Optional[int] = ..., stream: _Optional[bool] = ..., slo: _Optional[_Union[_types_pb2.Slo, _Mapping]] = ..., slo_stated: _Optional[bool] = ..., priority: _Optional[int] = ..., importance: _Optional[float] = ..., relegate: _Optional[bool] = ...) -> None: ...
 
 class RequestSettled(_message.Message):
-    __slots__ = ("request_id", "tenant", "task", "outcome", "slo", "prompt_tokens", "output_tokens", "predicted_output_tokens", "ttft_s", "tpot_s", "last_token_s", "relegated", "age_s")
+    __slots__ = ("request_id", "tenant", "task", "outcome", "slo", "prompt_tokens", "output_tokens", "predicted_output_tokens", "ttft_s", "tpot_s", "last_token_s", "relegated", "age_s", "predicted_output_tokens_p90", "confidence", "tagged_by")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
@@ -208,6 +226,9 @@ class RequestSettled(_message.Message):
     LAST_TOKEN_S_FIELD_NUMBER: _ClassVar[int]
     RELEGATED_FIELD_NUMBER: _ClassVar[int]
     AGE_S_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_OUTPUT_TOKENS_P90_FIELD_NUMBER: _ClassVar[int]
+    CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
+    TAGGED_BY_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     tenant: str
     task: str
@@ -221,7 +242,10 @@ class RequestSettled(_message.Message):
     last_token_s: float
     relegated: bool
     age_s: float
-    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., outcome: _Optional[str] = ..., slo: _Optional[_Union[_types_pb2.Slo, _Mapping]] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., predicted_output_tokens: _Optional[float] = ..., ttft_s: _Optional[float] = ..., tpot_s: _Optional[float] = ..., last_token_s: _Optional[float] = ..., relegated: _Optional[bool] = ..., age_s: _Optional[float] = ...) -> None: ...
+    predicted_output_tokens_p90: float
+    confidence: float
+    tagged_by: str
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., outcome: _Optional[str] = ..., slo: _Optional[_Union[_types_pb2.Slo, _Mapping]] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., predicted_output_tokens: _Optional[float] = ..., ttft_s: _Optional[float] = ..., tpot_s: _Optional[float] = ..., last_token_s: _Optional[float] = ..., relegated: _Optional[bool] = ..., age_s: _Optional[float] = ..., predicted_output_tokens_p90: _Optional[float] = ..., confidence: _Optional[float] = ..., tagged_by: _Optional[str] = ...) -> None: ...
 
 class GatewayTelemetry(_message.Message):
     __slots__ = ("gateway", "pool", "offered", "settled")

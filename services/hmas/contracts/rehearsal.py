@@ -1,0 +1,92 @@
+"""What a rehearsal is asked, and what it answers: how many of a pool's last requests would have been on time under
+another policy."""
+
+from dataclasses import dataclass, field
+
+from hmas.contracts.control import Hints, Split, TopologyName
+from hmas.contracts.views import PaceView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SloChange:
+    """Another SLO for the requests of a tenant or task type named `name`, in s; None keeps what they had."""
+
+    name: str
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What is in force in a pool, or could be. `proposer` says whose idea it is. `engines` None: as many as the pool
+    has."""
+
+    topology: TopologyName
+    hints: Hints = field(default_factory=Hints)
+    split: Split = field(default_factory=Split)
+    proposer: str = ""
+    engines: int | None = None
+    slos: tuple[SloChange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolFacts:
+    """A pool's engines as their workers and telemetry tell: how many there are, one of them, and their mean pace; None
+    if that has not been measured yet."""
+
+    engines: int
+    workers: int
+    max_num_seqs: int
+    max_model_len: int
+    kv_capacity_tokens: int
+    block_size: int
+    model: str = ""
+    hardware: str = ""
+    pace: PaceView | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantOnTime:
+    """Of a tenant's `requests`, the share that was on time."""
+
+    tenant: str
+    requests: int
+    on_time: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastFigures:
+    """How a pool's requests fared: the share on time, and quantiles of TTFT in s over those that had a first token."""
+
+    requests: int
+    on_time: float
+    ttft_p50_s: float
+    ttft_p95_s: float
+    tenants: tuple[TenantOnTime, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearsed:
+    """A candidate's figures, and its gain over what is in force, as a difference of shares on time: `low` and `high`
+    are the ends of its 90 % interval."""
+
+    policy: Policy
+    figures: PastFigures
+    gain: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearsal:
+    """The outcome of a rehearsal over the `window_s` seconds that it judges. `observed` is what happened, `in_force`
+    the same in simulation. `abstains` says why the candidates' figures must not be believed; empty: they may. The
+    output lengths of `drawn` requests are not known, and were drawn from what was predicted. `cpu_s`: its CPU time."""
+
+    window_s: float
+    observed: PastFigures
+    in_force: PastFigures
+    candidates: tuple[Rehearsed, ...]
+    abstains: str = ""
+    drawn: int = 0
+    cpu_s: float = 0.0

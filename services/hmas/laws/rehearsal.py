@@ -1,0 +1,29 @@
+"""What is known of a pool's engines for a rehearsal."""
+
+from collections.abc import Iterable
+
+from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.rehearsal import PoolFacts
+from hmas.contracts.views import VLong
+from hmas.laws.pace import mean_pace
+
+
+def pool_facts(heartbeats: Iterable[WorkerHeartbeat], view: VLong | None, least: int = 1) -> PoolFacts | None:
+    """Returns the facts of the engines that are up at these workers of one pool; None if there is none. The pace is
+    known where at least `least` observations were made of each engine. Of several kinds of engines the weakest limits
+    count."""
+    workers = [[e for e in beat.engines if e.up] for beat in heartbeats if not beat.draining]
+    engines = [engine for worker in workers for engine in worker]
+    if not engines:
+        return None
+    return PoolFacts(
+        engines=len(engines),
+        workers=sum(1 for worker in workers if worker),
+        max_num_seqs=min(e.max_num_seqs for e in engines),
+        max_model_len=min(e.max_model_len for e in engines),
+        kv_capacity_tokens=min(e.kv_capacity_tokens for e in engines),
+        block_size=engines[0].block_size,
+        model=engines[0].model,
+        hardware=engines[0].hardware,
+        pace=None if view is None else mean_pace(view.paces, least),
+    )

@@ -1,0 +1,215 @@
+"""The command `hmas whatif`: what another policy, another number of engines or other SLOs would have done to a pool's
+last requests."""
+
+import asyncio
+import re
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from hmas.contracts.control import TopologyDecision, TopologyName
+from hmas.contracts.rehearsal import PastFigures, Policy, Rehearsal, SloChange
+from hmas.contracts.request import TaskType
+from hmas.contracts.routes import Role
+from hmas.laws.layout import described_split, split_of
+from hmas.laws.rehearsal import pool_facts
+from hmas.mesh.client import connected
+from hmas.mesh.past_files import Past
+from hmas.mesh.top.model import TopModel
+from hmas.runtime.bus import Bus
+from hmas.runtime.past import PastUnavailable, past_blocks, rows_of
+from hmas.sim.mesh import WARM_S
+from hmas.sim.rehearse import MODULE, RehearsalQuestion, parse_answer, question_lines
+
+LISTEN_S = 12.0  # until the pool's engines, views and topology were heard, at most
+TIMEOUT_S = 1800.0
+ABSTAINS = 3  # exit code
+MAX_TENANTS = 12
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+async def listen(bus: Bus, pool: str, last_s: float) -> Past:
+    """Returns a running pool's past requests, engines and what is in force. Raises MeshUnreachable, and ValueError if
+    the pool is not heard or nobody tells its past."""
+    model, enough = TopModel(), asyncio.Event()
+
+    def hear(value: Any) -> None:
+        model.hear(time.monotonic(), value)
+        if pool in model.long and pool in model.decisions:
+            enough.set()
+
+    bus.follow(Role.TOP, hear)
+    async with connected(bus):
+        with suppress(TimeoutError):
+            await asyncio.wait_for(enough.wait(), LISTEN_S)
+        decision = model.decisions.get(pool)
+        if decision is None:
+            heard = ", ".join(sorted(model.decisions)) or "none"
+            raise ValueError(
+                f"nothing was heard of the pool {pool} in {LISTEN_S:.0f} s (heard of: {heard}): name one with --pool"
+            )
+        try:
+            rows = rows_of(await past_blocks(bus, pool, last_s + WARM_S))
+        except PastUnavailable as error:
+            raise ValueError(str(error)) from None
+    beats = [row.heartbeat for row in model.workers.values() if row.heartbeat and row.heartbeat.pool == pool]
+    facts = pool_facts(beats, model.long.get(pool))
+    return Past(pool=pool, in_force=in_force_of(decision), rows=tuple(rows), facts=facts)
+
+
+def in_force_of(decision: TopologyDecision) -> Policy:
+    split = split_of(decision.layout)
+    return Policy(topology=decision.topology, hints=decision.hints, split=split, proposer=decision.selector)
+
+
+async def asked(question: RehearsalQuestion, past: Past) -> Rehearsal:
+    """Rehearses in a process of its own, which gives way to everything else. Raises ValueError with what it said if it
+    could not."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", MODULE, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            out, complaint = await process.communicate(question_lines(question, past.rows))
+    except (TimeoutError, asyncio.CancelledError):
+        process.kill()
+        await process.wait()
+        raise
+    if process.returncode:
+        raise ValueError(complaint.decode(errors="replace").strip().rpartition("\n")[2])
+    return parse_answer(out)
+
+
+def seconds(text: str) -> float:
+    """Reads a duration such as 90s, 5m or 1h. Raises ValueError."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
+    if not found or not float(found[1]):
+        raise ValueError(f"{text!r} is no duration: use a number of seconds, or such as 90s, 5m, 1h")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def engine_count(text: str, now: int) -> int:
+    """Reads a number of engines: N, or +N or -N more or fewer than now. Raises ValueError."""
+    found = re.fullmatch(r"([+-]?)(\d{1,4})", text.strip())
+    if not found:
+        raise ValueError(f"{text!r} is no number of engines: use N, +N or -N")
+    count = int(found[2]) if not found[1] else now + int(text)
+    if count < 1:
+        raise ValueError(f"{text} leaves {count} engines of {now}: at least one must stay")
+    return count
+
+
+def slo_change(text: str, names: Sequence[str]) -> SloChange:
+    """Reads an SLO such as chat:ttft=800,tpot=60 (ms) of a tenant or task type among `names`. Raises ValueError."""
+    name, _, limits = text.rpartition(":")
+    found = dict(re.findall(r"(ttft|tpot)=(\d+(?:\.\d+)?)(?:,|$)", limits))
+    if (
+        not name
+        or not found
+        or ",".join(f"{k}={v}" for k, v in found.items()) != limits
+        or not all(map(float, found.values()))
+    ):
+        raise ValueError(f"{text!r} is no SLO: use NAME:ttft=MS,tpot=MS, or one of the two, such as chat:ttft=800")
+    if name not in names:
+        raise ValueError(f"no request was of the tenant or task type {name!r}: there were {', '.join(names)}")
+    limit_s = {kind: float(value) / 1000.0 for kind, value in found.items()}
+    return SloChange(name=name, ttft_s=limit_s.get("ttft"), tpot_s=limit_s.get("tpot"))
+
+
+def candidates_of(
+    past: Past,
+    topologies: Sequence[str],
+    objective: str | None,
+    engines: str | None,
+    slos: Sequence[str],
+    engines_now: int,
+) -> tuple[Policy, ...]:
+    """Returns the policies that the options name: what is in force with what they change, once for each topology.
+    Raises ValueError."""
+    if unknown := [name for name in topologies if name not in set(TopologyName)]:
+        raise ValueError(f"{unknown[0]!r} is not a topology: use one of {', '.join(TopologyName)}")
+    if objective not in (None, "requests", "tokens"):
+        raise ValueError(f"{objective!r} is no objective: use requests or tokens")
+    names = sorted({row.tenant for row in past.rows} | {row.task.value for row in past.rows} - {TaskType.UNKNOWN.value})
+    base = replace(
+        past.in_force,
+        proposer="operator",
+        engines=engine_count(engines, engines_now) if engines else None,
+        slos=tuple(slo_change(slo, names) for slo in slos),
+    )
+    if objective is not None:
+        base = replace(base, hints=replace(base.hints, by_tokens=objective == "tokens"))
+    if topologies:
+        return tuple(replace(base, topology=TopologyName(name)) for name in dict.fromkeys(topologies))
+    return (base,) if objective or engines or slos else ()
+
+
+def described(policy: Policy) -> str:
+    """Returns a policy in a few words."""
+    parts = [policy.topology.value]
+    if policy.hints.by_tokens:
+        parts.append("for tokens")
+    if policy.split.cuts_s:
+        parts.append(described_split(policy.split))
+    if policy.engines is not None:
+        parts.append(f"{policy.engines} engine{'s' if policy.engines > 1 else ''}")
+    for slo in policy.slos:
+        limits = (("TTFT", slo.ttft_s), ("TPOT", slo.tpot_s))
+        parts.append(f"{slo.name} " + " ".join(f"{kind} {1e3 * limit:g} ms" for kind, limit in limits if limit))
+    return ", ".join(parts)
+
+
+def render(past: Past, found: Rehearsal) -> RenderableType:
+    """Shows what was observed first, the same in simulation, and then the candidates, over all and by tenant."""
+    columns = [("observed", found.observed), (f"in force, simulated: {described(past.in_force)}", found.in_force)]
+    columns += [(described(each.policy), each.figures) for each in found.candidates]
+    table = Table(
+        box=None,
+        pad_edge=False,
+        title_justify="left",
+        title=f"{found.observed.requests} requests of {found.window_s:.0f} s",
+    )
+    for name in ("", "on time", "gain, points", "90 % interval", "TTFT p50 s", "p95 s"):
+        table.add_column(name, justify="right" if name else "left")
+    for i, (name, figures) in enumerate(columns):
+        gain = found.candidates[i - 2] if i >= 2 else None
+        table.add_row(
+            Text(name), f"{figures.on_time:.1%}",
+            "" if gain is None else f"{100 * gain.gain:+.1f}",
+            "" if gain is None else f"{100 * gain.low:+.1f} to {100 * gain.high:+.1f}",
+            f"{figures.ttft_p50_s:.2f}", f"{figures.ttft_p95_s:.2f}",
+        )  # fmt: skip
+    parts: list[RenderableType] = [table, _tenants([figures for _, figures in columns])]
+    if found.drawn:
+        parts.append(
+            Text(f"{found.drawn} requests did not finish: their lengths were drawn from what was predicted", "dim")
+        )
+    parts.append(Text(f"simulated in {found.cpu_s:.0f} s of one core", "dim"))
+    if found.abstains:
+        parts.append(Text(f"do not believe the simulated figures: {found.abstains}", "bold red"))
+    return Group(*parts)
+
+
+def _tenants(columns: Sequence[PastFigures]) -> Table:
+    names = ["observed", "in force", *(f"candidate {i}" for i in range(1, len(columns) - 1))]
+    table = Table(box=None, pad_edge=False, title="on time by tenant", title_justify="left")
+    for name in ("tenant", "requests", *names):
+        table.add_column(name, justify="left" if name == "tenant" else "right")
+    shares = [{share.tenant: share.on_time for share in figures.tenants} for figures in columns]
+    for share in columns[0].tenants[:MAX_TENANTS]:
+        told = [f"{each[share.tenant]:.1%}" if share.tenant in each else "-" for each in shares]
+        table.add_row(Text(share.tenant), str(share.requests), *told)
+    return table
+
+
+def data_of(past: Past, found: Rehearsal) -> dict[str, Any]:
+    """Returns the outcome as JSON can hold it."""
+    return {"pool": past.pool, "in_force_policy": described(past.in_force), **asdict(found)}

@@ -1,0 +1,88 @@
+"""Runs rehearsals, one at a time, each in a process of its own that gives way to everything else on the machine."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from math import ceil
+
+import orjson
+import structlog
+from pydantic import TypeAdapter
+
+from hmas.contracts.control_agents import RehearsalAnswered, Rehearse
+from hmas.contracts.rehearsal import Rehearsal
+from hmas.laws.request_rows import row_line
+from hmas.runtime.bus import Bus
+from hmas.runtime.past import PastUnavailable, past_blocks, rows_of
+
+log = structlog.get_logger()
+MODULE = "hmas.sim.rehearse"  # run by its name, because no room imports the simulator
+WARM_S = 60.0  # of requests before the judged ones
+MAX_TOLD_CHARS = 300
+_EFFECT, _ANSWER = TypeAdapter(Rehearse), TypeAdapter(Rehearsal)
+
+
+class RehearsalRunner:
+    """Carries out `Rehearse`; the outcome is posted as `RehearsalAnswered`. `profile` names the engines' profile, or a
+    file of it; empty: fitted to their measured pace."""
+
+    def __init__(self, bus: Bus, profile: str, post: Callable[[object], None]) -> None:
+        self._bus, self._profile, self._post = bus, profile, post
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, effect: Rehearse) -> None:
+        if self._task is not None and not self._task.done():
+            self._task.cancel()  # the agent no longer waits for it
+        self._task = asyncio.create_task(self._run(effect))
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self, effect: Rehearse) -> None:
+        found, error, cpu_s = None, "", 0.0
+        try:
+            async with asyncio.timeout(effect.timeout_s):
+                rows = rows_of(await past_blocks(self._bus, effect.pool, effect.window_s + WARM_S))
+                lines = await asyncio.to_thread(lambda: b"".join(map(row_line, rows)))
+                found, error, cpu_s = await self._simulated(self._question(effect), lines)
+        except TimeoutError:
+            error, cpu_s = f"it took longer than {effect.timeout_s:g} s", effect.timeout_s
+        except (PastUnavailable, OSError, ValueError) as failed:
+            error = str(failed)
+        if error:
+            log.warning("rehearsal_failed", pool=effect.pool, reason=error[:MAX_TOLD_CHARS])
+        answered = RehearsalAnswered(number=effect.number, rehearsal=found, error=error[:MAX_TOLD_CHARS], cpu_s=cpu_s)
+        self._post(answered)
+
+    def _question(self, effect: Rehearse) -> bytes:
+        told = _EFFECT.dump_python(effect, mode="json")
+        question = {name: told[name] for name in ("window_s", "facts", "in_force", "candidates")}
+        return orjson.dumps(question | {"profile_name": self._profile})
+
+    async def _simulated(self, question: bytes, lines: bytes) -> tuple[Rehearsal | None, str, float]:
+        """Returns the outcome or an error, and the CPU time of the process."""
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", MODULE, stdin=pipe, stdout=pipe, stderr=pipe
+        )  # fmt: skip
+        before_s = _children_s()
+        try:
+            out, complaint = await process.communicate(question + b"\n" + lines)
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        cpu_s = max(0.0, _children_s() - before_s)
+        if process.returncode:
+            said = complaint.decode(errors="replace").strip().rpartition("\n")[2]
+            return None, said or f"its process ended with status {ceil(process.returncode)}", cpu_s
+        return _ANSWER.validate_json(out), "", cpu_s
+
+
+def _children_s() -> float:
+    """Returns the CPU time of all ended child processes."""
+    times = os.times()
+    return times.children_user + times.children_system

@@ -1,0 +1,93 @@
+"""The process of a rehearsal: `python -m hmas.sim.rehearse` reads a question from its standard input, gives way to
+everything else on the machine, and writes the answer to its standard output.
+
+The question is one line of JSON, a `RehearsalQuestion`; the rows of the past requests follow, a line each.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
+
+from pydantic import TypeAdapter
+
+from hmas.contracts.rehearsal import Policy, PoolFacts, Rehearsal
+from hmas.engine.core.profile import EngineProfile, builtin_profile, parse_profiles
+from hmas.laws.request_rows import RequestRow, parse_row, row_line
+from hmas.sim.rehearsal import Scene, fitted_profile, rehearse
+
+MODULE = "hmas.sim.rehearse"
+MAX_ROWS = 400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RehearsalQuestion:
+    """What is to be rehearsed. `profile` None: that of the engines' measured pace, which `facts` tell."""
+
+    window_s: float
+    facts: PoolFacts
+    in_force: Policy
+    candidates: tuple[Policy, ...]
+    seeds: tuple[int, ...] = (1,)
+    profile: EngineProfile | None = None
+    profile_name: str = ""  # in its place: of a built-in profile, or a file
+
+
+_QUESTION = TypeAdapter(RehearsalQuestion)
+_ANSWER = TypeAdapter(Rehearsal)
+
+
+def question_lines(question: RehearsalQuestion, rows: Iterable[RequestRow]) -> bytes:
+    """Returns what the process is to read."""
+    return _QUESTION.dump_json(question) + b"\n" + b"".join(map(row_line, rows))
+
+
+def parse_answer(text: bytes) -> Rehearsal:
+    """Reads what the process wrote. Raises ValueError if it is no answer."""
+    return _ANSWER.validate_json(text)
+
+
+def named_profile(name: str) -> EngineProfile | None:
+    """Returns the built-in profile of that name, or the first one of a file that `hmas calibrate` wrote; None for no
+    name. Raises ValueError, or OSError if the file cannot be read."""
+    if not name:
+        return None
+    path = Path(name)
+    if not path.is_file():
+        return builtin_profile(name)
+    profiles = parse_profiles(path.read_text(encoding="utf-8"))
+    if not profiles:
+        raise ValueError(f"{name} holds no profile")
+    return next(iter(profiles.values()))
+
+
+def answer(question: RehearsalQuestion, rows: Sequence[RequestRow]) -> Rehearsal:
+    """Rehearses in this process. Raises ValueError if the question cannot be answered."""
+    facts, began_s = question.facts, time.process_time()
+    scene = Scene(
+        rows=tuple(sorted(rows, key=lambda row: row.arrival_s)),
+        window_s=question.window_s,
+        profile=question.profile or named_profile(question.profile_name) or fitted_profile(facts),
+        engines=facts.engines,
+        workers=facts.workers,
+        in_force=question.in_force,
+    )
+    found = rehearse(scene, question.candidates, question.seeds)
+    return replace(found, cpu_s=time.process_time() - began_s)
+
+
+def main(source: BinaryIO, sink: BinaryIO) -> None:
+    os.nice(19)
+    question = _QUESTION.validate_json(source.readline())
+    rows = [parse_row(line) for _, line in zip(range(MAX_ROWS), source, strict=False)]
+    sink.write(_ANSWER.dump_json(answer(question, rows)))
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.stdin.buffer, sys.stdout.buffer)
+    except (ValueError, OSError) as error:
+        sys.exit(f"{error}")

@@ -1,0 +1,175 @@
+"""The meta agent rehearses what its selectors propose, and switches for a clear gain only."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hmas.contracts.control import Hints, Pin, TopologyName
+from hmas.contracts.control_agents import (
+    LongViewReceived,
+    PinChanged,
+    RehearsalAnswered,
+    Rehearse,
+    SelectorAnswered,
+    ShortViewReceived,
+    TimerTicked,
+)
+from hmas.contracts.registry import EngineInfo, HeartbeatReceived, WorkerHeartbeat
+from hmas.contracts.rehearsal import PastFigures, Rehearsal, Rehearsed
+from hmas.contracts.views import VLong
+from hmas.meta.agent.agent import MetaAgent
+from hmas.meta.agent.config import MetaConfig, RehearsalConfig
+from hmas.meta.agent.selectors.selector import Choice
+from hmas.meta.agent.selectors.table import SELECTORS
+from tests.meta.test_meta_agent import (
+    BLOCKED,
+    CALM,
+    EDF,
+    GOOD_ANSWER,
+    LANES,
+    MISSES,
+    SHORT,
+    SJF,
+    Drive,
+    records,
+    started,
+)
+
+FIGURES = PastFigures(requests=500, on_time=0.8, ttft_p50_s=1.0, ttft_p95_s=2.0, tenants=())
+ENGINE = EngineInfo(
+    engine="e", up=True, kind="vllm", hardware="H100", max_model_len=4096, kv_capacity_tokens=8192, block_size=16,
+    max_num_seqs=16,
+)  # fmt: skip
+BEAT = WorkerHeartbeat(
+    worker="w", incarnation="1", address="", wire_version=2, pool="m", aliases=(),
+    engines=(ENGINE, replace(ENGINE, engine="f")),
+    queued=0, queued_tokens=0, running=0, max_queued=9, max_queued_tokens=9, backlog_s=0.0, draining=False,
+)  # fmt: skip
+
+
+def rehearsing(**config: Any) -> Drive:
+    return started(rehearsal=RehearsalConfig(enabled=True), **config)
+
+
+def look(drive: Drive, now_s: float, view: VLong = MISSES) -> list[Any]:
+    return drive.at(now_s, HeartbeatReceived(BEAT), ShortViewReceived(SHORT), LongViewReceived(view))
+
+
+def question(effects: list[Any]) -> Rehearse:
+    (asked,) = [effect for effect in effects if isinstance(effect, Rehearse)]
+    return asked
+
+
+def outcome(asked: Rehearse, *gains: float, abstains: str = "", spread: float = 0.01) -> RehearsalAnswered:
+    found = tuple(
+        Rehearsed(policy=policy, figures=FIGURES, gain=gain, low=gain - spread, high=gain + spread)
+        for policy, gain in zip(asked.candidates, gains, strict=True)
+    )
+    told = Rehearsal(
+        window_s=300.0, observed=FIGURES, in_force=FIGURES, candidates=found, abstains=abstains, cpu_s=5.0
+    )  # fmt: skip
+    return RehearsalAnswered(number=asked.number, rehearsal=told, cpu_s=5.0)
+
+
+def in_force(drive: Drive) -> TopologyName:
+    (decision,) = drive.agent.decisions()
+    return decision.topology
+
+
+def test_a_proposal_is_rehearsed_and_applied_for_a_clear_gain() -> None:
+    drive = rehearsing()
+    asked = question(look(drive, 30.0))
+    assert in_force(drive) is SJF
+    assert [(p.topology, p.proposer) for p in asked.candidates] == [(EDF, "rules")]
+    assert (asked.in_force.topology, asked.facts.engines, asked.facts.workers) == (SJF, 2, 1)
+    (record,) = records(drive.at(36.0, outcome(asked, 0.06)))
+    assert (record.kind, record.decision, record.selector, record.predicted_gain) == ("decided", "edf", "rules", 0.06)
+    assert "+6.0 points predicted (+5.0 to +7.0)" in record.reason
+    assert in_force(drive) is EDF
+
+
+@pytest.mark.parametrize(("gain", "spread"), [(-0.2, 0.01), (0.0, 0.0), (0.015, 0.01), (0.2, 0.2)])
+def test_no_clear_gain_is_no_switch(gain: float, spread: float) -> None:
+    drive = rehearsing()
+    (record,) = records(drive.at(36.0, outcome(question(look(drive, 30.0)), gain, spread=spread)))
+    assert (record.kind, record.decision) == ("rejected", "edf by rules")
+    assert "no clear gain" in record.reason
+    assert in_force(drive) is SJF
+
+
+def test_an_abstention_a_failure_and_silence_change_nothing() -> None:
+    drive = rehearsing()
+    (record,) = records(drive.at(36.0, outcome(question(look(drive, 30.0)), 0.5, abstains="it misses by 9 points")))
+    assert record.reason == "the rehearsal abstains: it misses by 9 points"
+    asked = question(look(drive, 60.0))
+    (record,) = records(drive.at(61.0, RehearsalAnswered(number=asked.number, rehearsal=None, error="no engines")))
+    assert record.reason == "not rehearsed: no engines"
+    asked = question(look(drive, 90.0))
+    late = drive.at(300.0, TimerTicked())
+    assert [r.reason for r in records(late)] == ["not rehearsed: no outcome in 180 s"]
+    assert records(drive.at(301.0, outcome(asked, 0.5))) == []
+    assert in_force(drive) is SJF
+
+
+def test_of_several_proposals_the_best_is_applied_and_its_proposer_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Fixed:
+        name = "worst"
+
+        def select(self, now_s: float, view: VLong, current: Choice) -> Choice:
+            return Choice(TopologyName.FCFS, Hints(), "always")
+
+    monkeypatch.setitem(SELECTORS, "worst", lambda config: Fixed())
+    drive = rehearsing(selector="worst, rules,llm")
+    ask = look(drive, 30.0, BLOCKED)[-1]
+    asked = question(drive.at(33.0, SelectorAnswered(ask.ask, "m", GOOD_ANSWER, "")))
+    assert [(p.topology, p.proposer) for p in asked.candidates] == [
+        (LANES, "llm"), (TopologyName.FCFS, "worst"), (LANES, "rules"),
+    ]  # fmt: skip
+    (record,) = records(drive.at(40.0, outcome(asked, 0.02, -0.3, 0.09)))
+    assert (record.decision, record.selector) == ("two_lane", "rules")
+
+
+def test_nonsense_of_a_language_model_leaves_the_other_proposals() -> None:
+    drive = rehearsing(selector="llm,rules")
+    ask = look(drive, 30.0)[-1]
+    effects = drive.at(33.0, SelectorAnswered(ask.ask, "m", "edf, I would say", ""))
+    assert records(effects)[0].selector == "llm"
+    assert [(p.topology, p.proposer) for p in question(effects).candidates] == [(EDF, "rules")]
+
+
+def test_rehearsals_take_their_share_of_a_core_and_no_more() -> None:
+    """Ten seconds of CPU time each: one in forty seconds, whatever is proposed."""
+    drive, count = rehearsing(), 0
+    for i in range(1200):
+        now_s = 30.0 + i
+        for asked in [e for e in look(drive, now_s) if isinstance(e, Rehearse)]:
+            count += 1
+            told = outcome(asked, 0.0)
+            drive.at(now_s + 0.5, replace(told, cpu_s=10.0))
+    assert 1200 / 60 <= count <= 1200 / 40 + 1
+
+
+def test_what_came_is_recorded_beside_what_was_predicted() -> None:
+    drive = rehearsing()
+    drive.at(36.0, outcome(question(look(drive, 30.0)), 0.06))
+    assert records(look(drive, 100.0, CALM)) != []
+    told = [r for r in records(look(drive, 170.0, replace(CALM, goodput_rate=0.85))) if r.kind == "outcome"]
+    assert [(r.decision, r.predicted_gain, round(r.observed_gain or 0.0, 3)) for r in told] == [("edf", 0.06, 0.05)]
+    assert told[0].reason == "+6.0 points predicted, +5.0 observed"
+    assert not [r for r in records(look(drive, 200.0, CALM)) if r.kind == "outcome"]
+
+
+def test_an_operators_pin_outranks_the_outcome() -> None:
+    drive = rehearsing()
+    asked = question(look(drive, 30.0))
+    drive.at(31.0, PinChanged(Pin("m", TopologyName.WFQ)))
+    assert records(drive.at(36.0, outcome(asked, 0.5))) == []
+    assert in_force(drive) is TopologyName.WFQ
+
+
+def test_several_selectors_need_rehearsals() -> None:
+    with pytest.raises(ValueError, match="need rehearsals"):
+        MetaAgent(MetaConfig(selector="rules,classifier"))
+    with pytest.raises(ValueError, match="unknown selector 'oracle'"):
+        MetaAgent(MetaConfig(selector="rules,oracle", rehearsal=RehearsalConfig(enabled=True)))

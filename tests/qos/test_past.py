@@ -1,0 +1,123 @@
+"""The ring of past requests: what it holds, what it forgets, and that a new owner goes on from it."""
+
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.past import OPEN_FROM, PastBlock
+from hmas.contracts.request import Slo, TagSource, TaskType
+from hmas.contracts.telemetry import RequestOffered, RequestSettled
+from hmas.laws.request_rows import MAX_BLOCK_ROWS, unpack
+from hmas.qos.agent.past import PastConfig, PastRequests
+
+CONFIG = PastConfig(window_s=600.0, block_s=60.0, keep_every_s=10.0)
+
+
+def offered(name: str, age_s: float = 0.0) -> RequestOffered:
+    return RequestOffered(
+        request_id=name, tenant="a", prompt_tokens=100, age_s=age_s, max_tokens=64, slo=Slo(4.0, 0.07), job="j",
+    )  # fmt: skip
+
+
+def ended(name: str, **changes: object) -> RequestSettled:
+    values: dict[str, object] = {
+        "request_id": name, "tenant": "a", "task": TaskType.QA, "outcome": Outcome.FINISHED, "slo": Slo(4.0, 0.07),
+        "prompt_tokens": 101, "output_tokens": 50, "predicted_output_tokens": 60.0, "ttft_s": 1.0, "tpot_s": 0.05,
+        "last_token_s": 3.45, "relegated": False, "age_s": 0.0, "predicted_output_tokens_p90": 90.0,
+        "confidence": 0.8, "tagged_by": TagSource.MODEL,
+    }  # fmt: skip
+    return RequestSettled(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def serve(past: PastRequests, at_s: float, name: str) -> None:
+    past.offered(at_s - 4.0, offered(name))
+    past.settled(at_s, ended(name))
+
+
+def arrivals(now_s: float, blocks: list[PastBlock]) -> list[float]:
+    """When the rows of blocks came, on the clock of `now_s`."""
+    return [round(now_s - block.age_s + row.arrival_s, 3) for block in blocks for row in unpack(block.rows)]
+
+
+def test_a_request_is_told_as_it_came_and_ended() -> None:
+    past = PastRequests(CONFIG)
+    past.topology = "edf"
+    past.offered(10.0, offered("r", age_s=0.5))
+    past.topology = "sjf"
+    (waiting,) = past.since(11.0, 60.0)
+    assert waiting.number == OPEN_FROM
+    assert unpack(waiting.rows)[0].outcome is None
+    past.settled(14.0, ended("r"))
+    (block,) = past.since(15.0, 60.0)
+    (row,) = unpack(block.rows)
+    assert arrivals(15.0, [block]) == [9.5]
+    assert (row.topology, row.job, row.max_tokens, row.prompt_tokens) == ("edf", "j", 64, 101)
+    assert (row.outcome, row.output_tokens, row.tagged_by, row.confidence) == (
+        Outcome.FINISHED, 50, TagSource.MODEL, 0.8,
+    )  # fmt: skip
+    assert (row.predicted_output_tokens, row.predicted_output_tokens_p90) == (60.0, 90.0)
+    assert row.on_time
+
+
+def test_blocks_are_kept_as_they_grow_and_when_they_are_full() -> None:
+    past = PastRequests(CONFIG)
+    assert past.to_keep(0.0) is None
+    kept = []
+    for i in range(70):
+        serve(past, float(i), f"r{i}")
+        if (block := past.to_keep(float(i))) is not None:
+            kept.append((i, block.number, len(unpack(block.rows))))
+    assert kept == [(0, 0, 1), (10, 0, 11), (20, 0, 21), (30, 0, 31), (40, 0, 41), (50, 0, 51), (60, 0, 61)]
+    for i in range(MAX_BLOCK_ROWS):
+        serve(past, 70.0, f"s{i}")
+    block = past.to_keep(70.0)
+    assert block is not None
+    assert (block.number, len(unpack(block.rows))) == (1, MAX_BLOCK_ROWS + 9)
+
+
+def test_what_is_too_old_or_too_much_is_forgotten() -> None:
+    past = PastRequests(CONFIG)
+    for i in range(900):
+        serve(past, float(i), f"r{i}")
+        past.to_keep(float(i))
+    assert min(arrivals(899.0, past.since(899.0, 1e9))) >= 899.0 - CONFIG.window_s - CONFIG.block_s - 4.0
+    small = PastRequests(PastConfig(max_bytes=20_000, max_open=50))
+    for i in range(50_000):
+        serve(small, i / 50.0, f"r{i}")
+        small.offered(i / 50.0, offered(f"open{i}"))
+        small.to_keep(i / 50.0)
+        assert small.size <= 20_000 + 64 * 1024
+    left = small.since(1000.0, 1e9)
+    assert sum(len(unpack(block.rows)) for block in left if block.number >= OPEN_FROM) == 50
+
+
+def test_only_the_blocks_of_the_time_asked_for_come_and_from_the_number_asked_for() -> None:
+    past = PastRequests(CONFIG)
+    for i in range(300):
+        serve(past, float(i), f"r{i}")
+        past.to_keep(float(i))
+    everything = arrivals(300.0, past.since(300.0, 1e9))
+    assert len(everything) == 300
+    late = arrivals(300.0, past.since(300.0, 70.0))
+    assert {at for at in everything if at >= 230.0} <= set(late)
+    assert len(late) < 200
+    numbers = [block.number for block in past.since(300.0, 1e9)]
+    assert numbers == sorted(numbers)
+    assert [block.number for block in past.since(300.0, 1e9, numbers[2])] == numbers[2:]
+
+
+def test_a_new_owner_goes_on_from_what_was_kept() -> None:
+    old, kept = PastRequests(CONFIG), dict[int, PastBlock]()
+    for i in range(100):
+        serve(old, float(i), f"r{i}")
+        if (block := old.to_keep(float(i))) is not None:
+            kept[block.number] = block
+    new = PastRequests(CONFIG)
+    serve(new, 5.0, "young")
+    aged = [PastBlock(number=b.number, age_s=b.age_s + 20.0, span_s=b.span_s, rows=b.rows) for b in kept.values()]
+    new.restore(5.0, aged)
+    told = new.since(5.0, 1e9)
+    assert [block.number for block in told] == [0, 1, 2]
+    assert len(arrivals(5.0, told)) >= 92
+    assert arrivals(5.0, told)[-1] == 1.0
+    serve(new, 70.0, "next")
+    following = new.to_keep(70.0)
+    assert following is not None
+    assert following.number == 2
