@@ -4,7 +4,7 @@ from pathlib import Path
 
 from experiments.report.results import CellResults
 from experiments.report.template import render
-from hmas.sim.baselines.systems import SARATHI_CHUNK
+from hmas.sim.baselines.systems import BASELINES, SARATHI_CHUNK
 from hmas.statera.agent.config import FenceConfig
 
 NAMES = {
@@ -48,8 +48,15 @@ def exceeds(a: float, b: float) -> bool | None:
     return None if a != a or b != b else a > b
 
 
+def baselines_of(results: CellResults) -> list[tuple[str, str, str]]:
+    """Returns table rows: each baseline of an experiment, and against what it was checked and compared."""
+    found = [BASELINES[system] for system in results.experiment.systems if system in BASELINES]
+    return [(name_of(each.name), each.checked, each.compared) for each in found]
+
+
 def page(name: str, results: CellResults, **values: object) -> str:
     """Renders the template `name` with `values` and what every page of an experiment needs."""
     shared = {"results": results, "experiment": results.experiment, "SARATHI_CHUNK": SARATHI_CHUNK, "name_of": name_of}
     shared["EPSILON"] = FenceConfig().epsilon
+    shared["baselines"] = baselines_of(results)
     return render(Path(__file__).with_name(name), **shared, **values)

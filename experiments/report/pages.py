@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.report import comparison, overload, paper_figures, paper_tables
+from experiments.report.constant_columns import explained
 from experiments.report.results import CellResults
 from experiments.report.statistics import statistics_page
 from experiments.report.template import OLDER_BASELINES, ORACLES, noted, render
@@ -74,7 +75,7 @@ def write_pages(
     written = []
     for name, text in sorted(texts.items()):
         path = out / f"{name}.md"
-        path.write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")
+        path.write_text(text.rstrip() + "\n" + explained(text) + GENERATED, encoding="utf-8")
         written.append(path)
     path = out / "summary.json"
     path.write_text(json.dumps(_plain(summary), indent=2, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8")

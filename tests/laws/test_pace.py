@@ -35,10 +35,11 @@ def test_an_unloaded_class_keeps_all_and_one_below_the_base_step_nothing() -> No
     assert served([offered(0.02, 0.1)], PACE, 1, CONFIG).on_time_rps < 0.01
 
 
-def test_under_overload_the_costliest_are_given_up_first() -> None:
+def test_under_overload_the_same_share_of_each_kind_is_late() -> None:
     cheap, costly = offered(0.2, 2.0, output=50), offered(0.2, 2.0, output=3000)
     found = served([cheap, costly], PACE, 1, CONFIG)
-    assert 2.0 * 0.95 < found.on_time_rps < 2.5
+    assert 0.5 * 4.0 * found.share < found.on_time_rps <= 4.0 * found.share < 2.0
+    assert served([cheap], PACE, 1, CONFIG).share == 1.0
 
 
 def test_a_split_pays_where_strict_and_lax_requests_slow_one_another() -> None:

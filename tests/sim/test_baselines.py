@@ -1,20 +1,23 @@
 """What sets each baseline apart, and that none loses a request."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.request import Slo
+from hmas.contracts.request import Cost, Slo
 from hmas.engine.core import EngineCore
 from hmas.engine.core.profile import EngineLimits, EngineProfile
 from hmas.engine.core.sequence import EngineRequest
+from hmas.prediction.agent.backend import CostQuery
 from hmas.sim.baselines.fleet import EngineFleet
 from hmas.sim.baselines.lightllm import LightLlmCore
-from hmas.sim.baselines.router import EngineLoad, LlmdRouter
+from hmas.sim.baselines.router import DynamoRouter, EngineLoad, LlmdRouter
 from hmas.sim.baselines.sarathi import SarathiCore, remaining_prompt
 from hmas.sim.baselines.sglang import INIT_RATIO, LpmQueue, SglangCore
 from hmas.sim.baselines.systems import BASELINES, FleetSetting, loosest
+from hmas.sim.estimators import linear_costs
 from hmas.sim.workload import OfferedRequest, Workload
 from tests.sim.sim_cases import SMALL, offered, random_workload
 
@@ -23,7 +26,7 @@ def run(name: str, requests: list[OfferedRequest], engines: int = 1) -> dict[str
     """First token of each request."""
     baseline = BASELINES[name]
     cores = [baseline.core(SMALL, FleetSetting(1)) for _ in range(engines)]
-    result = EngineFleet(baseline, cores, Workload("w", tuple(requests), 10.0)).run()
+    result = EngineFleet(baseline, cores, Workload("w", tuple(requests), 10.0), costs=linear_costs()).run()
     return {s.request_id: s.ttft_s or -1.0 for s in result.settlements}
 
 
@@ -31,7 +34,7 @@ def run(name: str, requests: list[OfferedRequest], engines: int = 1) -> dict[str
 def test_every_request_settles_once_with_its_own_length(name: str) -> None:
     baseline, workload = BASELINES[name], random_workload(7, 10.0, 20.0)
     cores = [baseline.core(SMALL, FleetSetting(1)) for _ in range(2)]
-    result = EngineFleet(baseline, cores, workload).run()
+    result = EngineFleet(baseline, cores, workload, costs=linear_costs()).run()
     assert [s.request_id for s in result.settlements] == [r.id for r in workload.requests]
     assert all(s.outcome is Outcome.FINISHED for s in result.settlements)
     assert [s.output_tokens for s in result.settlements] == [r.output_tokens for r in workload.requests]
@@ -209,8 +212,58 @@ def test_llmd_goes_by_the_first_token_deadline() -> None:
     assert first["r11"] < first["r10"]
 
 
-def test_llmd_takes_the_engine_that_is_just_fast_enough() -> None:
-    router, request = LlmdRouter(), offered(0, 0.0, 200, 5, Slo(2.0, 0.5))
-    idle, busy, full = (EngineLoad(SMALL, 1, 1, tokens, 0) for tokens in (0, 1000, 10**6))
-    costs = {name: router.cost(request, load) for name, load in (("idle", idle), ("busy", busy), ("full", full))}
-    assert sorted(costs, key=lambda name: costs[name]) == ["busy", "idle", "full"]
+def test_dynamo_takes_the_engine_with_the_fewest_blocks_to_compute_and_to_hold() -> None:
+    router, request = DynamoRouter(), offered(0, 0.0, 200, 5)
+    prompts = EngineLoad(SMALL, 1, {"a": 300})  # counts twice: to compute, and to hold
+    contexts = EngineLoad(SMALL, 3, context_tokens=500)
+    assert router.choose(request, (prompts, contexts)) is contexts
+
+
+class SaidCosts:
+    """A cost model whose TPOT is what waits in the engine, in tenths of a second, and whose TTFT never misses."""
+
+    version = "said"
+
+    def predict(self, queries: Sequence[CostQuery]) -> list[Cost]:
+        return [Cost(0.1, 0.1 * (1 + q.waiting)) for q in queries]
+
+
+def engine_loads(*queued: int) -> tuple[EngineLoad, ...]:
+    return tuple(EngineLoad(SMALL, outstanding=n, queued=n) for n in queued)
+
+
+@pytest.mark.parametrize(
+    ("slo_tpot_s", "queued", "chosen"),
+    [
+        (0.5, (0, 3, 2), 1),  # all keep it: the one that is just fast enough
+        (0.35, (0, 3, 2), 2),  # the second misses it
+        (0.05, (4, 1, 2), 1),  # all miss it: the least deficit
+        (0.05, (4, 0, 2), 1),  # or an idle one
+    ],
+)
+def test_llmd_takes_the_engine_with_the_least_headroom(slo_tpot_s: float, queued: tuple[int, ...], chosen: int) -> None:
+    loads = engine_loads(*queued)
+    found = LlmdRouter(SaidCosts()).choose(offered(0, 0.0, 200, 5, Slo(9.0, slo_tpot_s)), loads)
+    assert loads.index(found) == chosen
+
+
+def test_llmd_holds_requests_back_while_its_engines_queue_is_full_in_the_mean() -> None:
+    router = LlmdRouter(SaidCosts())
+    assert router.ready(engine_loads(5, 5)) == ()
+    assert router.ready(loads := engine_loads(6, 3)) == [loads[1]]
+
+
+def test_llmd_learns_what_its_predictions_miss() -> None:
+    """Told a tenth of the real prefill times, it learns that no engine keeps the TTFT, and takes an idle one."""
+    router, loads = LlmdRouter(SaidCosts()), engine_loads(0, 3)
+    request = offered(0, 0.0, 200, 5, Slo(0.5, 0.5))
+    assert router.choose(request, loads) is loads[1]
+    for i in range(1, 200):
+        router.choose(done := offered(i, 0.0, 200, 5, Slo(0.5, 0.5)), loads)
+        router.started(done, 1.0)
+    assert router.choose(request, loads) is loads[0]
+
+
+def test_a_baseline_that_predicts_needs_a_cost_model() -> None:
+    with pytest.raises(ValueError, match="needs a cost model"):
+        EngineFleet(BASELINES["llm-d"], [EngineCore(SMALL)], Workload("w", (), 1.0))

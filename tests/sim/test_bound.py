@@ -18,6 +18,7 @@ from hmas.sim import bound as module
 from hmas.sim.baselines.fleet import EngineFleet
 from hmas.sim.baselines.systems import BASELINES, Baseline, FleetSetting
 from hmas.sim.bound import upper_bound
+from hmas.sim.estimators import linear_costs
 from hmas.sim.perceived import perceived
 from hmas.sim.systems import run_system
 from hmas.sim.workload import OfferedRequest, Workload
@@ -37,7 +38,9 @@ def test_no_baseline_passes_it(seed: int, rate: float, name: str) -> None:
     workload = Workload("w", tuple(offered(i, r.request.arrival_s, r.request.prompt_tokens, r.output_tokens, slo)
                                    for i, r in enumerate(base.requests)), 6.0)  # fmt: skip
     baseline = BASELINES[name]
-    result = EngineFleet(baseline, [baseline.core(SMALL, FleetSetting(i)) for i in range(2)], workload).run()
+    result = EngineFleet(
+        baseline, [baseline.core(SMALL, FleetSetting(i)) for i in range(2)], workload, costs=linear_costs()
+    ).run()
     ok = round(result.score.goodput_rate * len(workload.requests))
     assert ok <= upper_bound(workload, SMALL, 2).requests
 

@@ -2,18 +2,19 @@
 its engines loses no request."""
 
 from random import Random
+from statistics import fmean
 
 import pytest
 
 from hmas.contracts.control import Split, TopologyName
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo
-from hmas.engine.core.profile import EngineLimits, EngineProfile, StepCostModel
+from hmas.engine.core.profile import EngineLimits, EngineProfile, StepCostModel, builtin_profile
 from hmas.meta.agent.config import LayoutConfig, MetaConfig
 from hmas.sim.faults import Fault, FaultKind
 from hmas.sim.mesh import MeshSim
 from hmas.sim.result import SimResult
-from hmas.sim.setup import MeshSetup
+from hmas.sim.setup import POOL, MeshSetup, PoolSetup
 from hmas.sim.workload import OfferedRequest, Workload
 from tests.sim.sim_cases import offered
 
@@ -73,3 +74,17 @@ def test_a_worker_an_engine_goes_by_class_too() -> None:
     mixed = run(SHORT_PACE, workload, workers=2)
     split = run(SHORT_PACE, workload, workers=2, pin=TopologyName.MAX_ON_TIME, split=Split((0.1,), (1, 1)))
     assert split.score.goodput_rate > mixed.score.goodput_rate + 0.05
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_pool_may_have_engines_of_two_cards(workers: int) -> None:
+    """One H100 and one A100, with a layout that gives the strict class the first engine, once each of them."""
+    fast, slow = builtin_profile("llama2-70b-h100x4"), builtin_profile("llama2-70b-a100x4")
+    workload = two_paces(2.0, 30.0)
+    tpots_s = []
+    for first, other in ((fast, slow), (slow, fast)):
+        pools = (PoolSetup(POOL, first, 1, workers=workers, others=((other, 1),)),)
+        result = run(first, workload, pin=TopologyName.EDF, split=Split((0.1,), (1, 1)), pools=pools)
+        assert all(s.outcome is Outcome.FINISHED for s in result.settlements)
+        tpots_s.append(fmean(s.tpot_s or 0.0 for s in result.settlements if s.slo.tpot_s < 0.1))
+    assert tpots_s[0] < 0.8 * tpots_s[1]

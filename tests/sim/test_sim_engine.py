@@ -8,6 +8,7 @@ from hmas.engine.core.step import StepResult
 from hmas.sim.baselines.fleet import EngineFleet
 from hmas.sim.baselines.systems import BASELINES, FleetSetting
 from hmas.sim.engine import SimEngine
+from hmas.sim.estimators import linear_costs
 from hmas.sim.heap import EventHeap
 from tests.sim.sim_cases import SMALL, random_workload
 
@@ -19,7 +20,7 @@ def test_skipping_equals_stepping(name: str, rate: float) -> None:
     runs = []
     for skip in (True, False):
         cores = [baseline.core(SMALL, FleetSetting(5 + i)) for i in range(2)]
-        runs.append(EngineFleet(baseline, cores, workload, skip=skip).run())
+        runs.append(EngineFleet(baseline, cores, workload, skip=skip, costs=linear_costs()).run())
     assert runs[0].settlements == runs[1].settlements
     assert runs[0].run.engine_steps == runs[1].run.engine_steps
     assert runs[0].run.busy_s == pytest.approx(runs[1].run.busy_s)

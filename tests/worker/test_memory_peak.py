@@ -29,3 +29,13 @@ def test_those_who_leave_first_make_room() -> None:
     assert peak.with_another(200, 400) == 10 + 500 + 400 + 3 * 5
     assert peak.with_another(600, 400) == 400 + 600
     assert MemoryPeak([]).tokens == 0
+
+
+@given(SEQUENCES, st.integers(0, 40), st.integers(1, 500), st.booleans())
+def test_one_that_is_added_counts_from_then_on(rows: list[tuple[int, int]], left: int, held: int, asked: bool) -> None:
+    peak = MemoryPeak(rows)
+    if asked:
+        peak.with_another(left, held)
+    peak.add(left, held)
+    assert peak.tokens == stepped([*rows, (left, held)])
+    assert peak.with_another(left, held) == stepped([*rows, (left, held), (left, held)])

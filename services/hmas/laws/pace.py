@@ -57,31 +57,26 @@ def work_s(demand: DemandView, pace: PaceView) -> float:
 def served(demands: Sequence[Offered], pace: PaceView, engines: int, config: PaceConfig) -> Served:
     """Returns what `engines` engines keep on time of a class.
 
-    At a step of s seconds an engine takes at most (1 - base/s) seconds of work per second. What comes beyond that is
-    late: the costliest requests, because the orders that are meant for overload give these up first. So a slower step
-    keeps more first tokens on time and fewer times per token: the best step is taken, but none slower than the fixed
-    point, which is reached without anything being late.
+    At a step of s seconds an engine takes at most (1 - base/s) seconds of work per second. Of more than that, the same
+    share of each kind of request is late. So a slower step keeps more first tokens on time and fewer times per token:
+    the best step is taken, but none slower than the fixed point, which is reached without anything being late.
+
+    Orders for overload give up the costliest requests first. Counting on that here makes an overloaded engine look far
+    better than it is, because those that are given up run as well, later, and slow the others' steps.
     """
-    parts = sorted((work_s(demand, pace), demand.tpot_slo_s, rate) for demand, rate in demands)
-    work = sum(w * rate for w, _, rate in parts)
-    total = sum(rate for _, _, rate in parts)
+    work = sum(work_s(demand, pace) * rate for demand, rate in demands)
+    rates: dict[float, float] = {}
+    for demand, rate in demands:
+        rates[demand.tpot_slo_s] = rates.get(demand.tpot_slo_s, 0.0) + rate
     best = Served(0.0, pace.base_s, 0.0)
     step_s = pace.base_s * config.step
     for _ in range(config.paces):
         room = engines * (1.0 - pace.base_s / step_s)
-        full = room >= work
-        within = {slo_s: _within(slo_s, step_s, config.spread) for slo_s in {slo_s for _, slo_s, _ in parts}}
-        kept = taken = 0.0
-        for w, slo_s, rate in parts:
-            part = rate if w * rate <= room else rate * max(0.0, room) / (w * rate)
-            kept += part * within[slo_s]
-            taken += part
-            room -= w * part
-            if part < rate:
-                break
+        share = min(1.0, room / work) if work else 1.0
+        kept = share * sum(rate * _within(slo_s, step_s, config.spread) for slo_s, rate in rates.items())
         if kept > best.on_time_rps:
-            best = Served(kept, step_s, taken / total)
-        if full:
+            best = Served(kept, step_s, share)
+        if room >= work:
             break
         step_s *= config.step
     return best

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from hmas.engine.core.profile import EngineProfile
 from hmas.engine.named import is_file, named_profile
 from hmas.sim.analysis import analyse
-from hmas.sim.baselines.systems import loosest
+from hmas.sim.baselines.systems import loosest, predicts
 from hmas.sim.bound import upper_bound
 from hmas.sim.capacity import find_capacity
 from hmas.sim.effect_log import EffectLog
@@ -78,7 +78,7 @@ class Cell:
 
 def code_of(cell: Cell) -> str:
     """Returns the digest of the code that the cell's figures depend on."""
-    return source_digest(WITH_MESH if cell.system in MESHES else ENGINES_ONLY)
+    return source_digest(WITH_MESH if cell.system in MESHES or predicts(cell.system) else ENGINES_ONLY)
 
 
 class CellStore:

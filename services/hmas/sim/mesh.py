@@ -155,14 +155,18 @@ class MeshSim:
 
     def _add_pool(self, pool: PoolSetup, seed: int) -> None:
         """Makes a pool's engines, and its workers with the engines dealt out evenly among them."""
-        setup, profile, first = self.setup, pool.profile, len(self.endpoints)
+        setup, profiles, first = self.setup, pool.profiles, len(self.endpoints)
         if setup.plugin:
-            profile = profile.with_limits(
-                scheduling_policy="urgency", dynamic_chunking=True, max_num_batched_tokens=PLUGIN_CHUNK_TOKENS
+            profiles = tuple(
+                each.with_limits(
+                    scheduling_policy="urgency", dynamic_chunking=True, max_num_batched_tokens=PLUGIN_CHUNK_TOKENS
+                )
+                for each in profiles
             )
         budget = 1.0 - setup.worker_config.delta_frag
-        names = [f"e{first + i}" for i in range(pool.engines)]
-        made = {name: SimEndpoint(self, name, EngineCore(profile), budget) for name in names}
+        names = [f"e{first + i}" for i in range(len(profiles))]
+        cores = zip(names, map(EngineCore, profiles), strict=True)
+        made = {name: SimEndpoint(self, name, core, budget) for name, core in cores}
         self.endpoints |= made
         for i in range(pool.workers):
             number = len(self.workers)
@@ -184,7 +188,8 @@ class MeshSim:
         if recording is not None:
             recording.begin(AgentOrigin(Role.PERCEPTION, "perception", perceiving))
             recording.begin(AgentOrigin(Role.PREDICTION, "prediction", (predicting, fallback.profiles)))
-        costs = cost_model(setup.costs, {pool.name: pool.profile for pool in self._pools})
+        profiles = {f"{pool.name}#{i}": each for pool in self._pools for i, (each, _) in enumerate(pool.others)}
+        costs = cost_model(setup.costs, profiles | {pool.name: pool.profile for pool in self._pools})
         return SimCognition(
             ModelServer(self, "perception", PerceptionAgent(perceiving), estimates, setup.perception),
             ModelServer(self, "prediction", PredictionAgent(predicting, fallback), costs.predict, setup.prediction),

@@ -31,12 +31,20 @@ class Delays:
 
 @dataclass(frozen=True, slots=True)
 class PoolSetup:
-    """One pool of the mesh: the model's name, its `engines` of one profile, and the workers that share them evenly."""
+    """One pool of the mesh: the model's name, its `engines` of one `profile`, then those of `others` (profiles and how
+    many of each), and the workers to which all of them are dealt out in turn."""
 
     name: str
     profile: EngineProfile
     engines: int
     workers: int = 1
+    others: tuple[tuple[EngineProfile, int], ...] = ()
+
+    @property
+    def profiles(self) -> tuple[EngineProfile, ...]:
+        """The profile of each engine, in the order of their numbers."""
+        kinds = ((self.profile, self.engines), *self.others)
+        return tuple(profile for profile, number in kinds for _ in range(number))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

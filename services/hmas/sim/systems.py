@@ -9,8 +9,9 @@ from hmas.engine.core.profile import EngineProfile
 from hmas.gateway.agent.cognition_queue import CognitionQueueConfig
 from hmas.meta.agent.config import LayoutConfig, MetaConfig, RulesConfig
 from hmas.sim.baselines.run import run_baseline
-from hmas.sim.baselines.systems import BASELINES
+from hmas.sim.baselines.systems import BASELINES, predicts
 from hmas.sim.effect_log import EffectLog
+from hmas.sim.estimators import cost_model
 from hmas.sim.faults import Fault
 from hmas.sim.mesh import MeshSim
 from hmas.sim.perceived import FOLDER, perceived
@@ -118,14 +119,18 @@ def system_names() -> tuple[str, ...]:
 
 def needs_prompts(system: str) -> bool:
     """Tells whether the system's perception reads the text of prompts, so that the workload must have prompts."""
-    return system in MESHES and MESHES[system].estimator in ("shipped", "rules")
+    return reads_shipped(system) or (system in MESHES and MESHES[system].estimator == "rules")
+
+
+def reads_shipped(system: str) -> bool:
+    """Tells whether the system, ours or a baseline that predicts, is told what the perception that ships says."""
+    return MESHES[system].estimator == "shipped" if system in MESHES else predicts(system)
 
 
 def read_by(system: str, workload: Workload) -> Workload:
     """Returns the workload as the perception that ships reads it, if the system uses that; answers are kept for the
     next run."""
-    shipped = system in MESHES and MESHES[system].estimator == "shipped"
-    return perceived(workload, folder=FOLDER) if shipped else workload
+    return perceived(workload, folder=FOLDER) if reads_shipped(system) else workload
 
 
 def run_system(
@@ -148,14 +153,15 @@ def run_system(
     mesh; a baseline has neither. Raises ValueError for an unknown system, and for a workload that the perception that
     ships has not read (`hmas.sim.perceived`) but the system needs it.
     """
+    if reads_shipped(system) and workload.requests and not any(r.recorded for r in workload.requests):
+        raise ValueError(f"the perception that ships has not read workload {workload.name}, which {system} needs")
     if system in MESHES:
         setup = replace(MESHES[system], workers=workers, gateways=gateways, faults=faults)
-        if setup.estimator == "shipped" and workload.requests and not any(r.recorded for r in workload.requests):
-            raise ValueError(f"the perception that ships has not read workload {workload.name}, which {system} needs")
         return MeshSim(setup, profile, engines, workload, seed, log=log, recording=recording, rehearsal=of_blocks).run()
     if system not in BASELINES:
         raise ValueError(f"unknown system {system!r}: choose one of {', '.join(system_names())}")
-    result = run_baseline(system, workload, profile, engines, seed)
+    costs = cost_model("shipped", {}) if predicts(system) else None
+    result = run_baseline(system, workload, profile, engines, seed, costs)
     if log is not None:
         for settlement in result.settlements:
             log.add(settlement.offered_s, system, settlement)

@@ -71,8 +71,8 @@ class LayoutConfig:
     adaptive: bool = False
     every_s: float = 15.0  # between two choices
     margin: float = 0.02  # least gain of a new layout, as a share of the requests: the model errs by about a percent
-    shift: float = 0.005  # the same where the pool is split already, and another cut costs nothing
-    min_requests: int = 300  # settled in the window of V_long; fewer do not tell a distribution
+    shift: float = 0.05  # the same where the pool is split already: what waits moves to engines that are full
+    min_requests: int = 200  # settled in the window of V_long; fewer do not tell a distribution
     min_observations: int = 6  # of each engine's pace, which is half a minute of work
     classes: int = 2
     cuts: int = 12  # most cuts that are tried, spread evenly over the requests

@@ -12,6 +12,7 @@ from hmas.contracts.outcome import Outcome
 from hmas.engine.core import EngineCore
 from hmas.engine.core.sequence import AddResult
 from hmas.engine.core.step import StepResult
+from hmas.prediction.agent.backend import CostModel
 from hmas.sim.baselines.router import EngineLoad
 from hmas.sim.baselines.systems import Baseline
 from hmas.sim.engine import SimEngine
@@ -26,7 +27,7 @@ class EngineFleet:
     `network_s` is the one-way delay between client and engine. Requests that have not ended `cutoff_s` after the
     workload's last second count as not finished. The run stops early once more than `late_share` (0 to 1) of the
     requests have missed their TTFT SLO: a search for the highest sustainable rate then knows enough. `skip` false
-    takes every engine step instead of skipping quiet ones.
+    takes every engine step instead of skipping quiet ones. `costs` predicts for a baseline that needs it.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class EngineFleet:
         cutoff_s: float = 600.0,
         late_share: float = 1.0,
         skip: bool = True,
+        costs: CostModel | None = None,
     ) -> None:
         self._heap = EventHeap()
         self._baseline = baseline
@@ -47,6 +49,8 @@ class EngineFleet:
         self._until_s = workload.duration_s + cutoff_s
         self._engines = [SimEngine(self._heap, core, f"e{i}", self._stepped, skip) for i, core in enumerate(cores)]
         self._loads = {engine.name: EngineLoad(engine.core.profile) for engine in self._engines}
+        self._router = None if baseline.router is None else baseline.router(costs)
+        self._sent_s: dict[str, float] = {}
         self._held: list[tuple[tuple[float, ...], int, OfferedRequest]] = []  # by the router, a heap
         self._arrived = 0
         self._journeys = {r.id: Journey(offered=r) for r in workload.requests}
@@ -69,34 +73,42 @@ class EngineFleet:
         )
 
     def _arrive(self, offered: OfferedRequest) -> None:
-        router = self._baseline.router
-        if router is None:
+        if self._router is None:
             self._send(min(self._engines, key=lambda e: self._loads[e.name].outstanding), offered)
             return
         self._arrived += 1
-        heappush(self._held, (router.key(offered), self._arrived, offered))
+        heappush(self._held, (self._router.key(offered), self._arrived, offered))
         self._release()
 
     def _release(self) -> None:
         """Sends on what the router holds, as long as an engine takes it."""
-        router = self._baseline.router
-        while router is not None and self._held:
-            ready = [engine for engine in self._engines if router.takes(self._loads[engine.name])]
-            if not ready:
-                return
+        if self._router is None or not self._held:
+            return
+        self._look()
+        while self._held and (ready := self._router.ready(tuple(self._loads.values()))):
             offered = heappop(self._held)[2]
-            costs = [router.cost(offered, self._loads[engine.name]) for engine in ready]
-            self._send(ready[costs.index(min(costs))], offered)
+            chosen = self._router.choose(offered, ready)
+            self._send(next(e for e in self._engines if self._loads[e.name] is chosen), offered)
+
+    def _look(self) -> None:
+        """Reads the engines' gauges for the router."""
+        for engine in self._engines:
+            engine.catch_up()
+            load, stats = self._loads[engine.name], engine.core.stats()
+            inside = stats.num_requests_waiting + stats.num_requests_running
+            load.queued = load.outstanding - inside + stats.num_requests_waiting
+            load.kv_usage = stats.kv_cache_usage
 
     def _send(self, engine: SimEngine, offered: OfferedRequest) -> None:
-        self._loads[engine.name].sent(offered.request.prompt_tokens)
+        self._loads[engine.name].sent(offered)
+        self._sent_s[offered.id] = self._heap.now_s
         self._heap.after(self._network_s, self._deliver, engine, offered)
 
     def _deliver(self, engine: SimEngine, offered: OfferedRequest) -> None:
         request = self._baseline.request(offered, self._baseline.priority(offered))
         if engine.add(request) is not AddResult.ACCEPTED:
             self._journeys[offered.id].outcome = Outcome.ENGINE_REFUSED
-            self._ended(engine, offered, started=False)
+            self._ended(engine, offered)
             self._release()
 
     def _stepped(self, engine: SimEngine, result: StepResult) -> None:
@@ -106,15 +118,19 @@ class EngineFleet:
             if journey.first_token_s is None:
                 journey.first_token_s = seen_s
                 self._late += seen_s - journey.offered.request.arrival_s > journey.offered.slo.ttft_s
-                self._loads[engine.name].started(journey.offered.request.prompt_tokens)
+                self._loads[engine.name].started(journey.offered)
+                if self._router is not None:
+                    self._router.started(journey.offered, seen_s - self._sent_s[request_id])
         for request_id in result.finished:
             journey = self._journeys[request_id]
             journey.last_token_s = seen_s
             journey.output_tokens = journey.offered.output_tokens
             journey.outcome = Outcome.FINISHED
-            self._ended(engine, journey.offered, started=True)
+            if self._router is not None:
+                self._router.ended(journey.offered, journey.settlement().tpot_s or 0.0)
+            self._ended(engine, journey.offered)
         self._release()
 
-    def _ended(self, engine: SimEngine, offered: OfferedRequest, *, started: bool) -> None:
-        self._loads[engine.name].ended(offered.request.prompt_tokens, started=started)
+    def _ended(self, engine: SimEngine, offered: OfferedRequest) -> None:
+        self._loads[engine.name].ended(offered)
         self._open -= 1

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from hmas.engine.core import EngineCore
 from hmas.engine.core.profile import EngineProfile
 from hmas.engine.core.sequence import EngineRequest
+from hmas.prediction.agent.backend import CostModel
 from hmas.sim.baselines import lightllm, sglang
 from hmas.sim.baselines.lightllm import LightLlmCore
 from hmas.sim.baselines.niyama import MAX_CHUNK_TOKENS, NiyamaConfig, NiyamaCore
@@ -45,19 +46,28 @@ def _prompt(offered: OfferedRequest) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """A serving system to compare with. `source` says what it is and where it was published, `checked` against what its
-    settings and rules were checked. `core` makes one engine. `router` holds requests back before the engines; without
-    one they go at once to the engine with the fewest outstanding requests.
-    `priority` gives the priority that the client states with a request, lower first; only engines that reorder read
-    it. `request` makes the engine's request from the offered one and that priority."""
+    """A serving system to compare with.
+
+    - `source` says what it is and where it was published, `checked` against what its settings and rules were checked,
+      and `compared`
+      with which published figures or runs of the real system its behaviour was compared.
+    - `core` makes one engine.
+    - `router` makes, with a cost model, what holds requests back before the engines; without one they go at once to the
+      engine with the fewest outstanding requests. `predicts`: it needs the cost model, and requests that the perception
+      that ships has read.
+    - `priority` gives the priority that the client states with a request, lower first; only engines that reorder read
+      it. `request` makes the engine's request from the offered one and that priority.
+    """
 
     name: str
     source: str
     core: Callable[[EngineProfile, FleetSetting], EngineCore]
     priority: Callable[[OfferedRequest], float] = _arrival
     request: Callable[[OfferedRequest, float], EngineRequest] = OfferedRequest.engine_request
-    router: HoldingRouter | None = None
+    router: Callable[[CostModel | None], HoldingRouter] | None = None
     checked: str = ""
+    compared: str = "none"
+    predicts: bool = False
 
 
 def vllm_defaults(profile: EngineProfile) -> EngineProfile:
@@ -122,11 +132,22 @@ def _sarathi_srpf(profile: EngineProfile, _: FleetSetting) -> EngineCore:
     return SarathiCore(_chunked(profile), remaining_prompt)
 
 
+def _dynamo(_: CostModel | None) -> HoldingRouter:
+    return DynamoRouter()
+
+
+def _llmd(costs: CostModel | None) -> HoldingRouter:
+    if costs is None:
+        raise ValueError("llm-d's router needs a cost model: give EngineFleet `costs`")
+    return LlmdRouter(costs)
+
+
 def _niyama(profile: EngineProfile, _: FleetSetting) -> EngineCore:
     return NiyamaCore(profile, NiyamaConfig())
 
 
 VLLM_CHECKED = "vLLM's defaults by card (`EngineArgs.get_batch_defaults` of vllm/engine/arg_utils.py, as documented)"
+VLLM_COMPARED = "a real vLLM on the CPU, FCFS: throughput, TTFT and TPOT ([fidelity.md](fidelity.md))"
 SGLANG_CHECKED = (
     "sgl-project/sglang: `server_args.py` (chunk by memory), `_resolve_max_num_reqs` (running requests), "
     "`managers/schedule_policy.py` and `managers/schedule_batch.py` (admission, retraction)"
@@ -141,12 +162,14 @@ BASELINES: dict[str, Baseline] = {
             source="vLLM V1: FCFS, chunked prefill, preemption by recompute (Kwon et al., SOSP 2023)",
             core=_vllm,
             checked=VLLM_CHECKED,
+            compared=VLLM_COMPARED,
         ),
         Baseline(
             name="vllm-priority",
             source="vLLM --scheduling-policy priority; clients state their TTFT SLO as the priority, tightest first",
             core=_vllm_priority,
             checked=VLLM_CHECKED,
+            compared=VLLM_COMPARED,
             priority=_class_priority,
         ),
         Baseline(
@@ -192,22 +215,30 @@ BASELINES: dict[str, Baseline] = {
             source="Niyama: all its mechanisms, tokens paced from the first on",
             core=_niyama,
             request=paced,
-            checked="Sarathi-Serve's branch niyama_asplos2026, and the paper's ratios (docs/results/niyama.md). "
-            "It has the sequences of the profile",
+            checked="`microsoft/sarathi-serve`, branch niyama_asplos2026; it has the sequences of the profile",
+            compared="the ratios of its paper ([niyama.md](niyama.md))",
         ),
         Baseline(
             name="dynamo",
             source="NVIDIA Dynamo's router queue (wspt, a tier per TTFT SLO) before vLLM; our re-implementation",
             core=_vllm,
-            router=DynamoRouter(),
-            checked="Dynamo's documentation of the router (`--router-queue-policy`, strict priorities)",
+            router=_dynamo,
+            checked="`ai-dynamo/dynamo`: `lib/kv-router/src/scheduling/policy.rs` at 01690d4 (order), the documented "
+            "cost of an engine, the thresholds of its versions",
         ),
         Baseline(
             name="llm-d",
             source="llm-d's endpoint picker (SLO deadline order, SLO headroom) before vLLM; our re-implementation",
             core=_vllm,
-            router=LlmdRouter(),
-            checked="llm-d's documentation of the flow control and the latency scorer, with their default weights",
+            router=_llmd,
+            predicts=True,
+            checked="`llm-d/llm-d-inference-scheduler` at 520af47: `flowcontrol/ordering/slodeadline`, "
+            "`saturationdetector/utilization`, `filter/sloheadroomtier`, `scorer/latency`",
         ),
     )
 }
+
+
+def predicts(system: str) -> bool:
+    """Tells whether a system is a baseline that decides by predicted lengths or costs."""
+    return system in BASELINES and BASELINES[system].predicts

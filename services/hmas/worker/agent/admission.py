@@ -74,7 +74,7 @@ class AdmissionGate:
         if not engine.budget_blocks:
             return True
         budget = engine.budget_blocks - engine.foreign_blocks
-        return engine.blocks + blocks <= budget or engine.peak_with(now_s, entry, blocks) <= budget
+        return engine.blocks + blocks <= budget or engine.peak_fits(now_s, entry, blocks, budget)
 
     def could_ever(self, engine: EngineState, prompt_tokens: int) -> bool:
         """Returns whether a prompt of that length and one output token would fit `engine` if nothing ran there."""

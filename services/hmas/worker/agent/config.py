@@ -91,7 +91,8 @@ class EngineStateConfig:
     default_sequences: int = 256  # most running sequences, if the engine does not report it
     presumed: float = 3.0  # predicted times to first token after which one that cannot be seen is presumed to have come
     spared: float = 0.1  # share of running requests whose TPOT SLOs may be tighter than the one that sets utilisation
-    peak_fresh_s: float = 0.1  # how long a forecast of peak memory is used if no sequence came, outgrew or left
+    peak_fresh_s: float = 0.1  # how long a forecast of peak memory that leaves no room is used
+    peak_kept_s: float = 0.5  # how long one that leaves room is used, and that by which topologies plan
     plenty: int = 2  # no forecast is made while the budget is at least this multiple of the reserved blocks
     sample_fresh_s: float = 2.0  # an older sample says nothing about utilisation any more
     counters_fresh_s: float = 10.0  # an older sample does not say that the engine's counters stand still

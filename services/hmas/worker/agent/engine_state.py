@@ -48,7 +48,8 @@ class EngineState:
         "name",
         "pause_s",
         "peak",
-        "peak_changed",
+        "peak_left",
+        "peak_outgrown",
         "peak_s",
         "prefill",
         "prefix",
@@ -83,7 +84,8 @@ class EngineState:
         self.blocks = 0  # sum of the KV blocks that each of `running` holds at its end
         self.peak = MemoryPeak(())  # of `running`, as forecast at `peak_s`
         self.peak_s = -inf
-        self.peak_changed = False  # a request came, outgrew its bound or left since `peak_s`
+        self.peak_outgrown = False  # a request outgrew its bound since `peak_s`, so that the forecast may be too low
+        self.peak_left = False  # a request left since `peak_s`, so that the forecast may be too high
         self.budget_blocks = 0  # M_cap (1 - delta_frag) in blocks; 0: capacity unknown, no memory limit
         self.held_until_s = -inf  # the engine had no room: nothing is granted there before this instant
         self.suspected = False
@@ -146,7 +148,7 @@ class EngineState:
             self.busy_since_s = now_s
         self.running[entry.request.id] = entry
         self.blocks += entry.blocks
-        self.peak_changed = True
+        self.peak.add(*_growth(entry, entry.blocks * self.block_size, self.block_size))
         self.prefill.add(now_s, entry, prefill_s)
         self._changed()
 
@@ -168,7 +170,7 @@ class EngineState:
         del self.running[entry.request.id]
         self.blocks -= entry.blocks
         entry.blocks = 0
-        self.peak_changed = True
+        self.peak_left = True
         if entry.first_token_s is None:
             self.prefill.remove(now_s, entry, computed=entry.output_tokens > 0)
         else:
@@ -181,7 +183,7 @@ class EngineState:
         """Changes the reservation of `entry`, which runs here, to `blocks` KV blocks at its end."""
         self.blocks += blocks - entry.blocks
         entry.blocks = blocks
-        self.peak_changed = True
+        self.peak_outgrown = True
         self._changed()
 
     def limit(self, n_run: int, b_token: int) -> None:
@@ -229,18 +231,32 @@ class EngineState:
         self.in_flight = len(self.running) + self.foreign
         self._occupancy = None
 
-    def peak_with(self, now_s: float, entry: QueueEntry, blocks: int) -> float:
-        """Returns the most KV blocks that the running requests and `entry` will hold at once, if `entry` began now and
-        held `blocks` at its end."""
-        if self.peak_changed or now_s - self.peak_s > self._config.peak_fresh_s:
-            self._forecast(now_s)
-        size = self.block_size
-        return self.peak.with_another(*_growth(entry, blocks * size, size)) / size
+    def peak_fits(self, now_s: float, entry: QueueEntry, blocks: int, budget: int) -> bool:
+        """Returns whether the running requests and `entry` will never hold more than `budget` KV blocks at once, if
+        `entry` began now and held `blocks` at its end.
+
+        While nobody outgrows a bound, a forecast stays one as time passes and requests leave: it only becomes too high.
+        So it is made anew where it says no, or is old.
+        """
+        size, age_s = self.block_size, now_s - self.peak_s
+        growth = _growth(entry, blocks * size, size)
+        if not self.peak_outgrown and age_s <= self._config.peak_kept_s:
+            if self.peak.with_another(*growth) <= budget * size:
+                return True
+            if not self.peak_left and age_s <= self._config.peak_fresh_s:
+                return False
+        self._forecast(now_s)
+        return self.peak.with_another(*growth) <= budget * size
 
     def _forecast(self, now_s: float) -> None:
         size = self.block_size
-        self.peak = MemoryPeak([_growth(entry, entry.blocks * size, size) for entry in self.running.values()])
-        self.peak_s, self.peak_changed = now_s, False
+        rows = []
+        for entry in self.running.values():  # `_growth`, written out: this is done for every engine in every cycle
+            held = entry.request.prompt_tokens + entry.output_tokens
+            last = entry.blocks * size
+            rows.append((last - held if last > held else 0, held + size - 1))
+        self.peak = MemoryPeak(rows)
+        self.peak_s, self.peak_outgrown, self.peak_left = now_s, False, False
 
     def presume(self, now_s: float) -> None:
         """Counts prefills as done whose first token cannot be seen because the answer is not streamed.
@@ -317,7 +333,7 @@ class EngineState:
             return self._occupancy
         block, held, lasting = self.block_size, self.blocks, True
         if held * self._config.plenty > self.budget_blocks > 0:
-            if now_s - self.peak_s > self._config.peak_fresh_s:
+            if now_s - self.peak_s > self._config.peak_kept_s:
                 self._forecast(now_s)
             held, lasting = min(held, int(self.peak.tokens / block)), False
         held += self.foreign_blocks

@@ -35,6 +35,13 @@ class MemoryPeak:
             self._tokens = _peak(self._rows)
         return self._tokens
 
+    def add(self, left: float, held: float) -> None:
+        """Adds a sequence that begins now."""
+        another = (left, held)
+        insort(self._rows, another, key=_soonest_last)
+        self._tokens = self._peak_with if another == self._another else None
+        self._another = None
+
     def with_another(self, left: float, held: float) -> float:
         """Returns the peak in tokens if one more sequence begins now.
 

@@ -122,16 +122,17 @@ def choose(
             continue  # held back by the inner loop, which never idles an engine
         if gateway.blocked(state.now_s, engine.name):
             continue
-        blocks = gate.need(engine, entry, upper)
-        if fenced and not gate.admits(state.now_s, engine, entry, blocks):
-            continue
-        if fenced and not engine.prefill.admits(prefill_s, window_s):
-            continue
         load = in_flight / engine.cap + engine.suspected  # a suspected engine comes last: the load of others is below 1
         if held:
             load = _seconds(engine, entry, held[engine.name], load) + SUSPECTED_S * engine.suspected
-        if load < best_load:
-            best, best_load, best_blocks = engine, load, blocks
+        if load >= best_load:
+            continue  # before the gates, because a forecast of memory costs far more than the rest
+        blocks = gate.need(engine, entry, upper)
+        if fenced and not engine.prefill.admits(prefill_s, window_s):
+            continue
+        if fenced and not gate.admits(state.now_s, engine, entry, blocks):
+            continue
+        best, best_load, best_blocks = engine, load, blocks
     if best is not None:
         entry.admit(upper, best_blocks)
     return best
