@@ -45,7 +45,7 @@ class Job:
         twin = memo[id(self)] = object.__new__(Job)
         twin.entry = deepcopy(self.entry, memo)
         twin.passing, twin.place, twin.due_s = self.passing, self.place, self.due_s
-        twin.work, twin.price = self.work, self.price
+        twin.work, twin.price, twin.ahead = self.work, self.price, self.ahead
         return twin
 
 

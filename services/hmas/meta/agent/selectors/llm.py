@@ -55,8 +55,7 @@ You choose the queue topology of a multi-tenant LLM serving pool. The goal is th
 time-to-first-token (TTFT) and time-per-output-token (TPOT) objective, over minutes, without thrashing.
 
 Topologies:
-- max_on_time: by deadline while all can be met, gives up the costliest requests when they cannot. The default; most \
-requests on time at any load.
+- max_on_time: by deadline while all can be met, gives up the costliest requests when they cannot.
 - hybrid: deadline plus alpha times predicted work, alpha rising with the load; gives up what will be late anyway, low \
 priority first. For mixes of interactive and whole-answer requests.
 - sjf, srtf: shortest predicted work first. Good under sustained overload or bursts.
@@ -65,6 +64,7 @@ priority first. For mixes of interactive and whole-answer requests.
 blocking by long requests at moderate load.
 - wfq, stride, lottery, cfs: weighted shares of tenants. For persistent unfairness between tenants.
 - rr, mlfq, priority: bounded sharing, feedback queues, strict priority.
+- maestro: shortest remaining work of a whole job first. For agents' jobs of many calls.
 - fcfs: arrival order; the safe baseline.
 
 Reading the view: violation rates are shares of settled requests; mismatch is arriving over served tokens minus one \
