@@ -13,6 +13,10 @@ REASONS = {
         "systems share; runs made since count what was served while requests were offered"
     ),
     "errors": "no request failed",
+    "found in caches": "without prefix caches nothing is found, whatever the order",
+    "of bound": "at this load every system ends nearly every job in time",
+    "interactive": "at this load every system ends every interactive job in time",
+    "wait of interactive calls": "at this load the engines have room, and hardly a call waits for others",
 }
 
 

@@ -21,6 +21,7 @@ from experiments.maestro.measure import (
 )
 from experiments.maestro.mesh import HMAS
 from experiments.maestro.orders import CLAIRVOYANT, EDF, EDF_CLASS, FCFS, MAESTRO, ORACLE
+from experiments.report.constant_columns import explained
 from experiments.report.template import percent, render
 
 GENERATED = "\n<!-- Written by `python -m experiments maestro`; do not edit. -->\n"
@@ -181,6 +182,6 @@ def write_page(found: Sequence[tuple[JobCell, Mapping[str, Any]]], seconds: floa
         halves=halves,
         tables=tables,
     )
-    page.write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")
+    page.write_text(text.rstrip() + "\n" + explained(text) + GENERATED, encoding="utf-8")
     facts.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
     return [page, facts]

@@ -82,12 +82,12 @@ def litellm(tmp_path_factory: pytest.TempPathFactory, start_mesh: Any) -> Iterat
     with start_mesh(folder / "mesh", "--alias", MODEL, "--tenants", str(tenants)) as mesh:
         config = yaml.safe_load(code("Behind LiteLLM", "yaml", mesh.url))
         (entry,) = config["model_list"]
-        busy = {**entry["litellm_params"], "api_key": "os.environ/HMAS_BUSY_KEY"}
+        busy = {**entry["litellm_params"], "api_key": "os.environ/BUSY_API_KEY"}
         config["model_list"].append({"model_name": "busy", "litellm_params": busy})
         (folder / "config.yaml").write_text(yaml.safe_dump(config))
         port = free_port()
         env = clean_env(
-            HMAS_API_KEY=keys["litellm"], HMAS_BUSY_KEY=keys["busy"], LITELLM_MASTER_KEY=MASTER_KEY,
+            HMAS_API_KEY=keys["litellm"], BUSY_API_KEY=keys["busy"], LITELLM_MASTER_KEY=MASTER_KEY,
             LITELLM_LOCAL_MODEL_COST_MAP="True",
         )  # fmt: skip
         where = ["--host", "127.0.0.1", "--port", str(port), "--telemetry", "False"]

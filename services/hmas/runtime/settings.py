@@ -92,7 +92,7 @@ TOOLS = frozenset(
     for name in (
         "API_KEY", "BENCH_FULL", "CONTROL_BLOCK", "DATA", "DATA_DIR", "ENGINE_CACHE", "ENGINE_INSTALL",
         "ENGINE_VERSIONS", "HYPOTHESIS_PROFILE", "IMAGE", "MODEL", "OFFLINE_IMAGES", "PROCESS", "PUBLISH",
-        "SIM_SOAK_HOURS", "SOAK", "TENANTS",
+        "SIM_SOAK_HOURS", "SOAK", "TENANTS", "TOOL_CACHE",
     )
 )  # fmt: skip
 
