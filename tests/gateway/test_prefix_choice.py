@@ -23,8 +23,8 @@ from tests.gateway.gateway_script import Mesh, heartbeat, load, run_ended, submi
 TOKENS = 4_000
 
 
-def prompt(*nodes: int, thread: int = 0) -> PrefixChain:
-    return PrefixChain(nodes, tuple(TOKENS * (i + 1) for i in range(len(nodes))), True, thread)
+def prompt(*nodes: int, thread: int = 0, turn: int = 1) -> PrefixChain:
+    return PrefixChain(nodes, tuple(TOKENS * (i + 1) for i in range(len(nodes))), True, thread, turn)
 
 
 def workers(count: int) -> tuple[str, ...]:
@@ -224,3 +224,14 @@ def test_a_request_that_moves_takes_its_prompt_along() -> None:
     effects = mesh.play(StreamChanged(first, False))
     moved = [e for e in effects if isinstance(e, ToWorker)]
     assert [e.worker for e in moved] == [name for name in workers(2) if name != first]
+
+
+def test_what_all_prompts_begin_with_does_not_bring_first_requests_to_one_worker() -> None:
+    def at_the_holder(turn: int) -> int:
+        mesh = Mesh(*workers(4))
+        holder, _ = send(mesh, "root", prompt(1, 2, 3))
+        serve(mesh, "root", holder)
+        return [send(mesh, f"q{i}", prompt(1, 2, 3, 100 + i, turn=turn))[0] for i in range(8)].count(holder)
+
+    assert at_the_holder(turn=0) == 2
+    assert at_the_holder(turn=7) > 2

@@ -112,7 +112,9 @@ class Fitness:
 
         The worker that holds most of the prompt, or without one the `owner`, which the job hashes to, is left only for
         a gain above `min_gain_s` and `min_gain_share`. What it holds counts more than an even backlog, as long as it
-        has not many more requests than others. None: no worker has a working engine and was heard of lately.
+        has not many more requests than others. A job's first request is at home nowhere, and its wait is all that the
+        worker has: else the first worker to hold what all prompts begin with would get the requests of all others. None:
+        no worker has a working engine and was heard of lately.
         """
         config, chain, places = self._config, request.prefix, self._index.places
         found, shared = self.known(chain) if known is None else known
@@ -133,12 +135,17 @@ class Fitness:
                 tokens = self._index.tokens_at(worker.place, shared)
             if tokens:
                 missing_s = max(0.0, prefill_s - saved_s * tokens * places[worker.place].trust)
-            load_s = counts[n] / (worker.slots or 1) * decode_s + balance * (drains_s[n] - least_s)
+            if chain.turn:
+                load_s = counts[n] / (worker.slots or 1) * decode_s + balance * (drains_s[n] - least_s)
+            else:
+                wait_s, load_s = drains_s[n], 0.0
             costs.append((wait_s + missing_s + load_s, n, worker.name, wait_s, missing_s, load_s, tokens))
         if not costs:
             return None, []
         costs.sort()
         best_s, best = costs[0][:2]
+        if not chain.turn:
+            return workers[best], costs
         home: Cost | None = max(costs, key=_tokens)  # of several the first, which is the cheapest
         if home is not None and home[6] * 2 <= chain.ends[-1]:
             home = next((cost for cost in costs if workers[cost[1]] is owner), None)
