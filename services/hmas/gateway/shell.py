@@ -497,6 +497,7 @@ class GatewayShell:
         exchange.call = None
         if not exchange.done:
             exchange.end(error)
+        exchange.proxy = None  # the journal keeps the exchange, and need not keep the request's body
         self._count(exchange, outcome, now_s)
         self._journal.keep(exchange)
         if exchange.span is not None:

@@ -58,7 +58,8 @@ class Router:
         name = heartbeat.worker
         claimed = {engine.endpoint: engine.epoch for engine in heartbeat.engines if engine.up and engine.epoch}
         for engine in before.engines:
-            if engine.endpoint not in claimed and self._claims.get(engine.endpoint, ("", 0))[0] == name:
+            claim = self._claims.get(engine.endpoint)
+            if engine.endpoint not in claimed and claim is not None and claim[0] == name:
                 del self._claims[engine.endpoint]
         for endpoint, epoch in claimed.items():
             holder, held = self._claims.get(endpoint, (name, 0))
