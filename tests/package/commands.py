@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sim run": ("", "sim"),
     "sim capacity": ("FILE", "sim"),
     "sim replay-log": ("FILE", "sim"),
+    "whatif": ("FILE", "sim"),
     "train perception": ("--data .", "train"),
     "train held-out": ("--data .", "train"),
     "train sizes": ("--data .", "train"),
