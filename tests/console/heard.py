@@ -15,6 +15,7 @@ from hmas.contracts.job import JobRow
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.queue import QueuedRow, QueueOrder, QueueTold
 from hmas.contracts.registry import EngineInfo, WorkerHeartbeat
+from hmas.contracts.rehearsal import PastFigures, Policy, Rehearsal, Rehearsed, TenantGain, TenantOnTime
 from hmas.contracts.request import Slo, TaskType
 from hmas.contracts.telemetry import (
     EngineSample,
@@ -132,3 +133,32 @@ CONTROL = ControlTuple(
     seq=1,
     valid_for_s=15.0,
 )  # fmt: skip
+
+
+def rehearsal(*, abstains: str = "", topology: TopologyName = TopologyName.EDF) -> Rehearsal:
+    """What a rehearsal of the tenants `acme` and `zeta` says, in which a topology helps `acme`."""
+
+    def figures(acme: float, zeta: float) -> PastFigures:
+        shares = (
+            TenantOnTime(tenant="acme", requests=150, on_time=acme),
+            TenantOnTime(tenant="zeta", requests=50, on_time=zeta),
+        )
+        return PastFigures(
+            requests=200, on_time=0.75 * acme + 0.25 * zeta, ttft_p50_s=0.5, ttft_p95_s=2.0, tenants=shares
+        )
+
+    gains = (
+        TenantGain(tenant="acme", requests=150, gain=0.2, low=0.1, high=0.3),
+        TenantGain(tenant="zeta", requests=50, gain=-0.1, low=-0.2, high=0.0),
+    )
+    candidate = Rehearsed(
+        policy=Policy(topology=topology), figures=figures(0.9, 0.7), gain=0.125, low=0.05, high=0.2, tenants=gains
+    )
+    return Rehearsal(
+        window_s=300.0,
+        observed=figures(0.72, 0.8),
+        in_force=figures(0.7, 0.8),
+        candidates=(candidate,),
+        abstains=abstains,
+        drawn=3,
+    )

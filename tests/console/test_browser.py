@@ -2,6 +2,7 @@
 `playwright` and `axe-playwright-python`, and is skipped without them."""
 
 import itertools
+import re
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,7 @@ playwright = pytest.importorskip("playwright.sync_api", reason="the package play
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
 pytestmark = needs_browser
 RED_MS = 4_000  # twice the goal of 2 s
-PAGES = ("now", "queue", "control", "requests", "tenants", "lanes", "jobs")
+PAGES = ("now", "queue", "control", "requests", "tenants", "lanes", "jobs", "whatif")
 WATCHERS = 20
 MOST_GROWTH_BYTES = 20 * 2**20
 
@@ -34,6 +35,8 @@ def test_every_page_draws_and_complains_of_nothing(
             ask(mesh.url, "fresh", 1)  # they show the last minute alone
         if name == "queue":
             page.get_by_text("is in force").wait_for()
+        elif name == "whatif":
+            page.get_by_text(re.compile("^(Not simulated yet|Simulated at)")).wait_for()
         else:
             page.wait_for_selector("tbody tr")
         drawn = page.evaluate(

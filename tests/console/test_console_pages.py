@@ -13,6 +13,8 @@ from hmas.console.pages.now import RESTARTED_S, SILENT_S, view_now
 from hmas.console.pages.queue import asked_of, view_queue
 from hmas.console.pages.requests import view_request, view_requests
 from hmas.console.pages.tenants import view_tenants
+from hmas.console.pages.whatif import view_whatif
+from hmas.console.question import WhatIfQuestion, WhatIfTold, question_of
 from hmas.console.state import (
     KEPT_S,
     MAX_CURVES,
@@ -42,6 +44,7 @@ from tests.console.heard import (
     decision,
     heartbeat,
     queue_told,
+    rehearsal,
     settled,
     telemetry,
     v_short,
@@ -149,6 +152,63 @@ def test_recent_requests_tell_whether_they_met_their_slo() -> None:
     state.hear(1.0, settled(SETTLED, late, replace(SETTLED, request_id="r3", outcome=Outcome.INVALID_REQUEST)))
     rows = view_requests(state, 1.0, "")["recent"]
     assert {name: row["verdict"] for name, row in rows.items()} == {"r1": "met", "r2": "missed", "r3": "not judged"}
+
+
+def asked_what_if(state: ConsoleState, question: WhatIfQuestion, told: WhatIfTold) -> None:
+    state.hear(1.0, decision(T.FCFS))
+    state.whatif.begin(1.0, question)
+    state.whatif.end(told)
+
+
+def test_a_what_if_tells_the_difference_by_tenant_with_its_spread() -> None:
+    state, question = ConsoleState(), WhatIfQuestion(pool="m", topology=T.EDF)
+    asked_what_if(state, question, WhatIfTold(9.0, rehearsal(), "fcfs"))
+    view = view_whatif(state, 9.0, "pool=m&topology=edf")
+    assert (view["state"], view["question"]) == ("told", question.model_dump(mode="json"))
+    told = view["answer"]
+    assert (told["in_force"], told["candidate"], told["switch"], told["drawn"]) == ("fcfs", "edf", "edf", 3)
+    assert [row["on_time"] for row in told["rows"].values()] == [0.74, 0.725, 0.85]
+    assert told["tenants"]["acme"] == {
+        "requests": 150, "observed": 0.72, "in_force": 0.7, "candidate": 0.9, "gain": 0.2, "low": 0.1, "high": 0.3,
+    }  # fmt: skip
+    assert told["tenants"]["zeta"]["gain"] == -0.1
+    for other in ("pool=m", "pool=m&topology=sjf", "pool=m&topology=edf&minutes=15"):
+        assert view_whatif(state, 9.0, other)["state"] == "none"
+
+
+def test_a_what_if_that_abstains_says_so_and_offers_no_switch() -> None:
+    state = ConsoleState()
+    asked_what_if(
+        state, WhatIfQuestion(pool="m", topology=T.EDF), WhatIfTold(9.0, rehearsal(abstains="it misses"), "fcfs")
+    )
+    told = view_whatif(state, 9.0, "pool=m&topology=edf")["answer"]
+    assert (told["abstains"], told["switch"]) == ("it misses", "")
+    assert told["rows"]["candidate"]["on_time"] == 0.85
+
+
+def test_a_switch_is_offered_for_the_topology_alone() -> None:
+    for choice, switch in (("topology=edf", "edf"), ("topology=edf&engines=%2B1", ""), ("objective=tokens", "")):
+        state, question = ConsoleState(), question_of(f"pool=m&{choice}")
+        asked_what_if(state, question, WhatIfTold(9.0, rehearsal(), "fcfs"))
+        assert view_whatif(state, 9.0, f"pool=m&{choice}")["answer"]["switch"] == switch
+
+
+def test_a_what_if_tells_what_it_waits_for_and_why_it_failed() -> None:
+    state, question = ConsoleState(), WhatIfQuestion(pool="m")
+    assert view_whatif(state, 1.0, "")["question"]["pool"] == ""
+    asked_what_if(state, question, WhatIfTold(9.0, error="no copy of qos"))
+    assert (view_whatif(state, 9.0, "")["state"], view_whatif(state, 9.0, "")["error"]) == ("failed", "no copy of qos")
+    state.whatif.begin(10.0, question)
+    view = view_whatif(state, 14.0, "pool=m")
+    assert (view["state"], view["busy"], view["since_s"], view["answer"]) == ("runs", True, 4.0, {})
+    other = view_whatif(state, 14.0, "pool=m&minutes=15")
+    assert (other["state"], other["busy"]) == ("none", True)
+
+
+def test_an_address_that_cannot_be_read_asks_what_it_can() -> None:
+    read = question_of("pool=a+b&minutes=7&topology=best&engines=%2B1&slo=chat%3Attft%3D800&more=1")
+    assert read == WhatIfQuestion(pool="a b", engines="+1", slo="chat:ttft=800")
+    assert question_of("=&&\0") == WhatIfQuestion()
 
 
 def test_the_queue_is_shown_in_the_order_that_the_worker_told() -> None:

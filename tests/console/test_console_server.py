@@ -14,6 +14,7 @@ from hmas.console import stream
 from hmas.console.guard import cookie_of
 from hmas.console.pages import PERIODS_S
 from hmas.console.patch import merge
+from hmas.console.question import WhatIfQuestion
 from hmas.console.server import STATIC, console_app
 from hmas.console.settings import ConsoleSettings
 from hmas.console.state import ConsoleState
@@ -23,7 +24,7 @@ from hmas.runtime.extras import CannotStart
 from tests.console.heard import heartbeat, telemetry
 
 COOKIE, PROOF = cookie_of("reader-token")
-PAGES = ("/", "/now", "/control", "/requests", "/tenants", "/lanes", "/queue", "/jobs", "/r/some%2Fid")
+PAGES = ("/", "/now", "/control", "/requests", "/tenants", "/lanes", "/queue", "/jobs", "/whatif", "/r/some%2Fid")
 
 
 class Desk:
@@ -32,8 +33,11 @@ class Desk:
     def __init__(self, settings: ConsoleSettings) -> None:
         self.state = ConsoleState()
         self.pinned: list[tuple[str, TopologyName | None]] = []
+        self.asked: list[WhatIfQuestion] = []
         self.streams = BrowserStreams(PageFeed(self.state, lambda: 1.0))
-        app = console_app(settings, self.streams, pools=lambda: frozenset({"m"}), why=self.why, pin=self.pin)
+        app = console_app(
+            settings, self.streams, pools=lambda: frozenset({"m"}), why=self.why, pin=self.pin, whatif=self.asked.append
+        )
         self.client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:8090")
 
     async def why(self, request_id: str) -> dict[str, Any] | None:
@@ -119,6 +123,19 @@ async def test_acting_takes_the_admins_token(guarded: Desk) -> None:
     long = {"pool": "m" * 5000, "topology": None}
     assert (await client.post("/api/pin", json=long, headers=bearer("admin"))).status_code == 413
     assert len(guarded.pinned) == 2
+
+
+async def test_a_what_if_takes_the_admins_token(guarded: Desk) -> None:
+    client, order = guarded.client, {"pool": "m", "minutes": "15", "topology": "edf"}
+    for headers in ({}, bearer("reader"), {"cookie": f"{COOKIE}={PROOF}"}):
+        assert (await client.post("/api/whatif", json=order, headers=headers)).status_code == 401
+    assert (await Desk(ConsoleSettings()).client.post("/api/whatif", json=order)).status_code == 403
+    for change, status in (({"pool": "other"}, 404), ({"minutes": "7"}, 422), ({"topology": "best"}, 422)):
+        answer = await client.post("/api/whatif", json=order | change, headers=bearer("admin"))
+        assert answer.status_code == status
+    assert guarded.asked == []
+    assert (await client.post("/api/whatif", json=order, headers=bearer("admin"))).status_code == 202
+    assert guarded.asked == [WhatIfQuestion(pool="m", minutes="15", topology=TopologyName.EDF)]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8090", "localhost", "[::1]:8090", "Console.example:443"])

@@ -83,6 +83,16 @@ def test_a_switch_that_is_then_made_brings_what_was_predicted() -> None:
     assert abs(candidate.figures.on_time - observed) <= 0.05
 
 
+def test_the_gains_of_tenants_add_up_to_the_gain() -> None:
+    for candidate in rehearsed().candidates:
+        tenants = candidate.tenants
+        assert [gain.tenant for gain in tenants] == [share.tenant for share in candidate.figures.tenants]
+        assert all(gain.low <= gain.gain <= gain.high for gain in tenants)
+        requests = sum(gain.requests for gain in tenants)
+        assert sum(gain.requests * gain.gain for gain in tenants) / requests == pytest.approx(candidate.gain)
+    assert len(rehearsed().candidates[1].tenants) > 1
+
+
 def test_it_abstains_where_the_simulation_is_not_what_happened() -> None:
     late = tuple(replace(row, ttft_s=99.0) if i % 4 else row for i, row in enumerate(past()))
     found = rehearse(scene(late), [MOT])

@@ -5,6 +5,7 @@ import os
 import structlog
 import uvicorn
 
+from hmas.console.rehearsals import WhatIfRunner, lacking
 from hmas.console.server import console_app
 from hmas.console.settings import ConsoleSettings
 from hmas.console.shell import ConsoleShell
@@ -25,7 +26,10 @@ async def serve(settings: ConsoleSettings, name: str, stop: StopSignal) -> None:
     shell = ConsoleShell(bus, name)
     feed = PageFeed(shell.state, shell.clock)
     streams = BrowserStreams(feed)
-    app = console_app(settings, streams, pools=shell.pools, why=shell.why, pin=shell.pin)
+    shell.state.whatif.lacks = lacking()
+    options = (f"--nats-url={settings.nats_url}", f"--profile={settings.rehearsal_profile}")
+    whatifs = WhatIfRunner(shell.state.whatif, shell.clock, options)
+    app = console_app(settings, streams, pools=shell.pools, why=shell.why, pin=shell.pin, whatif=whatifs.start)
     server = HttpServer(
         uvicorn.Config(
             app, host=settings.console_host, port=settings.console_port, log_config=None, access_log=False,
@@ -38,6 +42,7 @@ async def serve(settings: ConsoleSettings, name: str, stop: StopSignal) -> None:
         await run_until(stop, bus.run(), shell.run(), shell.run_asking(feed.watched))
     finally:
         await server.stop()
+        await whatifs.close()
         await bus.close()
 
 

@@ -1,4 +1,4 @@
-"""The console's HTTP application: pages, their streams, a request's timeline, and the pin."""
+"""The console's HTTP application: pages, their streams, a request's timeline, the pin, and what-ifs."""
 
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from hmas.console.guard import ConsoleGuard, bearer, cookie_of, same
 from hmas.console.pages import PAGES
 from hmas.console.pages.requests import view_request
+from hmas.console.question import WhatIfQuestion
 from hmas.console.settings import ConsoleSettings
 from hmas.console.stream import BrowserStreams
 from hmas.contracts.control import TopologyName
@@ -55,10 +56,16 @@ class _StreamRoute:
 
 
 def console_app(
-    settings: ConsoleSettings, streams: BrowserStreams, *, pools: Callable[[], frozenset[str]], why: Ask, pin: Act
+    settings: ConsoleSettings,
+    streams: BrowserStreams,
+    *,
+    pools: Callable[[], frozenset[str]],
+    why: Ask,
+    pin: Act,
+    whatif: Callable[[WhatIfQuestion], None],
 ) -> ASGIApp:
     """Returns the console's application. `pools`: those that can be pinned; `why` asks for a request's timeline; `pin`
-    pins a pool. Raises CannotStart or OSError for tokens that cannot be used."""
+    pins a pool; `whatif` begins to answer a question. Raises CannotStart or OSError for tokens that cannot be used."""
     token, admin = settings.reading_token(), settings.admin_token()
     # FastAPI's own pages would load scripts from another host.
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, routes=[Route("/api/stream", _StreamRoute(streams))])
@@ -86,16 +93,26 @@ def console_app(
             raise HTTPException(404, "no gateway remembers this request: ask soon after it")
         return JSONResponse(view_request(timeline))
 
-    @app.post("/api/pin")
-    async def order_pin(order: PinOrder, request: Request) -> Response:
+    def authorise(request: Request, what: str, pool: str) -> None:
+        """Refuses whoever may not act on a pool, and pools that there are not."""
         if not admin:
             raise HTTPException(403, "nobody may act here: HMAS_CONSOLE_ADMIN_TOKEN_FILE is not set")
         if not same(bearer(dict(request.scope["headers"])), admin):
-            raise HTTPException(401, "pinning takes the admin's token: Authorization: Bearer TOKEN")
-        if order.pool not in pools():
+            raise HTTPException(401, f"{what} takes the admin's token: Authorization: Bearer TOKEN")
+        if pool not in pools():
             raise HTTPException(404, "there is no such pool")
+
+    @app.post("/api/pin")
+    async def order_pin(order: PinOrder, request: Request) -> Response:
+        authorise(request, "pinning", order.pool)
         await pin(order.pool, order.topology)
         return Response(status_code=204)
+
+    @app.post("/api/whatif")
+    async def ask_whatif(question: WhatIfQuestion, request: Request) -> Response:
+        authorise(request, "a what-if", question.pool)
+        whatif(question)
+        return Response(status_code=202)
 
     async def page() -> Response:
         return FileResponse(STATIC / "index.html")

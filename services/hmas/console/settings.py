@@ -26,7 +26,14 @@ class ConsoleSettings(RuntimeSettings):
         None, description="File with the token that readers give once; unset: whoever reaches the port may read"
     )
     console_admin_token_file: Path | None = Field(
-        None, description="File with the token that pinning a topology takes; unset: the console only shows"
+        None,
+        description="File with the token that pinning a topology and a what-if take; unset: the console only shows",
+    )
+
+    rehearsal_profile: str = Field(
+        "",
+        description="Profile of the engines that rehearsals simulate: a name, or a file of `hmas calibrate`; empty: "
+        "fitted to their measured pace",
     )
 
     def reading_token(self) -> str:

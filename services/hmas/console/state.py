@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from hmas.console.question import WhatIfBook
 from hmas.contracts.control import AuditRecord, ControlTuple, TopologyDecision
 from hmas.contracts.job import JobRow
 from hmas.contracts.outcome import Outcome
@@ -146,6 +147,7 @@ class ConsoleState:
     kept_bounds: WindowCount[tuple[str, bool]] = field(default_factory=lambda: WindowCount(2 * MAX_CURVES))
     queues: dict[tuple[str, str], Asked[QueueTold]] = field(default_factory=dict)  # by worker and other topology
     jobs: Asked[list[JobRow]] | None = None
+    whatif: WhatIfBook = field(default_factory=WhatIfBook)
     connected: bool = True  # whether the console itself reaches NATS
     numbers: int = 0
     _current: dict[str, Segment] = field(default_factory=dict)

@@ -66,15 +66,27 @@ class PastFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TenantGain:
+    """A candidate's gain over what is in force among a tenant's `requests`, with the ends of its 90 % interval."""
+
+    tenant: str
+    requests: int
+    gain: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rehearsed:
     """A candidate's figures, and its gain over what is in force, as a difference of shares on time: `low` and `high`
-    are the ends of its 90 % interval."""
+    are the ends of its 90 % interval. `tenants`: the same of those with the most requests."""
 
     policy: Policy
     figures: PastFigures
     gain: float
     low: float
     high: float
+    tenants: tuple[TenantGain, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

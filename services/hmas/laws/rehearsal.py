@@ -1,10 +1,11 @@
-"""What is known of a pool's engines for a rehearsal."""
+"""What is known of a pool's engines for a rehearsal, and a policy in words."""
 
 from collections.abc import Iterable
 
 from hmas.contracts.registry import WorkerHeartbeat
-from hmas.contracts.rehearsal import PoolFacts
+from hmas.contracts.rehearsal import Policy, PoolFacts
 from hmas.contracts.views import VLong
+from hmas.laws.layout import described_split
 from hmas.laws.pace import mean_pace
 
 
@@ -27,3 +28,18 @@ def pool_facts(heartbeats: Iterable[WorkerHeartbeat], view: VLong | None, least:
         hardware=engines[0].hardware,
         pace=None if view is None else mean_pace(view.paces, least),
     )
+
+
+def described(policy: Policy) -> str:
+    """Returns a policy in a few words."""
+    parts = [policy.topology.value]
+    if policy.hints.by_tokens:
+        parts.append("for tokens")
+    if policy.split.cuts_s:
+        parts.append(described_split(policy.split))
+    if policy.engines is not None:
+        parts.append(f"{policy.engines} engine{'s' if policy.engines > 1 else ''}")
+    for slo in policy.slos:
+        limits = (("TTFT", slo.ttft_s), ("TPOT", slo.tpot_s))
+        parts.append(f"{slo.name} " + " ".join(f"{kind} {1e3 * limit:g} ms" for kind, limit in limits if limit))
+    return ", ".join(parts)

@@ -9,7 +9,7 @@ import typer
 from hmas.console.__main__ import main
 from hmas.mesh.client import nats_settings
 from hmas.mesh.command import MENDABLE, refuse
-from hmas.mesh.state import DEFAULT_DATA_DIR
+from hmas.mesh.state import DEFAULT_DATA_DIR, read_state
 
 
 def console(
@@ -38,5 +38,7 @@ def console(
             told[variable] = str(path)
     if port is not None:
         told["HMAS_CONSOLE_PORT"] = str(port)
+    if nats_url is None and not {"HMAS_NATS_URL", "HMAS_REHEARSAL_PROFILE"} & os.environ.keys():
+        told["HMAS_REHEARSAL_PROFILE"] = read_state(data_dir).profile
     os.environ.update(told)
     main()

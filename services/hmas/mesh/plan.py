@@ -148,6 +148,7 @@ class _Builder:
         }
         if self.options.nats_url is None:
             env |= {"HMAS_NATS_USER": OPERATOR, "HMAS_NATS_PASSWORD_FILE": self.password_file(OPERATOR)}
+        env |= _rehearsals(self.options)
         for file in (self.console_token, self.console_admin):
             write_secret(file, token_urlsafe(32))
         self.processes.append(ProcessSpec("console", module("console"), {**env, **self.options.extra_env}))
@@ -224,9 +225,12 @@ def _shared_out(options: MeshOptions, engine_urls: tuple[str, ...]) -> list[tupl
 
 
 def _meta(options: MeshOptions) -> dict[str, str]:
-    """Returns the settings of the meta controller: what emulated engines are need not be measured."""
-    emulated = {} if options.engine_urls else {"HMAS_REHEARSAL_PROFILE": options.profile}
-    return {**emulated, **_llm(options)}
+    return {**_rehearsals(options), **_llm(options)}
+
+
+def _rehearsals(options: MeshOptions) -> dict[str, str]:
+    """Returns the setting by which rehearsals simulate emulated engines: what they are need not be measured."""
+    return {} if options.engine_urls else {"HMAS_REHEARSAL_PROFILE": options.profile}
 
 
 def _llm(options: MeshOptions) -> dict[str, str]:

@@ -14,12 +14,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from hmas.contracts.cadences import HEARTBEAT_S
 from hmas.contracts.control import TopologyDecision, TopologyName
-from hmas.contracts.rehearsal import PastFigures, Policy, Rehearsal, SloChange
+from hmas.contracts.rehearsal import Policy, PoolFacts, Rehearsal, SloChange
 from hmas.contracts.request import TaskType
 from hmas.contracts.routes import Role
-from hmas.laws.layout import described_split, split_of
-from hmas.laws.rehearsal import pool_facts
+from hmas.laws.layout import split_of
+from hmas.laws.rehearsal import described, pool_facts
 from hmas.mesh.client import connected
 from hmas.mesh.past_files import Past
 from hmas.mesh.top.model import TopModel
@@ -29,6 +30,7 @@ from hmas.sim.mesh import WARM_S
 from hmas.sim.rehearse import MODULE, RehearsalQuestion, parse_answer, question_lines
 
 LISTEN_S = 12.0  # until the pool's engines, views and topology were heard, at most
+EVERY_WORKER_S = 2.0 * HEARTBEAT_S  # in which each worker is heard
 TIMEOUT_S = 1800.0
 ABSTAINS = 3  # exit code
 MAX_TENANTS = 12
@@ -40,15 +42,19 @@ async def listen(bus: Bus, pool: str, last_s: float) -> Past:
     the pool is not heard or nobody tells its past."""
     model, enough = TopModel(), asyncio.Event()
 
+    def facts() -> PoolFacts | None:
+        beats = [row.heartbeat for row in model.workers.values() if row.heartbeat and row.heartbeat.pool == pool]
+        return pool_facts(beats, model.long.get(pool))
+
     def hear(value: Any) -> None:
         model.hear(time.monotonic(), value)
-        if pool in model.long and pool in model.decisions:
+        if pool in model.long and pool in model.decisions and facts() is not None:
             enough.set()
 
     bus.follow(Role.TOP, hear)
     async with connected(bus):
         with suppress(TimeoutError):
-            await asyncio.wait_for(enough.wait(), LISTEN_S)
+            await asyncio.wait_for(asyncio.gather(enough.wait(), asyncio.sleep(EVERY_WORKER_S)), LISTEN_S)
         decision = model.decisions.get(pool)
         if decision is None:
             heard = ", ".join(sorted(model.decisions)) or "none"
@@ -59,9 +65,7 @@ async def listen(bus: Bus, pool: str, last_s: float) -> Past:
             rows = rows_of(await past_blocks(bus, pool, last_s + WARM_S))
         except PastUnavailable as error:
             raise ValueError(str(error)) from None
-    beats = [row.heartbeat for row in model.workers.values() if row.heartbeat and row.heartbeat.pool == pool]
-    facts = pool_facts(beats, model.long.get(pool))
-    return Past(pool=pool, in_force=in_force_of(decision), rows=tuple(rows), facts=facts)
+    return Past(pool=pool, in_force=in_force_of(decision), rows=tuple(rows), facts=facts())
 
 
 def in_force_of(decision: TopologyDecision) -> Policy:
@@ -152,21 +156,6 @@ def candidates_of(
     return (base,) if objective or engines or slos else ()
 
 
-def described(policy: Policy) -> str:
-    """Returns a policy in a few words."""
-    parts = [policy.topology.value]
-    if policy.hints.by_tokens:
-        parts.append("for tokens")
-    if policy.split.cuts_s:
-        parts.append(described_split(policy.split))
-    if policy.engines is not None:
-        parts.append(f"{policy.engines} engine{'s' if policy.engines > 1 else ''}")
-    for slo in policy.slos:
-        limits = (("TTFT", slo.ttft_s), ("TPOT", slo.tpot_s))
-        parts.append(f"{slo.name} " + " ".join(f"{kind} {1e3 * limit:g} ms" for kind, limit in limits if limit))
-    return ", ".join(parts)
-
-
 def render(past: Past, found: Rehearsal) -> RenderableType:
     """Shows what was observed first, the same in simulation, and then the candidates, over all and by tenant."""
     columns = [("observed", found.observed), (f"in force, simulated: {described(past.in_force)}", found.in_force)]
@@ -187,7 +176,7 @@ def render(past: Past, found: Rehearsal) -> RenderableType:
             "" if gain is None else f"{100 * gain.low:+.1f} to {100 * gain.high:+.1f}",
             f"{figures.ttft_p50_s:.2f}", f"{figures.ttft_p95_s:.2f}",
         )  # fmt: skip
-    parts: list[RenderableType] = [table, _tenants([figures for _, figures in columns])]
+    parts: list[RenderableType] = [table, _tenants(found)]
     if found.drawn:
         parts.append(
             Text(f"{found.drawn} requests did not finish: their lengths were drawn from what was predicted", "dim")
@@ -198,14 +187,19 @@ def render(past: Past, found: Rehearsal) -> RenderableType:
     return Group(*parts)
 
 
-def _tenants(columns: Sequence[PastFigures]) -> Table:
+def _tenants(found: Rehearsal) -> Table:
+    """Returns the tenants' shares on time, and beside a candidate's the interval of its gain in points."""
+    columns = [found.observed, found.in_force, *(each.figures for each in found.candidates)]
     names = ["observed", "in force", *(f"candidate {i}" for i in range(1, len(columns) - 1))]
     table = Table(box=None, pad_edge=False, title="on time by tenant", title_justify="left")
     for name in ("tenant", "requests", *names):
         table.add_column(name, justify="left" if name == "tenant" else "right")
-    shares = [{share.tenant: share.on_time for share in figures.tenants} for figures in columns]
+    shares = [{share.tenant: f"{share.on_time:.1%}" for share in figures.tenants} for figures in columns]
+    for candidate, column in zip(found.candidates, shares[2:], strict=True):
+        for gain in candidate.tenants:
+            column[gain.tenant] += f" ({100 * gain.low:+.1f} to {100 * gain.high:+.1f})"
     for share in columns[0].tenants[:MAX_TENANTS]:
-        told = [f"{each[share.tenant]:.1%}" if share.tenant in each else "-" for each in shares]
+        told = [each.get(share.tenant, "-") for each in shares]
         table.add_row(Text(share.tenant), str(share.requests), *told)
     return table
 

@@ -108,3 +108,7 @@ def _export(past: Past, path: Path, *, mooncake: bool) -> int:
         write_own(past, path)
         console.print(f"wrote {len(past.rows)} requests to {path}")
     return 0
+
+
+if __name__ == "__main__":  # as the console asks, without what other commands import
+    typer.run(whatif)

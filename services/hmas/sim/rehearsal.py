@@ -15,7 +15,16 @@ from statistics import fmean
 from hmas.contracts.control_agents import Rehearse
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.past import PastBlock
-from hmas.contracts.rehearsal import PastFigures, Policy, PoolFacts, Rehearsal, Rehearsed, SloChange, TenantOnTime
+from hmas.contracts.rehearsal import (
+    PastFigures,
+    Policy,
+    PoolFacts,
+    Rehearsal,
+    Rehearsed,
+    SloChange,
+    TenantGain,
+    TenantOnTime,
+)
 from hmas.contracts.request import Request, Slo, TagSource, TaskType
 from hmas.engine.core.profile import EngineLimits, EngineProfile, StepCostModel
 from hmas.laws.request_rows import RequestRow, unpack
@@ -31,6 +40,7 @@ CHUNK_TOKENS = 2048  # vLLM's default, which engines do not report
 BLOCK_S = 10.0  # requests of so many seconds are drawn together, because they share their queues
 REQUEST_S = 0.0025  # CPU time of simulating a request once, as benchmarks/bench_rehearsal.py measures it
 DRAWS = 400
+MAX_TENANTS = 12  # whose gains are told
 TAILS = (0.05, 0.95)  # of the interval
 _Z90 = 1.2816
 # Refused by what no topology changes: a limit, a key, the request itself.
@@ -143,7 +153,10 @@ def rehearse(scene: Scene, candidates: Sequence[Policy], seeds: Sequence[int] = 
         ((figures, oks),) = _replayed(scene, rows, (counted,), candidate, seeds)
         gains = [after - earlier for after, earlier in zip(oks, base, strict=True)]
         low, high = _interval(gains, blocks)
-        found.append(Rehearsed(policy=candidate, figures=figures, gain=fmean(gains), low=low, high=high))
+        tenants = _tenant_gains(figures, [rows[i].tenant for i in counted], gains, blocks)
+        found.append(
+            Rehearsed(policy=candidate, figures=figures, gain=fmean(gains), low=low, high=high, tenants=tenants)
+        )
     return Rehearsal(
         window_s=-start_s, observed=observed, in_force=before, candidates=tuple(found), abstains=told, drawn=drawn
     )
@@ -269,6 +282,21 @@ def _figures(tenants: Sequence[str], oks: Sequence[float], ttfts: Sequence[float
         ttft_p95_s=quantile(firsts, 0.95) if firsts else 0.0,
         tenants=tuple(sorted(shares, key=lambda share: (-share.requests, share.tenant))),
     )
+
+
+def _tenant_gains(
+    figures: PastFigures, tenants: Sequence[str], gains: Sequence[float], blocks: Sequence[int]
+) -> tuple[TenantGain, ...]:
+    """Returns the gains among the requests of each of the first `MAX_TENANTS` tenants of the figures."""
+    found = []
+    for share in figures.tenants[:MAX_TENANTS]:
+        own = [i for i, tenant in enumerate(tenants) if tenant == share.tenant]
+        of_tenant = [gains[i] for i in own]
+        low, high = _interval(of_tenant, [blocks[i] for i in own])
+        found.append(
+            TenantGain(tenant=share.tenant, requests=share.requests, gain=fmean(of_tenant), low=low, high=high)
+        )
+    return tuple(found)
 
 
 def _interval(gains: Sequence[float], blocks: Sequence[int]) -> tuple[float, float]:

@@ -12,6 +12,7 @@ from hmas.console.pages.now import view_now
 from hmas.console.pages.queue import view_queue
 from hmas.console.pages.requests import view_requests
 from hmas.console.pages.tenants import view_tenants
+from hmas.console.pages.whatif import view_whatif
 from hmas.console.state import ConsoleState
 
 View = Callable[[ConsoleState, float, str], dict[str, Any]]
@@ -24,6 +25,7 @@ PAGES: Mapping[str, View] = {
     "tenants": view_tenants,
     "lanes": view_lanes,
     "jobs": view_jobs,
+    "whatif": view_whatif,
 }
 # Seconds between two frames of a page: engines are watched, the rest is read.
 PERIODS_S = {"now": 0.25, "queue": 0.5}

@@ -9,8 +9,9 @@ import * as now from "/static/pages/now.js";
 import * as queue from "/static/pages/queue.js";
 import * as request from "/static/pages/request.js";
 import * as tenants from "/static/pages/tenants.js";
+import * as whatif from "/static/pages/whatif.js";
 
-const PAGES = { now, queue, control, requests: request, tenants, lanes, jobs };
+const PAGES = { now, queue, control, requests: request, tenants, lanes, jobs, whatif };
 const status = document.getElementById("status");
 const main = document.getElementById("page");
 const pause = document.getElementById("pause");
@@ -43,10 +44,20 @@ function show() {
     if (link.dataset.page === at.page) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  const choose = (choice) => go(`/${at.page}?${new URLSearchParams({ choice })}`);
-  const draw = page.open(main, { ...at, choose, can_act: about.can_act });
+  const address = (choice) => `/${at.page}?${new URLSearchParams({ choice })}`;
+  const choose = (choice) => go(address(choice));
+  const restate = (choice) => { // what was typed into the page stays
+    history.pushState(null, "", address(choice));
+    listen(at.page, choice, draw);
+  };
+  const draw = page.open(main, { ...at, choose, restate, can_act: about.can_act });
+  listen(at.page, at.choice, draw);
+}
+
+function listen(page, choice, draw) {
+  leave();
   heard_ms = performance.now();
-  leave = follow(at.page, at.choice, (view, now_s) => {
+  leave = follow(page, choice, (view, now_s) => {
     heard_ms = performance.now();
     set(status, view.connected ? "" : "the console cannot reach NATS: what stands here is old");
     drawn = () => draw(view, now_s);

@@ -54,13 +54,13 @@ export function table(caption, columns) {
 }
 
 // A select whose choice stands in the address.
-export function picker(label, names, chosen, choose) {
+export function picker(label, names, chosen, choose, empty = "all") {
   const select = el("select", { "aria-label": label, onchange: () => choose(select.value) });
   function update(options, current) {
     const told = options.join("\n");
     if (select.dataset.told !== told) {
       select.dataset.told = told;
-      select.replaceChildren(...options.map((name) => el("option", { value: name }, name || "all")));
+      select.replaceChildren(...options.map((name) => el("option", { value: name }, name || empty)));
     }
     if (document.activeElement !== select) select.value = current;
   }

@@ -49,7 +49,7 @@ const PERIODS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600];
 // Ticks are counted back from the end where that is now, otherwise from zero.
 function time_axis({ pen, width, height, tint }, from, until, place, told) {
   const count = Math.max(2, Math.floor(width / 110));
-  const back = ![since, percent, slack].includes(told);
+  const back = ![since, percent, slack, points].includes(told);
   const every = back ? PERIODS_S.find((s) => s >= (until - from) / count) ?? until - from : step(until - from, count);
   pen.fillStyle = tint.dim;
   pen.strokeStyle = tint.line;
@@ -71,6 +71,7 @@ export const ago = (now_s) => (at, every) => {
   return past >= 120 ? `−${+(past / 60).toFixed(1)} min` : `−${+past.toFixed(0)} s`;
 };
 export const percent = (at) => `${Math.round(100 * at)} %`;
+export const points = (at) => `${at < 0 ? "−" : "+"}${Math.abs(100 * at).toFixed(1)}`; // of a difference of shares
 export const since = (at) => `${+at.toFixed(3)} s`;
 export const slack = (at) => Math.abs(at) < 1e-9 ? "0 s" : at < 0 ? `−${+(-at).toFixed(3)} s` : `+${+at.toFixed(3)} s`;
 
