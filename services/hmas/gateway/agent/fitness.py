@@ -113,8 +113,8 @@ class Fitness:
         The worker that holds most of the prompt, or without one the `owner`, which the job hashes to, is left only for
         a gain above `min_gain_s` and `min_gain_share`. What it holds counts more than an even backlog, as long as it
         has not many more requests than others. A job's first request is at home nowhere, and its wait is all that the
-        worker has: else the first worker to hold what all prompts begin with would get the requests of all others. None:
-        no worker has a working engine and was heard of lately.
+        worker has: else the first worker to hold what all prompts begin with would get the requests of all others.
+        None: no worker has a working engine and was heard of lately.
         """
         config, chain, places = self._config, request.prefix, self._index.places
         found, shared = self.known(chain) if known is None else known
