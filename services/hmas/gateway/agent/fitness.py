@@ -138,7 +138,7 @@ class Fitness:
             if chain.turn:
                 load_s = counts[n] / (worker.slots or 1) * decode_s + balance * (drains_s[n] - least_s)
             else:
-                wait_s, load_s = drains_s[n], 0.0
+                wait_s, load_s = worker.predicted_backlog_s, 0.0
             costs.append((wait_s + missing_s + load_s, n, worker.name, wait_s, missing_s, load_s, tokens))
         if not costs:
             return None, []
