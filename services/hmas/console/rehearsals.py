@@ -83,7 +83,7 @@ class WhatIfRunner:
                 os.setpriority(os.PRIO_PGRP, process.pid, NICENESS)
             assert process.stdout is not None
             assert process.stderr is not None
-            out, complaint = await asyncio.gather(_read(process.stdout), _read(process.stderr))
+            out, complaint = await asyncio.gather(_read(process.stdout, process), _read(process.stderr, process))
             status = await process.wait()
         finally:
             await _end(process)
@@ -93,18 +93,27 @@ class WhatIfRunner:
         return _ANSWER.validate_json(out), str(json.loads(out).get("in_force_policy", ""))[:MAX_TOLD_CHARS]
 
 
-async def _read(stream: asyncio.StreamReader) -> bytes:
+async def _read(stream: asyncio.StreamReader, process: Process) -> bytes:
+    """Returns all of a stream of the command. One that is too long ends the command, and is read to its end all the
+    same, because a command counts as ended only once its pipes are. Raises ValueError then."""
     read = bytearray()
     while chunk := await stream.read(2**16):
-        read += chunk
+        if len(read) <= MAX_ANSWER_BYTES:
+            read += chunk
         if len(read) > MAX_ANSWER_BYTES:
-            raise ValueError(f"its answer has more than {MAX_ANSWER_BYTES} bytes")
+            _kill(process)
+    if len(read) > MAX_ANSWER_BYTES:
+        raise ValueError(f"its answer has more than {MAX_ANSWER_BYTES} bytes")
     return bytes(read)
 
 
-async def _end(process: Process) -> None:
+def _kill(process: Process) -> None:
     """Ends the command with the simulation that it started, if it runs yet."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+
+
+async def _end(process: Process) -> None:
+    _kill(process)
+    await process.wait()
