@@ -22,6 +22,7 @@ from experiments.maestro.measure import (
 from experiments.maestro.mesh import HMAS
 from experiments.maestro.orders import CLAIRVOYANT, EDF, EDF_CLASS, FCFS, MAESTRO, ORACLE
 from experiments.report.constant_columns import explained
+from experiments.report.goal import Goal
 from experiments.report.template import percent, render
 
 GENERATED = "\n<!-- Written by `python -m experiments maestro`; do not edit. -->\n"
@@ -74,15 +75,6 @@ def rows_of(found: Sequence[tuple[JobCell, Mapping[str, Any]]]) -> list[Row]:
             )
         )  # fmt: skip
     return rows
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """A goal, what came, and whether it was reached."""
-
-    name: str
-    came: str
-    reached: bool
 
 
 def goals_of(rows: Sequence[Row], caches: bool) -> list[Goal]:
@@ -168,7 +160,7 @@ def write_page(found: Sequence[tuple[JobCell, Mapping[str, Any]]], seconds: floa
         for workload, load in points
     ]
     halves = [
-        {"title": title, "cells": [(g.name, g.came, "yes" if g.reached else "**no**") for g in goals_of(rows, caches)]}
+        {"title": title, "cells": [(g.words, g.found, "yes" if g.met else "**no**") for g in goals_of(rows, caches)]}
         for title, caches in (("Without prefix caches", False), ("With prefix caches", True))
     ]
     text = render(

@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from experiments.report.goal import Goal
 from experiments.report.template import percent, render
 from experiments.routing import many
 from experiments.routing.measure import AFTER_S, ENGINES, POOLED, PROFILE, PROFILES
@@ -15,20 +15,6 @@ from hmas.sim.cells import CellStore
 
 GENERATED = "\n<!-- Written by `python -m experiments routing`; do not edit. -->\n"
 Figures = dict[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class RoutingGoal:
-    """A goal in words, what came of it, and whether it is met; None: the runs for it are not finished."""
-
-    words: str
-    found: str
-    met: bool | None
-
-    @property
-    def line(self) -> str:
-        verdict = "not measured yet" if self.met is None else f"{self.found}: {'met' if self.met else '**missed**'}"
-        return f"{self.words}: {verdict}"
 
 
 def write_page(store: CellStore, plan: Plan, rates: dict[str, float], page: Path, missing: int) -> list[Path]:
@@ -120,7 +106,7 @@ def points(value: float, other: Figures | None) -> str:
 
 def goals(
     found: dict[tuple[str, float], dict[str, Figures]], scaled: dict[tuple[str, str], Figures], shapes: Shapes
-) -> list[RoutingGoal]:
+) -> list[Goal]:
     """Returns what was aimed at, and whether it is met by the finished runs."""
     result = []
     chat = found.get((MOONCAKE, LOADS[-1]), {})
@@ -130,7 +116,7 @@ def goals(
     busy = chat.get(HMAS)
     words = f"Mooncake's conversations at {LOADS[-1]:g} λ*_job: busiest engine at most 1.10 of the mean"
     value = None if busy is None else busy["busy_ratio"]
-    result.append(RoutingGoal(words, f"{value or 0.0:.2f}", None if value is None else value <= 1.10))
+    result.append(Goal(words, f"{value or 0.0:.2f}", None if value is None else value <= 1.10))
     loops = found.get((LOOPS, LOADS[-1]), {})
     words = f"Agents' loops at {LOADS[-1]:g} λ*_job: TTFT p90 at most 0.5 of *{BASELINE}*"
     result.append(_ratio(words, loops.get(HMAS), loops.get(BASELINE), "ttft_p90_s", most=0.5))
@@ -139,13 +125,13 @@ def goals(
         some = found.get((kind, LOADS[0]), {})
         others = {s: f["job_goodput"] for s, f in some.items() if s not in (HMAS, EXACT, POOLED)}
         if HMAS not in some or len(others) < 2:
-            result.append(RoutingGoal(words, "", None))
+            result.append(Goal(words, "", None))
             continue
         best, worst = max(others, key=others.__getitem__), min(others.values())
         behind = 100 * (some[HMAS]["job_goodput"] - others[best])
         spread = 100 * (others[best] - worst)
         told = f"{behind:+.1f} points against {best} (best and worst are {spread:.1f} points apart)"
-        result.append(RoutingGoal(words, told, behind >= -0.5))
+        result.append(Goal(words, told, behind >= -0.5))
     for kind in (LOOPS, MOONCAKE):
         one = scaled.get((kind, "1 gateways"))
         for name, least in (("8 gateways", 0.97), ("16 gateways", 0.95)):
@@ -161,17 +147,17 @@ def goals(
     ]
     words = "Several workers and gateways: goodput at most 1.5 points behind one central queue"
     told = f"{sum(x >= -1.5 for x in apart)} of {len(apart)} settings, the worst {min(apart, default=0.0):+.1f} points"
-    result.append(RoutingGoal(words, told, min(apart) >= -1.5 if apart else None))
+    result.append(Goal(words, told, min(apart) >= -1.5 if apart else None))
     return result
 
 
 def _ratio(
     words: str, figures: Figures | None, other: Figures | None, name: str, *, least: float = 0.0, most: float = 1e9
-) -> RoutingGoal:
+) -> Goal:
     if figures is None or other is None or not other[name]:
-        return RoutingGoal(words, "", None)
+        return Goal(words, "", None)
     ratio = figures[name] / other[name]
-    return RoutingGoal(words, f"{ratio:.3f}", least <= ratio <= most)
+    return Goal(words, f"{ratio:.3f}", least <= ratio <= most)
 
 
 def rows(

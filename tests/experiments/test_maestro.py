@@ -88,7 +88,7 @@ def test_the_page_says_which_goals_were_missed(tmp_path: Path) -> None:
             for system in SYSTEMS:
                 own = {"job_goodput": goodput.get(system, 0.3), "wasted": 0.4, "busy_ratio": 1.0}
                 found.append((JobCell(kind="run", system=system, **point), figures | own))  # type: ignore[arg-type]
-    reached = {goal.name: goal.reached for goal in goals_of(rows_of(found), caches=False)}
+    reached = {goal.words: goal.met for goal in goals_of(rows_of(found), caches=False)}
     assert reached["FCFS < EDF < Maestro ≤ Oracle-SRTF at 1.4"]
     assert reached["H-MAS is best of all that are not clairvoyant at 1.4"]
     assert not reached["H-MAS closes half of the distance from Maestro to the clairvoyant order at 1.4"]
