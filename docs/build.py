@@ -174,7 +174,7 @@ def main() -> int:
     pages = {
         ROOT / "docs/subjects.md": subjects_page(),
         ROOT / "services/hmas/runtime/setting_names.py": setting_names(),
-        ROOT / "deploy/kubernetes/nats-users.yaml": nats_users(),
+        ROOT / "deploy/helm/nats/users.yaml": nats_users(),
         ROOT / "docs/settings.md": settings_page(),
         ROOT / "docs/benchmarks.md": benchmarks_page(),
         ROOT / "deploy/helm/hmas/files/nats-users.conf": nats_users_of_chart(),

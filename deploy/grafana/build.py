@@ -16,7 +16,7 @@ import yaml
 HERE = Path(__file__).parent
 DASHBOARDS = HERE / "dashboards"
 ALERTS = HERE.parent / "prometheus" / "alerts.yml"
-RULE = HERE.parent / "prometheus" / "prometheusrule.yaml"
+RULE = HERE.parent / "helm" / "hmas" / "files" / "prometheusrule.yaml"
 COLUMNS, HEIGHT = 24, 8
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 

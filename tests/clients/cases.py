@@ -12,6 +12,8 @@ import httpx
 import openai
 import pytest
 
+from tests.clients import sessions
+
 HELLO: list[Any] = [{"role": "user", "content": "Say hello to the whole world, please."}]
 SAID: list[Any] = [{"role": "user", "content": [{"type": "text", "text": "Say hello to the whole world, please."}]}]
 SYSTEM: list[Any] = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
@@ -141,6 +143,23 @@ def a_coding_agents_request(c: Clients) -> None:
     assert any(name.endswith(".delta") for name in names)
 
 
+def a_coding_agents_session(c: Clients) -> None:
+    """Every turn is answered, and each has more to read than the one before: what tools said counts."""
+    read = []
+    for body in sessions.responses():
+        more = {"extra_body": {"client_metadata": body.pop("client_metadata")}}
+        told = body | more | {"model": c.model, "max_output_tokens": 12}
+        events = list(c.openai.responses.create(**told))
+        assert events[0].type == "response.created"
+        last: Any = events[-1]
+        assert last.type in ("response.completed", "response.incomplete")
+        assert any(event.type.endswith(".delta") for event in events)
+        assert 1 <= last.response.usage.output_tokens <= 12
+        read.append(last.response.usage.input_tokens)
+    assert len(read) == 7
+    assert sorted(set(read)) == read
+
+
 # --- Anthropic ---
 
 
@@ -184,6 +203,25 @@ def message_tokens(c: Clients) -> None:
     assert (
         c.anthropic.messages.count_tokens(model=c.model, messages=HELLO, tools=tools).input_tokens >= bare.input_tokens
     )
+
+
+def a_coding_agents_session_of_messages(c: Clients) -> None:
+    """As the one of responses; the agent asks for the tokens of its last turn, too. Its client adds `?beta=true`."""
+    read = []
+    for body in sessions.messages():
+        told = {name: value for name, value in body.items() if name != "stream"} | {"model": c.model, "max_tokens": 12}
+        with c.anthropic.beta.messages.stream(**told) as stream:
+            kinds = [event.type for event in stream]
+            last = stream.get_final_message()
+        assert (kinds[0], kinds[-1]) == ("message_start", "message_stop")
+        assert kinds.count("content_block_start") == kinds.count("content_block_stop") >= 1
+        assert last.stop_reason in ("end_turn", "max_tokens", "tool_use")
+        assert 1 <= last.usage.output_tokens <= 12
+        read.append(last.usage.input_tokens)
+    assert len(read) == 6
+    assert sorted(set(read)) == read
+    asked = {name: told[name] for name in ("model", "system", "messages", "tools")}
+    assert c.anthropic.beta.messages.count_tokens(**asked).input_tokens == read[-1]
 
 
 # --- the rest ---
@@ -242,8 +280,8 @@ def score(c: Clients) -> None:
 
 GENERATING: tuple[Case, ...] = (
     chat, chat_streamed, chat_async, chat_streamed_async, chat_of_a_service_tier, response, response_of_items,
-    response_streamed, a_coding_agents_request, response_async, response_streamed_async, message,
-    message_with_a_system_prompt, message_streamed, message_async, message_streamed_async, message_tokens, tokenize,
-    an_engines_refusal, an_unknown_model,
+    response_streamed, a_coding_agents_request, a_coding_agents_session, response_async, response_streamed_async,
+    message, message_with_a_system_prompt, message_streamed, message_async, message_streamed_async, message_tokens,
+    a_coding_agents_session_of_messages, tokenize, an_engines_refusal, an_unknown_model,
 )  # fmt: skip
 POOLING: tuple[Case, ...] = (embeddings, embeddings_async, rerank, score)

@@ -2,15 +2,10 @@
 
 import os
 import re
-import shutil
 import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
-import kubernetes_validate
 import pytest
-import yaml
 
 from hmas.gateway.engines.allowed import AllowedEndpoints, parse_rules
 from hmas.mesh.nats_server import find_nats_server
@@ -18,51 +13,18 @@ from hmas.runtime.setting_names import SETTINGS
 from hmas.wire.permissions import USERS
 from hmas.worker.discovery.file import parse_engines
 from hmas.worker.discovery.source import DnsSource, FileSource, KubernetesSource, source_of
+from tests.deploy.chart import CHART, SERVICE, VERSIONS, containers, environment, faults, helm, rendered, template
 
 pytestmark = pytest.mark.deploy
-CHART = Path(__file__).resolve().parents[2] / "deploy" / "helm" / "hmas"
-VERSIONS = ("1.35", "1.36", "1.37")
 URLS = ["http://10.0.0.1:8000", "http://10.0.0.2:8000"]
-OPERATOR_KINDS = {"PodMonitor", "ScaledObject"}  # of the Prometheus operator and of KEDA
-SERVICE = ("engines.model=Qwen/Qwen3-8B", "engines.service=vllm")
 EVERYTHING = (
     *SERVICE, "engines.namespace=engines", "engines.apiKeySecret=key", "gateway.tenantsSecret=tenants", "mode=observe",
     "keda.enabled=true", "keda.engines.name=vllm", "podMonitor.enabled=true", "engines.aliases={a,b}",
     "engines.hardware=H100x2", "engines.maxNumSeqs=64", "nats.storage.className=fast", "worker.env.HMAS_SEED=1",
+    "picker.enabled=true", "console.enabled=true", "prometheusRule.enabled=true", "dashboards.enabled=true",
 )  # fmt: skip
 PLAIN = (*SERVICE, "networkPolicy.enabled=false", "nats.create=false", "secrets.create=false",
          "nats.url=nats://nats:4222", "worker.replicas=1")  # fmt: skip
-
-
-def helm() -> str:
-    """`make deploy-check` puts one beside the interpreter where there is none."""
-    beside = Path(sys.executable).parent / "helm"
-    found = str(beside) if beside.exists() else shutil.which("helm")
-    if found is None:
-        pytest.skip("no helm: `make deploy-check` installs one, or put one on PATH")
-    return found
-
-
-def template(*values: str) -> subprocess.CompletedProcess[str]:
-    sets = [argument for value in values for argument in ("--set", value)]
-    command = [helm(), "template", "mesh", str(CHART), "--namespace", "serving", *sets]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-
-
-def rendered(*values: str) -> list[dict[str, Any]]:
-    done = template(*values)
-    assert done.returncode == 0, done.stderr
-    return [document for document in yaml.safe_load_all(done.stdout) if document]
-
-
-def containers(documents: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Returns the one container of each workload."""
-    pods = [d["spec"]["template"]["spec"] for d in documents if d["kind"] in ("Deployment", "StatefulSet")]
-    return {pod["containers"][0]["name"]: pod["containers"][0] for pod in pods}
-
-
-def environment(documents: list[dict[str, Any]], service: str) -> dict[str, Any]:
-    return {each["name"]: each.get("value") for each in containers(documents)[service]["env"]}
 
 
 @pytest.mark.parametrize("values", [SERVICE, EVERYTHING, PLAIN], ids=["service", "everything", "plain"])
@@ -70,31 +32,21 @@ def test_every_document_of_the_chart_keeps_its_schema(values: tuple[str, ...]) -
     documents = rendered(*values)
     for document in documents:
         for version in VERSIONS:
-            if document["kind"] not in OPERATOR_KINDS:
-                kubernetes_validate.validate(document, version, strict=True)
+            assert faults(document, version) == [], (document["kind"], document["metadata"]["name"])
     names = [(d["kind"], d["metadata"]["name"], d["metadata"].get("namespace")) for d in documents]
     assert len(set(names)) == len(names)
     services = {"gateway", "worker", "perception", "prediction", "qos", "meta", "statera"}
-    assert containers(documents).keys() == services | (set() if values is PLAIN else {"nats"})
+    more = {SERVICE: {"nats"}, EVERYTHING: {"nats", "console"}, PLAIN: set[str]()}[values]
+    assert containers(documents).keys() == services | more
 
 
-def test_pods_of_the_chart_are_locked_down_probed_and_drained() -> None:
-    documents = rendered(*EVERYTHING)
-    for document in documents:
-        if document["kind"] not in ("Deployment", "StatefulSet"):
-            continue
-        pod = document["spec"]["template"]["spec"]
-        (container,) = pod["containers"]
-        assert pod["securityContext"]["runAsNonRoot"]
-        assert container["securityContext"]["readOnlyRootFilesystem"]
-        assert container["securityContext"]["capabilities"]["drop"] == ["ALL"]
-        assert container["resources"]["limits"]["memory"]
-        assert {"startupProbe", "livenessProbe", "readinessProbe"} <= container.keys()
-        assert pod["automountServiceAccountToken"] is (container["name"] == "worker")  # which finds engines by it
-    gateway = next(d for d in documents if d["kind"] == "Deployment" and d["metadata"]["name"] == "mesh-gateway")
-    drain_s = float(environment(documents, "gateway")["HMAS_DRAIN_GRACE_S"])
-    assert gateway["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > drain_s + 5
-    assert "replicas" not in gateway["spec"]  # the autoscaler's
+def test_what_keda_scales_has_no_number_of_replicas() -> None:
+    kept = {d["metadata"]["name"]: "replicas" in d["spec"] for d in rendered(*EVERYTHING) if d["kind"] == "Deployment"}
+    assert [name for name, told in kept.items() if not told] == ["mesh-gateway"]
+    own = rendered("emulated", "keda.enabled=true", "keda.engines.name=mesh-engine", "keda.engines.kind=StatefulSet")
+    assert [d["metadata"]["name"] for d in own if d["kind"] == "StatefulSet" and "replicas" not in d["spec"]] == [
+        "mesh-engine"
+    ]
 
 
 @pytest.mark.parametrize("values", [EVERYTHING, PLAIN], ids=["everything", "plain"])
@@ -105,7 +57,9 @@ def test_settings_and_secrets_of_the_chart_exist(values: tuple[str, ...]) -> Non
     assert {name for name in names if name.startswith("HMAS_")} - SETTINGS == set()
     made = {d["metadata"]["name"]: d["data"].keys() for d in documents if d["kind"] == "Secret"}
     if values is EVERYTHING:
-        wanted = {f"hmas-nats-{user.name}": {"nats_password"} for user in USERS} | {"hmas-mesh": {"mesh_secret"}}
+        wanted = {f"mesh-nats-{user.name}": {"nats_password"} for user in USERS} | {
+            "mesh-mesh": {"mesh_secret"}, "mesh-console": {"console_token", "console_admin_token"},
+        }  # fmt: skip
         assert {name: set(keys) for name, keys in made.items()} == wanted
     else:
         assert not made
@@ -116,6 +70,7 @@ def test_settings_and_secrets_of_the_chart_exist(values: tuple[str, ...]) -> Non
     [
         ("engines.service=vllm", KubernetesSource("kubernetes.io/service-name=vllm", "serving", 8000)),
         ("engines.selector=app=vllm", KubernetesSource("app=vllm", "serving", 8000)),
+        ("engines.pods.app=vllm", KubernetesSource("kubernetes.io/service-name=mesh-engines", "serving", 8000)),
         ("engines.dns=vllm-headless", DnsSource("vllm-headless", 8000)),
         (f"engines.urls={{{','.join(URLS)}}}", FileSource(Path("/etc/hmas/engines/engines.yaml"))),
     ],
@@ -143,6 +98,24 @@ def test_workers_find_and_gateways_use_the_engines_named(value: str, source: obj
         (("engines.model=m",), "engines"),  # no engine
         (("engines.service=vllm",), "model"),
         ((*SERVICE, "engines.dns=other"), "engines"),  # two sources
+        ((*SERVICE, "engines.run.kind=vllm"), "engines"),
+        ((*SERVICE, "engines.pods.app=vllm"), "engines"),
+        (("engines.model=m", "engines.run.kind=tgi"), "kind"),
+        ((*SERVICE, "picker.enabled=true", "picker.inferencePool.create=true"), "engines.pods"),
+        (("engines.model=m", "engines.pods.app=a", "picker.inferencePool.create=true"), "picker.enabled"),
+        (
+            (
+                "engines.model=m",
+                "engines.pods.app=a",
+                "engines.namespace=b",
+                "picker.enabled=true",
+                "picker.inferencePool.create=true",
+            ),
+            "namespace",
+        ),
+        ((*SERVICE, "picker.enabled=true", "picker.httpRoute.gateway=g"), "inferencePool"),
+        ((*SERVICE, "tls.enabled=true"), "NATS"),
+        ((*SERVICE, "networkPolicy.httpsEgress={mta}"), "httpsEgress"),
         ((*SERVICE, "mode=off"), "mode"),
         ((*SERVICE, "worker.env.FOO=1"), "FOO"),
         ((*SERVICE, "gatway.replicas=1"), "gatway"),

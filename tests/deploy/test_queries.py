@@ -4,10 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
+from tests.deploy.chart import rendered
 from tests.deploy.queries import Catalogue, Query, alert_queries, dashboard_queries, faults
-from tests.deploy.test_helm import rendered
 
 pytestmark = pytest.mark.deploy
 
@@ -28,16 +27,6 @@ def test_alerts(catalogue: Catalogue, root: Path) -> None:
     queries = list(alert_queries(root / "deploy/prometheus/alerts.yml"))
     assert len(queries) > 10
     assert [fault for query in queries for fault in faults(query, catalogue)] == []
-
-
-def test_autoscalers_ask_for_metrics_that_exist(catalogue: Catalogue, root: Path) -> None:
-    documents = yaml.safe_load_all((root / "deploy/kubernetes/components/autoscaling/autoscalers.yaml").read_text())
-    names = [m["pods"]["metric"]["name"] for d in documents for m in d["spec"]["metrics"] if m["type"] == "Pods"]
-    assert names
-    adapter = (root / "deploy/kubernetes/components/autoscaling/adapter-values.yaml").read_text()
-    for name in names:
-        assert name in catalogue.labels
-        assert name in adapter
 
 
 def test_kedas_scaled_objects_ask_for_metrics_that_exist(catalogue: Catalogue) -> None:

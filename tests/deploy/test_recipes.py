@@ -15,7 +15,7 @@ import yaml
 from hmas.gateway.engines.allowed import AllowedEndpoints, parse_rules
 from hmas.worker.discovery.endpoint_slices import EndpointSlices
 from hmas.worker.discovery.source import KubernetesSource, source_of
-from tests.deploy.test_helm import VERSIONS, environment, rendered
+from tests.deploy.chart import VERSIONS, environment, faults, rendered
 from tests.recipes.page import section
 
 pytestmark = pytest.mark.deploy
@@ -56,7 +56,7 @@ def found_with(values: list[str], labels: dict[str, str], ports: list[dict[str, 
     documents = rendered(*values)
     for document in documents:
         for version in VERSIONS:
-            kubernetes_validate.validate(document, version, strict=True)
+            assert faults(document, version) == []
     source = source_of(environment(documents, "worker")["HMAS_ENGINES"])
     assert isinstance(source, KubernetesSource)
     if not selects(source.selector, labels):

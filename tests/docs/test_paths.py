@@ -160,7 +160,7 @@ def test_what_is_gone_is_found(text: str) -> None:
         "`hmas.worker.agent` has `hmas.worker.agent.agent.WorkerAgent`",
         "`hmas.v1.telemetry.worker.<worker>` is a subject, `hmas sim run FILE` a command",
         "`tests/e2e`, `services/hmas/<room>/agent`, `experiments/scaling/engines-*.yaml`",
-        "```\nkubectl apply -k deploy/kubernetes/overlays/vllm\n```",
+        "```\nhelm install hmas deploy/helm/hmas -f deploy/helm/values/vllm.yaml\n```",
         "`out/sim-cells` and `tenants.yaml` come at run time",
     ],
 )

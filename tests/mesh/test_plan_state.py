@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from hmas.engine.core.profile import builtin_profile
 from hmas.mesh.options import MeshOptions
@@ -134,8 +135,9 @@ def test_no_two_services_of_one_machine_are_given_one_grpc_port_by_the_environme
 
 def test_compose_and_kubernetes_name_the_card_of_the_profile_that_they_start() -> None:
     card = builtin_profile(MeshOptions().profile).hardware
-    for file, engines in (("docker-compose.yml", 2), ("deploy/kubernetes/base/engine.yaml", 1)):
-        assert (ROOT / file).read_text().count(f'"hardware": "{card}"') == engines, file
+    values = yaml.safe_load((ROOT / "deploy/helm/values/emulated.yaml").read_text())
+    assert values["engines"]["hardware"] == card
+    assert (ROOT / "docker-compose.yml").read_text().count(f'"hardware": "{card}"') == 2
 
 
 def test_state_is_found_and_its_absence_explained(tmp_path: Path) -> None:

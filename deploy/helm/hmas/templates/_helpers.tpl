@@ -18,33 +18,67 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 {{ printf "%s-%s" .root.Release.Name .role | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
+{{- define "hmas.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{- /* Roles that have a user of NATS, each with a secret of its own. */ -}}
+{{- define "hmas.users" -}}
+gateway worker perception prediction qos meta statera operator
+{{- end }}
+
 {{- define "hmas.natsUrl" -}}
 {{ .Values.nats.url | default (printf "nats://%s-nats:4222" .Release.Name) }}
 {{- end }}
 
+{{- define "hmas.enginesNamespace" -}}
+{{ .Values.engines.namespace | default .Release.Namespace }}
+{{- end }}
+
+{{- /* Labels of the engines' pods where they are known, as JSON. */ -}}
+{{- define "hmas.enginePods" -}}
+{{- if .Values.engines.run.kind -}}
+{{ include "hmas.selector" (dict "root" . "role" "engine") | fromYaml | toJson }}
+{{- else -}}
+{{ .Values.engines.pods | toJson }}
+{{- end -}}
+{{- end }}
+
 {{- /* Whether engines are found over the Kubernetes API. */ -}}
 {{- define "hmas.api" -}}
-{{- if or .Values.engines.service .Values.engines.selector }}yes{{ end }}
+{{- if or .Values.engines.service .Values.engines.selector .Values.engines.pods }}yes{{ end }}
 {{- end }}
 
 {{- define "hmas.source" -}}
 {{- $e := .Values.engines -}}
 {{- $port := ternary (printf ":%d" (int $e.port)) "" (gt (int $e.port) 0) -}}
-{{- if $e.service -}}
-kubernetes+http://{{ $e.namespace | default .Release.Namespace }}{{ $port }}/kubernetes.io/service-name={{ $e.service }}
+{{- $service := ternary (printf "%s-engines" .Release.Name) $e.service (not (empty $e.pods)) -}}
+{{- if $service -}}
+kubernetes+http://{{ include "hmas.enginesNamespace" . }}{{ $port }}/kubernetes.io/service-name={{ $service }}
 {{- else if $e.selector -}}
-kubernetes+http://{{ $e.namespace | default .Release.Namespace }}{{ $port }}/{{ $e.selector }}
+kubernetes+http://{{ include "hmas.enginesNamespace" . }}{{ $port }}/{{ $e.selector }}
 {{- else if $e.dns -}}
 dns+http://{{ $e.dns }}{{ $port }}
+{{- else if $e.run.kind -}}
+{{- $engine := dict "url" "http://127.0.0.1:8000" "advertise_url" (include "hmas.ownEngine" . | replace "*" "$(POD)") "name" "engine" -}}
+{{- if eq $e.run.kind "emulated" }}{{ $_ := set $engine "kind" "emulated" }}{{ end -}}
+{{- list $engine | toJson -}}
 {{- else -}}
 file+/etc/hmas/engines/engines.yaml
 {{- end -}}
+{{- end }}
+
+{{- /* Where gateways reach an engine of the chart's own: by its pod's name, which stays. An Envoy needs an address. */ -}}
+{{- define "hmas.ownEngine" -}}
+{{ ternary "http://*:8000" (printf "http://*.%s-engine:8000" .Release.Name) .Values.picker.enabled }}
 {{- end }}
 
 {{- define "hmas.endpoints" -}}
 {{- $e := .Values.engines -}}
 {{- if .Values.gateway.engineEndpoints -}}
 {{ .Values.gateway.engineEndpoints }}
+{{- else if $e.run.kind -}}
+{{ include "hmas.ownEngine" . }}
 {{- else if or $e.urls (not (int $e.port)) -}}
 http://*:*,https://*:*
 {{- else -}}
@@ -52,25 +86,47 @@ http://*:{{ int $e.port }}
 {{- end -}}
 {{- end }}
 
-{{- /* A Deployment of one service. It gets root, role, values, env (a list), and optionally ports, mounts, volumes, grace,
-mesh (it shares the mesh's secret), account and lifecycle. */ -}}
-{{- define "hmas.deployment" -}}
+{{- define "hmas.lockedDown" -}}
+{allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
+{{- end }}
+
+{{- /* A folder of a pod's that a Secret fills, as a list of one, or of none where the Secret has no name. */ -}}
+{{- define "hmas.folder" -}}
+{{- if .secret -}}
+{{ list (dict "name" .name "path" .path "volume" (dict "secret" (dict "secretName" .secret "defaultMode" 0440))) | toJson }}
+{{- else -}}
+[]
+{{- end -}}
+{{- end }}
+
+{{- /* A workload of one service. It gets root, role, values (replicas, resources, env), env (a list), and optionally
+workload (its name, where it is not the role's), user (of NATS, likewise), kind, spec (further fields), init (containers
+before the service's own), ports, ready (the port that tells whether it is, if not ops), folders (each with name, path,
+volume and, if it may be written, writable), volumes (of the other containers), secrets (further ones beside its
+password), mesh (whether it has the mesh's secret), grace, account and lifecycle. */ -}}
+{{- define "hmas.workload" -}}
 {{- $root := .root -}}
+{{- $role := .role -}}
+{{- $user := .user | default $role -}}
+{{- $labels := dict "root" $root "role" (.workload | default $role) -}}
 apiVersion: apps/v1
-kind: Deployment
+kind: {{ .kind | default "Deployment" }}
 metadata:
-  name: {{ include "hmas.name" . }}
-  labels: {{- include "hmas.labels" . | nindent 4 }}
+  name: {{ include "hmas.name" $labels }}
+  labels: {{- include "hmas.labels" $labels | nindent 4 }}
     {{- include "hmas.chart" $root | nindent 4 }}
 spec:
-  {{- if not (and $root.Values.keda.enabled (eq .role "gateway")) }}
+  {{- if not (and $root.Values.keda.enabled (or (eq $role "gateway") (and .workload $root.Values.keda.engines.name))) }}
   replicas: {{ .values.replicas }}
   {{- end }}
+  {{- range $name, $value := .spec }}
+  {{ $name }}: {{ toJson $value }}
+  {{- end }}
   selector:
-    matchLabels: {{- include "hmas.selector" . | nindent 6 }}
+    matchLabels: {{- include "hmas.selector" $labels | nindent 6 }}
   template:
     metadata:
-      labels: {{- include "hmas.labels" . | nindent 8 }}
+      labels: {{- include "hmas.labels" $labels | nindent 8 }}
       annotations:
         checksum/config: {{ include (print $root.Template.BasePath "/config.yaml") $root | sha256sum }}
     spec:
@@ -100,15 +156,18 @@ spec:
         - maxSkew: 1
           topologyKey: kubernetes.io/hostname
           whenUnsatisfiable: ScheduleAnyway
-          labelSelector: {matchLabels: {{ include "hmas.selector" . | fromYaml | toJson }}}
+          labelSelector: {matchLabels: {{ include "hmas.selector" $labels | fromYaml | toJson }}}
+      {{- with .init }}
+      initContainers: {{- . | nindent 8 }}
+      {{- end }}
       containers:
-        - name: {{ .role }}
-          image: "{{ $root.Values.image.repository }}:{{ $root.Values.image.tag | default $root.Chart.AppVersion }}"
+        - name: {{ $role }}
+          image: {{ include "hmas.image" $root | quote }}
           imagePullPolicy: {{ $root.Values.image.pullPolicy }}
-          command: [python, -m, hmas.{{ .role }}]
+          command: [python, -m, hmas.{{ $role }}]
           envFrom: [{configMapRef: {name: {{ $root.Release.Name }}-mesh}}]
           env:
-            - {name: HMAS_NATS_USER, value: {{ .role }}}
+            - {name: HMAS_NATS_USER, value: {{ $user }}}
             - {name: HMAS_INSTANCE, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
             {{- if .mesh }}
             - {name: HMAS_MESH_SECRET_FILE, value: /run/hmas/secrets/mesh_secret}
@@ -125,14 +184,17 @@ spec:
           {{- end }}
           startupProbe: {httpGet: {path: /health, port: ops}, periodSeconds: 2, failureThreshold: 60}
           livenessProbe: {httpGet: {path: /health, port: ops}, periodSeconds: 10, timeoutSeconds: 5}
-          readinessProbe: {httpGet: {path: /ready, port: {{ eq .role "gateway" | ternary "http" "ops" }}}, periodSeconds: 5, timeoutSeconds: 3}
-          securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
+          readinessProbe: {httpGet: {path: /ready, port: {{ .ready | default "ops" }}}, periodSeconds: 5, timeoutSeconds: 3}
+          securityContext: {{ include "hmas.lockedDown" . }}
           resources: {{ toJson .values.resources }}
           volumeMounts:
             - {name: secrets, mountPath: /run/hmas/secrets, readOnly: true}
             - {name: tmp, mountPath: /tmp}
-            {{- range .mounts }}
-            - {{ toJson . }}
+            {{- if $root.Values.tls.enabled }}
+            - {name: tls, mountPath: /run/hmas/tls, readOnly: true}
+            {{- end }}
+            {{- range .folders }}
+            - {name: {{ .name }}, mountPath: {{ .path }}{{ if not .writable }}, readOnly: true{{ end }}}
             {{- end }}
       volumes:
         - {name: tmp, emptyDir: {sizeLimit: 1Gi}}
@@ -140,10 +202,19 @@ spec:
           projected:
             defaultMode: 0440
             sources:
-              - {secret: {name: {{ printf "hmas-nats-%s" .role }}}}
+              - {secret: {name: {{ $root.Release.Name }}-nats-{{ $user }}}}
               {{- if .mesh }}
-              - {secret: {name: hmas-mesh}}
+              - {secret: {name: {{ $root.Release.Name }}-mesh}}
               {{- end }}
+              {{- range .secrets }}
+              - {secret: {name: {{ . }}}}
+              {{- end }}
+        {{- if $root.Values.tls.enabled }}
+        - {name: tls, secret: {secretName: {{ $root.Release.Name }}-tls-{{ $user }}, defaultMode: 0440}}
+        {{- end }}
+        {{- range .folders }}
+        - {{ merge (dict "name" .name) .volume | toJson }}
+        {{- end }}
         {{- range .volumes }}
         - {{ toJson . }}
         {{- end }}
@@ -152,12 +223,12 @@ spec:
 apiVersion: policy/v1
 kind: PodDisruptionBudget
 metadata:
-  name: {{ include "hmas.name" . }}
-  labels: {{- include "hmas.labels" . | nindent 4 }}
+  name: {{ include "hmas.name" $labels }}
+  labels: {{- include "hmas.labels" $labels | nindent 4 }}
     {{- include "hmas.chart" $root | nindent 4 }}
 spec:
   maxUnavailable: 1
   selector:
-    matchLabels: {{- include "hmas.selector" . | nindent 6 }}
+    matchLabels: {{- include "hmas.selector" $labels | nindent 6 }}
 {{- end }}
 {{- end }}

@@ -1,0 +1,87 @@
+{{- /* The containers of an engine of the chart's own, before its worker in the pod. */ -}}
+{{- define "hmas.engine" -}}
+{{- $run := .Values.engines.run -}}
+{{- $seqs := int .Values.engines.maxNumSeqs | default 256 | toString -}}
+{{- if eq $run.kind "vllm" }}
+# Before the engine: the plug-in is plain Python without dependencies.
+- name: plugin
+  image: {{ include "hmas.image" . | quote }}
+  imagePullPolicy: {{ .Values.image.pullPolicy }}
+  command: [cp, -r, /opt/hmas/lib/python3.11/site-packages/hmas, /plugin/]
+  securityContext: {{ include "hmas.lockedDown" . }}
+  resources: {requests: {cpu: 100m, memory: 32Mi}, limits: {memory: 128Mi}}
+  volumeMounts: [{name: plugin, mountPath: /plugin}]
+{{- end }}
+- name: engine
+  restartPolicy: Always
+  {{- if eq $run.kind "emulated" }}
+  image: {{ $run.image | default (include "hmas.image" .) | quote }}
+  command: [python, -m, hmas.engine]
+  args: {{ concat (list "--host" "0.0.0.0" "--port" "8000" "--served-model-name" .Values.engines.model) $run.args | toJson }}
+  {{- else if eq $run.kind "vllm" }}
+  image: {{ $run.image | default "vllm/vllm-openai:v0.32.0" | quote }}
+  command: [vllm, serve, {{ .Values.engines.model | quote }}]
+  args: {{ concat (list "--host" "0.0.0.0" "--port" "8000" "--max-num-seqs" $seqs "--scheduling-policy" "priority"
+    "--scheduler-cls" "hmas.plugins.vllm.HmasAsyncScheduler") $run.args | toJson }}
+  {{- else }}
+  image: {{ $run.image | default "lmsysorg/sglang:v0.5.23" | quote }}
+  command: [python3, -m, sglang.launch_server, --model-path, {{ .Values.engines.model | quote }}]
+  args: {{ concat (list "--host" "0.0.0.0" "--port" "8000" "--max-running-requests" $seqs "--enable-metrics"
+    "--enable-priority-scheduling") $run.args | toJson }}
+  {{- end }}
+  {{- if or (ne $run.kind "emulated") .Values.engines.apiKeySecret }}
+  env:
+    {{- if ne $run.kind "emulated" }}
+    - {name: HOME, value: /models}
+    - {name: USER, value: hmas} # the number has no name in the image, and PyTorch asks for one
+    - {name: HF_TOKEN_PATH, value: /run/huggingface/token}
+    {{- end }}
+    {{- if eq $run.kind "vllm" }}
+    - {name: PYTHONPATH, value: /plugin}
+    - {name: HMAS_CONTROL_BLOCK, value: /control/engine}
+    - {name: VLLM_NO_USAGE_STATS, value: "1"}
+    {{- end }}
+    {{- with .Values.engines.apiKeySecret }}
+    # vLLM reads it from the environment; SGLang's only way is an argument: engines.run.args={--api-key,$(VLLM_API_KEY)}
+    - {name: VLLM_API_KEY, valueFrom: {secretKeyRef: {name: {{ . }}, key: api_key}}}
+    {{- end }}
+  {{- end }}
+  {{- $python := "import urllib.request as u; u.urlopen('http://127.0.0.1:8000/health', timeout=3)" }}
+  {{- $probe := ternary (list "probe" "8000" "/health") (list "python3" "-c" $python) (eq $run.kind "emulated") | toJson }}
+  startupProbe: {exec: {command: {{ $probe }}}, periodSeconds: 10, timeoutSeconds: 5, failureThreshold: 180}
+  livenessProbe: {exec: {command: {{ $probe }}}, periodSeconds: 10, timeoutSeconds: 5, failureThreshold: 3}
+  securityContext: {{ include "hmas.lockedDown" . }}
+  {{- $resources := deepCopy $run.resources }}
+  {{- if and $run.gpus (ne $run.kind "emulated") }}
+  {{- $resources = merge (dict "limits" (dict "nvidia.com/gpu" (toString $run.gpus))) $resources }}
+  {{- end }}
+  resources: {{ toJson $resources }}
+  volumeMounts:
+    - {name: tmp, mountPath: /tmp}
+    {{- if eq $run.kind "vllm" }}
+    - {name: plugin, mountPath: /plugin, readOnly: true}
+    - {name: control, mountPath: /control}
+    {{- end }}
+    {{- if ne $run.kind "emulated" }}
+    - {name: shm, mountPath: /dev/shm}
+    - {name: models, mountPath: /models}
+    - {name: huggingface, mountPath: /run/huggingface, readOnly: true}
+    {{- end }}
+{{- end }}
+
+{{- /* Their volumes, but for those that the worker has too. */ -}}
+{{- define "hmas.engineVolumes" -}}
+{{- $run := .Values.engines.run -}}
+{{- if eq $run.kind "vllm" }}
+- {name: plugin, emptyDir: {sizeLimit: 256Mi}}
+{{- end }}
+{{- if ne $run.kind "emulated" }}
+- {name: shm, emptyDir: {medium: Memory, sizeLimit: 8Gi}}
+{{- if $run.modelsClaim }}
+- {name: models, persistentVolumeClaim: {claimName: {{ $run.modelsClaim }}}}
+{{- else }}
+- {name: models, emptyDir: {sizeLimit: 200Gi}}
+{{- end }}
+- {name: huggingface, secret: {secretName: {{ $run.tokenSecret }}, optional: true, defaultMode: 0440}}
+{{- end }}
+{{- end }}
