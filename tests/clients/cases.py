@@ -209,7 +209,8 @@ def a_coding_agents_session_of_messages(c: Clients) -> None:
     """As the one of responses; the agent asks for the tokens of its last turn, too. Its client adds `?beta=true`."""
     read = []
     for body in sessions.messages():
-        told = {name: value for name, value in body.items() if name != "stream"} | {"model": c.model, "max_tokens": 12}
+        del body["stream"]  # which the call says
+        told = body | {"model": c.model, "max_tokens": 12, "extra_body": {"temperature": body.pop("temperature")}}
         with c.anthropic.beta.messages.stream(**told) as stream:
             kinds = [event.type for event in stream]
             last = stream.get_final_message()

@@ -283,14 +283,14 @@ def test_each_service_has_its_own_secrets_and_no_other(told: tuple[str, ...], do
 def test_two_releases_in_one_namespace_share_nothing() -> None:
     every = ("engines.model=m", "engines.pods.app=vllm", "console.enabled=true", "keda.enabled=true", *PICKER,
              "podMonitor.enabled=true", "prometheusRule.enabled=true", "dashboards.enabled=true")  # fmt: skip
-    pair = [rendered(*every, release=release) for release in ("one", "two")]
+    pair = [rendered(*every, release=release) for release in ("mesh-one", "mesh-two")]
     names = [{(d["kind"], d["metadata"]["name"]) for d in documents} for documents in pair]
     assert not names[0] & names[1]
-    text = template(*every, release="two").stdout
+    text = template(*every, release="mesh-two").stdout
     for _, name in names[0]:
         assert not re.search(rf"\b{re.escape(name)}\b", text), name
     policies = of_kind(pair[0], "NetworkPolicy").values()
-    assert all("one" in str(policy["spec"]["podSelector"]) for policy in policies)
+    assert all("mesh-one" in str(policy["spec"]["podSelector"]) for policy in policies)
 
 
 def test_releases_of_one_name_in_two_namespaces_read_the_same_engines() -> None:

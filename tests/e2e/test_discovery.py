@@ -2,6 +2,7 @@
 drained."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -45,4 +46,25 @@ async def test_engines_come_and_go_under_load_and_nothing_is_lost(tmp_path: Path
                 before = served(more[0])
                 await asyncio.sleep(1.0)
                 assert served(more[0]) > before
+    assert set(load.ends) == {"finished"}, (load.ends, load.details)
+
+
+async def test_an_entry_that_changes_under_its_name_counts_at_once(tmp_path: Path, start_mesh: Any) -> None:
+    with farm_in(tmp_path) as farm:
+        first, second = farm.start(2)
+        await eventually(lambda: is_healthy(first) and is_healthy(second), 60)
+        env = {"HMAS_DISCOVERY_PERIOD_S": "0.2", "HMAS_LEAVE_GRACE_S": "20"}
+        args = ("--replay", "--engine", f"file+{farm.file}", "--model", "emulated")
+        with start_mesh(tmp_path / "mesh", *args, env=env) as mesh:
+            farm.file.write_text(json.dumps([{"name": "one", "url": first, "max_num_seqs": 8}]))
+            await eventually(lambda: sum(owned(mesh).values()) == 1, 20)
+            async with Load(mesh.url, rate=4.0) as load:
+                await eventually(lambda: served(first) > 0, 20)
+                farm.file.write_text(json.dumps([{"name": "one", "url": second, "max_num_seqs": 4}]))
+                await eventually(lambda: served(second) > 0, 30)
+                await asyncio.sleep(1.0)
+                before = served(first), served(second)
+                await asyncio.sleep(2.0)
+                assert served(first) == before[0]
+                assert served(second) > before[1]
     assert set(load.ends) == {"finished"}, (load.ends, load.details)

@@ -66,7 +66,7 @@ PUBLISHERS: dict[str, set[str]] = {
     "$JS.API.STREAM.CREATE.KV_hmas_control": {"meta", "statera"},
     "$JS.API.STREAM.INFO.KV_hmas_leases": CONTROL | {"worker"},
     "$JS.API.STREAM.MSG.GET.KV_hmas_leases": CONTROL | {"worker"},
-    "$JS.API.STREAM.CREATE.KV_hmas_leases": CONTROL,
+    "$JS.API.STREAM.CREATE.KV_hmas_leases": CONTROL | {"worker"},
     "$JS.API.STREAM.DELETE.KV_hmas_leases": set(),
     "$JS.API.STREAM.CREATE.HMAS_AUDIT": {"meta"},
     "$JS.API.STREAM.UPDATE.HMAS_AUDIT": {"meta"},

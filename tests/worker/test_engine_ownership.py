@@ -80,10 +80,10 @@ class Workers:
         self.each = {name: Contender(name, self.bucket) for name in names}
         self.now_s = 0.0
 
-    def find(self, *engines: str, at: Iterable[str] = ()) -> None:
+    def find(self, *engines: str, at: Iterable[str] = (), changed: Iterable[str] = ()) -> None:
         for name in at or self.each:
             if self.each[name].alive:
-                self.each[name].step(self.now_s, EnginesFound(engines))
+                self.each[name].step(self.now_s, EnginesFound(engines, frozenset(changed)))
 
     def wait(self, seconds: float) -> None:
         for _ in range(round(seconds / TICK_S)):
@@ -107,6 +107,27 @@ class Workers:
 
     def owners(self) -> dict[str, str]:
         return {engine: worker.name for worker in self.each.values() if worker.alive for engine in worker.has}
+
+
+def test_an_engine_of_which_the_source_says_something_else_is_left_and_taken_anew() -> None:
+    workers = Workers("a")
+    workers.find("e1")
+    workers.wait(3.0)
+    (agent,) = workers.each.values()
+    agent.releases = False  # something runs there
+    workers.find("e1", changed=("e1",))
+    assert not workers.owners()
+    workers.find("e1")  # read again while it drains: that does not bring it back as it was
+    workers.wait(3.0)
+    assert not workers.owners()
+    agent.step(workers.now_s, EngineReleased("e1"))
+    workers.wait(3.0)
+    assert workers.owners() == {"e1": "a"}
+    taken = [effect for effect in agent.said if isinstance(effect, TakeEngine | LeaveEngine | ReturnEngine)]
+    assert [type(effect).__name__ for effect in taken] == ["TakeEngine", "LeaveEngine", "TakeEngine"]
+    workers.find()
+    workers.find("e1")  # and as it was taken it may return
+    assert isinstance(agent.said[-1], ReturnEngine)
 
 
 def test_workers_that_start_together_share_the_engines_out() -> None:

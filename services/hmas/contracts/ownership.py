@@ -11,9 +11,11 @@ MAX_ENGINES = 1024  # that one worker looks after, its own and those that it cou
 
 @dataclass(frozen=True, slots=True)
 class EnginesFound:
-    """The engines of the pool, by name, as the source tells now. Those beyond `MAX_ENGINES` are left out."""
+    """The engines of the pool, by name, as the source tells now. Those beyond `MAX_ENGINES` are left out. `changed`:
+    the source says something else of them than when this worker took them."""
 
     engines: tuple[str, ...]
+    changed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,8 +151,8 @@ class LeaseBucket(_Bucket):
     """The leases, which NATS keeps in memory, so that a full disk does not stop their renewal. A NATS server that
     starts anew has none. Both methods raise BucketUnavailable while NATS or its JetStream cannot be reached."""
 
-    def __init__(self, bus: Bus, *, makes: bool = True) -> None:
-        super().__init__(bus, LEASE_BUCKET, StorageType.MEMORY, makes=makes)
+    def __init__(self, bus: Bus) -> None:
+        super().__init__(bus, LEASE_BUCKET, StorageType.MEMORY)
 
     async def get(self, key: str) -> tuple[bytes, int] | None:
         """Returns the bytes under `key` and their revision, for `swap`; None if the key never had a value. A deleted

@@ -29,8 +29,10 @@ from hmas.wire.subjects import (
 OPERATOR = "operator"
 _COMMANDS = (Role.PIN, Role.TOP, Role.CONSOLE)
 SERVICES = tuple(role for role in Role if role not in _COMMANDS)
-# They write to the buckets, and make those that are missing.
+# They write to the buckets, and make those that are missing. Workers make the leases' alone, which NATS loses at a
+# restart, when no agent may be there.
 _MAKERS = (Role.QOS, Role.META, Role.STATERA)
+_MAKERS_OF = {CONTROL_BUCKET: _MAKERS, LEASE_BUCKET: (*_MAKERS, Role.WORKER), PAST_BUCKET: _MAKERS}
 _RESPONSES = {"max": 1, "expires": "10s"}
 
 
@@ -84,7 +86,7 @@ def _bucket_subjects(roles: tuple[Role, ...]) -> list[str]:
             subjects.append(f"$JS.API.STREAM.INFO.KV_{bucket}")
         if read:
             subjects.append(f"$JS.API.STREAM.MSG.GET.KV_{bucket}")
-        if written and set(roles) & set(_MAKERS):
+        if written and set(roles) & set(_MAKERS_OF[bucket]):
             subjects.append(f"$JS.API.STREAM.CREATE.KV_{bucket}")
     if Role.META in roles:
         subjects += [f"$JS.API.STREAM.{verb}.{AUDIT_STREAM}" for verb in ("CREATE", "UPDATE")]

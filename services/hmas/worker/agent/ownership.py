@@ -76,9 +76,10 @@ class _EngineLease:
     """An engine's lease as this worker knows it.
 
     `epoch` is the highest seen, its own while it holds the lease. `pending`: an answer of the bucket is awaited.
-    `given_up`: the last write said so. `draining`: the engine was to be left and is not released yet. `due_s`: when the
-    bucket is asked next. `seen`: another holder's last revision, and since when it is known. `free_since_s`: since when
-    the lease is known to be free.
+    `given_up`: the last write said so. `stale`: the source says something else of the engine than when it was taken, so
+    that it must be left before anybody takes it again. `draining`: the engine was to be left and is not released yet.
+    `due_s`: when the bucket is asked next. `seen`: another holder's last revision, and since when it is known.
+    `free_since_s`: since when the lease is known to be free.
     """
 
     state: OwnershipState = OwnershipState.FREE
@@ -86,6 +87,7 @@ class _EngineLease:
     revision: int = 0
     pending: bool = False
     given_up: bool = False
+    stale: bool = False
     draining: bool = False
     due_s: float = 0.0
     seen: tuple[int, float] | None = None
@@ -111,8 +113,8 @@ class EngineOwnership:
 
     def step(self, now_s: float, event: OwnershipEvent) -> list[OwnershipEffect]:
         match event:
-            case EnginesFound(engines):
-                return self._find(engines[:MAX_ENGINES])
+            case EnginesFound(engines, changed):
+                return self._find(engines[:MAX_ENGINES], changed)
             case OwnershipTicked():
                 return self._tick(now_s)
             case PeerHeard(worker):
@@ -145,24 +147,31 @@ class EngineOwnership:
             case _:
                 assert_never(event)
 
-    def _find(self, engines: tuple[str, ...]) -> list[OwnershipEffect]:
+    def _find(self, engines: tuple[str, ...], changed: frozenset[str]) -> list[OwnershipEffect]:
         self._wanted = frozenset(engines)
         effects: list[OwnershipEffect] = []
         order = sorted(self._wanted, key=lambda name: crc32(f"{self._config.holder}/{name}".encode()))
         for name in order:  # in another order than other workers, so that they do not vie for the same
             lease = self._leases.setdefault(name, _EngineLease())
-            if lease.state is OwnershipState.LEAVING:
+            lease.stale |= name in changed and lease.state in _HELD
+            if lease.stale and lease.state is OwnershipState.OWNED:
+                effects.append(self._leave(name, lease, "the source says something else of it now"))
+            elif lease.state is OwnershipState.LEAVING and not lease.stale:
                 lease.enter(OwnershipState.OWNED)
                 lease.draining = False
                 effects.append(ReturnEngine(name))
         for name in [name for name in self._leases if name not in self._wanted]:
             lease = self._leases[name]
             if lease.state is OwnershipState.OWNED:
-                lease.enter(OwnershipState.LEAVING)
-                lease.draining = True
-                effects.append(LeaveEngine(name, "it is not among those found any more"))
+                effects.append(self._leave(name, lease, "it is not among those found any more"))
             effects += self._forget(name, lease)
         return effects
+
+    @staticmethod
+    def _leave(name: str, lease: _EngineLease, reason: str) -> LeaveEngine:
+        lease.enter(OwnershipState.LEAVING)
+        lease.draining = True
+        return LeaveEngine(name, reason)
 
     def _forget(self, name: str, lease: _EngineLease) -> list[OwnershipEffect]:
         if lease.state is OwnershipState.FREE and not lease.pending and name not in self._wanted:
@@ -270,7 +279,7 @@ class EngineOwnership:
             case OwnershipState.TAKING if revision is not None:
                 lease.enter(OwnershipState.OWNED)
                 self._settled_s = now_s
-                lease.revision, lease.seen, lease.free_since_s = revision, None, None
+                lease.revision, lease.seen, lease.free_since_s, lease.stale = revision, None, None, False
                 if name not in self._wanted or self._ended:
                     return self._give_up([name])
                 return [TakeEngine(name, lease.epoch)]

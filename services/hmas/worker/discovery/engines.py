@@ -87,14 +87,14 @@ class DiscoveredEngines:
     ) -> None:
         self._settings, self._bus, self._worker_name = settings, bus, worker
         self._reader = reader_of(settings)
-        self._bucket = LeaseBucket(bus, makes=False)
+        self._bucket = LeaseBucket(bus)
         self._host: AgentHost[OwnershipEvent, OwnershipEffect] = AgentHost(
             EngineOwnership(OwnershipConfig(holder=holder)), self._execute, clock
         )
         self._shell: WorkerShell | None = None
         self._found: dict[str, EngineSettings] = {}
         self._read = False
-        self._watched: dict[str, tuple[OpenAiHttpAdapter, asyncio.Task[None]]] = {}
+        self._watched: dict[str, tuple[OpenAiHttpAdapter, asyncio.Task[None], EngineSettings]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._operations = asyncio.Semaphore(OPERATIONS)
         self._sparingly = Sparingly()
@@ -157,7 +157,8 @@ class DiscoveredEngines:
                      gone=sorted(self._found.keys() - found.keys())[:16])  # fmt: skip
         self._found, self._read = found, True
         FOUND.set(len(found))
-        self._host.post(EnginesFound(tuple(found)))
+        changed = {name for name, (*_, taken) in self._watched.items() if found.get(name, taken) != taken}
+        self._host.post(EnginesFound(tuple(found), frozenset(changed)))
 
     # --- effects -------------------------------------------------------------------------------------------------
 
@@ -225,7 +226,7 @@ class DiscoveredEngines:
             return
         log.info("engine_taken", engine=name, epoch=epoch)
         self._worker.attach(adapter)
-        self._watched[name] = adapter, asyncio.ensure_future(adapter.run())
+        self._watched[name] = adapter, asyncio.ensure_future(adapter.run()), engine
         OWNED.set(len(self._watched))
 
     def _unwatch(self, name: str) -> None:
@@ -233,7 +234,7 @@ class DiscoveredEngines:
         if watched is None:
             return
         OWNED.set(len(self._watched))
-        adapter, task = watched
+        adapter, task, _ = watched
 
         async def close() -> None:
             task.cancel()
