@@ -386,6 +386,24 @@ def test_a_gateway_of_the_gateway_api_is_told_of_engines_and_picker(engines: tup
         assert admitted(documents, 8000, "engine") == {"anyone", "gateway"}  # Envoy carries requests itself
 
 
+def test_a_certificate_of_the_gateways_makes_api_and_picker_speak_tls() -> None:
+    plain, secured = rendered("inference-gateway"), rendered("inference-gateway", "gateway.tlsSecret=ours")
+    protocols = [
+        of_kind(each, "Service")["mesh-picker"]["spec"]["ports"][0]["appProtocol"] for each in (plain, secured)
+    ]
+    assert protocols == ["kubernetes.io/h2c", "https"]
+    settings = environment(secured, "gateway")
+    folder = settings["HMAS_TLS_CERT_FILE"].removesuffix("/tls.crt")
+    assert settings["HMAS_TLS_KEY_FILE"] == f"{folder}/tls.key"
+    pod = dict(workloads(secured))["gateway"]
+    (container,) = pod["containers"]
+    assert {"name": "api-tls", "mountPath": folder, "readOnly": True} in container["volumeMounts"]
+    assert "ours" in [v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v]
+    assert container["readinessProbe"]["httpGet"]["port"] == "ops"  # the API's own port speaks no HTTP
+    assert "HMAS_TLS_CERT_FILE" not in environment(plain, "gateway")
+    assert "mesh-api" not in of_kind(rendered("vllm", "production", "gateway.tlsSecret=ours"), "Certificate")
+
+
 def test_without_a_picker_there_is_none() -> None:
     documents = rendered("attach")
     assert not of_kind(documents, "InferencePool")

@@ -86,6 +86,11 @@ http://*:{{ int $e.port }}
 {{- end -}}
 {{- end }}
 
+{{- /* The Secret with the certificate by which clients and gateways of the Gateway API know the gateway; empty: no TLS. */ -}}
+{{- define "hmas.apiCertificate" -}}
+{{ .Values.gateway.tlsSecret | default (ternary (printf "%s-tls-api" .Release.Name) "" .Values.tls.enabled) }}
+{{- end }}
+
 {{- define "hmas.lockedDown" -}}
 {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
 {{- end }}
