@@ -87,12 +87,17 @@ def test_pods_are_locked_down_probed_and_drained(told: tuple[str, ...], document
     console = {"console"} if told[0] in ("emulated", "attach") else set()
     assert roles.keys() == ROLES | console | {"engine" if own else "worker"} | (set() if production else {"nats"})
     for role, pod in roles.items():
+        # The Pod Security Standard `restricted`.
         assert pod["securityContext"]["runAsNonRoot"]
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        kinds = {kind for volume in pod["volumes"] for kind in volume.keys() - {"name"}}
+        assert kinds <= {"configMap", "emptyDir", "persistentVolumeClaim", "projected", "secret"}
         assert pod["automountServiceAccountToken"] is (role == "worker" and not own)  # which finds engines by it
         for container in (*pod.get("initContainers", ()), *pod["containers"]):
             context = container["securityContext"]
             assert context["readOnlyRootFilesystem"], (role, container["name"])
             assert context["capabilities"]["drop"] == ["ALL"]
+            assert context["allowPrivilegeEscalation"] is False
             assert container["resources"]["limits"]["memory"]
             assert (container["name"] == "plugin") or container["livenessProbe"]
             mounted = {mount["name"] for mount in container["volumeMounts"]}

@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
+from hmas.gateway.tenants.keys import make_key
 from tests.chaos.hurt import metric
-from tests.conftest import HMAS, eventually
-from tests.e2e.test_tenants import make_key
+from tests.conftest import eventually
 
 pytestmark = pytest.mark.e2e
 WORDS = "how is the weather in the town by the sea"
@@ -33,9 +33,9 @@ def limited(tmp_path_factory: pytest.TempPathFactory, start_mesh: Any) -> Iterat
     """A mesh, and keys of one tenant for each path, which may ask twice in a minute."""
     folder = tmp_path_factory.mktemp("paths")
     file = folder / "tenants.yaml"
-    tenants = {name: {"requests_per_min": 2, "slo_min": {"ttft_ms": 500}} for name in NAMES}
-    file.write_text(json.dumps({"tenants": tenants}))
-    keys = {path: make_key(HMAS, name, file)[0] for path, name in zip(PATHS, NAMES, strict=True)}
+    terms = "{requests_per_min: 2, slo_min: {ttft_ms: 500}}"
+    file.write_text("tenants:\n" + "".join(f"  {name}: {terms}\n" for name in NAMES))
+    keys = {path: make_key(file, name).key for path, name in zip(PATHS, NAMES, strict=True)}
     with start_mesh(folder / "mesh", "--tenants", str(file), "--emulated", "1") as mesh:
         yield mesh, keys
 
