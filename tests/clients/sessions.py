@@ -97,13 +97,11 @@ ENDS: Body = {"cache_control": {"type": "ephemeral"}}  # up to here a provider m
 
 def messages() -> Iterator[Body]:
     """As Claude Code sends them to `/v1/messages`: the marks of the cache move to the last message at each turn."""
-    read, listing, bash, edit = (_use(n, name, given) for n, (name, given) in enumerate((
-        ("Read", {"file_path": "/work/shop/cart.py"}),
-        ("Glob", {"pattern": "**/*.py", "path": "/work/shop"}),
-        ("Bash", {"command": "python -m pytest -q tests", "description": "Run the tests", "timeout": 120000}),
-        ("Edit", {"file_path": "/work/shop/cart.py", "old_string": "price for _, price, _ in",
-                  "new_string": "price * count for _, price, count in", "replace_all": False}),
-    )))  # fmt: skip
+    listing = _use(0, "Glob", {"pattern": "**/*.py", "path": "/work/shop"})
+    read = _use(1, "Read", {"file_path": "/work/shop/cart.py"})
+    bash = _use(2, "Bash", {"command": "python -m pytest -q tests", "description": "Run the tests", "timeout": 120000})
+    change = {"old_string": "price for _, price, _ in", "new_string": "price * count for _, price, count in"}
+    edit = _use(3, "Edit", {"file_path": "/work/shop/cart.py", **change, "replace_all": False})
     again = _use(4, "Bash", {"command": "python -m pytest -q tests", "description": "Run the tests again"})
     reminder = "<system-reminder>\nThe list of tasks is empty. Say nothing of that to the user.\n</system-reminder>"
     turns = (
@@ -120,8 +118,10 @@ def messages() -> Iterator[Body]:
         [_text(THANKS)],
     )
     for number in range(1, len(turns) + 1, 2):
-        told = [{"role": ("user", "assistant")[n % 2], "content": deepcopy(turns[n])} for n in range(number)]
-        told[-1]["content"][-1] |= ENDS
+        told: list[Body] = [
+            {"role": ("user", "assistant")[n % 2], "content": deepcopy(turns[n])} for n in range(number)
+        ]
+        told[-1]["content"][-1].update(ENDS)
         yield {
             "model": "MODEL", "max_tokens": 32000, "stream": True, "temperature": 1,
             "metadata": {"user_id": "user_0_session_0"},

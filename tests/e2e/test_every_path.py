@@ -65,4 +65,4 @@ async def test_terms_and_limits(path: str, limited: tuple[Any, dict[str, str]]) 
 
     await eventually(lambda: used("prompt") > 0)
     assert (used("output") == 0) is nothing
-    assert metric(page, "hmas_gateway_usage_requests_total", tenant=tenant) == 2
+    assert metric(page, "hmas_gateway_usage_requests_total", tenant=tenant) == 3  # a refused one, too
