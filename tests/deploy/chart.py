@@ -1,6 +1,5 @@
 """The Helm chart as Helm renders it, and what its documents say."""
 
-import json
 import shutil
 import subprocess
 import sys
@@ -21,6 +20,8 @@ VERSIONS = ("1.35", "1.36", "1.37")
 OPERATORS = yaml.safe_load(Path(__file__).with_name("operators.yaml").read_text())
 SERVICE = ("engines.model=Qwen/Qwen3-8B", "engines.service=vllm")
 Documents = list[dict[str, Any]]
+# It would read Kubernetes' schemas again for each document, which takes longer than all else.
+kubernetes_validate.utils.schema_contents = cache(kubernetes_validate.utils.schema_contents)
 
 
 def helm() -> str:
@@ -50,20 +51,14 @@ def faults(document: dict[str, Any], version: str) -> list[str]:
     """What is wrong with a document by the schema of its kind: Kubernetes' own, or of an operator that brings it."""
     schema = OPERATORS.get(f"{document['apiVersion']} {document['kind']}")
     if schema is None:
-        return _faults(json.dumps(document), version)
+        try:
+            kubernetes_validate.validate(document, version, strict=True)
+        except kubernetes_validate.ValidationError as error:
+            return [str(error)]
+        return []
     meta = {"apiVersion": {}, "kind": {}, "metadata": {"type": "object"}}
     whole = {"type": "object", "additionalProperties": False, "properties": {**meta, "spec": schema}}
     return [f"{e.json_path}: {e.message}" for e in Draft202012Validator(whole).iter_errors(document)]
-
-
-@cache
-def _faults(document: str, version: str) -> list[str]:
-    """Sets of values have most documents in common, and each reads Kubernetes' schemas again."""
-    try:
-        kubernetes_validate.validate(json.loads(document), version, strict=True)
-    except kubernetes_validate.ValidationError as error:
-        return [str(error)]
-    return []
 
 
 def workloads(documents: Documents) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -148,3 +148,20 @@ def test_every_value_has_a_schema_and_lint_is_content() -> None:
         timeout=120,
     )
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("values", [("attach",), ("vllm", "production"), ("inference-gateway",)], ids="+".join)
+def test_rolling_out_and_back_changes_the_mode_and_nothing_else(values: tuple[str, ...]) -> None:
+    """Pods restart, because what they read has another checksum; no name, selector or secret changes."""
+
+    def told(mode: str) -> str:
+        text = template(*values, f"mode={mode}", "secrets.create=false").stdout
+        return re.sub(r"checksum/config: \w+", "", text)
+
+    observing, scheduling = told("observe"), told("schedule")
+    assert observing.count("HMAS_MODE: observe") == 1
+    assert observing.replace("HMAS_MODE: observe", "HMAS_MODE: schedule") == scheduling
+    sums = [
+        re.findall(r"checksum/config: (\w+)", template(*values, f"mode={m}").stdout) for m in ("observe", "schedule")
+    ]
+    assert not set(sums[0]) & set(sums[1])
