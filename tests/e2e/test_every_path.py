@@ -1,4 +1,4 @@
-"""What holds for one path of the API holds for all: keys, SLOs within a tenant's bounds, limits, usage, and why. A
+"""What holds for one path of the API holds for all: keys, SLOs within a tenant's bounds, tags, limits, and usage. A
 path that generates nothing is a prompt without an answer to every agent."""
 
 import json
@@ -34,10 +34,16 @@ def limited(tmp_path_factory: pytest.TempPathFactory, start_mesh: Any) -> Iterat
     folder = tmp_path_factory.mktemp("paths")
     file = folder / "tenants.yaml"
     terms = "{requests_per_min: 2, slo_min: {ttft_ms: 500}}"
-    file.write_text("tenants:\n" + "".join(f"  {name}: {terms}\n" for name in NAMES))
-    keys = {path: make_key(file, name).key for path, name in zip(PATHS, NAMES, strict=True)}
+    file.write_text("tenants:\n" + "".join(f"  {name}: {terms}\n" for name in NAMES) + "  free: {}\n")
+    keys = {path: make_key(file, name).key for path, name in zip(PATHS, NAMES, strict=True)} | {
+        "": make_key(file, "free").key
+    }
     with start_mesh(folder / "mesh", "--tenants", str(file), "--emulated", "1") as mesh:
         yield mesh, keys
+
+
+def why(mesh: Any, answer: httpx.Response) -> Any:
+    return json.loads(mesh.hmas("why", answer.headers["x-request-id"], "--json", timeout=120).stdout)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -53,9 +59,8 @@ async def test_terms_and_limits(path: str, limited: tuple[Any, dict[str, str]]) 
     assert answers[0].headers["x-hmas-slo-clamped"] == "ttft_ms=500"
     assert answers[2].headers["x-hmas-reason"] == "tenant_request_rate"
     assert int(answers[2].headers["retry-after"]) >= 1
-    told = json.loads(mesh.hmas("why", answers[0].headers["x-request-id"], "--json", timeout=120).stdout)
+    told = why(mesh, answers[0])
     assert (told["slo"]["ttft_s"], told["slo"]["stated"], len(told["runs"])) == (0.5, True, 1)
-    assert told["tags"]["task"]
     nothing = path in POOLING
     assert (told["max_tokens"] == 0, told["output_tokens"] == 0) == (nothing, nothing)
     page = mesh.gateway_ops_url
@@ -66,3 +71,17 @@ async def test_terms_and_limits(path: str, limited: tuple[Any, dict[str, str]]) 
     await eventually(lambda: used("prompt") > 0)
     assert (used("output") == 0) is nothing
     assert metric(page, "hmas_gateway_usage_requests_total", tenant=tenant) == 3  # a refused one, too
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_tags(path: str, limited: tuple[Any, dict[str, str]]) -> None:
+    """No request waits for them: where the machine is busy, those of a later one come in time."""
+    mesh, keys = limited
+    body = {"model": "emulated", **PATHS[path]}
+    for _ in range(10):
+        answer = httpx.post(f"{mesh.url}{path}", json=body, headers={"x-api-key": keys[""]}, timeout=60)
+        tags = why(mesh, answer).get("tags")
+        if tags:
+            break
+    assert tags["task"]
+    assert tags["source"]
