@@ -60,7 +60,7 @@ export function open(main, { choice, choose, can_act }) {
     ["to", (row) => row[2], true], ["N_run", (row) => row[3], true], ["B_token", (row) => row[4], true],
   ]);
   const fence = table("the fence: what predicted 90 % quantiles of lengths are multiplied by", [
-    ["predictor", (row) => row.predictor], ["prompts up to", (row) => row.prompt_upto, true],
+    ["predictor", (row) => row.predictor], ["prompts up to", (row) => row.prompt_upto < 2 ** 31 ? row.prompt_upto : "longer", true],
     ["factor", (row) => fixed(3)(row.factor), true],
   ]);
   const inside = el("p", { class: "dim" });
