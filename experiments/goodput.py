@@ -10,7 +10,7 @@ from itertools import product
 
 from hmas.engine.core.profile import builtin_profile
 from hmas.mesh.compare.cli import MAX_MODEL_LEN
-from hmas.mesh.compare.simulated import simulated
+from hmas.mesh.compare.simulated import Turn, simulated
 from hmas.mesh.compare.workload import ReplayWorkload
 
 PROFILE, ENGINES, WINDOW_S = "tiny-emulated", 2, 60.0
@@ -41,7 +41,7 @@ def _rows(cells: list[tuple[float, int, str]], processes: int) -> Iterator[LoadR
 def _row(cell: tuple[float, int, str]) -> LoadRow:
     rate_rps, seed, side = cell
     trace = ReplayWorkload(None, MAX_MODEL_LEN).at(rate_rps, WINDOW_S, seed)
-    score = simulated(side, trace, builtin_profile(PROFILE), ENGINES, WINDOW_S, seed).score
+    score = simulated(side, Turn(trace, seed), builtin_profile(PROFILE), ENGINES, WINDOW_S).score
     return LoadRow(side=side, rate_rps=rate_rps, seed=seed, on_time=score.goodput_rate)
 
 

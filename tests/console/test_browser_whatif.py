@@ -1,5 +1,5 @@
-"""A browser asks what another policy would have done to the last requests of a mesh, which has served nothing else: what
-other tests cancel or pin is no past that a simulation could be held to."""
+"""A browser asks what another policy would have done to the last requests of a mesh, which has served nothing else:
+what other tests cancel or pin is no past that a simulation could be held to."""
 
 import re
 from collections.abc import Callable, Iterator
