@@ -20,12 +20,14 @@ SIDES = ("direct", "mesh")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRow:
-    """One simulated minute: `on_time` is the share of the offered requests that met their SLOs."""
+    """One simulated minute of a mesh that has just begun, or of engines alone: `on_time` is the share of the offered
+    requests that met their SLOs, `ttft_p50_s` the median TTFT in s."""
 
     side: str
     rate_rps: float
     seed: int
     on_time: float
+    ttft_p50_s: float
 
 
 def measure(seeds: Sequence[int], processes: int, say: Callable[[str], object]) -> list[LoadRow]:
@@ -42,7 +44,7 @@ def _row(cell: tuple[float, int, str]) -> LoadRow:
     rate_rps, seed, side = cell
     trace = ReplayWorkload(None, MAX_MODEL_LEN).at(rate_rps, WINDOW_S, seed)
     score = simulated(side, Turn(trace, seed), builtin_profile(PROFILE), ENGINES, WINDOW_S).score
-    return LoadRow(side=side, rate_rps=rate_rps, seed=seed, on_time=score.goodput_rate)
+    return LoadRow(side=side, rate_rps=rate_rps, seed=seed, on_time=score.goodput_rate, ttft_p50_s=score.ttft_p50_s)
 
 
 def _told(rows: Iterable[LoadRow], say: Callable[[str], object]) -> Iterator[LoadRow]:

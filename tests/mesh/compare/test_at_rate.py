@@ -93,3 +93,11 @@ def test_one_simulated_mesh_serves_all_replays_and_remembers() -> None:
     assert [run.score for run in direct] == [
         simulated("direct", turn, profile, engines=1, window_s=20.0).score for turn in turns
     ]
+
+
+@pytest.mark.parametrize("side", ["direct", "mesh"])
+def test_what_a_request_spends_outside_the_steps_is_part_of_its_ttft(side: str) -> None:
+    turn, usual = Turn(ReplayWorkload(None, 4096).at(2.0, 10.0, seed=1), 1), builtin_profile("tiny-emulated")
+    slow = replace(usual, request_overhead_s=0.2)
+    before, after = (simulated(side, turn, p, engines=2, window_s=10.0).score for p in (usual, slow))
+    assert after.ttft_p50_s - before.ttft_p50_s == pytest.approx(0.2, abs=0.05)
