@@ -15,8 +15,8 @@ from hmas.sim.result import EngineExcess
 
 
 class SimEndpoint:
-    """An engine with its HTTP server. Every gateway reaches it, one way in `engine_s`, and its worker samples it. On the
-    way to the core, a request spends the `request_overhead_s` of the profile as well.
+    """An engine with its HTTP server. Every gateway reaches it, one way in `engine_s`, and its worker samples it. On
+    the way to the core, a request spends the `request_overhead_s` of the profile as well.
 
     It counts by the core itself how far the sequences in the engine exceed N_run. A limit that is lowered below what
     runs or was granted is not an excess: then only what is added counts. Outside bypass it also counts the KV memory in
