@@ -10,7 +10,7 @@ from itertools import product
 
 from hmas.engine.core.profile import builtin_profile
 from hmas.mesh.compare.cli import MAX_MODEL_LEN
-from hmas.mesh.compare.simulated import simulated
+from hmas.mesh.compare.simulated import Turn, simulated
 from hmas.mesh.compare.workload import ReplayWorkload
 
 PROFILE, ENGINES, WINDOW_S = "tiny-emulated", 2, 60.0
@@ -20,12 +20,14 @@ SIDES = ("direct", "mesh")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRow:
-    """One simulated minute: `on_time` is the share of the offered requests that met their SLOs."""
+    """One simulated minute of a mesh that has just begun, or of engines alone: `on_time` is the share of the offered
+    requests that met their SLOs, `ttft_p50_s` the median TTFT in s."""
 
     side: str
     rate_rps: float
     seed: int
     on_time: float
+    ttft_p50_s: float
 
 
 def measure(seeds: Sequence[int], processes: int, say: Callable[[str], object]) -> list[LoadRow]:
@@ -41,8 +43,8 @@ def _rows(cells: list[tuple[float, int, str]], processes: int) -> Iterator[LoadR
 def _row(cell: tuple[float, int, str]) -> LoadRow:
     rate_rps, seed, side = cell
     trace = ReplayWorkload(None, MAX_MODEL_LEN).at(rate_rps, WINDOW_S, seed)
-    score = simulated(side, trace, builtin_profile(PROFILE), ENGINES, WINDOW_S, seed).score
-    return LoadRow(side=side, rate_rps=rate_rps, seed=seed, on_time=score.goodput_rate)
+    score = simulated(side, Turn(trace, seed), builtin_profile(PROFILE), ENGINES, WINDOW_S).score
+    return LoadRow(side=side, rate_rps=rate_rps, seed=seed, on_time=score.goodput_rate, ttft_p50_s=score.ttft_p50_s)
 
 
 def _told(rows: Iterable[LoadRow], say: Callable[[str], object]) -> Iterator[LoadRow]:

@@ -35,7 +35,7 @@ def write_page(rows: Sequence[LoadRow], out: Path) -> list[Path]:
         minute=_compared(minute), own=_compared(own), own_rate=f"{own['rate_rps']:g}",
         own_valid=all(own[side]["valid"] for side in SIDES),
         own_lag=f"{max(1000.0 * (own[side]['engine_lag_p99_s'] or 0.0) for side in SIDES):.0f}",
-        verdict=_verdict(minute, own),
+        verdict=_verdict(minute, own), memory=_memory(rows, minute),
     )  # fmt: skip
     page.write_text(text, encoding="utf-8")
     facts.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
@@ -77,6 +77,27 @@ def _verdict(*all_compared: dict[str, Any]) -> str:
         f"The simulated share of requests on time lies {min(gaps):+.1f} to {max(gaps):+.1f} points off the measured;\n"
         f"the seeds of one measured column range over {min(widths):.1f} to {max(widths):.1f} points. The median TTFT,\n"
         f"measured over simulated: {longer}."
+    )
+
+
+def _memory(rows: Sequence[LoadRow], minute: dict[str, Any]) -> str:
+    """Tells the median TTFT behind a mesh that begins anew with each minute, beside those of meshes that go through
+    all of them: what a mesh remembers changes it."""
+    rate_rps = minute["rate_rps"]
+    anew = [row.ttft_p50_s for row in rows if (row.side, row.rate_rps) == ("mesh", rate_rps)]
+    first, *later = [run["ttft_p50_s"] for run in minute["mesh"]["runs"]]
+    virtual = [run["ttft_p50_s"] for run in minute["mesh, simulated"]["runs"]]
+    told = {
+        "begins anew with each minute, simulated": anew,
+        "serves its first minute, measured": [first],
+        "the same, simulated": virtual[:1],
+        "serves a later minute, measured": later,
+        "the same, simulated ": virtual[1:],
+    }
+    form = "{:.0f} ms"
+    return table(
+        ("a mesh that ...", "TTFT p50"),
+        [(name.strip(), _spread([1e3 * s for s in of], form)) for name, of in told.items()],
     )
 
 

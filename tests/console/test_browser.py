@@ -19,7 +19,8 @@ from tests.console.browsing import PATIENCE_MS, REQUESTS, ask, needs_browser
 playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
 pytestmark = needs_browser
-RED_MS = 4_000  # twice the goal of 2 s
+RED_GOAL_S = 2.0
+RED_MS = 2e3 * RED_GOAL_S  # where others use the processors, it takes longer than on a machine of its own
 PAGES = ("now", "queue", "control", "requests", "tenants", "lanes", "jobs", "whatif")
 WATCHERS = 20
 MOST_GROWTH_BYTES = 20 * 2**20
@@ -133,11 +134,16 @@ def test_a_pin_shows_as_a_flag(page: Any, url: str, mesh: Any, answered: list[st
     assert said == []
 
 
-def test_a_killed_worker_turns_red_and_comes_back(page: Any, url: str, mesh: Any, said: list[str]) -> None:
+def test_a_killed_worker_turns_red_and_comes_back(
+    page: Any, url: str, mesh: Any, said: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     page.goto(url)
     playwright.expect(page.locator(".tile:is(.ok, .warn)")).to_have_count(2)
     mesh.kill("worker-1")
+    killed_s = time.monotonic()
     page.wait_for_selector(".tile.bad:has-text('worker-1')", timeout=RED_MS)
+    with capsys.disabled():
+        print(f"\na killed worker is red after {time.monotonic() - killed_s:.2f} s (goal: {RED_GOAL_S:g} s)")
     assert page.locator(".tile.bad").count() == 1
     page.wait_for_selector(".tile.ok:has-text('worker-1')", timeout=2 * PATIENCE_MS)
     assert said == []

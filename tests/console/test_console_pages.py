@@ -135,6 +135,40 @@ def test_reasons_of_refusals_are_counted_for_ten_minutes() -> None:
     assert view_tenants(state, WINDOW_S + 100.0, "")["reasons"] == {"acme": {"no_engine": 1}}
 
 
+def test_promises_to_refused_requests_are_followed_to_their_ends() -> None:
+    state = ConsoleState()
+    refused = replace(SETTLED, outcome=Outcome.SLO_UNREACHABLE, ttft_s=None, tpot_s=None, last_token_s=None)
+    back = replace(SETTLED, promised=True)
+    late = replace(back, ttft_s=9.0)
+    gone = replace(back, outcome=Outcome.CANCELLED, ttft_s=None, tpot_s=None, last_token_s=None)
+    state.hear(10.0, settled(refused, refused, replace(refused, tenant="zeta"), SETTLED))
+    state.hear(20.0, settled(back, late, replace(refused, promised=True), gone))
+    assert view_tenants(state, 20.0, "")["promises"] == {
+        "acme": {"made": 3, "kept": 1, "late": 1, "refused again": 1}, "zeta": {"made": 1},
+    }  # fmt: skip
+    state.sample(WINDOW_S + 100.0)
+    assert view_tenants(state, WINDOW_S + 100.0, "")["promises"] == {}
+
+
+@pytest.mark.parametrize("audit_first", [True, False])
+def test_a_rehearsed_switch_tells_what_was_predicted_and_what_came(audit_first: bool) -> None:
+    state = ConsoleState()
+    decided = replace(AUDIT, kind="decided", selector="rules", predicted_gain=0.045)
+    state.hear(10.0, decision(T.MAX_ON_TIME))
+    for heard in (decided, decision(T.EDF))[:: 1 if audit_first else -1]:
+        state.hear(20.0, heard)
+    state.hear(30.0, decision(T.EDF, reason="kept: calm"))
+    (first, second, third) = view_control(state, 31.0, "")["topologies"].values()
+    assert "predicted" not in first
+    assert (second["topology"], second["predicted"]) == ("edf", 0.045)
+    assert "observed" not in second
+    state.hear(90.0, replace(decided, kind="outcome", observed_gain=-0.01))
+    (first, second, third) = view_control(state, 91.0, "")["topologies"].values()
+    assert second["observed"] == -0.01
+    assert "predicted" not in third
+    assert [flag["kind"] for flag in view_control(state, 91.0, "")["flags"].values()] == ["outcome"]
+
+
 def test_a_lane_has_a_requests_wait_prefill_and_decode() -> None:
     state = ConsoleState()
     state.hear(100.0, heartbeat())

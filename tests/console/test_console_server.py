@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 from hmas.console import stream
 from hmas.console.guard import cookie_of
 from hmas.console.pages import PERIODS_S
-from hmas.console.patch import merge
+from hmas.console.patch import diff, merge
 from hmas.console.question import WhatIfQuestion
 from hmas.console.server import STATIC, console_app
 from hmas.console.settings import ConsoleSettings
@@ -199,7 +199,7 @@ class Browser:
 @pytest.fixture
 def brisk(monkeypatch: pytest.MonkeyPatch) -> tuple[ConsoleState, Callable[[], float]]:
     """A state that changes at every look, and its clock; frames follow one another without a pause."""
-    monkeypatch.setitem(PERIODS_S, "now", 0.0)
+    monkeypatch.setitem(PERIODS_S, "now", 1e-6)
     state, looks = ConsoleState(), iter(range(10**9))
 
     def clock() -> float:
@@ -235,6 +235,23 @@ async def test_a_browser_holds_what_the_page_shows(
     browser.left.set()
     await watching
     assert streams.open == 0
+
+
+def test_a_difference_is_made_once_for_all_browsers_that_keep_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    feed, made = PageFeed(ConsoleState(), lambda: 0.0), 0
+
+    def counted(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+        nonlocal made
+        made += 1
+        return diff(old, new)
+
+    monkeypatch.setattr(stream, "diff", counted)
+    first, second, third = {"a": 1}, {"a": 2}, {"a": 3}
+    assert [feed.patch("now", "", first, second) for _ in range(5)] == [{"a": 2}] * 5
+    assert made == 1
+    assert feed.patch("now", "", first, third) == {"a": 3}  # a slow browser's own
+    assert feed.patch("now", "", dict(first), third) == {"a": 3}
+    assert made == 3
 
 
 async def test_a_browser_that_reads_nothing_makes_no_more_frames_and_is_let_go(

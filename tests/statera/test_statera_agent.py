@@ -174,15 +174,18 @@ def started(config: StateraConfig | None = None) -> StateraAgent:
     return agent
 
 
-def overload(agent: StateraAgent, start_s: float, seconds: float) -> list[StateraEffect]:
+def overload(
+    agent: StateraAgent, start_s: float, seconds: float, queued: int = 50, **view: float
+) -> list[StateraEffect]:
     effects: list[StateraEffect] = []
     for i in range(int(seconds * 10)):
         now_s = start_s + i * 0.1
         if i % 10 == 0:
             effects += agent.step(now_s, HeartbeatReceived(HEARTBEAT))
-        effects += agent.step(now_s, telemetry(HOT, queued_count=50))
+        effects += agent.step(now_s, telemetry(HOT, queued_count=queued))
         if i % 3 == 0:
-            effects += agent.step(now_s, ShortViewReceived(replace(VIEW, queued=50, utilisation=1.5)))
+            seen = replace(VIEW, queued=queued, utilisation=1.5, **view)  # type: ignore[arg-type]
+            effects += agent.step(now_s, ShortViewReceived(seen))
         effects += agent.step(now_s, TimerTicked())
     return effects
 
@@ -241,6 +244,12 @@ def test_persistent_overload_cuts_n_run_and_says_so_once_per_notable_move() -> N
     assert "N_run 64 ->" in records[0].decision
     assert json.loads(records[0].view_json)["utilisation"] == 1.5
     assert (records[0].source, records[0].kind, records[0].epoch) == ("statera", "tuple", 5)
+
+
+def test_what_others_send_to_an_engine_moves_nothing_while_the_mesh_is_idle() -> None:
+    agent = started()
+    assert audits(overload(agent, 0.2, 20.0, queued=0, arrival_rps=0.0, settled_rps=0.0)) == []
+    assert audits(overload(agent, 20.2, 20.0)) != []
 
 
 def test_bypass_freezes_the_integrators_and_tells_the_worker() -> None:

@@ -15,7 +15,7 @@ from hmas.runtime.lifecycle import StopSignal, run_service, run_until
 from hmas.runtime.ops import HttpServer
 
 log = structlog.get_logger()
-NICENESS = 5  # what serves goes first where they share a core
+NICENESS = 10  # what serves goes first where they share a core
 MAX_CONNECTIONS = 256
 
 

@@ -2,8 +2,9 @@
 bounded. Nothing here knows a clock; `now_s` is Unix time in s and never runs backwards."""
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Generic, TypeVar
 
 from hmas.console.question import WhatIfBook
@@ -25,7 +26,7 @@ MAX_SEGMENTS = 200  # of topologies, over all pools
 MAX_FLAGS = 200
 MAX_SPANS = 600
 MAX_RECENT = 60
-MAX_REASONS = 2000  # pairs of tenant and reason in the window
+MAX_REASONS = 2000  # pairs of tenant and reason in the window, and of tenant and fate of a promise
 MAX_PENDING = 20_000  # dispatched requests whose end has not been heard
 MAX_QUEUES = 8  # workers' queues and orders of them that are looked at at a time
 KEPT_S = 5.0  # so long stays what was asked for, after the last time
@@ -33,6 +34,16 @@ TOLD_CHARS = 300  # of a name or reason of another process
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+
+
+class Promise(StrEnum):
+    """What became of the times that refused requests were told to come back at. A promise that nobody came back for is
+    in `made` alone."""
+
+    MADE = "made"
+    KEPT = "kept"  # its request came back in time, and was served within its SLO
+    LATE = "late"  # it came back in time, and was served late or failed
+    REFUSED_AGAIN = "refused again"
 
 
 class WindowCount(Generic[K]):
@@ -70,6 +81,8 @@ class Segment:
     bypass: bool
     selector: str
     reason: str
+    predicted: float | None = None  # the difference of the share on time that a rehearsal predicted
+    observed: float | None = None  # and the one that was seen
 
     def holds(self, decision: TopologyDecision) -> bool:
         return (self.topology, self.bypass, self.selector, self.reason) == (
@@ -143,6 +156,7 @@ class ConsoleState:
     spans: deque[LaneSpan] = field(default_factory=lambda: deque(maxlen=MAX_SPANS))
     recent: deque[RecentRequest] = field(default_factory=lambda: deque(maxlen=MAX_RECENT))
     reasons: WindowCount[tuple[str, str, Outcome]] = field(default_factory=lambda: WindowCount(MAX_REASONS))
+    promises: WindowCount[tuple[str, str, Promise]] = field(default_factory=lambda: WindowCount(MAX_REASONS))
     # By worker: whether an answer stayed within the bound that the fence reserved for it.
     kept_bounds: WindowCount[tuple[str, bool]] = field(default_factory=lambda: WindowCount(2 * MAX_CURVES))
     queues: dict[tuple[str, str], Asked[QueueTold]] = field(default_factory=dict)  # by worker and other topology
@@ -151,6 +165,7 @@ class ConsoleState:
     connected: bool = True  # whether the console itself reaches NATS
     numbers: int = 0
     _current: dict[str, Segment] = field(default_factory=dict)
+    _rehearsed: dict[str, AuditRecord] = field(default_factory=dict)  # by pool: of a switch that is not heard of yet
     _waited: OrderedDict[str, float] = field(default_factory=OrderedDict)
 
     def hear(
@@ -173,8 +188,8 @@ class ConsoleState:
                 self._ran(now_s, value)
             case TopologyDecision():
                 self._decided(now_s, value)
-            case AuditRecord() if value.kind not in ("decided", "tuple"):
-                self.flags.append(Flag(number=self._next(), at_s=now_s, record=value))
+            case AuditRecord():
+                self._audited(now_s, value)
             case _:
                 pass
 
@@ -216,6 +231,7 @@ class ConsoleState:
                     (now_s, engine.utilisation, low, high, engine.n_run, engine.b_token),
                 )
         self.reasons.expire(now_s)
+        self.promises.expire(now_s)
         self.kept_bounds.expire(now_s)
 
     def _band(self, worker: str, engine: EngineSample) -> tuple[float, float]:
@@ -260,6 +276,26 @@ class ConsoleState:
         )  # fmt: skip
         self._current[decision.pool] = segment
         self.segments.append(segment)
+        rehearsed = self._rehearsed.pop(decision.pool, None)
+        if rehearsed is not None and rehearsed.decision == segment.topology:
+            segment.predicted = rehearsed.predicted_gain
+
+    def _audited(self, now_s: float, record: AuditRecord) -> None:
+        """Keeps a decision as a flag, and what a rehearsal predicted of a switch, and what came of it, with the switch.
+        The record of a switch may come before the decision itself or after it."""
+        if record.kind not in ("decided", "tuple"):
+            self.flags.append(Flag(number=self._next(), at_s=now_s, record=record))
+        if record.kind == "decided" and record.predicted_gain is not None and self._room(record.pool):
+            current = self._current.get(record.pool)
+            if current is not None and current.topology == record.decision:
+                current.predicted = record.predicted_gain
+            else:
+                self._rehearsed[record.pool] = record
+        if record.kind == "outcome":
+            foretold = (s for s in reversed(self.segments) if s.pool == record.pool and s.predicted is not None)
+            switch = next(foretold, None)
+            if switch is not None and switch.topology == record.decision:
+                switch.observed = record.observed_gain
 
     def in_force(self, pool: str) -> Segment | None:
         return self._current.get(pool)
@@ -294,3 +330,15 @@ class ConsoleState:
             )
             if settled.outcome is not Outcome.FINISHED:
                 self.reasons.add(now_s, (told.pool, settled.tenant, settled.outcome))
+            for fate in _fates(settled, said.ok):
+                self.promises.add(now_s, (told.pool, settled.tenant, fate))
+
+
+def _fates(settled: RequestSettled, ok: bool) -> Iterator[Promise]:
+    """Yields what a settled request says of promises: of the one that it came back for, and of the one that its refusal
+    made."""
+    refused = settled.outcome is Outcome.SLO_UNREACHABLE
+    if settled.promised and settled.outcome is not Outcome.CANCELLED:
+        yield Promise.KEPT if ok else Promise.REFUSED_AGAIN if refused else Promise.LATE
+    if refused:
+        yield Promise.MADE

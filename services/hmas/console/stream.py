@@ -25,12 +25,14 @@ MAX_CHOICE = 300  # characters
 
 
 class PageFeed:
-    """Makes each view once for all browsers that look at it. `clock`: Unix time in s that never runs backwards."""
+    """Makes each view, and each difference between two views, once for all browsers that look at a page. `clock`: Unix
+    time in s that never runs backwards."""
 
     def __init__(self, state: ConsoleState, clock: Callable[[], float]) -> None:
         self._state = state
         self._clock = clock
         self._views: dict[tuple[str, str], tuple[float, dict[str, Any]]] = {}
+        self._patches: dict[tuple[str, str], tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {}
 
     def view(self, page: str, choice: str) -> tuple[float, dict[str, Any]]:
         """Returns the newest view of a page, at most half its period old, and when it was made."""
@@ -41,6 +43,16 @@ class PageFeed:
         self._views = {key: kept for key, kept in self._views.items() if now_s - kept[0] < 2 * PERIOD_S}
         self._views[page, choice] = now_s, PAGES[page](self._state, now_s, choice)
         return self._views[page, choice]
+
+    def patch(self, page: str, choice: str, last: dict[str, Any], view: dict[str, Any]) -> dict[str, Any]:
+        """Returns the difference of two views of a page. Browsers that keep up ask for the same one."""
+        known = self._patches.get((page, choice))
+        if known is not None and known[0] is last and known[1] is view:
+            return known[2]
+        found = diff(last, view)
+        self._patches = {key: kept for key, kept in self._patches.items() if key in self._views}
+        self._patches[page, choice] = last, view, found
+        return found
 
     def watched(self, page: str) -> list[str]:
         """Returns the choices of a page at which browsers look now."""
@@ -80,13 +92,14 @@ class BrowserStreams:
         sent_s = float("-inf")
         while True:
             made_s, view = self._feed.view(page, choice)
-            patch = diff(last, view)
+            patch = self._feed.patch(page, choice, last, view)
             if patch or made_s - sent_s >= ALIVE_S:
                 data = orjson.dumps({"now_s": round(made_s, 2), "patch": patch})
                 async with asyncio.timeout(UNREAD_S):
                     await send({"type": "http.response.body", "body": b"data: %b\n\n" % data, "more_body": True})
                 last, sent_s = view, made_s
-            await asyncio.sleep(PERIODS_S.get(page, PERIOD_S))
+            period_s = PERIODS_S.get(page, PERIOD_S)  # all browsers look at the same instants, and share the work
+            await asyncio.sleep(period_s - asyncio.get_running_loop().time() % period_s)
 
 
 async def _left(receive: Receive) -> None:

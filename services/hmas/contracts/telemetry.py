@@ -143,7 +143,8 @@ class RequestOffered:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSettled:
     """A settlement as the gateway reports it. Latencies are as the client saw them, in s; None if the request never
-    came so far. `tagged_by` is what made the tags; None: no tags came, and the prediction is the gateway's guess."""
+    came so far. `tagged_by` is what made the tags; None: no tags came, and the prediction is the gateway's guess.
+    `promised`: it was refused before, and came back at the time that was promised."""
 
     request_id: str
     tenant: str
@@ -161,6 +162,7 @@ class RequestSettled:
     predicted_output_tokens_p90: float = 0.0
     confidence: float = 0.0  # that of the task type
     tagged_by: TagSource | None = None
+    promised: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from hmas.sim.result import EngineExcess
 
 
 class SimEndpoint:
-    """An engine with its HTTP server. Every gateway reaches it, one way in `engine_s`, and its worker samples it.
+    """An engine with its HTTP server. Every gateway reaches it, one way in `engine_s`, and its worker samples it. On
+    the way to the core, a request spends the `request_overhead_s` of the profile as well.
 
     It counts by the core itself how far the sequences in the engine exceed N_run. A limit that is lowered below what
     runs or was granted is not an excess: then only what is added counts. Outside bypass it also counts the KV memory in
@@ -29,6 +30,7 @@ class SimEndpoint:
         self._mesh = mesh
         self._heap = mesh.heap
         self._engine_s = mesh.setup.delays.engine_s
+        self._reached_s = self._engine_s + core.profile.request_overhead_s
         self._budget = budget
         self._runs: dict[str, SimRun] = {}
         self._unfenced = 0
@@ -93,11 +95,11 @@ class SimEndpoint:
     # --- what gateways do
 
     def send(self, run: SimRun, request: EngineRequest) -> None:
-        self._heap.after(self._engine_s, self._post, self._add, run, request)
+        self._heap.after(self._reached_s, self._post, self._add, run, request)
 
     def close(self, run: SimRun) -> None:
         """Closes the connection of a run, by which the engine drops the request."""
-        self._heap.after(self._engine_s, self._post, self._abort, run)
+        self._heap.after(self._reached_s, self._post, self._abort, run)  # never before the request itself
 
     def progress(self) -> list[tuple[str, int]]:
         """Returns pairs (request id, tokens so far) of all requests that decode here."""

@@ -40,9 +40,12 @@ def _pin(state: ConsoleState, pool: str) -> dict[str, Any]:
 
 def _segment(state: ConsoleState, segment: Segment) -> dict[str, Any]:
     """Returns a stretch of time with one topology, and its outcome: the shares of requests that missed their SLOs
-    before and after its beginning, weighted by what was offered; -1: none was."""
+    before and after its beginning, weighted by what was offered (-1: none was), and of a rehearsed switch the gain
+    that was predicted and the one that was seen."""
     from_s, until_s = segment.from_s, segment.until_s
-    return {
+    gains = {"predicted": segment.predicted, "observed": segment.observed}
+    told = {name: rounded(gain, 4) for name, gain in gains.items() if gain is not None}
+    return told | {
         "missed_before": _missed(state, segment.pool, from_s - OUTCOME_S, from_s),
         "missed_after": _missed(state, segment.pool, from_s + SETTLING_S, min(until_s, from_s + OUTCOME_S)),
         "pool": segment.pool, "from_s": rounded(segment.from_s, 1), "until_s": rounded(segment.until_s, 1),

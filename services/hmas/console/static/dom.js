@@ -28,10 +28,12 @@ export function table(caption, columns) {
   const body = el("tbody");
   const head = el("tr", {}, ...columns.map(([label, , kind]) =>
     el("th", { scope: "col", class: style_of(kind) }, label)));
+  const title = el("caption", {}, caption);
   const node = el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-    el("table", {}, el("caption", {}, caption), el("thead", {}, head), body));
+    el("table", {}, title, el("thead", {}, head), body));
   const kept = new Map();
   function update(rows) {
+    set(title, rows.length ? caption : `${caption}: none`);
     const wanted = new Set(rows.map(([key]) => key));
     for (const [key, line] of kept) if (!wanted.has(key)) { line.remove(); kept.delete(key); }
     rows.forEach(([key, row], place) => {

@@ -129,12 +129,15 @@ function hatch(pen, x, y, wide, high, colour) {
   pen.restore();
 }
 
+const led = (name) => !name.includes(" · "); // not a further row of the same lane
+
 // Bars in lanes over [from, until]: `bars` are {lane, from, until, colour, label, hollow, hatched, edged, sign}, where
 // `colour` is a number of the palette, and `sign` stands before the bar; `marks` are {at, label, bad, lane} and stand as flags in their lane, or across all of them.
 export function lanes(canvas, names, bars, marks, { from, until, told, row = ROW }) {
   const area = begin(canvas, PAD.top + PAD.bottom + row * Math.max(names.length, 1));
   const { pen, width, height, tint } = area;
-  const left = Math.min(150, Math.max(60, width * 0.22));
+  const longest = Math.max(...names.filter(led).map((name) => pen.measureText(name).width), 0);
+  const left = Math.min(Math.max(longest + 8, 60), width * 0.36);
   const place = (at) => left + (width - left - PAD.right) * (at - from) / Math.max(until - from, 1e-9);
   const inside = (x) => Math.min(Math.max(x, left), width - PAD.right);
   const line = new Map(names.map((name, number) => [name, PAD.top + number * row]));
@@ -146,7 +149,7 @@ export function lanes(canvas, names, bars, marks, { from, until, told, row = ROW
     pen.beginPath();
     pen.rect(0, y, left - 6, row);
     pen.clip();
-    if (row > 8 && !name.includes(" · ")) pen.fillText(name, 0, y + row / 2); // else a further row of the same lane
+    if (row > 8 && led(name)) pen.fillText(name, 0, y + row / 2);
     pen.restore();
   }
   for (const bar of bars) {

@@ -151,4 +151,5 @@ def _settled(
         predicted_output_tokens_p90=tags.output_tokens_p90 if tags else 0.0,
         confidence=tags.confidence if tags else 0.0,
         tagged_by=tags.source if tags else None,
+        promised=entry.promised,
     )

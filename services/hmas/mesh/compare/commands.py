@@ -13,11 +13,12 @@ from hmas.engine.core.profile import EngineProfile
 from hmas.mesh.compare.picture import picture
 from hmas.mesh.compare.rows import rows_csv
 from hmas.mesh.compare.runs import Replay, direct_target, mesh_target, replay
-from hmas.mesh.compare.simulated import SimulatedReplay, simulated
+from hmas.mesh.compare.simulated import Turn, in_turn
 from hmas.mesh.compare.table import Scored, comparison_table, scores_json
 from hmas.mesh.compare.workload import ReplayWorkload
 from hmas.mesh.state import MeshState
 from hmas_loadgen.search import RateSearch, find_rate
+from hmas_loadgen.traces.row import Trace
 
 OVERLOAD, LIGHT = 1.4, 0.5
 SEARCH_FROM_RPS = 5.0
@@ -35,6 +36,9 @@ class Comparison:
     window_s: float
     api_key: str = ""
 
+    def trace(self, rate_rps: float, seed: int) -> Trace:
+        return self.workload.at(rate_rps, self.window_s, seed)
+
     async def direct(self, rate_rps: float, seed: int, name: str = "direct") -> Replay:
         return await self._run(name, rate_rps, seed, mesh=False)
 
@@ -42,7 +46,7 @@ class Comparison:
         return await self._run("mesh", rate_rps, seed, mesh=True)
 
     async def _run(self, name: str, rate_rps: float, seed: int, *, mesh: bool) -> Replay:
-        trace = self.workload.at(rate_rps, self.window_s, seed)
+        trace = self.trace(rate_rps, seed)
         target = mesh_target(self.state) if mesh else direct_target(self.state, self.api_key)
         return await replay(name, trace, target, self.state, self.console, seed=seed, window_s=self.window_s)
 
@@ -84,9 +88,13 @@ async def at_rate(
     if profile is not None:
         with comparison.console.status("simulating the same requests ..."):
             for name in live:
-                runs[f"{name}, simulated"] = [
-                    await asyncio.to_thread(_simulated, comparison, name, rate_rps, profile, seed) for seed in seeds
+                turns = [
+                    Turn(comparison.trace(rate_rps, seed), seed, run.began_s)
+                    for seed, run in zip(seeds, live[name], strict=True)
                 ]
+                runs[f"{name}, simulated"] = await asyncio.to_thread(
+                    in_turn, name, turns, profile, len(comparison.state.engine_urls), comparison.window_s
+                )
     title = f"{comparison.workload.name}, {rate_rps:g} req/s for {comparison.window_s:g} s"
     comparison.console.print(comparison_table(title, runs))
     report_problems(comparison.console, live)
@@ -98,13 +106,6 @@ async def at_rate(
     if to.picture is not None:
         sides = {label: live[name][0].settlements for name, label in PICTURED.items()}
         await asyncio.to_thread(_write_text, to.picture, picture(title, sides, comparison.window_s))
-
-
-def _simulated(
-    comparison: Comparison, side: str, rate_rps: float, profile: EngineProfile, seed: int
-) -> SimulatedReplay:
-    trace = comparison.workload.at(rate_rps, comparison.window_s, seed)
-    return simulated(side, trace, profile, len(comparison.state.engine_urls), comparison.window_s, seed)
 
 
 async def at_capacity(comparison: Comparison, seeds: tuple[int, ...], json_path: Path | None) -> bool:

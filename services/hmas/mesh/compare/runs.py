@@ -1,6 +1,7 @@
 """Replays a trace at the mesh or directly at its engines, with live progress."""
 
 import asyncio
+import time
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -21,10 +22,12 @@ DRAIN_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """The result of a replay, with the engines' lag during it; `lag` is None for real engines."""
+    """The result of a replay, with the engines' lag during it; `lag` is None for real engines. `began_s` is when it
+    began, on a clock that counts from anywhere."""
 
     result: LoadResult
     lag: EngineLag | None
+    began_s: float = 0.0
 
     @property
     def score(self) -> Score:
@@ -65,6 +68,7 @@ async def replay(
         TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.fields[rates]}"), TimeElapsedColumn(),
         console=console, transient=True,
     )  # fmt: skip
+    began_s = time.monotonic()
     with bar:
         task = bar.add_task(name, total=window_s, rates="")
 
@@ -76,4 +80,4 @@ async def replay(
             bar.update(task, completed=min(p.elapsed_s, window_s), rates=rates)
 
         result = await run_load(plan, show, stop=stop)
-    return Replay(result, read_lag(state.engine_urls))
+    return Replay(result, read_lag(state.engine_urls), began_s)

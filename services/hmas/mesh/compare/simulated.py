@@ -1,6 +1,8 @@
 """What the simulator makes of the requests that a comparison sends to live engines."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from hmas.contracts.outcome import Outcome
 from hmas.engine.core.profile import EngineProfile
@@ -9,6 +11,7 @@ from hmas.mesh.compare.runs import DRAIN_S
 from hmas.sim.perceived import perceived
 from hmas.sim.sources import offered
 from hmas.sim.systems import HMAS, run_system
+from hmas.sim.workload import OfferedRequest, Workload
 from hmas_loadgen.traces.row import Trace
 
 SYSTEMS = {"direct": "vllm", "mesh": HMAS}
@@ -23,21 +26,62 @@ class SimulatedReplay:
     reasons: list[str] = field(default_factory=list)
 
 
-def simulated(
-    side: str, trace: Trace, profile: EngineProfile, engines: int, window_s: float, seed: int
-) -> SimulatedReplay:
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One replay of a comparison: its trace, its seed, and when it began, in s on a clock of their own."""
+
+    trace: Trace
+    seed: int
+    began_s: float = 0.0
+
+
+def simulated(side: str, turn: Turn, profile: EngineProfile, engines: int, window_s: float) -> SimulatedReplay:
     """Runs `side` of a comparison (direct, mesh) in virtual time, on `engines` engines of a profile with a worker each.
 
     Requests that have not ended `DRAIN_S` after the window are cut off there, as the live ones are. Raises ValueError
     if the packages that the simulator needs are missing (`hmas[sim]`).
     """
+    return in_turn(side, [turn], profile, engines, window_s)[0]
+
+
+def in_turn(
+    side: str, turns: Sequence[Turn], profile: EngineProfile, engines: int, window_s: float
+) -> list[SimulatedReplay]:
+    """Runs several replays of a side. One mesh serves them all, at the instants at which the live one did, because it
+    remembers: after a bursty minute it orders the next one more by deadline."""
+    if side != "mesh":
+        return [_run(side, [turn], profile, engines, window_s)[0] for turn in turns]
+    return _run(side, turns, profile, engines, window_s)
+
+
+def _run(
+    side: str, turns: Sequence[Turn], profile: EngineProfile, engines: int, window_s: float
+) -> list[SimulatedReplay]:
+    starts = [turn.began_s - turns[0].began_s for turn in turns]
+    parts = [_workload(side, turn, number, profile, window_s) for number, turn in enumerate(turns)]
+    requests = [_later(request, by_s) for part, by_s in zip(parts, starts, strict=True) for request in part.requests]
+    whole = replace(parts[0], requests=tuple(requests), duration_s=starts[-1] + window_s)
+    settled = iter(run_system(SYSTEMS[side], whole, profile, engines, turns[0].seed, workers=engines).settlements)
+    replays = []
+    for part, by_s in zip(parts, starts, strict=True):
+        own = [replace(s, offered_s=s.offered_s - by_s) for s in islice(settled, len(part.requests))]
+        replays.append(SimulatedReplay(score([_cut_off(s, window_s + DRAIN_S) for s in own], window_s)))
+    return replays
+
+
+def _workload(side: str, turn: Turn, number: int, profile: EngineProfile, window_s: float) -> Workload:
+    """Returns the requests of a replay, with ids that no other replay has."""
     reads = side == "mesh"
-    workload = offered(trace, trace.name, window_s, seed, stated=True, prompts=reads).fitting(profile)
+    trace = turn.trace
+    workload = offered(trace, trace.name, window_s, turn.seed, stated=True, prompts=reads).fitting(profile)
     if reads:
         workload = perceived(workload)
-    result = run_system(SYSTEMS[side], workload, profile, engines, seed, workers=engines)
-    settled = [_cut_off(s, window_s + DRAIN_S) for s in result.settlements]
-    return SimulatedReplay(score(settled, window_s))
+    named = (replace(r, request=replace(r.request, id=f"{number}-{r.id}")) for r in workload.requests)
+    return replace(workload, requests=tuple(named))
+
+
+def _later(offered: OfferedRequest, by_s: float) -> OfferedRequest:
+    return replace(offered, request=replace(offered.request, arrival_s=offered.request.arrival_s + by_s))
 
 
 def _cut_off(s: Settlement, end_s: float) -> Settlement:

@@ -102,7 +102,8 @@ class EngineFleet:
     def _send(self, engine: SimEngine, offered: OfferedRequest) -> None:
         self._loads[engine.name].sent(offered)
         self._sent_s[offered.id] = self._heap.now_s
-        self._heap.after(self._network_s, self._deliver, engine, offered)
+        outside_s = self._network_s + engine.core.profile.request_overhead_s
+        self._heap.after(outside_s, self._deliver, engine, offered)
 
     def _deliver(self, engine: SimEngine, offered: OfferedRequest) -> None:
         request = self._baseline.request(offered, self._baseline.priority(offered))

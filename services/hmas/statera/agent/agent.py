@@ -117,9 +117,10 @@ class StateraAgent:
             decision = f"band [{band.low:.3f}, {band.high:.3f}]"
             effects += self._audit(view.pool, pool, decision, reason, "extremum")
         if self._epoch is not None and not pool.bypass:
+            idle = not (view.queued or view.arrival_rps or view.settled_rps)
             for worker in self._workers.values():
                 if worker.pool == view.pool:
-                    worker.move(now_s)
+                    worker.move(now_s, idle=idle)
         return [*effects, *self._publish_due(now_s)]
 
     def _decided(self, now_s: float, decision: TopologyDecision) -> None:

@@ -58,13 +58,21 @@ class WorkerControl:
             else:
                 loop.observe(sample, band)
 
-    def move(self, now_s: float) -> None:
+    def move(self, now_s: float, *, idle: bool = False) -> None:
+        """Moves N_run of each engine if a move is due. If the mesh is `idle`, what an engine runs comes from others: it
+        tells nothing of how many requests of the mesh the engine can take, so that N_run stays."""
         if self._telemetry is None:
             return
         queued = self._telemetry.queued_count
         for sample in self._telemetry.engines:
-            if sample.engine in self._loops:
-                self._loops[sample.engine][1].move(now_s, sample.running + sample.waiting, queued)
+            if sample.engine not in self._loops:
+                continue
+            _, loop = self._loops[sample.engine]
+            in_flight = sample.running + sample.waiting
+            if idle and in_flight:
+                loop.hold()
+            else:
+                loop.move(now_s, in_flight, queued)
 
     def controls(self, band: Band) -> tuple[EngineControl, ...]:
         """Returns the controls of each engine that the worker's last telemetry reported, in order of name."""

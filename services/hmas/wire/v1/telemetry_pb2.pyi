@@ -212,7 +212,7 @@ class RequestOffered(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., age_s: _Optional[float] = ..., weight: _Optional[float] = ..., model: _Optional[str] = ..., job: _Optional[str] = ..., max_tokens: _Optional[int] = ..., stream: _Optional[bool] = ..., slo: _Optional[_Union[_types_pb2.Slo, _Mapping]] = ..., slo_stated: _Optional[bool] = ..., priority: _Optional[int] = ..., importance: _Optional[float] = ..., relegate: _Optional[bool] = ...) -> None: ...
 
 class RequestSettled(_message.Message):
-    __slots__ = ("request_id", "tenant", "task", "outcome", "slo", "prompt_tokens", "output_tokens", "predicted_output_tokens", "ttft_s", "tpot_s", "last_token_s", "relegated", "age_s", "predicted_output_tokens_p90", "confidence", "tagged_by")
+    __slots__ = ("request_id", "tenant", "task", "outcome", "slo", "prompt_tokens", "output_tokens", "predicted_output_tokens", "ttft_s", "tpot_s", "last_token_s", "relegated", "age_s", "predicted_output_tokens_p90", "confidence", "tagged_by", "promised")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
@@ -229,6 +229,7 @@ class RequestSettled(_message.Message):
     PREDICTED_OUTPUT_TOKENS_P90_FIELD_NUMBER: _ClassVar[int]
     CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
     TAGGED_BY_FIELD_NUMBER: _ClassVar[int]
+    PROMISED_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     tenant: str
     task: str
@@ -245,7 +246,8 @@ class RequestSettled(_message.Message):
     predicted_output_tokens_p90: float
     confidence: float
     tagged_by: str
-    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., outcome: _Optional[str] = ..., slo: _Optional[_Union[_types_pb2.Slo, _Mapping]] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., predicted_output_tokens: _Optional[float] = ..., ttft_s: _Optional[float] = ..., tpot_s: _Optional[float] = ..., last_token_s: _Optional[float] = ..., relegated: _Optional[bool] = ..., age_s: _Optional[float] = ..., predicted_output_tokens_p90: _Optional[float] = ..., confidence: _Optional[float] = ..., tagged_by: _Optional[str] = ...) -> None: ...
+    promised: bool
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., outcome: _Optional[str] = ..., slo: _Optional[_Union[_types_pb2.Slo, _Mapping]] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., predicted_output_tokens: _Optional[float] = ..., ttft_s: _Optional[float] = ..., tpot_s: _Optional[float] = ..., last_token_s: _Optional[float] = ..., relegated: _Optional[bool] = ..., age_s: _Optional[float] = ..., predicted_output_tokens_p90: _Optional[float] = ..., confidence: _Optional[float] = ..., tagged_by: _Optional[str] = ..., promised: _Optional[bool] = ...) -> None: ...
 
 class GatewayTelemetry(_message.Message):
     __slots__ = ("gateway", "pool", "offered", "settled")

@@ -1,8 +1,9 @@
 import { TEXT, clock, el, fixed, picker, set, share, table } from "/static/dom.js";
-import { ago, curves, hue, lanes, legend } from "/static/draw.js";
+import { ago, curves, hue, lanes, legend, points } from "/static/draw.js";
 
 export const title = "Control";
 const KEPT_S = 600;
+const gain = (value) => typeof value === "number" ? points(value) : "–";
 
 function pin_form() {
   const pool = el("select", { "aria-label": "pool" });
@@ -45,7 +46,8 @@ export function open(main, { choice, choose, can_act }) {
   const form = can_act ? pin_form() : null;
   const topologies = table("topologies", [
     ["from", (row) => clock(row.from_s)], ["until", (row) => clock(row.until_s)], ["pool", (row) => row.pool],
-    ["topology", (row) => row.bypass ? `${row.topology} BYPASS` : row.topology], ["by", (row) => row.proposer],
+    ["topology", (row) => row.bypass ? `${row.topology} BYPASS` : row.topology], ["proposed by", (row) => row.proposer],
+    ["rehearsal", (row) => gain(row.predicted), true], ["outcome", (row) => gain(row.observed), true],
     ["missed before", (row) => share(row.missed_before), true], ["after", (row) => share(row.missed_after), true],
     ["reason", (row) => row.reason, TEXT],
   ]);
@@ -58,7 +60,7 @@ export function open(main, { choice, choose, can_act }) {
     ["to", (row) => row[2], true], ["N_run", (row) => row[3], true], ["B_token", (row) => row[4], true],
   ]);
   const fence = table("the fence: what predicted 90 % quantiles of lengths are multiplied by", [
-    ["predictor", (row) => row.predictor], ["prompts up to", (row) => row.prompt_upto, true],
+    ["predictor", (row) => row.predictor], ["prompts up to", (row) => row.prompt_upto < 2 ** 31 ? row.prompt_upto : "longer", true],
     ["factor", (row) => fixed(3)(row.factor), true],
   ]);
   const inside = el("p", { class: "dim" });
@@ -86,15 +88,15 @@ export function open(main, { choice, choose, can_act }) {
     flags.update(marks.reverse().slice(0, 20));
     form?.update(pools, view.choices);
     engine.update(Object.keys(view.engines), view.engine);
-    const points = Object.entries(view.loop).map(([at, row]) => [+at, row]);
-    const one = (place, dashed) => ({ dashed, points: points.map(([at, row]) => [at, row[place]]) });
+    const past = Object.entries(view.loop).map(([at, row]) => [+at, row]);
+    const one = (place, dashed) => ({ dashed, points: past.map(([at, row]) => [at, row[place]]) });
     curves(load, [one(0), one(1, true), one(2, true)], { ...axis, most: 1, height: 120 });
     curves(limits, [one(3)], { ...axis, height: 90 });
     curves(tokens, [one(4)], { ...axis, height: 90 });
     fence.update(Object.entries(view.fence.factors ?? {}));
     set(inside, view.fence.answers ? `${share(view.fence.inside)} of ${view.fence.answers} answers of this worker in the last `
       + "ten minutes stayed within the bound that memory was reserved for" : "no answer has shown yet whether the fence holds");
-    loop.update(points.slice(-5).reverse().map(([at, row]) => [String(at), row]));
+    loop.update(past.slice(-5).reverse().map(([at, row]) => [String(at), row]));
     const at = view.set;
     set(force, at.n_run === undefined ? "no control tuple has come yet: the worker's safe default holds"
       : `in force: N_run ${at.n_run}, B_token ${at.b_token} within ${at.b_min} to ${at.b_max}, band ${fixed(2)(at.u_low)} `

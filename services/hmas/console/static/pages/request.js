@@ -36,12 +36,12 @@ function one(section, id) {
   const draw = () => {
     if (!told || !canvas.isConnected) return;
     const instants = [...told.bars.map((bar) => bar.until_s), ...told.marks.map((mark) => mark.at_s), 0.001];
-    const names = [...new Set(told.bars.map((bar) => lane(bar)))];
+    const names = [...new Set(told.bars.map((bar) => bar.what))];
     const rows = [...told.marks.map((mark) => mark.what), ...names];
-    lanes(canvas, rows, told.bars.map((bar) => ({ lane: lane(bar), from: bar.from_s, until: bar.until_s, label: bar.what,
+    lanes(canvas, rows, told.bars.map((bar) => ({ lane: bar.what, from: bar.from_s, until: bar.until_s, label: bar.what,
       colour: COLOURS[bar.what] ?? 3, hollow: bar.what === "predicted" })),
     told.marks.map((mark) => ({ at: mark.at_s, lane: mark.what, label: `${mark.at_s.toFixed(3)} s`,
-      bad: mark.what.endsWith("due") })), { from: 0, until: 1.08 * Math.max(...instants), told: since });
+      bad: passed(mark, told.marks) })), { from: 0, until: 1.08 * Math.max(...instants), told: since });
   };
   const ask = async () => {
     const answer = await fetch(`/api/requests/${encodeURIComponent(id)}`).catch(() => null);
@@ -62,4 +62,9 @@ function one(section, id) {
   return draw;
 }
 
-const lane = (bar) => bar.where ? `${bar.what} ${bar.where}` : bar.what;
+// A deadline is red once it has passed without what it is for.
+function passed(mark, marks) {
+  const at = (what) => marks.find((other) => other.what === what)?.at_s ?? 0;
+  if (mark.what === "first token due") return (at("first token") || at("end")) > mark.at_s;
+  return mark.what === "last token due" && at("end") > mark.at_s;
+}

@@ -18,9 +18,14 @@ export function open(main, { choice, choose }) {
   const reasons = table("requests that did not finish, by reason, last ten minutes", [
     ["tenant", (row) => row.tenant], ["reason", (row) => row.reason], ["requests", (row) => row.count, true],
   ]);
+  const promises = table("refused requests that were told when to come back, last ten minutes", [
+    ["tenant", (row, name) => name], ["told", (row) => row.made ?? 0, true],
+    ["came back and were in time", (row) => row.kept ?? 0, true], ["late", (row) => row.late ?? 0, true],
+    ["refused again", (row) => row["refused again"] ?? 0, true], ["promises kept", (row) => share(kept(row)), true],
+  ]);
   main.replaceChildren(el("h2", {}, "Attainment"), pool.node, fair, el("figure", {}, canvas,
     el("figcaption", {}, "share of judged requests that met their SLO")), tenants.node, tasks.node,
-    el("h2", {}, "Refusals and failures"), reasons.node);
+    el("h2", {}, "Refusals and failures"), reasons.node, el("h2", {}, "Promises to refused requests"), promises.node);
   return (view) => {
     const rows = Object.entries(view.tenants).sort(([a], [b]) => a < b ? -1 : 1);
     pool.update(Object.keys(view.pools), view.pool);
@@ -35,5 +40,12 @@ export function open(main, { choice, choose }) {
     reasons.update(Object.entries(view.reasons).flatMap(([tenant, counts]) =>
       Object.entries(counts).map(([reason, count]) => [`${tenant} ${reason}`, { tenant, reason, count }]))
       .sort(([, a], [, b]) => b.count - a.count));
+    promises.update(Object.entries(view.promises).sort(([, a], [, b]) => (b.made ?? 0) - (a.made ?? 0)));
   };
+}
+
+// The share of the requests that came back at the promised time which were then served in time.
+function kept(row) {
+  const back = (row.kept ?? 0) + (row.late ?? 0) + (row["refused again"] ?? 0);
+  return back ? (row.kept ?? 0) / back : -1;
 }

@@ -54,12 +54,16 @@ export function open(main, { restate, can_act }) {
     ...Object.entries(COLUMNS).map(([name, label]) => [label, (row) => share(row[name]), true]),
     ["difference", (row) => gain(row.gain), true], ["90 % interval", spread, true],
   ]);
+  const results = el("section", { hidden: true });
   main.replaceChildren(
     el("h2", {}, "What another policy would have done to the last requests"),
     el("p", { class: "pickers" }, pool.node, ...Object.values(fields).map((field) => field.node),
       el("label", { class: "dim" }, "SLO in ms ", slo)),
     can_act ? form : el("p", { class: "dim" }, "Simulating takes the admin's token, and this console has none."),
-    state, doubt, all.node,
+    state, doubt, results,
+  );
+  results.append(
+    all.node,
     el("figure", {}, shares, key, el("figcaption", {}, "share of requests on time by tenant")),
     el("figure", {}, gains, el("figcaption", {}, "candidate minus what is in force, both simulated, in points: a bar is "
       + "the 90 % interval, the flag in it the difference")),
@@ -78,6 +82,7 @@ export function open(main, { restate, can_act }) {
     set(doubt, answer.abstains ? `Do not believe the simulated figures: ${answer.abstains}` : "");
     const what = { observed: "", in_force: answer.in_force, candidate: answer.candidate };
     const rows = Object.keys(COLUMNS).filter((name) => answer.rows?.[name]);
+    results.hidden = rows.length === 0;
     all.update(rows.map((name) => [name, { ...answer.rows[name], what: what[name] }]));
     const sorted = Object.entries(answer.tenants ?? {}).sort(([, a], [, b]) => b.requests - a.requests);
     tenants.update(sorted);
