@@ -63,10 +63,13 @@ class SimEngine:
         self._start()
 
     def slow(self, factor: float) -> None:
-        """Makes every further step take `factor` times as long as the profile says; 1 ends it."""
-        self._interrupt()
+        """Makes every further step take `factor` times as long as the profile says; 1 ends it. It may be called while
+        the engine is frozen."""
+        if not self._frozen:
+            self._interrupt()
         self.core.profile = replace(self._profile, cost=self._profile.cost.times(factor))
-        self._start()
+        if not self._frozen:
+            self._start()
 
     def freeze(self) -> None:
         """Stops the engine in the step that is in flight. Until `thaw`, no other call may be made."""

@@ -14,6 +14,7 @@ from hmas.contracts.views import VLong
 from hmas.meta.agent.selectors.selector import Choice
 
 NAME = "llm"
+NOTHING = "none"  # the decision in the record of an answer that is none
 MAX_ANSWER_CHARS = 16_384
 MAX_REASON_CHARS = 500
 _GATE_S = (0.05, 600.0)
