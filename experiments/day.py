@@ -274,4 +274,3 @@ def summary_of(rows: Sequence[DayRow]) -> DaySummary:
         closed=(adaptive - days[best]) / distance if adaptive is not None and distance > 0.0 else None,
         worst=min(table[r, ADAPTIVE] - table[r, best] for r in regimes) if ran else None,
     )
-

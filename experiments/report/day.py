@@ -37,9 +37,7 @@ def write_page(found: Mapping[DayCell, dict[str, Any]], out: Path) -> list[Path]
     seeds = sorted(set.intersection(*(set(by_system[t.value]) for t in FIXED)))
     if not seeds:
         raise ValueError("no seed has been run under every fixed topology: give the command without --pages-only")
-    chosen = {
-        system: [runs[seed] for seed in seeds] for system, runs in by_system.items() if set(seeds) <= set(runs)
-    }
+    chosen = {system: [runs[seed] for seed in seeds] for system, runs in by_system.items() if set(seeds) <= set(runs)}
     rows = rows_of(chosen)
     summary = summary_of(rows)
     switches = [each | {"seed": seed} for seed in seeds for each in by_system[ADAPTIVE].get(seed, {"switches": []})[
@@ -110,9 +108,7 @@ def _line(
     shares = {row.system: row for row in rows if row.regime == regime}
     requests = fmean(run["requests"][regime] for run in next(iter(chosen.values())))
     many = len(next(iter(chosen.values()))) > 1
-    told = [
-        f"{shares[system].goodput_rate:.3f}" + (f" ± {shares[system].sd:.3f}" if many else "") for system in chosen
-    ]
+    told = [f"{shares[system].goodput_rate:.3f}" + (f" ± {shares[system].sd:.3f}" if many else "") for system in chosen]
     return (regime, f"{load:g}", f"{requests:.0f}", *told, f"{100 * losses[regime]:.1f}")
 
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from hmas.contracts.control import MAX_VALID_FOR_S, Hints
+from hmas.contracts.control import INITIAL_TOPOLOGY, MAX_VALID_FOR_S, Hints, TopologyName
 from hmas.meta.agent.config import LayoutConfig, MetaConfig, RehearsalConfig, RulesConfig
 from hmas.meta.agent.selectors.table import selector_names
 from hmas.runtime.settings import RuntimeSettings
@@ -64,6 +64,10 @@ class MetaSettings(RuntimeSettings):
     )
     meta_period_s: float = Field(15.0, gt=0, description="Seconds between two decisions about a pool's topology")
     min_dwell_s: float = Field(30.0, ge=0, description="Least seconds between two switches of a pool's topology")
+    usual_topology: TopologyName = Field(
+        INITIAL_TOPOLOGY,
+        description="Topology with which a pool begins, and that the rules use where the view calls for no other",
+    )
     objective: Literal["requests", "tokens"] = Field(
         "requests",
         description="What MaxOnTime maximises: requests that are on time, or their service gain in tokens (ESG)",
@@ -115,7 +119,10 @@ class MetaSettings(RuntimeSettings):
     def meta_config(self) -> MetaConfig:
         return MetaConfig(
             selector=self.chosen_selector,
-            rules=RulesConfig(hints=Hints(by_tokens=self.objective == "tokens", slack_share=self.slack_share)),
+            rules=RulesConfig(
+                usual=self.usual_topology,
+                hints=Hints(by_tokens=self.objective == "tokens", slack_share=self.slack_share),
+            ),
             decide_every_s=self.meta_period_s,
             min_dwell_s=self.min_dwell_s,
             ask_timeout_s=self.llm_timeout_s,

@@ -29,7 +29,9 @@ class FaultKind(StrEnum):
     DELAY = "delay"
 
 
-LASTING = frozenset({FaultKind.RESTART, FaultKind.FREEZE, FaultKind.HANG, FaultKind.SLOW, FaultKind.PART, FaultKind.DELAY})
+LASTING = frozenset(
+    {FaultKind.RESTART, FaultKind.FREEZE, FaultKind.HANG, FaultKind.SLOW, FaultKind.PART, FaultKind.DELAY}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
