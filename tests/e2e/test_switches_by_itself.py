@@ -114,7 +114,7 @@ async def test_the_topology_changes_when_the_traffic_turns_and_everyone_says_why
 def asking_itself(tmp_path: Path, start_mesh: Any) -> Iterator[Any]:
     env = {
         "HMAS_META_PERIOD_S": "2", "HMAS_MIN_DWELL_S": "0", "HMAS_REHEARSE": "on", "HMAS_SELECTOR": "rules,llm",
-        "HMAS_LLM_TIMEOUT_S": "5", "HMAS_LLM_TOKENS_PER_MINUTE": "2000",
+        "HMAS_LLM_TIMEOUT_S": "5", "HMAS_LLM_TOKENS_PER_MINUTE": "300",
     }  # fmt: skip
     with start_mesh(tmp_path / "mesh", "--llm-url", "self", env=env) as mesh:
         yield mesh
