@@ -211,6 +211,31 @@ def a_day(
         typer.echo(f"wrote {path}")
 
 
+@app.command(name="whatif-live")
+def live_what_if(
+    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
+        "docs/results"
+    ),
+    seconds: Annotated[int, typer.Option(min=30, help="Seconds of traffic before and after each switch.")] = 60,
+    most: Annotated[int, typer.Option(min=0, help="Make so many switches at most.")] = 20,
+    kept: Annotated[Path, typer.Option(help="File of the switches made so far.")] = Path("out/whatif-live.jsonl"),
+) -> None:
+    """Makes switches of topology on a running emulated mesh and compares what `hmas whatif` had foretold, and writes the
+    page. A switch takes about three minutes. If interrupted, give the command again: what was made is kept."""
+    from experiments.report.whatif_live import write_page
+    from experiments.whatif_live import carry_out, keep, missing, read, running
+
+    todo = list(missing(kept))[:most]
+    if todo:
+        with running(kept.parent / "whatif-live") as (data_dir, url):
+            for i, run in enumerate(todo):
+                outcome = carry_out(run, data_dir, url, seconds, data_dir / f"load-{i}")
+                keep(kept, outcome)
+                typer.echo(f"{run.name}: {outcome.predicted:.3f} predicted, came {outcome.after:.3f}")
+    for path in write_page(read(kept), seconds, out):
+        typer.echo(f"wrote {path}")
+
+
 @app.command()
 def regulator(
     out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(

@@ -69,7 +69,7 @@ class Audits:
 
 def load(mesh: Any, rate: float, seconds: int, out: Path) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [HMAS, "load", "run", "mix", "--url", mesh.url, "--replay-field", "--duration", str(seconds), "--rate",
+        [HMAS, "load", "run", "burst", "--url", mesh.url, "--replay-field", "--duration", str(seconds), "--rate",
          f"{rate:g}", "--out", str(out)],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
@@ -114,7 +114,7 @@ async def test_the_topology_changes_when_the_traffic_turns_and_everyone_says_why
 def asking_itself(tmp_path: Path, start_mesh: Any) -> Iterator[Any]:
     env = {
         "HMAS_META_PERIOD_S": "2", "HMAS_MIN_DWELL_S": "0", "HMAS_REHEARSE": "on", "HMAS_SELECTOR": "rules,llm",
-        "HMAS_LLM_TIMEOUT_S": "5", "HMAS_LLM_TOKENS_PER_MINUTE": "300",
+        "HMAS_LLM_TIMEOUT_S": "5", "HMAS_LLM_TOKENS_PER_MINUTE": "2000",
     }  # fmt: skip
     with start_mesh(tmp_path / "mesh", "--llm-url", "self", env=env) as mesh:
         yield mesh

@@ -60,6 +60,8 @@ async def test_each_answer_of_a_model_of_random_weights_parses(mesh: Any) -> Non
 
         answers = await asyncio.gather(*map(ask, range(12)))
     parsed = [parse_answer(answer) for answer in answers]
-    bad = [(each.reason, answer[:300]) for each, answer in zip(parsed, answers, strict=True) if isinstance(each, Rejection)]
+    bad = [
+        (each.reason, answer[:300]) for each, answer in zip(parsed, answers, strict=True) if isinstance(each, Rejection)
+    ]
     assert not bad, bad
     print(json.dumps([getattr(each, "topology", None) for each in parsed]))
