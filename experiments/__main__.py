@@ -220,7 +220,7 @@ def live_what_if(
     most: Annotated[int, typer.Option(min=0, help="Make so many switches at most.")] = 20,
     kept: Annotated[Path, typer.Option(help="File of the switches made so far.")] = Path("out/whatif-live.jsonl"),
 ) -> None:
-    """Makes switches of topology on a running emulated mesh and compares what `hmas whatif` had foretold, and writes the
+    """Makes switches of topology on a running emulated mesh, compares what `hmas whatif` had foretold, and writes the
     page. A switch takes about three minutes. If interrupted, give the command again: what was made is kept."""
     from experiments.report.whatif_live import write_page
     from experiments.whatif_live import carry_out, keep, missing, read, running

@@ -1,4 +1,4 @@
-"""Does `hmas whatif` foretell what a switch brings? Varied loads on an emulated mesh in real time: some traffic under one
+"""Does `hmas whatif` foretell what a switch brings? Varied loads on an emulated mesh in real time: traffic under one
 topology, a prediction for another one, the switch, and the same traffic again."""
 
 import json

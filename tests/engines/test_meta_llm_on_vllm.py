@@ -10,10 +10,8 @@ import openai
 import pytest
 
 from hmas.contracts.control import INITIAL_TOPOLOGY, Hints
-from hmas.contracts.views import VLong
 from hmas.meta.agent.selectors.llm import RESPONSE_SCHEMA, Rejection, build_messages, parse_answer
 from hmas.meta.llm_client import MAX_ANSWER_TOKENS
-from hmas.wire.codec import decode
 from tests.engines.conftest import started
 from tests.engines.engine_server import MODEL
 from tests.engines.environment import EngineEnvironment

@@ -10,7 +10,6 @@ from hmas.meta.agent.config import LayoutConfig, MetaConfig, RehearsalConfig, Ru
 from hmas.meta.agent.selectors.table import selector_names
 from hmas.runtime.settings import RuntimeSettings
 
-
 SELF = "self"  # as HMAS_LLM_URL: the mesh's own model
 
 

@@ -220,8 +220,8 @@ class RequestQueue:
         return True
 
     def _make_orders(self) -> None:
-        """Orders all that is queued anew, by the active topology in each lane. What an earlier one had given up is given
-        up no more, unless the new one does so itself."""
+        """Orders all that is queued anew, by the active topology in each lane. What an earlier one had given up is no
+        longer given up, unless the new one does so itself."""
         self.generation += 1
         members: dict[int, list[QueueEntry]] = {lane: [] for lane in sorted(set(self._serving))}
         for entry in self.queued():

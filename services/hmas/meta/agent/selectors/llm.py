@@ -23,8 +23,8 @@ _QUANTUM = (64, 65_536)
 _ALPHA = (0.0, 1000.0)
 _HINTS = ("lane_gate_s", "fast_weight", "quantum_tokens", "alpha_low", "alpha_high")
 
-# The schema bounds the answer, because a model that is cut off at its most tokens has given none: hints are one of a few
-# values, and each of them is valid beside each other.
+# The schema bounds the answer, because a model that is cut off at its most tokens has given none: each hint is one of
+# a few values, all of which are valid beside one another.
 _GATES_S = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 _FAST_WEIGHTS = (0.1, 0.3, 0.5, 0.7, 0.9)
 _QUANTA = (256, 512, 1024, 2048, 4096, 8192)
