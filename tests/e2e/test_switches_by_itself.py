@@ -27,7 +27,7 @@ def adaptive(tmp_path: Path, start_mesh: Any) -> Iterator[Any]:
     """A mesh that begins with arrival order, as one would that an operator left so."""
     env = {
         "HMAS_META_PERIOD_S": "5", "HMAS_MIN_DWELL_S": "5", "HMAS_REHEARSE": "on", "HMAS_USUAL_TOPOLOGY": "fcfs",
-        "HMAS_SELECTOR": "bandit", "HMAS_REHEARSAL_WINDOW_S": "60", "HMAS_REHEARSAL_CPU_SHARE": "1",
+        "HMAS_SELECTOR": "bandit", "HMAS_REHEARSAL_WINDOW_S": "200", "HMAS_REHEARSAL_CPU_SHARE": "1",
     }  # fmt: skip
     with start_mesh(tmp_path / "mesh", "--replay", env=env) as mesh:
         yield mesh
@@ -82,9 +82,9 @@ async def test_the_topology_changes_when_the_traffic_turns_and_everyone_says_why
         calm = load(mesh, 2.0, 30, tmp_path / "calm")
         await asyncio.to_thread(calm.wait)
         assert not [r for r in audits.found if r.kind == "decided" and r.decision != "fcfs"], audits.found
-        busy = load(mesh, 14.0, 330, tmp_path / "busy")
+        busy = load(mesh, 8.0, 400, tmp_path / "busy")
         try:
-            switch = await audits.wait(240.0, lambda r: r.kind == "decided" and r.predicted_gain is not None)
+            switch = await audits.wait(300.0, lambda r: r.kind == "decided" and r.predicted_gain is not None)
             assert switch is not None, [(r.kind, r.decision, r.reason) for r in audits.found]
             assert (switch.selector, switch.decision != "fcfs") == ("bandit", True)
             assert (switch.predicted_gain or 0.0) > 0.01
