@@ -184,6 +184,58 @@ def regimes(
         typer.echo(f"wrote {path}")
 
 
+@app.command(name="day")
+def a_day(
+    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
+        "docs/results"
+    ),
+    seeds: Annotated[int, typer.Option(min=1, help="How many of the day's seeds, from the first on.")] = 3,
+    fixed_only: Annotated[bool, typer.Option("--fixed-only", help="Run the fixed topologies alone.")] = False,
+    cells: Annotated[Path, typer.Option(help="Folder of the results of finished runs.")] = Path("out/day-cells"),
+    pages_only: Annotated[
+        bool, typer.Option("--pages-only", help="Run nothing; write the page from the results of finished runs.")
+    ] = False,
+) -> None:
+    """Runs a day of nine regimes under fixed topologies and with a meta controller that rehearses before it switches,
+    and writes the page. If interrupted, give the command again: finished runs are kept."""
+    from experiments.day import SEEDS, all_cells, code_of_day, compute
+    from experiments.report.day import write_page
+
+    store = CellStore(cells, code_of_day)
+    wanted = all_cells(SEEDS[:seeds], adaptive=not fixed_only)
+    for cell in wanted if not pages_only else ():
+        if store.get(cell) is None:
+            typer.echo(f"{cell.system}, seed {cell.seed}")
+            store.put(cell, compute(cell))
+    for path in write_page({cell: found for cell in wanted if (found := store.get(cell)) is not None}, out):
+        typer.echo(f"wrote {path}")
+
+
+@app.command(name="whatif-live")
+def live_what_if(
+    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
+        "docs/results"
+    ),
+    seconds: Annotated[int, typer.Option(min=30, help="Seconds of traffic before and after each switch.")] = 60,
+    most: Annotated[int, typer.Option(min=0, help="Make so many switches at most.")] = 20,
+    kept: Annotated[Path, typer.Option(help="File of the switches made so far.")] = Path("out/whatif-live.jsonl"),
+) -> None:
+    """Makes switches of topology on a running emulated mesh, compares what `hmas whatif` had foretold, and writes the
+    page. A switch takes about three minutes. If interrupted, give the command again: what was made is kept."""
+    from experiments.report.whatif_live import write_page
+    from experiments.whatif_live import carry_out, keep, missing, read, running
+
+    todo = list(missing(kept))[:most]
+    if todo:
+        with running(kept.parent / "whatif-live") as (data_dir, url):
+            for i, run in enumerate(todo):
+                outcome = carry_out(run, data_dir, url, seconds, data_dir / f"load-{i}")
+                keep(kept, outcome)
+                typer.echo(f"{run.name}: {outcome.predicted:.3f} predicted, came {outcome.after:.3f}")
+    for path in write_page(read(kept), seconds, out):
+        typer.echo(f"wrote {path}")
+
+
 @app.command()
 def regulator(
     out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(

@@ -34,8 +34,10 @@ HOURS = int(os.environ.get("HMAS_SIM_SOAK_HOURS", "0"))
 RANDOM_FAULTS = [(1, 50.0, 300.0), *((seed, 8.0, 3600.0) for seed in range(2, 2 + HOURS))]
 
 
-def fault(at_s: float, kind: str, target: str, until_s: float | None = None, delay_s: float = 0.0) -> Fault:
-    return Fault(at_s=at_s, kind=FaultKind(kind), target=target, until_s=until_s, delay_s=delay_s)
+def fault(
+    at_s: float, kind: str, target: str, until_s: float | None = None, delay_s: float = 0.0, factor: float = 1.0
+) -> Fault:
+    return Fault(at_s=at_s, kind=FaultKind(kind), target=target, until_s=until_s, delay_s=delay_s, factor=factor)
 
 
 class Seen(EffectLog):
@@ -217,14 +219,15 @@ def random_faults(rng: Random, duration_s: float) -> tuple[Fault, ...]:
                 target = rng.choice([*gateways, *workers, "w*"])
             case FaultKind.FREEZE:
                 target = rng.choice([*gateways, *workers, *engines])
-            case FaultKind.HANG:
+            case FaultKind.HANG | FaultKind.SLOW:
                 target = rng.choice(engines)
             case FaultKind.PART:
                 target = f"{rng.choice(gateways)}-{rng.choice([*workers, *engines])}"
             case _:
                 target = f"{rng.choice(gateways)}-{rng.choice(workers)}"
         until_s = at_s + rng.choice([0.2, 1.0, 3.0, 8.0]) if kind in LASTING else None
-        found.append(fault(at_s, kind, target, until_s, 0.3 if kind is FaultKind.DELAY else 0.0))
+        delay_s, factor = 0.3 * (kind is FaultKind.DELAY), 3.0 if kind is FaultKind.SLOW else 1.0
+        found.append(fault(at_s, kind, target, until_s, delay_s, factor))
     return tuple(found)
 
 
@@ -300,6 +303,36 @@ def test_a_frozen_engine_stands_still() -> None:
     assert 5.0 - step_s <= times[1] - times[0] <= 5.0
 
 
+@pytest.mark.parametrize("skip", [True, False])
+def test_a_slow_engine_takes_as_many_times_as_long(skip: bool) -> None:
+    """Whether quiet steps are skipped or taken."""
+    ends: list[float] = []
+    for factor in (1.0, 3.0):
+        heap = EventHeap()
+        engine = SimEngine(heap, EngineCore(SMALL), "e0", lambda *_: None, skip)
+        engine.slow(factor)
+        heap.at(0.0, engine.add, EngineRequest("r", 100, 50))
+        heap.run(1e6)
+        ends.append(engine.busy_s)
+    assert ends[1] == pytest.approx(3.0 * ends[0])
+
+
+def test_a_slowed_engine_is_as_fast_as_before_afterwards() -> None:
+    def busy_s(*faults: tuple[float, float]) -> tuple[int, float]:
+        heap = EventHeap()
+        engine = SimEngine(heap, EngineCore(SMALL), "e0", lambda *_: None)
+        heap.at(0.0, engine.add, EngineRequest("r", 100, 200))
+        for at_s, factor in faults:
+            heap.at(at_s, engine.slow, factor)
+        heap.run(1e6)
+        return engine.steps, engine.busy_s
+
+    steps, plain_s = busy_s()
+    again, slowed_s = busy_s((0.2, 3.0), (0.5, 1.0))
+    assert again == steps
+    assert plain_s < slowed_s < plain_s + 0.35
+
+
 def test_the_largest_and_the_longest_excess() -> None:
     excess = Excess()
     for at_s, over in ((0.0, 0), (1.0, 2), (1.5, 5), (2.0, 0), (4.0, 1), (5.5, -3), (9.0, 0)):
@@ -358,6 +391,7 @@ def test_a_grant_counts_against_the_limit_under_which_it_was_given() -> None:
         ({"at_s": 1, "kind": "kill", "target": "w0", "until_s": 2}, "must not have an until_s"),
         ({"at_s": 3, "kind": "part", "target": "g0-w0", "until_s": 2}, "0 <= at_s <= until_s"),
         ({"at_s": 1, "kind": "delay", "target": "g0-w0", "until_s": 2}, "delay_s belongs to"),
+        ({"at_s": 1, "kind": "slow", "target": "e0", "until_s": 2}, "factor belongs to"),
         ({"at_s": 1, "kind": "melt", "target": "w0"}, "melt"),
         ({"at_s": 1, "kind": "kill", "target": "w0", "when": 2}, "unknown keys when"),
     ],

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from hmas.contracts.control import Hints, TopologyName
+from hmas.contracts.request import Slo
 from hmas.worker.agent.entry import EntryState, QueueEntry
 from hmas.worker.agent.queue import RequestQueue
+from hmas.worker.agent.service_view import EngineOccupancy, ServiceView
 from hmas.worker.agent.topologies.priority import PriorityConfig
 from tests.conftest import examples
 from tests.worker.builders import annotation, entry, request
@@ -259,3 +261,23 @@ def test_overtaken_counts_later_arrivals_dispatched_earlier() -> None:
         queued(queue, entry(seq, request(f"r{seq}")))
     assert drain(queue)[-1] == "long"
     assert long.overtaken == 7
+
+
+@pytest.mark.parametrize("parked", [False, True])
+def test_what_one_order_gave_up_is_not_given_up_under_the_next(parked: bool) -> None:
+    """Whether it waits in the order during the switch, or is parked and comes back after it."""
+    queue = RequestQueue(100, 10**9, Random(0))
+    queue.switch(TopologyName.MAX_ON_TIME, Hints())
+    entries = [entry(seq, request(f"r{seq}")) for seq in range(20)]
+    for each in entries:
+        each.annotate(annotation(0.0, ttft_s=2.0, tpot_s=0.0, slo=Slo(4.0, 0.1)))
+        queued(queue, each)
+    queue.observe(ServiceView(5.0, (EngineOccupancy(cap=8, running=4, kv_tokens=0, kv_free_tokens=0),)))
+    given_up = [each for each in entries if each.relegated]
+    assert given_up
+    if parked:
+        queue.park(given_up[0])
+    queue.switch(TopologyName.EDF, Hints())
+    if parked:
+        queue.wake(given_up[0])
+    assert not any(each.relegated for each in entries)

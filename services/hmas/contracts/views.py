@@ -2,7 +2,7 @@
 (H-MAS §3.3)."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 MAX_VIEW_CHARS = 2**17  # of a view as text, in an AuditRecord
 
@@ -156,7 +156,7 @@ def view_json(view: VShort | VLong | None) -> str:
     them."""
     if view is None:
         return "{}"
-    body = asdict(view)
+    body = asdict(replace(view, demands=()) if isinstance(view, VLong) else view)
     body.pop("demands", None)
     text = json.dumps(body)
     while len(text) > MAX_VIEW_CHARS:

@@ -6,7 +6,7 @@ because instants of two clocks cannot be compared.
 
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from math import isfinite
 from typing import Any
 
@@ -86,17 +86,22 @@ class RowError(ValueError):
 
 _FIELDS = tuple(f.name for f in fields(RequestRow))
 _DEFAULTS = {f.name: f.default for f in fields(RequestRow)}
+_SLO_FIELDS = tuple(f.name for f in fields(Slo))
 _NAMES = ("tenant", "model", "job", "topology")
 _COUNTS = ("prompt_tokens", "output_tokens")
 _NUMBERS = ("weight", "importance", "confidence", "predicted_output_tokens", "predicted_output_tokens_p90")
 _LATENCIES = ("ttft_s", "tpot_s", "last_token_s")
 
 
-def row_line(row: RequestRow) -> bytes:
-    """Returns a row as one line of JSON, without the fields that have their default."""
-    values = {name: value for name in _FIELDS if (value := getattr(row, name)) != _DEFAULTS[name]}
-    slo = {name: value for name, value in asdict(row.slo).items() if value}
-    return orjson.dumps(values | {"slo": slo}, option=orjson.OPT_APPEND_NEWLINE)
+def row_line(row: RequestRow, origin_s: float | None = None) -> bytes:
+    """Returns a row as one line of JSON, without the fields that have their default. If `origin_s` is given, the row's
+    `arrival_s` is an instant, and the line counts from the origin, to a tenth of a millisecond."""
+    slo = row.slo
+    values = {name: value for name, default in _DEFAULTS.items() if (value := getattr(row, name)) != default}
+    values["slo"] = {name: value for name in _SLO_FIELDS if (value := getattr(slo, name))}
+    if origin_s is not None:
+        values["arrival_s"] = round(row.arrival_s - origin_s, 4)
+    return orjson.dumps(values, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def parse_row(line: bytes) -> RequestRow:
@@ -145,9 +150,9 @@ def _slo(values: Mapping[str, Any]) -> Slo:
     return slo
 
 
-def pack(rows: Iterable[RequestRow]) -> bytes:
-    """Returns a block of rows."""
-    return zlib.compress(b"".join(map(row_line, rows)), 1)
+def pack(rows: Iterable[RequestRow], origin_s: float | None = None) -> bytes:
+    """Returns a block of rows; `origin_s` as in `row_line`."""
+    return zlib.compress(b"".join([row_line(row, origin_s) for row in rows]), 1)
 
 
 def unpack(block: bytes) -> list[RequestRow]:

@@ -104,7 +104,9 @@ def up(
         str | None, typer.Option(help="URL of an external NATS server with JetStream, instead of an embedded one")
     ] = None,
     nats_port: Annotated[int, typer.Option(help="port of the embedded NATS server; 0: any free port")] = 0,
-    llm_url: Annotated[str | None, typer.Option(help="OpenAI endpoint of the meta controller's LLM")] = None,
+    llm_url: Annotated[
+        str | None, typer.Option(help="OpenAI endpoint of the meta controller's LLM; self: the mesh's own model")
+    ] = None,
     llm_model: Annotated[str, typer.Option(help="model of the meta controller's LLM")] = "",
     llm_api_key_file: Annotated[Path | None, typer.Option(help="file with the API key of that LLM")] = None,
     console_port: Annotated[
@@ -278,7 +280,7 @@ def doctor(
         *([d.check_port("NATS", nats_port, mesh_runs=runs)] if nats_port else []),
         *mesh,
     ]
-    if llm_url:
+    if llm_url and llm_url != "self":
         advice = "start the LLM server or correct its URL; without an LLM the rules choose the topology"
         here.append(d.check_http("LLM of the meta controller", llm_url, "/models", advice))
     if tenants is not None:

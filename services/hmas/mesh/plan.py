@@ -178,17 +178,17 @@ def make_plan(options: MeshOptions) -> MeshPlan:
         port = build.port()
         cognition[service] = f"127.0.0.1:{port}"
         build.service(service, service, {"HMAS_GRPC_HOST": "127.0.0.1", "HMAS_GRPC_PORT": str(port)})
+    gateway_port = build.port(options.port)
+    host = "127.0.0.1" if options.host in ("0.0.0.0", "::") else options.host
+    gateway_url = f"{'https' if options.tls_cert else 'http'}://{host}:{gateway_port}"
     for service in CONTROL_AGENTS:
         # The image's environment names one port for all, of which each would have a container of its own.
         own = {"HMAS_GRPC_HOST": "127.0.0.1", "HMAS_GRPC_PORT": "0"}
-        build.service(service, service, own | (_meta(options) if service == "meta" else {}))
+        build.service(service, service, own | (_meta(options, gateway_url) if service == "meta" else {}))
     for number, urls in enumerate(_shared_out(options, engine_urls), 1):
         build.service("worker", f"worker-{number}", _worker(options, urls))
-    gateway_port = build.port(options.port)
     build.service("gateway", "gateway", _gateway(options, gateway_port, cognition, engine_urls))
     console_url = build.console()
-    host = "127.0.0.1" if options.host in ("0.0.0.0", "::") else options.host
-    gateway_url = f"{'https' if options.tls_cert else 'http'}://{host}:{gateway_port}"
     build.ready["gateway"] = f"{gateway_url}/ready"
     return MeshPlan(
         processes=tuple(build.processes),
@@ -224,8 +224,8 @@ def _shared_out(options: MeshOptions, engine_urls: tuple[str, ...]) -> list[tupl
     return shares
 
 
-def _meta(options: MeshOptions) -> dict[str, str]:
-    return {**_rehearsals(options), **_llm(options)}
+def _meta(options: MeshOptions, gateway_url: str) -> dict[str, str]:
+    return {**_rehearsals(options), **_llm(options, gateway_url)}
 
 
 def _rehearsals(options: MeshOptions) -> dict[str, str]:
@@ -233,13 +233,20 @@ def _rehearsals(options: MeshOptions) -> dict[str, str]:
     return {} if options.engine_urls else {"HMAS_REHEARSAL_PROFILE": options.profile}
 
 
-def _llm(options: MeshOptions) -> dict[str, str]:
-    if options.llm_url is None:
+def _llm(options: MeshOptions, gateway_url: str) -> dict[str, str]:
+    """Returns the settings of the language model that proposes. With real engines, and where every proposal is
+    rehearsed, it is the mesh's own model beside the rules, unless something else is asked for."""
+    rehearsed, url = os.environ.get("HMAS_REHEARSE") == "on", options.llm_url
+    if url is None and rehearsed and options.engine_urls and not {"HMAS_SELECTOR", "HMAS_LLM_URL"} & set(os.environ):
+        url = "self"
+    if url is None:
         return {}
+    usual = "rules,llm" if url == "self" and rehearsed else "llm"
     key = {"HMAS_LLM_API_KEY_FILE": str(options.llm_api_key_file)} if options.llm_api_key_file else {}
     return {
-        "HMAS_SELECTOR": os.environ.get("HMAS_SELECTOR", "llm"),
-        "HMAS_LLM_URL": options.llm_url,
+        "HMAS_SELECTOR": os.environ.get("HMAS_SELECTOR", usual),
+        "HMAS_LLM_URL": url,
+        "HMAS_LLM_SELF_URL": f"{gateway_url}/v1",
         "HMAS_LLM_MODEL": options.llm_model,
         **key,
     }

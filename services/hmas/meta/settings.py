@@ -5,10 +5,12 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from hmas.contracts.control import MAX_VALID_FOR_S, Hints
+from hmas.contracts.control import INITIAL_TOPOLOGY, MAX_VALID_FOR_S, Hints, TopologyName
 from hmas.meta.agent.config import LayoutConfig, MetaConfig, RehearsalConfig, RulesConfig
 from hmas.meta.agent.selectors.table import selector_names
 from hmas.runtime.settings import RuntimeSettings
+
+SELF = "self"  # as HMAS_LLM_URL: the mesh's own model
 
 
 class MetaSettings(RuntimeSettings):
@@ -39,15 +41,32 @@ class MetaSettings(RuntimeSettings):
         300.0, ge=30, le=3600, description="Seconds of past requests that a rehearsal replays"
     )
     llm_url: str = Field(
-        "", description="Base URL of the selector's OpenAI-compatible endpoint, such as http://host:8000/v1"
+        "",
+        description="Base URL of the selector's OpenAI-compatible endpoint, such as http://host:8000/v1; self: this "
+        "mesh's own API at HMAS_LLM_SELF_URL, which is asked for the model of the pool at hand, at the lowest priority",
     )
-    llm_model: str = Field("", description="Name of the selector's language model at HMAS_LLM_URL")
+    llm_self_url: str = Field(
+        "http://127.0.0.1:8000/v1", description="Base URL of this mesh's own API, for HMAS_LLM_URL=self"
+    )
+    llm_tokens_per_minute: int = Field(
+        6000,
+        ge=0,
+        description="Tokens a minute, of questions and answers, that the selector may take of the mesh's own engines "
+        "with HMAS_LLM_URL=self; while they are spent it asks nothing",
+    )
+    llm_model: str = Field(
+        "", description="Name of the selector's language model at HMAS_LLM_URL; empty with self: the pool's own"
+    )
     llm_api_key_file: Path | None = Field(None, description="File that holds the API key for HMAS_LLM_URL")
     llm_timeout_s: float = Field(
         10.0, gt=0, description="Seconds that the language model's answer may take; after that the rules decide"
     )
     meta_period_s: float = Field(15.0, gt=0, description="Seconds between two decisions about a pool's topology")
     min_dwell_s: float = Field(30.0, ge=0, description="Least seconds between two switches of a pool's topology")
+    usual_topology: TopologyName = Field(
+        INITIAL_TOPOLOGY,
+        description="Topology with which a pool begins, and that the rules use where the view calls for no other",
+    )
     objective: Literal["requests", "tokens"] = Field(
         "requests",
         description="What MaxOnTime maximises: requests that are on time, or their service gain in tokens (ESG)",
@@ -77,7 +96,7 @@ class MetaSettings(RuntimeSettings):
             raise ValueError("several selectors in HMAS_SELECTOR need HMAS_REHEARSE=on, which chooses between them")
         if self.asks_llm and not self.llm_url:
             raise ValueError("HMAS_SELECTOR=llm needs HMAS_LLM_URL, which is empty: set it, or set HMAS_SELECTOR=rules")
-        if self.asks_llm and not self.llm_model:
+        if self.asks_llm and not self.llm_model and self.llm_url != SELF:
             raise ValueError("HMAS_LLM_MODEL is empty: set it to the name of the language model at HMAS_LLM_URL")
         return self
 
@@ -99,7 +118,10 @@ class MetaSettings(RuntimeSettings):
     def meta_config(self) -> MetaConfig:
         return MetaConfig(
             selector=self.chosen_selector,
-            rules=RulesConfig(hints=Hints(by_tokens=self.objective == "tokens", slack_share=self.slack_share)),
+            rules=RulesConfig(
+                usual=self.usual_topology,
+                hints=Hints(by_tokens=self.objective == "tokens", slack_share=self.slack_share),
+            ),
             decide_every_s=self.meta_period_s,
             min_dwell_s=self.min_dwell_s,
             ask_timeout_s=self.llm_timeout_s,

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, assert_never
 
 import structlog
 
+from hmas.contracts.control import AuditRecord
 from hmas.contracts.control_agents import AskSelector, MetaEffect, MetaEvent, PublishAudit, PublishTopology, Rehearse
 from hmas.laws.recording import AgentOrigin
 from hmas.meta.agent import MetaAgent
+from hmas.meta.agent.selectors import llm
 from hmas.meta.metrics import MetaMetrics
 from hmas.meta.rehearsals import RehearsalRunner
 from hmas.meta.server import MetaServer
-from hmas.meta.settings import MetaSettings
+from hmas.meta.settings import SELF, MetaSettings
 from hmas.runtime.agent_service import AgentService
 from hmas.runtime.extras import needs
 from hmas.wire import subjects
@@ -25,8 +27,11 @@ log = structlog.get_logger()
 
 def _llm_client(settings: MetaSettings, post: Callable[[object], None]) -> "LlmClient":
     with needs("meta", "set HMAS_SELECTOR=rules"):
-        from hmas.meta.llm_client import LlmClient
-    return LlmClient(settings.llm_url, settings.llm_model, settings.llm_api_key(), post)
+        from hmas.meta.llm_client import LlmClient, TokenBudget
+    if settings.llm_url != SELF:
+        return LlmClient(settings.llm_url, settings.llm_model, settings.llm_api_key(), post)
+    budget = TokenBudget(settings.llm_tokens_per_minute)
+    return LlmClient(settings.llm_self_url, settings.llm_model, settings.llm_api_key(), post, budget)
 
 
 class MetaShell:
@@ -40,6 +45,7 @@ class MetaShell:
         self._metrics = metrics
         self.service: AgentService[MetaEvent, MetaEffect] = AgentService(origin, settings, agent, self.execute)
         self._llm = _llm_client(settings, self.service.post) if settings.asks_llm else None
+        self._useless_told = False
         self._rehearsals = RehearsalRunner(self.service.bus, settings.rehearsal_profile, self.service.post)
 
     def execute(self, effect: MetaEffect) -> None:
@@ -52,6 +58,7 @@ class MetaShell:
                 self.service.bus.publish(subjects.AUDIT, record)
                 self._server.record(record)
                 self._metrics.count(record)
+                self._tell_useless(record)
                 log.info(
                     "topology_decision",
                     kind=record.kind,
@@ -67,6 +74,15 @@ class MetaShell:
                 self._rehearsals.start(effect)
             case _:
                 assert_never(effect)
+
+    def _tell_useless(self, record: AuditRecord) -> None:
+        """Logs once that the language model gave no answer that could be used."""
+        if record.selector == llm.NAME and record.kind == "rejected" and record.decision == llm.NOTHING:
+            if not self._useless_told:
+                log.warning(
+                    "llm_not_useful", reason=record.reason, effect="the other proposers serve; this is logged once"
+                )
+            self._useless_told = True
 
     async def close(self) -> None:
         await self._rehearsals.close()

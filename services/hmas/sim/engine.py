@@ -1,5 +1,6 @@
 """One engine core, stepped by events of the heap in virtual time."""
 
+from dataclasses import replace
 from enum import Enum
 from math import inf
 from typing import Protocol
@@ -32,6 +33,7 @@ class SimEngine:
 
     def __init__(self, heap: EventHeap, core: EngineCore, name: str, listener: StepListener, skip: bool = True) -> None:
         self.core = core
+        self._profile = core.profile
         self.name = name
         self.steps = 0
         self.busy_s = 0.0
@@ -59,6 +61,15 @@ class SimEngine:
         self._interrupt()
         self.core.set_limits(n_run, b_token)
         self._start()
+
+    def slow(self, factor: float) -> None:
+        """Makes every further step take `factor` times as long as the profile says; 1 ends it. It may be called while
+        the engine is frozen."""
+        if not self._frozen:
+            self._interrupt()
+        self.core.profile = replace(self._profile, cost=self._profile.cost.times(factor))
+        if not self._frozen:
+            self._start()
 
     def freeze(self) -> None:
         """Stops the engine in the step that is in flight. Until `thaw`, no other call may be made."""

@@ -12,6 +12,7 @@ class FaultKind(StrEnum):
       incarnation, at `until_s`. What clients have at a gateway that ends is lost for them.
     - freeze: a worker, gateway or engine (`e0`) does nothing until `until_s`.
     - hang: an engine gives no token until `until_s`, while it answers its worker as if it were well.
+    - slow: an engine's steps take `factor` times as long until `until_s`.
     - part: nothing passes between a gateway and a worker (`g0-w1`) or an engine (`g0-e2`). An engine and a gateway that
       are parted both lose their open connections at once.
     - break: the stream of a gateway and a worker is closed, and what is on its way is lost.
@@ -22,12 +23,15 @@ class FaultKind(StrEnum):
     RESTART = "restart"
     FREEZE = "freeze"
     HANG = "hang"
+    SLOW = "slow"
     PART = "part"
     BREAK = "break"
     DELAY = "delay"
 
 
-LASTING = frozenset({FaultKind.RESTART, FaultKind.FREEZE, FaultKind.HANG, FaultKind.PART, FaultKind.DELAY})
+LASTING = frozenset(
+    {FaultKind.RESTART, FaultKind.FREEZE, FaultKind.HANG, FaultKind.SLOW, FaultKind.PART, FaultKind.DELAY}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,7 @@ class Fault:
     target: str
     until_s: float | None = None
     delay_s: float = 0.0
+    factor: float = 1.0
 
     def __post_init__(self) -> None:
         if (self.kind in LASTING) is (self.until_s is None):
@@ -49,6 +54,8 @@ class Fault:
             raise ValueError(f"the fault {self.kind} of {self.target} must have 0 <= at_s <= until_s")
         if (self.delay_s > 0.0) is not (self.kind is FaultKind.DELAY):
             raise ValueError(f"delay_s belongs to a fault of kind delay, not to {self.kind} of {self.target}")
+        if not self.factor > 0.0 or (self.factor != 1.0) is not (self.kind is FaultKind.SLOW):
+            raise ValueError(f"factor belongs to a fault of kind slow, not to {self.kind} of {self.target}")
 
 
 def fault_of(body: dict[str, Any]) -> Fault:
@@ -62,4 +69,5 @@ def fault_of(body: dict[str, Any]) -> Fault:
         target=str(body["target"]),
         until_s=None if until_s is None else float(until_s),
         delay_s=float(body.get("delay_s", 0.0)),
+        factor=float(body.get("factor", 1.0)),
     )

@@ -62,13 +62,16 @@ def _acts(mesh: FaultyMesh, fault: Fault) -> Mapping[str, tuple[Act, Act]]:
             }
         case FaultKind.HANG:
             return {e.name: (e.hang, e.thaw) for e in mesh.endpoints.values()}
+        case FaultKind.SLOW:
+            engines = {e.name: e.engine for e in mesh.endpoints.values()}
+            return {n: (partial(e.slow, fault.factor), partial(e.slow, 1.0)) for n, e in engines.items()}
         case FaultKind.PART:
-            engines = {
+            parted = {
                 f"{g}-{e.name}": (partial(e.part, g), partial(e.parted.discard, g))
                 for g in mesh.gateways
                 for e in mesh.endpoints.values()
             }
-            return engines | {name: (stream.part, stream.heal) for name, stream in streams.items()}
+            return parted | {name: (stream.part, stream.heal) for name, stream in streams.items()}
         case FaultKind.BREAK:
             return {name: (stream.break_off, _nothing) for name, stream in streams.items()}
         case FaultKind.DELAY:

@@ -7,7 +7,7 @@ from itertools import cycle, islice, product
 from typing import Any
 
 from hmas.contracts.agent import Agent
-from hmas.contracts.control import Pin
+from hmas.contracts.control import AuditRecord, Pin
 from hmas.contracts.control_agents import (
     AskSelector,
     EpochGranted,
@@ -95,6 +95,7 @@ class MeshSim:
         self.on_advice: Callable[[str, float], None] = _ignore
         self.on_settled: Callable[[str], None] = _ignore
         self.views: list[VLong] = []
+        self.audits: list[tuple[float, AuditRecord]] = []  # of the meta controller
         self.homes: dict[str, str] = {}
         self.doubled = 0
         self.fallbacks: Counter[FallbackReason] = Counter()
@@ -127,7 +128,7 @@ class MeshSim:
             },
             "meta": {
                 PublishTopology: lambda e: self.publish(e.decision),
-                PublishAudit: _ignore,  # nobody reads the audit in a run
+                PublishAudit: lambda e: self.audits.append((self.heap.now_s, e.record)),
                 AskSelector: self._ask,
                 Rehearse: self._rehearse,
             },

@@ -4,6 +4,7 @@ everything else on the machine, and writes the answer to its standard output.
 The question is one line of JSON, a `RehearsalQuestion`; the rows of the past requests follow, a line each.
 """
 
+import gc
 import os
 import sys
 import time
@@ -81,6 +82,8 @@ def answer(question: RehearsalQuestion, rows: Sequence[RequestRow]) -> Rehearsal
 
 def main(source: BinaryIO, sink: BinaryIO) -> None:
     os.nice(19)
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 1_000)  # a replay leaves few cycles
     question = _QUESTION.validate_json(source.readline())
     rows = [parse_row(line) for _, line in zip(range(MAX_ROWS), source, strict=False)]
     sink.write(_ANSWER.dump_json(answer(question, rows)))

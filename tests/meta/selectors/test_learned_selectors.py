@@ -105,6 +105,14 @@ def test_the_bandit_does_not_credit_what_a_guard_took_away() -> None:
     assert dict(selector._policy._counts) == {chosen.topology: 1}
 
 
+def test_a_bandit_whose_choices_are_refused_proposes_every_other_arm() -> None:
+    """As with rehearsals that find no gain: what is in force stays."""
+    selector = BanditSelector(RulesConfig(), MADE)
+    kept = Choice(TopologyName.MAX_ON_TIME, Hints(), "initial topology")
+    chosen = [selector.select(15.0 * i, view(violation_rate=0.3), kept).topology for i in range(2 * len(ARMS))]
+    assert set(chosen) >= set(ARMS) - {TopologyName.MAX_ON_TIME}
+
+
 def test_equal_histories_give_equal_choices() -> None:
     for name in ("classifier", "bandit", "changepoint"):
         one, two = (SELECTORS[name](MetaConfig()) for _ in range(2))

@@ -1,4 +1,6 @@
 import json
+import re
+from itertools import product
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from hmas.contracts.control import Hints, TopologyName
 from hmas.contracts.views import ShareView, Tail, VLong
 from hmas.meta.agent.selectors.llm import (
     MAX_ANSWER_CHARS,
+    MAX_REASON_CHARS,
     RESPONSE_SCHEMA,
     Rejection,
     build_messages,
@@ -171,3 +174,14 @@ def test_the_prompt_holds_the_view_and_what_is_in_force() -> None:
     assert state["view"]["arrival_rps"] == 10.12
     assert state["view"]["tenants"][0]["name"].startswith('a"}')
     assert all(t.value in system["content"] for t in TopologyName)
+
+
+def test_whatever_the_schema_allows_is_an_answer() -> None:
+    """Each value of each hint, beside the least and the greatest of every other one."""
+    parts = RESPONSE_SCHEMA["schema"]["properties"]
+    allowed = {name: part["enum"] for name, part in parts["hints"]["properties"].items()}
+    assert re.fullmatch(parts["reason"]["pattern"], "x" * MAX_REASON_CHARS) is None
+    for name, values in allowed.items():
+        for value, place in product(values, (0, -2, -1)):  # the last one is null
+            others = {other: each[place] for other, each in allowed.items()}
+            assert isinstance(parse_answer(answer(hints=others | {name: value})), Choice)

@@ -48,6 +48,10 @@ class StepCostModel:
             + self.c_pp_s * prefill_pairs
         )
 
+    def times(self, factor: float) -> "StepCostModel":
+        """Returns the costs of an engine that takes `factor` times as long for everything."""
+        return StepCostModel(*(factor * getattr(self, f.name) for f in fields(self)))
+
     def prefill_s(self, tokens: int, pairs: float) -> float:
         """Returns the seconds that `tokens` prefill tokens with `pairs` of attention work add to a step."""
         return self.c_p_s * tokens + self.c_pp_s * pairs

@@ -211,7 +211,7 @@ class MetaAgent:
         return self._rules_instead(now_s, pool, f"no answer in {self._config.ask_timeout_s:g} s", ask.view)
 
     def _rules_instead(self, now_s: float, pool: PoolState, reason: str, view: VLong) -> list[MetaEffect]:
-        rejected = self._audit(pool, "rejected", "none", reason, llm.NAME, view)
+        rejected = self._audit(pool, "rejected", llm.NOTHING, reason, llm.NAME, view)
         rules = Proposal(pool.rules.select(now_s, view, pool.choice), pool.rules.name)
         return [*rejected, *self._consider(now_s, pool, pool.proposals or (rules,), view)]
 

@@ -47,8 +47,7 @@ class _Cell:
         decay = 0.5 ** ((now_s - self.updated_s) / half_life_s)
         self.updated_s = now_s
         for row in self.weights.values():
-            for i, weight in enumerate(row):
-                row[i] = weight * decay
+            row[:] = [weight * decay for weight in row]
         self.weights.setdefault(task, [0.0] * _BUCKETS)[bucket] += 1.0
 
     def weight(self, now_s: float, half_life_s: float) -> float:

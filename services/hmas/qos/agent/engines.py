@@ -47,13 +47,19 @@ class EngineTrack:
     def served_tokens_per_s(self, now_s: float) -> float:
         """Returns the prefill and decode tokens per second, averaged over the samples in the window."""
         live = self._ring.live(now_s)
-        return sum(b.tokens_per_s for b in live) / max(sum(b.samples for b in live), 1)
+        return sum([b.tokens_per_s for b in live]) / max(sum([b.samples for b in live]), 1)
 
     def view(self, now_s: float) -> EngineView:
         live, span = self._ring.live(now_s), self._ring.span_s(now_s)
-        samples = sum(b.samples for b in live)
-        at_min = samples > 0 and sum(b.at_min for b in live) == samples
-        at_max = samples > 0 and sum(b.at_max for b in live) == samples
+        samples = at_min = at_max = goodput_tokens = preemptions = 0
+        utilisation = 0.0
+        for b in live:
+            samples += b.samples
+            at_min += b.at_min
+            at_max += b.at_max
+            goodput_tokens += b.goodput_tokens
+            preemptions += b.preemptions
+            utilisation += b.utilisation
         last = self.last
         return EngineView(
             worker=self._worker,
@@ -62,11 +68,11 @@ class EngineTrack:
             running=last.running,
             waiting=last.waiting,
             kv_usage=last.kv_usage,
-            utilisation=sum(b.utilisation for b in live) / max(samples, 1),
+            utilisation=utilisation / max(samples, 1),
             step_s=last.step_s,
             n_run=last.n_run,
             b_token=last.b_token,
-            b_saturated=-1 if at_min else int(at_max),
-            goodput_tokens_per_s=sum(b.goodput_tokens for b in live) / span,
-            preemptions_per_s=sum(b.preemptions for b in live) / span,
+            b_saturated=-1 if 0 < samples == at_min else int(0 < samples == at_max),
+            goodput_tokens_per_s=goodput_tokens / span,
+            preemptions_per_s=preemptions / span,
         )

@@ -156,5 +156,4 @@ class PastRequests:
 def _packed(number: int, rows: list[RequestRow]) -> _Block:
     origin_s = min(row.arrival_s for row in rows)
     end_s = max(row.arrival_s + (row.last_token_s or 0.0) for row in rows)
-    since = (replace(row, arrival_s=round(row.arrival_s - origin_s, 4)) for row in rows)
-    return _Block(number, origin_s, end_s, pack(since))
+    return _Block(number, origin_s, end_s, pack(rows, origin_s))

@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,8 @@ def revealed_weights(observations: Sequence[KnownAnswer], weights: Sequence[floa
     errors themselves would call for censoring that does not depend on the prediction, and an answer that was predicted
     long is censored at small errors.
     """
-    order = sorted(range(len(observations)), key=lambda i: (observations[i].tokens, observations[i].censored))
+    ranks = [2 * each.tokens + each.censored for each in observations]  # of the same length, those that ended first
+    order = sorted(range(len(observations)), key=ranks.__getitem__)
     at_risk, known = sum(weights), 1.0
     revealed = [0.0] * len(observations)
     for i in order:
@@ -45,17 +47,14 @@ def weighted_quantile(errors: Sequence[tuple[float, float]], total: float, epsil
     weights are short of `total` counts as larger than all of them; if nothing has a weight, the largest error is
     returned. The finite-sample rank (n + 1)(1 - epsilon) is taken at the effective number n of errors, that is
     (sum of weights)^2 / sum of their squares."""
-    weight = sum(w for _, w in errors)
+    weights = [w for _, w in errors]
+    weight = sum(weights)
     if weight <= 0.0:
         return errors[-1][0]
-    effective = weight * weight / sum(w * w for _, w in errors)
+    effective = weight * weight / sum([w * w for w in weights])
     target = max(total, weight) * (1.0 - epsilon) * (1.0 + 1.0 / effective) - 1e-9
-    seen = 0.0
-    for error, w in errors:
-        seen += w
-        if w > 0.0 and seen >= target:
-            return error
-    return errors[-1][0]
+    first = bisect_left(list(accumulate(weights)), target)
+    return next((error for error, w in errors[first:] if w > 0.0), errors[-1][0])
 
 
 class AdaptiveLevel:

@@ -92,9 +92,10 @@ class VersionCohort:
         return tuple(FenceBucket(edge, self._quantile(rows, index, share)) for index, edge in enumerate(edges))
 
     def _quantile(self, rows: Sequence[tuple[float, int, float, float]], index: int, share: float) -> float:
-        own = [share, 1.0 + share]
-        total = sum(w * own[bucket == index] for _, bucket, w, _ in rows)
-        errors = [(error, v * own[bucket == index]) for error, bucket, _, v in rows]
+        own = [share] * len(self._levels)
+        own[index] = 1.0 + share
+        total = sum([w * own[bucket] for _, bucket, w, _ in rows])
+        errors = [(error, v * own[bucket]) for error, bucket, _, v in rows]
         return weighted_quantile(errors, total, self._levels[index].epsilon)
 
     def _observed(self, admitted_s: float, row: RequestFinished | RequestRunning, censored: bool) -> KnownAnswer:

@@ -311,7 +311,7 @@ class EngineState:
         Requests that are judged on the whole answer, or whose TPOT SLO is below the engine's unloaded decode time, are
         not counted: a few tight SLOs, or one that cannot be met, must not throttle all other requests.
         """
-        met = sorted(e.slo.tpot_s for e in self.running.values() if not e.slo.whole and e.slo.tpot_s >= e.tpot_s)
+        met = sorted([e.slo.tpot_s for e in self.running.values() if not e.slo.whole and e.slo.tpot_s >= e.tpot_s])
         self.tightest_tpot_s = met[int(self._config.spared * len(met))] if met else inf
 
     def measured(self, now_s: float) -> bool:

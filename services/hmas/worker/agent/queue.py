@@ -220,18 +220,19 @@ class RequestQueue:
         return True
 
     def _make_orders(self) -> None:
-        """Orders all that is queued anew, by the active topology in each lane."""
+        """Orders all that is queued anew, by the active topology in each lane. What an earlier one had given up is no
+        longer given up, unless the new one does so itself."""
         self.generation += 1
         members: dict[int, list[QueueEntry]] = {lane: [] for lane in sorted(set(self._serving))}
         for entry in self.queued():
-            entry.lane = self.lane_of(entry)
+            entry.lane, entry.relegated = self.lane_of(entry), False
             members[entry.lane].append(entry)
         self._orders = {lane: TOPOLOGIES[self.topology](self.hints, self.rng) for lane in members}
         for lane, entries in members.items():
             self._orders[lane].rebuild(entries)
 
     def _enlist(self, entry: QueueEntry) -> None:
-        entry.lane = self.lane_of(entry)
+        entry.lane, entry.relegated = self.lane_of(entry), False
         self._orders[entry.lane].push(entry)
 
     def _unorder(self, entry: QueueEntry) -> None:

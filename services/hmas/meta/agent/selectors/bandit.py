@@ -13,7 +13,10 @@ from hmas.meta.agent.selectors.features import FEATURES, features, settled
 from hmas.meta.agent.selectors.learned import Learned
 from hmas.meta.agent.selectors.selector import Choice
 
-ARMS = (TopologyName.MAX_ON_TIME, TopologyName.SJF, TopologyName.EDF, TopologyName.TWO_LANE, TopologyName.FCFS)
+ARMS = (
+    TopologyName.MAX_ON_TIME, TopologyName.SJF, TopologyName.EDF, TopologyName.TWO_LANE, TopologyName.HYBRID,
+    TopologyName.FCFS,
+)  # fmt: skip
 SEED = 1
 PRIOR_PRECISION = 1.0
 NOISE_PRECISION = 25.0  # goodput rates of one context scatter by about 0.2
@@ -21,7 +24,8 @@ NOISE_PRECISION = 25.0  # goodput rates of one context scatter by about 0.2
 
 class BanditSelector:
     """Chooses the topology with the highest upper confidence bound of its reward, and learns from the reward of its
-    last choice; a choice that a guard overruled, or that never came into force, teaches nothing."""
+    last choice. A choice that a guard overruled or a rehearsal refused teaches nothing, because its reward was not
+    seen; it waits until every other arm has been chosen, so that a bandit whose choices are refused proposes all."""
 
     name = "bandit"
 
@@ -30,6 +34,7 @@ class BanditSelector:
         self._scale = scale
         self._policy = LinUCBDisjoint(alpha=PRIOR_PRECISION, beta=NOISE_PRECISION, seed=SEED)
         self._last: tuple[TopologyName, dict[str, float]] | None = None
+        self._refused: set[TopologyName] = set()
 
     def select(self, now_s: float, view: VLong, current: Choice) -> Choice:
         count = settled(view)
@@ -38,10 +43,22 @@ class BanditSelector:
         reward = 1.0 - view.violation_rate
         if self._last is not None and self._last[0] is current.topology:
             self._policy.update(current.topology, self._last[1], reward)  # type: ignore[no-untyped-call]
+            self._refused.clear()
+        elif self._last is not None:
+            self._refused.add(self._last[0])
         context = self._context(view)
-        arm = TopologyName(str(self._policy.pull(list(ARMS), context=context)))
+        arm = TopologyName(str(self._policy.pull(self._open(current.topology), context=context)))
         self._last = (arm, context)
         return Choice(arm, Hints(), f"highest upper confidence; last reward {reward:.2f}")
+
+    def _open(self, current: TopologyName) -> list[TopologyName]:
+        """Returns the arms that may be chosen now."""
+        if not self._refused:
+            return list(ARMS)
+        found = [arm for arm in ARMS if arm not in self._refused and arm is not current]
+        if not found:
+            self._refused.clear()
+        return found or list(ARMS)
 
     def _context(self, view: VLong) -> dict[str, float]:
         """Returns the view's features, scaled and cut at three standard deviations, and a constant, by name."""

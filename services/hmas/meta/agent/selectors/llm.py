@@ -14,6 +14,7 @@ from hmas.contracts.views import VLong
 from hmas.meta.agent.selectors.selector import Choice
 
 NAME = "llm"
+NOTHING = "none"  # the decision in the record of an answer that is none
 MAX_ANSWER_CHARS = 16_384
 MAX_REASON_CHARS = 500
 _GATE_S = (0.05, 600.0)
@@ -22,7 +23,19 @@ _QUANTUM = (64, 65_536)
 _ALPHA = (0.0, 1000.0)
 _HINTS = ("lane_gate_s", "fast_weight", "quantum_tokens", "alpha_low", "alpha_high")
 
-_NUMBER_OR_NULL = {"type": ["number", "null"]}
+# The schema bounds the answer, because a model that is cut off at its most tokens has given none: each hint is one of
+# a few values, all of which are valid beside one another.
+_GATES_S = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+_FAST_WEIGHTS = (0.1, 0.3, 0.5, 0.7, 0.9)
+_QUANTA = (256, 512, 1024, 2048, 4096, 8192)
+_LOW_ALPHAS, _HIGH_ALPHAS = (0.0, 1.0, 2.0, 5.0, 10.0), (20.0, 50.0, 100.0, 300.0, 1000.0)
+_REASON = "^[A-Za-z0-9 .,:;%()/<>=+-]{0,200}$"
+
+
+def _one_of(values: tuple[float, ...], kind: str = "number") -> dict[str, Any]:
+    return {"type": [kind, "null"], "enum": [*values, None]}
+
+
 RESPONSE_SCHEMA: dict[str, Any] = {
     "name": "topology_decision",
     "strict": True,
@@ -32,18 +45,18 @@ RESPONSE_SCHEMA: dict[str, Any] = {
         "required": ["topology", "reason", "bypass", "hints"],
         "properties": {
             "topology": {"type": "string", "enum": [t.value for t in TopologyName]},
-            "reason": {"type": "string"},
+            "reason": {"type": "string", "pattern": _REASON},
             "bypass": {"type": "boolean"},
             "hints": {
                 "type": "object",
                 "additionalProperties": False,
                 "required": [*_HINTS],
                 "properties": {
-                    "lane_gate_s": _NUMBER_OR_NULL,
-                    "fast_weight": _NUMBER_OR_NULL,
-                    "quantum_tokens": {"type": ["integer", "null"]},
-                    "alpha_low": _NUMBER_OR_NULL,
-                    "alpha_high": _NUMBER_OR_NULL,
+                    "lane_gate_s": _one_of(_GATES_S),
+                    "fast_weight": _one_of(_FAST_WEIGHTS),
+                    "quantum_tokens": _one_of(_QUANTA, "integer"),
+                    "alpha_low": _one_of(_LOW_ALPHAS),
+                    "alpha_high": _one_of(_HIGH_ALPHAS),
                 },
             },
         },

@@ -1,0 +1,276 @@
+"""A day of nine regimes in one run of the mesh: fixed topologies beside a meta controller that rehearses before it
+switches. Pure but for the answers of perception, which are kept."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from random import Random
+from statistics import fmean, stdev
+from time import process_time
+from typing import Any
+
+from hmas.contracts.control import AuditRecord, TopologyName
+from hmas.contracts.request import Slo
+from hmas.engine.core.profile import EngineProfile, builtin_profile
+from hmas.laws.scoring import is_ok
+from hmas.meta.agent.config import MetaConfig, RehearsalConfig
+from hmas.sim.faults import Fault, FaultKind
+from hmas.sim.mesh import MeshSim
+from hmas.sim.perceived import FOLDER, perceived
+from hmas.sim.provenance import WITH_MESH, source_digest
+from hmas.sim.rehearsal import of_blocks
+from hmas.sim.setup import MeshSetup
+from hmas.sim.sources import WorkloadSpec, build
+from hmas.sim.stored import cell_key
+from hmas.sim.workload import OfferedRequest, Workload
+
+PROFILE, ENGINES = "llama2-70b-a100x4", 3
+CAPACITY_RPS = 5.6  # λ* of the mix on three such engines, from that on two (3.72 requests/s), rounded
+REGIME_S, PAUSE_S = 240.0, 30.0  # a regime, and the time after it in which nothing new comes
+SEEDS = (11, 12, 13)
+FIXED = (
+    TopologyName.MAX_ON_TIME, TopologyName.SJF, TopologyName.EDF, TopologyName.HYBRID, TopologyName.WFQ,
+    TopologyName.FCFS,
+)  # fmt: skip
+ADAPTIVE = "adaptive"
+REHEARSAL = RehearsalConfig(enabled=True, window_s=120.0, max_candidates=2)
+SELECTORS = "rules,changepoint,classifier,bandit"
+ADAPTED = MetaConfig(selector=SELECTORS, rehearsal=REHEARSAL)
+LEAST_LOSS = 0.02  # by which the day's best fixed topology must lose to a regime's best for adaptation to have a place
+LEAST_REGIMES = 3  # in as many regimes
+Change = Callable[[OfferedRequest, Random], OfferedRequest]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayRegime:
+    """One regime of the day. `kind` is that of its workload and `load` its rate in `CAPACITY_RPS`; `change` alters each
+    request, and `added` returns further ones."""
+
+    name: str
+    load: float
+    kind: str = "mix"
+    change: Change | None = None
+    added: Callable[[int], list[OfferedRequest]] | None = None
+    fault: tuple[FaultKind, str, float] | None = None  # kind, target and factor, for all of the regime
+
+
+def _strict(offered: OfferedRequest, draw: Random) -> OfferedRequest:
+    """Every second request needs its tokens in six tenths of the time."""
+    if draw.random() < 0.5:
+        return offered
+    return _with_slo(offered, replace(offered.slo, tpot_s=0.6 * offered.slo.tpot_s))
+
+
+def _misjudged(offered: OfferedRequest, draw: Random) -> OfferedRequest:
+    """Perception says five times too much of one half and five times too little of the other."""
+    if offered.recorded is None:
+        return offered
+    factor = 5.0 if draw.random() < 0.5 else 0.2
+    task, confidence, median, p90 = offered.recorded
+    return replace(offered, recorded=(task, confidence, factor * median, factor * p90))
+
+
+def _long(offered: OfferedRequest, draw: Random) -> OfferedRequest:
+    """Prompts of most of the context."""
+    tokens = draw.randint(2200, 3400)
+    request = replace(offered.request, prompt_tokens=tokens)
+    return replace(offered, request=request, output_tokens=min(offered.output_tokens, 600))
+
+
+def _flood(seed: int) -> list[OfferedRequest]:
+    """One tenant offers as much again as the pool can carry."""
+    spec = WorkloadSpec(kind="poisson", duration_s=REGIME_S, stated=True, tenants=(("flood", 1.0),))
+    return list(build(spec, CAPACITY_RPS, seed + 500, prompts=True).requests)
+
+
+def _backlog(seed: int) -> list[OfferedRequest]:
+    """Long answers of a batch, all within 20 s, that need only be there in four minutes."""
+    spec = WorkloadSpec(kind="poisson", duration_s=20.0, stated=True, tenants=(("batch", 1.0),))
+    found = build(spec, 15.0, seed + 700, prompts=True).requests
+    slo = Slo(ttft_s=240.0, tpot_s=1.0, ttlt_s=240.0, whole=True)
+    return [_with_slo(replace(offered, output_tokens=300 + offered.output_tokens % 500), slo) for offered in found]
+
+
+def _with_slo(offered: OfferedRequest, slo: Slo) -> OfferedRequest:
+    return replace(offered, slo=slo, request=replace(offered.request, slo=slo))
+
+
+REGIMES = (
+    DayRegime(name="calm", load=0.6),
+    DayRegime(name="TPOT-strict mix", load=1.3, change=_strict),
+    DayRegime(name="bursts", kind="burst", load=1.1),
+    DayRegime(name="a tenant floods", load=0.8, added=_flood),
+    DayRegime(name="lengths misjudged five-fold", load=1.4, change=_misjudged),
+    DayRegime(name="one engine three times slower", load=1.0, fault=(FaultKind.SLOW, "e2", 3.0)),
+    DayRegime(name="long contexts", load=0.5, change=_long),
+    DayRegime(name="a batch backlog", load=0.8, added=_backlog),
+    DayRegime(name="an engine lost", load=1.0, fault=(FaultKind.FREEZE, "e2", 1.0)),
+)
+EACH_S = REGIME_S + PAUSE_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayCell:
+    """One day of one system. `system` is the name of a fixed topology, or `ADAPTIVE`."""
+
+    system: str
+    seed: int
+    profile: str = PROFILE
+    engines: int = ENGINES
+    regime_s: float = REGIME_S
+    regimes: tuple[str, ...] = tuple(regime.name for regime in REGIMES)
+
+    def key(self) -> str:
+        return cell_key(self)
+
+
+def code_of_day(cell: Any) -> str:
+    return source_digest(WITH_MESH)
+
+
+def all_cells(seeds: Sequence[int], *, adaptive: bool) -> list[DayCell]:
+    systems = [topology.value for topology in FIXED] + ([ADAPTIVE] if adaptive else [])
+    return [DayCell(system=system, seed=seed) for seed in seeds for system in systems]
+
+
+def day(profile: EngineProfile, seed: int, regimes: Sequence[DayRegime] = REGIMES) -> Workload:
+    """Returns the requests of the whole day, as the perception that ships reads them."""
+    read = [_regime(profile, regime, i, seed) for i, regime in enumerate(regimes)]
+    rows = [offered for part in read for offered in part]
+    return Workload("day", tuple(rows), len(regimes) * EACH_S)
+
+
+def _regime(profile: EngineProfile, regime: DayRegime, index: int, seed: int) -> list[OfferedRequest]:
+    own = 100 * seed + index
+    spec = WorkloadSpec(kind=regime.kind, duration_s=REGIME_S, stated=True)
+    found = list(build(spec, regime.load * CAPACITY_RPS, own, prompts=True).requests)
+    if regime.added is not None:
+        found += regime.added(own)
+    found.sort(key=lambda offered: offered.request.arrival_s)
+    named = [
+        replace(each, request=replace(each.request, id=f"d{index}r{i:05d}", arrival_s=each.request.arrival_s))
+        for i, each in enumerate(found)
+        if each.request.arrival_s < REGIME_S
+    ]
+    workload = perceived(Workload(regime.name, tuple(named), REGIME_S), folder=FOLDER)
+    rows = list(workload.requests)
+    if regime.change is not None:
+        rows = [regime.change(each, Random(f"{own} {each.id}")) for each in rows]
+    later = index * EACH_S
+    shifted = [
+        replace(each, request=replace(each.request, arrival_s=each.request.arrival_s + later), prompt="")
+        for each in rows
+    ]
+    return list(Workload(regime.name, tuple(shifted), REGIME_S).fitting(profile).requests)
+
+
+def faults(regimes: Sequence[DayRegime] = REGIMES) -> tuple[Fault, ...]:
+    return tuple(
+        Fault(at_s=i * EACH_S, kind=r.fault[0], target=r.fault[1], factor=r.fault[2], until_s=i * EACH_S + REGIME_S)
+        for i, r in enumerate(regimes)
+        if r.fault is not None
+    )
+
+
+def setup_of(system: str) -> MeshSetup:
+    if system == ADAPTIVE:
+        return MeshSetup(name=ADAPTIVE, faults=faults(), meta_config=ADAPTED)
+    return MeshSetup(name=system, pin=TopologyName(system), faults=faults())
+
+
+def compute(cell: DayCell) -> dict[str, Any]:
+    """Runs one day and returns its figures as plain data: per regime the share of requests that were on time."""
+    began_s, profile = process_time(), builtin_profile(cell.profile)
+    workload = day(profile, cell.seed)
+    mesh = MeshSim(
+        setup_of(cell.system), profile, cell.engines, workload, cell.seed, cutoff_s=120.0, rehearsal=of_blocks
+    )
+    run = mesh.run()
+    shares: dict[str, list[bool]] = {regime.name: [] for regime in REGIMES}
+    for settlement in run.settlements:
+        shares[REGIMES[int(settlement.offered_s // EACH_S)].name].append(is_ok(settlement))
+    return {
+        "on_time": {name: fmean(each) for name, each in shares.items()},
+        "requests": {name: len(each) for name, each in shares.items()},
+        "switches": [_switch(at_s, record) for at_s, record in mesh.audits if record.source == "meta"],
+        "spans": [asdict(span) for span in run.run.topologies],
+        "cpu_s": process_time() - began_s,
+    }
+
+
+def _switch(at_s: float, record: AuditRecord) -> dict[str, Any]:
+    return {
+        "at_s": at_s, "regime": REGIMES[min(int(at_s // EACH_S), len(REGIMES) - 1)].name, "kind": record.kind,
+        "decision": record.decision, "by": record.selector, "reason": record.reason,
+        "predicted": record.predicted_gain, "observed": record.observed_gain,
+    }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayRow:
+    """The mean share on time of one system in one regime over the seeds, and its standard deviation over them."""
+
+    regime: str
+    system: str
+    goodput_rate: float
+    sd: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaySummary:
+    """Means over the day's regimes, each of which counts alike: of the fixed topology that is best over the day, of
+    each regime's best, and of the adaptive mesh (None: not run). `losses` has by how much the best fixed topology
+    is behind the best of each regime, `closed` the share of that distance that adaptation closes, and `worst` its least
+    difference to the best fixed topology in any regime."""
+
+    best_fixed: float
+    best_topology: str
+    per_regime_best: float
+    adaptive: float | None
+    losses: dict[str, float]
+    closed: float | None
+    worst: float | None
+
+    @property
+    def places(self) -> list[str]:
+        """The regimes in which the best fixed topology loses `LEAST_LOSS` or more."""
+        return [name for name, loss in self.losses.items() if loss >= LEAST_LOSS]
+
+
+def rows_of(results: dict[str, list[dict[str, Any]]]) -> list[DayRow]:
+    """Returns the rows from the figures of each system, seed by seed."""
+    return [
+        DayRow(
+            regime=regime.name,
+            system=system,
+            goodput_rate=fmean(rates := [run["on_time"][regime.name] for run in runs]),
+            sd=stdev(rates) if len(rates) > 1 else 0.0,
+        )
+        for regime in REGIMES
+        for system, runs in results.items()
+        if runs
+    ]
+
+
+def summary_of(rows: Sequence[DayRow]) -> DaySummary:
+    """Judges the day. Raises ValueError without a row of a fixed topology."""
+    table = {(row.regime, row.system): row.goodput_rate for row in rows}
+    regimes = list(dict.fromkeys(row.regime for row in rows))
+    systems = [t.value for t in FIXED if any(row.system == t.value for row in rows)]
+    if not systems:
+        raise ValueError("no fixed topology was run")
+    days = {system: fmean(table[regime, system] for regime in regimes) for system in systems}
+    best = max(days, key=lambda system: days[system])
+    tops = {regime: max(table[regime, system] for system in systems) for regime in regimes}
+    losses = {regime: tops[regime] - table[regime, best] for regime in regimes}
+    ran = (regimes[0], ADAPTIVE) in table
+    adaptive = fmean(table[regime, ADAPTIVE] for regime in regimes) if ran else None
+    distance = fmean(losses.values())
+    return DaySummary(
+        best_fixed=days[best],
+        best_topology=best,
+        per_regime_best=fmean(tops.values()),
+        adaptive=adaptive,
+        losses=losses,
+        closed=(adaptive - days[best]) / distance if adaptive is not None and distance > 0.0 else None,
+        worst=min(table[r, ADAPTIVE] - table[r, best] for r in regimes) if ran else None,
+    )

@@ -1,0 +1,128 @@
+"""Writes the page about a day of nine regimes."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from experiments.day import (
+    ADAPTIVE,
+    CAPACITY_RPS,
+    ENGINES,
+    FIXED,
+    LEAST_LOSS,
+    LEAST_REGIMES,
+    PROFILE,
+    REGIME_S,
+    REGIMES,
+    REHEARSAL,
+    SELECTORS,
+    DayCell,
+    DayRow,
+    rows_of,
+    summary_of,
+)
+from experiments.report.template import render
+
+CLOSED, BEHIND, AHEAD = 0.8, 0.005, 0.02  # the goals of adaptation over the day
+GENERATED = "\n<!-- Written by `python -m experiments day`; do not edit. -->\n"
+
+
+def write_page(found: Mapping[DayCell, dict[str, Any]], out: Path) -> list[Path]:
+    """Writes `day.md` and `day.json` into `out` and returns their paths. Compared are the seeds that every fixed
+    topology has; adaptation is on the page if it has all of these. Raises ValueError if there is none."""
+    by_system = {system: _of(found, system) for system in (*(t.value for t in FIXED), ADAPTIVE)}
+    seeds = sorted(set.intersection(*(set(by_system[t.value]) for t in FIXED)))
+    if not seeds:
+        raise ValueError("no seed has been run under every fixed topology: give the command without --pages-only")
+    chosen = {system: [runs[seed] for seed in seeds] for system, runs in by_system.items() if set(seeds) <= set(runs)}
+    rows = rows_of(chosen)
+    summary = summary_of(rows)
+    switches = [each | {"seed": seed} for seed in seeds for each in by_system[ADAPTIVE].get(seed, {"switches": []})[
+        "switches"
+    ]]  # fmt: skip
+    text = render(
+        Path(__file__).with_name("day.md.j2"),
+        seeds=seeds,
+        profile=PROFILE,
+        engines=ENGINES,
+        capacity=CAPACITY_RPS,
+        regime_s=REGIME_S,
+        window_s=REHEARSAL.window_s,
+        selectors=SELECTORS.split(","),
+        summary=summary,
+        least=LEAST_LOSS,
+        least_regimes=LEAST_REGIMES,
+        goals=_goals(summary_of(rows)) if summary.adaptive is not None else [],
+        header=("regime", "load, λ*", "requests", *chosen, "best fixed of the day loses"),
+        rows=[_line(regime.name, regime.load, rows, chosen, summary.losses) for regime in REGIMES],
+        days=[(system, f"{fmean(r.goodput_rate for r in rows if r.system == system):.3f}") for system in chosen],
+        outcomes=[_outcome(each) for each in switches if each["kind"] == "outcome"],
+        counts=_counts(switches),
+        cpu_s=fmean(run["cpu_s"] for run in chosen[ADAPTIVE]) if ADAPTIVE in chosen else None,
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    paths = [out / "day.md", out / "day.json"]
+    paths[0].write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")
+    body = {
+        "rows": [asdict(row) for row in rows],
+        "summary": {
+            "best_fixed": summary.best_fixed,
+            "best_topology": summary.best_topology,
+            "per_regime_best": summary.per_regime_best,
+            "adaptive": summary.adaptive,
+        },
+        "seeds": seeds,
+        "switches": [each for each in switches if each["kind"] in ("decided", "rolled_back", "outcome")],
+    }
+    paths[1].write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
+    return paths
+
+
+def _of(found: Mapping[DayCell, dict[str, Any]], system: str) -> dict[int, dict[str, Any]]:
+    return {cell.seed: run for cell, run in found.items() if cell.system == system}
+
+
+def _goals(summary: Any) -> list[tuple[str, str, str]]:
+    """Returns goal, measured value and verdict."""
+    closed = "there is no distance" if summary.closed is None else f"{100 * summary.closed:.0f} %"
+    ahead = summary.adaptive - summary.best_fixed
+    made = (
+        (f"of the distance to the best of each regime, {CLOSED:.0%} closed", closed, (summary.closed or 0) >= CLOSED),
+        (
+            f"never more than {100 * BEHIND:g} points below the best fixed topology",
+            f"least difference {100 * summary.worst:+.1f} points",
+            summary.worst >= -BEHIND,
+        ),
+        (f"{100 * AHEAD:g} points above it over the day", f"{100 * ahead:+.1f} points", ahead >= AHEAD),
+    )
+    return [(goal, value, "met" if met else "**missed**") for goal, value, met in made]
+
+
+def _line(
+    regime: str, load: float, rows: Iterable[DayRow], chosen: Mapping[str, list[dict[str, Any]]],
+    losses: Mapping[str, float],
+) -> tuple[str, ...]:  # fmt: skip
+    shares = {row.system: row for row in rows if row.regime == regime}
+    requests = fmean(run["requests"][regime] for run in next(iter(chosen.values())))
+    many = len(next(iter(chosen.values()))) > 1
+    told = [f"{shares[system].goodput_rate:.3f}" + (f" ± {shares[system].sd:.3f}" if many else "") for system in chosen]
+    return (regime, f"{load:g}", f"{requests:.0f}", *told, f"{100 * losses[regime]:.1f}")
+
+
+def _outcome(each: Mapping[str, Any]) -> tuple[str, ...]:
+    told = [f"{100 * each[name]:+.1f}" for name in ("predicted", "observed")]
+    return (str(each["seed"]), f"{each['at_s']:.0f}", each["regime"], each["decision"], each["by"], *told)
+
+
+def _counts(switches: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Returns how many rehearsals abstained, found no clear gain or led to a switch, and how many were rolled back."""
+    counts = {"abstained": 0, "no clear gain": 0, "switched": 0, "rolled back": 0}
+    for each in switches:
+        counts["abstained"] += "abstains" in each["reason"]
+        counts["no clear gain"] += each["reason"].startswith("no clear gain")
+        counts["switched"] += each["kind"] == "decided" and each["predicted"] is not None
+        counts["rolled back"] += each["kind"] == "rolled_back"
+    return counts

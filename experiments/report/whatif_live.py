@@ -1,0 +1,35 @@
+"""Writes the page about what `hmas whatif` foretold of live switches."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from experiments.report.template import render
+from experiments.whatif_live import MOVING, WITHIN, LiveOutcome, counted, plans
+
+GENERATED = "\n<!-- Written by `python -m experiments whatif-live`; do not edit. -->\n"
+
+
+def write_page(outcomes: Sequence[LiveOutcome], seconds: int, out: Path) -> list[Path]:
+    """Writes `whatif-live.md` and `whatif-live.json` into `out` and returns their paths."""
+    text = render(
+        Path(__file__).with_name("whatif_live.md.j2"),
+        seconds=seconds,
+        planned=len(plans()),
+        counts=counted(outcomes),
+        within=WITHIN,
+        moving=MOVING,
+        rows=[
+            (
+                each.run, str(each.requests), f"{each.before:.3f}", f"{each.simulated:.3f}", f"{each.predicted:.3f}",
+                f"{each.after:.3f}", f"{100 * (each.predicted - each.after):+.1f}", "yes" if each.abstained else "",
+            )
+            for each in outcomes
+        ],
+    )  # fmt: skip
+    out.mkdir(parents=True, exist_ok=True)
+    paths = [out / "whatif-live.md", out / "whatif-live.json"]
+    paths[0].write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")
+    paths[1].write_text(json.dumps([asdict(each) for each in outcomes], indent=1) + "\n", encoding="utf-8")
+    return paths

@@ -1,0 +1,158 @@
+"""Does `hmas whatif` foretell what a switch brings? Varied loads on an emulated mesh in real time: traffic under one
+topology, a prediction for another one, the switch, and the same traffic again."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hmas.contracts.control import TopologyName
+
+HMAS = str(Path(sys.executable).parent / "hmas")
+WITHIN, MOVING = 0.05, 0.05  # a prediction is right within so much; a switch that moves the share by so much counts
+SETTLE_S = 20.0  # after the load, until what still runs has ended and is known
+START_S = 120.0
+T = TopologyName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveRun:
+    """One switch: traffic of a `kind` at `rate` requests/s under `before`, then under `after`."""
+
+    kind: str
+    rate: float
+    before: TopologyName
+    after: TopologyName
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind} at {self.rate:g}/s, {self.before} to {self.after}, seed {self.seed}"
+
+
+def plans() -> tuple[LiveRun, ...]:
+    """Twenty switches, fixed before the first was run: two kinds of traffic, from light load to gross overload of two
+    `tiny-emulated` engines, to and from the orders that differ most."""
+    pairs = ((T.FCFS, T.MAX_ON_TIME), (T.MAX_ON_TIME, T.EDF), (T.FCFS, T.SJF), (T.SJF, T.FCFS), (T.EDF, T.MAX_ON_TIME))
+    loads = (("burst", 7.0), ("burst", 10.0), ("azure-like", 8.0), ("azure-like", 12.0))
+    return tuple(
+        LiveRun(kind=kind, rate=rate, before=before, after=after, seed=1 + i)
+        for i, (kind, rate) in enumerate(loads)
+        for before, after in pairs
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveOutcome:
+    """What came of one switch, as shares on time. `abstained` says why the prediction was not to be believed, or is
+    empty."""
+
+    run: str
+    before: float  # observed
+    simulated: float  # of the same
+    predicted: float
+    after: float  # observed
+    abstained: str
+    requests: int
+
+    @property
+    def right(self) -> bool:
+        return abs(self.predicted - self.after) <= WITHIN
+
+    @property
+    def moves(self) -> bool:
+        return abs(self.after - self.before) >= MOVING
+
+
+@contextmanager
+def running(data_dir: Path) -> Iterator[tuple[Path, str]]:
+    """Starts `hmas up` on free ports under `data_dir`, and yields that folder and the URL of its API. Raises
+    RuntimeError if it does not start."""
+    shutil.rmtree(data_dir, ignore_errors=True)
+    data_dir.mkdir(parents=True)
+    command = [HMAS, "up", "--port", "0", "--emulated", "2", "--replay", "--no-console", "--data-dir", str(data_dir)]
+    with (data_dir / "up.log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        try:
+            until_s = time.monotonic() + START_S
+            while not (data_dir / "mesh.json").exists():
+                if process.poll() is not None or time.monotonic() > until_s:
+                    raise RuntimeError(f"the mesh did not start: see {data_dir / 'up.log'}")
+                time.sleep(0.1)
+            yield data_dir, json.loads((data_dir / "mesh.json").read_text())["gateway_url"]
+        finally:
+            process.send_signal(signal.SIGINT)
+
+
+def carry_out(run: LiveRun, data_dir: Path, url: str, seconds: int, out: Path) -> LiveOutcome:
+    """Makes one switch on the mesh that runs under `data_dir`. Raises RuntimeError if a command fails."""
+    last = f"{seconds + SETTLE_S:g}s"
+    _hmas(data_dir, "pin", run.before)
+    _load(run, url, seconds, out / "before")
+    told = _hmas(data_dir, "whatif", "--last", last, "--topology", run.after, "--json")
+    _hmas(data_dir, "pin", run.after)
+    _load(run, url, seconds, out / "after")
+    came = _hmas(data_dir, "whatif", "--last", last, "--json")
+    candidates = told["candidates"]
+    return LiveOutcome(
+        run=run.name,
+        before=told["observed"]["on_time"],
+        simulated=told["in_force"]["on_time"],
+        predicted=told["observed"]["on_time"] + candidates[0]["gain"] if candidates else told["observed"]["on_time"],
+        after=came["observed"]["on_time"],
+        abstained=told["abstains"],
+        requests=told["observed"]["requests"],
+    )
+
+
+def _load(run: LiveRun, url: str, seconds: int, out: Path) -> None:
+    args = ("load", "run", run.kind, "--url", url, "--replay-field", "--send-slo", "--duration", str(seconds),
+            "--rate", f"{run.rate:g}", "--seed", str(run.seed), "--out", str(out))  # fmt: skip
+    subprocess.run([HMAS, *args], capture_output=True, check=False)  # its status says whether it kept its own pace
+    if not out.exists():
+        raise RuntimeError(f"the load was not offered: hmas {' '.join(args)}")
+
+
+def _hmas(data_dir: Path, *args: str) -> dict[str, Any]:
+    command = [HMAS, *args, "--data-dir", str(data_dir)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 3):  # 3: a what-if that abstains
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()[-300:]}")
+    return dict(json.loads(done.stdout)) if "--json" in args else {}
+
+
+def read(path: Path) -> list[LiveOutcome]:
+    """Returns the switches made so far; none if the file is not there."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [LiveOutcome(**json.loads(line)) for line in lines]
+
+
+def missing(path: Path) -> Iterator[LiveRun]:
+    """Yields the switches that are not in the file, which grows meanwhile."""
+    for run in plans():
+        if run.name not in {each.run for each in read(path)}:
+            yield run
+
+
+def keep(path: Path, outcome: LiveOutcome) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(outcome)) + "\n")
+
+
+def counted(outcomes: Iterable[LiveOutcome]) -> dict[str, int]:
+    """Returns how many switches were made, were foretold at all, were foretold right, and moved the share on time."""
+    made: Sequence[LiveOutcome] = list(outcomes)
+    told = [each for each in made if not each.abstained]
+    return {
+        "made": len(made),
+        "told": len(told),
+        "right": sum(each.right for each in told),
+        "moves": sum(each.moves for each in made),
+    }

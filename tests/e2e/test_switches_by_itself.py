@@ -1,0 +1,140 @@
+"""A running mesh changes its topology by itself when the traffic turns, and says who proposed it, what was predicted
+and what came; and a mesh that asks its own model for proposals goes on where that answers in no words."""
+
+import asyncio
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nats
+import openai
+import pytest
+
+from hmas.contracts.control import AuditRecord
+from hmas.wire.codec import decode
+from hmas.wire.permissions import OPERATOR, inbox
+from hmas.wire.subjects import AUDIT
+from tests.conftest import HMAS
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+
+@pytest.fixture
+def adaptive(tmp_path: Path, start_mesh: Any) -> Iterator[Any]:
+    """A mesh that begins with arrival order, as one would that an operator left so."""
+    env = {
+        "HMAS_META_PERIOD_S": "5", "HMAS_MIN_DWELL_S": "5", "HMAS_REHEARSE": "on", "HMAS_USUAL_TOPOLOGY": "fcfs",
+        "HMAS_SELECTOR": "bandit", "HMAS_REHEARSAL_WINDOW_S": "200", "HMAS_REHEARSAL_CPU_SHARE": "1",
+    }  # fmt: skip
+    with start_mesh(tmp_path / "mesh", "--replay", env=env) as mesh:
+        yield mesh
+
+
+class Audits:
+    """The meta controller's records as they come."""
+
+    def __init__(self) -> None:
+        self.found: list[AuditRecord] = []
+
+    async def __aenter__(self) -> "Audits":
+        return self
+
+    async def listen(self, mesh: Any) -> None:
+        password = Path(mesh.state["nats_password_file"]).read_text()
+        self._connection = await nats.connect(
+            mesh.state["nats_url"], user=OPERATOR, inbox_prefix=inbox(OPERATOR).encode(), password=password
+        )
+
+        async def heard(message: Any) -> None:
+            record = decode(AuditRecord, message.data)
+            if record.source == "meta":
+                self.found.append(record)
+
+        await self._connection.subscribe(AUDIT, cb=heard)
+
+    async def wait(self, seconds: float, test: Any) -> AuditRecord | None:
+        until_s = time.monotonic() + seconds
+        while time.monotonic() < until_s:
+            if (found := next(filter(test, self.found), None)) is not None:
+                return found
+            await asyncio.sleep(0.2)
+        return None
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._connection.close()
+
+
+def load(mesh: Any, rate: float, seconds: int, out: Path) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [HMAS, "load", "run", "burst", "--url", mesh.url, "--replay-field", "--duration", str(seconds), "--rate",
+         f"{rate:g}", "--out", str(out)],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+async def test_the_topology_changes_when_the_traffic_turns_and_everyone_says_why(adaptive: Any, tmp_path: Path) -> None:
+    mesh = adaptive
+    async with Audits() as audits:
+        await audits.listen(mesh)
+        calm = load(mesh, 2.0, 30, tmp_path / "calm")
+        await asyncio.to_thread(calm.wait)
+        assert not [r for r in audits.found if r.kind == "decided" and r.decision != "fcfs"], audits.found
+        busy = load(mesh, 8.0, 400, tmp_path / "busy")
+        try:
+            switch = await audits.wait(300.0, lambda r: r.kind == "decided" and r.predicted_gain is not None)
+            assert switch is not None, [(r.kind, r.decision, r.reason) for r in audits.found]
+            assert (switch.selector, switch.decision != "fcfs") == ("bandit", True)
+            assert (switch.predicted_gain or 0.0) > 0.01
+            assert "points predicted" in switch.reason
+
+            top = mesh.hmas("top", "--once", "8", timeout=120)
+            assert all(words in top.stdout for words in ("by bandit", "points predicted")), top.stdout
+            async with openai.AsyncOpenAI(base_url=f"{mesh.url}/v1", api_key="x", max_retries=0, timeout=120) as client:
+                answer = await client.chat.completions.with_raw_response.create(
+                    model="emulated", messages=[{"role": "user", "content": "hi"}], max_tokens=3
+                )
+            why = mesh.hmas("why", answer.headers["x-request-id"], "--json", timeout=60)
+            told = json.dumps(json.loads(why.stdout))
+            assert all(words in told for words in ("bandit", "points predicted")), told
+
+            came = await audits.wait(220.0, lambda r: r.kind in ("outcome", "rolled_back"))
+            assert came is not None, [(r.kind, r.decision, r.reason) for r in audits.found]
+            if came.kind == "outcome":
+                assert came.observed_gain is not None
+                assert came.predicted_gain == switch.predicted_gain
+                print(f"{switch.decision}: {came.reason}")
+        finally:
+            busy.terminate()
+            busy.wait()
+
+
+@pytest.fixture
+def asking_itself(tmp_path: Path, start_mesh: Any) -> Iterator[Any]:
+    env = {
+        "HMAS_META_PERIOD_S": "2", "HMAS_MIN_DWELL_S": "0", "HMAS_REHEARSE": "on", "HMAS_SELECTOR": "rules,llm",
+        "HMAS_LLM_TIMEOUT_S": "5", "HMAS_LLM_TOKENS_PER_MINUTE": "2000",
+    }  # fmt: skip
+    with start_mesh(tmp_path / "mesh", "--llm-url", "self", env=env) as mesh:
+        yield mesh
+
+
+async def test_a_mesh_asks_its_own_model_and_goes_on_without_a_useful_answer(asking_itself: Any) -> None:
+    """The emulated engines answer in no words. The question is a request of the mesh like any other."""
+    mesh = asking_itself
+    async with Audits() as audits:
+        await audits.listen(mesh)
+        useless = await audits.wait(90.0, lambda r: r.kind == "rejected" and r.selector == "llm")
+        assert useless is not None
+        spent = await audits.wait(60.0, lambda r: "tokens of this minute are spent" in r.reason)
+        assert spent is not None, [r.reason for r in audits.found]
+        asked = [r for r in audits.found if r.selector == "llm" and "HTTP" in r.reason]
+        assert not asked, asked
+        async with openai.AsyncOpenAI(base_url=f"{mesh.url}/v1", api_key="x", max_retries=0, timeout=60) as client:
+            await client.chat.completions.create(
+                model="emulated", messages=[{"role": "user", "content": "hi"}], max_tokens=3
+            )
+    log = (mesh.directory / "logs" / "meta.log").read_text()
+    assert log.count("llm_not_useful") == 1

@@ -1,0 +1,102 @@
+"""The meta controller asks the model of a real vLLM, by the mesh's own API, within its JSON schema: a model of random
+weights answers with something that parses, and each proposal that differs from what is in force is rehearsed."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import nats
+import openai
+import pytest
+
+from hmas.contracts.control import INITIAL_TOPOLOGY, AuditRecord, Hints
+from hmas.meta.agent.selectors.llm import RESPONSE_SCHEMA, Rejection, build_messages, parse_answer
+from hmas.meta.llm_client import MAX_ANSWER_TOKENS
+from hmas.wire.codec import decode
+from hmas.wire.permissions import OPERATOR, inbox
+from hmas.wire.subjects import AUDIT
+from tests.engines.conftest import started
+from tests.engines.engine_server import MODEL
+from tests.engines.environment import EngineEnvironment
+from tests.engines.through_the_mesh import PATIENCE_S
+from tests.engines.vllm_server import VllmServer
+from tests.meta.selectors.test_rules_selector import CALM
+
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(900)]
+# JSON may hold any number of blanks, and a model of random weights writes them until it is cut.
+NO_BLANKS = '{"backend": "guidance", "disable_any_whitespace": true}'
+
+
+OUTCOMES = ("points predicted", "no clear gain", "the rehearsal abstains")
+
+
+def _rehearsed(record: AuditRecord) -> bool:
+    return record.source == "meta" and any(words in record.reason for words in OUTCOMES)
+
+
+@pytest.fixture(scope="module")
+def engine(environment: EngineEnvironment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
+    server = VllmServer(
+        environment, tmp_path_factory.mktemp("vllm-llm"), "--max-num-seqs", "8", "--max-model-len", "16384",
+        "--structured-outputs-config", NO_BLANKS, scheduler="",
+    )  # fmt: skip
+    with started(server):
+        yield server
+
+
+@pytest.fixture(scope="module")
+def mesh(engine: VllmServer, tmp_path_factory: pytest.TempPathFactory, start_mesh: Callable[..., Any]) -> Iterator[Any]:
+    env = {"HMAS_META_PERIOD_S": "5", "HMAS_MIN_DWELL_S": "0", "HMAS_REHEARSE": "on", "HMAS_SELECTOR": "llm",
+           "HMAS_LLM_TIMEOUT_S": "60", "HMAS_LLM_TOKENS_PER_MINUTE": "100000"}  # fmt: skip
+    args = ("--engine", engine.url, "--max-num-seqs", "8", "--llm-url", "self")
+    with start_mesh(tmp_path_factory.mktemp("mesh"), *args, env=env) as running:
+        yield running
+
+
+async def test_each_answer_of_a_model_of_random_weights_parses(mesh: Any) -> None:
+    """At temperatures up to 2, so that the answers differ."""
+    schema: Any = {"type": "json_schema", "json_schema": RESPONSE_SCHEMA}
+    messages: Any = build_messages(CALM, INITIAL_TOPOLOGY, Hints())
+    async with openai.AsyncOpenAI(base_url=f"{mesh.url}/v1", api_key="x", max_retries=0, timeout=PATIENCE_S) as client:
+
+        async def ask(seed: int) -> str:
+            answer = await client.chat.completions.create(
+                model=MODEL, messages=messages, response_format=schema, max_tokens=MAX_ANSWER_TOKENS, seed=seed,
+                temperature=seed % 3, service_tier="flex",
+            )  # fmt: skip
+            return answer.choices[0].message.content or ""
+
+        answers = await asyncio.gather(*map(ask, range(12)))
+    parsed = [parse_answer(answer) for answer in answers]
+    bad = [
+        (each.reason, answer[:300]) for each, answer in zip(parsed, answers, strict=True) if isinstance(each, Rejection)
+    ]
+    assert not bad, bad
+    print(json.dumps([getattr(each, "topology", None) for each in parsed]))
+
+
+async def test_what_the_model_proposes_is_rehearsed(mesh: Any) -> None:
+    """Whatever the rehearsal says of it: that it gains, that it does not, or that it cannot be known."""
+    records: list[AuditRecord] = []
+    password = Path(mesh.state["nats_password_file"]).read_text()
+    connection = await nats.connect(
+        mesh.state["nats_url"], user=OPERATOR, inbox_prefix=inbox(OPERATOR).encode(), password=password
+    )
+
+    async def heard(message: Any) -> None:
+        records.append(decode(AuditRecord, message.data))
+
+    await connection.subscribe(AUDIT, cb=heard)
+    until_s = time.monotonic() + 400.0
+    async with openai.AsyncOpenAI(base_url=f"{mesh.url}/v1", api_key="x", max_retries=0, timeout=PATIENCE_S) as client:
+        while time.monotonic() < until_s and not any(_rehearsed(record) for record in records):
+            await asyncio.gather(*(
+                client.completions.create(model=MODEL, prompt=f"{i} apples", max_tokens=12) for i in range(16)
+            ))  # fmt: skip
+    await connection.close()
+    told = [record.reason for record in records if record.source == "meta"]
+    print(next(reason for reason in told if any(words in reason for words in OUTCOMES)))
+    assert not any("not JSON" in reason or "in the language model's answer" in reason for reason in told), told

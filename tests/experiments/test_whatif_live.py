@@ -1,0 +1,40 @@
+"""Live switches that were foretold: what is planned, kept, counted and written."""
+
+from pathlib import Path
+
+from experiments.report.whatif_live import write_page
+from experiments.whatif_live import LiveOutcome, counted, keep, missing, plans, read
+
+
+def outcome(run: str, before: float, predicted: float, after: float, abstained: str = "") -> LiveOutcome:
+    return LiveOutcome(
+        run=run, before=before, simulated=before, predicted=predicted, after=after, abstained=abstained, requests=500
+    )
+
+
+def test_twenty_different_switches_are_planned() -> None:
+    names = [run.name for run in plans()]
+    assert len(names) == len(set(names)) == 20
+    assert all(run.before is not run.after for run in plans())
+
+
+def test_what_was_made_is_not_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "kept.jsonl"
+    assert len(list(missing(path))) == 20
+    first = plans()[0]
+    keep(path, outcome(first.name, 0.5, 0.7, 0.72))
+    assert [run.name for run in missing(path)] == [run.name for run in plans()[1:]]
+    assert read(path) == [outcome(first.name, 0.5, 0.7, 0.72)]
+
+
+def test_only_what_was_foretold_is_right_or_wrong(tmp_path: Path) -> None:
+    made = [
+        outcome("a", 0.5, 0.7, 0.72), outcome("b", 0.5, 0.7, 0.5), outcome("c", 0.9, 0.9, 0.93),
+        outcome("d", 0.5, 0.9, 0.9, "it misses"),
+    ]  # fmt: skip
+    assert counted(made) == {"made": 4, "told": 3, "right": 2, "moves": 2}
+    text = write_page(made, 60, tmp_path)[0].read_text()
+    assert "4 of 20 switches were made" in text
+    assert "Of the 3 that it foretold, 2 came within 5 points" in text
+    assert "**The goals are missed" in text
+    assert "| b | 500 | 0.500 | 0.500 | 0.700 | 0.500 | +20.0 |  |" in text
