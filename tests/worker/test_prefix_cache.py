@@ -33,25 +33,26 @@ def test_the_longest_beginning_that_was_granted_counts() -> None:
 
 def test_what_was_used_longest_ago_is_displaced_the_end_of_a_prompt_first() -> None:
     cache = _cache()
-    cache.hold(_chain(1, 2), 4000)
-    cache.hold(_chain(3, 4), 4000)
-    cache.hold(_chain(5), 4000)
+    for chain in (_chain(1, 2), _chain(3, 4), _chain(5)):
+        cache.hold(chain, 4000)
+        cache.release(chain)
     assert [cache.held(_chain(1, 2)), cache.held(_chain(3, 4)), cache.held(_chain(5))] == [1000, 2000, 1000]
 
 
 def test_what_is_used_again_stays() -> None:
     cache = _cache()
-    cache.hold(_chain(1, 2), 4000)
-    cache.hold(_chain(3, 4), 4000)
-    cache.hold(_chain(1, 2), 4000)
-    cache.hold(_chain(5), 4000)
+    for chain in (_chain(1, 2), _chain(3, 4), _chain(1, 2), _chain(5)):
+        cache.hold(chain, 4000)
+        cache.release(chain)
     assert [cache.held(_chain(1, 2)), cache.held(_chain(3, 4))] == [2000, 1000]
 
 
 def test_nodes_are_bounded() -> None:
     cache = _cache(max_nodes=10)
     for i in range(1000):
-        cache.hold(PrefixChain((i,), (0,), whole=True), 0)
+        chain = PrefixChain((i,), (0,), whole=True)
+        cache.hold(chain, 0)
+        cache.release(chain)
     assert len(cache) == 10
 
 

@@ -78,8 +78,9 @@ class PrefixCacheConfig:
     `smoothing`: weight of a new report in `trust` and in what else is learnt. `repeated`: the share of answers from
     which on the next prompt is taken to find the whole answer. `tolerance`: share of a promise that may be missing.
     `lately`: share of what is held that may have been used since, for a beginning that is gone to mean that the cache
-    was reset. Otherwise the share of the memory that prompts have sinks by `room_loss`, to `min_room` at least, and
-    rises by `room_gain` with each promise that was kept.
+    was reset. Otherwise the share of the memory that prompts have sinks by `room_gain`, to `min_room` at least; it rises
+    by that, to `max_room`, where more is found than was promised. What is missing proves that all that is as old is
+    gone from the share `proof` of what is held on.
     """
 
     max_nodes: int = 65_536
@@ -88,9 +89,10 @@ class PrefixCacheConfig:
     repeated: float = 0.5
     tolerance: float = 0.05
     lately: float = 0.5
-    room_loss: float = 0.05
-    room_gain: float = 0.002
+    room_gain: float = 0.02
     min_room: float = 0.2
+    max_room: float = 1.1
+    proof: float = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -146,7 +146,7 @@ def _finished(state: AgentState, entry: QueueEntry, message: Ended) -> None:
     engine, chain = state.fleet[entry.engine], entry.request.prefix
     if message.cached_tokens is not None:
         engine.prefix.learn(entry.promise, message.cached_tokens)
-    if message.prompt_tokens is not None and chain.nodes and len(state.fleet) > 1:
+    if message.prompt_tokens is not None and chain.nodes:
         engine.prefix.ended(chain, message.prompt_tokens, message.output_tokens, engine.prefix_tokens)
     told = entry.output_tokens > 0 and not entry.request.prefill_only  # of the lengths of answers
     if entry.claimed is not None and told:

@@ -174,6 +174,7 @@ class EngineState:
 
     def release(self, now_s: float, entry: QueueEntry) -> None:
         del self.running[entry.request.id]
+        self.prefix.release(entry.request.prefix)
         self.blocks -= entry.blocks
         entry.blocks = 0
         self.peak_left = True

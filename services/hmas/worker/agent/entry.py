@@ -238,6 +238,11 @@ class QueueEntry:
         return decode_s if self.first_token_s is not None else self.prefill_s + decode_s
 
     @property
+    def written_tokens(self) -> float:
+        """The tokens of its answer that it has, or half of what is predicted where that cannot be seen."""
+        return self.output_tokens or (0.0 if self.request.stream else 0.5 * self.predicted_tokens)
+
+    @property
     def received_service(self) -> float:
         """The service received so far, in weighted tokens: 0 before the first token."""
         if self.first_token_s is None and not self.output_tokens:

@@ -22,13 +22,15 @@ from hmas.worker.agent.config import PrefixCacheConfig
 @dataclass(slots=True)
 class _Part:
     """What a node adds to the one before it: `tokens`, of which the first `left` are held, up to the prompt's `end`.
-    `told`: the engine counted that end. `used`: the stamp of its last use."""
+    `told`: the engine counted that end. `used`: the stamp of its last use. `runs`: so many running requests hold it, and
+    it is not displaced meanwhile."""
 
     end: float
     tokens: float
     left: float
     used: float
     told: bool = False
+    runs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class PrefixCache:
             return int(found) // self.block * self.block, tokens, answered
         return 0, 0.0, 0.0
 
-    def promise(self, chain: PrefixChain, capacity_tokens: int, growth: int = 0) -> Promise:
+    def promise(self, chain: PrefixChain, capacity_tokens: int, growth: float = 0.0) -> Promise:
         """Returns what a prompt that is granted now will find. `capacity_tokens`: the engine's KV memory, 0 if unknown;
         `growth`: the tokens of answers that are being written there."""
         self._displace(capacity_tokens, growth)
@@ -104,15 +106,18 @@ class PrefixCache:
         for i, node in enumerate(nodes):
             part = self._parts.get(node)
             if part is None:
-                answer = self._parts.pop(~nodes[i - 1], None) if i and self.answers >= self._config.repeated else None
-                if answer is not None:  # it is a part of this prompt now
-                    self._tokens -= answer.left
+                answer = self._parts.get(~nodes[i - 1]) if i and self.answers >= self._config.repeated else None
+                if answer is not None:  # it is a part of this prompt now, but for its last block, which was not full
+                    rest = self.block if answer.end % self.block else 0
+                    self._tokens += min(0.0, rest - answer.left)
+                    answer.left, answer.end = min(answer.left, rest), begin
                 tokens = (ends[i] - end) * self._tokens_each
                 part = self._parts[node] = _Part(begin + tokens, tokens, tokens, 0.0)
                 self._tokens += tokens
             else:
                 self._tokens += part.tokens - part.left
                 part.left = part.tokens
+            part.runs += 1
             begin, end = part.end, ends[i]
         self._use(chain)
         self._displace(capacity_tokens, 0)
@@ -137,12 +142,19 @@ class PrefixCache:
             self._tokens_each += self._config.smoothing * (prompt_tokens / max(1, ends[-1]) - self._tokens_each)
         last = self._parts.pop(~nodes[-1], None)
         self._tokens -= 0.0 if last is None else last.left
-        taken = -(-(prompt_tokens + output_tokens) // self.block) * self.block - prompt_tokens
-        # The last token of an answer is not computed.
-        self._parts[~nodes[-1]] = _Part(prompt_tokens + output_tokens - 1.0, taken, taken, 0.0)
+        end = prompt_tokens + max(0, output_tokens - 1)  # the last token of an answer is not computed
+        taken = -(-end // self.block) * self.block - prompt_tokens
+        self._parts[~nodes[-1]] = _Part(end, taken, taken, 0.0)
         self._tokens += taken
         self._use(chain)
         self._displace(capacity_tokens, 0)
+
+    def release(self, chain: PrefixChain) -> None:
+        """Records that a request whose prompt was held does not run here any more."""
+        for node in chain.nodes:
+            part = self._parts.get(node)
+            if part is not None and part.runs:
+                part.runs -= 1
 
     def _use(self, chain: PrefixChain) -> None:
         """Counts the prompt, and an answer to it, as used now: its end is displaced before its beginning."""
@@ -157,18 +169,21 @@ class PrefixCache:
             if part is not None:
                 part.used = self._stamp
 
-    def _displace(self, capacity_tokens: int, growth: int) -> None:
+    def _displace(self, capacity_tokens: int, growth: float) -> None:
         capacity = (capacity_tokens or self._config.capacity_tokens) * self._room - growth
-        parts = self._parts
-        while parts and (self._tokens > capacity or len(parts) > self._config.max_nodes):
-            part = parts[next(iter(parts))]
+        parts, running = self._parts, 0
+        while running < len(parts) and (self._tokens > capacity or len(parts) > self._config.max_nodes):
+            node, part = next(iter(parts.items()))
             over = self._tokens - capacity
-            if over < part.left and len(parts) <= self._config.max_nodes:
+            if part.runs:
+                running += 1
+                parts.move_to_end(node)
+            elif over < part.left and len(parts) <= self._config.max_nodes:
                 part.left -= over
                 self._tokens -= over
-                break
-            self._tokens -= part.left
-            parts.popitem(last=False)
+            else:
+                self._tokens -= part.left
+                del parts[node]
 
     def learn(self, promise: Promise, cached: int) -> None:
         """Takes over what the engine reports: `cached` tokens of a prompt of which it was taken to hold `promise`."""
@@ -179,23 +194,26 @@ class PrefixCache:
         if promised <= 0:
             return
         self.trust += config.smoothing * (min(1.0, cached / promised) - self.trust)
-        if cached >= promised - max(2 * self.block, config.tolerance * promised):
-            self._room = min(1.0, self._room * (1.0 + config.room_gain))
+        margin = max(2 * self.block, config.tolerance * promised)
+        if cached >= promised - margin:
+            if cached > promised + margin:
+                self._room = min(config.max_room, self._room * (1.0 + config.room_gain))
             return
         gone = next(((end, used) for end, used in promise.marks if end > cached + self.block), None)
         if gone is None:
             return  # of the answer alone
         if cached < self.block and promise.stamp - gone[1] < config.lately * self._tokens:
-            self._forget(promise.stamp)  # nothing that was used before this prompt is there
+            self._forget(promise.stamp + 0.5)  # nothing that was used before this prompt is there
         else:
-            self._forget(gone[1])
-            self._room = max(config.min_room, self._room * (1.0 - config.room_loss))
+            if promised - cached > config.proof * self._tokens:
+                self._forget(gone[1])
+            self._room = max(config.min_room, self._room * (1.0 - config.room_gain))
 
     def _forget(self, used: float) -> None:
-        """Forgets what was last used then or before."""
+        """Forgets what was last used before."""
         parts = self._parts
-        while parts and parts[next(iter(parts))].used <= used:
-            self._tokens -= parts.popitem(last=False)[1].left
+        for node in [node for node, part in parts.items() if part.used < used and not part.runs]:
+            self._tokens -= parts.pop(node).left
 
     def clear(self) -> None:
         """Forgets everything: the engine was restarted, or says that its cache was."""

@@ -169,8 +169,8 @@ def grant(state: AgentState, engine: EngineState, lane: int) -> ToGateway:
     if entry.claimed is not None:
         state.length_bias.began(entry)
     engine.occupy(state.now_s, entry, state.prefill_s(entry))
-    if entry.request.prefix.nodes and len(state.fleet) > 1:
-        growth = sum([each.output_tokens for each in engine.running.values()])
+    if entry.request.prefix.nodes:
+        growth = sum([each.written_tokens for each in engine.running.values()])
         entry.promise = engine.prefix.promise(entry.request.prefix, engine.prefix_tokens, growth)
         engine.prefix.hold(entry.request.prefix, engine.prefix_tokens)
     state.gateways[entry.gateway].unstarted[entry.request.id] = entry
