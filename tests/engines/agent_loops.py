@@ -5,7 +5,7 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,6 +20,8 @@ from hmas.mesh.why import timeline_of
 from hmas_loadgen.words import WORDS
 from tests.engines.engine_server import MODEL
 from tests.engines.through_the_mesh import PATIENCE_S
+
+Create = Callable[..., Awaitable[Any]]  # as `client.chat.completions.create`
 
 TOKEN_TOLERANCE, SHARE_TOLERANCE = 64, 0.05  # how far a promise may be from what the engine reports
 
@@ -58,6 +60,7 @@ class Loops:
     """How agents talk. Numbers of words are (least, most); `pause_s` is the mean of a tool's time."""
 
     seed: int
+    model: str = MODEL
     stages: int = 6
     system: tuple[int, int] = (100, 160)
     user: tuple[int, int] = (30, 60)
@@ -67,7 +70,7 @@ class Loops:
     body: dict[str, Any] = field(default_factory=dict)
 
 
-async def one_job(client: openai.AsyncOpenAI, loops: Loops, number: int, prefix: str = "") -> list[Call]:
+async def one_job(create: Create, loops: Loops, number: int, prefix: str = "") -> list[Call]:
     """One agent from its first call to its last. With a `prefix` each call has a name by which it is found again."""
     rng = random.Random(f"{loops.seed}-{number}")
     messages: list[Any] = [
@@ -77,8 +80,8 @@ async def one_job(client: openai.AsyncOpenAI, loops: Loops, number: int, prefix:
     calls: list[Call] = []
     for stage in range(loops.stages):
         name, begun_s = f"{prefix}{number}-{stage}", time.monotonic()
-        answer = await client.chat.completions.create(
-            model=MODEL, messages=messages, max_tokens=rng.randint(*loops.answer), seed=number,
+        answer = await create(
+            model=loops.model, messages=messages, max_tokens=rng.randint(*loops.answer), seed=number,
             extra_headers={"x-request-id": name} if prefix else None, extra_body={"ignore_eos": True, **loops.body},
         )  # fmt: skip
         usage = answer.usage
@@ -92,15 +95,13 @@ async def one_job(client: openai.AsyncOpenAI, loops: Loops, number: int, prefix:
     return calls
 
 
-async def jobs(
-    client: openai.AsyncOpenAI, loops: Loops, numbers: Iterable[int], at_once: int, prefix: str = ""
-) -> list[Call]:
+async def jobs(create: Create, loops: Loops, numbers: Iterable[int], at_once: int, prefix: str = "") -> list[Call]:
     """Runs agents, so many at once; returns their calls in the order in which they were sent."""
     free, calls = asyncio.Semaphore(at_once), list[Call]()
 
     async def run(number: int) -> None:
         async with free:
-            calls.extend(await one_job(client, loops, number, prefix))
+            calls.extend(await one_job(create, loops, number, prefix))
 
     async with asyncio.timeout(PATIENCE_S * 4):
         await asyncio.gather(*(run(number) for number in numbers))

@@ -67,20 +67,19 @@ def told(what: str, calls: Sequence[Call]) -> float:
 
 async def test_promises_are_kept_under_pressure_by_feedback_alone(mesh: Any, loops: Loops) -> None:
     async with client_of(mesh.url) as client:
-        calls = await jobs(client, loops, range(JOBS), AT_ONCE, "job-")
+        calls = await jobs(client.chat.completions.create, loops, range(JOBS), AT_ONCE, "job-")
     await learn_promises(mesh, calls)
     kept = told("by feedback alone", calls)
     assert any(c.cached < c.prompt_tokens // 3 for c in calls if not c.name.endswith("-0")), "there was no pressure"
     assert kept >= 0.95
 
 
-async def test_no_promise_outlives_a_reset_of_the_cache(
-    mesh: Any, engines: Sequence[VllmServer], loops: Loops
-) -> None:
+async def test_no_promise_outlives_a_reset_of_the_cache(mesh: Any, engines: Sequence[VllmServer], loops: Loops) -> None:
     """Agents go on over the reset; what is promised 2 s after it is there."""
     loop = asyncio.get_running_loop()
     async with client_of(mesh.url) as client:
-        running = asyncio.create_task(jobs(client, loops, range(100, 100 + JOBS), AT_ONCE, "reset-"))
+        create = client.chat.completions.create
+        running = asyncio.create_task(jobs(create, loops, range(100, 100 + JOBS), AT_ONCE, "reset-"))
         await asyncio.sleep(6.0)
         for engine in engines:
             assert (await asyncio.to_thread(engine.ask, "/reset_prefix_cache", {})).status_code == 200
