@@ -21,7 +21,8 @@ ENGINES = 8
 SYSTEM = "hmas-noisy"  # its predictions are made from the truth, so that the order is worth keeping
 WORKLOADS = ("mix", "burst", "azure_2023_conv")
 LOADS = (1.1, 1.4)
-SHAPES = ((1, 1), (2, 1), (4, 1), (8, 1), (1, 4), (2, 4), (4, 4), (8, 4), (1, 8), (2, 8), (4, 8), (8, 8))
+SHAPES = ((1, 1), (2, 1), (4, 1), (8, 1), (2, 4), (8, 4), (1, 8), (4, 8), (8, 8))
+STALE_SHAPES = ((2, 1), (8, 1), (8, 8))
 PERCEPTION = 1.0  # of a core; with its usual tenth it reads fewer prompts for many gateways, whose batches are smaller
 STALE_S = 1.0  # in the rows with stale news: all that a gateway hears of a load is the heartbeat
 
@@ -66,7 +67,7 @@ def cells(seeds: Iterable[int], seconds: float) -> list[ManyCell]:
 
 
 def _shapes() -> list[tuple[int, int, bool]]:
-    stale = [(workers, gateways, True) for workers, gateways in SHAPES if workers > 1 and gateways in (1, 8)]
+    stale = [(workers, gateways, True) for workers, gateways in STALE_SHAPES]
     return [(workers, gateways, False) for workers, gateways in SHAPES] + stale
 
 
