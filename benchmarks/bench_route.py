@@ -87,7 +87,7 @@ def _digest(*parts: int) -> int:
 
 def _request(number: int, nodes: int) -> Request:
     own = [_digest(0, 0, n) for n in range(2)] + [_digest(number, 2, n) for n in range(2, nodes)]
-    chain = PrefixChain(tuple(own), tuple(256 * (n + 1) for n in range(nodes)), True, _digest(number, 3))
+    chain = PrefixChain(tuple(own), tuple(256 * (n + 1) for n in range(nodes)), True, _digest(number, 3), 1)
     return Request(
         id=str(number), model="m", tenant="t", flow="", prompt_tokens=256 * nodes, max_tokens=512, stream=True,
         slo=Slo(2.0, 0.1), slo_stated=True, priority=0, weight=1.0, importance=0.75, arrival_s=0.0, prefix=chain,

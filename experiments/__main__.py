@@ -382,8 +382,8 @@ def routing(
     out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
         "docs/results"
     ),
-    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 1 on.")] = 5,
-    seconds: Annotated[float, typer.Option(min=10.0, help="Seconds of each run.")] = 60.0,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 1 on.")] = 3,
+    seconds: Annotated[float, typer.Option(min=10.0, help="Seconds of each run.")] = 40.0,
     part: Annotated[
         str, typer.Option(help="What is run: routers, gateways, many (workers and gateways), or all of these.")
     ] = "all",

@@ -89,7 +89,24 @@ async def test_chat_stream_is_vllms(start: Any) -> None:
     assert all(d["delta"]["content"] for d in deltas)
     assert [d["finish_reason"] for d in deltas] == [None] * 5 + ["length"]
     assert chunks[-1]["choices"] == []
-    assert chunks[-1]["usage"] == {"prompt_tokens": 14, "completion_tokens": 6, "total_tokens": 20}
+    assert chunks[-1]["usage"] == {
+        "prompt_tokens": 14, "completion_tokens": 6, "total_tokens": 20, "prompt_tokens_details": {"cached_tokens": 0},
+    }  # fmt: skip
+
+
+async def test_the_next_prompt_finds_prompt_and_answer_in_the_cache(start: Any) -> None:
+    """As vLLM reports with --enable-prompt-tokens-details."""
+    run = await start()
+    messages = [{"role": "user", "content": "abc " * 200}]
+    body = chat_body(messages=messages, max_tokens=160, ignore_eos=True)
+    first = (await run.client.post(CHAT, json=body)).json()
+    assert first["usage"]["prompt_tokens_details"] == {"cached_tokens": 0}
+    messages.append({"role": "assistant", "content": first["choices"][0]["message"]["content"]})
+    messages.append({"role": "user", "content": "xyz " * 50})
+    second = (await run.client.post(CHAT, json=body)).json()
+    cached, both = second["usage"]["prompt_tokens_details"]["cached_tokens"], first["usage"]["total_tokens"]
+    assert both - 2 * run.app.core.kv.block_size <= cached <= both
+    assert cached > first["usage"]["prompt_tokens"]
 
 
 async def test_completion_stream_with_continuous_usage(start: Any) -> None:

@@ -39,6 +39,9 @@ class Sink:
     def scheduled(self, now_s: float) -> None:
         self._log.append(f"{self._name} scheduled")
 
+    def cached(self, tokens: int) -> None:
+        pass
+
     def preempted(self, now_s: float) -> None:
         raise AssertionError("there is memory enough")
 

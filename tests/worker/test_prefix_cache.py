@@ -10,7 +10,7 @@ from hmas.contracts.request import Request
 from hmas.contracts.worker import EngineWentDown
 from hmas.worker.agent.agent import WorkerConfig
 from hmas.worker.agent.config import PrefixCacheConfig
-from hmas.worker.agent.prefix_cache import PrefixCache
+from hmas.worker.agent.prefix_cache import PrefixCache, Promise
 from tests.worker.builders import Scripted, dispatched, engine, request
 
 CONFIG = WorkerConfig(worker="w1", incarnation="i1", address="host:1", pool="m", static_n_run=4)
@@ -33,37 +33,38 @@ def test_the_longest_beginning_that_was_granted_counts() -> None:
 
 def test_what_was_used_longest_ago_is_displaced_the_end_of_a_prompt_first() -> None:
     cache = _cache()
-    cache.hold(_chain(1, 2), 4000)
-    cache.hold(_chain(3, 4), 4000)
-    cache.hold(_chain(5), 4000)
+    for chain in (_chain(1, 2), _chain(3, 4), _chain(5)):
+        cache.hold(chain, 4000)
+        cache.release(chain)
     assert [cache.held(_chain(1, 2)), cache.held(_chain(3, 4)), cache.held(_chain(5))] == [1000, 2000, 1000]
 
 
 def test_what_is_used_again_stays() -> None:
     cache = _cache()
-    cache.hold(_chain(1, 2), 4000)
-    cache.hold(_chain(3, 4), 4000)
-    cache.hold(_chain(1, 2), 4000)
-    cache.hold(_chain(5), 4000)
+    for chain in (_chain(1, 2), _chain(3, 4), _chain(1, 2), _chain(5)):
+        cache.hold(chain, 4000)
+        cache.release(chain)
     assert [cache.held(_chain(1, 2)), cache.held(_chain(3, 4))] == [2000, 1000]
 
 
 def test_nodes_are_bounded() -> None:
     cache = _cache(max_nodes=10)
     for i in range(1000):
-        cache.hold(PrefixChain((i,), (0,), whole=True), 0)
+        chain = PrefixChain((i,), (0,), whole=True)
+        cache.hold(chain, 0)
+        cache.release(chain)
     assert len(cache) == 10
 
 
 def test_trust_follows_what_the_engine_reports() -> None:
     cache = _cache()
-    cache.learn(0, 0)  # nothing was promised
+    cache.learn(Promise(), 0)  # nothing was promised
     assert cache.trust == 1.0
     for _ in range(100):
-        cache.learn(1000, 0)
+        cache.learn(Promise(1000), 0)
     assert cache.trust < 0.01
     for _ in range(100):
-        cache.learn(1000, 1200)
+        cache.learn(Promise(1000), 1200)
     assert cache.trust > 0.99
 
 
@@ -123,7 +124,7 @@ def test_an_engine_that_was_restarted_holds_nothing() -> None:
     agent = _worker("e1", "e2")
     _placed(agent, _asking("a", 1))
     _finish(agent, "a")
-    assert agent.state.fleet["e1"].prefix.held(_chain(1)) == TOKENS
+    assert agent.state.fleet["e1"].prefix.held(_chain(1)) == TOKENS // 16 * 16  # of whole blocks
     agent.step(1.0, EngineWentDown("e1", "gone"))
     agent.up(1.0, engine("e1"))
     assert agent.state.fleet["e1"].prefix.held(_chain(1)) == 0

@@ -141,6 +141,7 @@ class Timeline:
     switches: int  # topology switches while it waited
     upper_output_tokens: float  # the length bound of admission
     relegated: bool
+    promised_tokens: int = 0  # of its prompt that the engine was taken to have in its cache
     pace_class: str = ""  # its TPOT bounds in words; empty where the layout is mixed
 
 

@@ -4,20 +4,9 @@ import orjson
 
 from hmas.contracts.registry import CHAT_PATH
 from hmas.engine.api import BadRequest, Generation
+from hmas.engine.words import word, words
 
-# Each word is one token under any production tokenizer; the emulated answer's meaning does not matter.
-_WORDS = (
-    b" the of and to in is that for it was on are with as his they be at one have this from or had by not but what all"
-    b" were we when your can said there use an each which she do how their if will up other about out many then them"
-    b" these so some her would make like him into time has look two more write go see no way could my than been"
-)
-WORDS = tuple(b" " + word for word in _WORDS.split())
 DONE = b"data: [DONE]\n\n"
-
-
-def word(index: int) -> bytes:
-    """Returns the text of an answer's token number `index`: plain ASCII that needs no escape in JSON."""
-    return WORDS[index * 7 % len(WORDS)]
 
 
 class AnswerText:
@@ -25,6 +14,7 @@ class AnswerText:
     `event`, the chunk of one token, only joins bytes."""
 
     def __init__(self, generation: Generation, response_id: str, model: str, created_s: int) -> None:
+        self.cached_tokens: int | None = None
         self._generation = generation
         self._chat = generation.path == CHAT_PATH
         self._id = response_id
@@ -69,7 +59,7 @@ class AnswerText:
     def whole(self) -> bytes:
         """Returns the whole JSON body that answers a request without `stream`."""
         count = self._generation.output_tokens
-        text = b"".join(word(i) for i in range(count)).decode()
+        text = words(count).decode()
         choice: dict[str, object] = {"index": 0, "logprobs": None, "finish_reason": self.finish_reason.decode()}
         if self._chat:
             choice["message"] = {"role": "assistant", "content": text, "refusal": None, "tool_calls": []}
@@ -88,9 +78,11 @@ class AnswerText:
         return self._usage(count) if self._generation.continuous_usage else b""
 
     def _usage(self, count: int) -> bytes:
-        prompt = self._generation.prompt_tokens
-        return b',"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d}' % (
+        prompt, cached = self._generation.prompt_tokens, self.cached_tokens
+        details = b"" if cached is None else b',"prompt_tokens_details":{"cached_tokens":%d}' % cached
+        return b',"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d%b}' % (
             prompt,
             prompt + count,
             count,
+            details,
         )

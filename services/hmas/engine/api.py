@@ -7,10 +7,12 @@ from typing import Any
 
 import orjson
 
+from hmas.contracts.registry import COMPLETIONS_PATH
 from hmas.engine.core.chunking import TokenDeadline
 from hmas.engine.core.output_length import OutputLength
 from hmas.engine.core.profile import EngineLimits
 from hmas.engine.prompts import BOUNDS, MESSAGES_PATH, PROMPTS, BadPrompt
+from hmas.engine.words import words
 from hmas.laws.tokens import BYTES_PER_TOKEN
 
 # The integer fields and their smallest allowed values; priority may be any 64-bit integer.
@@ -80,6 +82,8 @@ class Generation:
     priority: int
     prefix_hashes: tuple[int, ...]
     terms: UrgencyTerms
+    answer_hashes: tuple[int, ...] = ()
+    caching: bool = False
     parts: int = 1
     dimensions: int = DIMENSIONS
     base64: bool = False
@@ -118,16 +122,23 @@ class ApiReader:
         drawn = limit if body.get("ignore_eos") else max(self.length.draw(content), least)
         options = body.get("stream_options") or {}
         usage, continuous = bool(options.get("include_usage")), bool(options.get("continuous_usage_stats"))
+        output_tokens = min(drawn, limit)
+        hashes, answered = self._hashes(content, tokens), tuple[int, ...]()
+        if bounds and self.limits.enable_prefix_caching:  # the next prompt repeats the answer, a chat's as a message
+            text = b"".join((content, b"" if path == COMPLETIONS_PATH else b"\n", words(output_tokens)))
+            answered = self._hashes(text, tokens + output_tokens)[len(hashes) :]
         return Generation(
             path=path,
             stream=bounds is not None and bool(body.get("stream")),
             include_usage=usage,
             continuous_usage=usage and continuous,
             prompt_tokens=tokens,
-            output_tokens=min(drawn, limit),
+            output_tokens=output_tokens,
             stops=drawn <= limit and not body.get("ignore_eos"),
             priority=body.get("priority") or 0,
-            prefix_hashes=self._prefix_hashes(content, tokens),
+            prefix_hashes=hashes,
+            answer_hashes=answered,
+            caching=self.limits.enable_prefix_caching,
             terms=_terms(body.get("vllm_xargs")),
             parts=prompt.parts,
             dimensions=body.get("dimensions") or DIMENSIONS,
@@ -188,8 +199,8 @@ class ApiReader:
             "max_tokens",
         )
 
-    def _prefix_hashes(self, content: bytes, tokens: int) -> tuple[int, ...]:
-        """Returns chained hashes of the prompt's full blocks, counting `BYTES_PER_TOKEN` bytes as a token.
+    def _hashes(self, content: bytes, tokens: int) -> tuple[int, ...]:
+        """Returns chained hashes of a text's full blocks, counting `BYTES_PER_TOKEN` bytes as a token.
 
         The hashes are comparable within this process only. The result is empty without prefix caching.
         """

@@ -19,6 +19,7 @@ class ListAnswer:
     finish_reason = b"stop"
 
     def __init__(self, generation: Generation, response_id: str, model: str, created_s: int) -> None:
+        self.cached_tokens: int | None = None
         self._generation, self._id, self._model, self._created_s = generation, response_id, model, created_s
 
     def error_event(self, error: BadRequest) -> bytes:

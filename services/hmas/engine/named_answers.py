@@ -4,8 +4,8 @@ from typing import Any
 
 import orjson
 
-from hmas.engine.answer import word
 from hmas.engine.api import BadRequest, Generation
+from hmas.engine.words import word, words
 
 
 def _event(name: str, **fields: object) -> bytes:
@@ -16,6 +16,7 @@ class NamedAnswer:
     """What the two have in common: the text of an answer, and the bytes of one token's event around its word."""
 
     def __init__(self, generation: Generation, response_id: str, model: str, created_s: int) -> None:
+        self.cached_tokens: int | None = None
         self._generation, self._id, self._model, self._created_s = generation, response_id, model, created_s
 
     @property
@@ -23,7 +24,7 @@ class NamedAnswer:
         return b"stop" if self._generation.stops else b"length"
 
     def _text(self, count: int) -> str:
-        return b"".join(map(word, range(count))).decode()
+        return words(count).decode()
 
 
 class MessageAnswer(NamedAnswer):
@@ -121,7 +122,7 @@ class ResponseAnswer(NamedAnswer):
     def _whole(self, count: int) -> dict[str, Any]:
         usage = {
             "input_tokens": self._generation.prompt_tokens,
-            "input_tokens_details": {"cached_tokens": 0},
+            "input_tokens_details": {"cached_tokens": self.cached_tokens or 0},
             "output_tokens": count,
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": self._generation.prompt_tokens + count,

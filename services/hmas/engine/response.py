@@ -10,7 +10,10 @@ STREAM_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cac
 
 
 class Answer(Protocol):
-    """The bytes of one answer in the format of its API: whole, or as the events of a stream, one for each token."""
+    """The bytes of one answer in the format of its API: whole, or as the events of a stream, one for each token.
+    `cached_tokens`: those of the prompt that were in the cache; None: there is none."""
+
+    cached_tokens: int | None
 
     @property
     def finish_reason(self) -> bytes: ...
@@ -61,6 +64,10 @@ class RequestStream:
     def scheduled(self, now_s: float) -> None:
         if self._scheduled_s is None:
             self._scheduled_s = now_s
+
+    def cached(self, tokens: int) -> None:
+        if self._generation.caching and not self._count:
+            self._text.cached_tokens = tokens
 
     def preempted(self, now_s: float) -> None:
         self._preemptions += 1

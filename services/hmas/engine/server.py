@@ -161,6 +161,7 @@ class EngineServer:
             generation.terms.urgency if by_urgency else generation.priority,
             generation.prefix_hashes,
             generation.terms.pace(arrival_s),
+            generation.answer_hashes,
         )
 
     def _answer(self, scope: Scope, request_id: str, generation: Generation) -> Answer:

@@ -20,6 +20,7 @@ class TokenSink(Protocol):
     """The receiver of one request's tokens. The step loop calls it, so its methods must be quick and never await."""
 
     def scheduled(self, now_s: float) -> None: ...
+    def cached(self, tokens: int) -> None: ...
     def preempted(self, now_s: float) -> None: ...
     def token(self, now_s: float) -> None: ...
 
@@ -95,7 +96,10 @@ class Stepper:
         self._write(None)
         result = self.core.step_end()
         due_s = self._due_s
-        for request_id in result.first:
+        for request_id, cached in zip(result.first, result.cached, strict=True):
+            sink = self._sinks.get(request_id)
+            if sink is not None:
+                sink.cached(cached)
             paused_s = self._paused_s.pop(request_id, None)
             if paused_s is not None:
                 self._telemetry.resumed(due_s - paused_s)

@@ -72,6 +72,7 @@ RANGES: Mapping[str, Range] = {
     "upper_output_tokens": TOKENS,
     "max_tokens": TOKENS,
     "cached_tokens": TOKENS,
+    "promised_tokens": TOKENS,
     "valid_for_s": Range(0.0, MAX_VALID_FOR_S, above=True),
     "weight": Range(1e-6, 1e6),
     "utility": Range(1e-6, 1e6),

@@ -91,14 +91,14 @@ class Fitness:
         the prompt, the one that its job hashes to, and so many `drawn` by its digest. `known`: who holds what."""
         pool, owner = workers[0].heartbeat.pool, self.owner(workers, chain)
         holders = [self._by_place[place] for place in known[0]]
-        chosen = {w.name: w for w in holders if w.heartbeat.pool == pool and usable(w)}
+        chosen = {w.place: w for w in holders if w.heartbeat.pool == pool and usable(w)}
         if owner is not None:
-            chosen[owner.name] = owner
-        draw = chain.nodes[-1]
+            chosen[owner.place] = owner
+        draw, many = chain.nodes[-1], len(workers)
         for _ in range(drawn):
-            worker = workers[draw % len(workers)]
-            chosen[worker.name] = worker
-            draw //= len(workers)
+            draw, n = divmod(draw, many)
+            worker = workers[n]
+            chosen[worker.place] = worker
         return list(chosen.values())
 
     def known(self, chain: PrefixChain) -> Held:
@@ -124,19 +124,20 @@ class Fitness:
             prefill_s = annotation.cost.ttft_s
             decode_s = annotation.cost.tpot_s * annotation.tags.output_tokens
         saved_s, balance, heard_s = prefill_s / max(1, chain.ends[-1]), config.balance, now_s - WORKER_LOST_AFTER_S
-        drains_s, counts = [w.drain_s for w in workers], [w.outstanding for w in workers]
-        least_s = min(drains_s)
+        loads = [worker.load for worker in workers] if chain.turn else []
+        least_s = min([drain_s for _, drain_s, _ in loads]) if loads else 0.0
         costs: list[Cost] = []
         for n, worker in enumerate(workers):
             if not worker.engines_up or worker.heard_s < heard_s:
                 continue
-            tokens, wait_s, missing_s = found.get(worker.place, 0), worker.queue_s, prefill_s
+            tokens, missing_s = found.get(worker.place, 0), prefill_s
             if shared and not tokens:
                 tokens = self._index.tokens_at(worker.place, shared)
             if tokens:
                 missing_s = max(0.0, prefill_s - saved_s * tokens * places[worker.place].trust)
-            if chain.turn:
-                load_s = counts[n] / (worker.slots or 1) * decode_s + balance * (drains_s[n] - least_s)
+            if loads:
+                wait_s, drain_s, count = loads[n]
+                load_s = count / (worker.slots or 1) * decode_s + balance * (drain_s - least_s)
             else:
                 wait_s, load_s = worker.predicted_backlog_s, 0.0
             costs.append((wait_s + missing_s + load_s, n, worker.name, wait_s, missing_s, load_s, tokens))
@@ -151,8 +152,9 @@ class Fitness:
             home = next((cost for cost in costs if workers[cost[1]] is owner), None)
         if home is not None:
             home_s, n, tokens = home[0], home[1], home[6]
-            if tokens and counts[n] <= config.bounded_load * sum(counts) / len(counts) + 1.0:
-                home_s -= balance * (drains_s[n] - least_s)
+            _, drain_s, count = loads[n]
+            if tokens and count <= config.bounded_load * sum([each for _, _, each in loads]) / len(loads) + 1.0:
+                home_s -= balance * (drain_s - least_s)
             if home_s <= best_s + max(config.min_gain_s, config.min_gain_share * best_s):
                 best = n
         return workers[best], costs

@@ -133,20 +133,16 @@ class WorkerState:
             self.sent_s = 0.0  # rounding errors must not add up
 
     @property
-    def queue_s(self) -> float:
-        """The time in s until a request that comes now is computed: the queued part of the backlog, and the prompts
-        before it."""
-        wait_s = self.pending_s / self.engines_up if self.pending_s and self.engines_up else 0.0
-        return wait_s + self.backlog_s * self.queued / (self.queued + self.running) if self.queued else wait_s
-
-    @property
-    def drain_s(self) -> float:
-        """The time in s until all that the worker has is served."""
-        return self.backlog_s + self.sent_s / (self.running or 1) if self.sent_s else self.backlog_s
-
-    @property
-    def outstanding(self) -> int:
-        return self.queued + self.running + len(self.sendings)
+    def load(self) -> tuple[float, float, int]:
+        """The time in s until a request that comes now is computed, which is the queued part of the backlog and the
+        prompts before it; the time in s until all that the worker has is served; and the number of its requests."""
+        wait_s, queued, running = 0.0, self.queued, self.running
+        if self.pending_s and self.engines_up:
+            wait_s = self.pending_s / self.engines_up
+        if queued:
+            wait_s += self.backlog_s * queued / (queued + running)
+        drain_s = self.backlog_s + self.sent_s / (running or 1) if self.sent_s else self.backlog_s
+        return wait_s, drain_s, queued + running + len(self.sendings)
 
     def expect(self, request_id: str, prefill_s: float) -> None:
         """Records that a request's prefill is to come."""

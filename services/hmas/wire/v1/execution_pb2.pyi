@@ -168,7 +168,7 @@ class GatewayFrame(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., ops: _Optional[_Iterable[_Union[GatewayOp, _Mapping]]] = ...) -> None: ...
 
 class Timeline(_message.Message):
-    __slots__ = ("engine", "topology", "queued_s", "queue_length", "overtaken", "switches", "upper_output_tokens", "relegated", "pace_class")
+    __slots__ = ("engine", "topology", "queued_s", "queue_length", "overtaken", "switches", "upper_output_tokens", "relegated", "pace_class", "promised_tokens")
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     QUEUED_S_FIELD_NUMBER: _ClassVar[int]
@@ -178,6 +178,7 @@ class Timeline(_message.Message):
     UPPER_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     RELEGATED_FIELD_NUMBER: _ClassVar[int]
     PACE_CLASS_FIELD_NUMBER: _ClassVar[int]
+    PROMISED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     engine: str
     topology: str
     queued_s: float
@@ -187,7 +188,8 @@ class Timeline(_message.Message):
     upper_output_tokens: float
     relegated: bool
     pace_class: str
-    def __init__(self, engine: _Optional[str] = ..., topology: _Optional[str] = ..., queued_s: _Optional[float] = ..., queue_length: _Optional[int] = ..., overtaken: _Optional[int] = ..., switches: _Optional[int] = ..., upper_output_tokens: _Optional[float] = ..., relegated: _Optional[bool] = ..., pace_class: _Optional[str] = ...) -> None: ...
+    promised_tokens: int
+    def __init__(self, engine: _Optional[str] = ..., topology: _Optional[str] = ..., queued_s: _Optional[float] = ..., queue_length: _Optional[int] = ..., overtaken: _Optional[int] = ..., switches: _Optional[int] = ..., upper_output_tokens: _Optional[float] = ..., relegated: _Optional[bool] = ..., pace_class: _Optional[str] = ..., promised_tokens: _Optional[int] = ...) -> None: ...
 
 class Grant(_message.Message):
     __slots__ = ("request_id", "attempt", "grant", "engine", "urgency", "pace_s", "timeline", "priority", "plugin")

@@ -75,12 +75,24 @@ class PrefixCacheConfig:
     """What the worker remembers of an engine's prefix cache.
 
     `max_nodes`: most nodes remembered of one engine. `capacity_tokens`: its memory, if it does not report it.
-    `smoothing`: weight of a new report in `trust`.
+    `smoothing`: weight of a new report in `trust` and in what else is learnt. `repeated`: the share of answers from
+    which on the next prompt is taken to find the whole answer. `tolerance`: share of a promise that may be missing.
+    `lately`: share of what is held that may have been used since, for a beginning that is gone to mean that the cache
+    was reset. Otherwise the share of the memory that prompts have sinks by `room_gain`, to `min_room` at least; it rises
+    by that, to `max_room`, where more is found than was promised. What is missing proves that all that is as old is
+    gone from the share `proof` of what is held on.
     """
 
     max_nodes: int = 65_536
     capacity_tokens: int = 500_000
     smoothing: float = 0.1
+    repeated: float = 0.5
+    tolerance: float = 0.05
+    lately: float = 0.5
+    room_gain: float = 0.02
+    min_room: float = 0.2
+    max_room: float = 1.1
+    proof: float = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -143,8 +143,11 @@ def _finished(state: AgentState, entry: QueueEntry, message: Ended) -> None:
     if entry.first_token_s is None:  # not streamed: the prefill shows only now
         state.meter.add(entry.prefill_s)
     _produce(state, entry, max(message.output_tokens, entry.output_tokens))
+    engine, chain = state.fleet[entry.engine], entry.request.prefix
     if message.cached_tokens is not None:
-        state.fleet[entry.engine].prefix.learn(entry.cached_tokens, message.cached_tokens)
+        engine.prefix.learn(entry.promise, message.cached_tokens)
+    if message.prompt_tokens is not None and chain.nodes:
+        engine.prefix.ended(chain, message.prompt_tokens, message.output_tokens, engine.prefix_tokens)
     told = entry.output_tokens > 0 and not entry.request.prefill_only  # of the lengths of answers
     if entry.claimed is not None and told:
         state.length_bias.learn(entry)

@@ -109,6 +109,11 @@ class EngineState:
         return self.info.block_size or self._config.default_block
 
     @property
+    def prefix_tokens(self) -> int:
+        """The memory that cached prompts may take, 0 if unknown; one block of it is never used."""
+        return max(0, self.info.kv_capacity_tokens - self.block_size)
+
+    @property
     def sequences(self) -> int:
         """The engine's own limit on running sequences, or the configured default if it does not report one."""
         return self.info.max_num_seqs or self._config.default_sequences
@@ -118,6 +123,7 @@ class EngineState:
         self.up, self.up_s = True, now_s
         self.starts += 1
         self.prefix.clear()
+        self.prefix.block = self.block_size
         self.excess, self.missing = None, 0
         self.foreign = self.foreign_blocks = 0
         self._changed()
@@ -168,6 +174,7 @@ class EngineState:
 
     def release(self, now_s: float, entry: QueueEntry) -> None:
         del self.running[entry.request.id]
+        self.prefix.release(entry.request.prefix)
         self.blocks -= entry.blocks
         entry.blocks = 0
         self.peak_left = True

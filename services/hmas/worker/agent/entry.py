@@ -7,6 +7,7 @@ from hmas.contracts.request import Annotation, Request, Slo, Tags
 from hmas.laws.slo import tightest_tpot_s
 from hmas.laws.transitions import following
 from hmas.worker.agent.keyed_heap import Place
+from hmas.worker.agent.prefix_cache import NO_PROMISE
 from hmas.worker.agent.prior import Assumption
 
 # Service is counted in weighted tokens, with the weights of ESG (H-MAS Eq. 6) and of the virtual token counter (Sheng
@@ -59,7 +60,6 @@ class QueueEntry:
         "blocks",
         "bound_tokens",
         "busy_since_s",
-        "cached_tokens",
         "charged",
         "claimed",
         "deadline_s",
@@ -81,6 +81,7 @@ class QueueEntry:
         "predicted_p90",
         "predicted_tokens",
         "prefill_s",
+        "promise",
         "promised",
         "queue_length",
         "relegated",
@@ -130,7 +131,7 @@ class QueueEntry:
         self.admitted_p90 = 0.0
         self.bound_tokens = 0.0  # the length bound that its reservation is made for
         self.pending_s = 0.0  # predicted seconds that its prompt adds to its engine's steps, until the first token
-        self.cached_tokens = 0  # of its prompt that its engine was taken to hold when it was granted
+        self.promise = NO_PROMISE  # what its engine was taken to hold of its prompt when it was granted
         self.blocks = 0  # KV blocks reserved on its engine
         self.busy_since_s: float | None = None  # when an engine first had no room for it, or was not reached
         self.tried: tuple[str, ...] = ()  # starts of engines ("name#count") that it was granted on and lost there
@@ -235,6 +236,11 @@ class QueueEntry:
         """The predicted seconds of engine time that the request still needs."""
         decode_s = self.tpot_s * max(0.0, self.predicted_tokens - self.output_tokens)
         return decode_s if self.first_token_s is not None else self.prefill_s + decode_s
+
+    @property
+    def written_tokens(self) -> float:
+        """The tokens of its answer that it has, or half of what is predicted where that cannot be seen."""
+        return self.output_tokens or (0.0 if self.request.stream else 0.5 * self.predicted_tokens)
 
     @property
     def received_service(self) -> float:

@@ -14,6 +14,7 @@ from hmas.worker.agent.gateways import Gateway
 from hmas.worker.agent.state import AgentState
 
 SUSPECTED_S = 1e9  # more than any request costs
+TRUSTED = 0.5  # an engine of which less of what was promised is there promises nothing
 
 
 def pump(state: AgentState) -> list[WorkerEffect]:
@@ -168,9 +169,10 @@ def grant(state: AgentState, engine: EngineState, lane: int) -> ToGateway:
     if entry.claimed is not None:
         state.length_bias.began(entry)
     engine.occupy(state.now_s, entry, state.prefill_s(entry))
-    if entry.request.prefix.nodes and len(state.fleet) > 1:
-        entry.cached_tokens = engine.prefix.held(entry.request.prefix)
-        engine.prefix.hold(entry.request.prefix, engine.info.kv_capacity_tokens)
+    if entry.request.prefix.nodes:
+        growth = sum([each.written_tokens for each in engine.running.values()])
+        entry.promise = engine.prefix.promise(entry.request.prefix, engine.prefix_tokens, growth)
+        engine.prefix.hold(entry.request.prefix, engine.prefix_tokens)
     state.gateways[entry.gateway].unstarted[entry.request.id] = entry
     state.ledger.granted(state.now_s, entry)
     timeline = Timeline(
@@ -182,6 +184,7 @@ def grant(state: AgentState, engine: EngineState, lane: int) -> ToGateway:
         switches=queue.switches - entry.switches_before,
         upper_output_tokens=entry.upper_output_tokens,
         relegated=entry.relegated,
+        promised_tokens=entry.promise.tokens if engine.prefix.trust >= TRUSTED else 0,
         pace_class=bounds_ms(state.layout.cuts_s, pace_class(state.layout.cuts_s, entry.slo.tpot_s)),
     )
     message = Grant(

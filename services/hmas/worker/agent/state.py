@@ -164,9 +164,12 @@ class AgentState:
         return self.meter.wait_s(self.queue.queued_s, self.cold_speed())
 
     def backlog_s(self) -> float:
-        """Returns the seconds until the requests that are queued or running now are served."""
+        """Returns the seconds until the requests that are queued or running now are served, at the speed that is
+        assumed of full engines. Gateways compare workers by it. By the speed that each measures, one that once measured
+        little would be given little, and so would never measure more."""
         running_s = sum(e.remaining_s for engine in self.fleet.values() for e in engine.running.values())
-        return self.meter.wait_s(self.queue.queued_s + running_s, self.cold_speed())
+        speed = self.cold_speed()
+        return (self.queue.queued_s + running_s) / speed if speed > 0.0 else 0.0
 
     def see_prefill(self, predicted_s: float) -> None:
         """Updates the floor of predicted prefill times by a new one. The floor falls at once and rises slowly, so that

@@ -1,0 +1,94 @@
+"""What the worker promises that engines have cached of a prompt, beside what real vLLM reports, where its KV memory is
+far too small for all prompts. The figures are printed."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engines.agent_loops import Call, Loops, client_of, jobs, learn_promises, word_tokens
+from tests.engines.conftest import started
+from tests.engines.environment import EngineEnvironment
+from tests.engines.vllm_server import VllmServer
+
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(1800)]
+BLOCK, BLOCKS = 32, 110
+JOBS, AT_ONCE = 36, 14
+STALE_S = 2.0  # after which a promise from before a reset is not made any more
+
+
+class _Engine(VllmServer):
+    """With little KV memory, and the paths of vLLM's development mode, by which its cache is reset."""
+
+    def env(self) -> dict[str, str]:
+        return super().env() | {"VLLM_SERVER_DEV_MODE": "1"}
+
+
+@pytest.fixture(scope="module")
+def engines(environment: EngineEnvironment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[VllmServer]]:
+    flags = (
+        "--enable-prefix-caching", "--enable-prompt-tokens-details", "--block-size", str(BLOCK),
+        "--num-gpu-blocks-override", str(BLOCKS), "--max-num-seqs", "16",
+    )  # fmt: skip
+    first, second = (_Engine(environment, tmp_path_factory.mktemp(name), *flags) for name in ("one", "two"))
+    with started(first), started(second):
+        yield [first, second]
+
+
+@pytest.fixture
+def mesh(engines: Sequence[VllmServer], tmp_path: Path, start_mesh: Callable[..., Any]) -> Iterator[Any]:
+    args = [arg for engine in engines for arg in ("--engine", engine.url)]
+    with start_mesh(tmp_path, *args) as running:
+        yield running
+
+
+@pytest.fixture
+def loops(environment: EngineEnvironment) -> Loops:
+    return Loops(seed=1, body={"allowed_token_ids": word_tokens(environment.model)})
+
+
+def told(what: str, calls: Sequence[Call]) -> float:
+    """Prints how promises were kept; returns the share."""
+    later = [call for call in calls if not call.name.endswith("-0")]
+    kept = sum(call.kept for call in calls) / len(calls)
+    errors = sorted(abs(call.promised - call.cached) for call in calls)
+    evicted = sum(call.cached < call.prompt_tokens // 3 for call in later) / len(later)
+    print(
+        f"\n{what}: {len(calls)} requests, {kept:.1%} of promises within the tolerance; error p50 "
+        f"{errors[len(errors) // 2]}, p95 {errors[len(errors) * 95 // 100]}, most {errors[-1]} tokens; cached "
+        f"{sum(c.cached for c in calls) / sum(c.prompt_tokens for c in calls):.1%} of prompt tokens, promised "
+        f"{sum(c.promised for c in calls) / sum(c.prompt_tokens for c in calls):.1%}; {evicted:.1%} of later calls "
+        "found less than a third of their prompts"
+    )
+    return kept
+
+
+async def test_promises_are_kept_under_pressure_by_feedback_alone(mesh: Any, loops: Loops) -> None:
+    async with client_of(mesh.url) as client:
+        calls = await jobs(client.chat.completions.create, loops, range(JOBS), AT_ONCE, "job-")
+    await learn_promises(mesh, calls)
+    kept = told("by feedback alone", calls)
+    assert any(c.cached < c.prompt_tokens // 3 for c in calls if not c.name.endswith("-0")), "there was no pressure"
+    assert kept >= 0.95
+
+
+async def test_no_promise_outlives_a_reset_of_the_cache(mesh: Any, engines: Sequence[VllmServer], loops: Loops) -> None:
+    """Agents go on over the reset; what is promised 2 s after it is there."""
+    loop = asyncio.get_running_loop()
+    async with client_of(mesh.url) as client:
+        create = client.chat.completions.create
+        running = asyncio.create_task(jobs(create, loops, range(100, 100 + JOBS), AT_ONCE, "reset-"))
+        await asyncio.sleep(6.0)
+        for engine in engines:
+            assert (await asyncio.to_thread(engine.ask, "/reset_prefix_cache", {})).status_code == 200
+        at_s = loop.time()
+        calls = await running
+    await learn_promises(mesh, calls)
+    stale = [c for c in calls if c.sent_s > at_s and c.promised > c.cached and not c.kept]
+    late = max((c.sent_s - at_s for c in stale), default=0.0)
+    print(f"\nreset: {len(stale)} wrong promises after it, the last {late:.2f} s after it")
+    told("over a reset", calls)
+    assert [c.name for c in calls if c.sent_s > at_s], "all had ended before the reset"
+    assert late <= STALE_S
