@@ -124,9 +124,7 @@ class JobProfiles:
                 longest[before], ways[before] = seconds, way
         return ways
 
-    def forecast(
-        self, template: int, agent: int, index: int, prompt_tokens: int, answered: int
-    ) -> Forecast | None:
+    def forecast(self, template: int, agent: int, index: int, prompt_tokens: int, answered: int) -> Forecast | None:
         """Returns what is forecast at a stage that has come, None if no job of its template is known. `answered`:
         output tokens of the job's stages before it."""
         found = self.weighted(template, agent, index, prompt_tokens, answered)

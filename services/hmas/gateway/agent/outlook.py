@@ -22,13 +22,15 @@ LEAST_S = 0.001  # an SLO is above 0, also where its job is late
 class OutlookConfig:
     """`max_jobs`: beyond, the job that came first is forgotten. `max_stages`: later stages of a job are not learnt.
     The time per output token that an engine needs at best falls to that of each answer of `timed_tokens` and more, and
-    rises by the share `rise` of the way to a slower one."""
+    rises by the share `rise` of the way to a slower one. `hopes`: a stage's due time goes by what is left of its job if
+    that turns out short; otherwise by the medians."""
 
     max_jobs: int = 16_384
     max_stages: int = 256
     silent_s: float = 60.0
     timed_tokens: int = 16
     rise: float = 0.001
+    hopes: bool = True
     profiles: JobProfilesConfig = field(default_factory=JobProfilesConfig)
 
 
@@ -100,7 +102,8 @@ class JobOutlook:
             return request
         left_s = facts.left_s
         if found is not None:
-            low, spared = found.low, found.median.own_tokens - found.low.own_tokens
+            low = found.low if self._config.hopes else found.median
+            spared = found.median.own_tokens - low.own_tokens
             left_s -= low.outside_s + low.way_prompt_tokens * self._prefill_s
             left_s -= (low.way_output_tokens - spared) * self._tpot_s
         left_s, slo = max(LEAST_S, left_s), request.slo
