@@ -29,8 +29,8 @@ FAR = 1e-3  # weight of a record whose lengths differ by any amount
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobProfilesConfig:
     """`table`: Eq. 8's medians. `width`: the difference of the logarithms of two lengths at which a record's weight has
-    fallen to 0.61. `max_states`: beyond, the state that learnt nothing for longest is forgotten. `prompt_s` and `output_s`
-    are seconds per token by which of two ways through a job the longer one is told."""
+    fallen to 0.61. `max_states`: beyond, the state that learnt nothing for longest is forgotten. By `prompt_s` and
+    `output_s`, seconds per token, the longer of two ways through a job is told."""
 
     table: bool = False
     window: int = 128
@@ -43,8 +43,8 @@ class JobProfilesConfig:
 
 
 class DoneStage(NamedTuple):
-    """A stage that ended. `agent` is a digest of what all its prompts begin with. `after` is the place in the job of the
-    stage whose end let it go: None is the one before it, and -1 is none, as for stages that begin with their job;
+    """A stage that ended. `agent` is a digest of what all its prompts begin with. `after` is the place in the job of
+    the stage whose end let it go: None is the one before it, and -1 is none, as for stages that begin with their job;
     `outside_s` are the seconds from that end until it came."""
 
     agent: int
