@@ -378,6 +378,31 @@ def jobs_linking(
 
 
 @app.command()
+def jobs_forecast(
+    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
+        "docs/results"
+    ),
+    apart: Annotated[
+        Path | None,
+        typer.Option(help="Folder with agentic/ of further workflows: fit on --data, score these.", file_okay=False),
+    ] = None,
+    data: Data = None,
+) -> None:
+    """Measures forecasts about stages of recorded workflows (Maestro's Tables III, VI and VII), and writes the page. It
+    takes about six minutes of one core and needs --data with agentic/."""
+    from experiments.forecast.measure import measure
+    from experiments.forecast.stages import read_stages
+    from experiments.report.jobs_forecast import write_page
+
+    folder = data_folder(data)
+    if folder is None or not (folder / "agentic").is_dir():
+        raise typer.BadParameter("this needs recorded workflows: give --data FOLDER with a folder agentic/ in it")
+    found = measure(read_stages(folder), read_stages(apart) if apart is not None else [], typer.echo)
+    for path in write_page(found, out):
+        typer.echo(f"wrote {path}")
+
+
+@app.command()
 def routing(
     out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
         "docs/results"

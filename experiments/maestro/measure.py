@@ -10,7 +10,7 @@ from time import process_time
 from typing import Any, Literal
 
 from experiments.maestro.fleet import FleetRun, JobFleet
-from experiments.maestro.mesh import HMAS, MESHES, run_mesh
+from experiments.maestro.mesh import HMAS, MESHES, REQUESTS, SRTF, TABLE, run_mesh
 from experiments.maestro.orders import ORDERS, VLLM, JobKnowledge
 from experiments.maestro.workload import make_jobs, service_s
 from hmas.engine.core.profile import EngineProfile, builtin_profile
@@ -21,8 +21,8 @@ from hmas.sim.provenance import SOURCES, source_digest
 from hmas.sim.stored import cell_key
 
 PROFILE, SEQUENCES, ENGINES = "tiny-emulated", 16, 2
-LOADS = (0.8, 1.0, 1.1, 1.4, 2.0)
-VARIANTS_LOAD = 1.4  # at which the mesh is run in its variants as well
+LOADS = (0.8, 1.1, 1.4, 2.0)
+VARIANTS = {1.4: (TABLE, SRTF, REQUESTS), 2.0: (TABLE,)}  # of the mesh, which are run as well at these loads
 STRESS_LOAD, STRESS_BATCH = 2.0, 0.8  # the paper's high-stress point
 TARGET, CAPACITY_SEEDS, PRECISION = 0.95, (9001, 9002, 9003), 0.01
 BEFORE_SEED, BEFORE_S, BEFORE_PER_S = 7002, 500.0, 2.0  # jobs that ended before a run
@@ -129,7 +129,7 @@ def cells(seeds: Sequence[int], seconds: float) -> Iterator[JobCell]:
     points += [(caches, STRESS_BATCH, STRESS_LOAD) for caches in (False, True)]
     for seed in seeds:
         for caches, batch, load in points:
-            variants = [name for name in MESHES if name != HMAS] if (batch, load) == (None, VARIANTS_LOAD) else []
+            variants = VARIANTS.get(load, ()) if batch is None else ()
             for system in (BOUND, *SYSTEMS, *variants):
                 kind: Literal["bound", "run"] = "bound" if system == BOUND else "run"
                 yield JobCell(

@@ -11,6 +11,9 @@ from hmas.contracts.job import PrefixChain
 from hmas.contracts.outcome import Outcome
 from hmas.engine.core.profile import EngineProfile
 from hmas.gateway.agent import GatewayAgent
+from hmas.gateway.agent.config import GatewayConfig
+from hmas.gateway.agent.outlook import OutlookConfig
+from hmas.laws.job_profiles import JobProfilesConfig
 from hmas.sim.jobs import JobClients, SimJob
 from hmas.sim.mesh import MeshSim
 from hmas.sim.setup import MeshSetup
@@ -18,9 +21,13 @@ from hmas.sim.workload import OfferedRequest, Workload
 
 HMAS = "hmas"
 REQUESTS = "hmas-requests"  # the same mesh, to which nobody speaks of jobs
+SRTF = "hmas-srtf"  # the same mesh with the topology `maestro`
+TABLE = "hmas-table"  # the same mesh with Eq. 8's table of medians in place of its own forecast
+MEDIANS = OutlookConfig(profiles=JobProfilesConfig(table=True), hopes=False)
 MESHES = {
     HMAS: MeshSetup(estimator="none"),
-    "hmas-srtf": MeshSetup(name="hmas-srtf", estimator="none", pin=TopologyName.MAESTRO),
+    TABLE: MeshSetup(name=TABLE, estimator="none", gateway_config=GatewayConfig(gateway="g0", outlook=MEDIANS)),
+    SRTF: MeshSetup(name=SRTF, estimator="none", pin=TopologyName.MAESTRO),
     REQUESTS: MeshSetup(name=REQUESTS, estimator="none"),
 }
 

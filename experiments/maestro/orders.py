@@ -61,9 +61,12 @@ def history(jobs: Iterable[SimJob]) -> Iterable[tuple[int, list[DoneStage]]]:
     """Returns the template and the stages of each job, as an observer records them."""
     for job in jobs:
         stages = [
-            DoneStage(agent_of(job, i), call.offered.request.prompt_tokens, call.offered.output_tokens, call.outside_s)
+            DoneStage(
+                agent_of(job, i), call.offered.request.prompt_tokens, call.offered.output_tokens, call.outside_s,
+                max(call.after, default=-1),
+            )
             for i, call in enumerate(job.calls)
-        ]
+        ]  # fmt: skip
         yield agent_of(job, 0), stages
 
 
@@ -83,7 +86,7 @@ class JobKnowledge:
         )
         if found is None:
             return alone_s(self.profile, call.prompt_tokens, 200)
-        need = found[0]
+        need = found.median
         cost = self.profile.cost
         future_s = cost.c_p_s * need.prompt_tokens + (cost.c0_s + cost.c_d_s) * need.output_tokens
         return alone_s(self.profile, call.prompt_tokens, max(1, round(need.own_tokens))) + future_s

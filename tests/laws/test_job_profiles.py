@@ -18,7 +18,7 @@ def test_table_gives_the_median_of_what_followed_the_stage() -> None:
         profiles.learn(TEMPLATE, job(5, rest, 1, outside_s=2.0))
     found = profiles.forecast(TEMPLATE, AGENT, 0, 100, 0)
     assert found is not None
-    need = found[0]
+    need = found.median
     assert (need.own_tokens, need.stages, need.prompt_tokens, need.outside_s) == (5, 2, 200, 4.0)
     assert need.output_tokens == median(rests) + 1
 
@@ -30,7 +30,7 @@ def test_a_rare_state_falls_back_to_its_template() -> None:
     profiles.learn(TEMPLATE, job(5, 900, agent=OTHER))
     found = profiles.forecast(TEMPLATE, OTHER, 0, 100, 0)
     assert found is not None
-    assert found[0].output_tokens == 50
+    assert found.median.output_tokens == 50
     assert profiles.forecast(TEMPLATE + 1, AGENT, 0, 100, 0) is None
 
 
@@ -42,7 +42,7 @@ def test_records_that_resemble_the_stage_weigh_more() -> None:
     short, long = (profiles.forecast(TEMPLATE, AGENT, 0, prompt, 0) for prompt in (100, 5000))
     assert short is not None
     assert long is not None
-    assert (short[0].output_tokens, long[0].output_tokens) == (10, 1000)
+    assert (short.median.output_tokens, long.median.output_tokens) == (10, 1000)
 
 
 def test_the_upper_quantile_covers_most_jobs() -> None:
@@ -51,7 +51,7 @@ def test_the_upper_quantile_covers_most_jobs() -> None:
         profiles.learn(TEMPLATE, job(5, rest))
     found = profiles.forecast(TEMPLATE, AGENT, 0, 100, 0)
     assert found is not None
-    assert found[1].output_tokens == 90
+    assert found.p90.output_tokens == 90
 
 
 def test_states_and_records_are_bounded() -> None:

@@ -9,9 +9,11 @@ kept: what they needed after it. There are two readings of the same records:
   of the present stage. The records of each coarser state count as well, together as much as `doubt` records do, until
   enough is known: a rare state leans on its template, which tells how many stages usually follow.
 
-Waiting is no part of it: work is counted in tokens, and seconds are those in which no model worked for the job.
+Waiting is no part of it: work is counted in tokens, and seconds are those in which no model worked for the job. Stages
+may run side by side: what a job needs altogether is work for engines, and the longest way through it is time.
 """
 
+from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,13 +22,15 @@ from math import exp, log1p
 from typing import NamedTuple
 
 State = tuple[int, ...]
+LOW = 0.2
 FAR = 1e-3  # weight of a record whose lengths differ by any amount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobProfilesConfig:
     """`table`: Eq. 8's medians. `width`: the difference of the logarithms of two lengths at which a record's weight has
-    fallen to 0.61. `max_states`: beyond, the state that learnt nothing for longest is forgotten."""
+    fallen to 0.61. `max_states`: beyond, the state that learnt nothing for longest is forgotten. By `prompt_s` and
+    `output_s`, seconds per token, the longer of two ways through a job is told."""
 
     table: bool = False
     window: int = 128
@@ -34,27 +38,42 @@ class JobProfilesConfig:
     doubt: float = 8.0
     width: float = 0.5
     max_states: int = 10_000
+    prompt_s: float = 1e-4
+    output_s: float = 0.02
 
 
 class DoneStage(NamedTuple):
-    """A stage that ended. `agent` is a digest of what all its prompts begin with; `outside_s` are the seconds before it
-    in which no other stage of its job was open."""
+    """A stage that ended. `agent` is a digest of what all its prompts begin with. `after` is the place in the job of
+    the stage whose end let it go: None is the one before it, and -1 is none, as for stages that begin with their job;
+    `outside_s` are the seconds from that end until it came."""
 
     agent: int
     prompt_tokens: int
     output_tokens: int
     outside_s: float
+    after: int | None = None
 
 
 class Need(NamedTuple):
     """What a job needs: tokens of one stage's answer (`own_tokens`), and after that stage further `stages`, their
-    prompt and output tokens, and seconds in which no model works for it."""
+    prompt and output tokens. Of the longest way through the stages that wait for this one: `way_prompt_tokens`,
+    `way_output_tokens`, and the seconds in which no model works (`outside_s`)."""
 
     own_tokens: float
     stages: float
     prompt_tokens: float
     output_tokens: float
+    way_prompt_tokens: float
+    way_output_tokens: float
     outside_s: float
+
+
+class Forecast(NamedTuple):
+    """Quantiles of what a job needs, each of its parts by itself: `low` is what `LOW` of the jobs do not exceed."""
+
+    low: Need
+    median: Need
+    p90: Need
 
 
 class JobRecord(NamedTuple):
@@ -79,28 +98,42 @@ class JobProfiles:
     def learn(self, template: int, stages: Sequence[DoneStage]) -> None:
         """Records a job that has ended, given its stages in the order in which they came."""
         answered = list(accumulate((stage.output_tokens for stage in stages), initial=0))
-        prompt = output = outside_s = 0.0
+        ways = self._ways(stages)
+        prompt = output = 0
         for index in range(len(stages) - 1, -1, -1):
             stage = stages[index]
-            need = Need(stage.output_tokens, len(stages) - 1 - index, prompt, output, outside_s)
+            need = Need(stage.output_tokens, len(stages) - 1 - index, prompt, output, *ways[index])
             record = JobRecord(log1p(stage.prompt_tokens), log1p(answered[index]), need)
             for state in _states(template, stage.agent, index):
                 self._keep(state, record)
             prompt += stage.prompt_tokens
             output += stage.output_tokens
-            outside_s += stage.outside_s
 
-    def forecast(
-        self, template: int, agent: int, index: int, prompt_tokens: int, answered: int
-    ) -> tuple[Need, Need] | None:
-        """Returns the medians and the 90 % quantiles at a stage that has come, None if no job of its template is known.
-        `answered`: output tokens of the job's stages before it."""
+    def _ways(self, stages: Sequence[DoneStage]) -> list[tuple[int, int, float]]:
+        """Returns of each stage the prompt and output tokens, and the seconds outside, of the longest way through the
+        stages that waited for it."""
+        config = self._config
+        longest = [0.0] * len(stages)
+        ways = [(0, 0, 0.0)] * len(stages)
+        for index in range(len(stages) - 1, 0, -1):
+            stage, (prompt, output, outside_s) = stages[index], ways[index]
+            way = prompt + stage.prompt_tokens, output + stage.output_tokens, outside_s + stage.outside_s
+            seconds = config.prompt_s * way[0] + config.output_s * way[1] + way[2]
+            before = index - 1 if stage.after is None else stage.after
+            if 0 <= before < index and seconds > longest[before]:
+                longest[before], ways[before] = seconds, way
+        return ways
+
+    def forecast(self, template: int, agent: int, index: int, prompt_tokens: int, answered: int) -> Forecast | None:
+        """Returns what is forecast at a stage that has come, None if no job of its template is known. `answered`:
+        output tokens of the job's stages before it."""
         found = self.weighted(template, agent, index, prompt_tokens, answered)
         if not found:
             return None
         weights = [weight for _, weight in found]
-        pairs = [_quantiles(column, weights) for column in zip(*(record.need for record, _ in found), strict=True)]
-        return Need(*(median for median, _ in pairs)), Need(*(p90 for _, p90 in pairs))
+        columns = [_quantiles(column, weights) for column in zip(*(record.need for record, _ in found), strict=True)]
+        low, median, p90 = (Need(*row) for row in zip(*columns, strict=True))
+        return Forecast(low, median, p90)
 
     def weighted(
         self, template: int, agent: int, index: int, prompt_tokens: int, answered: int
@@ -137,9 +170,8 @@ def _states(template: int, agent: int, index: int) -> tuple[State, ...]:
     return (template, agent, index), (template, index), (template,)
 
 
-def _quantiles(values: Iterable[float], weights: Iterable[float]) -> tuple[float, float]:
-    """Returns the weighted median and 90 % quantile: the least values that so much of the weight does not exceed."""
+def _quantiles(values: Iterable[float], weights: Iterable[float]) -> list[float]:
+    """Returns the weighted quantiles of a `Forecast`: the least values that so much of the weight does not exceed."""
     ordered = sorted(zip(values, weights, strict=True))
     sums = list(accumulate(weight for _, weight in ordered))
-    half, most = (next(i for i, reached in enumerate(sums) if reached >= q * sums[-1]) for q in (0.5, 0.9))
-    return ordered[half][0], ordered[most][0]
+    return [ordered[bisect_left(sums, share * sums[-1])][0] for share in (LOW, 0.5, 0.9)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from hmas.contracts.job import JobFacts, Stage
 from hmas.contracts.request import Request
-from hmas.laws.job_profiles import DoneStage, JobProfiles, JobProfilesConfig, Need
+from hmas.laws.job_profiles import DoneStage, Forecast, JobProfiles, JobProfilesConfig
 
 LEAST_S = 0.001  # an SLO is above 0, also where its job is late
 
@@ -22,13 +22,15 @@ LEAST_S = 0.001  # an SLO is above 0, also where its job is late
 class OutlookConfig:
     """`max_jobs`: beyond, the job that came first is forgotten. `max_stages`: later stages of a job are not learnt.
     The time per output token that an engine needs at best falls to that of each answer of `timed_tokens` and more, and
-    rises by the share `rise` of the way to a slower one."""
+    rises by the share `rise` of the way to a slower one. `hopes`: a stage's due time goes by what is left of its job if
+    that turns out short; otherwise by the medians."""
 
     max_jobs: int = 16_384
     max_stages: int = 256
     silent_s: float = 60.0
     timed_tokens: int = 16
     rise: float = 0.001
+    hopes: bool = True
     profiles: JobProfilesConfig = field(default_factory=JobProfilesConfig)
 
 
@@ -37,7 +39,8 @@ class _Job:
     id: str
     template: int
     due_s: float | None
-    quiet_s: float  # since when nothing of it is open
+    quiet_s: float  # when a stage of it ended last
+    ended: int = -1  # number of that stage
     open: dict[str, tuple[int, DoneStage]] = field(default_factory=dict)
     done: dict[int, DoneStage] = field(default_factory=dict)
     stages: int = 0
@@ -71,34 +74,38 @@ class JobOutlook:
         if job.due_s is None and budget_s is not None:
             job.due_s = now_s + budget_s
         index = job.stages
-        outside_s = 0.0 if job.open or not index else max(0.0, now_s - job.quiet_s)
+        outside_s = max(0.0, now_s - job.quiet_s) if job.ended >= 0 else 0.0
         job.stages += 1
-        done = DoneStage(agent, request.prompt_tokens, 0, outside_s)
+        done = DoneStage(agent, request.prompt_tokens, 0, outside_s, job.ended)
         job.open[request.id] = index, done
         self._stages[request.id] = job
         found = self.profiles.forecast(job.template, agent, index, request.prompt_tokens, job.answered)
         facts = JobFacts(job=job.id, index=index, left_s=None if job.due_s is None else job.due_s - now_s)
         if found is not None:
-            median, p90 = found
+            median = found.median
             facts = replace(
                 facts,
                 output_tokens=median.own_tokens,
-                output_tokens_p90=p90.own_tokens,
+                output_tokens_p90=found.p90.own_tokens,
                 future_stages=median.stages,
                 future_prompt_tokens=median.prompt_tokens,
                 future_output_tokens=median.output_tokens,
                 future_outside_s=median.outside_s,
             )
-        return self._due(replace(request, job=facts), found[0] if found is not None else None)
+        return self._due(replace(request, job=facts), found)
 
-    def _due(self, request: Request, future: Need | None) -> Request:
-        """Returns the request with the SLO that its job's budget leaves it."""
+    def _due(self, request: Request, found: Forecast | None) -> Request:
+        """Returns the request with the SLO that its job's budget leaves it, if what is not known yet turns out short:
+        a job is not given up as long as it may still be on time."""
         facts = request.job
         if facts is None or facts.left_s is None:
             return request
         left_s = facts.left_s
-        if future is not None:
-            left_s -= future.outside_s + future.prompt_tokens * self._prefill_s + future.output_tokens * self._tpot_s
+        if found is not None:
+            low = found.low if self._config.hopes else found.median
+            spared = found.median.own_tokens - low.own_tokens
+            left_s -= low.outside_s + low.way_prompt_tokens * self._prefill_s
+            left_s -= (low.way_output_tokens - spared) * self._tpot_s
         left_s, slo = max(LEAST_S, left_s), request.slo
         if request.slo_stated:
             return replace(request, slo=replace(slo, ttlt_s=left_s if slo.ttlt_s is None else min(slo.ttlt_s, left_s)))
@@ -113,7 +120,7 @@ class JobOutlook:
         if index < self._config.max_stages:
             job.done[index] = stage._replace(output_tokens=output_tokens)
         job.answered += output_tokens
-        job.quiet_s = now_s
+        job.quiet_s, job.ended = now_s, index
         if not job.open:
             self._jobs.move_to_end(job.id)
         if tpot_s > 0.0 and output_tokens >= self._config.timed_tokens:
@@ -136,4 +143,6 @@ class JobOutlook:
         for request_id in job.open:
             del self._stages[request_id]
         if job.done:
-            self.profiles.learn(job.template, [job.done[index] for index in sorted(job.done)])
+            place = {index: number for number, index in enumerate(sorted(job.done))}
+            stages = (job.done[index] for index in place)
+            self.profiles.learn(job.template, [s._replace(after=place.get(s.after or 0, -1)) for s in stages])

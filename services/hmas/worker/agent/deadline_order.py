@@ -23,18 +23,15 @@ class Job:
 
     `work` is in engine seconds and must be done by the instant `due_s`; `price` is work per unit of value, so the job
     with the highest price is given up first; `place` is its rank in the order, (key, seq). `passing` is the slack that
-    it needs to go before others: its work, or infinite for one that may not. `ahead` is the part of the work that comes
-    after the request.
+    it needs to go before others: its work, or infinite for one that may not.
     """
 
-    __slots__ = ("ahead", "due_s", "entry", "passing", "place", "price", "work")
+    __slots__ = ("due_s", "entry", "passing", "place", "price", "work")
 
     def __init__(
-        self, entry: QueueEntry, key: float, due_s: float, work: float, price: float, *, passes: bool = True,
-        ahead: float = 0.0,
-    ) -> None:  # fmt: skip
+        self, entry: QueueEntry, key: float, due_s: float, work: float, price: float, *, passes: bool = True
+    ) -> None:
         self.passing = work if passes else inf
-        self.ahead = ahead
         self.entry = entry
         self.place: Place = (key, entry.seq)
         self.due_s = due_s
@@ -45,7 +42,7 @@ class Job:
         twin = memo[id(self)] = object.__new__(Job)
         twin.entry = deepcopy(self.entry, memo)
         twin.passing, twin.place, twin.due_s = self.passing, self.place, self.due_s
-        twin.work, twin.price, twin.ahead = self.work, self.price, self.ahead
+        twin.work, twin.price = self.work, self.price
         return twin
 
 

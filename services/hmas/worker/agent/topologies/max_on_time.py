@@ -35,11 +35,11 @@ In the general case (weights, arrivals, a batched engine, predictions) this is a
   be taken back until its last token is due.
 - A tenant that was served more than `tolerated` times its weighted share lately (virtual token counter) is given up
   first: its price is multiplied, so that its flood does not make the others late.
-- Of a job with a budget the whole is on time or late: a stage's price is the work of all that its job still needs, so
-  that jobs are given up as a whole, those with the most work left first, and those that are nearly done last. The plan
-  keeps room for `crowd` times that work, because jobs whose stages run, or that wait for a tool, or are still to come,
-  need the engines as well and are not in the queue. The stage's due comes from the job's: the gateway makes it its SLO
-  (`gateway/agent/outlook.py`). Jobs keep to the order of latest starts.
+- Of a job with a budget the whole is on time or late: which jobs are kept is planned apart, over whole jobs
+  (`job_plan.py`). The stages of those that are kept go by the instant at which their job is due, behind no request that
+  must start before that; the stages of the others wait behind all that can be on time, also those that come later. A
+  stage's latest start comes from the job's budget: the gateway makes it its SLO (`gateway/agent/outlook.py`). Its price
+  is the work of all that its job still needs.
 - A request that was refused and comes back at the time it was told is given up last; such requests get a share of the
   rate.
 - Among the orders that keep the same set on time, the one that starts with the shortest is the fastest: of the planned
@@ -59,7 +59,8 @@ from math import exp
 from hmas.contracts.control import Hints, TopologyName
 from hmas.worker.agent.deadline_order import DeadlineOrder, Job
 from hmas.worker.agent.entry import QueueEntry
-from hmas.worker.agent.keyed_heap import KeyedHeap
+from hmas.worker.agent.job_plan import JobPlan, JobPlanConfig, StagePlan
+from hmas.worker.agent.keyed_heap import KeyedHeap, Place
 from hmas.worker.agent.relegated import Relegated, RelegatedConfig
 from hmas.worker.agent.served_shares import ServedShares, ServedSharesConfig
 from hmas.worker.agent.service_view import ServiceView
@@ -93,7 +94,6 @@ class MaxOnTimeConfig:
     esg_spare: float = 0.2  # share of the time up to the last token by which a start may come later, for ESG
     restore_every_s: float = 0.25  # time between two attempts to take relegated requests back
     restored: int = 8  # most relegated requests taken back at once
-    crowd: float = 6.0  # room kept for a job with a budget, as a multiple of the work that it still needs
     few: int = 4  # jobs given up one by one before those left are given up in one pass
     walked: int = 32  # jobs examined in that pass
     looked: int = 16  # blocks of the order in which the request that goes first is looked for
@@ -105,6 +105,7 @@ class MaxOnTimeConfig:
     promised_share: float = 0.1  # share of the rate that is kept for requests that come back as told
     promised_ahead_s: float = 60.0  # seconds of that share that may be promised at once
     rate: ServiceRateConfig = field(default_factory=ServiceRateConfig)
+    jobs: JobPlanConfig = field(default_factory=JobPlanConfig)
     relegated: RelegatedConfig = field(default_factory=RelegatedConfig)
     served: ServedSharesConfig = field(default_factory=ServedSharesConfig)
     surges: SurgesConfig = field(default_factory=SurgesConfig)
@@ -166,8 +167,8 @@ class MaxOnTime:
     paced = True
     __slots__ = (
         "_by_tokens", "_config", "_floods", "_floor_s", "_fullness", "_kv_tokens", "_late", "_memory_lead", "_newest",
-        "_next", "_now_s", "_on_time", "_planned_rate", "_promised_s", "_rate", "_relegated", "_restored_s", "_served",
-        "_share", "_slack_share", "_slots", "_spare", "_stretch", "_surges", "_typical",
+        "_next", "_now_s", "_on_time", "_plan", "_planned_rate", "_promised_s", "_rate", "_relegated", "_restored_s",
+        "_served", "_share", "_shelved", "_slack_share", "_slots", "_spare", "_stretch", "_surges", "_typical",
     )  # fmt: skip
 
     def __init__(self, hints: Hints, config: MaxOnTimeConfig) -> None:
@@ -181,7 +182,9 @@ class MaxOnTime:
         self._on_time = DeadlineOrder()
         self._spare: KeyedHeap[QueueEntry] = KeyedHeap()
         self._late: KeyedHeap[QueueEntry] = KeyedHeap()
-        self._relegated = Relegated(config.relegated)  # all entries of `_spare` and `_late`
+        self._plan = JobPlan(config.jobs)
+        self._shelved: KeyedHeap[QueueEntry] = KeyedHeap()  # stages of jobs that the plan gives up
+        self._relegated = Relegated(config.relegated)  # all entries of `_spare`, `_shelved` and `_late`
         self._rate = ServiceRate(config.rate)
         self._served = ServedShares(config.served)
         self._floods: dict[str, float] = {}  # price factors by tenant, valid until more is served
@@ -226,18 +229,16 @@ class MaxOnTime:
             tenant = entry.request.tenant
             flood = floods[tenant] if tenant in floods else self._flood(tenant)
             start_s = latest_start_s(entry)
-            price, ahead = work, 0.0
+            price, key, passes = work, start_s + patience * decode, flood <= 1.0
             if (job := entry.request.job) is not None and job.left_s is not None:
                 price += entry.future_s - (1.0 - share) * job.future_output_tokens * entry.tpot_s
-                ahead = self._config.crowd * price - work
+                key, passes = entry.request.arrival_s + job.left_s, False
             price = 0.0 if entry.promised else price / value_of(entry) * flood
-            work += ahead
-            yield Job(
-                entry, start_s + patience * decode, start_s + work / rate, work, price,
-                passes=flood <= 1.0 and not ahead, ahead=ahead,
-            )  # fmt: skip
+            yield Job(entry, key, start_s + work / rate, work, price, passes=passes)
 
     def _latest_start_s(self, entry: QueueEntry) -> float:
+        if _budgeted(entry):  # its forecast is one of hope, and a job once given up has wasted what it took
+            return entry.ttft_deadline_s - entry.prefill_s
         start_s = entry.ttft_deadline_s - entry.prefill_s * self._stretch
         return start_s + self._config.esg_spare * (entry.slack_s - start_s) if self._by_tokens else start_s
 
@@ -270,6 +271,8 @@ class MaxOnTime:
         self._rate.observe(view.now_s)
         self._relegate()
         self._retire()
+        if self._plan.due(view.now_s):
+            self._plan_jobs()
         if view.now_s - self._restored_s >= self._config.restore_every_s:
             self._restored_s = view.now_s
             self._restore()
@@ -342,8 +345,35 @@ class MaxOnTime:
 
     def _set_aside(self, job: Job) -> None:
         entry = job.entry
-        self._relegated.add(entry, job.work - job.ahead)
-        self._spare.push(job.price, entry)
+        self._relegated.add(entry, job.work)
+        (self._shelved if _budgeted(entry) else self._spare).push(job.price, entry)
+
+    def _plan_jobs(self) -> None:
+        """Decides anew which jobs with a budget are kept, and moves their stages."""
+        jobs = [job for job in self._jobs(self._plan) if job.entry not in self._late]
+        stages = []
+        for job in jobs:
+            entry = job.entry
+            dearness = self._flood(entry.request.tenant) / self._value(entry)
+            ahead = max(0.0, job.price / dearness - job.work)
+            stages.append(StagePlan(entry, self._latest_start_s(entry), job.work, ahead, dearness))
+        others = ((job.due_s, job.work) for job in self._on_time if not _budgeted(job.entry))
+        self._plan.plan(self._now_s, self._rate.value, stages, others)
+        self._next = None
+        for job, stage in zip(jobs, stages, strict=True):
+            entry, shelved = job.entry, job.entry in self._shelved
+            if self._plan.gives_up(entry):
+                if not shelved:
+                    self._on_time.remove(entry)
+                    self._set_aside(job)
+                if stage.start_s < self._now_s:
+                    self._shelved.remove(entry)
+                    self._late.push(job.price, entry)
+            elif shelved:
+                self._shelved.remove(entry)
+                self._relegated.remove(entry)
+                entry.relegated = False
+                self._on_time.add(job)
 
     def promise_s(self, entry: QueueEntry) -> float:
         """Returns the seconds after which the queued `entry`, if refused now, may come again and is then given up last.
@@ -362,6 +392,10 @@ class MaxOnTime:
     def push(self, entry: QueueEntry) -> None:
         entry.relegated = False
         work = self._add(entry)
+        if _budgeted(entry):
+            self._plan.add(entry)
+            if self._plan.gives_up(entry):
+                self._set_aside(self._on_time.remove(entry))
         if entry.seq > self._newest:
             self._newest = entry.seq
             self._surges.add(entry.enqueued_s, work)
@@ -399,6 +433,8 @@ class MaxOnTime:
         waiting = list(entries)
         for entry in waiting:
             entry.relegated = False
+            if _budgeted(entry):
+                self._plan.add(entry)
         self._next = None
         self._on_time.refill(self._jobs(waiting))
 
@@ -410,12 +446,13 @@ class MaxOnTime:
 
     def _take(self, entry: QueueEntry) -> tuple[float, float]:
         """Takes `entry` out and returns its work and its rank; relegated entries rank behind all others."""
+        self._plan.remove(entry)
         if entry in self._on_time:
             self._next = None
             job = self._on_time.remove(entry)
-            return job.work - job.ahead, job.place[0]
+            return job.work, job.place[0]
         work = self._relegated.remove(entry)
-        (self._spare if entry in self._spare else self._late).remove(entry)
+        next(heap for heap in (self._spare, self._shelved, self._late) if entry in heap).remove(entry)
         return work, RELEGATED_RANK + entry.request.arrival_s
 
     def _mark_idle(self) -> None:
@@ -424,7 +461,10 @@ class MaxOnTime:
 
     def _best(self) -> QueueEntry | None:
         job = self._first()
-        return job.entry if job is not None else self._spare.peek() or self._late.peek()
+        if job is not None:
+            return job.entry
+        set_aside = [entry for heap in (self._spare, self._shelved) if (entry := heap.peek()) is not None]
+        return min(set_aside, key=_place, default=None) or self._late.peek()
 
     def _first(self) -> Job | None:
         """Returns the planned job that goes first: the shortest of those that leave the others their slack."""
@@ -439,4 +479,13 @@ class MaxOnTime:
         self._next = None
         job = self._job(entry)
         self._on_time.add(job)
-        return job.work - job.ahead
+        return job.work
+
+
+def _budgeted(entry: QueueEntry) -> bool:
+    return entry.request.job is not None and entry.request.job.left_s is not None
+
+
+def _place(entry: QueueEntry) -> Place:
+    assert entry.place is not None
+    return entry.place

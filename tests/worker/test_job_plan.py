@@ -1,0 +1,53 @@
+"""Which jobs with a budget are kept: Moore and Hodgson over whole jobs."""
+
+from dataclasses import replace
+
+from hmas.contracts.job import JobFacts
+from hmas.worker.agent.entry import QueueEntry
+from hmas.worker.agent.job_plan import JobPlan, JobPlanConfig, StagePlan
+from tests.worker.builders import entry, request
+
+
+def stage(seq: int, job: str, index: int = 0) -> QueueEntry:
+    facts = JobFacts(job=job, index=index, left_s=10.0)
+    return entry(seq, replace(request(f"r{seq}"), job=facts))
+
+
+def given_up(stages: list[StagePlan], others: tuple[tuple[float, float], ...] = (), crowd: float = 1.0) -> set[str]:
+    plan = JobPlan(JobPlanConfig(crowd=crowd))
+    plan.plan(0.0, 1.0, stages, others)
+    return {each.entry.request.id for each in stages if plan.gives_up(each.entry)}
+
+
+def test_jobs_that_all_fit_are_kept() -> None:
+    rows = [StagePlan(stage(i, f"j{i}"), 2.0 * i, 1.0, 1.0, 1.0) for i in range(4)]
+    assert given_up(rows) == set()
+
+
+def test_the_job_with_the_most_left_is_given_up_with_all_its_stages() -> None:
+    rows = [
+        StagePlan(stage(1, "big", 0), 1.0, 1.0, 8.0, 1.0),
+        StagePlan(stage(2, "big", 1), 1.0, 1.0, 7.0, 1.0),
+        StagePlan(stage(3, "small"), 2.0, 1.0, 0.0, 1.0),
+    ]
+    assert given_up(rows) == {"r1", "r2"}
+    assert given_up([row._replace(dearness=0.01) if row.ahead else row for row in rows]) == {"r3"}
+
+
+def test_what_follows_is_counted_once_for_calls_side_by_side() -> None:
+    rows = [StagePlan(stage(i, "wide", i), 1.0, 1.0, 3.0 - i, 1.0) for i in range(4)]
+    last = StagePlan(stage(9, "last"), 4.0, 9.0, 0.0, 1.0)
+    assert given_up([*rows, last]) == set()  # 4 s of work before 4 s; 10 s if what follows counted each time
+    assert given_up([*rows, last], crowd=1.1) == {"r9"}
+
+
+def test_a_job_that_cannot_be_in_time_takes_no_room() -> None:
+    rows = [StagePlan(stage(1, "late"), -0.1, 50.0, 0.0, 1.0), StagePlan(stage(2, "next"), 0.0, 1.0, 0.0, 1.0)]
+    assert given_up(rows) == {"r1"}
+
+
+def test_requests_without_a_job_leave_less_room() -> None:
+    rows = [StagePlan(stage(1, "a"), 1.0, 2.0, 0.0, 1.0), StagePlan(stage(2, "b"), 3.0, 1.0, 0.0, 1.0)]
+    assert given_up(rows) == set()
+    assert given_up(rows, others=((2.5, 2.0),)) == {"r1"}
+    assert given_up(rows, others=((3.5, 2.0),)) == set()
