@@ -44,6 +44,8 @@ class AdmissionGate:
         if (table := self._tables.get(entry.predictor)) is not None:
             edges, factors = table
             upper *= factors[min(bisect_left(edges, entry.request.prompt_tokens), len(edges) - 1)]
+            if rolling := self._fence.rolling_upper:
+                upper = min(upper, max(entry.predicted_p90, rolling))
         return self._limited(entry, upper)
 
     def grown(self, entry: QueueEntry) -> float:

@@ -109,6 +109,8 @@ def on_annotate(state: AgentState, gateway: Gateway, message: Annotate) -> None:
 
 
 def annotate(state: AgentState, entry: QueueEntry, annotation: Annotation) -> None:
+    if entry.annotation is None:
+        state.tag_wait.came(state.now_s - entry.enqueued_s)
     state.length_bias.forget(entry)
     entry.claimed = annotation.tags
     tags = state.length_bias.corrected(entry.request, entry.claimed)
