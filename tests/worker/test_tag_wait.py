@@ -19,8 +19,9 @@ WAIT = CONFIG.tag_wait
 def worker(prompt: bool = True) -> Scripted:
     """A worker whose one engine runs one request, `busy`; tags came in time lately, or not."""
     agent = Scripted(CONFIG, engine())
-    for _ in range(20):
+    for n in range(20):
         agent.state.tag_wait.came(0.01 if prompt else 1.0)
+        agent.state.tag_wait.observe(n - 20.0, waiting=n % 5 == 0)  # for a fifth of the time
     agent.step(0.0, TopologyReceived(EDF))
     agent.submit(0.0, request("busy"))
     return agent
@@ -101,6 +102,6 @@ def test_the_pressure_is_the_share_of_time_in_which_requests_wait() -> None:
     for now_s in range(10, 20):
         wait.observe(float(now_s), waiting=True)
     assert wait.patience_s(alone=True) == WAIT.patience_s
-    for now_s in range(20, 200):
+    for now_s in range(20, 400):
         wait.observe(float(now_s), waiting=False)
-    assert wait.patience_s(alone=True) == 0.0
+    assert wait.patience_s(alone=True) == wait.patience_s(alone=False) == 0.0

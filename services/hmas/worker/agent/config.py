@@ -141,7 +141,8 @@ class TagWaitConfig:
     smoothing: float = 0.1  # weight of one more request in the share whose tags came in time
     least_prompt: float = 0.5  # that share, below which none waits
     window_s: float = 60.0  # time constant of the share of the time in which requests wait for an engine
-    pressed: float = 0.4  # that share, from which on a request waits for its tags though no other waits
+    busy: float = 0.05  # that share, from which on a request waits for its tags while others wait
+    pressed: float = 0.4  # that share, from which on it does so alone as well
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,7 +129,7 @@ def _readmit(state: AgentState, entry: QueueEntry) -> None:
     upper = state.gate.upper(entry)
     blocks = state.gate.need(engine, entry, upper)
     engine.reserve(entry, blocks)
-    entry.admit(upper, blocks)
+    entry.admit(upper, blocks, state.gate.likely(entry, upper))
 
 
 def on_withdraw(state: AgentState, gateway: Gateway, message: Withdraw) -> None:

@@ -18,7 +18,8 @@ class LengthBias:
     for a tenant and task type.
 
     While few requests were seen, it is drawn towards the mean of the task type over all tenants, and that one towards
-    1, unless they agree on another. Predictors (by `Tags.version`) are kept apart. At `max_cells` means the oldest one is forgotten.
+    1, unless they agree on another. Predictors (by `Tags.version`) are kept apart. At `max_cells` means the oldest one
+    is forgotten.
 
     Short answers end first, so those that have ended are too short a sample of the requests that began lately. Running
     ones count as well (`_Cell`).

@@ -65,8 +65,8 @@ class AgentState:
         return gateway.grantable(self.now_s, (engine.name for engine in self.up))
 
     def admit(self, entry: QueueEntry) -> None:
-        """Lets a parked request wait in the order, if its gateway could carry out a grant now, and once it need not wait
-        for its tags any more."""
+        """Lets a parked request wait in the order, if its gateway could carry out a grant now; but first it may have to
+        wait a moment for its tags."""
         if self.now_s - entry.enqueued_s < self._patience_s(entry, alone=not self.queue.ready):
             self.untagged[entry.request.id] = entry
         else:

@@ -1,8 +1,9 @@
 """Whether a request waits a moment for its tags before it takes its place in the order.
 
-Tags come milliseconds after their request. While others wait that have theirs, nothing is lost by letting those go
+Tags come milliseconds after their request. While others wait that have theirs, little is lost by letting those go
 first. With nobody waiting, a request that waits for its tags may leave an engine idle: that is done only under a load
-that has made requests wait for most of the last minute, and never where tags did not come in time lately.
+that has made requests wait for much of the last minute. Under a light load, and where tags did not come in time lately,
+nobody waits for them.
 """
 
 from math import exp
@@ -46,6 +47,5 @@ class TagWait:
     def patience_s(self, *, alone: bool) -> float:
         """Returns how long a request waits for its tags, from its arrival on. `alone`: no other waits for an engine."""
         config = self._config
-        if self._prompt < config.least_prompt or (alone and self._pressure < config.pressed):
-            return 0.0
-        return config.patience_s
+        pressed = self._pressure >= (config.pressed if alone else config.busy)
+        return config.patience_s if pressed and self._prompt >= config.least_prompt else 0.0
