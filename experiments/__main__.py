@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from experiments.execute import execute, execute_cells
 from hmas.sim.cells import Cell, CellStore, compute
 from hmas.sim.cli import Data, data_folder, load
+from hmas.sim.experiment import Experiment
 from hmas.sim.sources import WorkloadSpec
 
 app = typer.Typer(
@@ -20,6 +21,10 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 console = Console()
+Workloads = Annotated[
+    list[str] | None, typer.Option(help="Names of the workloads to run anew, as on the page; default: all.")
+]
+Loads = Annotated[list[float] | None, typer.Option(help="Loads to run anew, in λ*; default: all.")]
 UNPUBLISHED = ("faults", "fence", "smoke", "worth")  # run with `hmas sim run` or a command of their own
 
 
@@ -138,12 +143,16 @@ def worth(
     processes: Annotated[int, typer.Option(min=1, help="Number of processes, each with one run at a time.")] = 1,
     cells: Annotated[Path, typer.Option(help="Folder of the results of finished runs.")] = Path("out/sim-cells"),
     data: Data = None,
+    workload: Workloads = None,
+    at: Loads = None,
+    tagged: Annotated[bool, typer.Option("--tagged", help="Run only what states no SLOs.")] = False,
     pages_only: Annotated[
         bool, typer.Option("--pages-only", help="Run nothing; write the page from the results of finished runs.")
     ] = False,
 ) -> None:
     """Measures what cognition is worth to the mesh, and what late annotations cost, and writes the page. If
-    interrupted, give the command again: finished runs are kept. Without --data, no traces are run."""
+    interrupted, give the command again: finished runs are kept. Without --data, no traces are run. Settings that are
+    not run keep the rows of the page before, with the commit whose code computed them."""
     from experiments.report.worth import write_page
     from experiments.worth import batches_of_worth
 
@@ -152,7 +161,10 @@ def worth(
     experiment = replace(experiment, workloads=short, seeds=tuple(range(1, seeds + 1)))
     store = CellStore(cells)
     if not pages_only:
-        for some in batches_of_worth(experiment):
+        chosen = _part(experiment, workload, at)
+        if tagged:
+            chosen = replace(chosen, workloads=tuple(w for w in chosen.workloads if not w.stated))
+        for some in batches_of_worth(chosen):
             execute_cells(some, store, processes, _counted)
     for path in write_page(experiment, store, out):
         typer.echo(f"wrote {path}")
@@ -311,6 +323,17 @@ def deception(
         typer.echo(f"wrote {path}")
 
 
+def _part(experiment: Experiment, workloads: list[str] | None, loads: list[float] | None) -> Experiment:
+    """Returns the experiment with the workloads and loads of these names alone; None: all."""
+    names = {spec.name for spec in experiment.workloads}
+    if unknown := [name for name in workloads or () if name not in names]:
+        raise typer.BadParameter(f"no workload {', '.join(unknown)}: there are {', '.join(sorted(names))}")
+    chosen = tuple(spec for spec in experiment.workloads if workloads is None or spec.name in workloads)
+    return replace(
+        experiment, workloads=chosen, loads=tuple(x for x in experiment.loads if loads is None or x in loads)
+    )
+
+
 def _counted(done: int, total: int, text: str) -> None:
     if done % 20 == 0 or done == total:
         typer.echo(f"{done} of {total}: {text}")
@@ -340,18 +363,23 @@ def fence(
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from the first on.")] = 5,
     cells: Annotated[Path, typer.Option(help="Folder of the results of finished runs.")] = Path("out/sim-cells"),
     data: Data = None,
+    workload: Workloads = None,
+    at: Loads = None,
 ) -> None:
     """Measures how often answers outgrow the fence's length bounds, on ten workloads with the perception that ships,
     and writes its page. It takes about an hour of one core. If interrupted, give the command again: finished runs are
-    kept. Without --data, only the synthetic workloads are run."""
+    kept. Without --data, only the synthetic workloads are run. Settings that are not run keep the rows of the page
+    before, with the commit whose code computed them."""
     from experiments.fence import measure, rows
+    from experiments.report.carried import present_commit
     from experiments.report.fence import write_page
 
     found = load(file).within(data_folder(data))
     found = replace(found, seeds=found.seeds[:seeds])
     store = CellStore(cells)
-    measure(found, store, processes, lambda done, total, text: typer.echo(f"{done} of {total}: {text}"))
-    for path in write_page(list(rows(found, store)), found, out):
+    part = _part(found, workload, at)
+    measure(part, store, processes, lambda done, total, text: typer.echo(f"{done} of {total}: {text}"))
+    for path in write_page(list(rows(part, store, present_commit())), found, out):
         typer.echo(f"wrote {path}")
 
 

@@ -3,8 +3,10 @@
 From `FROM_S` on the requests of one tenant, or the answers of all, are other than perception expects. In a second run
 of the same requests, whose arrivals, types and lengths are the same, perception is not misled. The first run tells
 after how many settled requests the worker's online correction of lengths (`hmas.worker.agent.length_bias`) has halved
-the error; both together tell what it costs the other tenants. In a third run, an oracle, the correction learns each
-answer's length when the answer begins, so that the difference to the first is what comes of late news.
+the error; both together tell what it costs the other tenants. Two more runs are oracles. In one the correction learns each
+answer's length when the answer begins, so that the difference to the first is what comes of late news. In the other
+perception knows types and lengths of the misled requests as they are, so that what is lost against it is all that
+their misjudgement costs.
 """
 
 import json
@@ -51,8 +53,8 @@ LONGER = 2.5  # by this factor the answers of the new model are longer
 WINDOW = 20  # settled requests over which an error is averaged
 MOST_LOST = 0.02  # goodput rate of the others
 LEAST_BIAS = 0.2  # of the logarithm of lengths; a smaller error has no half worth waiting for
-Arm = Literal["control", "misled", "told"]
-ARMS: tuple[Arm, ...] = ("control", "misled", "told")
+Arm = Literal["control", "misled", "told", "known"]
+ARMS: tuple[Arm, ...] = ("control", "misled", "told", "known")
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,8 +270,11 @@ def _backend() -> RememberingBackend:
 
 
 def read(scenario: Scenario, arm: Arm, workload: Workload) -> Workload:
-    """Returns the workload as perception reads it. In the control of a new model it knows how long that answers."""
+    """Returns the workload as perception reads it. In the control of a new model it knows how long that answers, and in
+    the arm `known` it knows all of the requests that mislead it."""
     seen = perceived(workload, _backend())
+    if arm == "known":
+        return replace(seen, requests=tuple(_known(scenario, r) for r in seen.requests))
     if not scenario.all_tenants or arm != "control":
         return seen
     return replace(seen, requests=tuple(_knowing(scenario, r) for r in seen.requests))
@@ -280,6 +285,12 @@ def _knowing(scenario: Scenario, r: OfferedRequest) -> OfferedRequest:
         return r
     task, confidence, tokens, upper = r.recorded
     return replace(r, recorded=(task, confidence, LONGER * tokens, LONGER * upper))
+
+
+def _known(scenario: Scenario, r: OfferedRequest) -> OfferedRequest:
+    if r.recorded is None or not misled(scenario, r):
+        return r
+    return replace(r, recorded=(r.task, 1.0, float(r.output_tokens), float(r.output_tokens)))
 
 
 class _ToldLengths(LengthBias):

@@ -1,7 +1,7 @@
 """Measures in simulation how often answers outgrow the length bound under which the fence admitted them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -37,6 +37,7 @@ class FenceRow:
     unused_blocks: float
     requests: int
     goodput_rate: float
+    commit: str = ""  # whose code computed it
 
     @property
     def holds(self) -> bool:
@@ -57,14 +58,14 @@ def measure(experiment: Experiment, store: CellStore, processes: int, progress: 
     execute_cells(runs_of(experiment), store, processes, progress)
 
 
-def rows(experiment: Experiment, store: CellStore) -> Iterator[FenceRow]:
-    """Yields a row for every workload and load of which a run is stored."""
+def rows(experiment: Experiment, store: CellStore, commit: str) -> Iterator[FenceRow]:
+    """Yields a row for every workload and load of which a run is stored, computed by the code of `commit`."""
     for spec in experiment.workloads:
         for load in experiment.loads:
             cells = [c for c in runs_of(experiment) if c.load == load and c.workload.name == spec.name]
             found = [figures for cell in cells if (figures := store.get(cell)) is not None]
             if found:
-                yield row_of(spec.name, load, found)
+                yield replace(row_of(spec.name, load, found), commit=commit)
 
 
 def row_of(workload: str, load: float, found: Sequence[dict[str, Any]]) -> FenceRow:

@@ -43,6 +43,7 @@ class CognitionRow:
     waited_masked: float
     late_masked: float
     by_seed: tuple[float, ...]
+    commit: str = ""  # whose code computed it
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,7 @@ class MaskedRow:
     waited_masked: float
     late_masked: float
     late_cost: Paired
+    commit: str = ""  # whose code computed it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,8 +145,9 @@ def batches_of_worth(experiment: Experiment) -> list[list[Cell]]:
     return [batches[key] for key in sorted(batches, key=lambda key: (key[0], key[1] != GOAL_LOAD, -key[1]))]
 
 
-def rows_of(experiment: Experiment, store: CellStore) -> tuple[list[CognitionRow], list[str], float]:
-    """Returns the rows of all finished runs, the runs that are missing, and the CPU seconds that the runs took."""
+def rows_of(experiment: Experiment, store: CellStore, commit: str) -> tuple[list[CognitionRow], list[str], float]:
+    """Returns the rows of all finished runs, computed by the code of `commit`, the runs that are missing, and the CPU
+    seconds that the runs took."""
     found: dict[tuple[str, float, bool, str], list[dict[str, float]]] = {}
     names = {system: name for name, system in COGNITION.items()} | {INSTANT: "instant"}
     missing, cpu_s = [], 0.0
@@ -170,6 +173,7 @@ def rows_of(experiment: Experiment, store: CellStore) -> tuple[list[CognitionRow
             waited_masked=fmean(run["waited_masked"] for run in runs),
             late_masked=fmean(run["late_masked"] for run in runs),
             by_seed=tuple(run["goodput_rate"] for run in runs),
+            commit=commit,
         )
         for key, runs in found.items()
     ]
@@ -215,6 +219,7 @@ def masking(rows: Sequence[CognitionRow]) -> list[MaskedRow]:
             waited_masked=named["shipped"].waited_masked,
             late_masked=named["shipped"].late_masked,
             late_cost=paired(named["instant"].by_seed, named["shipped"].by_seed),
+            commit=named["shipped"].commit,
         )
         for (workload, load, stated), named in by_setting(rows).items()
         if not stated and {"shipped", "instant"} <= named.keys()

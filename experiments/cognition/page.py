@@ -1,11 +1,13 @@
 """Makes the page docs/results/cognition.md from the figures of cognition.json. Pure."""
 
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from experiments.report.template import percent, render, table
 from hmas.perception.evaluation import THIN_TYPES
 
+LEAST_IN_TYPE, LEAST_IN_SOURCE = 60, 30  # prompts, from which on a type is judged and a source averaged
 BAR = 40  # length in characters of a bar that stands for a share of 1
 RULE = "| --- "
 R2_HEADS = ("rows", "prefill", "decode", "tpot", "tpot, weighted", "latency")
@@ -95,7 +97,10 @@ def missed(figures: dict[str, Any]) -> str:
         figures["perception"]["length_model_known"],
         figures["latency"],
     )
+    unknown = figures["perception"]["length_model_unknown"]
     gain, neither = figures["loso_gain_over_rules"], figures["length_mae_gain_over_mlp_neither_named"]
+    worst, prompts = _worst_type(task)
+    to_the_mean = "regression to the mean: a prompt does not say which of several lengths a model will choose"
     lengths = "the models of the corpus answer one prompt in lengths that differ by a factor of two, and short answers"
     slower = "the encoder's three layers take most of it, patterns, words and trees the rest"
     goals = [
@@ -111,7 +116,28 @@ def missed(figures: dict[str, Any]) -> str:
             "contest, or a genre of their own",
         ),
         (
-            "Length MAE below MLP, model's name given to neither", neither, 0.19, percent, True,
+            "Sources left out, all together", figures.get("loso_all_nested"), 0.86, percent, True,
+            _why_nested(figures["perception"]),
+        ),
+        (
+            f"Worst task type of those with {LEAST_IN_TYPE} prompts or more: {worst}", task["by_type"][worst][1], 0.8,
+            percent, True, f"{prompts} prompts; MODEL_CARD.md of perception tells what it is mistaken for",
+        ),
+        (
+            "Output tokens, sd of the log error, model unknown", unknown["log_sd"], 0.62, "{:.2f}".format, False,
+            f"with the answering model's name it is {length['log_sd']:.2f}; MODEL_CARD.md of perception has what was "
+            "tried",
+        ),
+        (
+            "Mean log error of the shortest tenth", unknown["log_by_true"][0], 0.55, "{:+.2f}".format, False,
+            to_the_mean,
+        ),
+        (
+            "Mean log error of the longest tenth", unknown["log_by_true"][-1], -0.6, "{:+.2f}".format, True,
+            to_the_mean,
+        ),
+        (
+            "Length MAE below MLP, model's name given to neither", neither, 0.15, percent, True,
             "the embedding holds most of what a prompt says of its answer's length",
         ),
         (
@@ -138,6 +164,29 @@ def missed(figures: dict[str, Any]) -> str:
         if value is not None and (value < goal if higher else value > goal)
     ]
     return table(("", "goal", "ours", "why"), rows, RULE * 4 + "|") if rows else "Nothing that was asked for."
+
+
+def _worst_type(task: dict[str, Any]) -> tuple[str, int]:
+    """Returns the task type with the least accuracy of those with enough prompts, and their number."""
+    kinds = {name: found for name, found in task["by_type"].items() if found[0] >= LEAST_IN_TYPE}
+    worst = min(kinds, key=lambda name: kinds[name][1])
+    return worst, kinds[worst][0]
+
+
+def _why_nested(perceived: dict[str, Any]) -> str:
+    """Says what the parts reach that are put together, and the best of them for each source in hindsight."""
+    rows = [row for row in perceived.get("loso", {}).values() if row["prompts"] >= LEAST_IN_SOURCE]
+    if not rows:
+        return "not known"
+
+    def mean(*names: str) -> str:
+        return percent(fmean(max(row[name] for name in names) for row in rows))
+
+    return (
+        f"no choice of parts has it: network alone {mean('network')}, patterns {mean('rules')}, words {mean('words')}, "
+        f"all together {mean('ours')}, and the best of the four for each source in hindsight "
+        f"{mean('network', 'rules', 'words', 'ours')}"
+    )
 
 
 def _lengths(length: dict[str, Any]) -> list[tuple[object, ...]]:

@@ -84,6 +84,7 @@ def _row(name: str, runs: Mapping[str, Any]) -> dict[str, Any]:
         "halved_after_s": _median(wrong, "after_s"),
         "others": fmean(run.others for run in misled),
         "others_change": paired([run.others for run in misled], [run.others for run in control]),
+        "others_known": paired([run.others for run in misled], [run.others for run in runs["known"]]),
         "others_told": paired([run.others for run in told], [run.others for run in control]),
         "own": fmean(run.own for run in misled),
         "own_change": paired([run.own for run in misled], [run.own for run in control]),
@@ -124,6 +125,7 @@ def _goodput(row: Mapping[str, Any]) -> tuple[str, ...]:
         points(row["others_change"]),
         _kept(row["others_change"]),
         points(row["others_told"]),
+        points(row["others_known"]),
         f"{row['own']:.3f}",
         points(row["own_change"]),
     )
@@ -161,7 +163,8 @@ def _verdict(row: Mapping[str, Any]) -> str:
     pays = "changes nothing" if own.noise else "pays" if own.mean > 0 else "does not pay"
     return (
         f"- {row['scenario']}: {correction}; the other tenants change by {points(row['others_change'])} points, within "
-        f"{100 * MOST_LOST:g}: {_kept(row['others_change'])}; for the tenant itself it {pays} ({points(own)} points).\n"
+        f"{100 * MOST_LOST:g}: {_kept(row['others_change'])} (against perfect knowledge of the misled requests "
+        f"{points(row['others_known'])}: {_kept(row['others_known'])}); for the tenant itself it {pays} ({points(own)} points).\n"
     )
 
 

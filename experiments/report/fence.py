@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from experiments.fence import ALLOWED, ALLOWED_IN_BUCKET, ALLOWED_IN_FIFTH, ALLOWED_LOSS, LEAST_IN_BUCKET, FenceRow
+from experiments.report.carried import merged, told
 from experiments.report.template import render
 from hmas.sim.experiment import Experiment
 
@@ -14,10 +15,12 @@ BEFORE = "fence_before.json"  # the rows of the additive fence that was measured
 
 
 def write_page(found: Sequence[FenceRow], experiment: Experiment, out: Path) -> list[Path]:
-    """Writes `fence.md` and `fence.json` into `out` and returns their paths. If `fence_before.json` lies there, its
-    goodput stands beside."""
+    """Writes `fence.md` and `fence.json` into `out` and returns their paths. What lies there of settings that were not
+    found anew stands with its commit. If `fence_before.json` lies there, its goodput stands beside."""
     out.mkdir(parents=True, exist_ok=True)
     page, facts = out / "fence.md", out / "fence.json"
+    now = found[0].commit if found else ""
+    found = merged(found, facts, lambda row: FenceRow(**row), lambda row: (row.workload, row.load))
     before = {(r["workload"], r["load"]): r for r in json.loads((out / BEFORE).read_text())} if (
         out / BEFORE
     ).exists() else {}  # fmt: skip
@@ -29,6 +32,7 @@ def write_page(found: Sequence[FenceRow], experiment: Experiment, out: Path) -> 
         rows=rows,
         broken=[row for row in found if not row.holds],
         loss=max(losses, key=lambda pair: pair[0]) if losses else None,
+        carried=told(found, now),
         ALLOWED=ALLOWED,
         ALLOWED_IN_BUCKET=ALLOWED_IN_BUCKET,
         ALLOWED_IN_FIFTH=ALLOWED_IN_FIFTH,

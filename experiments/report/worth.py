@@ -4,7 +4,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
+from experiments.report.carried import merged, present_commit, told
 from experiments.report.template import percent, render
 from experiments.worth import (
     COGNITION,
@@ -26,16 +28,28 @@ from hmas.sim.cells import Cell, CellStore
 from hmas.sim.experiment import Experiment
 from hmas.sim.sources import build
 from hmas.sim.systems import HMAS, read_by
+from hmas.worker.agent.config import TagWaitConfig
 
 GOAL_MASKED, OVERLOAD = 0.99, 1.1  # in λ*
 GENERATED = "\n<!-- Written by `python -m experiments worth`; do not edit. -->\n"
 
 
 def write_page(experiment: Experiment, store: CellStore, out: Path) -> list[Path]:
-    """Writes `worth.md`, `worth.json` and `masking.json` into `out` from the finished runs, and returns their paths."""
-    rows, missing, cpu_s = rows_of(experiment, store)
-    closed, late = closings(rows), masking(rows)
+    """Writes `worth.md`, `worth.json` and `masking.json` into `out` from the finished runs, and returns their paths.
+    What lies there of settings whose runs are not all finished stands with its commit."""
     out.mkdir(parents=True, exist_ok=True)
+    paths, now = [out / name for name in ("worth.md", "worth.json", "masking.json")], present_commit()
+    found, missing, cpu_s = rows_of(experiment, store, now)
+    found = [row for row in found if len(row.by_seed) == len(experiment.seeds)]
+    late = merged(masking(found), paths[2], _masked_row, lambda row: (row.workload, row.load))
+    rows = merged([row for row in found if row.cognition in COGNITION], paths[1], _cognition_row, _place)
+    carried = told(rows, now)
+    missing = [] if carried else missing
+    closed = closings(rows)
+
+    def mark(named: dict[str, CognitionRow]) -> tuple[str, ...]:
+        return (", ".join(sorted({row.commit for row in named.values()})),) if carried else ()
+
     text = render(
         Path(__file__).with_name("worth.md.j2"),
         experiment=experiment,
@@ -43,21 +57,35 @@ def write_page(experiment: Experiment, store: CellStore, out: Path) -> list[Path
         capacities=_capacities(experiment, store),
         known=_known(experiment, store),
         NAMES=tuple(COGNITION),
-        settings=[_setting(key, named, closed) for key, named in by_setting(rows).items()],
-        esg=[_esg(key, named) for key, named in by_setting(rows).items()],
+        settings=[(*_setting(key, named, closed), *mark(named)) for key, named in by_setting(rows).items()],
+        esg=[(*_esg(key, named), *mark(named)) for key, named in by_setting(rows).items()],
         verdicts=[_verdict(c) for c in closed if c.load == GOAL_LOAD and not c.stated],
         worthless=_worthless(closed),
-        masked=[_masked(row) for row in late],
+        masked=[(*_masked(row), row.commit) if carried else _masked(row) for row in late],
+        MARK=("commit",) if carried else (),
+        patience_ms=round(1000 * TagWaitConfig().patience_s),
         masked_verdict=_masked_verdict(late),
         missing=missing,
         cpu_min=cpu_s / 60.0,
+        carried=carried,
     )
-    paths = [out / name for name in ("worth.md", "worth.json", "masking.json")]
     paths[0].write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")
-    document = [plain(row) for row in rows if row.cognition in COGNITION]
+    document = [plain(row) for row in rows]
     paths[1].write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     paths[2].write_text(json.dumps([plain(row) for row in late], indent=1) + "\n", encoding="utf-8")
     return paths
+
+
+def _cognition_row(document: dict[str, Any]) -> CognitionRow:
+    return CognitionRow(**document | {"by_seed": tuple(document["by_seed"])})
+
+
+def _masked_row(document: dict[str, Any]) -> MaskedRow:
+    return MaskedRow(**document | {"late_cost": Paired(**document["late_cost"])})
+
+
+def _place(row: CognitionRow) -> tuple[object, ...]:
+    return row.workload, row.load, row.stated, row.cognition
 
 
 def _capacities(experiment: Experiment, store: CellStore) -> list[tuple[str, str]]:

@@ -13,7 +13,12 @@ from hmas.prediction.models.catboost_model import CatBoostCostModel
 
 def figures(**changes: Any) -> dict[str, Any]:
     latency = {"mean_ms": 1.0, "p80_ms": 1.5, "p98_ms": 3.0, "rate": 700.0} | changes.pop("latency", {})
-    perception = {"task": {"ttft_mae_ms": 10.0}, "length_model_known": {"mape": 0.1}}
+    perception = {
+        "task": {"ttft_mae_ms": 10.0, "by_type": {"QA": [60, 0.9], "Translation": [59, 0.1]}},
+        "length_model_known": {"mape": 0.1, "log_sd": 0.5},
+        "length_model_unknown": {"log_sd": 0.6, "log_by_true": [0.4, 0.0, -0.4]},
+    }
+    perception |= changes.pop("perception", {})
     gains = {"loso_gain_over_rules": 0.2, "length_mae_gain_over_mlp_neither_named": 0.3}
     return {"perception": perception, "latency": latency, **gains, **changes}
 
@@ -25,6 +30,27 @@ def test_the_page_names_each_goal_that_is_missed_and_no_other() -> None:
     assert "| Batched, requests/s | 600 | 250 |" in page
     assert "Latency, mean" not in page
     assert "MAPE" not in page
+
+
+def test_the_reason_names_what_the_parts_reach_and_the_best_of_them_in_hindsight() -> None:
+    sources = {
+        "a": {"prompts": 30, "network": 0.2, "rules": 0.8, "words": 0.5, "ours": 0.7},
+        "b": {"prompts": 90, "network": 0.6, "rules": 0.2, "words": 0.1, "ours": 0.5},
+        "few": {"prompts": 29, "network": 1.0, "rules": 1.0, "words": 1.0, "ours": 1.0},
+    }
+    page = missed(figures(loso_all_nested=0.6, perception={"loso": sources}))
+    assert "| Sources left out, all together | 86.0 % | 60.0 % |" in page
+    assert "network alone 40.0 %, patterns 50.0 %, words 30.0 %, all together 60.0 %" in page
+    assert "in hindsight 70.0 %" in page
+
+
+def test_a_type_or_a_tenth_that_falls_short_is_named() -> None:
+    task = {"ttft_mae_ms": 10.0, "by_type": {"QA": [60, 0.9], "Extraction": [61, 0.7]}}
+    length = {"log_sd": 0.6, "log_by_true": [0.6, 0.0, -0.5]}
+    page = missed(figures(perception={"task": task, "length_model_unknown": length}))
+    assert "60 prompts or more: Extraction | 80.0 % | 70.0 % |" in page
+    assert "| Mean log error of the shortest tenth | +0.55 | +0.60 |" in page
+    assert "longest tenth" not in page
 
 
 def test_what_was_not_measured_is_not_called_missed() -> None:

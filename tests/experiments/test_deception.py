@@ -72,10 +72,19 @@ class _Tens:
 def test_the_control_of_a_new_model_knows_its_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("experiments.deception._backend", lambda: RememberingBackend(_Tens()))
     scenario = SCENARIOS[-1]
-    for arm, factor in zip(ARMS, (LONGER, 1.0, 1.0), strict=True):
+    for arm, factor in zip(ARMS, (LONGER, 1.0, 1.0), strict=False):
         requests = read(scenario, arm, offered(scenario, arm, RATE_RPS, 1, SECONDS)).requests
         assert {r.recorded[2] for r in requests if r.recorded and misled(scenario, r)} == {factor * 10.0}
         assert {r.recorded[2] for r in requests if r.recorded and not misled(scenario, r)} == {10.0}
+
+
+def test_perfect_knowledge_of_the_misled_requests_is_of_these_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("experiments.deception._backend", lambda: RememberingBackend(_Tens()))
+    for scenario in SCENARIOS:
+        for r in read(scenario, "known", offered(scenario, "known", RATE_RPS, 1, SECONDS)).requests:
+            assert r.recorded is not None
+            task, _, tokens, _ = r.recorded
+            assert (task, tokens) == ((r.task, r.output_tokens) if misled(scenario, r) else (TaskType.QA, 10.0))
 
 
 def test_each_type_has_a_request_in_another_language() -> None:
@@ -134,19 +143,21 @@ def test_the_page_says_what_the_runs_say(tmp_path: Path) -> None:
             "control": [_run(0.0, good, 0.80), _run(0.0, good, 0.82)],
             "misled": [_run(1.0, good, 0.80), _run(1.0, good, 0.82)],
             "told": [_run(1.0, good, 0.80), _run(1.0, good, 0.82)],
+            "known": [_run(1.0, good, 0.79), _run(1.0, good, 0.81)],
         },
         "drifts": {
             "capacity": {"rate_rps": 3.0, "cpu_s": 1.0},
             "control": [_run(0.0, bad, 0.80), _run(0.0, bad, 0.82)],
             "misled": [_run(1.0, bad, 0.70), _run(1.0, bad, 0.72)],
             "told": [_run(1.0, good, 0.78), _run(1.0, good, 0.80)],
+            "known": [_run(1.0, good, 0.81), _run(1.0, good, 0.83)],
         },
     }
     page, facts = write_page(found, 60.0, tmp_path)
     text = page.read_text()
     assert "- lies: the error was halved after 32 settled requests (31 s); the other tenants change by +0.0" in text
     assert "- drifts: the correction **never halved** the error; the other tenants change by -10.0" in text
-    assert "within 2: **not met**" in text
+    assert "within 2: **not met** (against perfect knowledge of the misled requests -11.0 ± 0.0" in text
     assert "- drifts: -10.0 ± 0.0 points, and -2.0 ± 0.0 where the correction is told" in text
     assert "late news of lengths costs them 8.0 points" in text
     assert "- lies: +0.0 ± 0.0 points, and" not in text

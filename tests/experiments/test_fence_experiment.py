@@ -66,7 +66,7 @@ def stored(tmp_path: Path) -> tuple[Experiment, CellStore]:
 def test_the_page_says_what_goodput_was_lost(tmp_path: Path) -> None:
     experiment, store = stored(tmp_path)
     assert {cell.kind for cell in runs_of(experiment)} == {"run"}
-    found = [row for row in rows(experiment, store) if row.workload == "poisson"]
+    found = [row for row in rows(experiment, store, "c1") if row.workload == "poisson"]
     out = tmp_path / "out"
     write_page(found, experiment, out)
     (facts,) = json.loads((out / "fence.json").read_text())

@@ -1,10 +1,12 @@
 """What cognition is worth: conclusions follow from the runs, and chance is called chance."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from experiments.report.carried import present_commit
 from experiments.report.worth import write_page
 from experiments.worth import COGNITION, INSTANT, cells_of_worth, closings, knowledge, masking, paired, rows_of
 from hmas.contracts.request import TaskType
@@ -48,7 +50,7 @@ def test_a_difference_is_told_from_chance_seed_by_seed() -> None:
 
 
 def test_the_share_is_that_of_the_distance_from_the_prior_to_perfect_knowledge(tmp_path: Path) -> None:
-    rows, missing, cpu_s = rows_of(EXPERIMENT, _stored(tmp_path, RATES))
+    rows, missing, cpu_s = rows_of(EXPERIMENT, _stored(tmp_path, RATES), "c1")
     assert not missing
     assert cpu_s == 6.0 * len(cells_of_worth(EXPERIMENT))
     shares = {(c.load, c.stated): c.share for c in closings(rows)}
@@ -74,6 +76,22 @@ def test_the_page_says_what_the_runs_say(tmp_path: Path) -> None:
     assert "last third of the window 1 of 1 settings have it (mean 99.7 %, least 99.7 % on mix" in text
     none = _stored(tmp_path / "none", RATES | {"hmas-perfect": 0.6})
     assert "cognition is worth nothing here" in write_page(EXPERIMENT, none, tmp_path / "out")[0].read_text()
+
+
+def test_what_is_not_run_anew_stands_with_its_commit(tmp_path: Path) -> None:
+    write_page(EXPERIMENT, _stored(tmp_path / "old", RATES), tmp_path)
+    facts = tmp_path / "worth.json"
+    facts.write_text(facts.read_text().replace(present_commit(), "c0"))
+    again = replace(EXPERIMENT, loads=(1.4,))
+    store, new = CellStore(tmp_path / "cells"), _stored(tmp_path / "new", RATES | {"hmas": 0.65})
+    for cell in cells_of_worth(again):
+        store.put(cell, {k: v for k, v in (new.get(cell) or {}).items() if k != "cell"})
+    page = write_page(EXPERIMENT, store, tmp_path)[0].read_text()
+    rows = {(r["load"], r["commit"]): r for r in json.loads(facts.read_text()) if r["cognition"] == "shipped"}
+    assert {key: round(row["goodput_rate"], 2) for key, row in rows.items()} == {
+        (0.8, "c0"): 0.85, (1.4, present_commit()): 0.65,
+    }  # fmt: skip
+    assert "10 of 20 rows were computed by earlier code (c0)" in page
 
 
 def test_what_was_not_run_is_named(tmp_path: Path) -> None:

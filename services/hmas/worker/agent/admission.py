@@ -14,7 +14,8 @@ class AdmissionGate:
 
     It fits if all of them together never hold more than M_cap (1 - delta_frag), counted in whole KV blocks, when each
     answers up to its length bound l_upper. Eq. 2 adds up what each of them holds at its end, although most have left
-    before the last one ends; where that sum exceeds the budget, its peak over time decides (`memory_peak.py`).
+    before the last one ends; where that sum exceeds the budget, its peak over time decides (`memory_peak.py`), for
+    which no answer is taken to be longer than nearly all are (`likely`).
 
     l_upper = min(l_90 · q_b, max_tokens), with l_90 the predicted 90 % quantile of the request's length, and q_b the
     fence's factor for the bucket of its prompt's length; 1 if the fence was not calibrated for the predictor that
@@ -46,6 +47,16 @@ class AdmissionGate:
             upper *= factors[min(bisect_left(edges, entry.request.prompt_tokens), len(edges) - 1)]
         return self._limited(entry, upper)
 
+    def likely(self, entry: QueueEntry, upper: float) -> float:
+        """Returns the output tokens up to which the forecast of the memory's peak takes a request with the bound
+        `upper`: no more than nearly all answers reach lately, unless it was predicted to be longer than they are.
+
+        After surprises one answer in ten can outgrow its prediction a hundredfold, and the fence's factor follows, for
+        every request of the bucket; that all of them grow so far at once is what no engine has seen.
+        """
+        rolling = self._fence.rolling_upper
+        return min(upper, max(entry.predicted_p90, rolling)) if rolling else upper
+
     def grown(self, entry: QueueEntry) -> float:
         """Returns a new length bound, in output tokens, for a running request that has produced more than its old one.
 
@@ -68,13 +79,13 @@ class AdmissionGate:
         blocks = int(-(-tokens // engine.block_size))
         return min(blocks, engine.budget_blocks) if engine.budget_blocks else blocks
 
-    def admits(self, now_s: float, engine: EngineState, entry: QueueEntry, blocks: int) -> bool:
-        """Returns whether `engine` has room for `entry`, which holds `blocks` KV blocks at its end. An engine that
-        does not report its capacity always has."""
+    def admits(self, now_s: float, engine: EngineState, entry: QueueEntry, blocks: int, likely: float) -> bool:
+        """Returns whether `engine` has room for `entry`, which holds `blocks` KV blocks at its end, or in a forecast
+        what `likely` output tokens need. An engine that does not report its capacity always has."""
         if not engine.budget_blocks:
             return True
         budget = engine.budget_blocks - engine.foreign_blocks
-        return engine.blocks + blocks <= budget or engine.peak_fits(now_s, entry, blocks, budget)
+        return engine.blocks + blocks <= budget or engine.peak_fits(now_s, entry, blocks, likely, budget)
 
     def could_ever(self, engine: EngineState, prompt_tokens: int) -> bool:
         """Returns whether a prompt of that length and one output token would fit `engine` if nothing ran there."""

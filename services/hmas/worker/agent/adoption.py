@@ -56,5 +56,5 @@ def _count(state: AgentState, gateway: Gateway, message: Adopt) -> None:
     entry.engine, entry.grant, entry.granted_s = engine.name, message.grant, message.granted_s
     entry.output_tokens = message.output_tokens
     upper = state.gate.upper(entry)
-    entry.admit(upper, state.gate.need(engine, entry, upper))
+    entry.admit(upper, state.gate.need(engine, entry, upper), state.gate.likely(entry, upper))
     engine.adopt(state.now_s, entry, state.prefill_s(entry), message.first_token_s)

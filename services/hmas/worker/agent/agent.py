@@ -62,6 +62,8 @@ class WorkerAgent:
             effects.append(LayoutSwitched(state.layout_before, state.layout, len(state.lanes), len(state.queue)))
             state.layout_before = None
         if state.queue.waiting and not state.draining:
+            if state.untagged:
+                state.admit_overdue()
             effects += pump(state)
         if state.ledger.full:
             effects.append(regulation.report(state))

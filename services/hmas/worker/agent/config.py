@@ -34,7 +34,10 @@ class WorkerPriorConfig:
 class LengthBiasConfig:
     """How the worker learns by which factor predicted answer lengths are too short or too long."""
 
-    doubt: float = 4.0  # requests after which half of the bias seen is applied
+    doubt: float = 4.0  # requests after which half of the bias seen is applied at least
+    certain: float = 3.0  # standard errors from what is known without it at which a bias begins to be applied faster
+    newest: int = 8  # requests that, if they contradict the older ones, make these forgotten
+    contradicts: float = 3.0  # standard errors beyond one standard deviation by which they must differ for that
     memory: int = 32  # requests that a cell remembers
     most_running: int = 24  # of these
     max_cells: int = 4096  # combinations of predictor, task type and tenant; beyond, the oldest is forgotten
@@ -143,6 +146,18 @@ class RefusalConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TagWaitConfig:
+    """When a request waits a moment for its tags (`tag_wait.py`)."""
+
+    patience_s: float = 0.08  # how long at most, from its arrival on
+    smoothing: float = 0.1  # weight of one more request in the share whose tags came in time
+    least_prompt: float = 0.5  # that share, below which none waits
+    window_s: float = 60.0  # time constant of the share of the time in which requests wait for an engine
+    busy: float = 0.05  # that share, from which on a request waits for its tags while others wait
+    pressed: float = 0.4  # that share, from which on it does so alone as well
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerConfig:
     """Identity, bounds and static limits of one worker.
 
@@ -185,6 +200,7 @@ class WorkerConfig:
     busy_pause_s: float = 0.1  # an engine that had no room gets no dispatch for this long
     prior: WorkerPriorConfig = field(default_factory=WorkerPriorConfig)
     length_bias: LengthBiasConfig = field(default_factory=LengthBiasConfig)
+    tag_wait: TagWaitConfig = field(default_factory=TagWaitConfig)
     applications: ApplicationsConfig = field(default_factory=ApplicationsConfig)
     meter: MeterConfig = field(default_factory=MeterConfig)
     engine: EngineStateConfig = field(default_factory=EngineStateConfig)

@@ -154,7 +154,7 @@ class EngineState:
             self.busy_since_s = now_s
         self.running[entry.request.id] = entry
         self.blocks += entry.blocks
-        self.peak.add(*_growth(entry, entry.blocks * self.block_size, self.block_size))
+        self.peak.add(*_growth(entry, entry.blocks, entry.likely_tokens, self.block_size))
         self.prefill.add(now_s, entry, prefill_s)
         self._changed()
 
@@ -238,15 +238,15 @@ class EngineState:
         self.in_flight = len(self.running) + self.foreign
         self._occupancy = None
 
-    def peak_fits(self, now_s: float, entry: QueueEntry, blocks: int, budget: int) -> bool:
+    def peak_fits(self, now_s: float, entry: QueueEntry, blocks: int, likely: float, budget: int) -> bool:
         """Returns whether the running requests and `entry` will never hold more than `budget` KV blocks at once, if
-        `entry` began now and held `blocks` at its end.
+        `entry` began now, and at its end held `blocks` or `likely` output tokens, whichever is less.
 
         While nobody outgrows a bound, a forecast stays one as time passes and requests leave: it only becomes too high.
         So it is made anew where it says no, or is old.
         """
         size, age_s = self.block_size, now_s - self.peak_s
-        growth = _growth(entry, blocks * size, size)
+        growth = _growth(entry, blocks, likely, size)
         if not self.peak_outgrown and age_s <= self._config.peak_kept_s:
             if self.peak.with_another(*growth) <= budget * size:
                 return True
@@ -261,6 +261,8 @@ class EngineState:
         for entry in self.running.values():  # `_growth`, written out: this is done for every engine in every cycle
             held = entry.request.prompt_tokens + entry.output_tokens
             last = entry.blocks * size
+            if entry.output_tokens <= entry.likely_tokens < last - entry.request.prompt_tokens:
+                last = entry.request.prompt_tokens + entry.likely_tokens
             rows.append((last - held if last > held else 0, held + size - 1))
         self.peak = MemoryPeak(rows)
         self.peak_s, self.peak_outgrown, self.peak_left = now_s, False, False
@@ -355,11 +357,12 @@ class EngineState:
         return occupancy
 
 
-def _growth(entry: QueueEntry, last: int, block: int) -> tuple[int, int]:
+def _growth(entry: QueueEntry, blocks: int, likely: float, block: int) -> tuple[float, int]:
     """Returns (left, held): the tokens that `entry` has yet to grow by, and those that it holds now.
 
-    `last`: tokens that it holds at its end. `held` counts the newest KV block in full, as it is taken with its first
-    token.
+    At its end it holds `blocks`, or what `likely` output tokens need if that is less. `held` counts the newest KV block
+    in full, as it is taken with its first token.
     """
     held = entry.request.prompt_tokens + entry.output_tokens
+    last = min(blocks * block, entry.request.prompt_tokens + likely)
     return max(0, last - held), held + block - 1

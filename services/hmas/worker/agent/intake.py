@@ -109,6 +109,8 @@ def on_annotate(state: AgentState, gateway: Gateway, message: Annotate) -> None:
 
 
 def annotate(state: AgentState, entry: QueueEntry, annotation: Annotation) -> None:
+    if entry.annotation is None:
+        state.tag_wait.came(state.now_s - entry.enqueued_s)
     state.length_bias.forget(entry)
     entry.claimed = annotation.tags
     tags = state.length_bias.corrected(entry.request, entry.claimed)
@@ -127,7 +129,7 @@ def _readmit(state: AgentState, entry: QueueEntry) -> None:
     upper = state.gate.upper(entry)
     blocks = state.gate.need(engine, entry, upper)
     engine.reserve(entry, blocks)
-    entry.admit(upper, blocks)
+    entry.admit(upper, blocks, state.gate.likely(entry, upper))
 
 
 def on_withdraw(state: AgentState, gateway: Gateway, message: Withdraw) -> None:

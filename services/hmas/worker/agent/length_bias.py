@@ -18,7 +18,8 @@ class LengthBias:
     for a tenant and task type.
 
     While few requests were seen, it is drawn towards the mean of the task type over all tenants, and that one towards
-    1. Predictors (by `Tags.version`) are kept apart. At `max_cells` means the oldest one is forgotten.
+    1, unless they agree on another. Predictors (by `Tags.version`) are kept apart. At `max_cells` means the oldest one
+    is forgotten.
 
     Short answers end first, so those that have ended are too short a sample of the requests that began lately. Running
     ones count as well (`_Cell`).
@@ -36,8 +37,8 @@ class LengthBias:
         for name in _names(request, tags):
             cell = self._cells.get(name)
             if cell is not None and cell.errors:
-                mean, count = cell.estimate(), len(cell.errors)
-                log_factor += count / (count + self._config.doubt) * (mean - log_factor)
+                cell.estimate()
+                log_factor += cell.trust(log_factor) * (cell.mean - log_factor)
         if not log_factor:
             return tags
         factor = exp(log_factor)
@@ -94,11 +95,12 @@ class _Cell:
     answers take to end, however many begin in a second.
     """
 
-    __slots__ = ("_config", "_mean", "_running", "_variance", "errors")
+    __slots__ = ("_config", "_mean", "_running", "_variance", "errors", "mean")
 
     def __init__(self, config: LengthBiasConfig) -> None:
         self._config = config
         self.errors: dict[str, float | QueueEntry] = {}  # by request; the entry while it runs
+        self.mean = 0.0  # as last estimated
         self._running = 0
         self._mean = 0.0  # with one request without error beside, so that bounds alone do not drive it away
         self._variance = config.sd**2
@@ -122,8 +124,30 @@ class _Cell:
             del self.errors[entry.request.id]
             self._running -= 1
 
-    def estimate(self) -> float:
-        """Returns the mean error. There must be one at least."""
+    def trust(self, prior: float) -> float:
+        """Returns the weight of the estimate against `prior`: the more errors, and the farther their mean is from it in
+        standard errors, the more (as James and Stein shrink a mean: Estimation with Quadratic Loss, 1961)."""
+        count, distance = len(self.errors), self.mean - prior
+        least = count / (count + self._config.doubt)
+        noise = self._config.certain**2 * self._variance
+        return max(least, 1.0 - noise / (count * distance * distance)) if distance else least
+
+    def _turn(self) -> None:
+        """Forgets the older errors if the newest contradict them, because tenants and models begin to behave otherwise
+        at once. A running request contradicts by what it has got beyond the mean."""
+        newest, count = self._config.newest, len(self.errors)
+        if count < 2 * newest:
+            return
+        known = [max(self._mean, _error(e)) if isinstance(e, QueueEntry) else e for e in self.errors.values()]
+        old, new = known[:-newest], known[-newest:]
+        allowed = self._config.contradicts * sqrt(self._config.sd**2 * (1.0 / newest + 1.0 / len(old)))
+        if abs(sum(new) / newest - sum(old) / len(old)) > allowed + sqrt(self._variance):
+            for name in list(self.errors)[:-newest]:
+                self._running -= isinstance(self.errors.pop(name), QueueEntry)
+
+    def estimate(self) -> None:
+        """Estimates the mean error anew. There must be one at least."""
+        self._turn()
         sd, count, doubt = sqrt(self._variance), len(self.errors), self._config.doubt
         total = square = 0.0
         for error in self.errors.values():
@@ -138,7 +162,7 @@ class _Cell:
         spread = max(0.0, square - total * mean) + doubt * self._config.sd**2
         self._variance = min(self._config.most_sd**2, spread / (count + doubt))
         self._mean = total / (count + 1)
-        return mean
+        self.mean = mean
 
 
 def _above(bound: float, mean: float, sd: float) -> tuple[float, float]:

@@ -106,6 +106,7 @@ def choose(
     gate, prefill_s = state.gate, state.prefill_s(entry)
     window_s = state.config.prefill_window_s + state.lag_s  # news of prefill computed since may be late by the lag
     upper = gate.upper(entry)
+    likely = gate.likely(entry, upper)
     uncounted_s = state.config.gateways.uncounted_s
     prompt_tokens = entry.request.prompt_tokens
     held = _held(entry, roomy)
@@ -131,11 +132,11 @@ def choose(
         blocks = gate.need(engine, entry, upper)
         if fenced and not engine.prefill.admits(prefill_s, window_s):
             continue
-        if fenced and not gate.admits(state.now_s, engine, entry, blocks):
+        if fenced and not gate.admits(state.now_s, engine, entry, blocks, likely):
             continue
         best, best_load, best_blocks = engine, load, blocks
     if best is not None:
-        entry.admit(upper, best_blocks)
+        entry.admit(upper, best_blocks, likely)
     return best
 
 

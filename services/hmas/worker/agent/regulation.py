@@ -111,7 +111,7 @@ def on_cycle(state: AgentState) -> list[WorkerEffect]:
         engine.refresh_tightest()
         engine.presume(state.now_s)
         effects += _regulate(state, engine)
-    state.admit_overdue()
+    state.tag_wait.observe(state.now_s, waiting=bool(state.up) and state.queue.ready > 0)
     if len(state.queue) and engineless_too_long(state):
         for entry in [entry for entry in state.queue.entries() if entry.state is not EntryState.RUNNING]:
             effects.append(ends.refuse(state, entry, Outcome.NO_ENGINE, no_engine_message(state)))

@@ -21,6 +21,7 @@ from hmas.worker.agent.meter import ServiceMeter
 from hmas.worker.agent.prior import Prior
 from hmas.worker.agent.queue import RequestQueue
 from hmas.worker.agent.service_view import ServiceView
+from hmas.worker.agent.tag_wait import TagWait
 
 
 class AgentState:
@@ -35,13 +36,14 @@ class AgentState:
         self.up: list[EngineState] = []
         self.layout: Layout = MIXED  # as it is enforced
         self.layout_before: Layout | None = None  # None: no change since that was last told
-        self.untagged: dict[str, QueueEntry] = {}  # parked until their tags tell their pace class
+        self.untagged: dict[str, QueueEntry] = {}  # parked until their tags come or are overdue
         self.lanes: dict[int, list[EngineState]] = {0: []}  # the engines that are up, by the lane that they serve
         self.gate = AdmissionGate(delta_frag=config.delta_frag, growth=config.growth)
         self.controls = ControlState(config.worker, config.pool)
         self.prior = Prior(config.prior)
         self.applications = Applications(config.applications)
         self.length_bias = LengthBias(config.length_bias)
+        self.tag_wait = TagWait(config.tag_wait)
         self.meter = ServiceMeter(config.meter)
         self.ledger = TelemetryLedger(
             config.telemetry_period_s, config.telemetry_events, config.running_report_period_s
@@ -63,27 +65,44 @@ class AgentState:
         return gateway.grantable(self.now_s, (engine.name for engine in self.up))
 
     def admit(self, entry: QueueEntry) -> None:
-        """Lets a parked request wait in the order, if its gateway could carry out a grant now. Where the layout has
-        classes, a request whose pace only its tags can tell first waits for these, at most `tags_within_s` seconds."""
-        classless = self.layout.cuts_s and entry.annotation is None and not entry.request.slo_stated
-        if classless and self.now_s - entry.enqueued_s < self.config.tags_within_s:
+        """Lets a parked request wait in the order, if its gateway could carry out a grant now; but first it may have to
+        wait a moment for its tags."""
+        if self.now_s - entry.enqueued_s < self._patience_s(entry, alone=not self.queue.ready):
             self.untagged[entry.request.id] = entry
-            return
+        else:
+            self._enqueue(entry)
+
+    def _enqueue(self, entry: QueueEntry) -> None:
         gateway = self.gateways[entry.gateway]
         if self.grantable(gateway):
             self.queue.wake(entry)
         else:
             gateway.parked[entry.request.id] = entry
 
+    def _patience_s(self, entry: QueueEntry, *, alone: bool) -> float:
+        """Returns how long a request waits for its tags: longer where the layout has classes and only its tags can tell
+        its pace. `alone`: no other waits for an engine."""
+        if entry.annotation is not None:
+            return 0.0
+        if self.layout.cuts_s and not entry.request.slo_stated:
+            return self.config.tags_within_s
+        return 0.0 if self.controls.bypass else self.tag_wait.patience_s(alone=alone)
+
     def admit_tagged(self, entry: QueueEntry) -> None:
-        """Admits a request that waited for its tags, because they have come or are overdue."""
+        """Admits a request whose tags have come, if it waited for them."""
         if self.untagged.pop(entry.request.id, None) is not None:
             self.admit(entry)
 
     def admit_overdue(self) -> None:
-        due_s = self.now_s - self.config.tags_within_s
-        for entry in [entry for entry in self.untagged.values() if entry.enqueued_s <= due_s]:
-            self.admit_tagged(entry)
+        """Admits the requests that have waited long enough for their tags, or need not wait for them any more."""
+        alone = not self.queue.ready
+        for entry in list(self.untagged.values()):
+            waited_s = self.now_s - entry.enqueued_s
+            if waited_s >= self._patience_s(entry, alone=alone):
+                if waited_s >= self.config.tag_wait.patience_s:
+                    self.tag_wait.overdue()
+                del self.untagged[entry.request.id]
+                self._enqueue(entry)
 
     def park(self, entry: QueueEntry) -> None:
         """Takes a queued request out of the order until its gateway could carry out a grant."""
