@@ -153,10 +153,14 @@ class Fence:
     whose errors were calibrated.
 
     `rolling_upper` is a conservative output length, in tokens, for a running request that outgrew its bound (App. C.2).
+    A bound holds for one request; many together stay far below the sum of theirs. `share` is the mean of an answer's
+    length over its bound, cut off at 1, and `spread` the standard deviation of that.
     """
 
     tables: tuple[FenceTable, ...] = ()
     rolling_upper: float = 0.0
+    share: float = 1.0
+    spread: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,9 @@
 from collections import deque
 from collections.abc import Iterable, Sequence
 from heapq import nlargest
+from math import sqrt
 from operator import attrgetter, itemgetter
+from typing import NamedTuple
 
 from hmas.contracts.control import Fence, FenceBucket, FenceTable
 from hmas.contracts.telemetry import RequestFinished, RequestRunning
@@ -19,6 +21,17 @@ from hmas.statera.agent.conformal import (
 UNBOUNDED_PROMPT = 1 << 31  # upper edge of the last bucket
 _SHARE_DECAY = 0.99  # per finished request, so that about the last hundred show which predictors are in use
 _LATEST = attrgetter("admitted_s")
+
+
+class Filled(NamedTuple):
+    """How much of their bounds answers fill: mean and variance, over answers of the sum of weights `weight`."""
+
+    weight: float
+    mean: float
+    variance: float
+
+
+WHOLE = Filled(0.0, 1.0, 0.0)
 
 
 class VersionCohort:
@@ -40,6 +53,7 @@ class VersionCohort:
         self._outgrown: dict[str, set[str]] = {}  # by worker: running requests whose miss was counted already
         self._counts = [0] * len(self._levels)  # running requests by bucket
         self._published = False
+        self.filled = WHOLE  # of the bounds that `buckets` made last
 
     def add(self, worker: str, admitted_s: float, finished: RequestFinished) -> None:
         seen = self._observed(admitted_s, finished, finished.censored)
@@ -89,7 +103,9 @@ class VersionCohort:
         )  # fmt: skip
         share = config.borrowed / sum(weights)
         edges = (*config.prompt_edges, UNBOUNDED_PROMPT)
-        return tuple(FenceBucket(edge, self._quantile(rows, index, share)) for index, edge in enumerate(edges))
+        factors = [self._quantile(rows, index, share) for index in range(len(edges))]
+        self.filled = _filled(rows, factors)
+        return tuple(FenceBucket(edge, factor) for edge, factor in zip(edges, factors, strict=True))
 
     def _quantile(self, rows: Sequence[tuple[float, int, float, float]], index: int, share: float) -> float:
         own = [share, 1.0 + share]
@@ -111,6 +127,16 @@ class VersionCohort:
         for rows in self._running.values():
             for seen in rows:
                 self._counts[seen.bucket] += 1
+
+
+def _filled(rows: Sequence[tuple[float, int, float, float]], factors: Sequence[float]) -> Filled:
+    """Returns how much of the bounds by `factors` answers fill; `rows` are (error, bucket, weight, revealed weight)."""
+    total = sum(weight for *_, weight in rows)
+    if total <= 0.0:
+        return WHOLE
+    parts = [(min(1.0, error / factors[bucket]) if factors[bucket] > 0.0 else 1.0, w) for error, bucket, _, w in rows]
+    mean = sum(part * weight for part, weight in parts) / total
+    return Filled(total, mean, sum(weight * (part - mean) ** 2 for part, weight in parts) / total)
 
 
 def _admitted(row: RequestFinished | RequestRunning) -> bool:
@@ -155,8 +181,16 @@ class FenceCalibration:
         if now_s >= self._due_s and self._versions:
             self._due_s = now_s + self._config.refresh_s
             tables = (FenceTable(name, version.buckets()) for name, version in sorted(self._versions.items()))
-            self._fence = Fence(tuple(table for table in tables if table.buckets), self._rolling_upper())
+            told = tuple(table for table in tables if table.buckets)
+            self._fence = Fence(told, self._rolling_upper(), *self._filled())
         return self._fence
+
+    def _filled(self) -> tuple[float, float]:
+        """Returns how much of their bounds answers fill, in the mean, and the standard deviation; whole while that is
+        not known of the predictor that is used most."""
+        used = max(self._versions, key=lambda known: self._shares[known])
+        _, mean, variance = self._versions[used].filled
+        return mean, sqrt(variance)
 
     def _rolling_upper(self) -> float:
         """Returns a conservative output length, in tokens, for a running request that outgrew its bound; 0 while too

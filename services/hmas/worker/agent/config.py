@@ -93,6 +93,7 @@ class EngineStateConfig:
     spared: float = 0.1  # share of running requests whose TPOT SLOs may be tighter than the one that sets utilisation
     peak_fresh_s: float = 0.1  # how long a forecast of peak memory that leaves no room is used
     peak_kept_s: float = 0.5  # how long one that leaves room is used, and that by which topologies plan
+    doubt: float = 1.3  # standard deviations by which running requests together may exceed what they fill in the mean
     plenty: int = 2  # no forecast is made while the budget is at least this multiple of the reserved blocks
     sample_fresh_s: float = 2.0  # an older sample says nothing about utilisation any more
     counters_fresh_s: float = 10.0  # an older sample does not say that the engine's counters stand still
