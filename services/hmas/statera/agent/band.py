@@ -19,8 +19,8 @@ class Band:
 
 
 class BandController:
-    """Moves N_run of one engine, by integral control in relative steps: a move changes N_run by `gain` times the
-    utilisation error over the utilisation.
+    """Moves N_run of one engine. If `moving`, by integral control in relative steps: a move changes N_run by `gain`
+    times the utilisation error over the utilisation.
 
     Utilisation grows at most in proportion to concurrency, so with gain < 1 a move at steady load never crosses the
     far edge of the band. To avoid wind-up, N_run is cut from the number that really runs and only when the last cut
@@ -109,6 +109,8 @@ class BandController:
         if self._limit is not None and self._limit[0] == now_s:
             return min(self._n, float(self._limit[1]))
         error = self._errors / self._samples
+        if not self._config.moving:
+            return self._raised(in_flight, queued, self._config.slew)
         step = self._config.gain * abs(error) / max(self._utilisation / self._samples, abs(error), 1e-6)
         step = min(step, self._config.slew)
         free = self._config.unconditional
@@ -149,7 +151,7 @@ class BandController:
             b_token=min(b_max, max(b_min, started)),
             b_min=b_min,
             b_max=b_max,
-            gain_b=self._config.inner_gain * b_max,
+            gain_b=self._config.inner_gain * b_max if self._config.moving else 0.0,
             u_low=band.low,
             u_high=band.high,
         )

@@ -8,7 +8,7 @@ from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from hmas.contracts.control import Fence, FenceBucket, FenceTable
-from hmas.contracts.telemetry import RequestFinished, RequestRunning
+from hmas.contracts.telemetry import EngineSample, RequestFinished, RequestRunning
 from hmas.statera.agent.config import FenceConfig
 from hmas.statera.agent.conformal import (
     AdaptiveLevel,
@@ -155,6 +155,19 @@ class FenceCalibration:
         self._lengths: deque[KnownAnswer] = deque(maxlen=config.cohort)  # of all predictors, in the order of their ends
         self._fence = Fence()
         self._due_s = 0.0
+        self._doubt = config.doubt
+        self._preemptions: dict[tuple[str, str], int] = {}  # counted so far, by worker and engine
+
+    def preempted(self, worker: str, engines: Iterable[EngineSample], finished: int) -> None:
+        """Takes the engines' own counts of preemptions, and how many requests ended meanwhile. Each preemption raises
+        the doubt, and each end lowers it, so that the share `preempted` keeps it where it is."""
+        config, count = self._config, 0
+        for sample in engines:
+            before = self._preemptions.get((worker, sample.engine), sample.preemptions_total)
+            count += max(0, sample.preemptions_total - before)
+            self._preemptions[worker, sample.engine] = sample.preemptions_total
+        doubt = self._doubt + config.doubt_gain * (count - config.preempted * finished)
+        self._doubt = min(config.most_doubt, max(0.0, doubt))
 
     def finished(self, now_s: float, worker: str, finished: RequestFinished) -> None:
         if not _admitted(finished) or (finished.output_tokens <= 0 and not finished.censored):
@@ -176,6 +189,7 @@ class FenceCalibration:
     def forget_worker(self, worker: str) -> None:
         for version in self._versions.values():
             version.forget_worker(worker)
+        self._preemptions = {key: count for key, count in self._preemptions.items() if key[0] != worker}
 
     def fence(self, now_s: float) -> Fence:
         if now_s >= self._due_s and self._versions:
@@ -190,7 +204,7 @@ class FenceCalibration:
         not known of the predictor that is used most."""
         used = max(self._versions, key=lambda known: self._shares[known])
         _, mean, variance = self._versions[used].filled
-        return mean, sqrt(variance)
+        return mean, self._doubt * sqrt(variance)
 
     def _rolling_upper(self) -> float:
         """Returns a conservative output length, in tokens, for a running request that outgrew its bound; 0 while too

@@ -12,6 +12,7 @@ from hmas.worker.agent.memory_peak import Growth, MemoryPeak
 from hmas.worker.agent.prefill_backlog import PrefillBacklog
 from hmas.worker.agent.prefix_cache import PrefixCache
 from hmas.worker.agent.service_view import EngineOccupancy
+from hmas.worker.agent.step_target import StepBase, worthy_slo_s
 
 
 class EngineState:
@@ -30,6 +31,7 @@ class EngineState:
         "_config",
         "_occupancy",
         "b_token",
+        "base",
         "blocks",
         "budget_blocks",
         "busy_s",
@@ -63,9 +65,9 @@ class EngineState:
         "sampled_s",
         "starts",
         "suspected",
-        "tightest_tpot_s",
         "up",
         "up_s",
+        "worthy_slo_s",
     )
 
     def __init__(self, info: EngineInfo, config: EngineStateConfig) -> None:
@@ -101,7 +103,8 @@ class EngineState:
         self.sample: EngineSampled | None = None
         self.sample_unread = False  # the flow regulator has not used `sample` yet
         self.sampled_s = -inf
-        self.tightest_tpot_s = inf
+        self.worthy_slo_s = inf
+        self.base = StepBase(config.base_memory_s)
         self.busy_s = 0.0
         self.busy_since_s = 0.0
 
@@ -272,7 +275,7 @@ class EngineState:
             return 1.0
         total = sum(left for left, _ in rows)
         squares = sum(left * left for left, _ in rows)
-        return min(1.0, share + self._config.doubt * spread * (sqrt(squares) / total if total else 1.0))
+        return min(1.0, share + spread * (sqrt(squares) / total if total else 1.0))
 
     def presume(self, now_s: float) -> None:
         """Counts prefills as done whose first token cannot be seen because the answer is not streamed.
@@ -304,6 +307,7 @@ class EngineState:
             self.grew |= (
                 sample.decode_tokens_per_s > 0.0 or sample.prefill_tokens_per_s > 0.0 or sample.kv_usage != held
             )
+        self.base.add(now_s, sample.running, sample.step_s)
         self.sample = sample
         self.sampled_s = now_s
         self.sample_unread = True
@@ -321,27 +325,23 @@ class EngineState:
         gone, self.missing = min(missing, self.missing), missing
         return gone
 
-    def refresh_tightest(self) -> None:
-        """Sets `tightest_tpot_s` to the TPOT SLO that meets the needs of all running requests but a share `spared`.
-
-        Requests that are judged on the whole answer, or whose TPOT SLO is below the engine's unloaded decode time, are
-        not counted: a few tight SLOs, or one that cannot be met, must not throttle all other requests.
-        """
-        met = sorted(e.slo.tpot_s for e in self.running.values() if not e.slo.whole and e.slo.tpot_s >= e.tpot_s)
-        self.tightest_tpot_s = met[int(self._config.spared * len(met))] if met else inf
+    def aim(self, offered_slos_s: Sequence[float]) -> None:
+        """Sets the TPOT SLO that the engine's step is held to, by those of the requests that are offered."""
+        self.worthy_slo_s = worthy_slo_s(offered_slos_s, self.base.seconds)
 
     def measured(self, now_s: float) -> bool:
         """Returns whether the engine's last sample is recent enough to regulate by."""
         return now_s - self.sampled_s <= self._config.sample_fresh_s
 
     def utilisation(self, now_s: float) -> float:
-        """Returns the use of the engine's binding resource, max(KV use, step time / tightest TPOT SLO) (DESIGN §5.5).
+        """Returns the use of the engine's binding resource, max(KV use, step time / the TPOT SLO worth keeping) (DESIGN
+        §5.5, `step_target.py`).
 
         It is 1 where the resource is used up, may be above 1, and is 0 if there is no recent sample.
         """
         if self.sample is None or not self.measured(now_s):
             return 0.0
-        return max(self.sample.kv_usage, self.sample.step_s / self.tightest_tpot_s)
+        return max(self.sample.kv_usage, self.sample.step_s / self.worthy_slo_s)
 
     def occupancy(self, now_s: float) -> EngineOccupancy:
         """Returns what the engine holds and may hold, as topologies see it."""

@@ -109,8 +109,8 @@ def on_cycle(state: AgentState) -> list[WorkerEffect]:
         for entry in list(gateway.overdue(state.now_s)):
             effects += engine_events.stop(state, entry, "the gateway did not answer the grant")
     effects += engine_events.release_left(state)
+    state.aim()
     for engine in state.up:
-        engine.refresh_tightest()
         engine.presume(state.now_s)
         effects += _regulate(state, engine)
     state.admit_overdue()
