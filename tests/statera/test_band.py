@@ -343,8 +343,10 @@ def test_hold_forgets_what_was_seen() -> None:
     assert controller.n_run == N_MAX
 
 
-def held(controller: BandController, prefill_tokens_per_s: float) -> None:
-    """Five seconds in which four sequences run and three wait in the engine, whose memory is nearly empty."""
+def held(
+    controller: BandController, prefill_tokens_per_s: float, kv_usage: float = 0.1, capacity: int = 10**6
+) -> None:
+    """Five seconds in which four sequences run and three wait in the engine."""
     start_s = next(START_S)
     for i in range(50):
         sample = EngineSample(
@@ -352,8 +354,8 @@ def held(controller: BandController, prefill_tokens_per_s: float) -> None:
             up=True,
             running=4,
             waiting=3,
-            kv_usage=0.1,
-            kv_capacity_tokens=10**6,
+            kv_usage=kv_usage,
+            kv_capacity_tokens=capacity,
             preemptions_total=0,
             step_s=0.05,
             prefill_tokens_per_s=prefill_tokens_per_s,
@@ -380,4 +382,13 @@ def test_a_limit_shows_once_the_engine_computes_few_prompts() -> None:
     controller = BandController(BandConfig(moving=True), N_MAX)
     held(controller, 18_000.0)
     held(controller, 2_000.0)
+    assert controller.n_run <= 5
+
+
+def test_preempted_requests_that_wait_for_memory_show_no_limit() -> None:
+    """The fence gives memory away. Where it cannot, because the engine does not say how much it has, N_run is cut."""
+    controller = BandController(BandConfig(), N_MAX)
+    held(controller, 2_000.0, kv_usage=0.97)
+    assert controller.n_run == N_MAX
+    held(controller, 2_000.0, kv_usage=0.97, capacity=0)
     assert controller.n_run <= 5

@@ -32,7 +32,7 @@ from hmas.contracts.request import TaskType
 from hmas.contracts.telemetry import EngineSample, RequestFinished, WorkerTelemetry
 from hmas.contracts.views import EngineView, Tail, VShort
 from hmas.statera.agent import StateraAgent
-from hmas.statera.agent.config import SeekerConfig, StateraConfig
+from hmas.statera.agent.config import BandConfig, SeekerConfig, StateraConfig
 
 HEARTBEAT = WorkerHeartbeat(
     worker="w",

@@ -29,6 +29,7 @@ class BandController:
     Requests that wait inside the engine are another reason to cut N_run, whatever the utilisation: the engine has
     reached a limit of its own, and the topology cannot order what waits there. Not so while it computes prompts about
     as fast as it ever did: then they wait for the prefill of those before them, which fewer sequences would not hasten.
+    Nor while memory is what is short: that is the fence's to give away, and it learns from preemptions.
     """
 
     def __init__(self, config: BandConfig, n_max: int) -> None:
@@ -66,7 +67,8 @@ class BandController:
         self._prefill += sample.prefill_tokens_per_s
         self._peak_running = max(self._peak_running, sample.running)
         self._least_running = min(self._least_running, sample.running)
-        self._least_waiting = min(self._least_waiting, sample.waiting)
+        short = sample.kv_capacity_tokens > 0 and sample.kv_usage >= band.low  # of memory, which the fence gives away
+        self._least_waiting = 0 if short else min(self._least_waiting, sample.waiting)
         low, high = self.budget_bounds(sample.running)
         self._saturated_low &= sample.b_saturated < 0 or sample.b_token <= low
         self._saturated_high &= sample.b_saturated > 0 or sample.b_token >= high

@@ -196,15 +196,15 @@ class FenceCalibration:
             self._due_s = now_s + self._config.refresh_s
             tables = (FenceTable(name, version.buckets()) for name, version in sorted(self._versions.items()))
             told = tuple(table for table in tables if table.buckets)
-            self._fence = Fence(told, self._rolling_upper(), *self._filled())
+            self._fence = Fence(told, self._rolling_upper(), *self._unfilled())
         return self._fence
 
-    def _filled(self) -> tuple[float, float]:
-        """Returns how much of their bounds answers fill, in the mean, and the standard deviation; whole while that is
-        not known of the predictor that is used most."""
+    def _unfilled(self) -> tuple[float, float]:
+        """Returns how much of their bounds answers leave empty, in the mean, and how far many together may fall short
+        of that; none while it is not known of the predictor that is used most."""
         used = max(self._versions, key=lambda known: self._shares[known])
         _, mean, variance = self._versions[used].filled
-        return mean, self._doubt * sqrt(variance)
+        return 1.0 - mean, self._doubt * sqrt(variance)
 
     def _rolling_upper(self) -> float:
         """Returns a conservative output length, in tokens, for a running request that outgrew its bound; 0 while too

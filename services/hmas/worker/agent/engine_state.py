@@ -38,7 +38,6 @@ class EngineState:
         "busy_since_s",
         "cap",
         "decoding",
-        "bounds_filled",
         "excess",
         "filled",
         "foreign",
@@ -65,6 +64,7 @@ class EngineState:
         "sampled_s",
         "starts",
         "suspected",
+        "unfilled",
         "up",
         "up_s",
         "worthy_slo_s",
@@ -88,7 +88,7 @@ class EngineState:
         self.prefix = PrefixCache(config.prefix)
         self.blocks = 0  # sum of the KV blocks that each of `running` holds at its end
         self.peak = MemoryPeak(())  # of `running`, as forecast at `peak_s`
-        self.bounds_filled = 1.0, 0.0  # mean and standard deviation of an answer's length over its bound
+        self.unfilled = 0.0, 0.0  # how much of their bounds many requests together leave empty, by the fence
         self.filled = 1.0  # share of what is left to their bounds that `peak` takes the requests to fill
         self.peak_s = -inf
         self.peak_outgrown = False  # a request outgrew its bound since `peak_s`, so that the forecast may be too low
@@ -270,12 +270,12 @@ class EngineState:
 
     def _filled(self, rows: Sequence[Growth]) -> float:
         """Returns the share of what is left to their bounds that the sequences together will fill at most."""
-        share, spread = self.bounds_filled
-        if share >= 1.0:
+        unfilled, spread = self.unfilled
+        if unfilled <= 0.0:
             return 1.0
         total = sum(left for left, _ in rows)
         squares = sum(left * left for left, _ in rows)
-        return min(1.0, share + spread * (sqrt(squares) / total if total else 1.0))
+        return min(1.0, 1.0 - unfilled + spread * (sqrt(squares) / total if total else 1.0))
 
     def presume(self, now_s: float) -> None:
         """Counts prefills as done whose first token cannot be seen because the answer is not streamed.

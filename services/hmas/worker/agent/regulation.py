@@ -52,7 +52,7 @@ def apply_controls(state: AgentState) -> list[WorkerEffect]:
     state.gate.adopt(state.controls.fence)
     fence = state.controls.fence
     for engine in state.fleet.values():
-        engine.bounds_filled = fence.share, fence.spread
+        engine.unfilled = fence.unfilled, fence.spread
         effects += _adopt(state, engine)
     return effects
 
