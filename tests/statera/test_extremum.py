@@ -5,7 +5,7 @@ import pytest
 from hmas.statera.agent.config import SeekerConfig
 from hmas.statera.agent.extremum import ExtremumSeeker
 
-CONFIG = SeekerConfig(start=0.95, lowest=0.75, dither=0.02, settle_s=2.0, measure_s=3.0, gain=1.0)
+CONFIG = SeekerConfig(enabled=True, start=0.95, lowest=0.75, dither=0.02, settle_s=2.0, measure_s=3.0, gain=1.0)
 
 
 def run(seeker: ExtremumSeeker, peak: float, rounds: int, noise: float = 0.0, slope: float = 0.0) -> None:
@@ -32,7 +32,7 @@ def test_a_linear_drift_of_the_load_does_not_mislead_it() -> None:
 
 
 def test_noise_alone_moves_nothing() -> None:
-    seeker = ExtremumSeeker(SeekerConfig(start=0.95, settle_s=2.0, measure_s=3.0))
+    seeker = ExtremumSeeker(SeekerConfig(enabled=True, start=0.95, settle_s=2.0, measure_s=3.0))
     rng = random.Random(1)
     for i in range(8000):
         seeker.observe(i * 0.25, 1000.0 + rng.gauss(0.0, 20.0))

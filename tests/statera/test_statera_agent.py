@@ -32,7 +32,7 @@ from hmas.contracts.request import TaskType
 from hmas.contracts.telemetry import EngineSample, RequestFinished, WorkerTelemetry
 from hmas.contracts.views import EngineView, Tail, VShort
 from hmas.statera.agent import StateraAgent
-from hmas.statera.agent.config import SeekerConfig, StateraConfig
+from hmas.statera.agent.config import BandConfig, SeekerConfig, StateraConfig
 
 HEARTBEAT = WorkerHeartbeat(
     worker="w",
@@ -158,6 +158,9 @@ def decision(topology: TopologyName, *, bypass: bool = False, epoch: int = 1) ->
     )
 
 
+MOVING = StateraConfig(band=BandConfig(moving=True))
+
+
 def tuples(effects: list[StateraEffect]) -> list[ControlTuple]:
     return [e.control for e in effects if isinstance(e, PublishTuple)]
 
@@ -199,7 +202,7 @@ def test_the_first_tuple_throttles_nothing() -> None:
         worker="w",
         engines=(
             EngineControl(
-                engine="e", n_run=64, b_token=65, b_min=5, b_max=65, gain_b=0.02 * 65, u_low=0.75, u_high=0.85
+                engine="e", n_run=64, b_token=65, b_min=5, b_max=65, gain_b=0.0, u_low=0.85, u_high=0.95
             ),
         ),
         fence=Fence(),
@@ -233,8 +236,18 @@ def test_changes_are_coalesced_to_the_cadence_of_v_short() -> None:
     assert [c.seq for c in sent] == sorted({c.seq for c in sent})
 
 
-def test_persistent_overload_cuts_n_run_and_says_so_once_per_notable_move() -> None:
+def test_utilisation_moves_no_limit_unless_told_to() -> None:
     agent = started()
+    controls = [c.engines[0] for c in tuples(overload(agent, 0.0, 20.0))]
+    assert {control.n_run for control in controls} == {64}
+    assert {control.gain_b for control in controls} == {0.0}
+    moving = [c.engines[0] for c in tuples(overload(started(MOVING), 0.0, 20.0))]
+    assert moving[-1].n_run < 64
+    assert {round(control.gain_b, 6) for control in moving} == {0.02 * 65}
+
+
+def test_persistent_overload_cuts_n_run_and_says_so_once_per_notable_move() -> None:
+    agent = started(MOVING)
     effects = overload(agent, 0.0, 20.0)
     caps = [c.engines[0].n_run for c in tuples(effects)]
     assert caps[0] == 64
@@ -253,7 +266,7 @@ def test_what_others_send_to_an_engine_moves_nothing_while_the_mesh_is_idle() ->
 
 
 def test_bypass_freezes_the_integrators_and_tells_the_worker() -> None:
-    agent = started()
+    agent = started(MOVING)
     agent.step(0.1, decision(TopologyName.FCFS, bypass=True))
     effects = overload(agent, 0.2, 20.0)
     assert {c.engines[0].n_run for c in tuples(effects)} == {64}
@@ -352,7 +365,7 @@ def test_finished_requests_reach_the_fence() -> None:
 
 
 def test_the_band_is_sought_only_with_a_backlog_and_not_after_a_switch() -> None:
-    config = StateraConfig(seeker=SeekerConfig(settle_s=0.5, measure_s=0.5), freeze_after_switch_s=5.0)
+    config = StateraConfig(seeker=SeekerConfig(enabled=True, start=0.85, settle_s=0.5, measure_s=0.5), freeze_after_switch_s=5.0)
     agent = started(config)
 
     def highs(start_s: float, queued: int) -> set[float]:

@@ -153,10 +153,15 @@ class Fence:
     whose errors were calibrated.
 
     `rolling_upper` is a conservative output length, in tokens, for a running request that outgrew its bound (App. C.2).
+    A bound holds for one request; many together stay far below the sum of theirs. `unfilled` is the mean share of a
+    bound that an answer leaves empty, and `spread` by how much n like requests together may fall short of that, times
+    the square root of n.
     """
 
     tables: tuple[FenceTable, ...] = ()
     rolling_upper: float = 0.0
+    unfilled: float = 0.0
+    spread: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

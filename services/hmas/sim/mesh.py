@@ -7,7 +7,7 @@ from itertools import cycle, islice, product
 from typing import Any
 
 from hmas.contracts.agent import Agent
-from hmas.contracts.control import AuditRecord, Pin
+from hmas.contracts.control import AuditRecord, ControlTuple, Pin
 from hmas.contracts.control_agents import (
     AskSelector,
     EpochGranted,
@@ -49,6 +49,7 @@ from hmas.sim.heap import EventHeap
 from hmas.sim.injection import inject
 from hmas.sim.model_server import ModelServer
 from hmas.sim.process import SimProcess
+from hmas.sim.regulated import RegulationTrace
 from hmas.sim.replay import RecordingFolder
 from hmas.sim.result import SimResult, SystemRun
 from hmas.sim.setup import PLUGIN_CHUNK_TOKENS, POOL, MeshSetup, PoolSetup
@@ -96,6 +97,7 @@ class MeshSim:
         self.on_settled: Callable[[str], None] = _ignore
         self.views: list[VLong] = []
         self.audits: list[tuple[float, AuditRecord]] = []  # of the meta controller
+        self._regulation = RegulationTrace()
         self.homes: dict[str, str] = {}
         self.doubled = 0
         self.fallbacks: Counter[FallbackReason] = Counter()
@@ -132,7 +134,7 @@ class MeshSim:
                 AskSelector: self._ask,
                 Rehearse: self._rehearse,
             },
-            "statera": {PublishTuple: lambda e: self.publish(e.control), PublishAudit: _ignore},
+            "statera": {PublishTuple: lambda e: self._regulate(e.control), PublishAudit: _ignore},
         }
         self._routes = {route.message: route for route in routes}
         self._parties: dict[Role, list[tuple[Callable[[Any], None], dict[str, str]]]] = {
@@ -260,6 +262,7 @@ class MeshSim:
             topologies=tuple(next(iter(self.workers.values())).spans),
             layouts=tuple(next(iter(self.workers.values())).layouts),
             engines=tuple(endpoint.summary() for endpoint in self.endpoints.values()),
+            regulated=tuple(self._regulation.rows),
             lost=sum(journey.lost for journey in self.journeys.values()),
             doubled=self.doubled,
             granted=sum(j.granted_s is not None for j in self.journeys.values()),
@@ -346,7 +349,12 @@ class MeshSim:
         for finished in telemetry.finished:
             if finished.upper_output_tokens:
                 self.journeys[finished.request_id].bound_tokens = finished.upper_output_tokens
+        self._regulation.reported(self.heap.now_s, telemetry)
         self.publish(telemetry)
+
+    def _regulate(self, control: ControlTuple) -> None:
+        self._regulation.controlled(control)
+        self.publish(control)
 
     def _long(self, effect: PublishLong) -> None:
         self.views.append(effect.view)

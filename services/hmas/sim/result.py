@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from hmas.laws.scoring import Score, Settlement, score
 from hmas.sim.coverage import Coverage
+from hmas.sim.regulated import Regulated
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class SystemRun:
     topologies: tuple[TopologySpan, ...] = ()
     layouts: tuple[TopologySpan, ...] = ()  # of the first worker, since its last start
     engines: tuple[EngineExcess, ...] = ()
+    regulated: tuple[Regulated, ...] = ()
     lost: int = 0
     doubled: int = 0
     granted: int = 0

@@ -19,8 +19,8 @@ class Band:
 
 
 class BandController:
-    """Moves N_run of one engine, by integral control in relative steps: a move changes N_run by `gain` times the
-    utilisation error over the utilisation.
+    """Moves N_run of one engine. If `moving`, by integral control in relative steps: a move changes N_run by `gain`
+    times the utilisation error over the utilisation.
 
     Utilisation grows at most in proportion to concurrency, so with gain < 1 a move at steady load never crosses the
     far edge of the band. To avoid wind-up, N_run is cut from the number that really runs and only when the last cut
@@ -29,6 +29,7 @@ class BandController:
     Requests that wait inside the engine are another reason to cut N_run, whatever the utilisation: the engine has
     reached a limit of its own, and the topology cannot order what waits there. Not so while it computes prompts about
     as fast as it ever did: then they wait for the prefill of those before them, which fewer sequences would not hasten.
+    Nor while memory is what is short: that is the fence's to give away, and it learns from preemptions.
     """
 
     def __init__(self, config: BandConfig, n_max: int) -> None:
@@ -66,7 +67,8 @@ class BandController:
         self._prefill += sample.prefill_tokens_per_s
         self._peak_running = max(self._peak_running, sample.running)
         self._least_running = min(self._least_running, sample.running)
-        self._least_waiting = min(self._least_waiting, sample.waiting)
+        short = sample.kv_capacity_tokens > 0 and sample.kv_usage >= band.low  # of memory, which the fence gives away
+        self._least_waiting = 0 if short else min(self._least_waiting, sample.waiting)
         low, high = self.budget_bounds(sample.running)
         self._saturated_low &= sample.b_saturated < 0 or sample.b_token <= low
         self._saturated_high &= sample.b_saturated > 0 or sample.b_token >= high
@@ -109,6 +111,8 @@ class BandController:
         if self._limit is not None and self._limit[0] == now_s:
             return min(self._n, float(self._limit[1]))
         error = self._errors / self._samples
+        if not self._config.moving:
+            return self._raised(in_flight, queued, self._config.slew)
         step = self._config.gain * abs(error) / max(self._utilisation / self._samples, abs(error), 1e-6)
         step = min(step, self._config.slew)
         free = self._config.unconditional
@@ -149,7 +153,7 @@ class BandController:
             b_token=min(b_max, max(b_min, started)),
             b_min=b_min,
             b_max=b_max,
-            gain_b=self._config.inner_gain * b_max,
+            gain_b=self._config.inner_gain * b_max if self._config.moving else 0.0,
             u_low=band.low,
             u_high=band.high,
         )

@@ -20,6 +20,10 @@ class FenceConfig:
     aci_loop: float = 0.5  # upper limit of gamma times the number of running requests, whose ends are still to come
     epsilon_min: float = 0.01
     epsilon_max: float = 0.4
+    preempted: float = 0.02  # share of the requests that may be preempted because many outgrow what they fill together
+    doubt: float = 2.0  # standard deviations by which they may, at the start
+    most_doubt: float = 6.0
+    doubt_gain: float = 0.05  # rise of that per preemption
     rolling_epsilon: float = 0.02  # the epsilon of the conservative length of a request that outgrew its bound
     max_versions: int = 4
     refresh_s: float = 1.0
@@ -27,8 +31,11 @@ class FenceConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandConfig:
-    """The outer loop, which moves N_run of each engine."""
+    """The loops on N_run and B_token of each engine. Unless `moving`, utilisation moves neither: memory is what the
+    fence reserves, and a lower N_run to shorten steps has cost more first tokens than it kept times per token
+    (docs/results/regulator.md). N_run then only follows a limit that the engine itself shows."""
 
+    moving: bool = False
     period_s: float = 1.0  # at least five cycles of the worker's inner loop
     min_samples: int = 5  # utilisation samples that a move needs since the last one
     gain: float = 0.5  # share of the relative error that a move corrects; 1 would be a Newton step on a linear plant
@@ -49,7 +56,7 @@ class BandConfig:
 class SeekerConfig:
     """The seeker, which moves the upper edge of the utilisation band to where goodput is highest."""
 
-    start: float = 0.85  # utilisation 1 is a mean step as long as the TPOT SLO: near it, every other request is late
+    start: float = 0.95  # of the KV memory, this much may be reserved; at a mean step of 1, every other one is late
     lowest: float = 0.65
     highest: float = 1.0  # above it the requests with the tightest TPOT SLO are certainly late
     width: float = 0.1  # u_high - u_low
@@ -58,7 +65,7 @@ class SeekerConfig:
     measure_s: float = 12.0  # the measured part of each phase
     gain: float = 0.2  # move of the edge per relative difference in goodput
     significance: float = 0.02  # smaller relative differences in goodput count as noise
-    enabled: bool = True
+    enabled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

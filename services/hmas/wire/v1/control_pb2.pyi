@@ -76,12 +76,16 @@ class FenceTable(_message.Message):
     def __init__(self, version: _Optional[str] = ..., buckets: _Optional[_Iterable[_Union[FenceBucket, _Mapping]]] = ...) -> None: ...
 
 class Fence(_message.Message):
-    __slots__ = ("rolling_upper", "tables")
+    __slots__ = ("rolling_upper", "tables", "unfilled", "spread")
     ROLLING_UPPER_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
+    UNFILLED_FIELD_NUMBER: _ClassVar[int]
+    SPREAD_FIELD_NUMBER: _ClassVar[int]
     rolling_upper: float
     tables: _containers.RepeatedCompositeFieldContainer[FenceTable]
-    def __init__(self, rolling_upper: _Optional[float] = ..., tables: _Optional[_Iterable[_Union[FenceTable, _Mapping]]] = ...) -> None: ...
+    unfilled: float
+    spread: float
+    def __init__(self, rolling_upper: _Optional[float] = ..., tables: _Optional[_Iterable[_Union[FenceTable, _Mapping]]] = ..., unfilled: _Optional[float] = ..., spread: _Optional[float] = ...) -> None: ...
 
 class ControlTuple(_message.Message):
     __slots__ = ("worker", "engines", "fence", "epoch", "seq", "valid_for_s", "frozen")

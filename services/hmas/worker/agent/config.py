@@ -105,7 +105,7 @@ class EngineStateConfig:
     default_block: int = 16  # tokens in a KV block, if the engine does not report it
     default_sequences: int = 256  # most running sequences, if the engine does not report it
     presumed: float = 3.0  # predicted times to first token after which one that cannot be seen is presumed to have come
-    spared: float = 0.1  # share of running requests whose TPOT SLOs may be tighter than the one that sets utilisation
+    base_memory_s: float = 600.0  # time constant with which measurements of steps are forgotten
     peak_fresh_s: float = 0.1  # how long a forecast of peak memory that leaves no room is used
     peak_kept_s: float = 0.5  # how long one that leaves room is used, and that by which topologies plan
     plenty: int = 2  # no forecast is made while the budget is at least this multiple of the reserved blocks
@@ -188,6 +188,8 @@ class WorkerConfig:
     discovers: bool = False
     leave_grace_s: float = 60.0
     takeover_s: float = 0.5
+    aim_every_s: float = 1.0  # how often it is worked out which TPOT SLO the engines' steps are held to
+    offered: int = 512  # of the requests that came last, by whose TPOT SLOs
     max_grants_per_pump: int = 32  # these take about a millisecond
     max_parks_per_pump: int = 512  # the same for requests set aside because their gateway could not be granted any
     telemetry_period_s: float = TELEMETRY_S

@@ -1,16 +1,18 @@
 """One engine as the worker sees it: which requests run there, the memory they reserve, and how busy it is."""
 
-from math import inf
+from collections.abc import Sequence
+from math import inf, sqrt
 
 from hmas.contracts.registry import EngineInfo
 from hmas.contracts.worker import EngineSampled
 from hmas.worker.agent.config import EngineStateConfig
 from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.flow import FlowRegulator
-from hmas.worker.agent.memory_peak import MemoryPeak
+from hmas.worker.agent.memory_peak import Growth, MemoryPeak
 from hmas.worker.agent.prefill_backlog import PrefillBacklog
 from hmas.worker.agent.prefix_cache import PrefixCache
 from hmas.worker.agent.service_view import EngineOccupancy
+from hmas.worker.agent.step_target import StepBase, worthy_slo_s
 
 
 class EngineState:
@@ -29,6 +31,7 @@ class EngineState:
         "_config",
         "_occupancy",
         "b_token",
+        "base",
         "blocks",
         "budget_blocks",
         "busy_s",
@@ -36,6 +39,7 @@ class EngineState:
         "cap",
         "decoding",
         "excess",
+        "filled",
         "foreign",
         "foreign_blocks",
         "grew",
@@ -60,9 +64,10 @@ class EngineState:
         "sampled_s",
         "starts",
         "suspected",
-        "tightest_tpot_s",
+        "unfilled",
         "up",
         "up_s",
+        "worthy_slo_s",
     )
 
     def __init__(self, info: EngineInfo, config: EngineStateConfig) -> None:
@@ -83,6 +88,8 @@ class EngineState:
         self.prefix = PrefixCache(config.prefix)
         self.blocks = 0  # sum of the KV blocks that each of `running` holds at its end
         self.peak = MemoryPeak(())  # of `running`, as forecast at `peak_s`
+        self.unfilled = 0.0, 0.0  # how much of their bounds many requests together leave empty, by the fence
+        self.filled = 1.0  # share of what is left to their bounds that `peak` takes the requests to fill
         self.peak_s = -inf
         self.peak_outgrown = False  # a request outgrew its bound since `peak_s`, so that the forecast may be too low
         self.peak_left = False  # a request left since `peak_s`, so that the forecast may be too high
@@ -96,7 +103,8 @@ class EngineState:
         self.sample: EngineSampled | None = None
         self.sample_unread = False  # the flow regulator has not used `sample` yet
         self.sampled_s = -inf
-        self.tightest_tpot_s = inf
+        self.worthy_slo_s = inf
+        self.base = StepBase(config.base_memory_s)
         self.busy_s = 0.0
         self.busy_since_s = 0.0
 
@@ -154,7 +162,7 @@ class EngineState:
             self.busy_since_s = now_s
         self.running[entry.request.id] = entry
         self.blocks += entry.blocks
-        self.peak.add(*_growth(entry, entry.blocks, entry.likely_tokens, self.block_size))
+        self.peak.add(*_growth(entry, entry.blocks, entry.likely_tokens, self.block_size, self.filled))
         self.prefill.add(now_s, entry, prefill_s)
         self._changed()
 
@@ -246,26 +254,35 @@ class EngineState:
         So it is made anew where it says no, or is old.
         """
         size, age_s = self.block_size, now_s - self.peak_s
-        growth = _growth(entry, blocks, likely, size)
+        growth = _growth(entry, blocks, likely, size, self.filled)
         if not self.peak_outgrown and age_s <= self._config.peak_kept_s:
             if self.peak.with_another(*growth) <= budget * size:
                 return True
             if not self.peak_left and age_s <= self._config.peak_fresh_s:
                 return False
         self._forecast(now_s)
-        return self.peak.with_another(*growth) <= budget * size
+        return self.peak.with_another(*_growth(entry, blocks, likely, size, self.filled)) <= budget * size
 
     def _forecast(self, now_s: float) -> None:
         size = self.block_size
-        rows = []
+        rows: list[tuple[int, float, int]] = []
         for entry in self.running.values():  # `_growth`, written out: this is done for every engine in every cycle
             held = entry.request.prompt_tokens + entry.output_tokens
-            last = entry.blocks * size
-            if entry.output_tokens <= entry.likely_tokens < last - entry.request.prompt_tokens:
-                last = entry.request.prompt_tokens + entry.likely_tokens
-            rows.append((last - held if last > held else 0, held + size - 1))
-        self.peak = MemoryPeak(rows)
+            left = entry.blocks * size - held
+            likely = entry.likely_tokens - entry.output_tokens
+            rows.append((left if left > 0 else 0, likely if likely >= 0.0 else inf, held + size - 1))
+        self.filled = filled = self._filled([left for left, _, _ in rows])
+        self.peak = MemoryPeak([(min(left * filled, likely), held) for left, likely, held in rows])
         self.peak_s, self.peak_outgrown, self.peak_left = now_s, False, False
+
+    def _filled(self, lefts: Sequence[int]) -> float:
+        """Returns the share of what is left to their bounds that the sequences together will fill at most."""
+        unfilled, spread = self.unfilled
+        if unfilled <= 0.0:
+            return 1.0
+        total = sum(lefts)
+        squares = sum([left * left for left in lefts])
+        return min(1.0, 1.0 - unfilled + spread * (sqrt(squares) / total if total else 1.0))
 
     def presume(self, now_s: float) -> None:
         """Counts prefills as done whose first token cannot be seen because the answer is not streamed.
@@ -297,6 +314,7 @@ class EngineState:
             self.grew |= (
                 sample.decode_tokens_per_s > 0.0 or sample.prefill_tokens_per_s > 0.0 or sample.kv_usage != held
             )
+        self.base.add(now_s, sample.running, sample.step_s)
         self.sample = sample
         self.sampled_s = now_s
         self.sample_unread = True
@@ -314,27 +332,23 @@ class EngineState:
         gone, self.missing = min(missing, self.missing), missing
         return gone
 
-    def refresh_tightest(self) -> None:
-        """Sets `tightest_tpot_s` to the TPOT SLO that meets the needs of all running requests but a share `spared`.
-
-        Requests that are judged on the whole answer, or whose TPOT SLO is below the engine's unloaded decode time, are
-        not counted: a few tight SLOs, or one that cannot be met, must not throttle all other requests.
-        """
-        met = sorted([e.slo.tpot_s for e in self.running.values() if not e.slo.whole and e.slo.tpot_s >= e.tpot_s])
-        self.tightest_tpot_s = met[int(self._config.spared * len(met))] if met else inf
+    def aim(self, offered_slos_s: Sequence[float]) -> None:
+        """Sets the TPOT SLO that the engine's step is held to, by those of the requests that are offered."""
+        self.worthy_slo_s = worthy_slo_s(offered_slos_s, self.base.seconds)
 
     def measured(self, now_s: float) -> bool:
         """Returns whether the engine's last sample is recent enough to regulate by."""
         return now_s - self.sampled_s <= self._config.sample_fresh_s
 
     def utilisation(self, now_s: float) -> float:
-        """Returns the use of the engine's binding resource, max(KV use, step time / tightest TPOT SLO) (DESIGN §5.5).
+        """Returns the use of the engine's binding resource, max(KV use, step time / the TPOT SLO worth keeping) (DESIGN
+        §5.5, `step_target.py`).
 
         It is 1 where the resource is used up, may be above 1, and is 0 if there is no recent sample.
         """
         if self.sample is None or not self.measured(now_s):
             return 0.0
-        return max(self.sample.kv_usage, self.sample.step_s / self.tightest_tpot_s)
+        return max(self.sample.kv_usage, self.sample.step_s / self.worthy_slo_s)
 
     def occupancy(self, now_s: float) -> EngineOccupancy:
         """Returns what the engine holds and may hold, as topologies see it."""
@@ -357,12 +371,12 @@ class EngineState:
         return occupancy
 
 
-def _growth(entry: QueueEntry, blocks: int, likely: float, block: int) -> tuple[float, int]:
+def _growth(entry: QueueEntry, blocks: int, likely: float, block: int, filled: float) -> Growth:
     """Returns (left, held): the tokens that `entry` has yet to grow by, and those that it holds now.
 
-    At its end it holds `blocks`, or what `likely` output tokens need if that is less. `held` counts the newest KV block
-    in full, as it is taken with its first token.
+    It grows by the share `filled` of what `blocks` leave it, or by what `likely` output tokens leave it if that is less.
+    `held` counts the newest KV block in full, as it is taken with its first token.
     """
     held = entry.request.prompt_tokens + entry.output_tokens
-    last = min(blocks * block, entry.request.prompt_tokens + likely)
-    return max(0, last - held), held + block - 1
+    left = max(0, blocks * block - held)
+    return min(left * filled, max(0.0, likely - entry.output_tokens)), held + block - 1

@@ -61,6 +61,8 @@ def _take_in(state: AgentState, gateway: Gateway, message: Submit) -> list[Worke
     state.admit(entry)
     if not message.again:
         state.ledger.queued(state.now_s, entry)
+    if message.request.slo_stated:
+        state.see_slo(entry.slo)
     return []
 
 
@@ -112,6 +114,8 @@ def annotate(state: AgentState, entry: QueueEntry, annotation: Annotation) -> No
     if entry.annotation is None:
         state.tag_wait.came(state.now_s - entry.enqueued_s)
     state.length_bias.forget(entry)
+    if entry.annotation is None and not entry.request.slo_stated:
+        state.see_slo(annotation.tags.slo)
     entry.claimed = annotation.tags
     tags = state.length_bias.corrected(entry.request, entry.claimed)
     state.queue.annotate(entry, replace(annotation, tags=tags))

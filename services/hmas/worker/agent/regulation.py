@@ -50,7 +50,9 @@ def apply_controls(state: AgentState) -> list[WorkerEffect]:
         effects.append(TopologySwitched(before, topology, len(state.queue), reason))
     state.arrange()
     state.gate.adopt(state.controls.fence)
+    fence = state.controls.fence
     for engine in state.fleet.values():
+        engine.unfilled = fence.unfilled, fence.spread
         effects += _adopt(state, engine)
     return effects
 
@@ -107,8 +109,8 @@ def on_cycle(state: AgentState) -> list[WorkerEffect]:
         for entry in list(gateway.overdue(state.now_s)):
             effects += engine_events.stop(state, entry, "the gateway did not answer the grant")
     effects += engine_events.release_left(state)
+    state.aim()
     for engine in state.up:
-        engine.refresh_tightest()
         engine.presume(state.now_s)
         effects += _regulate(state, engine)
     state.tag_wait.observe(state.now_s, waiting=bool(state.up) and state.queue.ready > 0)

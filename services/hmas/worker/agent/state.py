@@ -1,12 +1,13 @@
 """The state that the agent's event handlers share, and the estimates that combine several parts of it."""
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import replace
 from math import inf
 
 from hmas.contracts.cadences import LIVE
 from hmas.contracts.control import MIXED, Layout
 from hmas.contracts.execution import Load
+from hmas.contracts.request import Slo
 from hmas.laws.layout import engine_classes, place, serving
 from hmas.worker.agent.admission import AdmissionGate
 from hmas.worker.agent.applications import Applications
@@ -50,6 +51,8 @@ class AgentState:
         )
         self.prefill_floor_s = inf  # least prefill predicted lately: what an engine's step costs without a prompt
         self.prior_floor_s = inf  # the same of the prior's estimates, which include waits inside the engine
+        self.offered_slos_s: deque[float] = deque(maxlen=config.offered)  # TPOT SLOs of the requests that came last
+        self.aimed_s = -inf  # when engines were last told which of them is worth keeping
         self.lag_s = 0.0  # by how much the last cycle came late: news from engines may be late by as much
         self.draining = False
         self.engineless_since_s: float | None = None
@@ -189,6 +192,18 @@ class AgentState:
         running_s = sum(e.remaining_s for engine in self.fleet.values() for e in engine.running.values())
         speed = self.cold_speed()
         return (self.queue.queued_s + running_s) / speed if speed > 0.0 else 0.0
+
+    def see_slo(self, slo: Slo) -> None:
+        """Notes the SLO of a request that came, whatever becomes of it. One that is judged on the whole answer asks
+        for no pace."""
+        if not slo.whole:
+            self.offered_slos_s.append(slo.tpot_s)
+
+    def aim(self) -> None:
+        if self.now_s - self.aimed_s >= self.config.aim_every_s:
+            self.aimed_s = self.now_s
+            for engine in self.up:
+                engine.aim(self.offered_slos_s)
 
     def see_prefill(self, predicted_s: float) -> None:
         """Updates the floor of predicted prefill times by a new one. The floor falls at once and rises slowly, so that
