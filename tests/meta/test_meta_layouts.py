@@ -174,7 +174,8 @@ def test_the_shape_of_a_layout_with_an_empty_class_is_mixed() -> None:
 
 
 def test_the_strictest_class_gets_the_fastest_engine_and_keeps_it_under_the_next_writer() -> None:
-    mixed_pool = replace(TIGHT, paces=(pace("e1"), pace("e2", 0.02, 5e-7)))
+    much = (demand(0.05, 3.0, 100), demand(0.2, 4.0, 600))
+    mixed_pool = replace(TIGHT, demands=much, paces=(pace("e1"), pace("e2", 0.025, 8e-7)))
     first = begun()
     effects = first.at(1.0, LongViewReceived(mixed_pool))
     (decision,) = [e.decision for e in effects if isinstance(e, PublishTopology)]

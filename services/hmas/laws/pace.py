@@ -35,7 +35,7 @@ class PaceConfig:
     spread: float = 0.15
     step: float = 1.08
     paces: int = 40
-    loads: tuple[float, ...] = (0.75, 1.0, 1.33)
+    loads: tuple[float, ...] = (0.75, 1.0, 1.33, 1.6)
     alike: float = 1.25
 
 

@@ -70,9 +70,9 @@ class LayoutConfig:
 
     adaptive: bool = True
     hold_s: float = 60.0  # how long a chosen layout is kept at least
-    margin: float = 0.02  # least gain of a new layout, as a share of the requests: the model errs by about a percent
+    margin: float = 0.02  # least gain of splitting a mixed pool or mixing a split one, as a share of the requests
     too_slow: float = 0.02  # share of the requests for which steps must take too long before a mixed pool is split
-    shift: float = 0.05  # the same where the pool is split already: what waits moves to engines that are full
+    shift: float = 0.03  # least gain where the pool is split already: what waits moves to engines that are full
     min_requests: int = 100  # within the minutes of V_long; fewer do not tell a distribution
     min_observations: int = 3  # of an engine's pace, which are a quarter of a minute of work
     classes: int = 2
