@@ -10,8 +10,8 @@ from hmas.sim.sources import WorkloadSpec
 
 WORKLOAD = WorkloadSpec(kind="mix", duration_s=300.0, stated=True)
 CHUNK_TOKENS = 1024
-FCFS, OURS, PLUGIN = "fixed-fcfs", "hmas", "hmas-plugin"
-CHOSEN = {"hmas-layout": OURS, "hmas-plugin-layout": PLUGIN}  # each with the same system without a layout
+FCFS, OURS, PLUGIN = "fixed-fcfs", "hmas-mixed", "hmas-plugin-mixed"
+CHOSEN = {"hmas": OURS, "hmas-plugin": PLUGIN}  # each with the same system always mixed
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class RegimeSetup:
     @property
     def systems(self) -> tuple[str, ...]:
         chosen = tuple(system for system, mixed in CHOSEN.items() if mixed in self.splits)
-        return (*self.splits, *(split for splits in self.splits.values() for split in splits), *chosen)
+        return (*chosen, *self.splits, *(split for splits in self.splits.values() for split in splits))
 
 
 REGIMES = (
@@ -35,7 +35,7 @@ REGIMES = (
         "llama2-70b-a100x4",
         (1.6, 1.0, 1.2, 1.4),
         {
-            FCFS: ("fcfs-split-111",),
+            FCFS: ("fcfs-split-111", "fcfs-split-124"),
             OURS: ("split-100", "split-111", "split-124"),
             PLUGIN: ("plugin-split-111", "plugin-split-124"),
         },
@@ -79,11 +79,15 @@ def cells_of(regime: RegimeSetup, load: float, system: str, seeds: Iterable[int]
 
 
 def batches(seeds: Sequence[int]) -> list[list[Cell]]:
-    """Returns all runs, then their bounds, in batches of one load each, those that each regime names first before the
-    others, so that an interrupted experiment has some loads of all systems."""
+    """Returns all runs, then their bounds, in batches of one seed and load each, those loads that each regime names
+    first before the others, so that an interrupted experiment has some seeds of all systems."""
     ranked = [(place, regime, load) for regime in REGIMES for place, load in enumerate(regime.loads)]
     settings = [(regime, load) for _, regime, load in sorted(ranked, key=lambda each: each[0])]
-    runs = [[c for s in regime.systems for c in cells_of(regime, load, s, seeds)] for regime, load in settings]
+    runs = [
+        [c for s in regime.systems for c in cells_of(regime, load, s, (seed,))]
+        for seed in seeds
+        for regime, load in settings
+    ]
     bounds = [[cell.bound for cell in cells_of(regime, load, OURS, seeds)] for regime, load in settings]
     return [*runs, *bounds]
 

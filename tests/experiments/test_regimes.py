@@ -28,14 +28,14 @@ def test_every_system_is_known_and_every_run_has_a_bound() -> None:
 
 
 def test_a_choice_is_compared_with_the_same_system_mixed_and_its_best_split(store: CellStore, tmp_path: Path) -> None:
-    rates = {"hmas": 0.7, "split-100": 0.8, "split-111": 0.85, "split-124": 0.84, "hmas-layout": 0.845}
+    rates = {"hmas-mixed": 0.7, "split-100": 0.8, "split-111": 0.85, "split-124": 0.84, "hmas": 0.845}
     rates |= {"fcfs-split-111": 0.95, "fixed-fcfs": 0.6}
     for cell in (cell for batch in batches((1, 2)) for cell in batch):
         if cell.kind == "run" and cell.load == 1.6 and cell.system in rates:
             store.put(cell, finished(rates[cell.system] + 0.01 * cell.seed))
     rows = rows_of(store, (1, 2))
     assert {row.system for row in rows} == set(rates)
-    ours = next(row for row in rows if row.system == "hmas")
+    ours = next(row for row in rows if row.system == "hmas-mixed")
     assert ours.goodput_rate == pytest.approx(0.715)
     assert ours.seeds == 2
     assert ours.share_of_bound is None
@@ -54,7 +54,7 @@ def test_a_choice_is_compared_with_the_same_system_mixed_and_its_best_split(stor
 def test_the_share_of_the_bound_needs_the_bound(store: CellStore) -> None:
     regime = REGIMES[0]
     cell = Cell(kind="run", profile=regime.profile, engines=2, workload=batches((1,))[0][0].workload, load=1.6, seed=1,
-                system="hmas", chunk_tokens=1024)  # fmt: skip
+                system="hmas-mixed", chunk_tokens=1024)  # fmt: skip
     store.put(cell, finished(0.8))
     store.put(cell.bound, {"goodput_rate": 0.9})
     (row,) = rows_of(store, (1,))

@@ -10,16 +10,21 @@ from hmas.contracts.control_agents import (
     MetaEffect,
     PinChanged,
     PublishTopology,
+    ShortViewReceived,
     TimerTicked,
     TopologyRestored,
 )
 from hmas.contracts.registry import EngineInfo, HeartbeatReceived, WorkerHeartbeat
-from hmas.contracts.views import DemandView, PaceView
+from hmas.contracts.views import DemandView, EngineView, PaceView, VShort
 from hmas.laws.layout import described, split_of
 from hmas.meta.agent.config import LayoutConfig
-from tests.meta.test_meta_agent import CALM, COLLAPSED, HEARTBEAT, Drive, kinds, records
+from tests.meta.test_meta_agent import CALM, COLLAPSED, HEARTBEAT, SHORT, Drive, kinds, records
 
 ADAPTIVE = LayoutConfig(adaptive=True)
+ENGINE = EngineView(
+    worker="w", engine="e", up=True, running=8, waiting=0, kv_usage=0.5, utilisation=0.9, step_s=0.09, n_run=8,
+    b_token=8, b_saturated=0, goodput_tokens_per_s=100.0, preemptions_per_s=0.0,
+)  # fmt: skip
 SPLIT = Split((0.1,), (1, 1))
 
 
@@ -63,9 +68,15 @@ TIGHT = replace(
 FAST = replace(TIGHT, paces=(pace("e1", 0.01, 1e-8), pace("e2", 0.01, 1e-8)))
 
 
+def stepping(step_s: float) -> VShort:
+    views = tuple(replace(ENGINE, engine=name, step_s=step_s) for name in ("e1", "e2"))
+    return replace(SHORT, engines=views)
+
+
 def begun(config: LayoutConfig = ADAPTIVE) -> Drive:
     drive = Drive(layout=config)
     drive.at(0.0, beat("e1", "e2"), EpochGranted(3), TimerTicked())
+    drive.at(0.9, ShortViewReceived(stepping(0.09)))
     return drive
 
 
@@ -85,10 +96,18 @@ def test_a_pool_is_split_where_the_pace_is_short_and_says_why() -> None:
 
 def test_it_stays_mixed_where_the_pace_is_not_short_or_nothing_is_known() -> None:
     few = replace(TIGHT, demands=tuple(replace(d, requests=20) for d in TIGHT.demands))
-    young = replace(TIGHT, paces=(pace("e1"), pace("e2", observations=2)))
+    young = replace(TIGHT, paces=(pace("e1", observations=2), pace("e2", observations=2)))
     for view in (FAST, few, young, replace(TIGHT, paces=()), replace(TIGHT, demands=())):
         assert layouts(begun().at(1.0, LongViewReceived(view))) == []
-    assert layouts(begun(LayoutConfig()).at(1.0, LongViewReceived(TIGHT))) == []  # off
+    assert layouts(begun(LayoutConfig(adaptive=False)).at(1.0, LongViewReceived(TIGHT))) == []  # off
+
+
+def test_it_stays_mixed_while_steps_are_fast_enough_whatever_the_model_expects() -> None:
+    drive = begun()
+    drive.at(0.95, ShortViewReceived(stepping(0.03)))
+    assert layouts(drive.at(1.0, LongViewReceived(TIGHT))) == []
+    drive.at(5.9, ShortViewReceived(stepping(0.09)))
+    assert layouts(drive.at(6.0, LongViewReceived(replace(TIGHT, seq=2)))) == ["<= 65 ms: 1, > 65 ms: 1"]
 
 
 def test_a_gain_within_the_margin_changes_nothing() -> None:
@@ -99,8 +118,8 @@ def test_it_is_mixed_again_when_the_strict_requests_are_gone() -> None:
     drive = begun()
     drive.at(1.0, LongViewReceived(TIGHT))
     lax = replace(TIGHT, seq=2, demands=(demand(0.2, 4.0, 600),))
-    assert layouts(drive.at(10.0, LongViewReceived(lax))) == []  # not before the next choice is due
-    assert layouts(drive.at(40.0, beat("e1", "e2"), LongViewReceived(replace(lax, seq=3))))[-1:] == ["mixed"]
+    assert layouts(drive.at(10.0, LongViewReceived(lax))) == []  # a layout is kept for a while
+    assert layouts(drive.at(70.0, beat("e1", "e2"), LongViewReceived(replace(lax, seq=3))))[-1:] == ["mixed"]
 
 
 def test_a_pinned_layout_outranks_the_choice_and_is_lifted_with_the_pin() -> None:
@@ -152,3 +171,25 @@ def test_the_shape_of_a_layout_with_an_empty_class_is_mixed() -> None:
     assert split_of(MIXED) == Split()
     (decision,) = begun().agent.decisions()
     assert split_of(replace(decision.layout, cuts_s=(0.1,))) == Split()
+
+
+def test_the_strictest_class_gets_the_fastest_engine_and_keeps_it_under_the_next_writer() -> None:
+    much = (demand(0.05, 3.0, 100), demand(0.2, 4.0, 600))
+    mixed_pool = replace(TIGHT, demands=much, paces=(pace("e1"), pace("e2", 0.025, 8e-7)))
+    first = begun()
+    effects = first.at(1.0, LongViewReceived(mixed_pool))
+    (decision,) = [e.decision for e in effects if isinstance(e, PublishTopology)]
+    assert [(each.place, each.pace_class) for each in decision.layout.engines] == [("w/e2", 0), ("w/e1", 1)]
+    second = Drive(layout=ADAPTIVE)
+    effects = second.at(0.0, beat("e1", "e2"), TopologyRestored(decision), EpochGranted(4), TimerTicked())
+    (again,) = [e.decision for e in effects if isinstance(e, PublishTopology)]
+    assert again.layout == decision.layout
+
+
+def test_an_engine_that_has_become_slow_loses_the_strict_class() -> None:
+    drive = begun()
+    drive.at(1.0, LongViewReceived(TIGHT))
+    slow = replace(TIGHT, seq=2, paces=(pace("e1", 0.12, 3e-6), pace("e2")))
+    effects = drive.at(70.0, beat("e1", "e2"), LongViewReceived(slow))
+    decision = [e.decision for e in effects if isinstance(e, PublishTopology)][-1]
+    assert [(each.place, each.pace_class) for each in decision.layout.engines] == [("w/e2", 0), ("w/e1", 1)]

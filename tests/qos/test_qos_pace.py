@@ -5,13 +5,15 @@ from random import Random
 
 import pytest
 
-from hmas.contracts.outcome import Outcome
-from hmas.contracts.request import Slo
-from hmas.contracts.views import VLong
-from hmas.qos.agent.config import PaceFitConfig
+from hmas.contracts.control_agents import EpochGranted, PublishLong, TimerTicked, WorkerReported
+from hmas.contracts.request import TaskType
+from hmas.contracts.telemetry import RequestQueued
+from hmas.contracts.views import DemandView, VLong
+from hmas.qos.agent import QosAgent
+from hmas.qos.agent.config import PaceFitConfig, QosConfig
 from hmas.qos.agent.demands import Demands, count_demand, demand_views
 from hmas.qos.agent.pace_fit import PaceFit
-from tests.qos.test_qos_agent import SAMPLE, settled
+from tests.qos.test_qos_agent import SAMPLE, telemetry
 
 LAW = (0.04, 2e-4, 1e-6, 2e-4)
 
@@ -50,41 +52,64 @@ def test_an_idle_engine_says_nothing_of_its_pace() -> None:
     assert fit.view("w", "e").observations == 0
 
 
-def views(*rows: tuple[float, int, Outcome], age_s: float = 120.0, most: int = 512) -> list[tuple[float, int, int]]:
+def queued(tpot_s: float, output: float, p90: float = 0.0, prompt: int = 100) -> RequestQueued:
+    return RequestQueued(
+        request_id="r",
+        tenant="a",
+        task=TaskType.QA,
+        prompt_tokens=prompt,
+        predicted_output_tokens=output,
+        predicted_output_tokens_p90=p90,
+        tpot_slo_s=tpot_s,
+        age_s=0.1,
+    )
+
+
+def views(*rows: RequestQueued, most: int = 512) -> tuple[DemandView, ...]:
     demands: Demands = {}
-    for tpot_s, output, outcome in rows:
-        request = settled(slo=Slo(4.0, tpot_s), output_tokens=output, outcome=outcome, predicted_output_tokens=700.0)
-        count_demand(demands, request, most)
-    return [(d.tpot_slo_s, d.requests, d.output_tokens) for d in demand_views([demands], most, 120.0, age_s)]
+    for row in rows:
+        count_demand(demands, row, most)
+    return demand_views([demands], most, 120.0)
 
 
-def test_demand_is_counted_by_tpot_slo_and_lengths() -> None:
-    ok = Outcome.FINISHED
-    found = views((0.07, 100, ok), (0.07, 101, ok), (0.07, 900, ok), (0.2, 100, ok))
-    assert [row[1:] for row in found] == [(2, 201), (1, 900), (1, 100)]
-    for slo_s, (upper_s, _, _) in zip((0.07, 0.07, 0.2), found, strict=True):
-        assert slo_s <= upper_s < 1.06 * slo_s
+def test_demand_is_counted_by_tpot_slo_and_predicted_lengths() -> None:
+    found = views(queued(0.07, 100.0), queued(0.07, 101.0), queued(0.07, 900.0), queued(0.2, 100.0))
+    assert [(d.requests, d.output_tokens) for d in found] == [(2, 201), (1, 900), (1, 100)]
+    for slo_s, demand in zip((0.07, 0.07, 0.2), found, strict=True):
+        assert slo_s <= demand.tpot_slo_s < 1.06 * slo_s
+    assert found[0].rps == pytest.approx(2 / 120.0)
 
 
-def test_the_length_of_what_did_not_finish_is_the_predicted_one() -> None:
-    assert views((0.07, 3, Outcome.CANCELLED))[0][2] == 700
+def test_the_spread_of_a_prediction_counts_in_the_context_that_it_reads() -> None:
+    (sure,), (unsure,) = views(queued(0.07, 100.0)), views(queued(0.07, 100.0, p90=228.16))
+    assert sure.context_tokens == pytest.approx(100 * 100 + 100**2 / 2)
+    assert unsure.context_tokens == pytest.approx(100 * 100 + (100**2 + 100**2) / 2, rel=1e-3)
 
 
-def test_new_kinds_beyond_the_bound_are_left_out() -> None:
-    assert len(views(*((0.05 * 1.2**i, 100, Outcome.FINISHED) for i in range(20)), most=5)) == 5
+def test_new_kinds_beyond_the_bound_are_left_out_and_so_are_requests_without_an_slo() -> None:
+    assert len(views(*(queued(0.05 * 1.2**i, 100.0) for i in range(20)), most=5)) == 5
+    assert views(queued(0.0, 100.0)) == ()
 
 
-def test_requests_that_take_long_are_seen_less_often_at_first() -> None:
-    def rates(age_s: float) -> list[float]:
-        demands: Demands = {}
-        for output, took_s in ((100, 5.0), (1000, 60.0)):
-            count_demand(demands, settled(output_tokens=output, last_token_s=took_s), 512)
-        return [d.rps for d in demand_views([demands], 512, min(age_s, 120.0), age_s)]
+def test_v_long_tells_the_demand_that_waits_and_forgets_what_came_long_ago() -> None:
+    agent = QosAgent(QosConfig())
+    agent.step(0.0, EpochGranted(1))
+    agent.step(0.1, WorkerReported(telemetry(queued=(queued(0.07, 500.0),)).telemetry))
+    effects = agent.step(5.1, TimerTicked())
+    (view,) = [e.view for e in effects if isinstance(e, PublishLong)]
+    assert [d.requests for d in view.demands] == [1]
+    later = agent.step(200.0, TimerTicked())
+    assert [e.view.demands for e in later if isinstance(e, PublishLong)] == [()]
 
-    early, late = rates(80.0), rates(600.0)
-    assert early[0] == pytest.approx(1 / 75.0)
-    assert early[1] == pytest.approx(1 / 20.0)
-    assert late == pytest.approx([1 / 120.0] * 2)
+
+def test_an_engine_observed_seldom_is_told_by_those_of_its_hardware() -> None:
+    young, old = PaceFit(PaceFitConfig()), fitted(1.0)
+    for i in range(60):
+        young.add(0.1 * i, replace(SAMPLE, busy=1.0, step_s=0.3))
+    assert young.observations == 1
+    assert young.view("w", "e").base_s > 2 * LAW[0]
+    assert young.view("w", "e", [old]).base_s == pytest.approx(LAW[0], rel=0.15)
+    assert old.view("w", "e", [young]).base_s == pytest.approx(LAW[0], rel=0.1)
 
 
 def test_v_long_has_room_for_both() -> None:

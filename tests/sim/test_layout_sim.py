@@ -21,7 +21,7 @@ from tests.sim.sim_cases import offered
 LIMITS = EngineLimits(max_num_seqs=64, max_num_batched_tokens=1024, num_gpu_blocks=8192, max_model_len=8192)
 SHORT_PACE = EngineProfile("short-pace", StepCostModel(0.04, 2e-4, 0.0, 3e-6), LIMITS)
 SHORT_COMPUTE = EngineProfile("short-compute", StepCostModel(0.008, 2e-4, 1e-4, 0.0), LIMITS)
-ADAPTIVE = MetaConfig(layout=LayoutConfig(adaptive=True, min_requests=100))
+MIXED_ALWAYS = MetaConfig(layout=LayoutConfig(adaptive=False))
 
 
 def two_paces(rate: float, duration_s: float, seed: int = 1) -> Workload:
@@ -42,8 +42,8 @@ def run(profile: EngineProfile, workload: Workload, **setup: object) -> SimResul
 
 def test_a_pool_is_split_where_tpot_is_short_and_gains() -> None:
     workload = two_paces(3.0, 240.0)
-    mixed = run(SHORT_PACE, workload)
-    chosen = run(SHORT_PACE, workload, meta_config=ADAPTIVE)
+    mixed = run(SHORT_PACE, workload, meta_config=MIXED_ALWAYS)
+    chosen = run(SHORT_PACE, workload)
     assert mixed.run.layouts == ()
     assert chosen.run.layouts
     assert chosen.score.goodput_rate > mixed.score.goodput_rate + 0.05
@@ -51,7 +51,7 @@ def test_a_pool_is_split_where_tpot_is_short_and_gains() -> None:
 
 def test_a_pool_stays_mixed_where_compute_is_short() -> None:
     workload = two_paces(6.0, 120.0)
-    assert run(SHORT_COMPUTE, workload, meta_config=ADAPTIVE).run.layouts == ()
+    assert run(SHORT_COMPUTE, workload).run.layouts == ()
 
 
 @pytest.mark.parametrize("lost", ["e0", "e1"])
@@ -71,9 +71,11 @@ def test_a_class_that_loses_its_engine_is_merged_and_loses_nothing(lost: str) ->
 
 def test_a_worker_an_engine_goes_by_class_too() -> None:
     workload = two_paces(3.0, 120.0)
-    mixed = run(SHORT_PACE, workload, workers=2)
+    mixed = run(SHORT_PACE, workload, workers=2, meta_config=MIXED_ALWAYS)
+    chosen = run(SHORT_PACE, workload, workers=2)
     split = run(SHORT_PACE, workload, workers=2, pin=TopologyName.MAX_ON_TIME, split=Split((0.1,), (1, 1)))
     assert split.score.goodput_rate > mixed.score.goodput_rate + 0.05
+    assert chosen.score.goodput_rate > mixed.score.goodput_rate + 0.03
 
 
 @pytest.mark.parametrize("workers", [1, 2])

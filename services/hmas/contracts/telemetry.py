@@ -33,12 +33,17 @@ class EngineSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestQueued:
+    """A request that a worker took in, told once its tags have come or are overdue. `waits`: it is not granted yet."""
+
     request_id: str
     tenant: str
     task: TaskType
     prompt_tokens: int
     predicted_output_tokens: float
     age_s: float
+    predicted_output_tokens_p90: float = 0.0
+    tpot_slo_s: float = 0.0  # 0: not told
+    waits: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,11 @@ seconds per request, and the fixed point is s = base / (1 - r·w). Only means ov
 histogram of lengths need not be kept: its moments are enough.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import erf, log, sqrt
+from math import erf, inf, log, sqrt
 
 from hmas.contracts.control import MAX_CUTS, Split
 from hmas.contracts.views import DemandView, PaceView
@@ -27,11 +28,15 @@ Offered = tuple[DemandView, float]  # requests of a kind, and their rate per sec
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaceConfig:
     """The accuracy of the model. `spread`: standard deviation of the logarithm of a request's time per token over the
-    mean step. `step`: ratio of two paces that are tried one after the other. `paces`: how many are tried."""
+    mean step. `step`: ratio of two paces that are tried one after the other. `paces`: how many are tried. `loads`: what
+    a minute's demand may be, as shares of the mean. `alike`: ratio of two engines' steps up to which they count as
+    equally fast."""
 
     spread: float = 0.15
     step: float = 1.08
     paces: int = 40
+    loads: tuple[float, ...] = (0.75, 1.0, 1.33, 1.6)
+    alike: float = 1.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +59,8 @@ def work_s(demand: DemandView, pace: PaceView) -> float:
     return total / demand.requests if demand.requests else 0.0
 
 
-def served(demands: Sequence[Offered], pace: PaceView, engines: int, config: PaceConfig) -> Served:
-    """Returns what `engines` engines keep on time of a class.
+def served(demands: Sequence[Offered], paces: Sequence[PaceView], config: PaceConfig) -> Served:
+    """Returns what engines of these `paces` keep on time of a class, each with as many requests as its pace allows.
 
     At a step of s seconds an engine takes at most (1 - base/s) seconds of work per second. Of more than that, the same
     share of each kind of request is late. So a slower step keeps more first tokens on time and fewer times per token:
@@ -64,19 +69,27 @@ def served(demands: Sequence[Offered], pace: PaceView, engines: int, config: Pac
     Orders for overload give up the costliest requests first. Counting on that here makes an overloaded engine look far
     better than it is, because those that are given up run as well, later, and slow the others' steps.
     """
-    work = sum(work_s(demand, pace) * rate for demand, rate in demands)
+    rate = sum(rps for _, rps in demands)
+    alike = Counter(paces)
+    works = {pace: sum(work_s(demand, pace) * rps for demand, rps in demands) for pace in alike}
     rates: dict[float, float] = {}
-    for demand, rate in demands:
-        rates[demand.tpot_slo_s] = rates.get(demand.tpot_slo_s, 0.0) + rate
-    best = Served(0.0, pace.base_s, 0.0)
-    step_s = pace.base_s * config.step
+    for demand, rps in demands:
+        rates[demand.tpot_slo_s] = rates.get(demand.tpot_slo_s, 0.0) + rps
+    least_s = min(pace.base_s for pace in alike)
+    best = Served(0.0, least_s, 0.0)
+    if not rate:
+        return best
+    step_s = least_s * config.step
     for _ in range(config.paces):
-        room = engines * (1.0 - pace.base_s / step_s)
-        share = min(1.0, room / work) if work else 1.0
-        kept = share * sum(rate * _within(slo_s, step_s, config.spread) for slo_s, rate in rates.items())
+        room = 0.0  # the share of the class that the engines take at that step
+        for pace, count in alike.items():
+            if step_s > pace.base_s:
+                room += count * (1.0 - pace.base_s / step_s) / works[pace] if works[pace] else inf
+        share = min(1.0, room)
+        kept = share * sum(rps * _within(slo_s, step_s, config.spread) for slo_s, rps in rates.items())
         if kept > best.on_time_rps:
             best = Served(kept, step_s, share)
-        if room >= work:
+        if room >= 1.0:
             break
         step_s *= config.step
     return best
@@ -87,31 +100,40 @@ def _within(slo_s: float, step_s: float, spread: float) -> float:
     return 0.5 * (1.0 + erf(log(slo_s / step_s) / (spread * sqrt(2.0))))
 
 
-def expected(demands: Sequence[Offered], pace: PaceView, split: Split, engines: int, config: PaceConfig) -> float:
-    """Returns the requests per second that a pool of `engines` engines keeps on time under `split`."""
-    if not split.cuts_s:
-        return served(demands, pace, engines, config).on_time_rps
-    total, low_s = 0.0, 0.0
-    for high_s, count in zip((*split.cuts_s, float("inf")), split.engines, strict=True):
-        part = [(d, rate) for d, rate in demands if low_s < d.tpot_slo_s <= high_s]
-        total += served(part, pace, count, config).on_time_rps
-        low_s = high_s
+def expected(demands: Sequence[Offered], paces: Sequence[PaceView], split: Split, config: PaceConfig) -> float:
+    """Returns the requests per second that engines of these `paces` keep on time under `split`, whose classes get them
+    in this order. It is the mean over the `loads` that a minute may bring beside the demand's own: a cut that is best
+    at one of them alone is not the best."""
+    return sum(_at_load(demands, paces, split, config, load) / load for load in config.loads) / len(config.loads)
+
+
+def _at_load(
+    demands: Sequence[Offered], paces: Sequence[PaceView], split: Split, config: PaceConfig, load: float
+) -> float:
+    total, low_s, first = 0.0, 0.0, 0
+    counts = split.engines if split.cuts_s else (len(paces),)
+    for high_s, count in zip((*split.cuts_s, inf), counts, strict=True):
+        part = [(d, load * rps) for d, rps in demands if low_s < d.tpot_slo_s <= high_s]
+        total += served(part, paces[first : first + count], config).on_time_rps
+        low_s, first = high_s, first + count
     return total
 
 
 def best_split(
-    demands: Sequence[Offered], pace: PaceView, engines: int, config: PaceConfig, *, classes: int = 2, cuts: int = 12
+    demands: Sequence[Offered], paces: Sequence[PaceView], config: PaceConfig, *, classes: int = 2, cuts: int = 12
 ) -> tuple[Split, float]:
     """Returns the split with the most requests on time, and that number per second, among `mixed` and all divisions
-    into at most `classes` classes. At most `cuts` bounds are tried as cuts, and `BORDERS` numbers of engines."""
-    best = MIXED_SPLIT, expected(demands, pace, MIXED_SPLIT, engines, config)
+    into at most `classes` classes of engines with these `paces`, in this order. At most `cuts` bounds are tried as
+    cuts, and `BORDERS` numbers of engines."""
+    engines = len(paces)
+    best = MIXED_SPLIT, expected(demands, paces, MIXED_SPLIT, config)
     bounds = _bounds(demands, cuts)
     for count in range(1, min(classes, engines, MAX_CUTS + 1)):
         for cuts_s in combinations(bounds, count):
             for bars in combinations(_borders(engines), count):
                 counts = tuple(b - a for a, b in zip((0, *bars), (*bars, engines), strict=True))
                 split = Split(cuts_s, counts)
-                found = expected(demands, pace, split, engines, config)
+                found = expected(demands, paces, split, config)
                 if found > best[1]:
                     best = split, found
     return best
@@ -136,11 +158,52 @@ def _bounds(demands: Sequence[Offered], most: int) -> list[float]:
     return found[:most]
 
 
+def too_slow(demands: Sequence[Offered], steps_s: Sequence[float], config: PaceConfig) -> float:
+    """Returns the share of the demand whose TPOT SLO is shorter than what engines' steps take now, in the mean."""
+    total = sum(rps for _, rps in demands)
+    if not total or not steps_s:
+        return 0.0
+    kept = (rps * _within(demand.tpot_slo_s, step_s, config.spread) if step_s > 0.0 else rps
+            for demand, rps in demands for step_s in steps_s)  # fmt: skip
+    return 1.0 - sum(kept) / (total * len(steps_s))
+
+
+def ranked(paces: Mapping[str, PaceView], places: Sequence[str], config: PaceConfig) -> list[tuple[str, PaceView]]:
+    """Returns `places` with their pace laws, those with the shortest step first, and by name where they are alike.
+
+    Engines whose steps differ by no more than `alike` get their mean law, and one of which nothing was measured that of
+    all. `paces` must not be empty.
+    """
+    mean = _mean(list(paces.values()))
+    step_s = {each: _usual_s(paces[each]) for each in places if each in paces}
+    found: list[tuple[str, PaceView]] = []
+    group: list[str] = []
+    for each in sorted(places, key=lambda p: (step_s.get(p, _usual_s(mean)), p)):
+        if group and step_s.get(each, _usual_s(mean)) > config.alike * step_s.get(group[0], _usual_s(mean)):
+            found += _alike(paces, sorted(group), mean)
+            group = []
+        group.append(each)
+    return found + _alike(paces, sorted(group), mean)
+
+
+def _alike(paces: Mapping[str, PaceView], places: list[str], mean: PaceView) -> list[tuple[str, PaceView]]:
+    known = [paces[each] for each in places if each in paces]
+    law = _mean(known) if known else mean
+    return [(each, law) for each in places]
+
+
+def _usual_s(pace: PaceView) -> float:
+    """Returns the time of a step with some work of each kind, by which engines are compared."""
+    return pace.base_s + 32 * pace.sequence_s + 16_384 * pace.context_s + 64 * pace.prompt_s
+
+
 def mean_pace(paces: Sequence[PaceView], least: int) -> PaceView | None:
     """Returns the mean pace law of a pool's engines, each weighted by its observations; None if fewer than `least` were
     made of some engine, or no engine is known."""
-    if not paces or min(pace.observations for pace in paces) < least:
-        return None
+    return _mean(paces) if paces and min(pace.observations for pace in paces) >= least else None
+
+
+def _mean(paces: Sequence[PaceView]) -> PaceView:
     total = sum(pace.observations for pace in paces)
 
     def mean(name: str) -> float:

@@ -79,7 +79,7 @@ class MetaSettings(RuntimeSettings):
         "first, where work arrives evenly (less where it comes in bursts); 0 dispatches by deadline alone",
     )
     layout: Literal["mixed", "auto"] = Field(
-        "mixed",
+        "auto",
         description="How requests share a pool's engines: mixed, so that all share all engines, or auto, so that the "
         "controller splits them by TPOT SLO where the measured pace says that more are on time then",
     )

@@ -28,12 +28,13 @@ FIXED_PREFIX = "fixed-"
 
 PAPER = "hmas-paper"  # H-MAS as published: without MaxOnTime, and with the initial topology of its Algorithm 1
 PAPER_RULES = RulesConfig(usual=TopologyName.SJF)
-AS_PUBLISHED = MetaConfig(rules=PAPER_RULES)
+ALWAYS_MIXED = LayoutConfig(adaptive=False)
+AS_PUBLISHED = MetaConfig(rules=PAPER_RULES, layout=ALWAYS_MIXED)
 # The ablations of H-MAS Table 2: each turns off or replaces one part of the system as published.
 ABLATIONS: dict[str, MeshSetup] = {
-    "no-two-lane": MeshSetup(name="no-two-lane", meta_config=MetaConfig(rules=replace(PAPER_RULES, heavy_cv=inf))),
+    "no-two-lane": MeshSetup(name="no-two-lane", meta_config=replace(AS_PUBLISHED, rules=replace(PAPER_RULES, heavy_cv=inf))),
     "frozen-statera": MeshSetup(name="frozen-statera", statera=False, meta_config=AS_PUBLISHED),
-    "no-meta": MeshSetup(name="no-meta", pin=TopologyName.FCFS),
+    "no-meta": MeshSetup(name="no-meta", pin=TopologyName.FCFS, split=Split()),
     "rules-cognition": MeshSetup(name="rules-cognition", estimator="rules", costs="linear", meta_config=AS_PUBLISHED),
     "prior-cognition": MeshSetup(name="prior-cognition", estimator="prior", meta_config=AS_PUBLISHED),
 }
@@ -58,8 +59,9 @@ COGNITION: dict[str, MeshSetup] = {
         cognition_queue=CognitionQueueConfig(gather_s=0.0, interval_s=0.0, idle_interval_s=0.0),
     ),
 }
-# The layout: chosen by the controller, or one cut in ms with an engine on either side of it, for pools of two engines.
-ADAPTIVE = MetaConfig(layout=LayoutConfig(adaptive=True))
+# The layout, which the controller chooses otherwise: always mixed, or one cut in ms with an engine on either side of it,
+# for pools of two engines.
+UNDIVIDED = MetaConfig(layout=ALWAYS_MIXED)
 CUTS_MS = (90, 100, 111, 124, 134)
 
 
@@ -69,8 +71,8 @@ def _split(name: str, cut_ms: int, topology: TopologyName, *, plugin: bool = Fal
 
 
 LAYOUTS: dict[str, MeshSetup] = {
-    "hmas-layout": MeshSetup(name="hmas-layout", meta_config=ADAPTIVE),
-    "hmas-plugin-layout": MeshSetup(name="hmas-plugin-layout", plugin=True, meta_config=ADAPTIVE),
+    "hmas-mixed": MeshSetup(name="hmas-mixed", meta_config=UNDIVIDED),
+    "hmas-plugin-mixed": MeshSetup(name="hmas-plugin-mixed", plugin=True, meta_config=UNDIVIDED),
 }
 for _cut_ms in CUTS_MS:
     LAYOUTS |= _split("split", _cut_ms, INITIAL_TOPOLOGY)
@@ -109,7 +111,7 @@ MESHES: dict[str, MeshSetup] = {
     **REGULATORS,
     **{f"meta-{s}": MeshSetup(name=f"meta-{s}", meta_config=MetaConfig(selector=s)) for s in META_SELECTORS},
     "meta-scripted-llm": MeshSetup(name="meta-scripted-llm", meta_config=MetaConfig(selector="llm")),
-    **{f"{FIXED_PREFIX}{t.value}": MeshSetup(name=f"{FIXED_PREFIX}{t.value}", pin=t) for t in TopologyName},
+    **{f"{FIXED_PREFIX}{t.value}": MeshSetup(name=f"{FIXED_PREFIX}{t.value}", pin=t, split=Split()) for t in TopologyName},
 }
 
 

@@ -163,11 +163,12 @@ class MetaAgent:
             return []
         if now_s < pool.layout_due_s:
             return []
-        pool.layout_due_s = now_s + config.every_s
-        choice = choose_layout(config, view, pool.split, len(pool.places()))
+        steps_s = [engine.step_s for engine in pool.short.engines if engine.up] if pool.short is not None else []
+        choice = choose_layout(config, view, pool.split, pool.places(), steps_s)
         if choice is None:
             return []
-        pool.split, pool.untouched = choice.split, False
+        pool.layout_due_s = now_s + config.hold_s
+        pool.split, pool.order, pool.untouched = choice.split, choice.order, False
         audit = self._audit(pool, "layout", described_split(choice.split), choice.reason, "pace", view)
         return [*audit, *self._publish_due(now_s, pool)]
 

@@ -68,12 +68,13 @@ class RollbackConfig:
 class LayoutConfig:
     """When and how a pool's layout is chosen; without `adaptive` it stays mixed unless an operator pins one."""
 
-    adaptive: bool = False
-    every_s: float = 15.0  # between two choices
-    margin: float = 0.02  # least gain of a new layout, as a share of the requests: the model errs by about a percent
-    shift: float = 0.05  # the same where the pool is split already: what waits moves to engines that are full
-    min_requests: int = 200  # settled in the window of V_long; fewer do not tell a distribution
-    min_observations: int = 6  # of each engine's pace, which is half a minute of work
+    adaptive: bool = True
+    hold_s: float = 60.0  # how long a chosen layout is kept at least
+    margin: float = 0.02  # least gain of splitting a mixed pool or mixing a split one, as a share of the requests
+    too_slow: float = 0.02  # share of the requests for which steps must take too long before a mixed pool is split
+    shift: float = 0.03  # least gain where the pool is split already: what waits moves to engines that are full
+    min_requests: int = 100  # within the minutes of V_long; fewer do not tell a distribution
+    min_observations: int = 3  # of an engine's pace, which are a quarter of a minute of work
     classes: int = 2
     cuts: int = 12  # most cuts that are tried, spread evenly over the requests
     pace: PaceConfig = field(default_factory=PaceConfig)

@@ -1,39 +1,55 @@
 """The choice of a pool's layout: the split that the pace law and the observed demand say keeps the most on time."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hmas.contracts.control import Split
 from hmas.contracts.views import VLong
-from hmas.laws.layout import described_split
-from hmas.laws.pace import Offered, best_split, expected, mean_pace
+from hmas.laws.layout import described_split, place
+from hmas.laws.pace import Offered, best_split, expected, ranked, too_slow
 from hmas.meta.agent.config import LayoutConfig
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutChoice:
-    """A split that is to replace the one in force, and the reason."""
+    """A split that is to replace the one in force, the order in which its classes get the engines, and the reason."""
 
     split: Split
+    order: tuple[str, ...]
     reason: str
 
 
-def choose_layout(config: LayoutConfig, view: VLong, current: Split, engines: int) -> LayoutChoice | None:
-    """Returns the split that should replace `current` for a pool of `engines` engines that are up; None keeps it.
+def choose_layout(
+    config: LayoutConfig, view: VLong, current: Split, places: Sequence[str], steps_s: Sequence[float]
+) -> LayoutChoice | None:
+    """Returns the split that should replace `current`, whose classes have the engines at `places` in this order; None
+    keeps it. `steps_s`: what a step takes on each engine now.
 
     It is replaced only for a gain above the margin, so that an error of the model or a passing change of the demand
-    moves nothing. Too little demand or too few observations of the engines' pace say nothing.
+    moves nothing. Too little demand or too few observations of the engines' pace say nothing. A mixed pool is split
+    only where its steps are too slow for some of the demand as it is: in an overload of computing the model expects
+    slow steps that never come, because requests wait in the queue and not in the engines.
     """
-    pace = mean_pace(view.paces, config.min_observations)
+    known = {
+        place(pace.worker, pace.engine): pace for pace in view.paces if pace.observations >= config.min_observations
+    }
+    paces = {each: known[each] for each in places if each in known}
     requests = sum(demand.requests for demand in view.demands)
-    offered = sum(demand.rps for demand in view.demands)
-    if pace is None or engines < 2 or requests < config.min_requests or view.arrival_rps <= 0.0:
+    if len(places) < 2 or 2 * len(paces) < len(places) or requests < config.min_requests:
         return None
-    demands: list[Offered] = [(d, view.arrival_rps * d.rps / offered) for d in view.demands]
-    fitting = len(current.engines) <= engines and (not current.cuts_s or sum(current.engines) == engines)
-    now_rps = expected(demands, pace, current, engines, config.pace) if fitting else 0.0
-    split, then_rps = best_split(demands, pace, engines, config.pace, classes=config.classes, cuts=config.cuts)
-    gain = (then_rps - now_rps) / view.arrival_rps
-    if split == current or gain <= (config.shift if current.cuts_s and split.cuts_s else config.margin):
+    demands: list[Offered] = [(demand, demand.rps) for demand in view.demands]
+    total_rps = sum(demand.rps for demand in view.demands)
+    if not current.cuts_s and too_slow(demands, steps_s, config.pace) < config.too_slow:
         return None
-    shares = f"{now_rps / view.arrival_rps:.1%} to {then_rps / view.arrival_rps:.1%}"
-    return LayoutChoice(split, f"on time, as expected: {shares} with {described_split(split)}")
+    best_order = ranked(paces, places, config.pace)
+    law = dict(best_order)
+    fitting = len(current.engines) <= len(places) and (not current.cuts_s or sum(current.engines) == len(places))
+    now_rps = expected(demands, [law[each] for each in places], current, config.pace) if fitting else 0.0
+    in_order = [pace for _, pace in best_order]
+    split, then_rps = best_split(demands, in_order, config.pace, classes=config.classes, cuts=config.cuts)
+    gain = (then_rps - now_rps) / total_rps
+    if gain <= (config.shift if current.cuts_s and split.cuts_s else config.margin):
+        return None
+    shares = f"{now_rps / total_rps:.1%} to {then_rps / total_rps:.1%}"
+    reason = f"on time, as expected: {shares} with {described_split(split)}"
+    return LayoutChoice(split, tuple(each for each, _ in best_order), reason)

@@ -69,7 +69,8 @@ class InForce:
 @dataclass(slots=True, kw_only=True)
 class PoolState:
     """The state of one pool. `choice` is the selector's last accepted choice; a pin or the bypass outranks it while it
-    lasts, and never overwrites it. `split` is the layout chosen for the pool, and `engines` are those that are up, by
+    lasts, and never overwrites it. `split` is the layout chosen for the pool, whose classes
+    get the engines in that `order`, and `engines` are those that are up, by
     worker, with the instant when it said so."""
 
     name: str
@@ -99,6 +100,7 @@ class PoolState:
     sent_s: float = float("-inf")
     sent: InForce | None = None
     split: Split = field(default_factory=Split)
+    order: tuple[str, ...] = ()
     engines: dict[str, tuple[float, tuple[str, ...]]] = field(default_factory=dict)
     banned_until_s: dict[TopologyName, float] = field(default_factory=dict)
 
@@ -148,8 +150,11 @@ class PoolState:
         return assigned(split, self.places())
 
     def places(self) -> list[str]:
-        """Returns the places of the engines that are up, in the order in which classes get them."""
-        return sorted(place for _, places in self.engines.values() for place in places)
+        """Returns the places of the engines that are up, in the order in which classes get them: those that have no
+        place in the order come last, by name."""
+        rank = {each: i for i, each in enumerate(self.order)}
+        up = (each for _, places in self.engines.values() for each in places)
+        return sorted(up, key=lambda each: (rank.get(each, len(rank)), each))
 
     def meet(self, now_s: float, heartbeat: WorkerHeartbeat) -> None:
         """Notes which engines of a worker are up. One that drains, or is silent for too long, has none."""
@@ -177,6 +182,7 @@ class PoolState:
             self.choice = Choice(decision.topology, decision.hints, decision.reason)
             self.chosen_by = decision.selector
             self.split = split_of(decision.layout)
+            self.order = tuple(each.place for each in decision.layout.engines)
 
     def banned(self, now_s: float, topology: TopologyName) -> bool:
         self.banned_until_s = {t: until for t, until in self.banned_until_s.items() if until > now_s}

@@ -22,6 +22,7 @@ from hmas.contracts.views import PaceView, VLong, VShort
 from hmas.laws.scoring import verdict
 from hmas.qos.agent.config import QosConfig
 from hmas.qos.agent.long import LongWindow
+from hmas.qos.agent.pace_fit import PaceFit
 from hmas.qos.agent.past import PastRequests
 from hmas.qos.agent.short import ShortWindow
 from hmas.qos.agent.workers import WorkerTrack
@@ -37,6 +38,7 @@ class _Pool:
         self.long = LongWindow(config, name)
         self.past = PastRequests(config.past)
         self.workers: dict[str, WorkerTrack] = {}
+        self.hardware: dict[tuple[str, str], str] = {}  # of the engines of these workers
         self.heard_s = now_s
         self.short_due_s = now_s
         self.long_due_s = now_s + config.long_every_s
@@ -49,6 +51,7 @@ class _Pool:
             track = self.workers[telemetry.worker] = WorkerTrack(self.config, telemetry.worker)
         track.report(now_s, telemetry)
         self.short.worker(now_s, telemetry)
+        self.long.worker(now_s, telemetry)
         self.past.topology = telemetry.topology
 
     def gateway(self, now_s: float, telemetry: GatewayTelemetry) -> None:
@@ -66,16 +69,24 @@ class _Pool:
 
     def paces(self) -> tuple[PaceView, ...]:
         """Returns the pace law of each engine for which one was measured."""
-        return tuple(
-            engine.pace.view(name, engine.last.engine)
+        fits = {
+            (name, engine.last.engine): engine.pace
             for name, worker in self.workers.items()
             for engine in worker.engines.values()
             if engine.pace.observations
+        }
+        alike: dict[str, list[PaceFit]] = {}
+        for each, fit in fits.items():
+            alike.setdefault(self.hardware.get(each, ""), []).append(fit)
+        return tuple(
+            fit.view(*each, (other for other in alike[self.hardware.get(each, "")] if other is not fit))
+            for each, fit in fits.items()
         )
 
     def forget_lost_workers(self, now_s: float) -> None:
         horizon = now_s - self.config.worker_lost_after_s
         self.workers = {name: track for name, track in self.workers.items() if track.seen_s >= horizon}
+        self.hardware = {each: told for each, told in self.hardware.items() if each[0] in self.workers}
 
 
 class QosAgent:
@@ -96,7 +107,8 @@ class QosAgent:
                 if (pool := self._pool(now_s, telemetry.pool)) is not None:
                     pool.gateway(now_s, telemetry)
             case HeartbeatReceived(heartbeat):
-                self._pool(now_s, heartbeat.pool)
+                if (pool := self._pool(now_s, heartbeat.pool)) is not None:
+                    pool.hardware |= {(heartbeat.worker, e.engine): e.hardware for e in heartbeat.engines}
             case PastRestored(name, blocks):
                 if (pool := self._pool(now_s, name)) is not None:
                     pool.past.restore(now_s, blocks)

@@ -13,6 +13,7 @@ class PaceFitConfig:
     observe_s: float = 5.0  # samples of this many seconds make one observation: as long as a mean step is taken over
     least_busy: float = 0.3  # share of time in which an engine must have worked for its rates to tell about its steps
     keep: float = 0.995  # of an observation's weight after another one: half is left after twelve minutes
+    alike: float = 4.0  # observations of an engine at which those of its like count half as much as its own
     singular: float = 1e-6  # share of a term's square that the other terms must leave, or it cannot be told from them
 
 
@@ -27,6 +28,7 @@ class QosConfig:
     long_window_s: float = 120.0
     long_bucket_s: float = 5.0
     long_every_s: float = LONG_VIEW_S
+    demand_window_s: float = 120.0  # in which the demand by pace is counted: a layout follows a drift of it
     smoothing_half_life_s: float = 30.0  # half-life of an observation in V_long's smoothed violation rates
     mismatch_epsilon: float = 1.0  # tokens/s: keeps M_rho (Eq. 7) finite while an idle pool takes its first request
     arrival_reorder_s: float = 0.5  # gateways report every 100 ms, each in its own batch

@@ -5,13 +5,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, log
 
-from hmas.contracts.outcome import Outcome
-from hmas.contracts.telemetry import RequestSettled
+from hmas.contracts.telemetry import RequestQueued
 from hmas.contracts.views import DemandView
 
 SLO_RATIO = 1.05  # of the ends of a range of TPOT SLOs
-LEAST_SEEN = 0.15  # of the window: a kind whose requests take longer than that leaves is not scaled up any more
 _ROUNDING = 1e-9
+_P90 = 1.2816  # standard deviations by which a normal variable's 90 % quantile is above its mean
 
 Kind = tuple[int, int, int]  # number of the range of TPOT SLOs, and of those of prompt and output length
 
@@ -22,44 +21,44 @@ class Demand:
 
     requests: int = 0
     prompt_tokens: int = 0
-    output_tokens: int = 0
+    output_tokens: float = 0.0
     context_tokens: float = 0.0
-    took_s: float = 0.0  # from arrival to the last token
 
     def merge(self, other: "Demand") -> None:
         self.requests += other.requests
         self.prompt_tokens += other.prompt_tokens
         self.output_tokens += other.output_tokens
         self.context_tokens += other.context_tokens
-        self.took_s += other.took_s
-
-    def rps(self, window_s: float, age_s: float) -> float:
-        """Returns the rate at which such requests come. Of a pool that has served for `age_s` seconds only those can
-        have settled that came early enough to be done: the longer they take, the fewer of them have been seen."""
-        seen_s = min(window_s, age_s - self.took_s / self.requests)
-        return self.requests / max(seen_s, LEAST_SEEN * min(window_s, age_s))
 
 
 Demands = dict[Kind, Demand]
 
 
-def count_demand(demands: Demands, settled: RequestSettled, most: int) -> None:
-    """Adds a settled request. Where there are `most` kinds already, one of a new kind is left out."""
-    counted = settled.outcome is Outcome.FINISHED and settled.output_tokens > 0
-    prompt, output = settled.prompt_tokens, settled.output_tokens if counted else settled.predicted_output_tokens
-    slo = ceil(log(settled.slo.tpot_s) / log(SLO_RATIO) - _ROUNDING)
+def count_demand(demands: Demands, queued: RequestQueued, most: int) -> None:
+    """Adds a request with its predicted length, whose spread about the mean is that of its 90 % quantile. Where there
+    are `most` kinds already, one of a new kind is left out; so is one whose SLO is not told.
+
+    Requests are counted as they come, not as they settle: those that take longest have not settled when a pool is
+    young or full, and they are what fills it.
+    """
+    prompt, output = queued.prompt_tokens, queued.predicted_output_tokens
+    if queued.tpot_slo_s <= 0.0 or output <= 0.0:
+        return
+    slo = ceil(log(queued.tpot_slo_s) / log(SLO_RATIO) - _ROUNDING)
     kind = slo, (prompt.bit_length() + 1) // 2, int(output).bit_length()  # prompts by fours, outputs by twos
     demand = demands.get(kind)
     if demand is None:
         if len(demands) >= most:
             return
         demand = demands[kind] = Demand()
-    demand.merge(Demand(1, prompt, int(output), prompt * output + output * output / 2.0, settled.last_token_s or 0.0))
+    deviation = max(0.0, queued.predicted_output_tokens_p90 - output) / _P90
+    squared = output * output + deviation * deviation
+    demand.merge(Demand(1, prompt, output, prompt * output + squared / 2.0))
 
 
-def demand_views(parts: Iterable[Demands], most: int, window_s: float, age_s: float) -> tuple[DemandView, ...]:
-    """Returns the sums over all `parts`, which span the last `window_s` of the `age_s` seconds since the pool's first
-    request, of the `most` kinds that have the most requests; the tightest SLO first."""
+def demand_views(parts: Iterable[Demands], most: int, window_s: float) -> tuple[DemandView, ...]:
+    """Returns the sums over all `parts`, which span `window_s` seconds, of the `most` kinds that have the most
+    requests; the tightest SLO first."""
     merged: Demands = {}
     for part in parts:
         for kind, demand in part.items():
@@ -68,10 +67,10 @@ def demand_views(parts: Iterable[Demands], most: int, window_s: float, age_s: fl
     return tuple(
         DemandView(
             tpot_slo_s=SLO_RATIO ** kind[0],
-            rps=merged[kind].rps(window_s, max(age_s, window_s)),
+            rps=merged[kind].requests / window_s,
             requests=merged[kind].requests,
             prompt_tokens=merged[kind].prompt_tokens,
-            output_tokens=merged[kind].output_tokens,
+            output_tokens=round(merged[kind].output_tokens),
             context_tokens=merged[kind].context_tokens,
         )
         for kind in sorted(frequent)

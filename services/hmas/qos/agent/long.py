@@ -1,11 +1,10 @@
 """The long window of a pool, from which V_long is made."""
 
 from dataclasses import dataclass, field
-from math import inf
 
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.telemetry import GatewayTelemetry, RequestSettled
-from hmas.contracts.views import PaceView, VLong, VShort
+from hmas.contracts.telemetry import GatewayTelemetry, RequestSettled, WorkerTelemetry
+from hmas.contracts.views import DemandView, PaceView, VLong, VShort
 from hmas.laws.scoring import ESG_INPUT_WEIGHT, ESG_OUTPUT_WEIGHT, Verdict, jain_index
 from hmas.qos.agent.arrivals import ArrivalProcess
 from hmas.qos.agent.config import QosConfig
@@ -59,12 +58,9 @@ class LongWindow:
         )
         self._arrivals = ArrivalProcess(config.long_window_s, config.long_bucket_s, config.arrival_reorder_s)
         self._queued = 0
-        self._began_s = inf  # when the first request came
 
     def offered(self, now_s: float, telemetry: GatewayTelemetry) -> None:
         bucket = self._ring.at(now_s)
-        if telemetry.offered:
-            self._began_s = min(self._began_s, now_s)
         for offer in telemetry.offered:
             bucket.offered += 1
             bucket.prompt.add(offer.prompt_tokens)
@@ -73,6 +69,11 @@ class LongWindow:
             tenant.offered += 1
             tenant.weight = offer.weight
             self._arrivals.offer(now_s, now_s - offer.age_s)
+
+    def worker(self, now_s: float, telemetry: WorkerTelemetry) -> None:
+        bucket = self._ring.at(now_s)
+        for queued in telemetry.queued:
+            count_demand(bucket.demands, queued, self._config.max_demands)
 
     def settled(self, now_s: float, settled: RequestSettled, verdict: Verdict) -> None:
         bucket = self._ring.at(now_s)
@@ -92,7 +93,6 @@ class LongWindow:
         if settled.outcome is Outcome.FINISHED and settled.output_tokens:  # otherwise nobody counted them
             bucket.output.add(settled.output_tokens)
             bucket.outputs[histogram_bucket(settled.output_tokens)] += 1
-        count_demand(bucket.demands, settled, self._config.max_demands)
         service = ESG_INPUT_WEIGHT * settled.prompt_tokens + ESG_OUTPUT_WEIGHT * settled.output_tokens
         tokens = int(service) if settled.output_tokens else 0
         bucket.tenants.of(settled.tenant).settle(verdict, tokens)
@@ -154,9 +154,16 @@ class LongWindow:
             trend_prompt=trends[2],
             epoch=epoch,
             seq=seq,
-            demands=demand_views((b.demands for b in live), self._config.max_demands, span, now_s - self._began_s),
+            demands=self._demands(now_s),
             paces=paces,
         )
+
+    def _demands(self, now_s: float) -> tuple[DemandView, ...]:
+        """Returns the demand of the last `demand_window_s`, which are fewer than those of V_long."""
+        config = self._config
+        recent = [b for ago, b in self._ring.indexed(now_s) if ago * config.long_bucket_s < config.demand_window_s]
+        span_s = min(self._ring.span_s(now_s), config.demand_window_s)
+        return demand_views((b.demands for b in recent), config.max_demands, span_s)
 
     def _smoothed_rates(self, now_s: float) -> tuple[float, float, float]:
         """Returns the violation rates of any SLO, TTFT and TPOT; a bucket's weight halves with every half-life."""

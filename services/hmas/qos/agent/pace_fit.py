@@ -6,6 +6,7 @@ the observations, so that memory and time do not grow. An observation lasts as l
 mean step is taken, so that both tell of the same steps.
 """
 
+from collections.abc import Iterable
 from itertools import combinations
 from math import sqrt
 
@@ -56,8 +57,17 @@ class PaceFit:
                 self._squares[i][j] = keep * self._squares[i][j] + means[i] * means[j]
         self.observations += 1
 
-    def view(self, worker: str, engine: str) -> PaceView:
-        base_s, sequence_s, context_s, prompt_s = self._solve()
+    def view(self, worker: str, engine: str, alike: Iterable["PaceFit"] = ()) -> PaceView:
+        """Returns the law. Until the engine has been observed often, what was observed of those that are `alike`, being
+        of the same hardware, counts as well: two engines then tell in a quarter of a minute what one tells in half."""
+        squares, products = [row[:] for row in self._squares], self._products[:]
+        share = self._config.alike / (self._config.alike + self.observations)
+        for other in alike:
+            for i in range(_TERMS):
+                products[i] += share * other._products[i]
+                for j in range(_TERMS):
+                    squares[i][j] += share * other._squares[i][j]
+        base_s, sequence_s, context_s, prompt_s = self._solve(squares, products)
         return PaceView(
             worker=worker,
             engine=engine,
@@ -68,23 +78,25 @@ class PaceFit:
             observations=self.observations if base_s > 0.0 else 0,
         )
 
-    def _solve(self) -> list[float]:
+    def _solve(self, squares: list[list[float]], products: list[float]) -> list[float]:
         """Returns the coefficients of least squares under the condition that none is below 0: those of the subset of
         terms that fits best, among the subsets whose own least squares are above 0."""
         best, most = [0.0] * _TERMS, 0.0
         for count in range(1, _TERMS + 1):
             for chosen in combinations(range(_TERMS), count):
-                found = self._least_squares(chosen)
-                explained = sum(found[i] * self._products[i] for i in range(_TERMS))
+                found = self._least_squares(chosen, squares, products)
+                explained = sum(found[i] * products[i] for i in range(_TERMS))
                 if min(found[i] for i in chosen) > 0.0 and explained > most:
                     best, most = found, explained
         return best
 
-    def _least_squares(self, chosen: tuple[int, ...]) -> list[float]:
+    def _least_squares(
+        self, chosen: tuple[int, ...], squares: list[list[float]], products: list[float]
+    ) -> list[float]:
         """Returns the least squares of the chosen terms, by elimination; zeros if they cannot be told apart."""
-        scales = [sqrt(self._squares[i][i]) or 1.0 for i in chosen]
+        scales = [sqrt(squares[i][i]) or 1.0 for i in chosen]
         rows = [
-            [self._squares[i][j] / (a * b) for j, b in zip(chosen, scales, strict=True)] + [self._products[i] / a]
+            [squares[i][j] / (a * b) for j, b in zip(chosen, scales, strict=True)] + [products[i] / a]
             for i, a in zip(chosen, scales, strict=True)
         ]
         found = [0.0] * _TERMS

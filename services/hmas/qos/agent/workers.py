@@ -48,7 +48,7 @@ class WorkerTrack:
 
     def _follow_queue(self, now_s: float, telemetry: WorkerTelemetry) -> None:
         for queued in telemetry.queued:
-            if len(self._queued_at) < self._config.max_waiting:
+            if queued.waits and len(self._queued_at) < self._config.max_waiting:
                 self._queued_at.setdefault(queued.request_id, now_s - queued.age_s)
         for dispatched in telemetry.dispatched:
             self._queued_at.pop(dispatched.request_id, None)

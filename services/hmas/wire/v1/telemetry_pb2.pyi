@@ -44,20 +44,26 @@ class EngineSample(_message.Message):
     def __init__(self, engine: _Optional[str] = ..., up: _Optional[bool] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., kv_usage: _Optional[float] = ..., kv_capacity_tokens: _Optional[int] = ..., preemptions_total: _Optional[int] = ..., step_s: _Optional[float] = ..., prefill_tokens_per_s: _Optional[float] = ..., decode_tokens_per_s: _Optional[float] = ..., n_run: _Optional[int] = ..., b_token: _Optional[int] = ..., utilisation: _Optional[float] = ..., busy: _Optional[float] = ..., b_saturated: _Optional[int] = ..., suspected: _Optional[bool] = ...) -> None: ...
 
 class RequestQueued(_message.Message):
-    __slots__ = ("request_id", "tenant", "task", "prompt_tokens", "predicted_output_tokens", "age_s")
+    __slots__ = ("request_id", "tenant", "task", "prompt_tokens", "predicted_output_tokens", "age_s", "predicted_output_tokens_p90", "tpot_slo_s", "waits")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PREDICTED_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     AGE_S_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_OUTPUT_TOKENS_P90_FIELD_NUMBER: _ClassVar[int]
+    TPOT_SLO_S_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     tenant: str
     task: str
     prompt_tokens: int
     predicted_output_tokens: float
     age_s: float
-    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., predicted_output_tokens: _Optional[float] = ..., age_s: _Optional[float] = ...) -> None: ...
+    predicted_output_tokens_p90: float
+    tpot_slo_s: float
+    waits: bool
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., predicted_output_tokens: _Optional[float] = ..., age_s: _Optional[float] = ..., predicted_output_tokens_p90: _Optional[float] = ..., tpot_slo_s: _Optional[float] = ..., waits: _Optional[bool] = ...) -> None: ...
 
 class RequestDispatched(_message.Message):
     __slots__ = ("request_id", "tenant", "engine", "waited_s", "age_s")

@@ -11,7 +11,7 @@ from hmas.contracts.telemetry import (
     RequestRunning,
 )
 from hmas.worker.agent.engine_state import EngineState
-from hmas.worker.agent.entry import QueueEntry
+from hmas.worker.agent.entry import EntryState, QueueEntry
 
 
 def task_of(entry: QueueEntry) -> TaskType:
@@ -25,7 +25,8 @@ class TelemetryLedger:
     step.
     """
 
-    def __init__(self, period_s: float, max_events: int, running_period_s: float) -> None:
+    def __init__(self, period_s: float, max_events: int, running_period_s: float, tags_within_s: float) -> None:
+        self._tags_within_s = tags_within_s
         self._period_s = period_s
         self._max_events = max_events
         self._running_period_s = running_period_s
@@ -68,7 +69,13 @@ class TelemetryLedger:
         """Forgets the events, which were reported at `now_s`."""
         self._reported_s = now_s
         self._count = 0
-        self._queued, self._granted, self._first_tokens, self._finished = [], [], [], []
+        self._queued = [each for each in self._queued if self._awaits_tags(now_s, *each)]
+        self._granted, self._first_tokens, self._finished = [], [], []
+
+    def _awaits_tags(self, now_s: float, at_s: float, entry: QueueEntry) -> bool:
+        """Returns whether a request is to be told later, because its tags may still come."""
+        untagged = entry.annotation is None and entry.state is not EntryState.ENDED
+        return untagged and now_s - at_s < self._tags_within_s
 
     def queued_records(self, now_s: float) -> tuple[RequestQueued, ...]:
         return tuple(
@@ -78,9 +85,13 @@ class TelemetryLedger:
                 task=task_of(e),
                 prompt_tokens=e.request.prompt_tokens,
                 predicted_output_tokens=e.predicted_tokens,
+                predicted_output_tokens_p90=e.predicted_p90,
+                tpot_slo_s=e.slo.tpot_s,
+                waits=e.state in (EntryState.PARKED, EntryState.QUEUED),
                 age_s=now_s - at_s,
             )
             for at_s, e in self._queued
+            if not self._awaits_tags(now_s, at_s, e)
         )
 
     def granted_records(self, now_s: float) -> tuple[RequestDispatched, ...]:

@@ -47,7 +47,7 @@ class AgentState:
         self.tag_wait = TagWait(config.tag_wait)
         self.meter = ServiceMeter(config.meter)
         self.ledger = TelemetryLedger(
-            config.telemetry_period_s, config.telemetry_events, config.running_report_period_s
+            config.telemetry_period_s, config.telemetry_events, config.running_report_period_s, config.tags_within_s
         )
         self.prefill_floor_s = inf  # least prefill predicted lately: what an engine's step costs without a prompt
         self.prior_floor_s = inf  # the same of the prior's estimates, which include waits inside the engine
