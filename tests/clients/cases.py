@@ -149,7 +149,7 @@ def a_coding_agents_session(c: Clients) -> None:
     for body in sessions.responses():
         more = {"extra_body": {"client_metadata": body.pop("client_metadata")}}
         told = body | more | {"model": c.model, "max_output_tokens": 12}
-        events = list(c.openai.responses.create(**told))
+        events: list[Any] = list(c.openai.responses.create(**told))
         assert events[0].type == "response.created"
         last: Any = events[-1]
         assert last.type in ("response.completed", "response.incomplete")
