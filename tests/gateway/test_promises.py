@@ -8,6 +8,8 @@ from hmas.contracts.execution import Refusal, Submit
 from hmas.contracts.gateway import (
     FromWorker,
     GatewayEffect,
+    GatewayTicked,
+    PublishGatewayTelemetry,
     RequestReceived,
     Settle,
     StreamChanged,
@@ -99,6 +101,16 @@ def test_the_worker_is_told_who_was_promised_a_place() -> None:
     assert client.refuse(3.0, 30.0) == 2.0
     assert promised(client.ask(5.0, "y")) is False
     assert promised(client.ask(5.0, "x")) is True
+
+
+def test_telemetry_tells_which_requests_came_back_when_they_were_told_to() -> None:
+    client = asked()
+    client.ask(0.0, "x")
+    client.refuse(0.0, 4.0)
+    client.ask(5.0, "x")
+    client.refuse(5.0, 4.0)
+    told = [e.telemetry for e in client.agent.step(9.0, GatewayTicked()) if isinstance(e, PublishGatewayTelemetry)]
+    assert [(s.request_id, s.promised) for batch in told for s in batch.settled] == [("r1", False), ("r2", True)]
 
 
 def test_a_bound_of_the_tenant_leaves_the_promise_as_it_is() -> None:
