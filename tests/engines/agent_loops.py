@@ -81,7 +81,7 @@ async def one_job(create: Create, loops: Loops, number: int, prefix: str = "") -
     for stage in range(loops.stages):
         name, begun_s = f"{prefix}{number}-{stage}", time.monotonic()
         answer = await create(
-            model=loops.model, messages=messages, max_tokens=rng.randint(*loops.answer), seed=number,
+            model=loops.model, messages=messages, max_tokens=rng.randint(*loops.answer),
             extra_headers={"x-request-id": name} if prefix else None, extra_body={"ignore_eos": True, **loops.body},
         )  # fmt: skip
         usage = answer.usage
