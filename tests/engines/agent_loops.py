@@ -39,15 +39,18 @@ def text(rng: random.Random, words: int) -> str:
 
 @dataclass(slots=True)
 class Call:
-    """One call of an agent, as its client and its engine saw it. `promised` is told afterwards by the mesh."""
+    """One call of an agent, as its client and its engine saw it. `promised` and `engine` are told afterwards by the
+    mesh."""
 
     name: str
     job: int
     sent_s: float
     took_s: float
     prompt_tokens: int
+    output_tokens: int
     cached: int
     promised: int = 0
+    engine: str = ""
 
     @property
     def kept(self) -> bool:
@@ -81,14 +84,15 @@ async def one_job(create: Create, loops: Loops, number: int, prefix: str = "") -
     for stage in range(loops.stages):
         name, begun_s = f"{prefix}{number}-{stage}", time.monotonic()
         answer = await create(
-            model=loops.model, messages=messages, max_tokens=rng.randint(*loops.answer), seed=number,
+            model=loops.model, messages=messages, max_tokens=rng.randint(*loops.answer),
             extra_headers={"x-request-id": name} if prefix else None, extra_body={"ignore_eos": True, **loops.body},
         )  # fmt: skip
         usage = answer.usage
         assert usage is not None
         details = usage.prompt_tokens_details
         cached = (details.cached_tokens or 0) if details is not None else 0
-        calls.append(Call(name, number, begun_s, time.monotonic() - begun_s, usage.prompt_tokens, cached))
+        took_s = time.monotonic() - begun_s
+        calls.append(Call(name, number, begun_s, took_s, usage.prompt_tokens, usage.completion_tokens, cached))
         messages.append({"role": "assistant", "content": answer.choices[0].message.content or ""})
         messages.append({"role": "user", "content": text(rng, rng.randint(*loops.tool))})
         await asyncio.sleep(rng.expovariate(1.0 / loops.pause_s))
@@ -116,6 +120,7 @@ async def learn_promises(mesh: Any, calls: Iterable[Call]) -> None:
             told = await timeline_of(bus, call.name)
             assert told is not None, call.name
             call.promised = told["runs"][-1]["timeline"]["promised_tokens"]
+            call.engine = told["runs"][-1]["engine"]
 
 
 @asynccontextmanager

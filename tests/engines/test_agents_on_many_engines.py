@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.engines, pytest.mark.timeout(2400)]
 MODELS, ENGINES = (MODEL, "other"), 2
 SIZE = (256, 4)  # hidden size and layers: computing a prompt takes most of a call's time
 BLOCK, BLOCKS, CONTEXT = 32, 430, 8_192
-JOBS, AT_ONCE = 10, 5  # of each model
+JOBS, AT_ONCE = 8, 5  # of each model
 LOOPS = Loops(seed=3, stages=7, system=(700, 900), user=(60, 90), tool=(350, 550), answer=(8, 16), pause_s=0.3)
 GOAL = 0.7
 

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from hmas.engine.core.kv_cache import KvCache
+from hmas.engine.core.sequence import EngineRequest
+from hmas.engine.core.sequence import Sequence as Sequence_
 from tests.engines.agent_loops import Call, Loops, client_of, jobs, learn_promises, word_tokens
 from tests.engines.conftest import started
 from tests.engines.environment import EngineEnvironment
@@ -65,11 +68,54 @@ def told(what: str, calls: Sequence[Call]) -> float:
     return kept
 
 
+def emulated_hits(calls: Sequence[Call]) -> int:
+    """The tokens that emulated engines find in their caches, given the same calls at the same times on the same
+    engines."""
+    caches: dict[str, KvCache] = {}
+    running: dict[str, Sequence_] = {}
+    events = sorted(
+        [(call.sent_s, 1, call.name, call) for call in calls]
+        + [(call.sent_s + call.took_s, 0, call.name, call) for call in calls]
+    )
+    hits = 0
+    for _, begins, name, call in events:
+        cache = caches.setdefault(call.engine, KvCache(BLOCKS - 1, BLOCK, prefix_caching=True))
+        if begins:
+            end = call.prompt_tokens + call.output_tokens - 1
+            hashes = tuple(call.job * BLOCKS + i for i in range(end // BLOCK))
+            prompt = call.prompt_tokens // BLOCK
+            request = EngineRequest(
+                name,
+                call.prompt_tokens,
+                call.output_tokens,
+                prefix_hashes=hashes[:prompt],
+                answer_hashes=hashes[prompt:],
+            )
+            seq = running[name] = Sequence_(request, 0, call.output_tokens, call.prompt_tokens)
+            match = cache.match(seq)
+            cache.take_up(seq, match)
+            hits += match.blocks * BLOCK
+            cache.take(cache.blocks_of(call.prompt_tokens) - match.blocks)
+            seq.context = call.prompt_tokens
+            cache.enter(seq)
+        else:
+            seq, end = running.pop(name), call.prompt_tokens + call.output_tokens - 1
+            cache.take(cache.blocks_of(end) - cache.blocks_of(call.prompt_tokens))
+            seq.context = end
+            cache.enter(seq, answered=True)
+            cache.release(seq, keep=False)
+            cache.check()
+    return hits
+
+
 async def test_promises_are_kept_under_pressure_by_feedback_alone(mesh: Any, loops: Loops) -> None:
     async with client_of(mesh.url) as client:
         calls = await jobs(client.chat.completions.create, loops, range(JOBS), AT_ONCE, "job-")
     await learn_promises(mesh, calls)
     kept = told("by feedback alone", calls)
+    real, emulated = sum(c.cached for c in calls), emulated_hits(calls)
+    print(f"emulated engines find {emulated} tokens in their caches, {emulated / real - 1.0:+.1%} of real ones")
+    assert abs(emulated / real - 1.0) <= 0.02
     assert any(c.cached < c.prompt_tokens // 3 for c in calls if not c.name.endswith("-0")), "there was no pressure"
     assert kept >= 0.95
 

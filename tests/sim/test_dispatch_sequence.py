@@ -1,5 +1,6 @@
 """Requests without a known prompt are dispatched as they were before the mesh knew of prefixes and jobs: the digest was
-recorded at the commit before, by this very run. A change that is meant to alter the order records it anew."""
+recorded by this very run. A change that is meant to alter the order records it anew, as the one that has workers
+compared by work over what their engines can do, not over a speed that depends on what they were given."""
 
 from dataclasses import replace
 from hashlib import sha256
@@ -15,7 +16,7 @@ from hmas.sim.setup import MeshSetup
 from hmas.sim.sources import WorkloadSpec, build
 from hmas.sim.systems import MESHES
 
-RECORDED = "3a645bd100dc83499074147c7cd26d5fee6c318ac1d1751d3c3e7ff7e492dd99"
+RECORDED = "a03ce5e090fae3515706b19da6b8d517a8323d91c7710697bc4b6ddadd996ddd"
 
 
 def test_without_chains_the_dispatch_sequence_is_the_recorded_one() -> None:
@@ -35,7 +36,7 @@ GRANTS = {
     ("smoke.yaml", "hmas"): (239, "114369607283b823f92eb972"),
     ("overload.yaml", "hmas-plugin"): (240, "795aeccf1b55108a78b53840"),
     ("overload.yaml", "hmas-esg"): (240, "60125cf837e4850e276c96bf"),
-    ("faults.yaml", "hmas"): (444, "8370ad43cd85c8f662a2e655"),
+    ("faults.yaml", "hmas"): (444, "5697f536e6bb9f280f78f3ae"),  # anew when backlogs ceased to depend on speeds measured
 }
 
 
@@ -50,5 +51,5 @@ def test_committed_experiments_are_granted_as_before_jobs(file: str, system: str
     for line in log.lines:
         if "Grant(" in line and "ToGateway(" in line:
             count += 1
-            digest.update(line.encode())
+            digest.update(line.replace("promised_tokens=0, ", "").encode())  # which is newer than the record
     assert (count, digest.hexdigest()[:24]) == GRANTS[file, system]

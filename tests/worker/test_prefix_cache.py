@@ -47,6 +47,67 @@ def test_what_is_used_again_stays() -> None:
     assert [cache.held(_chain(1, 2)), cache.held(_chain(3, 4))] == [2000, 1000]
 
 
+def test_what_runs_is_not_displaced() -> None:
+    cache = _cache()
+    cache.hold(_chain(1, 2), 4000)
+    for chain in (_chain(3, 4), _chain(5, 6)):
+        cache.hold(chain, 4000)
+        cache.release(chain)
+    assert [cache.held(_chain(1, 2)), cache.held(_chain(3, 4))] == [2000, 0]
+
+
+def test_a_prompt_may_be_displaced_in_part() -> None:
+    cache = _cache()
+    for chain in (_chain(1, 2), _chain(3)):
+        cache.hold(chain, 2500)
+        cache.release(chain)
+    assert cache.held(_chain(1, 2)) == 1500
+
+
+def test_counted_tokens_make_ends_true_and_answers_are_found_by_the_next_prompt() -> None:
+    cache = _cache()
+    cache.block = 16
+    cache.hold(_chain(1, 2), 0)
+    cache.ended(_chain(1, 2), prompt_tokens=1500, output_tokens=101, capacity_tokens=0)
+    assert cache.held(_chain(1, 2, 3)) == 1600 // 16 * 16  # the last token of an answer is not computed
+    assert cache.held(_chain(1, 9)) == 750 // 16 * 16  # between what was counted, by the bytes
+
+
+def test_answers_that_prompts_do_not_repeat_are_not_promised_for_long() -> None:
+    cache = _cache()
+    for i in range(12):
+        first, second = _chain(3 * i + 1), _chain(3 * i + 1, 3 * i + 2)
+        cache.hold(first, 0)
+        cache.ended(first, prompt_tokens=1000, output_tokens=401, capacity_tokens=0)
+        cache.learn(cache.promise(second, 0), 1000)
+    assert cache.promise(second, 0).tokens == 1000
+    assert cache.trust > 0.7
+
+
+def test_a_beginning_that_is_gone_soon_after_its_use_means_that_the_cache_was_reset() -> None:
+    cache = _cache()
+    chains = [_chain(10 * i + 1, 10 * i + 2) for i in range(1, 9)]
+    for chain in chains:
+        cache.hold(chain, 0)
+        cache.release(chain)
+    promise = cache.promise(chains[6], 0)
+    cache.hold(chains[6], 0)
+    cache.learn(promise, 0)
+    assert [cache.held(chain) for chain in chains] == [0] * 6 + [2000, 0]
+
+
+def test_a_missing_end_proves_that_what_is_older_is_gone() -> None:
+    cache = _cache()
+    chains = [_chain(10 * i + 1, 10 * i + 2) for i in range(1, 9)]
+    for chain in chains:
+        cache.hold(chain, 0)
+        cache.release(chain)
+    promise = cache.promise(chains[1], 0)
+    cache.hold(chains[1], 0)
+    cache.learn(promise, 0)  # used long ago
+    assert [cache.held(chain) for chain in chains] == [0] + [2000] * 7
+
+
 def test_nodes_are_bounded() -> None:
     cache = _cache(max_nodes=10)
     for i in range(1000):

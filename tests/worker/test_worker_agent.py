@@ -476,6 +476,22 @@ def test_engine_samples_show_the_binding_resource() -> None:
     assert sample.busy == 1.0
 
 
+def test_the_backlog_is_not_divided_by_the_speed_that_was_measured() -> None:
+    """Else a worker that once measured little would be given little, and so never measure more."""
+    agent = worker("e1")
+    submit(agent, *many(10))
+    backlogs = []
+    for now_s in (1.0, 2.0):
+        beat, _ = agent.step(now_s, HeartbeatDue())
+        assert isinstance(beat, PublishHeartbeat)
+        backlogs.append(beat.heartbeat.backlog_s)
+        agent.state.meter.close(now_s, backlogged=False)
+        agent.state.meter.add(0.001)
+        agent.state.meter.close(now_s + 0.5, backlogged=True)
+        assert agent.state.meter.speed(1.0) < 0.01
+    assert backlogs[0] == backlogs[1] > 0.0
+
+
 def test_heartbeat_states_the_backlog() -> None:
     agent = worker("e1", config=replace(CONFIG, aliases=("m-alias",)))
     beat, _ = agent.step(0.0, HeartbeatDue())

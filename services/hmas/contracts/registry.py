@@ -55,7 +55,8 @@ class WorkerHeartbeat:
     `observes`: it records what it would grant where gateways only observe: `observed_grants` so far, which would have
     waited `observed_wait_s` seconds in the mean of the last ones.
 
-    `backlog_s` is the predicted engine time, in s, of all queued and running requests over the number of engines.
+    `backlog_s` is the predicted time, in s, that all queued and running requests need alone, over the speed that is
+    assumed of full engines, by which gateways compare workers.
     `layout` is the one that the worker has in force.
     """
 
