@@ -256,8 +256,10 @@ class MaxOnTime:
     def _flood(self, tenant: str) -> float:
         """Returns the factor on the price of a tenant's work: above 1 for one that was served too far beyond its share
         lately, otherwise 1."""
-        excess = self._served.excess(tenant) / self._config.tolerated
-        flood = self._floods[tenant] = excess**self._config.flood_power if excess > 1.0 else 1.0
+        config = self._config
+        # Of two tenants none can have more than twice its share; where jobs wait, less than that is a flood.
+        excess = self._served.excess(tenant) / (config.jobs.tolerated if len(self._plan) else config.tolerated)
+        flood = self._floods[tenant] = excess**config.flood_power if excess > 1.0 else 1.0
         return flood
 
     def observe(self, view: ServiceView) -> None:
@@ -356,7 +358,8 @@ class MaxOnTime:
             entry = job.entry
             dearness = self._flood(entry.request.tenant) / self._value(entry)
             ahead = max(0.0, job.price / dearness - job.work)
-            stages.append(StagePlan(entry, self._latest_start_s(entry), job.work, ahead, dearness))
+            excess = self._served.excess(entry.request.tenant)
+            stages.append(StagePlan(entry, self._latest_start_s(entry), job.work, ahead, dearness, excess))
         others = ((job.due_s, job.work) for job in self._on_time if not _budgeted(job.entry))
         self._plan.plan(self._now_s, self._rate.value, stages, others)
         self._next = None
