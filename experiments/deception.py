@@ -3,9 +3,9 @@
 From `FROM_S` on the requests of one tenant, or the answers of all, are other than perception expects. In a second run
 of the same requests, whose arrivals, types and lengths are the same, perception is not misled. The first run tells
 after how many settled requests the worker's online correction of lengths (`hmas.worker.agent.length_bias`) has halved
-the error; both together tell what it costs the other tenants. Two more runs are oracles. In one the correction learns each
-answer's length when the answer begins, so that the difference to the first is what comes of late news. In the other
-perception knows types and lengths of the misled requests as they are, so that what is lost against it is all that
+the error; both together tell what it costs the other tenants. Two more runs are oracles. In one the correction learns
+each answer's length when the answer begins, so that the difference to the first is what comes of late news. In the
+other perception knows types and lengths of the misled requests as they are, so that what is lost against it is all that
 their misjudgement costs.
 """
 

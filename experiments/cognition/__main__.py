@@ -255,8 +255,13 @@ def main() -> None:
         default=PARTS,
         help="measure only these parts, and keep the figures of the others from the last run",
     )
+    parser.add_argument("--page", action="store_true", help="measure nothing: write the page anew from cognition.json")
     args = parser.parse_args()
     report = Console(stderr=True).print
+    if args.page:
+        found = json.loads((args.out / "cognition.json").read_text(encoding="utf-8"))
+        (args.out / "cognition.md").write_text(cognition_page.page(found))
+        return
     kept = kept_figures(args.out / "cognition.json", [part for part in PARTS if part not in args.only])
     latency = latency_figures(args.data) if "latency" in args.only else kept["latency"]
     report(f"latency mean {latency['mean_ms']:.2f} ms")

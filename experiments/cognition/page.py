@@ -55,7 +55,7 @@ def _figure(value: float | None) -> str:
 def _left_out_table(by: str, own: dict[str, Any]) -> str:
     together = {
         "**all rows**": own["pooled"],
-        "all rows, trees as they ship": own["shipped"],
+        **({"all rows, trees as they ship": own["shipped"]} if "shipped" in own else {}),
         "all rows, physical term alone": own["physical"],
         "LLM-Pilot's rows": own["pilot"],
         f"the rows of each {LEFT_OUT[by]} by which nothing was chosen": own["untouched"],

@@ -164,7 +164,8 @@ def _verdict(row: Mapping[str, Any]) -> str:
     return (
         f"- {row['scenario']}: {correction}; the other tenants change by {points(row['others_change'])} points, within "
         f"{100 * MOST_LOST:g}: {_kept(row['others_change'])} (against perfect knowledge of the misled requests "
-        f"{points(row['others_known'])}: {_kept(row['others_known'])}); for the tenant itself it {pays} ({points(own)} points).\n"
+        f"{points(row['others_known'])}: {_kept(row['others_known'])}); for the tenant itself it {pays} "
+        f"({points(own)} points).\n"
     )
 
 

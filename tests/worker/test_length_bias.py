@@ -8,7 +8,7 @@ import pytest
 from hmas.contracts.request import Request, Tags, TaskType
 from hmas.worker.agent.config import LengthBiasConfig, WorkerConfig
 from hmas.worker.agent.entry import QueueEntry
-from hmas.worker.agent.length_bias import LengthBias
+from hmas.worker.agent.length_bias import LengthBias, _Cell
 from tests.worker.builders import Scripted, annotation, engine, entry, request
 
 CONFIG = LengthBiasConfig()
@@ -189,3 +189,21 @@ def test_the_agent_corrects_by_what_its_running_requests_have_got(tags_first: bo
         w.fail(1.0, name, retryable=False)
     (known,) = {tuple(cell.errors) for cell in w.state.length_bias._cells.values()}
     assert known == (names[0], "early", "late")
+
+
+def test_a_tenant_that_begins_to_lie_is_believed_no_longer_within_a_few_answers() -> None:
+    bias = learnt(LengthBias(CONFIG), 1.0, 40, 0.8)
+    for _ in range(CONFIG.newest + 4):
+        learn(bias, 3.0, 900)
+    assert factor(bias, request(), tags(3.0)) > 100.0
+
+
+def test_chance_makes_it_forget_nothing() -> None:
+    rng, cell = Random(7), _Cell(CONFIG)
+    for n in range(2000):
+        made = begun(LengthBias(CONFIG), 100.0)
+        made.output_tokens = round(100.0 * exp(rng.gauss(0.0, 0.8)))
+        cell.add(made)
+        cell.end(made)
+        cell.estimate()
+        assert len(cell.errors) == min(n + 1, CONFIG.memory)

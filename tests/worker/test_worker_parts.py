@@ -192,7 +192,7 @@ def test_gate_rounds_up_to_blocks_and_keeps_the_margin() -> None:
 
 
 def test_a_forecast_takes_no_answer_to_be_longer_than_nearly_all_are() -> None:
-    """After surprises the fence's factor is 30: a bound of 3,000 tokens leaves room for nothing else, a likely answer does."""
+    """After surprises the fence's factor is 30: a bound of 3,000 tokens leaves no room, a likely answer does."""
     gate = AdmissionGate(delta_frag=0.0, growth=1.25)
     gate.adopt(Fence((FenceTable("v1", (FenceBucket(1 << 31, 30.0),)),), rolling_upper=400.0))
     target = state(kv_capacity_tokens=3100)

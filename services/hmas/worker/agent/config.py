@@ -149,7 +149,7 @@ class RefusalConfig:
 class TagWaitConfig:
     """When a request waits a moment for its tags (`tag_wait.py`)."""
 
-    patience_s: float = 0.08  # how long at most, from its arrival on
+    patience_s: float = 0.12  # how long at most, from its arrival on
     smoothing: float = 0.1  # weight of one more request in the share whose tags came in time
     least_prompt: float = 0.5  # that share, below which none waits
     window_s: float = 60.0  # time constant of the share of the time in which requests wait for an engine
