@@ -128,7 +128,7 @@ class QueueEntry:
         self.upper_output_tokens = 0.0  # the fence's l_upper by which it was admitted
         self.admitted_by = ""  # the predictor whose 90 % quantile, `admitted_p90`, that was made from
         self.admitted_p90 = 0.0
-        self.bound_tokens = 0.0  # the length bound that its reservation is made for
+        self.bound_tokens = 0.0  # the output tokens that its memory is reserved for
         self.pending_s = 0.0  # predicted seconds that its prompt adds to its engine's steps, until the first token
         self.cached_tokens = 0  # of its prompt that its engine was taken to hold when it was granted
         self.blocks = 0  # KV blocks reserved on its engine
@@ -163,10 +163,10 @@ class QueueEntry:
         it."""
         self.state = following(TRANSITIONS, self.state, state)
 
-    def admit(self, upper: float, blocks: int) -> None:
-        """Notes by which length bound and prediction its memory is reserved: at the grant, and once more when its tags
+    def admit(self, upper: float, reserved: float, blocks: int) -> None:
+        """Notes by which length bounds and prediction it was admitted: at the grant, and once more when its tags
         come after that."""
-        self.bound_tokens = self.upper_output_tokens = upper
+        self.upper_output_tokens, self.bound_tokens = upper, reserved
         self.admitted_by, self.admitted_p90 = self.predictor, self.predicted_p90
         self.blocks = blocks
 
