@@ -238,3 +238,8 @@ def test_memory_for_one_of_many_is_reserved_by_a_lower_quantile() -> None:
     feed(calibration, 1000)
     bucket = table(calibration.fence(1.0)).buckets[0]
     assert bucket.shared == bucket.factor
+    calibration = FenceCalibration(replace(STEADY, shared_epsilon=0.35))
+    feed(calibration, 1000, low=100)  # all of them outgrow what was predicted
+    bucket = table(calibration.fence(1.0)).buckets[0]
+    assert bucket.factor == pytest.approx(1.9, abs=0.02)
+    assert bucket.shared == 1.0

@@ -101,7 +101,8 @@ class VersionCohort:
         errors = [(error, v * own[bucket == index]) for error, bucket, _, v in rows]
         epsilon = self._levels[index].epsilon
         shared = max(epsilon, min(config.shared_most, config.shared_epsilon / config.epsilon * epsilon))
-        return weighted_quantile(errors, total, epsilon), weighted_quantile(errors, total, shared)
+        lower = weighted_quantile(errors, total, shared)
+        return weighted_quantile(errors, total, epsilon), min(config.shared_factor, lower)
 
     def _observed(self, admitted_s: float, row: RequestFinished | RequestRunning, censored: bool) -> KnownAnswer:
         bucket = bucket_index(self._config.prompt_edges, row.prompt_tokens)
