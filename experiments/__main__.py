@@ -254,7 +254,7 @@ def regulator(
         "docs/results"
     ),
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 1 on.")] = 5,
-    seconds: Annotated[float, typer.Option(min=20.0, help="Seconds of each run.")] = 150.0,
+    seconds: Annotated[float, typer.Option(min=20.0, help="Seconds of each run.")] = 120.0,
     processes: Annotated[int, typer.Option(min=1, help="Number of processes, each with one run at a time.")] = 1,
     cells: Annotated[Path, typer.Option(help="Folder of the results of finished runs.")] = Path("out/sim-cells"),
     data: Data = None,
@@ -264,17 +264,18 @@ def regulator(
 ) -> None:
     """Measures what each part of Statera is worth where memory, time per token or compute is short, and writes the
     page. If interrupted, give the command again: finished runs are kept. Without --data, no trace is run."""
-    from experiments.regulator import all_cells, rows_of, search_cells, winner_cells
+    from experiments.regulator import all_cells, courses, rows_of, search_cells, winner_cells
     from experiments.report.regulator import write_page
 
     store, folder, numbers = CellStore(cells), data_folder(data), range(1, seeds + 1)
-    wanted = [*search_cells(seconds, folder), *all_cells(numbers, seconds, folder)]
+    wanted = [*all_cells(numbers, seconds, folder), *search_cells(folder)]
     if not pages_only:
         execute_cells(wanted, store, processes, _counted)
         execute_cells(winner_cells(store, numbers, seconds, folder), store, processes, _counted)
     wanted += winner_cells(store, numbers, seconds, folder)
     missing = sum(store.get(cell) is None for cell in wanted)
-    for path in write_page(rows_of(store, numbers, seconds, folder), seeds, seconds, missing, out):
+    rows = rows_of(store, numbers, seconds, folder)
+    for path in write_page(rows, courses(store, numbers, seconds, folder), seconds, missing, out):
         typer.echo(f"wrote {path}")
 
 

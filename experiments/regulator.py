@@ -4,22 +4,27 @@ requests, with one part at a time. Pure but for the store of runs."""
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
+from typing import Any
 
 from experiments.worth import Paired, paired
 from hmas.sim.cells import Cell, CellStore
 from hmas.sim.sources import WorkloadSpec
-from hmas.sim.systems import FIXED_N_RUN, HMAS
+from hmas.sim.systems import HMAS
 
 CHUNK_TOKENS = 1024
 FROZEN = "hmas-frozen"
-PARTS = ("hmas-calibration", "hmas-loops", "hmas-fixed-band")
-SYSTEMS = (HMAS, FROZEN, *PARTS)
-FIXED = tuple(f"nrun-{n}" for n in FIXED_N_RUN)
+PARTS = ("hmas-whole-bounds", "hmas-no-fence", "hmas-moving", "hmas-seeking", "fixed-two_lane")
+OTHERS = ("niyama",)
+SYSTEMS = (HMAS, FROZEN, *PARTS, *OTHERS)
+FIXED = ("nrun-32", "nrun-48", "nrun-64")
 SEARCH_SEEDS = (101, 102)  # on which the best fixed N_run is searched; its row is of the other systems' seeds
+SEARCH_S = 150.0
 MEMORY = "memory short"
+DRIFT = "drift"
 LEAST_COST = 2.5  # points that freezing should cost in the mean where memory is short
 TRACE = "traces/mooncake_fast25_conversation.csv.gz"
+PICTURED = (HMAS, "hmas-moving", "hmas-seeking")  # systems whose regulation is drawn over time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,14 +36,16 @@ class LoadRegime:
     kind: str = "mix"
     file: str = ""
     kv_blocks: int | None = None
-    loads: tuple[float, ...] = (1.1, 1.4, 2.0)
+    loads: tuple[float, ...] = (1.4, 1.1)
 
 
 REGIMES = (
     LoadRegime(name=MEMORY, kv_blocks=3000),
+    LoadRegime(name=MEMORY, kind="semantic", kv_blocks=3000),
     LoadRegime(name=MEMORY, kind="burst", kv_blocks=2500),
-    LoadRegime(name=MEMORY, kind="drift", kv_blocks=2500),
     LoadRegime(name="TPOT short", profile="llama2-70b-a100x4"),
+    LoadRegime(name="memory and TPOT short", profile="llama2-70b-a100x4", kv_blocks=1600),
+    LoadRegime(name=DRIFT, kind="drift", kv_blocks=2500),
     LoadRegime(name="compute short"),
     LoadRegime(name="long contexts", kind="trace", file=TRACE),
 )
@@ -71,29 +78,32 @@ def settings(data: Path | None) -> Iterator[tuple[LoadRegime, float]]:
 
 
 def all_cells(seeds: Sequence[int], seconds: float, data: Path | None) -> list[Cell]:
+    """Returns the runs of all systems but the fixed ones, seed by seed, so that an interrupted experiment has some
+    seeds of every setting."""
     return [
         cell
+        for seed in seeds
         for regime, load in settings(data)
         for system in SYSTEMS
-        for cell in cells_of(regime, load, system, seeds, seconds, data)
+        for cell in cells_of(regime, load, system, (seed,), seconds, data)
     ]
 
 
-def search_cells(seconds: float, data: Path | None) -> list[Cell]:
+def search_cells(data: Path | None) -> list[Cell]:
     return [
         cell
         for regime, load in settings(data)
         for system in FIXED
-        for cell in cells_of(regime, load, system, SEARCH_SEEDS, seconds, data)
+        for cell in cells_of(regime, load, system, SEARCH_SEEDS, SEARCH_S, data)
     ]
 
 
-def best_fixed(store: CellStore, regime: LoadRegime, load: float, seconds: float, data: Path | None) -> str | None:
+def best_fixed(store: CellStore, regime: LoadRegime, load: float, data: Path | None) -> str | None:
     """Returns the fixed N_run, as a system, with the highest mean goodput rate over the seeds of the search; None while
     the search is not finished."""
     means: dict[str, float] = {}
     for system in FIXED:
-        runs = [store.get(cell) for cell in cells_of(regime, load, system, SEARCH_SEEDS, seconds, data)]
+        runs = [store.get(cell) for cell in cells_of(regime, load, system, SEARCH_SEEDS, SEARCH_S, data)]
         if any(run is None for run in runs):
             return None
         means[system] = fmean(run["score"]["goodput_rate"] for run in runs if run is not None)
@@ -102,7 +112,7 @@ def best_fixed(store: CellStore, regime: LoadRegime, load: float, seconds: float
 
 def winner_cells(store: CellStore, seeds: Sequence[int], seconds: float, data: Path | None) -> list[Cell]:
     """Returns the runs of each setting's best fixed N_run."""
-    found = ((regime, load, best_fixed(store, regime, load, seconds, data)) for regime, load in settings(data))
+    found = ((regime, load, best_fixed(store, regime, load, data)) for regime, load in settings(data))
     return [
         cell
         for regime, load, system in found
@@ -123,6 +133,7 @@ class RegulatorRow:
     load: float
     system: str
     goodput_rate: float
+    goodput_sd: float | None
     esg: float
     ttft_p50: float
     preemptions: float
@@ -132,19 +143,25 @@ class RegulatorRow:
 
 
 def rows_of(store: CellStore, seeds: Sequence[int], seconds: float, data: Path | None) -> list[RegulatorRow]:
-    """Returns the rows of every setting whose runs are all finished."""
+    """Returns the rows of every setting, over the seeds that every system of it has finished; of one without such a
+    seed there is none. The best fixed N_run has a row where it was found and has finished those seeds too."""
     rows: list[RegulatorRow] = []
     for regime, load in settings(data):
-        fixed = best_fixed(store, regime, load, seconds, data)
-        if fixed is None:
+        fixed = best_fixed(store, regime, load, data)
+        runs = {
+            system: dict(zip(seeds, map(store.get, cells_of(regime, load, system, seeds, seconds, data)), strict=True))
+            for system in (*SYSTEMS, *([fixed] if fixed else []))
+        }
+        common = [seed for seed in seeds if all(runs[system][seed] is not None for system in SYSTEMS)]
+        if not common:
             continue
-        runs = {s: [store.get(c) for c in cells_of(regime, load, s, seeds, seconds, data)] for s in (*SYSTEMS, fixed)}
-        found = {system: [run for run in each if run is not None] for system, each in runs.items()}
-        if any(len(each) < len(seeds) for each in found.values()):
-            continue
-        rates = {system: tuple(run["score"]["goodput_rate"] for run in each) for system, each in found.items()}
+        found = {system: [run for seed in common if (run := each[seed]) is not None] for system, each in runs.items()}
+        full = _rates(found[HMAS])
         for system, each in found.items():
-            tallies = [run["run"]["coverage"]["total"] for run in each]
+            if len(each) < len(common):
+                continue
+            rates = _rates(each)
+            tallies = [run["run"]["coverage"]["total"] for run in each if run["run"]["coverage"]]
             admitted = sum(tally["admitted"] for tally in tallies)
             rows.append(
                 RegulatorRow(
@@ -154,13 +171,61 @@ def rows_of(store: CellStore, seeds: Sequence[int], seconds: float, data: Path |
                     kv_blocks=regime.kv_blocks,
                     load=load,
                     system=system,
-                    goodput_rate=fmean(rates[system]),
+                    goodput_rate=fmean(rates),
+                    goodput_sd=stdev(rates) if len(rates) > 1 else None,
                     esg=fmean(run["score"]["esg_rate"] for run in each),
                     ttft_p50=fmean(run["score"]["ttft_p50_s"] for run in each),
                     preemptions=fmean(run["run"]["preemptions"] for run in each),
                     outgrown=sum(tally["outgrown"] for tally in tallies) / admitted if admitted else None,
-                    by_seed=rates[system],
-                    behind_full=paired(rates[HMAS], rates[system]),
+                    by_seed=rates,
+                    behind_full=paired(full, rates),
                 )
             )
     return rows
+
+
+def _rates(runs: Sequence[dict[str, Any]]) -> tuple[float, ...]:
+    return tuple(run["score"]["goodput_rate"] for run in runs)
+
+
+def regime_rows(rows: Sequence[RegulatorRow]) -> list[dict[str, Any]]:
+    """Returns the rows in the form of `docs/results/regimes.json`."""
+    return [
+        {
+            "regime": row.regime if row.kv_blocks is None else f"{row.regime}, {row.kv_blocks} blocks",
+            "profile": row.profile,
+            "workload": row.workload,
+            "load": row.load,
+            "system": row.system,
+            "goodput_rate": row.goodput_rate,
+            "goodput_sd": row.goodput_sd,
+            "esg": row.esg,
+            "ttft_p50": row.ttft_p50,
+            "share_of_bound": None,
+        }
+        for row in rows
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """What the regulator did in one run: a row per two seconds of its engine, as in `hmas.sim.regulated`."""
+
+    regime: LoadRegime
+    load: float
+    system: str
+    rows: Sequence[dict[str, Any]]
+
+
+def courses(store: CellStore, seeds: Sequence[int], seconds: float, data: Path | None) -> list[Course]:
+    """Returns the first seed's courses of each regime at its first load."""
+    found: list[Course] = []
+    for regime in REGIMES:
+        if regime.file and not data:
+            continue
+        for system in PICTURED:
+            (cell,) = cells_of(regime, regime.loads[0], system, seeds[:1], seconds, data)
+            if (run := store.get(cell)) is not None:
+                rows = [row for row in run["run"]["regulated"] if row["at_s"] <= seconds]
+                found.append(Course(regime=regime, load=regime.loads[0], system=system, rows=rows))
+    return found

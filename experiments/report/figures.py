@@ -38,9 +38,11 @@ def lines(
     panels: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]],
     x_label: str,
     columns: int = 2,
+    *,
+    legends: bool = False,
 ) -> str:
     """Draws line plots, one panel per title in `panels`, and writes them to `path`. Each panel maps the label of a line
-    to its (x, y) values. Returns the file's name."""
+    to its (x, y) values; the first has a legend, or each with `legends`. Returns the file's name."""
     pyplot = _pyplot()
     rows = -(-len(panels) // columns)
     figure, axes = pyplot.subplots(rows, columns, figsize=(3.6 * columns, 2.3 * rows), squeeze=False)
@@ -52,7 +54,8 @@ def lines(
         axis.set_xlabel(x_label)
     for axis in flat[len(panels) :]:
         axis.set_visible(False)
-    flat[0].legend(frameon=False, fontsize=7)
+    for axis in flat[: len(panels)] if legends else flat[:1]:
+        axis.legend(frameon=False, fontsize=7)
     return _save(pyplot, figure, path)
 
 

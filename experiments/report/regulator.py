@@ -6,7 +6,19 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
 
-from experiments.regulator import CHUNK_TOKENS, FROZEN, LEAST_COST, MEMORY, PARTS, RegulatorRow
+from experiments.regulator import (
+    CHUNK_TOKENS,
+    DRIFT,
+    FROZEN,
+    LEAST_COST,
+    MEMORY,
+    OTHERS,
+    PARTS,
+    Course,
+    RegulatorRow,
+    regime_rows,
+)
+from experiments.report.figures import lines
 from experiments.report.template import percent, render
 from hmas.sim.systems import HMAS
 
@@ -14,48 +26,85 @@ WITHIN = 1.0  # points by which the full mesh should be behind the best fixed N_
 GENERATED = "\n<!-- Written by `python -m experiments regulator`; do not edit. -->\n"
 
 
-def write_page(rows: Sequence[RegulatorRow], seeds: int, seconds: float, missing: int, out: Path) -> list[Path]:
-    """Writes `regulator.md` and `regulator.json` into `out`, and returns their paths."""
+def write_page(
+    rows: Sequence[RegulatorRow], courses: Sequence[Course], seconds: float, missing: int, out: Path
+) -> list[Path]:
+    """Writes `regulator.md`, `regulator.json` and the pictures into `out`, and returns the paths of the first two."""
     short = [row for row in rows if row.regime == MEMORY and row.system == FROZEN]
     fixed = [row for row in rows if row.system.startswith("nrun-")]
-    better = [row for row in fixed if row.behind_full.mean < -WITHIN / 100.0 and not row.behind_full.noise]
+    ahead = [row for row in rows if row.regime == MEMORY and row.system != HMAS and not row.system.startswith("nrun-")]
+    drift = [row for row in fixed if row.regime == DRIFT]
     text = render(
         Path(__file__).with_name("regulator.md.j2"),
         seconds=seconds,
-        seeds=seeds,
+        seeds=sorted({len(row.by_seed) for row in rows}),
         chunk_tokens=CHUNK_TOKENS,
         missing=missing,
         cost=100.0 * fmean(row.behind_full.mean for row in short) if short else None,
         least=LEAST_COST,
-        ahead=[_setting(row) for row in short if row.behind_full.mean < 0 and not row.behind_full.noise],
+        ahead=[_told(row) for row in ahead if _surely_ahead(row)],
         fixed=len(fixed),
         within=WITHIN,
-        better=[f"{_setting(row)} ({row.system}, {-100 * row.behind_full.mean:+.1f} points)" for row in better],
-        parts=[(part, *_counts([row for row in rows if row.system == part])) for part in (FROZEN, *PARTS)],
+        better=[_told(row) for row in fixed if row.behind_full.mean < -WITHIN / 100.0],
+        drift=[_told(row) for row in drift],
+        parts=[(part, *_counts([r for r in rows if r.system == part])) for part in (FROZEN, *PARTS, *OTHERS)],
+        pictures=_pictures(courses, out),
         rows=[_cells(row) for row in rows],
     )
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / "regulator.md", out / "regulator.json"]
     paths[0].write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")
-    paths[1].write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
+    body = {"rows": [asdict(row) for row in rows], "regimes": regime_rows(rows)}
+    paths[1].write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
     return paths
 
 
-def _setting(row: RegulatorRow) -> str:
-    return f"{row.regime}, {row.workload} at {row.load:g} λ*"
+def _surely_ahead(row: RegulatorRow) -> bool:
+    return row.behind_full.mean < 0 and not row.behind_full.noise
 
 
-def _counts(rows: Sequence[RegulatorRow]) -> tuple[str, str, str]:
-    """Returns in how many settings the full mesh is ahead, level and behind."""
+def _told(row: RegulatorRow) -> str:
+    return (
+        f"{row.regime}, {row.workload} at {row.load:g} λ* ({row.system}, {-100 * row.behind_full.mean:+.1f} points"
+        f"{', within chance' if row.behind_full.noise else ''})"
+    )
+
+
+def _counts(rows: Sequence[RegulatorRow]) -> tuple[str, str, str, str]:
+    """Returns in how many settings the full mesh is ahead, level and behind, and by how many points in the mean."""
     level = sum(row.behind_full.noise for row in rows)
     ahead = sum(row.behind_full.mean > 0 and not row.behind_full.noise for row in rows)
-    return str(ahead), str(level), str(len(rows) - level - ahead)
+    mean = f"{100 * fmean(row.behind_full.mean for row in rows):+.1f}" if rows else "-"
+    return str(ahead), str(level), str(len(rows) - level - ahead), mean
+
+
+def _pictures(courses: Sequence[Course], out: Path) -> list[tuple[str, str]]:
+    """Draws utilisation with its band, N_run, what runs, and B_token over time, one picture per regime. Returns (what
+    is shown, path) of each."""
+    found: list[tuple[str, str]] = []
+    for regime in dict.fromkeys(course.regime for course in courses):
+        panels: dict[str, dict[str, tuple[list[float], list[float]]]] = {}
+        for course in courses:
+            if course.regime != regime:
+                continue
+            times = [float(row["at_s"]) for row in course.rows]
+            for panel, columns in (
+                ("utilisation and band", ("utilisation", "band_low", "band_high")),
+                ("sequences", ("n_run", "running", "b_token", "queued")),
+            ):
+                series = {name: (times, [float(row[name]) for row in course.rows]) for name in columns}
+                panels[f"{course.system}: {panel}"] = series
+        slug = f"regulator-{regime.name.replace(' ', '-').lower()}-{regime.kind}.svg"
+        path = out / "figures" / slug
+        lines(path, panels, "s", legends=True)
+        found.append((f"{regime.name}, {regime.kind} at {courses[0].load:g} λ*", f"figures/{slug}"))
+    return found
 
 
 def _cells(row: RegulatorRow) -> tuple[str, ...]:
     behind = f"{-100 * row.behind_full.mean:+.1f} ± {100 * row.behind_full.half:.1f}"
     return (
         row.regime, row.workload, "all" if row.kv_blocks is None else str(row.kv_blocks), f"{row.load:g}", row.system,
-        f"{row.goodput_rate:.3f}", "" if row.system == HMAS else behind, f"{row.esg:.0f}", f"{row.ttft_p50:.2f}",
-        f"{row.preemptions:.0f}", "" if row.outgrown is None else percent(row.outgrown),
+        str(len(row.by_seed)), f"{row.goodput_rate:.3f}", "" if row.system == HMAS else behind, f"{row.esg:.0f}",
+        f"{row.ttft_p50:.2f}", f"{row.preemptions:.0f}", "" if row.outgrown is None else percent(row.outgrown),
     )  # fmt: skip

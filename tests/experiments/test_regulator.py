@@ -1,15 +1,28 @@
 """The page about Statera's parts: systems are compared seed by seed, and what is missing is said."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from experiments.regulator import FIXED, FROZEN, REGIMES, SEARCH_SEEDS, SYSTEMS, all_cells, cells_of, rows_of
+from experiments.regulator import (
+    FIXED,
+    FROZEN,
+    REGIMES,
+    SEARCH_S,
+    SEARCH_SEEDS,
+    SYSTEMS,
+    all_cells,
+    cells_of,
+    courses,
+    regime_rows,
+    rows_of,
+)
 from experiments.report.regulator import write_page
 from hmas.engine.core.profile import builtin_profile
 from hmas.sim.cells import CellStore
-from hmas.sim.systems import MESHES
+from hmas.sim.systems import HMAS, system_names
 
 SEEDS, SECONDS = (1, 2, 3), 60.0
 MEMORY = REGIMES[0]
@@ -23,19 +36,23 @@ def store(tmp_path: Path) -> CellStore:
 def finished(goodput: float) -> dict[str, Any]:
     coverage = {"total": {"admitted": 50, "outgrown": 5}}
     score = {"goodput_rate": goodput, "esg_rate": 100.0, "ttft_p50_s": 0.2}
-    return {"score": score, "run": {"coverage": coverage, "preemptions": 3}}
+    row = {
+        "at_s": 2.0, "utilisation": 0.9, "band_low": 0.85, "band_high": 0.95, "n_run": 9, "running": 5, "b_token": 9,
+        "queued": 4,
+    }  # fmt: skip
+    return {"score": score, "run": {"coverage": coverage, "preemptions": 3, "regulated": [row, {**row, "at_s": 99.0}]}}
 
 
 def search(store: CellStore, best: str) -> None:
     """Finishes the search at 1.4 λ*, which finds `best`."""
     for system in FIXED:
-        for cell in cells_of(MEMORY, 1.4, system, SEARCH_SEEDS, SECONDS, None):
+        for cell in cells_of(MEMORY, 1.4, system, SEARCH_SEEDS, SEARCH_S, None):
             store.put(cell, finished(0.8 + 0.1 * (system == best)))
 
 
 def test_every_system_is_known_and_traces_need_data() -> None:
     cells = all_cells(SEEDS, SECONDS, None)
-    assert {cell.system for cell in cells} == set(SYSTEMS) <= MESHES.keys()
+    assert {cell.system for cell in cells} == set(SYSTEMS) <= set(system_names())
     assert not any(cell.workload.file for cell in cells)
 
 
@@ -49,7 +66,7 @@ def test_a_cut_memory_is_that_of_the_runs_and_of_their_unit_of_load() -> None:
 def test_a_part_is_compared_with_the_whole_seed_by_seed(store: CellStore, tmp_path: Path) -> None:
     search(store, "nrun-48")
     for system in (*SYSTEMS, "nrun-48"):
-        behind = 0.03 * (system == FROZEN) - 0.02 * (system == "nrun-48")
+        behind = {FROZEN: 0.03, "nrun-48": -0.02, "niyama": -0.01}.get(system, 0.0)
         for cell in cells_of(MEMORY, 1.4, system, SEEDS, SECONDS, None):
             store.put(cell, finished(0.9 + 0.01 * cell.seed - behind * (1.0 + cell.seed / 30.0)))
     rows = rows_of(store, SEEDS, SECONDS, None)
@@ -58,19 +75,31 @@ def test_a_part_is_compared_with_the_whole_seed_by_seed(store: CellStore, tmp_pa
     assert frozen.behind_full.mean == pytest.approx(0.032)
     assert not frozen.behind_full.noise
     assert frozen.outgrown == pytest.approx(0.1)
-    page, document = write_page(rows, len(SEEDS), SECONDS, 7, tmp_path / "out")
+    seen = courses(store, SEEDS, SECONDS, None)
+    page, document = write_page(rows, seen, SECONDS, 7, tmp_path / "out")
     text = page.read_text()
     assert "costs 3.2 points" in text
     assert ": met" in text
-    assert "more than chance in 1 of 1 settings: memory short, mix at 1.4 λ* (nrun-48, +2.1 points)" in text
+    assert "by more than 1 point in 1 of 1 settings: memory short, mix at 1.4 λ* (nrun-48, +2.1 points)" in text
+    assert "More than chance ahead of the full mesh there: memory short, mix at 1.4 λ* (niyama, +1.1 points)" in text
     assert "7 runs are not finished" in text
-    assert "| hmas-frozen | 1 | 0 | 0 |" in text
+    assert "| hmas-frozen | 1 | 0 | 0 | +3.2 |" in text
     assert document.name == "regulator.json"
+    assert [course.system for course in seen] == [HMAS, "hmas-moving", "hmas-seeking"]
+    assert [row["at_s"] for row in seen[0].rows] == [2.0]  # those of the offered window
+    assert (tmp_path / "out" / "figures" / "regulator-memory-short-mix.svg").read_text().startswith("<?xml")
+    told = regime_rows(rows)
+    assert json.loads(document.read_text())["regimes"] == told
+    assert {"regime", "profile", "workload", "load", "system", "goodput_rate", "goodput_sd", "esg", "ttft_p50",
+            "share_of_bound"} == told[0].keys()  # fmt: skip
 
 
-def test_a_setting_with_an_unfinished_run_is_left_out(store: CellStore) -> None:
+def test_a_setting_is_told_of_the_seeds_that_all_its_systems_have_finished(store: CellStore) -> None:
     search(store, "nrun-48")
     for system in SYSTEMS:
-        for cell in cells_of(MEMORY, 1.4, system, SEEDS[:2], SECONDS, None):
+        for cell in cells_of(MEMORY, 1.4, system, SEEDS[: 1 if system == FROZEN else 2], SECONDS, None):
             store.put(cell, finished(0.9))
-    assert rows_of(store, SEEDS, SECONDS, None) == []
+    rows = rows_of(store, SEEDS, SECONDS, None)
+    assert {len(row.by_seed) for row in rows} == {1}
+    assert {row.system for row in rows} == set(SYSTEMS)  # the best fixed N_run has not run yet
+    assert rows_of(store, SEEDS[1:], SECONDS, None) == []

@@ -6,7 +6,7 @@ import pytest
 from hmas.contracts.control import Fence, FenceTable
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import TaskType
-from hmas.contracts.telemetry import EngineSample, RequestFinished, RequestRunning
+from hmas.contracts.telemetry import RequestFinished, RequestRunning
 from hmas.statera.agent.config import FenceConfig
 from hmas.statera.agent.fence import UNBOUNDED_PROMPT, FenceCalibration, VersionCohort
 
@@ -228,41 +228,18 @@ def test_without_running_requests_the_first_bounds_are_too_low() -> None:
     assert max(blind[1:]) > max(seen[1:]) + 0.03
 
 
-def sample(preemptions: int, engine: str = "e") -> EngineSample:
-    return EngineSample(
-        engine=engine, up=True, running=9, waiting=0, kv_usage=0.9, kv_capacity_tokens=1000,
-        preemptions_total=preemptions, step_s=0.02, prefill_tokens_per_s=0.0, decode_tokens_per_s=0.0, n_run=64,
-        b_token=65, utilisation=0.9, busy=1.0,
-    )  # fmt: skip
-
-
-def test_the_fence_says_how_much_of_their_bounds_answers_leave_empty() -> None:
-    """Lengths are 1 to 100 tokens, each as often; later ones count a little more."""
-    calibration = FenceCalibration(replace(STEADY, doubt=2.0))
-    assert (calibration.fence(0.0).unfilled, calibration.fence(0.0).spread) == (0.0, 0.0)
-    feed(calibration, 100)
-    fence = calibration.fence(1.0)
-    bound = 100.0 * first(fence)
-    parts = [min(1.0, tokens / bound) for tokens in range(1, 101)]
-    mean = sum(parts) / 100.0
-    assert fence.unfilled == pytest.approx(1.0 - mean, rel=0.01)
-    assert fence.spread == pytest.approx(2.0 * (sum((part - mean) ** 2 for part in parts) / 100.0) ** 0.5, rel=0.01)
-
-
-def spread_after(events: list[tuple[int, int]]) -> float:
-    """Returns the spread after reports of (preemptions so far, requests that ended since the report before)."""
-    calibration = FenceCalibration(replace(STEADY, preempted=0.1, doubt_gain=0.2, doubt=2.0, most_doubt=3.0))
-    for count, ended in events:
-        calibration.preempted("w", [sample(count)], ended)
-    feed(calibration, 100)
-    return calibration.fence(1.0).spread
-
-
-def test_preemptions_make_it_doubtful_and_requests_without_any_bold() -> None:
-    calm = spread_after([(70, 0)])  # those before the first report say nothing
-    assert spread_after([(70, 0), (72, 0)]) == pytest.approx(calm * 2.4 / 2.0)
-    assert spread_after([(70, 0), (72, 20)]) == pytest.approx(calm)  # one in ten
-    assert spread_after([(70, 0), (70, 50)]) == pytest.approx(calm * 1.0 / 2.0)
-    assert spread_after([(70, 0), (90, 0)]) == pytest.approx(calm * 3.0 / 2.0)
-    assert spread_after([(70, 0), (70, 900)]) == 0.0
-    assert spread_after([(70, 0), (3, 0), (5, 0)]) == pytest.approx(calm * 2.4 / 2.0)  # an engine that began anew
+def test_memory_for_one_of_many_is_reserved_by_a_lower_quantile() -> None:
+    calibration = FenceCalibration(replace(STEADY, shared_epsilon=0.35))
+    feed(calibration, 1000)
+    bucket = table(calibration.fence(1.0)).buckets[0]
+    assert bucket.factor == pytest.approx(0.9, abs=0.02)
+    assert bucket.shared == pytest.approx(0.65, abs=0.02)
+    calibration = FenceCalibration(replace(STEADY, shared_epsilon=0.05))
+    feed(calibration, 1000)
+    bucket = table(calibration.fence(1.0)).buckets[0]
+    assert bucket.shared == bucket.factor
+    calibration = FenceCalibration(replace(STEADY, shared_epsilon=0.35))
+    feed(calibration, 1000, low=100)  # all of them outgrow what was predicted
+    bucket = table(calibration.fence(1.0)).buckets[0]
+    assert bucket.factor == pytest.approx(1.9, abs=0.02)
+    assert bucket.shared == 1.0

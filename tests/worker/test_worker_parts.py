@@ -235,27 +235,23 @@ def test_gate_admits_who_comes_when_others_have_left() -> None:
     assert not gate.admits(1.0, target, second, gate.need(target, second, 320.0), inf)
 
 
-def fitting(unfilled: float, spread: float) -> int:
-    """Returns how many requests of 16 + 464 tokens fit 4800 tokens, ten at their bounds, as the fence says it."""
+def test_gate_reserves_for_one_of_many_less_than_its_bound_until_it_needs_more() -> None:
     gate = AdmissionGate(delta_frag=0.0, growth=1.25)
-    target = state(kv_capacity_tokens=4800)
-    target.budget_blocks = gate.budget_blocks(target)
-    target.unfilled = unfilled, spread
-    for n in range(100):
-        made = entry(n, request(f"r{n}", prompt_tokens=16))
-        blocks = gate.need(target, made, 464.0)
-        if not gate.admits(n * 0.001, target, made, blocks):
-            return n
-        made.blocks = blocks
-        target.occupy(n * 0.001, made, 0.1)
-    return 100
-
-
-def test_many_together_are_not_reserved_for_as_if_each_filled_its_bound() -> None:
-    assert fitting(0.0, 0.0) == 10
-    assert fitting(0.5, 0.0) in (18, 19)  # 16 + 232 tokens each, with a block begun
-    assert 10 < fitting(0.5, 0.6) < fitting(0.5, 0.0)
-    assert fitting(0.1, 5.0) == 10  # what is not known is reserved
+    gate.adopt(Fence((FenceTable("v1", (FenceBucket(1 << 31, 2.0, 1.2),)),), 500.0))
+    made = entry(1)
+    made.annotate(annotation(100.0))
+    p90 = made.predicted_p90
+    assert (gate.upper(made), gate.reserved(made)) == (2.0 * p90, 1.2 * p90)
+    made.admit(gate.upper(made), gate.reserved(made), 9)
+    made.output_tokens = int(1.2 * p90) + 1
+    assert gate.grown(made) == made.upper_output_tokens == 2.0 * p90
+    made.output_tokens = int(2.0 * p90)
+    assert gate.grown(made) == max(500.0, 1.25 * made.output_tokens + 1.0)
+    gate.adopt(Fence((FenceTable("v1", (FenceBucket(1 << 31, 1.0, 3.0),)),)))
+    made.output_tokens = 0
+    assert gate.reserved(made) == gate.upper(made)  # never more than the bound
+    gate.adopt(Fence((FenceTable("v1", (FenceBucket(1 << 31, 1.5),)),)))
+    assert gate.reserved(made) == gate.upper(made)  # a writer that knows of no lower quantile
 
 
 def test_gate_bound_never_undercuts_what_was_produced() -> None:

@@ -132,10 +132,11 @@ class EngineControl:
 class FenceBucket:
     """The fence's quantile q_{1-eps}(D_b) of the length error for prompts of at most `prompt_upto` tokens that are too
     long for the bucket before it (H-MAS Eq. 4). The error is the quotient of an answer's length and of its predicted
-    90 % quantile."""
+    90 % quantile. `shared` is a lower quantile, by which memory is reserved; 0: that one as well."""
 
     prompt_upto: int
     factor: float
+    shared: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,20 +149,15 @@ class FenceTable:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """The bounds on output lengths by which workers reserve KV memory: l_upper = predicted 90 % quantile × the factor
-    of the prompt's bucket, in the table of the predictor that tagged the request. There is a table for each predictor
-    whose errors were calibrated.
+    """The bounds on output lengths: l_upper = predicted 90 % quantile × the factor of the prompt's bucket, in the table
+    of the predictor that tagged the request. There is a table for each predictor whose errors were calibrated. A bound
+    holds for one request. Many never come near theirs at once, so that workers reserve memory by the `shared` factor.
 
     `rolling_upper` is a conservative output length, in tokens, for a running request that outgrew its bound (App. C.2).
-    A bound holds for one request; many together stay far below the sum of theirs. `unfilled` is the mean share of a
-    bound that an answer leaves empty, and `spread` by how much n like requests together may fall short of that, times
-    the square root of n.
     """
 
     tables: tuple[FenceTable, ...] = ()
     rolling_upper: float = 0.0
-    unfilled: float = 0.0
-    spread: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

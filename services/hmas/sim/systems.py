@@ -1,6 +1,5 @@
 """All systems that the simulator can compare, by name, and the function that runs one of them."""
 
-import sys
 from dataclasses import replace
 from math import inf
 
@@ -18,10 +17,11 @@ from hmas.sim.perceived import FOLDER, perceived
 from hmas.sim.rehearsal import of_blocks
 from hmas.sim.replay import RecordingFolder
 from hmas.sim.result import SimResult
-from hmas.sim.setup import MeshSetup
+from hmas.sim.setup import POOL, MeshSetup
 from hmas.sim.times import ModelTimes
 from hmas.sim.workload import Workload
 from hmas.statera.agent.config import BandConfig, FenceConfig, SeekerConfig, StateraConfig
+from hmas.worker.agent.config import WorkerConfig
 
 HMAS = "hmas"
 FIXED_PREFIX = "fixed-"
@@ -78,22 +78,27 @@ for _cut_ms in CUTS_MS:
     LAYOUTS |= _split("split", _cut_ms, INITIAL_TOPOLOGY)
     LAYOUTS |= _split("plugin-split", _cut_ms, INITIAL_TOPOLOGY, plugin=True)
     LAYOUTS |= _split("fcfs-split", _cut_ms, TopologyName.FCFS)
-# Statera with one of its parts at a time: the fence's calibration, the loops on N_run and B_token, the moving band.
-STILL = SeekerConfig(enabled=False)
-NO_LOOPS = BandConfig(period_s=inf, inner_gain=0.0)
+# Statera without one of its parts, or with one that ships off: N_run and B_token moved, and the band sought as well.
+WHOLE_BOUNDS = FenceConfig(shared_epsilon=0.0, shared_factor=inf)  # memory is reserved for each request at its bound
+MOVING = BandConfig(moving=True)
+NO_FENCE = WorkerConfig(worker="w0", incarnation="1", address="", pool=POOL, delta_frag=-99.0)  # memory without end
 REGULATORS: dict[str, MeshSetup] = {
-    "hmas-frozen": MeshSetup(name="hmas-frozen", statera=False),
-    "hmas-calibration": MeshSetup(name="hmas-calibration", statera_config=StateraConfig(band=NO_LOOPS, seeker=STILL)),
-    "hmas-loops": MeshSetup(
-        name="hmas-loops", statera_config=StateraConfig(fence=FenceConfig(min_samples=sys.maxsize))
-    ),
-    "hmas-fixed-band": MeshSetup(name="hmas-fixed-band", statera_config=StateraConfig(seeker=STILL)),
+    setup.name: setup
+    for setup in (
+        MeshSetup(name="hmas-frozen", statera=False),
+        MeshSetup(name="hmas-whole-bounds", statera_config=StateraConfig(fence=WHOLE_BOUNDS)),
+        MeshSetup(name="hmas-no-fence", worker_config=NO_FENCE),
+        MeshSetup(name="hmas-moving", statera_config=StateraConfig(band=MOVING)),
+        MeshSetup(
+            name="hmas-seeking", statera_config=StateraConfig(band=MOVING, seeker=SeekerConfig(enabled=True))
+        ),
+    )
 }
-# N_run fixed at a number; with the fence's calibration, without the loops.
+# N_run fixed at a number; all else as it ships.
 FIXED_N_RUN = (8, 16, 24, 32, 48, 64, 96, 128)
 for _n in FIXED_N_RUN:
     REGULATORS[f"nrun-{_n}"] = MeshSetup(
-        name=f"nrun-{_n}", statera_config=StateraConfig(band=replace(NO_LOOPS, n_most=_n), seeker=STILL)
+        name=f"nrun-{_n}", statera_config=StateraConfig(band=BandConfig(n_most=_n))
     )
 META_SELECTORS = ("rules", "classifier", "bandit", "changepoint")
 MESHES: dict[str, MeshSetup] = {

@@ -106,9 +106,8 @@ RANGES: Mapping[str, Range] = {
     "JobRow.cached_tokens": COUNT,
     "JobRow.output_tokens": COUNT,
     "factor": TOKENS,  # on a predicted length of at least one token
+    "shared": TOKENS,
     "rolling_upper": SIGNED,
-    "unfilled": Range(0.0, 1.0),
-    "spread": Range(0.0, 1e3),
     "urgency": Range(-inf, inf),  # a rank
     "age_s": DURATION_S,
     "waited_s": DURATION_S,

@@ -97,7 +97,6 @@ class StateraAgent:
             pool.calibration.finished(now_s, telemetry.worker, finished)
         if telemetry.running:
             pool.calibration.running(now_s, telemetry.worker, telemetry.running)
-        pool.calibration.preempted(telemetry.worker, telemetry.engines, len(telemetry.finished))
         worker = self._workers.get(telemetry.worker)
         if worker is not None:
             band = pool.seeker.band()

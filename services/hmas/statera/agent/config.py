@@ -11,6 +11,9 @@ class FenceConfig:
     """The calibration of the fence. `epsilon` is the share of requests whose output may exceed their length bound."""
 
     epsilon: float = 0.1
+    shared_epsilon: float = 0.35  # that of the memory reserved for a request: of many, few are near their bounds at once
+    shared_most: float = 0.5  # upper limit of that, where epsilon is raised
+    shared_factor: float = 1.0  # and of the factor: beyond the predicted 90 % quantile, preemption is the lesser evil
     prompt_edges: tuple[int, ...] = (128, 512, 2048, 8192)  # a last bucket takes longer prompts
     cohort: int = 1024  # requests looked at, those admitted last
     half_life: float = 150.0  # requests admitted after which one counts half
@@ -20,10 +23,6 @@ class FenceConfig:
     aci_loop: float = 0.5  # upper limit of gamma times the number of running requests, whose ends are still to come
     epsilon_min: float = 0.01
     epsilon_max: float = 0.4
-    preempted: float = 0.02  # share of the requests that may be preempted because many outgrow what they fill together
-    doubt: float = 2.0  # standard deviations by which they may, at the start
-    most_doubt: float = 6.0
-    doubt_gain: float = 0.05  # rise of that per preemption
     rolling_epsilon: float = 0.02  # the epsilon of the conservative length of a request that outgrew its bound
     max_versions: int = 4
     refresh_s: float = 1.0

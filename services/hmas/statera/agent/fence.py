@@ -3,12 +3,10 @@
 from collections import deque
 from collections.abc import Iterable, Sequence
 from heapq import nlargest
-from math import sqrt
 from operator import attrgetter, itemgetter
-from typing import NamedTuple
 
 from hmas.contracts.control import Fence, FenceBucket, FenceTable
-from hmas.contracts.telemetry import EngineSample, RequestFinished, RequestRunning
+from hmas.contracts.telemetry import RequestFinished, RequestRunning
 from hmas.statera.agent.config import FenceConfig
 from hmas.statera.agent.conformal import (
     AdaptiveLevel,
@@ -21,17 +19,6 @@ from hmas.statera.agent.conformal import (
 UNBOUNDED_PROMPT = 1 << 31  # upper edge of the last bucket
 _SHARE_DECAY = 0.99  # per finished request, so that about the last hundred show which predictors are in use
 _LATEST = attrgetter("admitted_s")
-
-
-class Filled(NamedTuple):
-    """How much of their bounds answers fill: mean and variance, over answers of the sum of weights `weight`."""
-
-    weight: float
-    mean: float
-    variance: float
-
-
-WHOLE = Filled(0.0, 1.0, 0.0)
 
 
 class VersionCohort:
@@ -53,7 +40,6 @@ class VersionCohort:
         self._outgrown: dict[str, set[str]] = {}  # by worker: running requests whose miss was counted already
         self._counts = [0] * len(self._levels)  # running requests by bucket
         self._published = False
-        self.filled = WHOLE  # of the bounds that `buckets` made last
 
     def add(self, worker: str, admitted_s: float, finished: RequestFinished) -> None:
         seen = self._observed(admitted_s, finished, finished.censored)
@@ -103,16 +89,20 @@ class VersionCohort:
         )  # fmt: skip
         share = config.borrowed / sum(weights)
         edges = (*config.prompt_edges, UNBOUNDED_PROMPT)
-        factors = [self._quantile(rows, index, share) for index in range(len(edges))]
-        self.filled = _filled(rows, factors)
-        return tuple(FenceBucket(edge, factor) for edge, factor in zip(edges, factors, strict=True))
+        return tuple(FenceBucket(edge, *self._quantiles(rows, index, share)) for index, edge in enumerate(edges))
 
-    def _quantile(self, rows: Sequence[tuple[float, int, float, float]], index: int, share: float) -> float:
-        own = [share] * len(self._levels)
-        own[index] = 1.0 + share
-        total = sum([w * own[bucket] for _, bucket, w, _ in rows])
-        errors = [(error, v * own[bucket]) for error, bucket, _, v in rows]
-        return weighted_quantile(errors, total, self._levels[index].epsilon)
+    def _quantiles(
+        self, rows: Sequence[tuple[float, int, float, float]], index: int, share: float
+    ) -> tuple[float, float]:
+        """Returns the quantiles of a bucket's errors for one request and for one of many."""
+        config = self._config
+        own = [share, 1.0 + share]
+        total = sum(w * own[bucket == index] for _, bucket, w, _ in rows)
+        errors = [(error, v * own[bucket == index]) for error, bucket, _, v in rows]
+        epsilon = self._levels[index].epsilon
+        shared = max(epsilon, min(config.shared_most, config.shared_epsilon / config.epsilon * epsilon))
+        lower = weighted_quantile(errors, total, shared)
+        return weighted_quantile(errors, total, epsilon), min(config.shared_factor, lower)
 
     def _observed(self, admitted_s: float, row: RequestFinished | RequestRunning, censored: bool) -> KnownAnswer:
         bucket = bucket_index(self._config.prompt_edges, row.prompt_tokens)
@@ -128,16 +118,6 @@ class VersionCohort:
         for rows in self._running.values():
             for seen in rows:
                 self._counts[seen.bucket] += 1
-
-
-def _filled(rows: Sequence[tuple[float, int, float, float]], factors: Sequence[float]) -> Filled:
-    """Returns how much of the bounds by `factors` answers fill; `rows` are (error, bucket, weight, revealed weight)."""
-    total = sum(weight for *_, weight in rows)
-    if total <= 0.0:
-        return WHOLE
-    parts = [(min(1.0, error / factors[bucket]) if factors[bucket] > 0.0 else 1.0, w) for error, bucket, _, w in rows]
-    mean = sum(part * weight for part, weight in parts) / total
-    return Filled(total, mean, sum(weight * (part - mean) ** 2 for part, weight in parts) / total)
 
 
 def _admitted(row: RequestFinished | RequestRunning) -> bool:
@@ -156,19 +136,6 @@ class FenceCalibration:
         self._lengths: deque[KnownAnswer] = deque(maxlen=config.cohort)  # of all predictors, in the order of their ends
         self._fence = Fence()
         self._due_s = 0.0
-        self._doubt = config.doubt
-        self._preemptions: dict[tuple[str, str], int] = {}  # counted so far, by worker and engine
-
-    def preempted(self, worker: str, engines: Iterable[EngineSample], finished: int) -> None:
-        """Takes the engines' own counts of preemptions, and how many requests ended meanwhile. Each preemption raises
-        the doubt, and each end lowers it, so that the share `preempted` keeps it where it is."""
-        config, count = self._config, 0
-        for sample in engines:
-            before = self._preemptions.get((worker, sample.engine), sample.preemptions_total)
-            count += max(0, sample.preemptions_total - before)
-            self._preemptions[worker, sample.engine] = sample.preemptions_total
-        doubt = self._doubt + config.doubt_gain * (count - config.preempted * finished)
-        self._doubt = min(config.most_doubt, max(0.0, doubt))
 
     def finished(self, now_s: float, worker: str, finished: RequestFinished) -> None:
         if not _admitted(finished) or (finished.output_tokens <= 0 and not finished.censored):
@@ -190,22 +157,13 @@ class FenceCalibration:
     def forget_worker(self, worker: str) -> None:
         for version in self._versions.values():
             version.forget_worker(worker)
-        self._preemptions = {key: count for key, count in self._preemptions.items() if key[0] != worker}
 
     def fence(self, now_s: float) -> Fence:
         if now_s >= self._due_s and self._versions:
             self._due_s = now_s + self._config.refresh_s
             tables = (FenceTable(name, version.buckets()) for name, version in sorted(self._versions.items()))
-            told = tuple(table for table in tables if table.buckets)
-            self._fence = Fence(told, self._rolling_upper(), *self._unfilled())
+            self._fence = Fence(tuple(table for table in tables if table.buckets), self._rolling_upper())
         return self._fence
-
-    def _unfilled(self) -> tuple[float, float]:
-        """Returns how much of their bounds answers leave empty, in the mean, and how far many together may fall short
-        of that; none while it is not known of the predictor that is used most."""
-        used = max(self._versions, key=lambda known: self._shares[known])
-        _, mean, variance = self._versions[used].filled
-        return 1.0 - mean, self._doubt * sqrt(variance)
 
     def _rolling_upper(self) -> float:
         """Returns a conservative output length, in tokens, for a running request that outgrew its bound; 0 while too

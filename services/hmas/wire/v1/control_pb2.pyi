@@ -60,12 +60,14 @@ class EngineControl(_message.Message):
     def __init__(self, engine: _Optional[str] = ..., n_run: _Optional[int] = ..., b_token: _Optional[int] = ..., b_min: _Optional[int] = ..., b_max: _Optional[int] = ..., gain_b: _Optional[float] = ..., u_low: _Optional[float] = ..., u_high: _Optional[float] = ...) -> None: ...
 
 class FenceBucket(_message.Message):
-    __slots__ = ("prompt_upto", "factor")
+    __slots__ = ("prompt_upto", "factor", "shared")
     PROMPT_UPTO_FIELD_NUMBER: _ClassVar[int]
     FACTOR_FIELD_NUMBER: _ClassVar[int]
+    SHARED_FIELD_NUMBER: _ClassVar[int]
     prompt_upto: int
     factor: float
-    def __init__(self, prompt_upto: _Optional[int] = ..., factor: _Optional[float] = ...) -> None: ...
+    shared: float
+    def __init__(self, prompt_upto: _Optional[int] = ..., factor: _Optional[float] = ..., shared: _Optional[float] = ...) -> None: ...
 
 class FenceTable(_message.Message):
     __slots__ = ("version", "buckets")
@@ -76,16 +78,12 @@ class FenceTable(_message.Message):
     def __init__(self, version: _Optional[str] = ..., buckets: _Optional[_Iterable[_Union[FenceBucket, _Mapping]]] = ...) -> None: ...
 
 class Fence(_message.Message):
-    __slots__ = ("rolling_upper", "tables", "unfilled", "spread")
+    __slots__ = ("rolling_upper", "tables")
     ROLLING_UPPER_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
-    UNFILLED_FIELD_NUMBER: _ClassVar[int]
-    SPREAD_FIELD_NUMBER: _ClassVar[int]
     rolling_upper: float
     tables: _containers.RepeatedCompositeFieldContainer[FenceTable]
-    unfilled: float
-    spread: float
-    def __init__(self, rolling_upper: _Optional[float] = ..., tables: _Optional[_Iterable[_Union[FenceTable, _Mapping]]] = ..., unfilled: _Optional[float] = ..., spread: _Optional[float] = ...) -> None: ...
+    def __init__(self, rolling_upper: _Optional[float] = ..., tables: _Optional[_Iterable[_Union[FenceTable, _Mapping]]] = ...) -> None: ...
 
 class ControlTuple(_message.Message):
     __slots__ = ("worker", "engines", "fence", "epoch", "seq", "valid_for_s", "frozen")

@@ -13,9 +13,8 @@ class AdmissionGate:
     """Decides whether a request fits an engine's KV memory beside the requests that run there.
 
     It fits if all of them together never hold more than M_cap (1 - delta_frag), counted in whole KV blocks, when each
-    answers up to its length bound l_upper. Eq. 2 adds up what each of them holds at its end, although most have left
-    before the last one ends; where that sum exceeds the budget, its peak over time decides (`memory_peak.py`), for
-    which no answer is taken to be longer than nearly all are (`likely`).
+    answers up to the tokens reserved for it. Eq. 2 adds up what each of them holds at its end, although most have left
+    before the last one ends; where that sum exceeds the budget, its peak over time decides (`memory_peak.py`).
 
     l_upper = min(l_90 · q_b, max_tokens), with l_90 the predicted 90 % quantile of the request's length, and q_b the
     fence's factor for the bucket of its prompt's length; 1 if the fence was not calibrated for the predictor that
@@ -30,7 +29,11 @@ class AdmissionGate:
     def adopt(self, fence: Fence) -> None:
         self._fence = fence
         self._tables = {
-            table.version: ([b.prompt_upto for b in table.buckets], [b.factor for b in table.buckets])
+            table.version: (
+                [b.prompt_upto for b in table.buckets],
+                [b.factor for b in table.buckets],
+                [min(b.shared or b.factor, b.factor) for b in table.buckets],
+            )
             for table in fence.tables
             if table.buckets
         }
@@ -41,9 +44,17 @@ class AdmissionGate:
 
     def upper(self, entry: QueueEntry) -> float:
         """Returns l_upper in output tokens: at least 1, and at least the tokens that `entry` has produced so far."""
+        return self._bound(entry, 1)
+
+    def reserved(self, entry: QueueEntry) -> float:
+        """Returns the output tokens for which memory is reserved: at most l_upper, which few of many requests come near
+        at once."""
+        return self._bound(entry, 2)
+
+    def _bound(self, entry: QueueEntry, column: int) -> float:
         upper = entry.predicted_p90
         if (table := self._tables.get(entry.predictor)) is not None:
-            edges, factors = table
+            edges, factors = table[0], table[column]
             upper *= factors[min(bisect_left(edges, entry.request.prompt_tokens), len(edges) - 1)]
         return self._limited(entry, upper)
 
@@ -58,10 +69,13 @@ class AdmissionGate:
         return min(upper, max(entry.predicted_p90, rolling)) if rolling else upper
 
     def grown(self, entry: QueueEntry) -> float:
-        """Returns a new length bound, in output tokens, for a running request that has produced more than its old one.
+        """Returns the output tokens to reserve for a running request that has produced more than were reserved.
 
-        It is the larger of the fence's rolling bound and `growth` times the tokens produced (H-MAS App. C.2).
+        That is l_upper, or for one that has outgrown it too, the larger of the fence's rolling bound and `growth` times
+        the tokens produced (H-MAS App. C.2).
         """
+        if entry.output_tokens < entry.upper_output_tokens:
+            return entry.upper_output_tokens
         return self._limited(entry, max(self._fence.rolling_upper, self._growth * entry.output_tokens + 1.0))
 
     def _limited(self, entry: QueueEntry, upper: float) -> float:
@@ -70,10 +84,10 @@ class AdmissionGate:
             upper = float(limit)
         return max(upper, float(entry.output_tokens), 1.0)
 
-    def need(self, engine: EngineState, entry: QueueEntry, upper: float) -> int:
-        """Returns m_KV: the KV blocks for the prompt and `upper` output tokens on `engine`, at most its budget."""
+    def need(self, engine: EngineState, entry: QueueEntry, output_tokens: float) -> int:
+        """Returns m_KV: the KV blocks for the prompt and `output_tokens` on `engine`, at most its budget."""
         info = engine.info
-        tokens = entry.request.prompt_tokens + upper
+        tokens = entry.request.prompt_tokens + output_tokens
         if info.max_model_len:
             tokens = min(tokens, info.max_model_len)
         blocks = int(-(-tokens // engine.block_size))

@@ -55,6 +55,6 @@ def _count(state: AgentState, gateway: Gateway, message: Adopt) -> None:
     state.queue.run(entry)
     entry.engine, entry.grant, entry.granted_s = engine.name, message.grant, message.granted_s
     entry.output_tokens = message.output_tokens
-    upper = state.gate.upper(entry)
-    entry.admit(upper, state.gate.need(engine, entry, upper), state.gate.likely(entry, upper))
+    reserved = state.gate.reserved(entry)
+    entry.admit(state.gate.upper(entry), reserved, state.gate.need(engine, entry, reserved))
     engine.adopt(state.now_s, entry, state.prefill_s(entry), message.first_token_s)

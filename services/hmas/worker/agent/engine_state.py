@@ -1,14 +1,14 @@
 """One engine as the worker sees it: which requests run there, the memory they reserve, and how busy it is."""
 
 from collections.abc import Sequence
-from math import inf, sqrt
+from math import inf
 
 from hmas.contracts.registry import EngineInfo
 from hmas.contracts.worker import EngineSampled
 from hmas.worker.agent.config import EngineStateConfig
 from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.flow import FlowRegulator
-from hmas.worker.agent.memory_peak import Growth, MemoryPeak
+from hmas.worker.agent.memory_peak import MemoryPeak
 from hmas.worker.agent.prefill_backlog import PrefillBacklog
 from hmas.worker.agent.prefix_cache import PrefixCache
 from hmas.worker.agent.service_view import EngineOccupancy
@@ -39,7 +39,6 @@ class EngineState:
         "cap",
         "decoding",
         "excess",
-        "filled",
         "foreign",
         "foreign_blocks",
         "grew",
@@ -64,7 +63,6 @@ class EngineState:
         "sampled_s",
         "starts",
         "suspected",
-        "unfilled",
         "up",
         "up_s",
         "worthy_slo_s",
@@ -88,8 +86,6 @@ class EngineState:
         self.prefix = PrefixCache(config.prefix)
         self.blocks = 0  # sum of the KV blocks that each of `running` holds at its end
         self.peak = MemoryPeak(())  # of `running`, as forecast at `peak_s`
-        self.unfilled = 0.0, 0.0  # how much of their bounds many requests together leave empty, by the fence
-        self.filled = 1.0  # share of what is left to their bounds that `peak` takes the requests to fill
         self.peak_s = -inf
         self.peak_outgrown = False  # a request outgrew its bound since `peak_s`, so that the forecast may be too low
         self.peak_left = False  # a request left since `peak_s`, so that the forecast may be too high
@@ -162,7 +158,7 @@ class EngineState:
             self.busy_since_s = now_s
         self.running[entry.request.id] = entry
         self.blocks += entry.blocks
-        self.peak.add(*_growth(entry, entry.blocks, entry.likely_tokens, self.block_size, self.filled))
+        self.peak.add(*_growth(entry, entry.blocks * self.block_size, self.block_size))
         self.prefill.add(now_s, entry, prefill_s)
         self._changed()
 
@@ -254,35 +250,24 @@ class EngineState:
         So it is made anew where it says no, or is old.
         """
         size, age_s = self.block_size, now_s - self.peak_s
-        growth = _growth(entry, blocks, likely, size, self.filled)
+        growth = _growth(entry, blocks * size, size)
         if not self.peak_outgrown and age_s <= self._config.peak_kept_s:
             if self.peak.with_another(*growth) <= budget * size:
                 return True
             if not self.peak_left and age_s <= self._config.peak_fresh_s:
                 return False
         self._forecast(now_s)
-        return self.peak.with_another(*_growth(entry, blocks, likely, size, self.filled)) <= budget * size
+        return self.peak.with_another(*growth) <= budget * size
 
     def _forecast(self, now_s: float) -> None:
         size = self.block_size
         rows: list[tuple[int, float, int]] = []
         for entry in self.running.values():  # `_growth`, written out: this is done for every engine in every cycle
             held = entry.request.prompt_tokens + entry.output_tokens
-            left = entry.blocks * size - held
-            likely = entry.likely_tokens - entry.output_tokens
-            rows.append((left if left > 0 else 0, likely if likely >= 0.0 else inf, held + size - 1))
-        self.filled = filled = self._filled([left for left, _, _ in rows])
-        self.peak = MemoryPeak([(min(left * filled, likely), held) for left, likely, held in rows])
+            last = entry.blocks * size
+            rows.append((last - held if last > held else 0, held + size - 1))
+        self.peak = MemoryPeak(rows)
         self.peak_s, self.peak_outgrown, self.peak_left = now_s, False, False
-
-    def _filled(self, lefts: Sequence[int]) -> float:
-        """Returns the share of what is left to their bounds that the sequences together will fill at most."""
-        unfilled, spread = self.unfilled
-        if unfilled <= 0.0:
-            return 1.0
-        total = sum(lefts)
-        squares = sum([left * left for left in lefts])
-        return min(1.0, 1.0 - unfilled + spread * (sqrt(squares) / total if total else 1.0))
 
     def presume(self, now_s: float) -> None:
         """Counts prefills as done whose first token cannot be seen because the answer is not streamed.

@@ -131,8 +131,7 @@ class QueueEntry:
         self.upper_output_tokens = 0.0  # the fence's l_upper by which it was admitted
         self.admitted_by = ""  # the predictor whose 90 % quantile, `admitted_p90`, that was made from
         self.admitted_p90 = 0.0
-        self.bound_tokens = 0.0  # the length bound that its reservation is made for
-        self.likely_tokens = inf  # the longest that the forecast of the memory's peak takes its answer to be
+        self.bound_tokens = 0.0  # the output tokens that its memory is reserved for
         self.pending_s = 0.0  # predicted seconds that its prompt adds to its engine's steps, until the first token
         self.promise = NO_PROMISE  # what its engine was taken to hold of its prompt when it was granted
         self.blocks = 0  # KV blocks reserved on its engine
@@ -167,11 +166,10 @@ class QueueEntry:
         it."""
         self.state = following(TRANSITIONS, self.state, state)
 
-    def admit(self, upper: float, blocks: int, likely: float) -> None:
-        """Notes by which length bound and prediction its memory is reserved, and up to which length the forecast takes
-        its answer: at the grant, and once more when its tags come after that."""
-        self.bound_tokens = self.upper_output_tokens = upper
-        self.likely_tokens = likely
+    def admit(self, upper: float, reserved: float, blocks: int) -> None:
+        """Notes by which length bounds and prediction it was admitted: at the grant, and once more when its tags
+        come after that."""
+        self.upper_output_tokens, self.bound_tokens = upper, reserved
         self.admitted_by, self.admitted_p90 = self.predictor, self.predicted_p90
         self.blocks = blocks
 

@@ -122,7 +122,7 @@ def annotate(state: AgentState, entry: QueueEntry, annotation: Annotation) -> No
     state.admit_tagged(entry)
     if entry.state is EntryState.RUNNING:
         state.length_bias.began(entry)
-        if entry.output_tokens <= entry.upper_output_tokens:
+        if entry.output_tokens <= entry.bound_tokens:
             _readmit(state, entry)
 
 
@@ -130,10 +130,10 @@ def _readmit(state: AgentState, entry: QueueEntry) -> None:
     """Reserves anew for a running request whose tags came after its grant, mostly milliseconds after: the prior knows
     its tenant and the length of its prompt alone."""
     engine = state.fleet[entry.engine]
-    upper = state.gate.upper(entry)
-    blocks = state.gate.need(engine, entry, upper)
+    reserved = state.gate.reserved(entry)
+    blocks = state.gate.need(engine, entry, reserved)
     engine.reserve(entry, blocks)
-    entry.admit(upper, blocks, state.gate.likely(entry, upper))
+    entry.admit(state.gate.upper(entry), reserved, blocks)
 
 
 def on_withdraw(state: AgentState, gateway: Gateway, message: Withdraw) -> None:

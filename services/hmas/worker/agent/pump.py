@@ -105,8 +105,7 @@ def choose(
     """
     gate, prefill_s = state.gate, state.prefill_s(entry)
     window_s = state.config.prefill_window_s + state.lag_s  # news of prefill computed since may be late by the lag
-    upper = gate.upper(entry)
-    likely = gate.likely(entry, upper)
+    reserved = gate.reserved(entry)
     uncounted_s = state.config.gateways.uncounted_s
     prompt_tokens = entry.request.prompt_tokens
     held = _held(entry, roomy)
@@ -129,14 +128,14 @@ def choose(
             load = _seconds(engine, entry, held[engine.name], load) + SUSPECTED_S * engine.suspected
         if load >= best_load:
             continue  # before the gates, because a forecast of memory costs far more than the rest
-        blocks = gate.need(engine, entry, upper)
+        blocks = gate.need(engine, entry, reserved)
         if fenced and not engine.prefill.admits(prefill_s, window_s):
             continue
         if fenced and not gate.admits(state.now_s, engine, entry, blocks, likely):
             continue
         best, best_load, best_blocks = engine, load, blocks
     if best is not None:
-        entry.admit(upper, best_blocks, likely)
+        entry.admit(gate.upper(entry), reserved, best_blocks)
     return best
 
 

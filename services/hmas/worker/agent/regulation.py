@@ -50,9 +50,7 @@ def apply_controls(state: AgentState) -> list[WorkerEffect]:
         effects.append(TopologySwitched(before, topology, len(state.queue), reason))
     state.arrange()
     state.gate.adopt(state.controls.fence)
-    fence = state.controls.fence
     for engine in state.fleet.values():
-        engine.unfilled = fence.unfilled, fence.spread
         effects += _adopt(state, engine)
     return effects
 
