@@ -1,6 +1,5 @@
 """Heap, prior, meter, regulator, gate and controls, each by itself."""
 
-from math import inf
 from random import Random
 from typing import Any
 
@@ -183,41 +182,12 @@ def test_gate_rounds_up_to_blocks_and_keeps_the_margin() -> None:
     first, second = entry(3, request("r3", prompt_tokens=790)), entry(4, request("r4", prompt_tokens=90))
     first.blocks = gate.need(target, first, 10.0)
     target.occupy(0.0, first, 0.1)
-    assert gate.admits(0.0, target, second, gate.need(target, second, 6.0), inf)
-    assert not gate.admits(0.0, target, second, gate.need(target, second, 7.0), inf)
+    assert gate.admits(0.0, target, second, gate.need(target, second, 6.0))
+    assert not gate.admits(0.0, target, second, gate.need(target, second, 7.0))
     alone = entry(2, request(prompt_tokens=800))
     assert gate.need(target, alone, 5000.0) == 56  # cut to the budget: it runs alone
     assert gate.could_ever(target, 895)
     assert not gate.could_ever(target, 896)
-
-
-def test_a_forecast_takes_no_answer_to_be_longer_than_nearly_all_are() -> None:
-    """After surprises the fence's factor is 30: a bound of 3,000 tokens leaves no room, a likely answer does."""
-    gate = AdmissionGate(delta_frag=0.0, growth=1.25)
-    gate.adopt(Fence((FenceTable("v1", (FenceBucket(1 << 31, 30.0),)),), rolling_upper=400.0))
-    target = state(kv_capacity_tokens=3100)
-    target.budget_blocks = gate.budget_blocks(target)
-    first, second = (entry(n, request(f"r{n}")) for n in (1, 2))
-    for one in (first, second):
-        one.annotate(annotation(50.0, p90=100.0))
-    upper = gate.upper(first)
-    assert (upper, gate.likely(first, upper)) == (3000.0, 400.0)
-    first.admit(upper, gate.need(target, first, upper), gate.likely(first, upper))
-    target.occupy(0.0, first, 0.1)
-    assert not gate.admits(0.0, target, second, gate.need(target, second, upper), upper)
-    assert gate.admits(0.0, target, second, gate.need(target, second, upper), gate.likely(second, upper))
-    target.produced(first, 500)  # longer than nearly all: from now on its bound counts
-    assert not gate.admits(1.0, target, second, gate.need(target, second, upper), gate.likely(second, upper))
-
-
-def test_one_that_is_predicted_to_be_longer_is_taken_at_its_word() -> None:
-    gate = AdmissionGate(delta_frag=0.0, growth=1.25)
-    gate.adopt(Fence((), rolling_upper=400.0))
-    long = entry(1, request())
-    long.annotate(annotation(500.0, p90=900.0))
-    assert gate.likely(long, gate.upper(long)) == 900.0
-    gate.adopt(Fence(()))  # no lengths are known yet
-    assert gate.likely(long, 5000.0) == 5000.0
 
 
 def test_gate_admits_who_comes_when_others_have_left() -> None:
@@ -228,11 +198,11 @@ def test_gate_admits_who_comes_when_others_have_left() -> None:
     first, second = (entry(n, request(f"r{n}", prompt_tokens=480)) for n in (1, 2))
     first.blocks = gate.need(target, first, 320.0)
     target.occupy(0.0, first, 0.1)
-    assert not gate.admits(0.0, target, second, gate.need(target, second, 320.0), inf)
+    assert not gate.admits(0.0, target, second, gate.need(target, second, 320.0))
     target.produced(first, 200)
-    assert gate.admits(1.0, target, second, gate.need(target, second, 320.0), inf)
+    assert gate.admits(1.0, target, second, gate.need(target, second, 320.0))
     target.reserve(first, gate.need(target, first, 500.0))  # it turns out longer
-    assert not gate.admits(1.0, target, second, gate.need(target, second, 320.0), inf)
+    assert not gate.admits(1.0, target, second, gate.need(target, second, 320.0))
 
 
 def test_gate_reserves_for_one_of_many_less_than_its_bound_until_it_needs_more() -> None:

@@ -32,7 +32,9 @@ ALWAYS_MIXED = LayoutConfig(adaptive=False)
 AS_PUBLISHED = MetaConfig(rules=PAPER_RULES, layout=ALWAYS_MIXED)
 # The ablations of H-MAS Table 2: each turns off or replaces one part of the system as published.
 ABLATIONS: dict[str, MeshSetup] = {
-    "no-two-lane": MeshSetup(name="no-two-lane", meta_config=replace(AS_PUBLISHED, rules=replace(PAPER_RULES, heavy_cv=inf))),
+    "no-two-lane": MeshSetup(
+        name="no-two-lane", meta_config=replace(AS_PUBLISHED, rules=replace(PAPER_RULES, heavy_cv=inf))
+    ),
     "frozen-statera": MeshSetup(name="frozen-statera", statera=False, meta_config=AS_PUBLISHED),
     "no-meta": MeshSetup(name="no-meta", pin=TopologyName.FCFS, split=Split()),
     "rules-cognition": MeshSetup(name="rules-cognition", estimator="rules", costs="linear", meta_config=AS_PUBLISHED),
@@ -89,17 +91,13 @@ REGULATORS: dict[str, MeshSetup] = {
         MeshSetup(name="hmas-whole-bounds", statera_config=StateraConfig(fence=WHOLE_BOUNDS)),
         MeshSetup(name="hmas-no-fence", worker_config=NO_FENCE),
         MeshSetup(name="hmas-moving", statera_config=StateraConfig(band=MOVING)),
-        MeshSetup(
-            name="hmas-seeking", statera_config=StateraConfig(band=MOVING, seeker=SeekerConfig(enabled=True))
-        ),
+        MeshSetup(name="hmas-seeking", statera_config=StateraConfig(band=MOVING, seeker=SeekerConfig(enabled=True))),
     )
 }
 # N_run fixed at a number; all else as it ships.
 FIXED_N_RUN = (8, 16, 24, 32, 48, 64, 96, 128)
 for _n in FIXED_N_RUN:
-    REGULATORS[f"nrun-{_n}"] = MeshSetup(
-        name=f"nrun-{_n}", statera_config=StateraConfig(band=BandConfig(n_most=_n))
-    )
+    REGULATORS[f"nrun-{_n}"] = MeshSetup(name=f"nrun-{_n}", statera_config=StateraConfig(band=BandConfig(n_most=_n)))
 META_SELECTORS = ("rules", "classifier", "bandit", "changepoint")
 MESHES: dict[str, MeshSetup] = {
     HMAS: MeshSetup(),
@@ -116,7 +114,10 @@ MESHES: dict[str, MeshSetup] = {
     **REGULATORS,
     **{f"meta-{s}": MeshSetup(name=f"meta-{s}", meta_config=MetaConfig(selector=s)) for s in META_SELECTORS},
     "meta-scripted-llm": MeshSetup(name="meta-scripted-llm", meta_config=MetaConfig(selector="llm")),
-    **{f"{FIXED_PREFIX}{t.value}": MeshSetup(name=f"{FIXED_PREFIX}{t.value}", pin=t, split=Split()) for t in TopologyName},
+    **{
+        f"{FIXED_PREFIX}{t.value}": MeshSetup(name=f"{FIXED_PREFIX}{t.value}", pin=t, split=Split())
+        for t in TopologyName
+    },
 }
 
 

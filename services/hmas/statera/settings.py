@@ -31,7 +31,8 @@ class StateraSettings(RuntimeSettings):
         "those that wait. Fewer requests are on time with it in every regime measured",
     )
     outer_unconditional: bool = Field(
-        False, description="With move_limits, move N_run even while B_token is not at its bound, as H-MAS Algorithm 2 is printed"
+        False,
+        description="With move_limits, move N_run even while B_token is not at its bound, as H-MAS Algorithm 2 is printed",
     )
     u_high: float = Field(0.95, gt=0.1, le=1.5, description="Upper edge of the utilisation band at the start")
     band_width: float = Field(0.1, gt=0, lt=1, description="Upper minus lower edge of the utilisation band")

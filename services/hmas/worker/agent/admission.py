@@ -58,16 +58,6 @@ class AdmissionGate:
             upper *= factors[min(bisect_left(edges, entry.request.prompt_tokens), len(edges) - 1)]
         return self._limited(entry, upper)
 
-    def likely(self, entry: QueueEntry, upper: float) -> float:
-        """Returns the output tokens up to which the forecast of the memory's peak takes a request with the bound
-        `upper`: no more than nearly all answers reach lately, unless it was predicted to be longer than they are.
-
-        After surprises one answer in ten can outgrow its prediction a hundredfold, and the fence's factor follows, for
-        every request of the bucket; that all of them grow so far at once is what no engine has seen.
-        """
-        rolling = self._fence.rolling_upper
-        return min(upper, max(entry.predicted_p90, rolling)) if rolling else upper
-
     def grown(self, entry: QueueEntry) -> float:
         """Returns the output tokens to reserve for a running request that has produced more than were reserved.
 
@@ -93,13 +83,13 @@ class AdmissionGate:
         blocks = int(-(-tokens // engine.block_size))
         return min(blocks, engine.budget_blocks) if engine.budget_blocks else blocks
 
-    def admits(self, now_s: float, engine: EngineState, entry: QueueEntry, blocks: int, likely: float) -> bool:
-        """Returns whether `engine` has room for `entry`, which holds `blocks` KV blocks at its end, or in a forecast
-        what `likely` output tokens need. An engine that does not report its capacity always has."""
+    def admits(self, now_s: float, engine: EngineState, entry: QueueEntry, blocks: int) -> bool:
+        """Returns whether `engine` has room for `entry`, which holds `blocks` KV blocks at its end. An engine that
+        does not report its capacity always has."""
         if not engine.budget_blocks:
             return True
         budget = engine.budget_blocks - engine.foreign_blocks
-        return engine.blocks + blocks <= budget or engine.peak_fits(now_s, entry, blocks, likely, budget)
+        return engine.blocks + blocks <= budget or engine.peak_fits(now_s, entry, blocks, budget)
 
     def could_ever(self, engine: EngineState, prompt_tokens: int) -> bool:
         """Returns whether a prompt of that length and one output token would fit `engine` if nothing ran there."""

@@ -242,9 +242,9 @@ class EngineState:
         self.in_flight = len(self.running) + self.foreign
         self._occupancy = None
 
-    def peak_fits(self, now_s: float, entry: QueueEntry, blocks: int, likely: float, budget: int) -> bool:
+    def peak_fits(self, now_s: float, entry: QueueEntry, blocks: int, budget: int) -> bool:
         """Returns whether the running requests and `entry` will never hold more than `budget` KV blocks at once, if
-        `entry` began now, and at its end held `blocks` or `likely` output tokens, whichever is less.
+        `entry` began now and held `blocks` at its end.
 
         While nobody outgrows a bound, a forecast stays one as time passes and requests leave: it only becomes too high.
         So it is made anew where it says no, or is old.
@@ -261,7 +261,7 @@ class EngineState:
 
     def _forecast(self, now_s: float) -> None:
         size = self.block_size
-        rows: list[tuple[int, float, int]] = []
+        rows = []
         for entry in self.running.values():  # `_growth`, written out: this is done for every engine in every cycle
             held = entry.request.prompt_tokens + entry.output_tokens
             last = entry.blocks * size
@@ -356,12 +356,11 @@ class EngineState:
         return occupancy
 
 
-def _growth(entry: QueueEntry, blocks: int, likely: float, block: int, filled: float) -> Growth:
+def _growth(entry: QueueEntry, last: int, block: int) -> tuple[int, int]:
     """Returns (left, held): the tokens that `entry` has yet to grow by, and those that it holds now.
 
-    It grows by the share `filled` of what `blocks` leave it, or by what `likely` output tokens leave it if that is less.
-    `held` counts the newest KV block in full, as it is taken with its first token.
+    `last`: tokens that it holds at its end. `held` counts the newest KV block in full, as it is taken with its first
+    token.
     """
     held = entry.request.prompt_tokens + entry.output_tokens
-    left = max(0, blocks * block - held)
-    return min(left * filled, max(0.0, likely - entry.output_tokens)), held + block - 1
+    return max(0, last - held), held + block - 1

@@ -1,7 +1,6 @@
 """A request inside the worker: its estimates and deadlines, its memory reservation, and how far it has got."""
 
 from enum import StrEnum
-from math import inf
 
 from hmas.contracts.execution import Submit
 from hmas.contracts.request import Annotation, Request, Slo, Tags
@@ -74,7 +73,6 @@ class QueueEntry:
         "granted_s",
         "grants_before",
         "lane",
-        "likely_tokens",
         "orphaned_s",
         "output_tokens",
         "overtaken",

@@ -131,7 +131,7 @@ def choose(
         blocks = gate.need(engine, entry, reserved)
         if fenced and not engine.prefill.admits(prefill_s, window_s):
             continue
-        if fenced and not gate.admits(state.now_s, engine, entry, blocks, likely):
+        if fenced and not gate.admits(state.now_s, engine, entry, blocks):
             continue
         best, best_load, best_blocks = engine, load, blocks
     if best is not None:
