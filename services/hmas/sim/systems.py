@@ -32,7 +32,9 @@ ALWAYS_MIXED = LayoutConfig(adaptive=False)
 AS_PUBLISHED = MetaConfig(rules=PAPER_RULES, layout=ALWAYS_MIXED)
 # The ablations of H-MAS Table 2: each turns off or replaces one part of the system as published.
 ABLATIONS: dict[str, MeshSetup] = {
-    "no-two-lane": MeshSetup(name="no-two-lane", meta_config=replace(AS_PUBLISHED, rules=replace(PAPER_RULES, heavy_cv=inf))),
+    "no-two-lane": MeshSetup(
+        name="no-two-lane", meta_config=replace(AS_PUBLISHED, rules=replace(PAPER_RULES, heavy_cv=inf))
+    ),
     "frozen-statera": MeshSetup(name="frozen-statera", statera=False, meta_config=AS_PUBLISHED),
     "no-meta": MeshSetup(name="no-meta", pin=TopologyName.FCFS, split=Split()),
     "rules-cognition": MeshSetup(name="rules-cognition", estimator="rules", costs="linear", meta_config=AS_PUBLISHED),
@@ -59,8 +61,8 @@ COGNITION: dict[str, MeshSetup] = {
         cognition_queue=CognitionQueueConfig(gather_s=0.0, interval_s=0.0, idle_interval_s=0.0),
     ),
 }
-# The layout, which the controller chooses otherwise: always mixed, or one cut in ms with an engine on either side of it,
-# for pools of two engines.
+# The layout, which the controller chooses otherwise: always mixed, or one cut in ms with an engine on either side of
+# it, for pools of two engines.
 UNDIVIDED = MetaConfig(layout=ALWAYS_MIXED)
 CUTS_MS = (90, 100, 111, 124, 134)
 
@@ -111,7 +113,10 @@ MESHES: dict[str, MeshSetup] = {
     **REGULATORS,
     **{f"meta-{s}": MeshSetup(name=f"meta-{s}", meta_config=MetaConfig(selector=s)) for s in META_SELECTORS},
     "meta-scripted-llm": MeshSetup(name="meta-scripted-llm", meta_config=MetaConfig(selector="llm")),
-    **{f"{FIXED_PREFIX}{t.value}": MeshSetup(name=f"{FIXED_PREFIX}{t.value}", pin=t, split=Split()) for t in TopologyName},
+    **{
+        f"{FIXED_PREFIX}{t.value}": MeshSetup(name=f"{FIXED_PREFIX}{t.value}", pin=t, split=Split())
+        for t in TopologyName
+    },
 }
 
 

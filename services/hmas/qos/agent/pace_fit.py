@@ -90,9 +90,7 @@ class PaceFit:
                     best, most = found, explained
         return best
 
-    def _least_squares(
-        self, chosen: tuple[int, ...], squares: list[list[float]], products: list[float]
-    ) -> list[float]:
+    def _least_squares(self, chosen: tuple[int, ...], squares: list[list[float]], products: list[float]) -> list[float]:
         """Returns the least squares of the chosen terms, by elimination; zeros if they cannot be told apart."""
         scales = [sqrt(squares[i][i]) or 1.0 for i in chosen]
         rows = [
