@@ -451,13 +451,27 @@ def test_telemetry_comes_each_cycle_and_at_256_events() -> None:
     assert agent.step(0.05, CycleTicked()) == []
     first, second, third = many(3)
     submit(agent, first)  # queued and dispatched: two events
+    agent.annotate(0.0, "r1", annotation())
     report = telemetry(submit(agent, second, now_s=0.06))
-    assert (len(report.queued), len(report.dispatched)) == (2, 2)
+    assert (len(report.queued), len(report.dispatched)) == (1, 2)
     assert report.queued[0].age_s == 0.06
-    submit(agent, third, now_s=0.07)
-    assert [q.request_id for q in telemetry(agent.step(0.2, CycleTicked())).queued] == ["r3"]
+    agent.annotate(0.1, "r2", annotation())
+    submit(agent, third, now_s=0.17)
+    assert [q.request_id for q in telemetry(agent.step(0.2, CycleTicked())).queued] == ["r2"]
     running = [telemetry(agent.step(1.0 + t / 10, CycleTicked())).running for t in range(10)]
     assert [len(r) for r in running].count(2) == 1
+
+
+def test_a_queued_request_is_told_with_its_tags_or_when_these_are_overdue() -> None:
+    agent = worker("e1")
+    submit(agent, request("tagged"), request("untagged"))
+    agent.annotate(0.01, "tagged", annotation(tokens=500.0))
+    (told,) = telemetry(agent.step(0.1, CycleTicked())).queued
+    assert (told.request_id, told.predicted_output_tokens, told.tpot_slo_s) == ("tagged", 500.0, 0.1)
+    assert telemetry(agent.step(0.2, CycleTicked())).queued == ()
+    (late,) = telemetry(agent.step(0.31, CycleTicked())).queued
+    assert (late.request_id, late.task, late.waits) == ("untagged", TaskType.UNKNOWN, False)
+    assert telemetry(agent.step(0.5, CycleTicked())).queued == ()
 
 
 def test_engine_samples_show_the_binding_resource() -> None:

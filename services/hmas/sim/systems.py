@@ -61,8 +61,8 @@ COGNITION: dict[str, MeshSetup] = {
         cognition_queue=CognitionQueueConfig(gather_s=0.0, interval_s=0.0, idle_interval_s=0.0),
     ),
 }
-# The layout, which the controller chooses otherwise: always mixed, or one cut in ms with an engine on either side of it,
-# for pools of two engines.
+# The layout, which the controller chooses otherwise: always mixed, or one cut in ms with an engine on either side of
+# it, for pools of two engines.
 UNDIVIDED = MetaConfig(layout=ALWAYS_MIXED)
 CUTS_MS = (90, 100, 111, 124, 134)
 

@@ -28,7 +28,6 @@ class QosConfig:
     long_window_s: float = 120.0
     long_bucket_s: float = 5.0
     long_every_s: float = LONG_VIEW_S
-    demand_window_s: float = 120.0  # in which the demand by pace is counted: a layout follows a drift of it
     smoothing_half_life_s: float = 30.0  # half-life of an observation in V_long's smoothed violation rates
     mismatch_epsilon: float = 1.0  # tokens/s: keeps M_rho (Eq. 7) finite while an idle pool takes its first request
     arrival_reorder_s: float = 0.5  # gateways report every 100 ms, each in its own batch

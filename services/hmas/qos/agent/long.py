@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.telemetry import GatewayTelemetry, RequestSettled, WorkerTelemetry
-from hmas.contracts.views import DemandView, PaceView, VLong, VShort
+from hmas.contracts.views import PaceView, VLong, VShort
 from hmas.laws.scoring import ESG_INPUT_WEIGHT, ESG_OUTPUT_WEIGHT, Verdict, jain_index
 from hmas.qos.agent.arrivals import ArrivalProcess
 from hmas.qos.agent.config import QosConfig
@@ -154,16 +154,9 @@ class LongWindow:
             trend_prompt=trends[2],
             epoch=epoch,
             seq=seq,
-            demands=self._demands(now_s),
+            demands=demand_views((b.demands for b in live), self._config.max_demands, span),
             paces=paces,
         )
-
-    def _demands(self, now_s: float) -> tuple[DemandView, ...]:
-        """Returns the demand of the last `demand_window_s`, which are fewer than those of V_long."""
-        config = self._config
-        recent = [b for ago, b in self._ring.indexed(now_s) if ago * config.long_bucket_s < config.demand_window_s]
-        span_s = min(self._ring.span_s(now_s), config.demand_window_s)
-        return demand_views((b.demands for b in recent), config.max_demands, span_s)
 
     def _smoothed_rates(self, now_s: float) -> tuple[float, float, float]:
         """Returns the violation rates of any SLO, TTFT and TPOT; a bucket's weight halves with every half-life."""
