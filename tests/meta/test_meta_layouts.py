@@ -102,6 +102,17 @@ def test_it_stays_mixed_where_the_pace_is_not_short_or_nothing_is_known() -> Non
     assert layouts(begun(LayoutConfig(adaptive=False)).at(1.0, LongViewReceived(TIGHT))) == []  # off
 
 
+def test_it_stays_mixed_where_short_steps_cost_little_of_an_engines_work() -> None:
+    """The model expects a gain at this load, and the steps are slow now; but most of a step is work."""
+    busy = replace(
+        TIGHT,
+        demands=(demand(0.065, 6.0, 100), demand(0.2, 6.0, 600)),
+        paces=(pace("e1", 0.012), pace("e2", 0.012)),
+    )
+    assert layouts(begun(replace(ADAPTIVE, least_base=0.0)).at(1.0, LongViewReceived(busy))) != []
+    assert layouts(begun().at(1.0, LongViewReceived(busy))) == []
+
+
 def test_it_stays_mixed_while_steps_are_fast_enough_whatever_the_model_expects() -> None:
     drive = begun()
     drive.at(0.95, ShortViewReceived(stepping(0.03)))

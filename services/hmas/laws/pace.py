@@ -168,6 +168,18 @@ def too_slow(demands: Sequence[Offered], steps_s: Sequence[float], config: PaceC
     return 1.0 - sum(kept) / (total * len(steps_s))
 
 
+def base_share(demands: Sequence[Offered], paces: Sequence[PaceView], spared: float) -> float:
+    """Returns what an engine gives up of its work, at most, to keep its steps as short as the tightest TPOT SLO: the
+    part of that SLO that passes in a step without any request, base / SLO, in the mean over engines of these `paces`.
+    A share `spared` of the requests may have tighter SLOs."""
+    most = spared * sum(rps for _, rps in demands)
+    for demand, rps in sorted(demands, key=lambda each: each[0].tpot_slo_s):
+        most -= rps
+        if most < 0.0:
+            return sum(pace.base_s for pace in paces) / (len(paces) * demand.tpot_slo_s)
+    return 0.0
+
+
 def ranked(paces: Mapping[str, PaceView], places: Sequence[str], config: PaceConfig) -> list[tuple[str, PaceView]]:
     """Returns `places` with their pace laws, those with the shortest step first, and by name where they are alike.
 

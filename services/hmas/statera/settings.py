@@ -32,14 +32,14 @@ class StateraSettings(RuntimeSettings):
     )
     outer_unconditional: bool = Field(
         False,
-        description="With move_limits, move N_run even while B_token is not at its bound, as H-MAS Algorithm 2 is printed",
+        description="With move_limits, move N_run even while B_token is not at its bound, as H-MAS Algorithm 2 says",
     )
     u_high: float = Field(0.95, gt=0.1, le=1.5, description="Upper edge of the utilisation band at the start")
     band_width: float = Field(0.1, gt=0, lt=1, description="Upper minus lower edge of the utilisation band")
     seek_band: bool = Field(
         False,
-        description="With move_limits, move the utilisation band to where goodput is highest, by small trials. It makes "
-        "no difference beyond chance in any regime measured",
+        description="With move_limits, move the utilisation band to where goodput is highest, by small trials. It "
+        "makes no difference beyond chance in any regime measured",
     )
 
     def statera_config(self) -> StateraConfig:

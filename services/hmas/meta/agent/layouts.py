@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hmas.contracts.control import Split
 from hmas.contracts.views import VLong
 from hmas.laws.layout import described_split, place
-from hmas.laws.pace import Offered, best_split, expected, ranked, too_slow
+from hmas.laws.pace import Offered, base_share, best_split, expected, ranked, too_slow
 from hmas.meta.agent.config import LayoutConfig
 
 
@@ -27,8 +27,10 @@ def choose_layout(
 
     It is replaced only for a gain above the margin, so that an error of the model or a passing change of the demand
     moves nothing. Too little demand or too few observations of the engines' pace say nothing. A mixed pool is split
-    only where its steps are too slow for some of the demand as it is: in an overload of computing the model expects
-    slow steps that never come, because requests wait in the queue and not in the engines.
+    only where its steps are too slow for some of the demand as it is, and where short steps cost much of an engine's
+    work because most of such a step passes without any request. Where they cost little, a mixed pool can keep them for
+    all: the model expects a gain of slow steps in overload that never comes, because requests wait in the queue and not
+    in the engines, and each half of the pool has bursts of its own.
     """
     known = {
         place(pace.worker, pace.engine): pace for pace in view.paces if pace.observations >= config.min_observations
@@ -40,6 +42,8 @@ def choose_layout(
     demands: list[Offered] = [(demand, demand.rps) for demand in view.demands]
     total_rps = sum(demand.rps for demand in view.demands)
     if not current.cuts_s and too_slow(demands, steps_s, config.pace) < config.too_slow:
+        return None
+    if not current.cuts_s and base_share(demands, list(paces.values()), config.tightest) < config.least_base:
         return None
     best_order = ranked(paces, places, config.pace)
     law = dict(best_order)
