@@ -4,7 +4,7 @@ from hmas.console.niceness import give_way
 
 if __name__ == "__main__":
     give_way()  # before the imports, which are most of what a start costs
-# ruff: noqa: E402
+
 import structlog
 import uvicorn
 
