@@ -1,6 +1,9 @@
 """Starts the console: `python -m hmas.console`."""
 
-import os
+from hmas.console.niceness import give_way
+
+if __name__ == "__main__":
+    give_way()  # before the imports, which are most of what a start costs
 
 import structlog
 import uvicorn
@@ -15,13 +18,11 @@ from hmas.runtime.lifecycle import StopSignal, run_service, run_until
 from hmas.runtime.ops import HttpServer
 
 log = structlog.get_logger()
-NICENESS = 10  # what serves goes first where they share a core
 MAX_CONNECTIONS = 256
 
 
 async def serve(settings: ConsoleSettings, name: str, stop: StopSignal) -> None:
     """Runs the console until `stop` is requested."""
-    os.nice(NICENESS)
     bus = Bus(settings, name)
     shell = ConsoleShell(bus, name)
     feed = PageFeed(shell.state, shell.clock)

@@ -36,7 +36,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Promise(StrEnum):
+class PromiseFate(StrEnum):
     """What became of the times that refused requests were told to come back at. A promise that nobody came back for is
     in `made` alone."""
 
@@ -156,7 +156,7 @@ class ConsoleState:
     spans: deque[LaneSpan] = field(default_factory=lambda: deque(maxlen=MAX_SPANS))
     recent: deque[RecentRequest] = field(default_factory=lambda: deque(maxlen=MAX_RECENT))
     reasons: WindowCount[tuple[str, str, Outcome]] = field(default_factory=lambda: WindowCount(MAX_REASONS))
-    promises: WindowCount[tuple[str, str, Promise]] = field(default_factory=lambda: WindowCount(MAX_REASONS))
+    promises: WindowCount[tuple[str, str, PromiseFate]] = field(default_factory=lambda: WindowCount(MAX_REASONS))
     # By worker: whether an answer stayed within the bound that the fence reserved for it.
     kept_bounds: WindowCount[tuple[str, bool]] = field(default_factory=lambda: WindowCount(2 * MAX_CURVES))
     queues: dict[tuple[str, str], Asked[QueueTold]] = field(default_factory=dict)  # by worker and other topology
@@ -334,11 +334,11 @@ class ConsoleState:
                 self.promises.add(now_s, (told.pool, settled.tenant, fate))
 
 
-def _fates(settled: RequestSettled, ok: bool) -> Iterator[Promise]:
+def _fates(settled: RequestSettled, ok: bool) -> Iterator[PromiseFate]:
     """Yields what a settled request says of promises: of the one that it came back for, and of the one that its refusal
     made."""
     refused = settled.outcome is Outcome.SLO_UNREACHABLE
     if settled.promised and settled.outcome is not Outcome.CANCELLED:
-        yield Promise.KEPT if ok else Promise.REFUSED_AGAIN if refused else Promise.LATE
+        yield PromiseFate.KEPT if ok else PromiseFate.REFUSED_AGAIN if refused else PromiseFate.LATE
     if refused:
-        yield Promise.MADE
+        yield PromiseFate.MADE

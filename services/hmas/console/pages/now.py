@@ -8,7 +8,7 @@ from hmas.contracts.telemetry import EngineSample
 from hmas.contracts.views import ShareView, VLong, VShort
 from hmas.mesh.top.model import WorkerRow
 
-SILENT_S = 1.2  # without heartbeat (1 s) and telemetry (0.1 s)
+SILENT_S = 1.25  # without heartbeat (1 s) and telemetry (0.1 s)
 RESTARTED_S = 10.0  # as long a restart stands out
 FORGOTTEN_S = 600.0  # a worker that was silent for so long is not shown any more
 MAX_TENANTS = 200
