@@ -127,7 +127,7 @@ class ApiReader:
             output_tokens=min(drawn, limit),
             stops=drawn <= limit and not body.get("ignore_eos"),
             priority=body.get("priority") or 0,
-            prefix_hashes=self._prefix_hashes(content, tokens),
+            prefix_hashes=self._prefix_hashes(content, tokens, body.get("cache_salt")),
             terms=_terms(body.get("vllm_xargs")),
             parts=prompt.parts,
             dimensions=body.get("dimensions") or DIMENSIONS,
@@ -188,15 +188,16 @@ class ApiReader:
             "max_tokens",
         )
 
-    def _prefix_hashes(self, content: bytes, tokens: int) -> tuple[int, ...]:
-        """Returns chained hashes of the prompt's full blocks, counting `BYTES_PER_TOKEN` bytes as a token.
+    def _prefix_hashes(self, content: bytes, tokens: int, salt: object) -> tuple[int, ...]:
+        """Returns chained hashes of the prompt's full blocks, counting `BYTES_PER_TOKEN` bytes as a token. Prompts with
+        another `salt` share none of them.
 
         The hashes are comparable within this process only. The result is empty without prefix caching.
         """
         if not self.limits.enable_prefix_caching:
             return ()
         size = self.limits.block_size * BYTES_PER_TOKEN
-        hashes, chained = [], 0
+        hashes, chained = [], hash(salt) if isinstance(salt, str) else 0
         for i in range(min(len(content) // size, tokens // self.limits.block_size)):
             chained = hash((chained, content[i * size : (i + 1) * size]))
             hashes.append(chained)
