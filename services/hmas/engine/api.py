@@ -123,10 +123,11 @@ class ApiReader:
         options = body.get("stream_options") or {}
         usage, continuous = bool(options.get("include_usage")), bool(options.get("continuous_usage_stats"))
         output_tokens = min(drawn, limit)
-        hashes, answered = self._hashes(content, tokens), tuple[int, ...]()
+        salt = body.get("cache_salt")
+        hashes, answered = self._hashes(content, tokens, salt), tuple[int, ...]()
         if bounds and self.limits.enable_prefix_caching:  # the next prompt repeats the answer, a chat's as a message
             text = b"".join((content, b"" if path == COMPLETIONS_PATH else b"\n", words(output_tokens)))
-            answered = self._hashes(text, tokens + output_tokens)[len(hashes) :]
+            answered = self._hashes(text, tokens + output_tokens, salt)[len(hashes) :]
         return Generation(
             path=path,
             stream=bounds is not None and bool(body.get("stream")),
@@ -199,15 +200,16 @@ class ApiReader:
             "max_tokens",
         )
 
-    def _hashes(self, content: bytes, tokens: int) -> tuple[int, ...]:
-        """Returns chained hashes of a text's full blocks, counting `BYTES_PER_TOKEN` bytes as a token.
+    def _hashes(self, content: bytes, tokens: int, salt: object) -> tuple[int, ...]:
+        """Returns chained hashes of a text's full blocks, counting `BYTES_PER_TOKEN` bytes as a token. Texts with another
+        `salt` share none of them.
 
         The hashes are comparable within this process only. The result is empty without prefix caching.
         """
         if not self.limits.enable_prefix_caching:
             return ()
         size = self.limits.block_size * BYTES_PER_TOKEN
-        hashes, chained = [], 0
+        hashes, chained = [], hash(salt) if isinstance(salt, str) else 0
         for i in range(min(len(content) // size, tokens // self.limits.block_size)):
             chained = hash((chained, content[i * size : (i + 1) * size]))
             hashes.append(chained)

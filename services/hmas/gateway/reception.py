@@ -74,6 +74,7 @@ class Reception:
         tenant = caller.tenant
         rules = CallRules(
             tenant=tenant.name,
+            cache_salt=self._tenants.cache_salt(tenant),
             replay_enabled=self._replay_field,
             allowed_fields=tenant.allowed_body_fields,
             relayed=proxy is None,

@@ -32,6 +32,8 @@ _SLACK_BYTES = 4096  # what the gateway may add to a body
 # clients choose could be the same.
 _GATEWAY_FIELDS = ("priority", "hmas_replay", "request_id", "rid")
 
+_SALTED = (CHAT_PATH, COMPLETIONS_PATH, "/v1/responses")  # paths at which engines know the field `cache_salt`
+
 # Fields of vLLM and SGLang by which a client would steer the engine itself, and what they do there.
 STEERING_FIELDS: Mapping[str, str] = {
     "kv_transfer_params": "it directs the transfer of KV caches between engines",
@@ -65,12 +67,14 @@ STEERING_FIELDS: Mapping[str, str] = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRules:
     """What may be in a body. `replay_enabled`: whether the field `hmas_replay` may be; `allowed_fields`: those of the
-    steering fields that may be. `tenant`: the sender's name, by which chains of prompts are told apart. `relayed`:
+    steering fields that may be. `tenant`: the sender's name, by which chains of prompts are told apart. `cache_salt`:
+    what keeps its entries of the engines' prefix caches apart from those of other tenants; empty: nothing. `relayed`:
     whether the gateway relays the answer, so that it can ask for several and put them together, and leave out what the
     client did not ask for.
     """
 
     tenant: str = ""
+    cache_salt: str = ""
     replay_enabled: bool = False
     relayed: bool = True
     allowed_fields: frozenset[str] = frozenset()
@@ -183,6 +187,8 @@ def _call(form: ApiForm, body: dict[str, Any], rules: CallRules, size: int) -> C
         body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
     if replay_output_tokens is not None:
         _override(body, replay_fields(replay_output_tokens))
+    if rules.cache_salt and form.path in _SALTED:  # before what a client sets, so that it reaches no other tenant's
+        body["cache_salt"] = rules.cache_salt + str(body.get("cache_salt") or "")
     if form.fixed is not None:
         body |= form.fixed
     return Call(

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 
 import structlog
@@ -61,6 +62,13 @@ class TenantStore:
 
     def classes(self) -> tuple[ClassWeight, ...]:
         return self._table.classes
+
+    def cache_salt(self, tenant: Tenant) -> str:
+        """Returns what keeps the tenant's prompts apart in the engines' prefix caches, so that no other tenant can tell
+        by the time of an answer what it has sent; empty where there is but one tenant."""
+        if len(self._table.tenants) < 2:
+            return ""
+        return blake2b(tenant.name.encode(), digest_size=8, person=b"cache salt").hexdigest()
 
     def authenticate(self, headers: Mapping[bytes, bytes]) -> Caller:
         """Returns who holds the API key in the header `Authorization: Bearer` or, without that one, in `x-api-key`.
