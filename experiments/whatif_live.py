@@ -23,7 +23,7 @@ T = TopologyName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveRun:
+class LiveSwitch:
     """One switch: traffic of a `kind` at `rate` requests/s under `before`, then under `after`."""
 
     kind: str
@@ -37,13 +37,13 @@ class LiveRun:
         return f"{self.kind} at {self.rate:g}/s, {self.before} to {self.after}, seed {self.seed}"
 
 
-def plans() -> tuple[LiveRun, ...]:
+def plans() -> tuple[LiveSwitch, ...]:
     """Twenty switches, fixed before the first was run: two kinds of traffic, from light load to gross overload of two
     `tiny-emulated` engines, to and from the orders that differ most."""
     pairs = ((T.FCFS, T.MAX_ON_TIME), (T.MAX_ON_TIME, T.EDF), (T.FCFS, T.SJF), (T.SJF, T.FCFS), (T.EDF, T.MAX_ON_TIME))
     loads = (("burst", 7.0), ("burst", 10.0), ("azure-like", 8.0), ("azure-like", 12.0))
     return tuple(
-        LiveRun(kind=kind, rate=rate, before=before, after=after, seed=1 + i)
+        LiveSwitch(kind=kind, rate=rate, before=before, after=after, seed=1 + i)
         for i, (kind, rate) in enumerate(loads)
         for before, after in pairs
     )
@@ -90,7 +90,7 @@ def running(data_dir: Path) -> Iterator[tuple[Path, str]]:
             process.send_signal(signal.SIGINT)
 
 
-def carry_out(run: LiveRun, data_dir: Path, url: str, seconds: int, out: Path) -> LiveOutcome:
+def carry_out(run: LiveSwitch, data_dir: Path, url: str, seconds: int, out: Path) -> LiveOutcome:
     """Makes one switch on the mesh that runs under `data_dir`. Raises RuntimeError if a command fails."""
     last = f"{seconds + SETTLE_S:g}s"
     _hmas(data_dir, "pin", run.before)
@@ -111,7 +111,7 @@ def carry_out(run: LiveRun, data_dir: Path, url: str, seconds: int, out: Path) -
     )
 
 
-def _load(run: LiveRun, url: str, seconds: int, out: Path) -> None:
+def _load(run: LiveSwitch, url: str, seconds: int, out: Path) -> None:
     args = ("load", "run", run.kind, "--url", url, "--replay-field", "--send-slo", "--duration", str(seconds),
             "--rate", f"{run.rate:g}", "--seed", str(run.seed), "--out", str(out))  # fmt: skip
     subprocess.run([HMAS, *args], capture_output=True, check=False)  # its status says whether it kept its own pace
@@ -133,7 +133,7 @@ def read(path: Path) -> list[LiveOutcome]:
     return [LiveOutcome(**json.loads(line)) for line in lines]
 
 
-def missing(path: Path) -> Iterator[LiveRun]:
+def missing(path: Path) -> Iterator[LiveSwitch]:
     """Yields the switches that are not in the file, which grows meanwhile."""
     for run in plans():
         if run.name not in {each.run for each in read(path)}:

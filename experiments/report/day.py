@@ -31,8 +31,8 @@ GENERATED = "\n<!-- Written by `python -m experiments day`; do not edit. -->\n"
 
 
 def write_page(found: Mapping[DayCell, dict[str, Any]], out: Path) -> list[Path]:
-    """Writes `day.md` and `day.json` into `out` and returns their paths. Compared are the seeds that every fixed
-    topology has; adaptation is on the page if it has all of these. Raises ValueError if there is none."""
+    """Writes the page and its figures as JSON into `out`, and returns their paths. Compared are the seeds that every
+    fixed topology has; adaptation is on the page if it has all of these. Raises ValueError if there is none."""
     by_system = {system: _of(found, system) for system in (*(t.value for t in FIXED), ADAPTIVE)}
     seeds = sorted(set.intersection(*(set(by_system[t.value]) for t in FIXED)))
     if not seeds:

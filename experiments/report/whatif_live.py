@@ -12,7 +12,7 @@ GENERATED = "\n<!-- Written by `python -m experiments whatif-live`; do not edit.
 
 
 def write_page(outcomes: Sequence[LiveOutcome], seconds: int, out: Path) -> list[Path]:
-    """Writes `whatif-live.md` and `whatif-live.json` into `out` and returns their paths."""
+    """Writes the page and its figures as JSON into `out`, and returns their paths."""
     text = render(
         Path(__file__).with_name("whatif_live.md.j2"),
         seconds=seconds,

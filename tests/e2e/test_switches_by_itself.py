@@ -5,7 +5,7 @@ import asyncio
 import json
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ class Audits:
 
         await self._connection.subscribe(AUDIT, cb=heard)
 
-    async def wait(self, seconds: float, test: Any) -> AuditRecord | None:
+    async def wait(self, seconds: float, test: Callable[[AuditRecord], bool]) -> AuditRecord | None:
         until_s = time.monotonic() + seconds
         while time.monotonic() < until_s:
             if (found := next(filter(test, self.found), None)) is not None:
@@ -82,7 +82,7 @@ async def test_the_topology_changes_when_the_traffic_turns_and_everyone_says_why
         calm = load(mesh, 2.0, 30, tmp_path / "calm")
         await asyncio.to_thread(calm.wait)
         assert not [r for r in audits.found if r.kind == "decided" and r.decision != "fcfs"], audits.found
-        busy = load(mesh, 8.0, 400, tmp_path / "busy")
+        busy = load(mesh, 6.0, 400, tmp_path / "busy")
         try:
             switch = await audits.wait(300.0, lambda r: r.kind == "decided" and r.predicted_gain is not None)
             assert switch is not None, [(r.kind, r.decision, r.reason) for r in audits.found]

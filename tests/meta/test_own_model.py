@@ -37,7 +37,7 @@ def test_the_pools_own_model_needs_no_name_and_another_one_does() -> None:
 
 def meta_env(tmp_path: Any, **options: Any) -> dict[str, str]:
     plan = make_plan(MeshOptions(data_dir=tmp_path, model="m", **options))
-    env = next(process.env for process in plan.processes if process.name == "meta")
+    env = dict(next(process.env for process in plan.processes if process.name == "meta"))
     assert env.get("HMAS_LLM_SELF_URL", f"{plan.gateway_url}/v1") == f"{plan.gateway_url}/v1"
     return env
 

@@ -20,6 +20,7 @@ from tests.sim.sim_cases import SMALL, random_workload
 pytestmark = pytest.mark.timeout(600)
 
 REHEARSED = RehearsalConfig(enabled=True, window_s=20.0)
+ANSWER = '{"topology": "fcfs", "bypass": false, "reason": "", "hints": {}}'
 COST = 0.005  # the most that a bad proposer may cost, as a share of requests
 
 
@@ -61,6 +62,20 @@ def test_nonsense_of_a_language_model_costs_next_to_nothing(usual: float, monkey
     monkeypatch.setattr(scripted_llm, "answer", lambda ask: next(answers))
     nonsense = ran(MetaConfig(selector="llm", rehearsal=REHEARSED))
     assert nonsense.score.goodput_rate >= usual - COST
+
+
+@pytest.mark.parametrize("answer_s", [12.0, 1e9], ids=["late", "never"])
+def test_a_language_model_that_answers_late_or_never_costs_next_to_nothing(
+    usual: float, monkeypatch: pytest.MonkeyPatch, answer_s: float
+) -> None:
+    """The others propose meanwhile, and what comes after the time-out changes nothing."""
+    monkeypatch.setattr(scripted_llm, "ANSWER_S", answer_s)
+    monkeypatch.setattr(scripted_llm, "answer", lambda ask: ANSWER)
+    alone = ran(MetaConfig(selector="llm"))
+    beside = ran(MetaConfig(selector="llm,rules", rehearsal=REHEARSED))
+    for silent in (alone, beside):
+        assert silent.score.goodput_rate >= usual - COST
+        assert "fcfs" not in {span.topology for span in silent.run.topologies if span.start_s > 8.0}
 
 
 def test_a_better_topology_is_found_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import openai
+from openai.types.chat import ChatCompletion
 
 from hmas.contracts.control_agents import AskSelector, SelectorAnswered
 from hmas.meta.agent.selectors.llm import RESPONSE_SCHEMA, build_messages
@@ -90,7 +91,7 @@ class LlmClient:
         if self._budget is not None:  # charged before: one that is not answered in time has been computed as well
             asked = len(json.dumps(messages)) // TOKEN_CHARS
             self._budget.charge(asked)
-        reply = await self._client.chat.completions.create(
+        reply: ChatCompletion = await self._client.chat.completions.create(
             model=self._model or question.view.pool,
             messages=messages,
             response_format=schema,

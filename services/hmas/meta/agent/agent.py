@@ -226,9 +226,9 @@ class MetaAgent:
         found, policies = candidates(proposals, pool.choice, pool.split, config.max_candidates)
         found = {key: proposal for key, proposal in found.items() if not pool.banned(now_s, key[0])}
         policies = tuple(policy for policy in policies if (policy.topology, policy.hints) in found)
-        if not found:
-            kept = replace(pool.choice, reason=first.choice.reason)
-            return self._propose(now_s, pool, kept, first.by, view)
+        if not found:  # what is in force keeps the reason for which it was chosen, and what was predicted of it
+            pool.untouched = False
+            return self._audit(pool, "decided", pool.choice.topology, first.choice.reason, first.by, view)
         facts = pool_facts(pool.beats.values(), view)
         waits = now_s - pool.switched_s < self._config.min_dwell_s or not self._budget.free(now_s)
         if waits or facts is None or self._rehearsal is not None:

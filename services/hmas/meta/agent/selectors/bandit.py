@@ -47,7 +47,7 @@ class BanditSelector:
         elif self._last is not None:
             self._refused.add(self._last[0])
         context = self._context(view)
-        arm = TopologyName(str(self._policy.pull(self._open(current.topology), context=context)))
+        arm = TopologyName(str(self._policy.pull([*self._open(current.topology)], context=context)))
         self._last = (arm, context)
         return Choice(arm, Hints(), f"highest upper confidence; last reward {reward:.2f}")
 
