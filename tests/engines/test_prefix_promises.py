@@ -132,9 +132,14 @@ async def test_no_promise_outlives_a_reset_of_the_cache(mesh: Any, engines: Sequ
         at_s = loop.time()
         calls = await running
     await learn_promises(mesh, calls)
-    stale = [c for c in calls if c.sent_s > at_s and c.promised > c.cached and not c.kept]
+    before = {c.job for c in calls if c.sent_s <= at_s}
+    firsts: dict[int, Call] = {}  # of the jobs that had begun: what they had cached is gone
+    for call in calls:
+        if call.sent_s > at_s and call.job in before:
+            firsts.setdefault(call.job, call)
+    stale = [c for c in firsts.values() if c.promised > c.cached and not c.kept]
     late = max((c.sent_s - at_s for c in stale), default=0.0)
-    print(f"\nreset: {len(stale)} wrong promises after it, the last {late:.2f} s after it")
+    print(f"\nreset: {len(firsts)} jobs went on, {len(stale)} had a wrong promise, the last {late:.2f} s after it")
     told("over a reset", calls)
-    assert [c.name for c in calls if c.sent_s > at_s], "all had ended before the reset"
+    assert len(firsts) >= 5, "most had ended before the reset"
     assert late <= STALE_S

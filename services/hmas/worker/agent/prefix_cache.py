@@ -5,8 +5,8 @@ The model is that of vLLM and SGLang: memory for so many tokens, of which those 
 first, and of one prompt its end before its beginning. Answers stay in memory behind their prompts, where the job's next
 prompt finds them. A node of `PrefixChain` stands for a part of a prompt, which may be displaced in part.
 
-What an engine reports corrects it. The prompt tokens that it counts make the ends of nodes true, so that no tokenizer is
-needed. Promised tokens that were not there prove that what was used as long ago is gone, too; where even the beginning
+What an engine reports corrects it. The prompt tokens that it counts make the ends of nodes true, so that no tokenizer
+is needed. Promised tokens that were not there prove that what was used as long ago is gone, too; where even the beginning
 is missing, though it was used lately, the cache was reset. `trust` follows the share of the promised tokens that was
 there: an engine without a prefix cache soon promises nothing.
 """
@@ -22,8 +22,8 @@ from hmas.worker.agent.config import PrefixCacheConfig
 @dataclass(slots=True)
 class _Part:
     """What a node adds to the one before it: `tokens`, of which the first `left` are held, up to the prompt's `end`.
-    `told`: the engine counted that end. `used`: the stamp of its last use. `runs`: so many running requests hold it, and
-    it is not displaced meanwhile."""
+    `told`: the engine counted that end. `used`: the stamp of its last use. `runs`: so many running requests hold it,
+    and it is not displaced meanwhile."""
 
     end: float
     tokens: float
