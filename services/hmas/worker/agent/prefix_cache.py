@@ -6,9 +6,9 @@ first, and of one prompt its end before its beginning. Answers stay in memory be
 prompt finds them. A node of `PrefixChain` stands for a part of a prompt, which may be displaced in part.
 
 What an engine reports corrects it. The prompt tokens that it counts make the ends of nodes true, so that no tokenizer
-is needed. Promised tokens that were not there prove that what was used as long ago is gone, too; where even the beginning
-is missing, though it was used lately, the cache was reset. `trust` follows the share of the promised tokens that was
-there: an engine without a prefix cache soon promises nothing.
+is needed. Promised tokens that were not there prove that what was used before that is gone, too; where even the
+beginning is missing, though it was used lately, the cache was reset. `trust` follows the share of the promised tokens
+that was there: an engine without a prefix cache soon promises nothing.
 """
 
 from collections import OrderedDict
