@@ -39,8 +39,8 @@ def text(rng: random.Random, words: int) -> str:
 
 @dataclass(slots=True)
 class Call:
-    """One call of an agent, as its client and its engine saw it. `promised` and `engine` are told afterwards by the
-    mesh."""
+    """One call of an agent, as its client and its engine saw it. `promised`, `engine` and `begun_s`, when it went to
+    the engine, are told afterwards by the mesh."""
 
     name: str
     job: int
@@ -51,6 +51,7 @@ class Call:
     cached: int
     promised: int = 0
     engine: str = ""
+    begun_s: float = 0.0
 
     @property
     def kept(self) -> bool:
@@ -121,6 +122,7 @@ async def learn_promises(mesh: Any, calls: Iterable[Call]) -> None:
             assert told is not None, call.name
             call.promised = told["runs"][-1]["timeline"]["promised_tokens"]
             call.engine = told["runs"][-1]["engine"]
+            call.begun_s = call.sent_s + (told["runs"][-1]["started_s"] or 0.0)
 
 
 @asynccontextmanager

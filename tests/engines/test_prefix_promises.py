@@ -68,44 +68,62 @@ def told(what: str, calls: Sequence[Call]) -> float:
     return kept
 
 
-def emulated_hits(calls: Sequence[Call]) -> int:
-    """The tokens that emulated engines find in their caches, given the same calls at the same times on the same
-    engines."""
-    caches: dict[str, KvCache] = {}
-    running: dict[str, Sequence_] = {}
-    events = sorted(
-        [(call.sent_s, 1, call.name, call) for call in calls]
-        + [(call.sent_s + call.took_s, 0, call.name, call) for call in calls]
-    )
-    hits = 0
-    for _, begins, name, call in events:
-        cache = caches.setdefault(call.engine, KvCache(BLOCKS - 1, BLOCK, prefix_caching=True))
-        if begins:
+class EmulatedCache:
+    """The cache of an emulated engine that is given the calls which a real one was given. A call for which there is no
+    memory waits until another has ended."""
+
+    def __init__(self) -> None:
+        self._cache = KvCache(BLOCKS - 1, BLOCK, prefix_caching=True)
+        self._running: dict[str, Sequence_] = {}
+        self._waiting: list[Call] = []
+        self.hits = 0
+
+    def begin(self, call: Call) -> None:
+        self._waiting.append(call)
+        self._admit()
+
+    def _admit(self) -> None:
+        cache = self._cache
+        while self._waiting:
+            call = self._waiting[0]
             end = call.prompt_tokens + call.output_tokens - 1
             hashes = tuple(call.job * BLOCKS + i for i in range(end // BLOCK))
-            prompt = call.prompt_tokens // BLOCK
+            full = call.prompt_tokens // BLOCK
             request = EngineRequest(
-                name,
-                call.prompt_tokens,
-                call.output_tokens,
-                prefix_hashes=hashes[:prompt],
-                answer_hashes=hashes[prompt:],
-            )
-            seq = running[name] = Sequence_(request, 0, call.output_tokens, call.prompt_tokens)
+                call.name, call.prompt_tokens, call.output_tokens,
+                prefix_hashes=hashes[:full], answer_hashes=hashes[full:],
+            )  # fmt: skip
+            seq = Sequence_(request, 0, call.output_tokens, call.prompt_tokens)
             match = cache.match(seq)
+            if cache.free - match.free < cache.blocks_of(end) - match.blocks:
+                return
+            del self._waiting[0]
+            self._running[call.name] = seq
+            self.hits += match.blocks * BLOCK
             cache.take_up(seq, match)
-            hits += match.blocks * BLOCK
-            cache.take(cache.blocks_of(call.prompt_tokens) - match.blocks)
+            cache.take(cache.blocks_of(end) - match.blocks)
             seq.context = call.prompt_tokens
             cache.enter(seq)
-        else:
-            seq, end = running.pop(name), call.prompt_tokens + call.output_tokens - 1
-            cache.take(cache.blocks_of(end) - cache.blocks_of(call.prompt_tokens))
-            seq.context = end
-            cache.enter(seq, answered=True)
-            cache.release(seq, keep=False)
-            cache.check()
-    return hits
+
+    def end(self, call: Call) -> None:
+        seq = self._running.pop(call.name, None)
+        if seq is None:
+            return
+        seq.context = call.prompt_tokens + call.output_tokens - 1
+        self._cache.enter(seq, answered=True)
+        self._cache.release(seq, keep=False)
+        self._cache.check()
+        self._admit()
+
+
+def emulated_hits(calls: Sequence[Call]) -> int:
+    """The tokens that emulated engines find in their caches, given the same calls at the same times."""
+    caches: dict[str, EmulatedCache] = {}
+    events = [(call.begun_s, True, call) for call in calls] + [(c.sent_s + c.took_s, False, c) for c in calls]
+    for _, begins, call in sorted(events, key=lambda event: event[:2]):
+        cache = caches.setdefault(call.engine, EmulatedCache())
+        (cache.begin if begins else cache.end)(call)
+    return sum(cache.hits for cache in caches.values())
 
 
 async def test_promises_are_kept_under_pressure_by_feedback_alone(mesh: Any, loops: Loops) -> None:
@@ -132,9 +150,14 @@ async def test_no_promise_outlives_a_reset_of_the_cache(mesh: Any, engines: Sequ
         at_s = loop.time()
         calls = await running
     await learn_promises(mesh, calls)
-    stale = [c for c in calls if c.sent_s > at_s and c.promised > c.cached and not c.kept]
+    before = {c.job for c in calls if c.sent_s <= at_s}
+    firsts: dict[int, Call] = {}  # of the jobs that had begun: what they had cached is gone
+    for call in calls:
+        if call.sent_s > at_s and call.job in before:
+            firsts.setdefault(call.job, call)
+    stale = [c for c in firsts.values() if c.promised > c.cached and not c.kept]
     late = max((c.sent_s - at_s for c in stale), default=0.0)
-    print(f"\nreset: {len(stale)} wrong promises after it, the last {late:.2f} s after it")
+    print(f"\nreset: {len(firsts)} jobs went on, {len(stale)} had a wrong promise, the last {late:.2f} s after it")
     told("over a reset", calls)
-    assert [c.name for c in calls if c.sent_s > at_s], "all had ended before the reset"
+    assert len(firsts) >= 5, "most had ended before the reset"
     assert late <= STALE_S

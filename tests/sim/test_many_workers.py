@@ -1,6 +1,7 @@
 """Several workers of one model share what comes, whichever of them had to let a request wait first."""
 
 from dataclasses import replace
+from typing import Any, cast
 
 from hmas.engine.core.profile import builtin_profile
 from hmas.sim.mesh import MeshSim
@@ -20,7 +21,7 @@ def test_two_workers_are_given_as_much() -> None:
 
     def look() -> None:
         if 6.0 < mesh.heap.now_s < SECONDS:
-            first, second = (worker.agent._state for worker in mesh.workers.values())
+            first, second = (cast(Any, worker.agent)._state for worker in mesh.workers.values())
             running.append(
                 tuple(len(state.queue) + sum(e.in_flight for e in state.fleet.values()) for state in (first, second))
             )

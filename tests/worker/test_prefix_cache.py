@@ -10,7 +10,7 @@ from hmas.contracts.request import Request
 from hmas.contracts.worker import EngineWentDown
 from hmas.worker.agent.agent import WorkerConfig
 from hmas.worker.agent.config import PrefixCacheConfig
-from hmas.worker.agent.prefix_cache import PrefixCache, Promise
+from hmas.worker.agent.prefix_cache import CachePromise, PrefixCache
 from tests.worker.builders import Scripted, dispatched, engine, request
 
 CONFIG = WorkerConfig(worker="w1", incarnation="i1", address="host:1", pool="m", static_n_run=4)
@@ -119,13 +119,13 @@ def test_nodes_are_bounded() -> None:
 
 def test_trust_follows_what_the_engine_reports() -> None:
     cache = _cache()
-    cache.learn(Promise(), 0)  # nothing was promised
+    cache.learn(CachePromise(), 0)  # nothing was promised
     assert cache.trust == 1.0
     for _ in range(100):
-        cache.learn(Promise(1000), 0)
+        cache.learn(CachePromise(1000), 0)
     assert cache.trust < 0.01
     for _ in range(100):
-        cache.learn(Promise(1000), 1200)
+        cache.learn(CachePromise(1000), 1200)
     assert cache.trust > 0.99
 
 

@@ -81,9 +81,9 @@ class PrefixCacheConfig:
     `smoothing`: weight of a new report in `trust` and in what else is learnt. `repeated`: the share of answers from
     which on the next prompt is taken to find the whole answer. `tolerance`: share of a promise that may be missing.
     `lately`: share of what is held that may have been used since, for a beginning that is gone to mean that the cache
-    was reset. Otherwise the share of the memory that prompts have sinks by `room_gain`, to `min_room` at least; it rises
-    by that, to `max_room`, where more is found than was promised. What is missing proves that all that is as old is
-    gone from the share `proof` of what is held on.
+    was reset. Otherwise the share of the memory that prompts have sinks by `room_gain`, to `min_room` at least; it
+    rises by that, to `max_room`, where more is found than was promised. From the share `proof` of what is held on, what
+    is missing proves that all that is older is gone.
     """
 
     max_nodes: int = 65_536

@@ -5,10 +5,10 @@ The model is that of vLLM and SGLang: memory for so many tokens, of which those 
 first, and of one prompt its end before its beginning. Answers stay in memory behind their prompts, where the job's next
 prompt finds them. A node of `PrefixChain` stands for a part of a prompt, which may be displaced in part.
 
-What an engine reports corrects it. The prompt tokens that it counts make the ends of nodes true, so that no tokenizer is
-needed. Promised tokens that were not there prove that what was used as long ago is gone, too; where even the beginning
-is missing, though it was used lately, the cache was reset. `trust` follows the share of the promised tokens that was
-there: an engine without a prefix cache soon promises nothing.
+What an engine reports corrects it. The prompt tokens that it counts make the ends of nodes true, so that no tokenizer
+is needed. Promised tokens that were not there prove that what was used before that is gone, too; where even the
+beginning is missing, though it was used lately, the cache was reset. `trust` follows the share of the promised tokens
+that was there: an engine without a prefix cache soon promises nothing.
 """
 
 from collections import OrderedDict
@@ -22,8 +22,8 @@ from hmas.worker.agent.config import PrefixCacheConfig
 @dataclass(slots=True)
 class _Part:
     """What a node adds to the one before it: `tokens`, of which the first `left` are held, up to the prompt's `end`.
-    `told`: the engine counted that end. `used`: the stamp of its last use. `runs`: so many running requests hold it, and
-    it is not displaced meanwhile."""
+    `told`: the engine counted that end. `used`: the stamp of its last use. `runs`: so many running requests hold it,
+    and it is not displaced meanwhile."""
 
     end: float
     tokens: float
@@ -34,7 +34,7 @@ class _Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class CachePromise:
     """What an engine was taken to hold of a prompt when it was granted: `tokens` of it. `prompt` are those of a former
     prompt alone, and `answer` those of the answer to it that are in memory. `marks`: the ends and last uses of its
     nodes. `stamp`: what had been used until then."""
@@ -46,7 +46,7 @@ class Promise:
     stamp: float = 0.0
 
 
-NO_PROMISE = Promise()
+NO_PROMISE = CachePromise()
 
 
 class PrefixCache:
@@ -91,14 +91,14 @@ class PrefixCache:
             return int(found) // self.block * self.block, tokens, answered
         return 0, 0.0, 0.0
 
-    def promise(self, chain: PrefixChain, capacity_tokens: int, growth: float = 0.0) -> Promise:
+    def promise(self, chain: PrefixChain, capacity_tokens: int, growth: float = 0.0) -> CachePromise:
         """Returns what a prompt that is granted now will find. `capacity_tokens`: the engine's KV memory, 0 if unknown;
         `growth`: the tokens of answers that are being written there."""
         self._displace(capacity_tokens, growth)
         tokens, prompt, answered = self._held(chain)
         found = (self._parts.get(node) for node in chain.nodes)
         marks = tuple([(part.end, part.used) for part in found if part is not None])
-        return Promise(tokens, prompt, answered, marks, self._stamp)
+        return CachePromise(tokens, prompt, answered, marks, self._stamp)
 
     def hold(self, chain: PrefixChain, capacity_tokens: int) -> None:
         """Records that the prompt is computed here."""
@@ -185,7 +185,7 @@ class PrefixCache:
                 self._tokens -= part.left
                 del parts[node]
 
-    def learn(self, promise: Promise, cached: int) -> None:
+    def learn(self, promise: CachePromise, cached: int) -> None:
         """Takes over what the engine reports: `cached` tokens of a prompt of which it was taken to hold `promise`."""
         config, promised = self._config, promise.tokens
         if promise.answer >= 2 * self.block:
