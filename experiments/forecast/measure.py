@@ -150,7 +150,9 @@ def lengths(corpus: Corpus, rows: Array, fitted: Array, groups: Array) -> dict[s
         return found
 
     scaled = (texts - texts[fitted].mean(0)) / (texts[fitted].std(0) + 1e-9)
-    network = MLPRegressor((64, 32), max_iter=80, early_stopping=True, random_state=0).fit(scaled[fitted], logs[fitted])
+    network = MLPRegressor(hidden_layer_sizes=(64, 32), max_iter=80, early_stopping=True, random_state=0).fit(
+        scaled[fitted], logs[fitted]
+    )
     magnus = np.hstack([texts, prompt])
     forest = RandomForestRegressor(40, min_samples_leaf=2, max_features=0.4, random_state=0)
     line = LinearRegression().fit(prompt[fitted], long[fitted])
