@@ -253,7 +253,7 @@ class EngineState:
         rows = []
         for entry in self.running.values():  # `_growth`, written out: this is done for every engine in every cycle
             held = entry.request.prompt_tokens + entry.output_tokens
-            last = entry.blocks * size
+            last: float = entry.blocks * size
             if entry.output_tokens <= entry.likely_tokens < last - entry.request.prompt_tokens:
                 last = entry.request.prompt_tokens + entry.likely_tokens
             rows.append((last - held if last > held else 0, held + size - 1))
