@@ -258,7 +258,7 @@ def test_persistent_overload_cuts_n_run_and_says_so_once_per_notable_move() -> N
 
 
 def test_what_others_send_to_an_engine_moves_nothing_while_the_mesh_is_idle() -> None:
-    agent = started()
+    agent = started(MOVING)
     assert audits(overload(agent, 0.2, 20.0, queued=0, arrival_rps=0.0, settled_rps=0.0)) == []
     assert audits(overload(agent, 20.2, 20.0)) != []
 
