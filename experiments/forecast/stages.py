@@ -135,7 +135,7 @@ def _numbers(
     tools: tuple[str, ...],
 ) -> list[float]:  # fmt: skip
     """Numbers of a stage: its place, sizes, the calls of tools so far, names that were told and not yet used, cues."""
-    end = before[-1] if before else {"role": "user", "content": record["question"] or "", "tokens": 0}
+    end: dict[str, Any] = before[-1] if before else {"role": "user", "content": record["question"] or "", "tokens": 0}
     text, low = end["content"] or "", (end["content"] or "").lower()
     calls = [(c["name"], c["arguments"]) for step in before for c in step.get("tool_calls") or ()]
     results = [step for step in before if step["role"] == "tool"]
