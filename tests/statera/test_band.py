@@ -343,9 +343,7 @@ def test_hold_forgets_what_was_seen() -> None:
     assert controller.n_run == N_MAX
 
 
-def held(
-    controller: BandController, prefill_tokens_per_s: float, kv_usage: float = 0.1, capacity: int = 10**6
-) -> None:
+def held(controller: BandController, prefill_tokens_per_s: float, kv_usage: float = 0.1, capacity: int = 10**6) -> None:
     """Five seconds in which four sequences run and three wait in the engine."""
     start_s = next(START_S)
     for i in range(50):

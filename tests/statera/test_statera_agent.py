@@ -198,9 +198,7 @@ def test_the_first_tuple_throttles_nothing() -> None:
     assert control == ControlTuple(
         worker="w",
         engines=(
-            EngineControl(
-                engine="e", n_run=64, b_token=65, b_min=5, b_max=65, gain_b=0.0, u_low=0.85, u_high=0.95
-            ),
+            EngineControl(engine="e", n_run=64, b_token=65, b_min=5, b_max=65, gain_b=0.0, u_low=0.85, u_high=0.95),
         ),
         fence=Fence(),
         epoch=5,
@@ -356,7 +354,9 @@ def test_finished_requests_reach_the_fence() -> None:
 
 
 def test_the_band_is_sought_only_with_a_backlog_and_not_after_a_switch() -> None:
-    config = StateraConfig(seeker=SeekerConfig(enabled=True, start=0.85, settle_s=0.5, measure_s=0.5), freeze_after_switch_s=5.0)
+    config = StateraConfig(
+        seeker=SeekerConfig(enabled=True, start=0.85, settle_s=0.5, measure_s=0.5), freeze_after_switch_s=5.0
+    )
     agent = started(config)
 
     def highs(start_s: float, queued: int) -> set[float]:
