@@ -120,7 +120,7 @@ def annotate(state: AgentState, entry: QueueEntry, annotation: Annotation) -> No
     state.admit_tagged(entry)
     if entry.state is EntryState.RUNNING:
         state.length_bias.began(entry)
-        if entry.output_tokens <= entry.bound_tokens:
+        if entry.output_tokens <= entry.upper_output_tokens:
             _readmit(state, entry)
 
 
