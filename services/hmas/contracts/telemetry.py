@@ -25,7 +25,7 @@ class EngineSample:
     decode_tokens_per_s: float
     n_run: int  # in force
     b_token: int  # in force, after the inner loop
-    utilisation: float  # max(kv_usage, step_s / the TPOT SLO that suffices for all but a tenth of running requests)
+    utilisation: float  # max(kv_usage, step_s / the TPOT SLO that is worth keeping)
     busy: float  # share of time in which the engine had work; shown only, no controller reads it
     b_saturated: int = 0  # of the worker's B_token: -1 at b_min, +1 at b_max, 0 between
     suspected: bool = False  # it has left a run without a token for too long, and given none since

@@ -26,19 +26,35 @@ from hmas.worker.agent.config import WorkerConfig
 HMAS = "hmas"
 FIXED_PREFIX = "fixed-"
 
-PAPER = "hmas-paper"  # H-MAS as published: without MaxOnTime, and with the initial topology of its Algorithm 1
+WHOLE_BOUNDS = FenceConfig(shared_epsilon=0.0, shared_factor=inf)  # memory is reserved for each request at its bound
+MOVING = BandConfig(moving=True)
+NO_FENCE = WorkerConfig(worker="w0", incarnation="1", address="", pool=POOL, delta_frag=-99.0)  # memory without end
+
+# H-MAS as published: without MaxOnTime, with the initial topology of its Algorithm 1, and with all loops.
+PAPER = "hmas-paper"
 PAPER_RULES = RulesConfig(usual=TopologyName.SJF)
 ALWAYS_MIXED = LayoutConfig(adaptive=False)
 AS_PUBLISHED = MetaConfig(rules=PAPER_RULES, layout=ALWAYS_MIXED)
+PUBLISHED_STATERA = StateraConfig(fence=WHOLE_BOUNDS, band=MOVING, seeker=SeekerConfig(enabled=True, start=0.85))
 # The ablations of H-MAS Table 2: each turns off or replaces one part of the system as published.
 ABLATIONS: dict[str, MeshSetup] = {
     "no-two-lane": MeshSetup(
-        name="no-two-lane", meta_config=replace(AS_PUBLISHED, rules=replace(PAPER_RULES, heavy_cv=inf))
+        name="no-two-lane",
+        statera_config=PUBLISHED_STATERA,
+        meta_config=replace(AS_PUBLISHED, rules=replace(PAPER_RULES, heavy_cv=inf)),
     ),
     "frozen-statera": MeshSetup(name="frozen-statera", statera=False, meta_config=AS_PUBLISHED),
-    "no-meta": MeshSetup(name="no-meta", pin=TopologyName.FCFS, split=Split()),
-    "rules-cognition": MeshSetup(name="rules-cognition", estimator="rules", costs="linear", meta_config=AS_PUBLISHED),
-    "prior-cognition": MeshSetup(name="prior-cognition", estimator="prior", meta_config=AS_PUBLISHED),
+    "no-meta": MeshSetup(name="no-meta", statera_config=PUBLISHED_STATERA, pin=TopologyName.FCFS, split=Split()),
+    "rules-cognition": MeshSetup(
+        name="rules-cognition",
+        estimator="rules",
+        costs="linear",
+        statera_config=PUBLISHED_STATERA,
+        meta_config=AS_PUBLISHED,
+    ),
+    "prior-cognition": MeshSetup(
+        name="prior-cognition", estimator="prior", statera_config=PUBLISHED_STATERA, meta_config=AS_PUBLISHED
+    ),
 }
 # Predictions made from the truth: what better models could bring at most.
 NOISY = MeshSetup(name="hmas-noisy", estimator="noisy", costs="engine")
@@ -81,9 +97,6 @@ for _cut_ms in CUTS_MS:
     LAYOUTS |= _split("plugin-split", _cut_ms, INITIAL_TOPOLOGY, plugin=True)
     LAYOUTS |= _split("fcfs-split", _cut_ms, TopologyName.FCFS)
 # Statera without one of its parts, or with one that ships off: N_run and B_token moved, and the band sought as well.
-WHOLE_BOUNDS = FenceConfig(shared_epsilon=0.0, shared_factor=inf)  # memory is reserved for each request at its bound
-MOVING = BandConfig(moving=True)
-NO_FENCE = WorkerConfig(worker="w0", incarnation="1", address="", pool=POOL, delta_frag=-99.0)  # memory without end
 REGULATORS: dict[str, MeshSetup] = {
     setup.name: setup
     for setup in (
@@ -101,7 +114,7 @@ for _n in FIXED_N_RUN:
 META_SELECTORS = ("rules", "classifier", "bandit", "changepoint")
 MESHES: dict[str, MeshSetup] = {
     HMAS: MeshSetup(),
-    PAPER: MeshSetup(name=PAPER, meta_config=AS_PUBLISHED),
+    PAPER: MeshSetup(name=PAPER, statera_config=PUBLISHED_STATERA, meta_config=AS_PUBLISHED),
     "hmas-plugin": MeshSetup(name="hmas-plugin", plugin=True),
     "hmas-esg": MeshSetup(name="hmas-esg", meta_config=MetaConfig(rules=RulesConfig(hints=Hints(by_tokens=True)))),
     "hmas-deadline": MeshSetup(

@@ -27,19 +27,20 @@ class StateraSettings(RuntimeSettings):
     )
     move_limits: bool = Field(
         False,
-        description="Move N_run and B_token by utilisation: shorter steps for those that run, later first tokens for "
-        "those that wait. Fewer requests are on time with it in every regime measured",
+        description="Move N_run and B_token by utilisation. Steps are shorter with it and first tokens later, and on "
+        "the whole no more requests are on time (docs/results/regulator.md)",
     )
     outer_unconditional: bool = Field(
         False,
-        description="With move_limits, move N_run even while B_token is not at its bound, as H-MAS Algorithm 2 says",
+        description="With move_limits, move N_run even while B_token is not at its bound, as H-MAS Algorithm 2 is "
+        "printed",
     )
     u_high: float = Field(0.95, gt=0.1, le=1.5, description="Upper edge of the utilisation band at the start")
     band_width: float = Field(0.1, gt=0, lt=1, description="Upper minus lower edge of the utilisation band")
     seek_band: bool = Field(
         False,
-        description="With move_limits, move the utilisation band to where goodput is highest, by small trials. It "
-        "makes no difference beyond chance in any regime measured",
+        description="With move_limits, move the utilisation band to where goodput is highest, by small trials; it has "
+        "made no difference beyond chance (docs/results/regulator.md)",
     )
 
     def statera_config(self) -> StateraConfig:

@@ -19,7 +19,7 @@ _ENGINE_GAUGES = {
     "step_s": "Recent mean engine step, seconds",
     "n_run": "Limit on sequences in flight that is in force",
     "b_token": "Limit on decode tokens per engine step that is in force",
-    "utilisation": "Use of the binding resource: the larger of KV use and step time over the tightest TPOT SLO",
+    "utilisation": "Use of the binding resource: the larger of KV use and step time over the TPOT SLO worth keeping",
 }
 
 

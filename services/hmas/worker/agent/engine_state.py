@@ -326,8 +326,8 @@ class EngineState:
         return now_s - self.sampled_s <= self._config.sample_fresh_s
 
     def utilisation(self, now_s: float) -> float:
-        """Returns the use of the engine's binding resource, max(KV use, step time / the TPOT SLO worth keeping) (DESIGN
-        §5.5, `step_target.py`).
+        """Returns the use of the engine's binding resource (DESIGN §5.5): the larger of KV use and step time over the
+        TPOT SLO worth keeping (`step_target.py`).
 
         It is 1 where the resource is used up, may be above 1, and is 0 if there is no recent sample.
         """
