@@ -1,5 +1,6 @@
 """Makes the pages that compare all systems: on one synthetic workload over several loads, and on recorded traces."""
 
+import json
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -101,8 +102,33 @@ def _show(numbers: list[float]) -> str:
     return ", ".join(f"{x:.2f}×" for x in numbers) or "no runs"
 
 
+def trace_rows(results: CellResults) -> list[dict[str, Any]]:
+    """Returns the entries of `traces.json`, one for each trace, load and system with a finished run; `sd` is None for
+    one seed, and `share_of_bound` where no bound was computed."""
+    rows: list[dict[str, Any]] = []
+    for spec, load in results.settings():
+        for system in results.experiment.systems:
+            rate = results.get(spec, load, system, "score", "goodput_rate")
+            share = results.share_of_bound(spec, load, system)
+            if rate.count:
+                rows.append(
+                    {
+                        "trace": spec.name,
+                        "load": load,
+                        "system": system,
+                        "goodput_rate": round(rate.mean, 4),
+                        "sd": round(rate.spread, 4) if rate.count > 1 else None,
+                        "share_of_bound": round(share.mean, 4) if share.count else None,
+                        "seeds": rate.count,
+                    }
+                )
+    return rows
+
+
 def traces_page(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
-    """Returns the page that compares all systems on recorded traces, and its entry of summary.json."""
+    """Returns the page that compares all systems on recorded traces, and its entry of summary.json; writes
+    `traces.json` beside it."""
+    (out / "traces.json").write_text(json.dumps(trace_rows(results), indent=1) + "\n", encoding="utf-8")
     best: dict[str, Any] = {}
     shares: dict[str, float] = {}
     for spec, load in results.settings():

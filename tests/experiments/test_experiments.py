@@ -382,3 +382,30 @@ def test_a_run_with_faults_tells_how_far_each_engine_was_above_its_limits(tmp_pa
     assert [row[:2] for row in rows if len(row) == 6 and row[1] in ("e0", "e1")] == [["hmas", "e0"], ["hmas", "e1"]]
     cells = [cell for cell in cells_of(load_experiment(tmp_path / "one.yaml")) if cell.kind == "run"]
     assert {(cell.gateways, len(cell.faults)) for cell in cells} == {(2, 1)}
+
+
+def test_the_traces_have_rows_of_each_system_with_its_spread_and_share_of_the_bound(tmp_path: Path) -> None:
+    experiment = Experiment(
+        name="traces",
+        title="Traces",
+        page="traces",
+        profile="tiny-emulated",
+        engines=1,
+        workloads=(WorkloadSpec(kind="mix", duration_s=8.0, stated=True),),
+        systems=("vllm", "niyama", "hmas"),
+        loads=(1.5,),
+        seeds=(1, 2),
+    )
+    store = CellStore(tmp_path / "cells")
+    columns = ("ttft_compliance", "tpot_compliance", "goodput", "esg_rate", "ttft_p95_s")
+    for cell in cells_of(experiment):
+        if cell.kind == "bound":
+            store.put(cell, {"goodput_rate": 0.8, "cpu_s": 1.0})
+        elif cell.system != "niyama":
+            score = dict.fromkeys(columns, 0.5) | {"goodput_rate": 0.5 + 0.1 * cell.seed}
+            store.put(cell, {"score": score, "cpu_s": 1.0})
+    write_pages([experiment], store, tmp_path / "pages", whole=[experiment.name], data=None)
+    rows = json.loads((tmp_path / "pages" / "traces.json").read_text())
+    assert [row["system"] for row in rows] == ["vllm", "hmas"]  # nothing is said of what was not run
+    assert rows[0] == {"trace": "mix", "load": 1.5, "system": "vllm", "goodput_rate": 0.65, "sd": 0.0707,
+                       "share_of_bound": 0.8125, "seeds": 2}  # fmt: skip
