@@ -228,17 +228,13 @@ def test_without_running_requests_the_first_bounds_are_too_low() -> None:
     assert max(blind[1:]) > max(seen[1:]) + 0.03
 
 
-def test_memory_for_one_of_many_is_reserved_by_a_lower_quantile() -> None:
-    calibration = FenceCalibration(replace(STEADY, shared_epsilon=0.35))
+def test_memory_is_reserved_by_the_bound_but_no_more_than_the_predicted_quantile() -> None:
+    calibration = FenceCalibration(STEADY)
     feed(calibration, 1000)
     bucket = table(calibration.fence(1.0)).buckets[0]
     assert bucket.factor == pytest.approx(0.9, abs=0.02)
-    assert bucket.shared == pytest.approx(0.65, abs=0.02)
-    calibration = FenceCalibration(replace(STEADY, shared_epsilon=0.05))
-    feed(calibration, 1000)
-    bucket = table(calibration.fence(1.0)).buckets[0]
     assert bucket.shared == bucket.factor
-    calibration = FenceCalibration(replace(STEADY, shared_epsilon=0.35))
+    calibration = FenceCalibration(STEADY)
     feed(calibration, 1000, low=100)  # all of them outgrow what was predicted
     bucket = table(calibration.fence(1.0)).buckets[0]
     assert bucket.factor == pytest.approx(1.9, abs=0.02)

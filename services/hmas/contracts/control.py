@@ -132,7 +132,7 @@ class EngineControl:
 class FenceBucket:
     """The fence's quantile q_{1-eps}(D_b) of the length error for prompts of at most `prompt_upto` tokens that are too
     long for the bucket before it (H-MAS Eq. 4). The error is the quotient of an answer's length and of its predicted
-    90 % quantile. `shared` is a lower quantile, by which memory is reserved; 0: that one as well."""
+    90 % quantile. `shared` is the factor by which memory is reserved, at most that one; 0: that one as well."""
 
     prompt_upto: int
     factor: float

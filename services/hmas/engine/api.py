@@ -201,8 +201,8 @@ class ApiReader:
         )
 
     def _hashes(self, content: bytes, tokens: int, salt: object) -> tuple[int, ...]:
-        """Returns chained hashes of a text's full blocks, counting `BYTES_PER_TOKEN` bytes as a token. Texts with another
-        `salt` share none of them.
+        """Returns chained hashes of a text's full blocks, counting `BYTES_PER_TOKEN` bytes as a token. Texts with
+        another `salt` share none of them.
 
         The hashes are comparable within this process only. The result is empty without prefix caching.
         """

@@ -26,7 +26,7 @@ from hmas.worker.agent.config import WorkerConfig
 HMAS = "hmas"
 FIXED_PREFIX = "fixed-"
 
-WHOLE_BOUNDS = FenceConfig(shared_epsilon=0.0, shared_factor=inf)  # memory is reserved for each request at its bound
+WHOLE_BOUNDS = FenceConfig(shared_factor=inf)  # memory is reserved for each request at its bound
 MOVING = BandConfig(moving=True)
 NO_FENCE = WorkerConfig(worker="w0", incarnation="1", address="", pool=POOL, delta_frag=-99.0)  # memory without end
 

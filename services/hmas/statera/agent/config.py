@@ -11,11 +11,9 @@ class FenceConfig:
     """The calibration of the fence. `epsilon` is the share of requests whose output may exceed their length bound."""
 
     epsilon: float = 0.1
-    shared_epsilon: float = (
-        0.35  # that of the memory reserved for a request: of many, few are near their bounds at once
+    shared_factor: float = (
+        1.0  # most of a predicted 90 % quantile that memory is reserved for; many stay below together
     )
-    shared_most: float = 0.5  # upper limit of that, where epsilon is raised
-    shared_factor: float = 1.0  # and of the factor: beyond the predicted 90 % quantile, preemption is the lesser evil
     prompt_edges: tuple[int, ...] = (128, 512, 2048, 8192)  # a last bucket takes longer prompts
     cohort: int = 1024  # requests looked at, those admitted last
     half_life: float = 150.0  # requests admitted after which one counts half

@@ -89,20 +89,14 @@ class VersionCohort:
         )  # fmt: skip
         share = config.borrowed / sum(weights)
         edges = (*config.prompt_edges, UNBOUNDED_PROMPT)
-        return tuple(FenceBucket(edge, *self._quantiles(rows, index, share)) for index, edge in enumerate(edges))
+        factors = [self._quantile(rows, index, share) for index in range(len(edges))]
+        return tuple(FenceBucket(e, f, min(config.shared_factor, f)) for e, f in zip(edges, factors, strict=True))
 
-    def _quantiles(
-        self, rows: Sequence[tuple[float, int, float, float]], index: int, share: float
-    ) -> tuple[float, float]:
-        """Returns the quantiles of a bucket's errors for one request and for one of many."""
-        config = self._config
+    def _quantile(self, rows: Sequence[tuple[float, int, float, float]], index: int, share: float) -> float:
         own = [share, 1.0 + share]
-        total = sum(w * own[bucket == index] for _, bucket, w, _ in rows)
+        total = sum([w * own[bucket == index] for _, bucket, w, _ in rows])
         errors = [(error, v * own[bucket == index]) for error, bucket, _, v in rows]
-        epsilon = self._levels[index].epsilon
-        shared = max(epsilon, min(config.shared_most, config.shared_epsilon / config.epsilon * epsilon))
-        lower = weighted_quantile(errors, total, shared)
-        return weighted_quantile(errors, total, epsilon), min(config.shared_factor, lower)
+        return weighted_quantile(errors, total, self._levels[index].epsilon)
 
     def _observed(self, admitted_s: float, row: RequestFinished | RequestRunning, censored: bool) -> KnownAnswer:
         bucket = bucket_index(self._config.prompt_edges, row.prompt_tokens)
