@@ -12,7 +12,7 @@ class FenceConfig:
 
     epsilon: float = 0.1
     shared_factor: float = (
-        1.0  # most of a predicted 90 % quantile that memory is reserved for; many stay below together
+        1.0  # memory is reserved for so many predicted 90 % quantiles at most
     )
     prompt_edges: tuple[int, ...] = (128, 512, 2048, 8192)  # a last bucket takes longer prompts
     cohort: int = 1024  # requests looked at, those admitted last
