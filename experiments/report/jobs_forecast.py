@@ -42,11 +42,11 @@ def goals_of(figures: Sequence[Figure]) -> list[Goal]:
             found = f"{area:.3f}; bag of words {other:.3f}"
             goals.append(Goal(f"AUC of tool intent on tau-bench ≥ {least} ({split})", found, area >= least))
     for split in (PAPER, whole):
-        for other, least in (("Magnus-like", 0.19), ("MLP on text vectors", 0.30)):
+        for rival, least in (("Magnus-like", 0.19), ("MLP on text vectors", 0.30)):
             if (error := at.get(("length", split, "ours", "all", "MAE"))) is not None:
-                saved = 1.0 - error / at["length", split, other, "all", "MAE"]
+                saved = 1.0 - error / at["length", split, rival, "all", "MAE"]
                 met = saved >= least if split != BY_TASK else None
-                words = f"MAE of lengths ≥ {percent(least)} below {other} ({split})"
+                words = f"MAE of lengths ≥ {percent(least)} below {rival} ({split})"
                 goals.append(Goal(words, percent(saved), met))
     return goals
 
