@@ -20,7 +20,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.neural_network import MLPRegressor
 
-from experiments.forecast.stages import Stage
+from experiments.forecast.stages import RecordedStage
 from hmas.laws.job_profiles import DoneStage, JobProfiles, JobProfilesConfig
 
 FOLDS, INNER = 5, 3
@@ -50,7 +50,7 @@ class Figure:
 class Corpus:
     """All stages as arrays."""
 
-    stages: list[Stage]
+    stages: list[RecordedStage]
     numbers: Array
     left_s: Array
     output_tokens: Array
@@ -59,7 +59,7 @@ class Corpus:
     tasks: Array
 
     @classmethod
-    def of(cls, jobs: Sequence[Sequence[Stage]]) -> "Corpus":
+    def of(cls, jobs: Sequence[Sequence[RecordedStage]]) -> "Corpus":
         stages = [stage for job in jobs for stage in job]
         left = [PROMPT_S * s.left[0] + OUTPUT_S * s.left[1] for s in stages]
         return cls(
@@ -169,7 +169,9 @@ def lengths(corpus: Corpus, rows: Array, fitted: Array, groups: Array) -> dict[s
 # --- what a job still needs
 
 
-def table(jobs: Sequence[Sequence[Stage]], fitted: Callable[[Stage], bool], *, medians: bool) -> dict[int, Array]:
+def table(
+    jobs: Sequence[Sequence[RecordedStage]], fitted: Callable[[RecordedStage], bool], *, medians: bool
+) -> dict[int, Array]:
     """Returns the median and the 90 % quantile of what is left by the records that the gateway keeps, by the id of the
     stage. `medians`: Eq. 8's table; otherwise the records weighed as the gateway does."""
     profiles = JobProfiles(JobProfilesConfig(table=medians, window=512 if medians else 128))
@@ -233,7 +235,7 @@ def calibration_error(probability: Array, happened: Array, bins: int = 10) -> fl
 
 
 def measure(
-    jobs: Sequence[Sequence[Stage]], apart: Sequence[Sequence[Stage]], say: Callable[[str], None]
+    jobs: Sequence[Sequence[RecordedStage]], apart: Sequence[Sequence[RecordedStage]], say: Callable[[str], None]
 ) -> list[Figure]:
     """Returns all figures. `apart`: workflows by which nothing is fitted; with them everything is fitted on `jobs` and
     scored on them alone."""
@@ -256,7 +258,7 @@ class _Scores:
     the split, so that what they still need can be learnt of whole ones."""
 
     corpus: Corpus
-    jobs: Sequence[Sequence[Stage]]
+    jobs: Sequence[Sequence[RecordedStage]]
     split: str
     splits: Sequence[tuple[Array, Array]]
     groups: Array

@@ -37,7 +37,7 @@ _CUES = (
 
 
 @dataclass(slots=True)
-class Stage:
+class RecordedStage:
     """`numbers` are read by trees, `texts` are the last message, the last words of a model and those of a user. `order`
     is its place in time: runs of all tasks one after the other. `left`: prompt and output tokens of the stages after
     it."""
@@ -58,7 +58,7 @@ class Stage:
     left: tuple[int, int] = field(default=(0, 0))
 
 
-def read_stages(folder: Path) -> list[list[Stage]]:
+def read_stages(folder: Path) -> list[list[RecordedStage]]:
     """Reads the workflows of the folder's `agentic/`; a corpus whose file is not there is left out."""
     jobs = []
     for corpus in CORPORA:
@@ -71,17 +71,17 @@ def read_stages(folder: Path) -> list[list[Stage]]:
     return jobs
 
 
-def _stages(corpus: str, record: dict[str, Any]) -> list[Stage]:
+def _stages(corpus: str, record: dict[str, Any]) -> list[RecordedStage]:
     task, run = _task(corpus, record)
     steps, tools = record["steps"], tuple(record["tools"] or ())
     said = SYSTEM_TOKENS[corpus]
-    found: list[Stage] = []
+    found: list[RecordedStage] = []
     for number, step in enumerate(steps):
         tokens = step["tokens"] or 0
         if _is_model(corpus, step):
             agent = _digest(corpus, _agent(step) if corpus == WHO_AND_WHEN else "")
             found.append(
-                Stage(
+                RecordedStage(
                     corpus=corpus, job=record["workflow_id"], task=f"{corpus} {task}", agent=agent, index=len(found),
                     order=(run, task, number), prompt_tokens=said, output_tokens=max(1, tokens),
                     answered=sum(stage.output_tokens for stage in found), has_tools=bool(tools),
@@ -131,7 +131,7 @@ def _texts(corpus: str, record: dict[str, Any], before: list[dict[str, Any]]) ->
 
 
 def _numbers(
-    corpus: str, record: dict[str, Any], before: list[dict[str, Any]], own: list[Stage], agent: int, said: int,
+    corpus: str, record: dict[str, Any], before: list[dict[str, Any]], own: list[RecordedStage], agent: int, said: int,
     tools: tuple[str, ...],
 ) -> list[float]:  # fmt: skip
     """Numbers of a stage: its place, sizes, the calls of tools so far, names that were told and not yet used, cues."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments.forecast.measure import BY_TASK, PAPER, Corpus, Figure, calibration_error, paper_split, pinball, table
-from experiments.forecast.stages import Stage, read_stages
+from experiments.forecast.stages import RecordedStage, read_stages
 from experiments.report.jobs_forecast import goals_of, write_page
 from experiments.workflows import FILES, TAU_BENCH
 
@@ -26,7 +26,7 @@ def workflow(task: int, run: int, calls: int) -> dict[str, object]:
 
 
 @pytest.fixture
-def jobs(tmp_path: Path) -> list[list[Stage]]:
+def jobs(tmp_path: Path) -> list[list[RecordedStage]]:
     file = tmp_path / "agentic" / FILES[TAU_BENCH]
     file.parent.mkdir()
     rows = [workflow(task, run, 1 + task % 3) for run in range(4) for task in range(10)]
@@ -34,7 +34,7 @@ def jobs(tmp_path: Path) -> list[list[Stage]]:
     return read_stages(tmp_path)
 
 
-def test_stages_know_what_is_left_and_nothing_of_their_own_answer(jobs: list[list[Stage]]) -> None:
+def test_stages_know_what_is_left_and_nothing_of_their_own_answer(jobs: list[list[RecordedStage]]) -> None:
     first, last = jobs[0]
     assert (first.prompt_tokens, first.calls_tool, last.calls_tool) == (1410, True, False)
     assert first.left == (last.prompt_tokens, 50)
@@ -43,7 +43,7 @@ def test_stages_know_what_is_left_and_nothing_of_their_own_answer(jobs: list[lis
     assert first.numbers != last.numbers
 
 
-def test_in_the_papers_split_the_last_records_of_each_kind_are_scored(jobs: list[list[Stage]]) -> None:
+def test_in_the_papers_split_the_last_records_of_each_kind_are_scored(jobs: list[list[RecordedStage]]) -> None:
     corpus = Corpus.of(jobs)
     scored = paper_split(corpus)
     assert 0.19 < scored.mean() < 0.23
@@ -52,7 +52,7 @@ def test_in_the_papers_split_the_last_records_of_each_kind_are_scored(jobs: list
     assert set(corpus.tasks[scored]) < set(corpus.tasks[~scored])
 
 
-def test_the_table_speaks_of_tasks_that_it_has_not_seen(jobs: list[list[Stage]]) -> None:
+def test_the_table_speaks_of_tasks_that_it_has_not_seen(jobs: list[list[RecordedStage]]) -> None:
     found = table(jobs, lambda stage: stage.order[1] != "3", medians=True)
     apart = [stage for job in jobs for stage in job if stage.order[1] == "3"]
     assert set(found) == set(map(id, apart))
