@@ -20,11 +20,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.neural_network import MLPRegressor
 
-<<<<<<< HEAD
-from experiments.forecast.stages import ObservedStage
-=======
 from experiments.forecast.stages import RecordedStage
->>>>>>> maestro
 from hmas.laws.job_profiles import DoneStage, JobProfiles, JobProfilesConfig
 
 FOLDS, INNER = 5, 3
@@ -54,11 +50,7 @@ class Figure:
 class Corpus:
     """All stages as arrays."""
 
-<<<<<<< HEAD
-    stages: list[ObservedStage]
-=======
     stages: list[RecordedStage]
->>>>>>> maestro
     numbers: Array
     left_s: Array
     output_tokens: Array
@@ -67,11 +59,7 @@ class Corpus:
     tasks: Array
 
     @classmethod
-<<<<<<< HEAD
-    def of(cls, jobs: Sequence[Sequence[ObservedStage]]) -> "Corpus":
-=======
     def of(cls, jobs: Sequence[Sequence[RecordedStage]]) -> "Corpus":
->>>>>>> maestro
         stages = [stage for job in jobs for stage in job]
         left = [PROMPT_S * s.left[0] + OUTPUT_S * s.left[1] for s in stages]
         return cls(
@@ -182,11 +170,7 @@ def lengths(corpus: Corpus, rows: Array, fitted: Array, groups: Array) -> dict[s
 
 
 def table(
-<<<<<<< HEAD
-    jobs: Sequence[Sequence[ObservedStage]], fitted: Callable[[ObservedStage], bool], *, medians: bool
-=======
     jobs: Sequence[Sequence[RecordedStage]], fitted: Callable[[RecordedStage], bool], *, medians: bool
->>>>>>> maestro
 ) -> dict[int, Array]:
     """Returns the median and the 90 % quantile of what is left by the records that the gateway keeps, by the id of the
     stage. `medians`: Eq. 8's table; otherwise the records weighed as the gateway does."""
@@ -251,11 +235,7 @@ def calibration_error(probability: Array, happened: Array, bins: int = 10) -> fl
 
 
 def measure(
-<<<<<<< HEAD
-    jobs: Sequence[Sequence[ObservedStage]], apart: Sequence[Sequence[ObservedStage]], say: Callable[[str], None]
-=======
     jobs: Sequence[Sequence[RecordedStage]], apart: Sequence[Sequence[RecordedStage]], say: Callable[[str], None]
->>>>>>> maestro
 ) -> list[Figure]:
     """Returns all figures. `apart`: workflows by which nothing is fitted; with them everything is fitted on `jobs` and
     scored on them alone."""
@@ -278,11 +258,7 @@ class _Scores:
     the split, so that what they still need can be learnt of whole ones."""
 
     corpus: Corpus
-<<<<<<< HEAD
-    jobs: Sequence[Sequence[ObservedStage]]
-=======
     jobs: Sequence[Sequence[RecordedStage]]
->>>>>>> maestro
     split: str
     splits: Sequence[tuple[Array, Array]]
     groups: Array

@@ -37,11 +37,7 @@ _CUES = (
 
 
 @dataclass(slots=True)
-<<<<<<< HEAD
-class ObservedStage:
-=======
 class RecordedStage:
->>>>>>> maestro
     """`numbers` are read by trees, `texts` are the last message, the last words of a model and those of a user. `order`
     is its place in time: runs of all tasks one after the other. `left`: prompt and output tokens of the stages after
     it."""
@@ -62,11 +58,7 @@ class RecordedStage:
     left: tuple[int, int] = field(default=(0, 0))
 
 
-<<<<<<< HEAD
-def read_stages(folder: Path) -> list[list[ObservedStage]]:
-=======
 def read_stages(folder: Path) -> list[list[RecordedStage]]:
->>>>>>> maestro
     """Reads the workflows of the folder's `agentic/`; a corpus whose file is not there is left out."""
     jobs = []
     for corpus in CORPORA:
@@ -79,29 +71,17 @@ def read_stages(folder: Path) -> list[list[RecordedStage]]:
     return jobs
 
 
-<<<<<<< HEAD
-def _stages(corpus: str, record: dict[str, Any]) -> list[ObservedStage]:
-    task, run = _task(corpus, record)
-    steps, tools = record["steps"], tuple(record["tools"] or ())
-    said = SYSTEM_TOKENS[corpus]
-    found: list[ObservedStage] = []
-=======
 def _stages(corpus: str, record: dict[str, Any]) -> list[RecordedStage]:
     task, run = _task(corpus, record)
     steps, tools = record["steps"], tuple(record["tools"] or ())
     said = SYSTEM_TOKENS[corpus]
     found: list[RecordedStage] = []
->>>>>>> maestro
     for number, step in enumerate(steps):
         tokens = step["tokens"] or 0
         if _is_model(corpus, step):
             agent = _digest(corpus, _agent(step) if corpus == WHO_AND_WHEN else "")
             found.append(
-<<<<<<< HEAD
-                ObservedStage(
-=======
                 RecordedStage(
->>>>>>> maestro
                     corpus=corpus, job=record["workflow_id"], task=f"{corpus} {task}", agent=agent, index=len(found),
                     order=(run, task, number), prompt_tokens=said, output_tokens=max(1, tokens),
                     answered=sum(stage.output_tokens for stage in found), has_tools=bool(tools),
@@ -151,11 +131,7 @@ def _texts(corpus: str, record: dict[str, Any], before: list[dict[str, Any]]) ->
 
 
 def _numbers(
-<<<<<<< HEAD
-    corpus: str, record: dict[str, Any], before: list[dict[str, Any]], own: list[ObservedStage], agent: int, said: int,
-=======
     corpus: str, record: dict[str, Any], before: list[dict[str, Any]], own: list[RecordedStage], agent: int, said: int,
->>>>>>> maestro
     tools: tuple[str, ...],
 ) -> list[float]:  # fmt: skip
     """Numbers of a stage: its place, sizes, the calls of tools so far, names that were told and not yet used, cues."""

@@ -42,19 +42,11 @@ def goals_of(figures: Sequence[Figure]) -> list[Goal]:
             found = f"{area:.3f}; bag of words {other:.3f}"
             goals.append(Goal(f"AUC of tool intent on tau-bench ≥ {least} ({split})", found, area >= least))
     for split in (PAPER, whole):
-<<<<<<< HEAD
-        for rival, least_saved in (("Magnus-like", 0.19), ("MLP on text vectors", 0.30)):
-            if (error := at.get(("length", split, "ours", "all", "MAE"))) is not None:
-                saved = 1.0 - error / at["length", split, rival, "all", "MAE"]
-                met = saved >= least_saved if split != BY_TASK else None
-                words = f"MAE of lengths ≥ {percent(least_saved)} below {rival} ({split})"
-=======
         for rival, least in (("Magnus-like", 0.19), ("MLP on text vectors", 0.30)):
             if (error := at.get(("length", split, "ours", "all", "MAE"))) is not None:
                 saved = 1.0 - error / at["length", split, rival, "all", "MAE"]
                 met = saved >= least if split != BY_TASK else None
                 words = f"MAE of lengths ≥ {percent(least)} below {rival} ({split})"
->>>>>>> maestro
                 goals.append(Goal(words, percent(saved), met))
     return goals
 

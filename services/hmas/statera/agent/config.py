@@ -11,9 +11,7 @@ class FenceConfig:
     """The calibration of the fence. `epsilon` is the share of requests whose output may exceed their length bound."""
 
     epsilon: float = 0.1
-    shared_factor: float = (
-        1.0  # memory is reserved for so many predicted 90 % quantiles at most
-    )
+    shared_factor: float = 1.0  # memory is reserved for so many predicted 90 % quantiles at most
     prompt_edges: tuple[int, ...] = (128, 512, 2048, 8192)  # a last bucket takes longer prompts
     cohort: int = 1024  # requests looked at, those admitted last
     half_life: float = 150.0  # requests admitted after which one counts half
