@@ -13,7 +13,7 @@ from hmas.contracts.request import TagSource
 from hmas.contracts.views import PaceView
 from hmas.laws.request_rows import RequestRow, unpack
 from hmas.sim.mesh import MeshSim
-from hmas.sim.rehearsal import MIN_REQUESTS, Scene, fitted_profile, output_tokens, rehearse, workload_of
+from hmas.sim.rehearsal import MIN_REQUESTS, Scene, fitted_profile, output_tokens, rehearse, spread, workload_of
 from hmas.sim.rehearse import RehearsalQuestion, answer, parse_answer, question_lines
 from hmas.sim.setup import POOL
 from hmas.sim.systems import MESHES
@@ -183,3 +183,9 @@ def test_a_scene_needs_engines_and_time() -> None:
         replace(scene(), engines=0)
     with pytest.raises(ValueError, match="longer than 0 s"):
         replace(scene(), window_s=0.0)
+
+
+def test_ten_seconds_tell_no_spread() -> None:
+    """Requests of one block of time shared one queue: their gain may be anything, however many they are."""
+    assert spread([0.2] * 200, [0] * 200) == (-1.0, 1.0)
+    assert spread([0.2] * 200, [0] * 100 + [1] * 100) == pytest.approx((0.2, 0.2))

@@ -36,9 +36,9 @@ class Fixed:
         return Choice(self._topology, Hints(), "always")
 
 
-def ran(meta: MetaConfig) -> SimResult:
+def ran(meta: MetaConfig, rate: float = 36.0, duration_s: float = 30.0) -> SimResult:
     setup = replace(NOISY, meta_config=replace(meta, decide_every_s=5.0, min_dwell_s=5.0))
-    return MeshSim(setup, SMALL, 2, random_workload(3, 36.0, 30.0), 3, rehearsal=of_blocks).run()
+    return MeshSim(setup, SMALL, 2, random_workload(3, rate, duration_s), 3, rehearsal=of_blocks).run()
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +82,6 @@ def test_a_better_topology_is_found_by_itself(monkeypatch: pytest.MonkeyPatch) -
     """The switch is rehearsed, made, and said to be; what follows is the guards' matter."""
     monkeypatch.setitem(SELECTORS, "better", lambda config: Fixed(TopologyName.MAX_ON_TIME))
     slow = RulesConfig(usual=TopologyName.FCFS)
-    turns = ran(MetaConfig(selector="better", rules=slow, rehearsal=REHEARSED))
+    turns = ran(MetaConfig(selector="better", rules=slow, rehearsal=REHEARSED), 34.0, 60.0)
     reasons = [span.reason for span in turns.run.topologies if span.topology == "max_on_time"]
     assert any("points predicted" in reason for reason in reasons)

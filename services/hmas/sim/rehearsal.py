@@ -152,7 +152,7 @@ def rehearse(scene: Scene, candidates: Sequence[Policy], seeds: Sequence[int] = 
     for candidate in candidates:
         ((figures, oks),) = _replayed(scene, rows, (counted,), candidate, seeds)
         gains = [after - earlier for after, earlier in zip(oks, base, strict=True)]
-        low, high = _interval(gains, blocks)
+        low, high = spread(gains, blocks)
         tenants = _tenant_gains(figures, [rows[i].tenant for i in counted], gains, blocks)
         found.append(
             Rehearsed(policy=candidate, figures=figures, gain=fmean(gains), low=low, high=high, tenants=tenants)
@@ -292,20 +292,22 @@ def _tenant_gains(
     for share in figures.tenants[:MAX_TENANTS]:
         own = [i for i, tenant in enumerate(tenants) if tenant == share.tenant]
         of_tenant = [gains[i] for i in own]
-        low, high = _interval(of_tenant, [blocks[i] for i in own])
+        low, high = spread(of_tenant, [blocks[i] for i in own])
         found.append(
             TenantGain(tenant=share.tenant, requests=share.requests, gain=fmean(of_tenant), low=low, high=high)
         )
     return tuple(found)
 
 
-def _interval(gains: Sequence[float], blocks: Sequence[int]) -> tuple[float, float]:
+def spread(gains: Sequence[float], blocks: Sequence[int]) -> tuple[float, float]:
     """Returns the 90 % interval of the mean gain by the bootstrap over blocks of time, so that requests that waited in
-    the same queue count as one observation."""
+    the same queue count as one observation. One observation has no spread, so that the gain may be anything."""
     sums: dict[int, tuple[float, int]] = {}
     for gain, block in zip(gains, blocks, strict=True):
         total, count = sums.get(block, (0.0, 0))
         sums[block] = total + gain, count + 1
+    if len(sums) < 2:
+        return -1.0, 1.0
     pairs, draw = list(sums.values()), Random("bootstrap")
     means = []
     for _ in range(DRAWS):
