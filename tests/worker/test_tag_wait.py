@@ -1,5 +1,7 @@
 """A request waits a moment for its tags where that costs nothing, or where the load has made requests wait for long."""
 
+from dataclasses import replace
+
 from hmas.contracts.control import Hints, TopologyDecision, TopologyName, TopologyReceived
 from hmas.contracts.request import Slo
 from hmas.contracts.worker import CycleTicked
@@ -105,3 +107,15 @@ def test_the_pressure_is_the_share_of_time_in_which_requests_wait() -> None:
     for now_s in range(20, 400):
         wait.observe(float(now_s), waiting=False)
     assert wait.patience_s(alone=True) == wait.patience_s(alone=False) == 0.0
+
+
+def test_in_order_of_arrival_nobody_waits_for_tags() -> None:
+    agent = worker()
+    agent.step(1.0, TopologyReceived(replace(EDF, topology=TopologyName.FCFS, seq=2)))
+    for number, name in enumerate(("tagged", "late", "prompt")):
+        now_s = 1.0 + number / 100
+        agent.submit(now_s, request(name, arrival_s=now_s))
+        if name != "late":
+            agent.annotate(now_s, name, annotation())
+    assert dispatched(agent.finish(1.04, "busy")) == [("tagged", "e1")]
+    assert dispatched(agent.finish(1.05, "tagged")) == [("late", "e1")]

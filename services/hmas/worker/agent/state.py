@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import inf
 
 from hmas.contracts.cadences import LIVE
-from hmas.contracts.control import MIXED, Layout
+from hmas.contracts.control import MIXED, Layout, TopologyName
 from hmas.contracts.execution import Load
 from hmas.contracts.request import Slo
 from hmas.laws.layout import engine_classes, place, serving
@@ -89,7 +89,9 @@ class AgentState:
             return 0.0
         if self.layout.cuts_s and not entry.request.slo_stated:
             return self.config.tags_within_s
-        return 0.0 if self.controls.bypass else self.tag_wait.patience_s(alone=alone)
+        if self.controls.bypass or self.queue.topology is TopologyName.FCFS:  # tags change nothing in its order
+            return 0.0
+        return self.tag_wait.patience_s(alone=alone)
 
     def admit_tagged(self, entry: QueueEntry) -> None:
         """Admits a request whose tags have come, if it waited for them."""
