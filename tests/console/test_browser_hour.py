@@ -122,8 +122,8 @@ def sped(monkeypatch: pytest.MonkeyPatch) -> Iterator[SpedConsole]:
 
 
 def measure(session: Any) -> dict[str, float]:
-    """Returns the browser's figures. One collection of garbage frees the nodes of a table that was just replaced, or the
-    objects that hold them; the next ones free the rest."""
+    """Returns the browser's figures. One collection of garbage frees the nodes of a table that was just replaced, or
+    the objects that hold them; the next ones free the rest."""
     for _ in range(3):
         session.send("HeapProfiler.collectGarbage")
     return {row["name"]: row["value"] for row in session.send("Performance.getMetrics")["metrics"]}
