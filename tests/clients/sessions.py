@@ -97,11 +97,11 @@ ENDS: Body = {"cache_control": {"type": "ephemeral"}}  # up to here a provider m
 
 def messages() -> Iterator[Body]:
     """As Claude Code sends them to `/v1/messages`: the marks of the cache move to the last message at each turn."""
-    listing = _use(0, "Glob", {"pattern": "**/*.py", "path": "/work/shop"})
-    read = _use(1, "Read", {"file_path": "/work/shop/cart.py"})
+    listing = _use(0, "Glob", {"pattern": "**/*.py", "path": "/home/ada/shop"})
+    read = _use(1, "Read", {"file_path": "/home/ada/shop/cart.py"})
     bash = _use(2, "Bash", {"command": "python -m pytest -q tests", "description": "Run the tests", "timeout": 120000})
     change = {"old_string": "price for _, price, _ in", "new_string": "price * count for _, price, count in"}
-    edit = _use(3, "Edit", {"file_path": "/work/shop/cart.py", **change, "replace_all": False})
+    edit = _use(3, "Edit", {"file_path": "/home/ada/shop/cart.py", **change, "replace_all": False})
     again = _use(4, "Bash", {"command": "python -m pytest -q tests", "description": "Run the tests again"})
     reminder = "<system-reminder>\nThe list of tasks is empty. Say nothing of that to the user.\n</system-reminder>"
     turns = (
@@ -165,7 +165,7 @@ RULES = """Answer in few words. Read a file before you change it, and run its te
 you are asked to. A command that changes what is not yours needs the user's yes first.
 
 # Where you are
-Working directory: /work/shop
+Working directory: /home/ada/shop
 Is a git repository: no
 Platform: linux
 """ + "\n".join(f"- Rule {n}: leave what you do not understand as it is, and say so." for n in range(1, 41))
