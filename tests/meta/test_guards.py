@@ -137,6 +137,7 @@ def test_rollback_after_settling_and_confirmation() -> None:
         (replace(FINE, violation_rate=0.0), replace(FINE, violation_rate=0.12)),  # still good
         (FINE, replace(FINE, mismatch=0.5, ttft=Tail(100, 9.0, 9.0, 9.0), violation_rate=0.6)),  # load, not order
         (replace(FINE, mismatch=0.5), replace(FINE, mismatch=0.5, ttft=Tail(100, 1.0, 9.0, 30.0))),  # tail given up
+        (replace(FINE, queued=90), replace(FINE, queued=90, ttft=Tail(100, 1.0, 9.0, 30.0))),  # after a burst
     ],
 )
 def test_no_rollback(before: VShort | None, after: VShort) -> None:

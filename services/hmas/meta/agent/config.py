@@ -61,6 +61,7 @@ class RollbackConfig:
     violation_floor: float = 0.1  # a violation rate below this counts as this
     confirmations: int = 4  # views in a row that must be worse; together about one second
     overload_mismatch: float = 0.1  # M_rho from which on the pool is overloaded
+    overload_backlog_s: float = 4.0  # of requests queued before the switch, which are late in any order
     ban_s: float = 120.0  # how long the topology that was rolled back is not chosen again
 
 

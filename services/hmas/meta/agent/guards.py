@@ -98,10 +98,12 @@ class RollbackGuard:
 
     def _worse(self, before: VShort, now: VShort) -> str | None:
         c = self._config
+        backlog_s = before.queued / max(before.arrival_rps, 1e-9)
+        was = before.mismatch >= c.overload_mismatch or backlog_s >= c.overload_backlog_s
         overloaded = now.mismatch >= c.overload_mismatch
-        if overloaded and before.mismatch < c.overload_mismatch:
+        if overloaded and not was:
             return None
-        if not overloaded and min(before.ttft.count, now.ttft.count) >= c.min_samples:
+        if not (overloaded or was) and min(before.ttft.count, now.ttft.count) >= c.min_samples:
             limit = c.rho * max(before.ttft.p99_s, c.ttft_floor_s)
             if now.ttft.p99_s > limit:
                 return f"TTFT p99 {now.ttft.p99_s:.2f} s after {before.ttft.p99_s:.2f} s before the switch"
