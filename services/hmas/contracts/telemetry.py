@@ -88,6 +88,13 @@ class RequestFinished:
     tpot_slo_s: float
     censored: bool
     age_s: float
+    engine_wait_s: float = 0.0  # of prefill_s, what the engine spent on the prompts that it had before, as estimated
+
+    @property
+    def own_prefill_s(self) -> float:
+        """The seconds to the first token that are the request's own: a prediction knows nothing of other prompts, and
+        one that was corrected by all of the time would call each prompt as long as the queue in the engine."""
+        return self.prefill_s - self.engine_wait_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,7 +95,7 @@ class PredictionErrors:
         found = self._open.pop(finished.request_id, None)
         if found is None or finished.outcome is not Outcome.FINISHED:
             return
-        cost = Cost(finished.prefill_s, finished.tpot_s if finished.output_tokens > 1 else 0.0)
+        cost = Cost(finished.own_prefill_s, finished.tpot_s if finished.output_tokens > 1 else 0.0)
         for name, said in {self._name: found.beside, found.by: found.said}.items():
             self._judge(name, said, cost)
         item = found.item

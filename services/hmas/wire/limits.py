@@ -117,6 +117,7 @@ RANGES: Mapping[str, Range] = {
     "Cost.tpot_s": NUMBER,
     "ttft_s": DURATION_S,
     "prefill_s": DURATION_S,
+    "engine_wait_s": DURATION_S,
     "tpot_s": DURATION_S,
     "last_token_s": DURATION_S,
     "ShareView.weight": Range(1e-6, 1e6),

@@ -17,7 +17,7 @@ from hmas.perception.agent.prior import VERSION as PRIOR_VERSION
 from hmas.perception.agent.prior import HistoricalPrior, HistoricalPriorConfig
 
 MAX_BATCH = 16  # prompts, which the model that ships reads within the time that a call has
-CPU_SHARE = 0.1  # of one core
+CPU_SHARE = 0.3  # of one core
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,7 +102,7 @@ class PredictionAgent:
         if len(self._measured) > self._config.max_workers:
             self._measured.popitem(last=False)
         tpot_s = finished.tpot_s if finished.output_tokens > 1 else 0.0
-        measured.learn(item.query.prompt_tokens, item.query.running, cost, Cost(finished.prefill_s, tpot_s))
+        measured.learn(item.query.prompt_tokens, item.query.running, cost, Cost(finished.own_prefill_s, tpot_s))
 
 
 def _valid(cost: Cost) -> bool:

@@ -100,7 +100,7 @@ class FirstTokenSeen(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., engine: _Optional[str] = ..., ttft_s: _Optional[float] = ..., prefill_s: _Optional[float] = ..., ttft_slo_s: _Optional[float] = ..., age_s: _Optional[float] = ...) -> None: ...
 
 class RequestFinished(_message.Message):
-    __slots__ = ("request_id", "tenant", "task", "engine", "outcome", "prompt_tokens", "output_tokens", "upper_output_tokens", "predictor", "prefill_s", "tpot_s", "tpot_slo_s", "censored", "age_s", "predicted_output_tokens_p90", "run_s")
+    __slots__ = ("request_id", "tenant", "task", "engine", "outcome", "prompt_tokens", "output_tokens", "upper_output_tokens", "predictor", "prefill_s", "tpot_s", "tpot_slo_s", "censored", "age_s", "predicted_output_tokens_p90", "run_s", "engine_wait_s")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
@@ -117,6 +117,7 @@ class RequestFinished(_message.Message):
     AGE_S_FIELD_NUMBER: _ClassVar[int]
     PREDICTED_OUTPUT_TOKENS_P90_FIELD_NUMBER: _ClassVar[int]
     RUN_S_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_WAIT_S_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     tenant: str
     task: str
@@ -133,7 +134,8 @@ class RequestFinished(_message.Message):
     age_s: float
     predicted_output_tokens_p90: float
     run_s: float
-    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., engine: _Optional[str] = ..., outcome: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., upper_output_tokens: _Optional[float] = ..., predictor: _Optional[str] = ..., prefill_s: _Optional[float] = ..., tpot_s: _Optional[float] = ..., tpot_slo_s: _Optional[float] = ..., censored: _Optional[bool] = ..., age_s: _Optional[float] = ..., predicted_output_tokens_p90: _Optional[float] = ..., run_s: _Optional[float] = ...) -> None: ...
+    engine_wait_s: float
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., engine: _Optional[str] = ..., outcome: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., upper_output_tokens: _Optional[float] = ..., predictor: _Optional[str] = ..., prefill_s: _Optional[float] = ..., tpot_s: _Optional[float] = ..., tpot_slo_s: _Optional[float] = ..., censored: _Optional[bool] = ..., age_s: _Optional[float] = ..., predicted_output_tokens_p90: _Optional[float] = ..., run_s: _Optional[float] = ..., engine_wait_s: _Optional[float] = ...) -> None: ...
 
 class RequestRunning(_message.Message):
     __slots__ = ("engine", "prompt_tokens", "output_tokens", "upper_output_tokens", "predictor", "predicted_output_tokens_p90", "run_s", "request_id")

@@ -52,7 +52,7 @@ def on_first_token(state: AgentState, gateway: Gateway, message: FirstToken) -> 
     state.meter.add(entry.prefill_s + entry.tpot_s)
     prefill_s = state.now_s - entry.granted_s
     state.ledger.first_token(state.now_s, entry, prefill_s)
-    state.prior.learn_prefill(entry.request.prompt_tokens, prefill_s)
+    state.prior.learn_prefill(entry.request.prompt_tokens, prefill_s - entry.engine_wait_s(prefill_s))
     return _trust(state, state.fleet[entry.engine])
 
 

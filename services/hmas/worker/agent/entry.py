@@ -55,6 +55,7 @@ class QueueEntry:
     __slots__ = (
         "admitted_by",
         "admitted_p90",
+        "ahead_s",
         "annotation",
         "attempt",
         "blocks",
@@ -131,6 +132,7 @@ class QueueEntry:
         self.admitted_p90 = 0.0
         self.bound_tokens = 0.0  # the output tokens that its memory is reserved for
         self.pending_s = 0.0  # predicted seconds that its prompt adds to its engine's steps, until the first token
+        self.ahead_s = 0.0  # the same of the prompts that its engine had yet to compute when it was granted
         self.promise = NO_PROMISE  # what its engine was taken to hold of its prompt when it was granted
         self.blocks = 0  # KV blocks reserved on its engine
         self.busy_since_s: float | None = None  # when an engine first had no room for it, or was not reached
@@ -151,6 +153,12 @@ class QueueEntry:
         if job is not None and job.output_tokens is not None and job.output_tokens_p90 is not None:
             tokens, p90 = job.output_tokens, job.output_tokens_p90  # of the same stage of other jobs
         self._assess(tokens, p90, estimate.ttft_s, estimate.tpot_s, request.slo)
+
+    def engine_wait_s(self, prefill_s: float) -> float:
+        """Returns which part of the `prefill_s` seconds from grant to first token the engine spent on the prompts that
+        it had yet to compute when this one was granted: as much of them as was predicted of the whole."""
+        whole_s = self.ahead_s + self.prefill_s
+        return prefill_s * self.ahead_s / whole_s if whole_s > 0.0 else 0.0
 
     def __deepcopy__(self, memo: dict[int, object]) -> "QueueEntry":
         """Returns a copy with a state of its own. What it refers to is never changed, and is shared."""

@@ -132,6 +132,7 @@ class TelemetryLedger:
                 predictor=e.admitted_by,
                 run_s=0.0 if e.granted_s is None else at_s - e.granted_s,
                 prefill_s=prefill_s,
+                engine_wait_s=e.engine_wait_s(prefill_s),
                 tpot_s=tpot_s,
                 tpot_slo_s=e.slo.tpot_s,
                 censored=outcome is not Outcome.FINISHED,

@@ -38,7 +38,7 @@ class PrefillBacklog:
         if not self._entries:
             self._since_s = now_s
         self._entries[entry.request.id] = entry
-        entry.pending_s = prefill_s
+        entry.ahead_s, entry.pending_s = self.seconds, prefill_s
         self.seconds += prefill_s
 
     def remove(self, now_s: float, entry: QueueEntry, *, computed: bool) -> None:

@@ -50,7 +50,7 @@ class AgentState:
             config.telemetry_period_s, config.telemetry_events, config.running_report_period_s, config.tags_within_s
         )
         self.prefill_floor_s = inf  # least prefill predicted lately: what an engine's step costs without a prompt
-        self.prior_floor_s = inf  # the same of the prior's estimates, which include waits inside the engine
+        self.prior_floor_s = inf  # the same of the prior's estimates, which spread a step over a prompt
         self.offered_slos_s: deque[float] = deque(maxlen=config.offered)  # TPOT SLOs of the requests that came last
         self.aimed_s = -inf  # when engines were last told which of them is worth keeping
         self.lag_s = 0.0  # by how much the last cycle came late: news from engines may be late by as much
