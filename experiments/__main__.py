@@ -43,6 +43,9 @@ def run_all(
         list[str] | None, typer.Option(help="With --quick: names of experiments that are run in full.")
     ] = None,
     only: Annotated[list[str] | None, typer.Option(help="Names of the experiments to run; default: all.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Number of each experiment's seeds, from the first on; default: all.")
+    ] = None,
     processes: Annotated[
         int, typer.Option(min=1, help="Number of processes, each with one run at a time.")
     ] = os.cpu_count() or 1,
@@ -62,6 +65,7 @@ def run_all(
         raise typer.BadParameter(f"--full names experiments that are not run: {', '.join(sorted(unknown))}")
     whole = {e.name for e in chosen if not quick or e.name in (full or ())}
     chosen = [(e if e.name in whole else e.quick()).within(data) for e in chosen]
+    chosen = [replace(e, seeds=e.seeds[:seeds]) for e in chosen]
     if not chosen:
         raise typer.BadParameter(f"no experiment to run: {folder} has no matching *.yaml file; see --folder and --only")
     store = CellStore(cells)
