@@ -2,6 +2,7 @@
 selectors on simulated runs."""
 
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +22,14 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 console = Console()
+RESULTS, CORES = Path("docs/results"), os.cpu_count() or 1
+Out = Annotated[Path, typer.Option(help="Folder that the pages are written to.", file_okay=False)]
+Seeds = Annotated[int, typer.Option(min=1, help="Number of seeds, from the first on.")]
+Processes = Annotated[int, typer.Option(min=1, help="Number of processes, each with one run at a time.")]
+Cells = Annotated[Path, typer.Option(help="Folder of the results of finished runs.")]
+PagesOnly = Annotated[
+    bool, typer.Option("--pages-only", help="Run nothing; write the pages from the results of finished runs.")
+]
 Workloads = Annotated[
     list[str] | None, typer.Option(help="Names of the workloads to run anew, as on the page; default: all.")
 ]
@@ -33,9 +42,7 @@ def run_all(
     folder: Annotated[Path, typer.Option(help="Folder of the experiment files (*.yaml).", file_okay=False)] = Path(
         "experiments"
     ),
-    out: Annotated[Path, typer.Option(help="Folder that the pages are written to.", file_okay=False)] = Path(
-        "docs/results"
-    ),
+    out: Out = RESULTS,
     quick: Annotated[
         bool, typer.Option("--quick", help="Run only one seed, and at most 300 s of each workload.")
     ] = False,
@@ -43,14 +50,13 @@ def run_all(
         list[str] | None, typer.Option(help="With --quick: names of experiments that are run in full.")
     ] = None,
     only: Annotated[list[str] | None, typer.Option(help="Names of the experiments to run; default: all.")] = None,
-    processes: Annotated[
-        int, typer.Option(min=1, help="Number of processes, each with one run at a time.")
-    ] = os.cpu_count() or 1,
-    cells: Annotated[Path, typer.Option(help="Folder of the results of finished runs.")] = Path("out/sim-cells"),
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Number of each experiment's seeds, from the first on; default: all.")
+    ] = None,
+    processes: Processes = CORES,
+    cells: Cells = Path("out/sim-cells"),
     data: Data = None,
-    pages_only: Annotated[
-        bool, typer.Option("--pages-only", help="Run nothing; write the pages from the results of finished runs.")
-    ] = False,
+    pages_only: PagesOnly = False,
 ) -> None:
     """Runs every experiment and writes its page. If interrupted, give the command again: finished runs are kept."""
     from experiments.report.pages import write_pages
@@ -62,6 +68,7 @@ def run_all(
         raise typer.BadParameter(f"--full names experiments that are not run: {', '.join(sorted(unknown))}")
     whole = {e.name for e in chosen if not quick or e.name in (full or ())}
     chosen = [(e if e.name in whole else e.quick()).within(data) for e in chosen]
+    chosen = [replace(e, seeds=e.seeds[:seeds]) for e in chosen]
     if not chosen:
         raise typer.BadParameter(f"no experiment to run: {folder} has no matching *.yaml file; see --folder and --only")
     store = CellStore(cells)
@@ -73,22 +80,19 @@ def run_all(
                 task, completed=done, total=total, description=text
             ))  # fmt: skip
     written = write_pages(chosen, store, out, whole=whole, data=data)
-    for path in written:
-        typer.echo(f"wrote {path}")
+    _told(written)
 
 
 @app.command()
 def niyama(
-    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
-        "docs/results"
-    ),
+    out: Out = RESULTS,
     hours: Annotated[
         float, typer.Option(min=0.1, help="Hours of offered load per run; those of Fig. 10 always take 4.")
     ] = 2.0,
     processes: Annotated[
         int, typer.Option(min=1, help="Number of processes; at most one per source of lengths is used.")
     ] = 1,
-    cells: Annotated[Path, typer.Option(help="Folder of the results of finished runs.")] = Path("out/niyama-cells"),
+    cells: Cells = Path("out/niyama-cells"),
     data: Data = None,
 ) -> None:
     """Repeats Niyama's evaluation (Table 3, Fig. 7b, 9 and 10) and writes its page. It takes about 20 minutes of one
@@ -98,16 +102,13 @@ def niyama(
     from experiments.report.niyama import write_page
 
     found, seconds = evaluate_all(cells, data_folder(data), hours * 3600.0, processes, typer.echo)
-    for path in write_page(found, seconds, hours * 3600.0, out):
-        typer.echo(f"wrote {path}")
+    _told(write_page(found, seconds, hours * 3600.0, out))
 
 
 @app.command()
 def admission(
-    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
-        "docs/results"
-    ),
-    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 1 on.")] = 5,
+    out: Out = RESULTS,
+    seeds: Seeds = 5,
     sample: Annotated[
         int, typer.Option(min=1, help="Refusals per seed and scenario that are retried after other waits.")
     ] = 40,
@@ -126,8 +127,7 @@ def admission(
     )
     capacity_rps = compute(cell)["rate_rps"]
     found = [measure(s, capacity_rps, range(1, seeds + 1), sample, typer.echo) for s in SCENARIOS]
-    for path in write_page(found, capacity_rps, seeds, out):
-        typer.echo(f"wrote {path}")
+    _told(write_page(found, capacity_rps, seeds, out))
 
 
 @app.command()
@@ -135,20 +135,16 @@ def worth(
     file: Annotated[Path, typer.Option(help="The experiment file.", exists=True, dir_okay=False)] = Path(
         "experiments/worth.yaml"
     ),
-    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
-        "docs/results"
-    ),
-    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 1 on.")] = 5,
+    out: Out = RESULTS,
+    seeds: Seeds = 5,
     seconds: Annotated[float, typer.Option(min=1.0, help="Seconds of each workload at most.")] = 120.0,
-    processes: Annotated[int, typer.Option(min=1, help="Number of processes, each with one run at a time.")] = 1,
-    cells: Annotated[Path, typer.Option(help="Folder of the results of finished runs.")] = Path("out/sim-cells"),
+    processes: Processes = 1,
+    cells: Cells = Path("out/sim-cells"),
     data: Data = None,
     workload: Workloads = None,
     at: Loads = None,
     tagged: Annotated[bool, typer.Option("--tagged", help="Run only what states no SLOs.")] = False,
-    pages_only: Annotated[
-        bool, typer.Option("--pages-only", help="Run nothing; write the page from the results of finished runs.")
-    ] = False,
+    pages_only: PagesOnly = False,
 ) -> None:
     """Measures what cognition is worth to the mesh, and what late annotations cost, and writes the page. If
     interrupted, give the command again: finished runs are kept. Without --data, no traces are run. Settings that are
@@ -166,21 +162,16 @@ def worth(
             chosen = replace(chosen, workloads=tuple(w for w in chosen.workloads if not w.stated))
         for some in batches_of_worth(chosen):
             execute_cells(some, store, processes, _counted)
-    for path in write_page(experiment, store, out):
-        typer.echo(f"wrote {path}")
+    _told(write_page(experiment, store, out))
 
 
 @app.command()
 def regimes(
-    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
-        "docs/results"
-    ),
-    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 1 on.")] = 5,
-    processes: Annotated[int, typer.Option(min=1, help="Number of processes, each with one run at a time.")] = 1,
-    cells: Annotated[Path, typer.Option(help="Folder of the results of finished runs.")] = Path("out/sim-cells"),
-    pages_only: Annotated[
-        bool, typer.Option("--pages-only", help="Run nothing; write the page from the results of finished runs.")
-    ] = False,
+    out: Out = RESULTS,
+    seeds: Seeds = 5,
+    processes: Processes = 1,
+    cells: Cells = Path("out/sim-cells"),
+    pages_only: PagesOnly = False,
 ) -> None:
     """Compares a pool that all requests share with static splits by TPOT SLO and with the layout that the controller
     chooses, where TPOT is short and where compute is, and writes the page. If interrupted, give the command again:
@@ -192,21 +183,16 @@ def regimes(
     if not pages_only:
         for some in batches(chosen):
             execute_cells(some, store, processes, _counted)
-    for path in write_page(store, chosen, out):
-        typer.echo(f"wrote {path}")
+    _told(write_page(store, chosen, out))
 
 
 @app.command(name="day")
 def a_day(
-    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
-        "docs/results"
-    ),
+    out: Out = RESULTS,
     seeds: Annotated[int, typer.Option(min=1, help="How many of the day's seeds, from the first on.")] = 3,
     fixed_only: Annotated[bool, typer.Option("--fixed-only", help="Run the fixed topologies alone.")] = False,
-    cells: Annotated[Path, typer.Option(help="Folder of the results of finished runs.")] = Path("out/day-cells"),
-    pages_only: Annotated[
-        bool, typer.Option("--pages-only", help="Run nothing; write the page from the results of finished runs.")
-    ] = False,
+    cells: Cells = Path("out/day-cells"),
+    pages_only: PagesOnly = False,
 ) -> None:
     """Runs a day of nine regimes under fixed topologies and with a meta controller that rehearses before it switches,
     and writes the page. If interrupted, give the command again: finished runs are kept."""
@@ -219,15 +205,12 @@ def a_day(
         if store.get(cell) is None:
             typer.echo(f"{cell.system}, seed {cell.seed}")
             store.put(cell, compute(cell))
-    for path in write_page({cell: found for cell in wanted if (found := store.get(cell)) is not None}, out):
-        typer.echo(f"wrote {path}")
+    _told(write_page({cell: found for cell in wanted if (found := store.get(cell)) is not None}, out))
 
 
 @app.command(name="whatif-live")
 def live_what_if(
-    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
-        "docs/results"
-    ),
+    out: Out = RESULTS,
     seconds: Annotated[int, typer.Option(min=30, help="Seconds of traffic before and after each switch.")] = 60,
     most: Annotated[int, typer.Option(min=0, help="Make so many switches at most.")] = 20,
     kept: Annotated[Path, typer.Option(help="File of the switches made so far.")] = Path("out/whatif-live.jsonl"),
@@ -244,23 +227,18 @@ def live_what_if(
                 outcome = carry_out(run, data_dir, url, seconds, data_dir / f"load-{i}")
                 keep(kept, outcome)
                 typer.echo(f"{run.name}: {outcome.predicted:.3f} predicted, came {outcome.after:.3f}")
-    for path in write_page(read(kept), seconds, out):
-        typer.echo(f"wrote {path}")
+    _told(write_page(read(kept), seconds, out))
 
 
 @app.command()
 def regulator(
-    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
-        "docs/results"
-    ),
-    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 1 on.")] = 5,
+    out: Out = RESULTS,
+    seeds: Seeds = 5,
     seconds: Annotated[float, typer.Option(min=20.0, help="Seconds of each run.")] = 120.0,
-    processes: Annotated[int, typer.Option(min=1, help="Number of processes, each with one run at a time.")] = 1,
-    cells: Annotated[Path, typer.Option(help="Folder of the results of finished runs.")] = Path("out/sim-cells"),
+    processes: Processes = 1,
+    cells: Cells = Path("out/sim-cells"),
     data: Data = None,
-    pages_only: Annotated[
-        bool, typer.Option("--pages-only", help="Run nothing; write the page from the results of finished runs.")
-    ] = False,
+    pages_only: PagesOnly = False,
 ) -> None:
     """Measures what each part of Statera is worth where memory, time per token or compute is short, and writes the
     page. If interrupted, give the command again: finished runs are kept. Without --data, no trace is run."""
@@ -275,23 +253,18 @@ def regulator(
     wanted += winner_cells(store, numbers, seconds, folder)
     missing = sum(store.get(cell) is None for cell in wanted)
     rows = rows_of(store, numbers, seconds, folder)
-    for path in write_page(rows, courses(store, numbers, seconds, folder), seconds, missing, out):
-        typer.echo(f"wrote {path}")
+    _told(write_page(rows, courses(store, numbers, seconds, folder), seconds, missing, out))
 
 
 @app.command()
 def fast(
-    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
-        "docs/results"
-    ),
-    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 1 on.")] = 3,
+    out: Out = RESULTS,
+    seeds: Seeds = 3,
     seconds: Annotated[float, typer.Option(min=20.0, help="Seconds of each run.")] = 150.0,
-    processes: Annotated[int, typer.Option(min=1, help="Number of processes, each with one run at a time.")] = 1,
-    cells: Annotated[Path, typer.Option(help="Folder of the results of finished runs.")] = Path("out/sim-cells"),
+    processes: Processes = 1,
+    cells: Cells = Path("out/sim-cells"),
     data: Data = None,
-    pages_only: Annotated[
-        bool, typer.Option("--pages-only", help="Run nothing; write the page from the results of finished runs.")
-    ] = False,
+    pages_only: PagesOnly = False,
 ) -> None:
     """Measures what it brings and costs that short requests go first where the others have time, and writes the page.
     If interrupted, give the command again: finished runs are kept. Without --data, no traces are run."""
@@ -301,18 +274,15 @@ def fast(
     store, folder, numbers = CellStore(cells), data_folder(data), range(1, seeds + 1)
     if not pages_only:
         execute_cells(cells_of_fast(numbers, seconds, folder), store, processes, _counted)
-    for path in write_page(rows_of_fast(numbers, seconds, folder, store), seconds, out):
-        typer.echo(f"wrote {path}")
+    _told(write_page(rows_of_fast(numbers, seconds, folder, store), seconds, out))
 
 
 @app.command()
 def deception(
-    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
-        "docs/results"
-    ),
-    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 1 on.")] = 5,
+    out: Out = RESULTS,
+    seeds: Seeds = 5,
     seconds: Annotated[float, typer.Option(min=40.0, help="Seconds of each run.")] = 120.0,
-    cells: Annotated[Path, typer.Option(help="Folder of the results of finished runs.")] = Path("out/sim-cells"),
+    cells: Cells = Path("out/sim-cells"),
 ) -> None:
     """Measures what misleading prompts and a changed model do to the lengths that the mesh goes by and to the other
     tenants, and writes the page. If interrupted, give the command again: finished runs are kept."""
@@ -320,8 +290,7 @@ def deception(
     from experiments.report.deception import write_page
 
     found = measure_all(CellStore(cells, code_of_deception), range(1, seeds + 1), seconds, typer.echo)
-    for path in write_page(found, seconds, out):
-        typer.echo(f"wrote {path}")
+    _told(write_page(found, seconds, out))
 
 
 def _part(experiment: Experiment, workloads: list[str] | None, loads: list[float] | None) -> Experiment:
@@ -333,6 +302,20 @@ def _part(experiment: Experiment, workloads: list[str] | None, loads: list[float
     return replace(
         experiment, workloads=chosen, loads=tuple(x for x in experiment.loads if loads is None or x in loads)
     )
+
+
+def _agentic(data: Path | None, *more: str) -> Path:
+    """Returns the folder of data, which must hold recorded workflows, and `more` folders."""
+    folder, needed = data_folder(data), ("agentic", *more)
+    if folder is None or not all((folder / name).is_dir() for name in needed):
+        wanted = " and ".join(f"{name}/" for name in needed)
+        raise typer.BadParameter(f"this needs recorded workflows: give --data FOLDER with {wanted} in it")
+    return folder
+
+
+def _told(paths: Iterable[Path]) -> None:
+    for path in paths:
+        typer.echo(f"wrote {path}")
 
 
 def _counted(done: int, total: int, text: str) -> None:
@@ -357,12 +340,10 @@ def model_times(
 @app.command()
 def fence(
     file: Annotated[Path, typer.Option(help="The experiment file.", dir_okay=False)] = Path("experiments/fence.yaml"),
-    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
-        "docs/results"
-    ),
-    processes: Annotated[int, typer.Option(min=1, help="Number of processes, each with one run at a time.")] = 1,
-    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from the first on.")] = 5,
-    cells: Annotated[Path, typer.Option(help="Folder of the results of finished runs.")] = Path("out/sim-cells"),
+    out: Out = RESULTS,
+    processes: Processes = 1,
+    seeds: Seeds = 5,
+    cells: Cells = Path("out/sim-cells"),
     data: Data = None,
     workload: Workloads = None,
     at: Loads = None,
@@ -380,15 +361,12 @@ def fence(
     store = CellStore(cells)
     part = _part(found, workload, at)
     measure(part, store, processes, lambda done, total, text: typer.echo(f"{done} of {total}: {text}"))
-    for path in write_page(list(rows(part, store, present_commit())), found, out):
-        typer.echo(f"wrote {path}")
+    _told(write_page(list(rows(part, store, present_commit())), found, out))
 
 
 @app.command(name="jobs-linking")
 def jobs_linking(
-    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
-        "docs/results"
-    ),
+    out: Out = RESULTS,
     seed: Annotated[int, typer.Option(min=1, help="Seed of the order in which requests come.")] = 1,
     data: Data = None,
 ) -> None:
@@ -398,19 +376,14 @@ def jobs_linking(
     from experiments.report.jobs_linking import write_page
     from experiments.workflows import read_workflows
 
-    folder = data_folder(data)
-    if folder is None or not (folder / "agentic").is_dir():
-        raise typer.BadParameter("this needs recorded workflows: give --data FOLDER with a folder agentic/ in it")
+    folder = _agentic(data)
     found = measure(folder, seed, typer.echo)
-    for path in write_page(found, read_workflows(folder), crossings(folder, seed), seed, out):
-        typer.echo(f"wrote {path}")
+    _told(write_page(found, read_workflows(folder), crossings(folder, seed), seed, out))
 
 
 @app.command()
 def jobs_forecast(
-    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
-        "docs/results"
-    ),
+    out: Out = RESULTS,
     apart: Annotated[
         Path | None,
         typer.Option(help="Folder with agentic/ of further workflows: fit on --data, score these.", file_okay=False),
@@ -423,59 +396,43 @@ def jobs_forecast(
     from experiments.forecast.stages import read_stages
     from experiments.report.jobs_forecast import write_page
 
-    folder = data_folder(data)
-    if folder is None or not (folder / "agentic").is_dir():
-        raise typer.BadParameter("this needs recorded workflows: give --data FOLDER with a folder agentic/ in it")
+    folder = _agentic(data)
     found = measure(read_stages(folder), read_stages(apart) if apart is not None else [], typer.echo)
-    for path in write_page(found, out):
-        typer.echo(f"wrote {path}")
+    _told(write_page(found, out))
 
 
 @app.command()
 def routing(
-    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
-        "docs/results"
-    ),
-    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 1 on.")] = 3,
+    out: Out = RESULTS,
+    seeds: Seeds = 3,
     seconds: Annotated[float, typer.Option(min=10.0, help="Seconds of each run.")] = 40.0,
     part: Annotated[
         str, typer.Option(help="What is run: routers, gateways, many (workers and gateways), or all of these.")
     ] = "all",
-    processes: Annotated[int, typer.Option(min=1, help="Number of processes, each with one run at a time.")] = 1,
-    cells: Annotated[Path, typer.Option(help="Folder of the results of finished runs.")] = Path("out/routing-cells"),
+    processes: Processes = 1,
+    cells: Cells = Path("out/routing-cells"),
     data: Data = None,
-    pages_only: Annotated[
-        bool, typer.Option("--pages-only", help="Run nothing; write the page from the results of finished runs.")
-    ] = False,
+    pages_only: PagesOnly = False,
 ) -> None:
     """Compares routers by prefix, several gateways with one, and several workers with one central queue, and writes the
     page. It needs --data with agentic/ and traces/. If interrupted, give the command again: finished runs are kept."""
     from experiments.report.routing import write_page
     from experiments.routing.plan import Plan, carry_out, digest
 
-    folder = data_folder(data)
-    if folder is None or not all((folder / name).is_dir() for name in ("agentic", "traces")):
-        raise typer.BadParameter(
-            "this needs recorded workflows and traces: give --data FOLDER with agentic/ and traces/"
-        )
+    folder = _agentic(data, "traces")
     if part not in ("all", "routers", "gateways", "many"):
         raise typer.BadParameter(f"--part {part}: choose routers, gateways, many or all")
     store, plan = CellStore(cells, digest), Plan(seeds, seconds)
     rates, missing = carry_out(store, plan, folder, part, processes, typer.echo, stored=pages_only)
-    for path in write_page(store, plan, rates, out / "routing.md", missing):
-        typer.echo(f"wrote {path}")
+    _told(write_page(store, plan, rates, out / "routing.md", missing))
 
 
 @app.command()
 def goodput(
-    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
-        "docs/results"
-    ),
-    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 1 on.")] = 3,
-    processes: Annotated[int, typer.Option(min=1, help="Number of processes, each with one run at a time.")] = 1,
-    pages_only: Annotated[
-        bool, typer.Option("--pages-only", help="Run nothing; write the page from its JSON file.")
-    ] = False,
+    out: Out = RESULTS,
+    seeds: Seeds = 3,
+    processes: Processes = 1,
+    pages_only: PagesOnly = False,
 ) -> None:
     """Simulates how many requests are on time at each load, with the mesh and without, and writes the page, beside what
     `hmas compare` has measured."""
@@ -488,19 +445,16 @@ def goodput(
         rows = [LoadRow(**row) for row in json.loads((out / "goodput.json").read_text())]
     else:
         rows = measure(range(1, seeds + 1), processes, typer.echo)
-    for path in write_page(rows, out):
-        typer.echo(f"wrote {path}")
+    _told(write_page(rows, out))
 
 
 @app.command()
 def maestro(
-    out: Annotated[Path, typer.Option(help="Folder that the page is written to.", file_okay=False)] = Path(
-        "docs/results"
-    ),
-    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 1 on.")] = 5,
+    out: Out = RESULTS,
+    seeds: Seeds = 5,
     seconds: Annotated[float, typer.Option(min=60.0, help="Seconds in which jobs arrive.")] = 600.0,
-    processes: Annotated[int, typer.Option(min=1, help="Number of processes, each with one run at a time.")] = 1,
-    cells: Annotated[Path, typer.Option(help="Folder of the results of finished runs.")] = Path("out/sim-cells"),
+    processes: Processes = 1,
+    cells: Cells = Path("out/sim-cells"),
     data: Data = None,
 ) -> None:
     """Measures orders of jobs on generated workflows in a closed loop (Maestro's Fig. 7), and writes the page. It takes
@@ -509,12 +463,9 @@ def maestro(
     from experiments.maestro.measure import code_of, measure
     from experiments.report.maestro import write_page
 
-    folder = data_folder(data)
-    if folder is None or not (folder / "agentic").is_dir():
-        raise typer.BadParameter("this needs recorded workflows: give --data FOLDER with a folder agentic/ in it")
+    folder = _agentic(data)
     found = measure(folder, range(1, seeds + 1), seconds, CellStore(cells, code_of), processes, typer.echo)
-    for path in write_page(found, seconds, out):
-        typer.echo(f"wrote {path}")
+    _told(write_page(found, seconds, out))
 
 
 @app.command(name="train-selectors")

@@ -10,7 +10,7 @@ from experiments.report import comparison, overload, paper_figures, paper_tables
 from experiments.report.constant_columns import explained
 from experiments.report.results import CellResults
 from experiments.report.statistics import statistics_page
-from experiments.report.template import OLDER_BASELINES, ORACLES, noted, render
+from experiments.report.template import render
 from experiments.report.topologies import topologies
 from hmas.sim.cells import CellStore
 from hmas.sim.experiment import Experiment
@@ -61,7 +61,6 @@ def write_pages(
         missing |= {cell.key() for cell in results.missing}
         seeds = "" if experiment.name not in whole else f": {len(experiment.seeds)} seeds, whole"
         index.append(f"[{experiment.title}]({experiment.page}.md){seeds}")
-    texts = {name: noted(text, ORACLES, OLDER_BASELINES) for name, text in texts.items()}
     texts["statistics"] = statistics_page(data)
     index.append("[Trace statistics of §2](statistics.md)")
     texts["simulator"] = render(

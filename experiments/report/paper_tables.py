@@ -80,9 +80,8 @@ def _slices(results: CellResults, load: float) -> tuple[str, list[tuple[str, ...
         )
         for title, (_, path), better in (("lower mismatch", METRICS_1[0], -1), ("more goodput", METRICS_1[3], 1)):
             a, b = (results.get(spec, load, s, *path).mean for s in ("hmas", "vllm"))
-            why = "Serving the short first finishes more requests and fewer tokens." if better < 0 else ""
             claims += verdict(
-                f"{spec.kind}: {title} than vLLM", exceeds(better * a, better * b), f"{a:.3f} against {b:.3f}", why
+                f"{spec.kind}: {title} than vLLM", exceeds(better * a, better * b), f"{a:.3f} against {b:.3f}"
             )
         facts[spec.kind] = {"ttft_compliance": round(ttft, 4)}
     return claims, rows, facts
@@ -117,15 +116,10 @@ def _ablation_claims(ours: dict[str, list[Value]]) -> str:
     text = ""
     measured = {v: x[3].mean for v, x in ours.items() if x[3].count and v != PAPER}
     for variant, mean in measured.items():
-        why = "On these engines it makes no difference or helps; see the topologies page and the series there."
-        text += verdict(f"{TABLE_2[variant][0]} costs goodput", mean < 0.995, f"{mean:.2f}×", why)
+        text += verdict(f"{TABLE_2[variant][0]} costs goodput", mean < 0.995, f"{mean:.3f}×")
     if measured:
         worst = min(measured, key=lambda v: measured[v])
-        why = (
-            f"Here it is '{TABLE_2[worst][0]}': an emulated engine degrades gracefully when full (no thrashing, no "
-            "out-of-memory), so the order of the queue decides more than the number of running sequences."
-        )
-        text += verdict("Freezing Statera hurts most", worst == "frozen-statera", f"worst: {TABLE_2[worst][0]}", why)
+        text += verdict("Freezing Statera hurts most", worst == "frozen-statera", f"worst: {TABLE_2[worst][0]}")
     return text
 
 
