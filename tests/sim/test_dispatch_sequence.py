@@ -1,6 +1,6 @@
 """Requests without a known prompt are dispatched as they were before the mesh knew of prefixes and jobs: the digest was
-recorded by this very run. A change that is meant to alter the order records it anew, as the one by which requests
-wait a moment for their tags, and memory is reserved for no more than the predicted quantile."""
+recorded by this very run. A change that is meant to alter the order records it anew, as the one by which a
+prompt's prefill is corrected by its own time alone."""
 
 from dataclasses import replace
 from hashlib import sha256
@@ -16,7 +16,7 @@ from hmas.sim.setup import MeshSetup
 from hmas.sim.sources import WorkloadSpec, build
 from hmas.sim.systems import MESHES
 
-RECORDED = "9d02bb1378ed85b45c28802cca1975569904ae88229cd08caf18dcc36246964d"
+RECORDED = "6a7ddee5a29077804f5998fc51175750c6808c6df1ee721647de4c160b38a2ff"
 
 
 def test_without_chains_the_dispatch_sequence_is_the_recorded_one() -> None:
@@ -32,10 +32,10 @@ def test_without_chains_the_dispatch_sequence_is_the_recorded_one() -> None:
 # The grants of committed experiments' first workloads, cut to 12 s, with oracles where models read text.
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 GRANTS = {
-    ("smoke.yaml", "hmas"): (239, "4ce0dd3bb2726bd183ceedba"),
-    ("overload.yaml", "hmas-plugin"): (240, "bbb110f7019191eebc33a507"),
-    ("overload.yaml", "hmas-esg"): (240, "0a29a20e94b4372f97cc72a0"),
-    ("faults.yaml", "hmas"): (444, "7de9d24fd05a7f95be0eb7f2"),
+    ("smoke.yaml", "hmas"): (239, "5717af30338d4b22bf5f7459"),
+    ("overload.yaml", "hmas-plugin"): (98, "0396eefbdbe89e2492f26b6a"),
+    ("overload.yaml", "hmas-esg"): (98, "19f26b054e7be589d7e022de"),
+    ("faults.yaml", "hmas"): (444, "f946f8bb2b2c41665636ab78"),
 }
 
 

@@ -26,7 +26,7 @@ def crowd(seed: int) -> Workload:
 
 
 def served(system: str) -> int:
-    """Returns the prompt tokens of the requests that got their first token while others came, the first 5 s left out."""
+    """Returns the prompt tokens of the requests whose first token came while others arrived, from 5 s on."""
     profile = chunked(builtin_profile("qwen3-32b-h100x2"), 1024)
     run = run_system(system, read_by(system, crowd(1)).fitting(profile), profile, 1, 1)
     firsts = ((s.offered_s + s.ttft_s, s.prompt_tokens) for s in run.settlements if s.ttft_s is not None)
