@@ -64,6 +64,7 @@ TIGHT = replace(
     arrival_rps=4.0,
     demands=(demand(0.065, 2.0, 100), demand(0.2, 2.0, 600)),
     paces=(pace("e1"), pace("e2")),
+    stated_share=1.0,
 )
 FAST = replace(TIGHT, paces=(pace("e1", 0.01, 1e-8), pace("e2", 0.01, 1e-8)))
 
@@ -100,6 +101,18 @@ def test_it_stays_mixed_where_the_pace_is_not_short_or_nothing_is_known() -> Non
     for view in (FAST, few, young, replace(TIGHT, paces=()), replace(TIGHT, demands=())):
         assert layouts(begun().at(1.0, LongViewReceived(view))) == []
     assert layouts(begun(LayoutConfig(adaptive=False)).at(1.0, LongViewReceived(TIGHT))) == []  # off
+
+
+def test_it_is_mixed_where_few_clients_state_their_slos() -> None:
+    tagged = replace(TIGHT, stated_share=0.4)
+    assert layouts(begun().at(1.0, LongViewReceived(tagged))) == []
+    drive = begun()
+    assert layouts(drive.at(1.0, LongViewReceived(TIGHT))) == ["<= 65 ms: 1, > 65 ms: 1"]
+    effects = drive.at(100.0, LongViewReceived(tagged))
+    assert layouts(effects)[-1] == "mixed"
+    assert "40% of the requests state their SLOs" in records(effects)[0].reason
+    by_tags = begun(LayoutConfig(least_stated=0.0))
+    assert layouts(by_tags.at(1.0, LongViewReceived(tagged))) == ["<= 65 ms: 1, > 65 ms: 1"]
 
 
 def test_it_stays_mixed_where_short_steps_cost_little_of_an_engines_work() -> None:

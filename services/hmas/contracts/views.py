@@ -147,6 +147,7 @@ class VLong:
     seq: int
     demands: tuple[DemandView, ...] = ()
     paces: tuple[PaceView, ...] = ()
+    stated_share: float = 0.0  # of the offered requests, those whose SLO the client stated
 
 
 def view_json(view: VShort | VLong | None) -> str:

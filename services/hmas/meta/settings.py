@@ -1,5 +1,6 @@
 """Settings of the meta controller, read once at its start."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -78,10 +79,11 @@ class MetaSettings(RuntimeSettings):
         description="Share of the slack of the requests before it that MaxOnTime lets a shorter one take by going "
         "first, where work arrives evenly (less where it comes in bursts); 0 dispatches by deadline alone",
     )
-    layout: Literal["mixed", "auto"] = Field(
+    layout: Literal["mixed", "auto", "tags"] = Field(
         "auto",
         description="How requests share a pool's engines: mixed, so that all share all engines, or auto, so that the "
-        "controller splits them by TPOT SLO where the measured pace says that more are on time then",
+        "controller splits them by TPOT SLO where the measured pace says that more are on time then and most clients "
+        "state their SLOs, or tags, so that it also does where perception has to tell them",
     )
     topology_valid_for_s: float = Field(
         15.0, gt=0.5, le=MAX_VALID_FOR_S, description="Seconds for which workers obey a decision if no new one comes"
@@ -115,6 +117,10 @@ class MetaSettings(RuntimeSettings):
         be read."""
         return self.llm_api_key_file.read_text().strip() if self.llm_api_key_file is not None else "none"
 
+    def layout_config(self) -> LayoutConfig:
+        config = LayoutConfig(adaptive=self.layout != "mixed")
+        return replace(config, least_stated=0.0) if self.layout == "tags" else config
+
     def meta_config(self) -> MetaConfig:
         return MetaConfig(
             selector=self.chosen_selector,
@@ -129,5 +135,5 @@ class MetaSettings(RuntimeSettings):
             rehearsal=RehearsalConfig(
                 enabled=self.rehearse == "on", cpu_share=self.rehearsal_cpu_share, window_s=self.rehearsal_window_s
             ),
-            layout=LayoutConfig(adaptive=self.layout == "auto"),
+            layout=self.layout_config(),
         )

@@ -78,6 +78,7 @@ RANGES: Mapping[str, Range] = {
     "utility": Range(1e-6, 1e6),
     "importance": Range(0.0, 1.0),
     "confidence": Range(0.0, 1.0),
+    "stated_share": Range(0.0, 1.0),
     "kv_usage": Range(0.0, 2.0),  # some engines count what they are about to evict
     "cuts_s": Range(0.0, 1e9, above=True),
     "fast_weight": Range(0.0, 1.0),

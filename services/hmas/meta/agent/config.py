@@ -76,6 +76,7 @@ class LayoutConfig:
     least_base: float = 0.3  # share of the tightest SLO that a step without requests takes; below, no split
     tightest: float = 0.05  # share of the requests that may have a tighter SLO than that one
     shift: float = 0.03  # least gain where the pool is split already: what waits moves to engines that are full
+    least_stated: float = 0.5  # share of the requests whose SLO the client states; below, the pool is mixed
     min_requests: int = 100  # within the minutes of V_long; fewer do not tell a distribution
     min_observations: int = 3  # of an engine's pace, which are a quarter of a minute of work
     classes: int = 2

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hmas.contracts.control import Split
 from hmas.contracts.views import VLong
 from hmas.laws.layout import described_split, place
-from hmas.laws.pace import Offered, base_share, best_split, expected, ranked, too_slow
+from hmas.laws.pace import MIXED_SPLIT, Offered, base_share, best_split, expected, ranked, too_slow
 from hmas.meta.agent.config import LayoutConfig
 
 
@@ -30,7 +30,8 @@ def choose_layout(
     only where its steps are too slow for some of the demand as it is, and where short steps cost much of an engine's
     work because most of such a step passes without any request. Where they cost little, a mixed pool can keep them for
     all: the model expects a gain of slow steps in overload that never comes, because requests wait in the queue and not
-    in the engines, and each half of the pool has bursts of its own.
+    in the engines, and each half of the pool has bursts of its own. Where few clients state their SLOs, classes are as
+    good as the tags, and a request in the wrong one costs more than mixing does.
     """
     known = {
         place(pace.worker, pace.engine): pace for pace in view.paces if pace.observations >= config.min_observations
@@ -39,6 +40,9 @@ def choose_layout(
     requests = sum(demand.requests for demand in view.demands)
     if len(places) < 2 or 2 * len(paces) < len(places) or requests < config.min_requests:
         return None
+    if view.stated_share < config.least_stated:
+        reason = f"{view.stated_share:.0%} of the requests state their SLOs, fewer than {config.least_stated:.0%}"
+        return LayoutChoice(MIXED_SPLIT, tuple(places), reason) if current.cuts_s else None
     demands: list[Offered] = [(demand, demand.rps) for demand in view.demands]
     total_rps = sum(demand.rps for demand in view.demands)
     if not current.cuts_s and too_slow(demands, steps_s, config.pace) < config.too_slow:

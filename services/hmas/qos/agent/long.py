@@ -29,6 +29,7 @@ class _Bucket:
     tenants: Shares
     tasks: Shares
     offered: int = 0
+    stated: int = 0
     judged: int = 0
     ok: int = 0
     bad: int = 0
@@ -63,6 +64,7 @@ class LongWindow:
         bucket = self._ring.at(now_s)
         for offer in telemetry.offered:
             bucket.offered += 1
+            bucket.stated += offer.slo_stated
             bucket.prompt.add(offer.prompt_tokens)
             bucket.prompts[histogram_bucket(offer.prompt_tokens)] += 1
             tenant = bucket.tenants.of(offer.tenant)
@@ -156,6 +158,7 @@ class LongWindow:
             seq=seq,
             demands=demand_views((b.demands for b in live), self._config.max_demands, span),
             paces=paces,
+            stated_share=sum(b.stated for b in live) / offered if offered else 0.0,
         )
 
     def _smoothed_rates(self, now_s: float) -> tuple[float, float, float]:
