@@ -1,5 +1,4 @@
-"""`python -m experiments` runs the experiments, writes their pages of results, and trains the meta controller's
-selectors on simulated runs."""
+"""`python -m experiments` runs the experiments and writes their pages of results."""
 
 import os
 from dataclasses import replace
@@ -17,7 +16,7 @@ from hmas.sim.experiment import Experiment
 from hmas.sim.sources import WorkloadSpec
 
 app = typer.Typer(
-    help="Runs experiments in virtual time, writes their pages, and trains selectors on simulated runs.",
+    help="Runs experiments in virtual time and writes their pages.",
     no_args_is_help=True,
 )
 console = Console()
@@ -515,21 +514,6 @@ def maestro(
     found = measure(folder, range(1, seeds + 1), seconds, CellStore(cells, code_of), processes, typer.echo)
     for path in write_page(found, seconds, out):
         typer.echo(f"wrote {path}")
-
-
-@app.command(name="train-selectors")
-def train_selectors(
-    profile: Annotated[str, typer.Option(help="Engine profile of the simulated runs.")] = "qwen3-32b-h100x2",
-    engines: Annotated[int, typer.Option(min=1, help="Number of engines.")] = 2,
-    out: Annotated[
-        Path | None, typer.Option(help="File to write; default: learned.json of the selectors.", dir_okay=False)
-    ] = None,
-) -> None:
-    """Trains the meta controller's classifier and change-point table on simulated runs, and writes them as JSON."""
-    from experiments.train_selectors import lessons, train, write
-
-    document = train(list(lessons(profile, engines, typer.echo)))
-    typer.echo(f"wrote {write(document, out)}: {document['trained']}")
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ FIXED = (
 )  # fmt: skip
 ADAPTIVE = "adaptive"
 REHEARSAL = RehearsalConfig(enabled=True, window_s=120.0, max_candidates=2)
-SELECTORS = "rules,changepoint,classifier,bandit"
+SELECTORS = "rules,bandit"
 ADAPTED = MetaConfig(selector=SELECTORS, rehearsal=REHEARSAL)
 LEAST_LOSS = 0.02  # by which the day's best fixed topology must lose to a regime's best for adaptation to have a place
 LEAST_REGIMES = 3  # in as many regimes

@@ -15,9 +15,7 @@ SELECTORS = {
     HMAS: "rules (default)",
     PAPER: "rules as published",
     "meta-scripted-llm": "asked, by a script instead of a language model",
-    "meta-classifier": "classifier",
     "meta-bandit": "contextual bandit",
-    "meta-changepoint": "change-point and lookup",
 }
 Scores = dict[str, Value]
 Setting = tuple[WorkloadSpec, float]
