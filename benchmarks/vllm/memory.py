@@ -1,8 +1,8 @@
 """`python -m benchmarks.vllm.memory` measures a real vLLM whose cache holds few blocks, so that it preempts.
 
 Measured are plain vLLM, the mesh as it ships, the mesh whose regulator moves limits, and the mesh whose regulator is
-frozen. Beside each run stands what the emulated engine, calibrated on this vLLM, predicts of it. Finished runs are kept:
-call again to continue.
+frozen. Beside each run stands what the emulated engine, calibrated on this vLLM, predicts of it. Finished runs are
+kept: call again to continue.
 """
 
 import argparse
@@ -35,6 +35,7 @@ from hmas.mesh.options import MeshOptions
 from hmas.mesh.state import MeshState
 from hmas.mesh.supervisor import Mesh
 from hmas.statera.agent.config import StateraConfig
+from hmas_loadgen.search import find_rate
 from tests.engines.engine_server import MODEL
 from tests.engines.environment import VERSION, Unavailable, ready
 from tests.engines.vllm_server import VllmServer
@@ -49,7 +50,7 @@ FLAGS = (
 PLAIN, SHIPPED, FULL, FROZEN = "plain vLLM", "mesh", "mesh, full", "mesh, frozen"
 SIMULATED = {PLAIN: "vllm", SHIPPED: "hmas", FULL: "hmas-moving", FROZEN: "hmas-frozen"}
 LOADS = (1.2, 1.4)
-FIRST_RPS = 4.5  # requests/s at which the search for λ* begins, divided by the TTFT factor of the engine
+FIRST_RPS = 4.5  # requests/s at which the search for λ* begins
 WARM_S, WARM_LOAD, WARM_SEED = 10.0, 0.5, 1000
 CLOSE = 0.05  # largest error of a predicted goodput rate
 PROFILE = "few-blocks"
@@ -95,7 +96,8 @@ class MemoryStudy:
         if len(self.runs()) == len(SIMULATED) * len(LOADS) * len(self._seeds):
             return
         with systems.vllm(ready(), folder / "engine", plugin=False, flags=FLAGS) as engine:
-            profile, setting = self._calibrated(engine.url), await self._setting(engine)
+            profile = self._calibrated(engine.url)
+            setting = await self._setting(engine, profile)
             for seed in self._seeds:
                 for system in SIMULATED:
                     missing = [load for load in LOADS if not self._file(system, load, seed).exists()]
@@ -128,17 +130,25 @@ class MemoryStudy:
         (profile,) = parse_profiles(file.read_text()).values()
         return profile
 
-    async def _setting(self, engine: VllmServer) -> MemorySetting:
+    async def _setting(self, engine: VllmServer, profile: EngineProfile) -> MemorySetting:
         """Sets the SLOs by the engine's pace, then the rate by λ* of plain vLLM under these SLOs."""
         file = self._work / "setting.json"
         if not file.exists():
             factors = await pace_of(engine)
-            rate_rps = self._args.rate
-            if not rate_rps:
-                comparison = self._comparison(systems.plain(engine), factors, self._args.seconds)
-                rate_rps = (await comparison.capacity(WARM_SEED, FIRST_RPS / factors.ttft)).rate_rps
+            rate_rps = self._args.rate or await self._capacity(profile, factors)
             file.write_text(json.dumps({"slo_factors": asdict(factors), "rate_rps": rate_rps}))
         return self.setting()
+
+    async def _capacity(self, profile: EngineProfile, factors: SloFactors) -> float:
+        """Returns λ* of plain vLLM on the emulated engine that was calibrated on this one: a search of several live
+        runs finds the machine's slow minutes as well."""
+        workload, seconds = ReplayWorkload(self._args.trace, systems.CONTEXT, factors), self._args.seconds
+
+        async def goodput_rate(rate_rps: float) -> float:
+            turn = Turn(workload.at(rate_rps, seconds, WARM_SEED), WARM_SEED)
+            return simulated(SIMULATED[PLAIN], turn, profile, 1, seconds).score.goodput_rate
+
+        return (await find_rate(goodput_rate, FIRST_RPS, tolerance=0.05, max_runs=20)).rate_rps
 
     def _comparison(self, state: MeshState, factors: SloFactors, seconds: float) -> Comparison:
         return Comparison(state, ReplayWorkload(self._args.trace, systems.CONTEXT, factors), console, seconds)
@@ -255,10 +265,12 @@ def verdicts(runs: list[MemoryRun]) -> list[str]:
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="python -m benchmarks.vllm.memory", description=__doc__)
     p.add_argument("--trace", type=Path, help="trace file; default: a trace made from the statistics of Azure's")
-    p.add_argument("--seconds", type=float, default=60.0, help="length of each replay, also in the search for λ*")
+    p.add_argument("--seconds", type=float, default=60.0, help="length of each replay")
     p.add_argument("--seed", type=int, default=1, help="first seed")
     p.add_argument("--seeds", type=int, default=3, help="number of seeds, from --seed on")
-    p.add_argument("--rate", type=float, default=0.0, help="λ* of plain vLLM in requests/s, if known; default: search")
+    p.add_argument(
+        "--rate", type=float, default=0.0, help="λ* of plain vLLM in requests/s; default: of the emulated one"
+    )
     p.add_argument("--work", type=Path, default=Path("out/vllm-memory"), help="folder in which runs are kept")
     p.add_argument("--out", type=Path, default=Path("docs/results/vllm-memory.md"), help="page to write")
     return p
