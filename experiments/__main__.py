@@ -3,7 +3,7 @@
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -193,6 +193,32 @@ def regimes(
             execute_cells(some, store, processes, _counted)
     for path in write_page(store, chosen, out):
         typer.echo(f"wrote {path}")
+
+
+@app.command(name="slo-drift")
+def slo_drift(
+    out: Annotated[Path, typer.Option(help="Folder that the figures are written to.", file_okay=False)] = Path(
+        "docs/results"
+    ),
+    cells: Annotated[Path, typer.Option(help="Folder of the results of finished runs.")] = Path("out/drift-cells"),
+) -> None:
+    """Lets the TPOT SLOs drift inside a run, compares the layout that the controller chooses with an oracle that lays
+    the pool out anew at once, and writes slo-drift.json, which `regimes --pages-only` puts on its page."""
+    from experiments.day import code_of_day
+    from experiments.report.regimes import write_drift
+    from experiments.slo_drift import DriftCell, compute, known_cells, oracle_cells, rows_of
+
+    store = CellStore(cells, code_of_day)
+
+    def figures_of(cell: DriftCell) -> dict[str, Any]:
+        if (figures := store.get(cell)) is None:
+            typer.echo(f"{cell.system}, seed {cell.seed}")
+            store.put(cell, figures := compute(cell))
+        return figures
+
+    found = {cell: figures_of(cell) for cell in known_cells()}
+    found |= {cell: figures_of(cell) for cell in oracle_cells(found)}
+    typer.echo(f"wrote {write_drift(rows_of(found), out)}")
 
 
 @app.command(name="day")
