@@ -164,7 +164,7 @@ bench: $(STAMP) ## hot paths, each as a ratio to a baseline of the same run
 bench-smoke: $(STAMP)
 	$(BIN)/python -m benchmarks.run --smoke
 
-.PHONY: experiments niyama admission live-cognition worth deception train-selectors
+.PHONY: experiments niyama admission live-cognition worth deception
 experiments: $(STAMP) ## every experiment in virtual time: pages into docs/results (ARGS=--quick: one seed, short)
 	$(BIN)/python -m experiments run $(if $(DATA),--data $(DATA)) $(ARGS)
 
@@ -182,9 +182,6 @@ worth: $(STAMP) ## what cognition is worth, and what late annotations cost: docs
 
 deception: $(STAMP) ## misleading prompts, and a model that changes: docs/results/deception.md
 	$(BIN)/python -m experiments deception $(ARGS)
-
-train-selectors: $(STAMP) ## train the meta controller's classifier and regime table on simulated runs
-	$(BIN)/python -m experiments train-selectors $(ARGS)
 
 eval-cognition: $(STAMP) ## quality and latency of perception and prediction (DATA=folder): docs/results/cognition.md
 	$(BIN)/python -m experiments.cognition --data $(or $(DATA),data)

@@ -1,2 +1,1 @@
-"""The experiments in virtual time that make the pages of docs/results, and the training of the meta controller's
-selectors on simulated runs: `python -m experiments`."""
+"""The experiments in virtual time that make the pages of docs/results: `python -m experiments`."""

@@ -1,11 +1,10 @@
-"""`python -m experiments` runs the experiments, writes their pages of results, and trains the meta controller's
-selectors on simulated runs."""
+"""`python -m experiments` runs the experiments and writes their pages of results."""
 
 import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -18,7 +17,7 @@ from hmas.sim.experiment import Experiment
 from hmas.sim.sources import WorkloadSpec
 
 app = typer.Typer(
-    help="Runs experiments in virtual time, writes their pages, and trains selectors on simulated runs.",
+    help="Runs experiments in virtual time and writes their pages.",
     no_args_is_help=True,
 )
 console = Console()
@@ -184,6 +183,32 @@ def regimes(
         for some in batches(chosen):
             execute_cells(some, store, processes, _counted)
     _told(write_page(store, chosen, out))
+
+
+@app.command(name="slo-drift")
+def slo_drift(
+    out: Annotated[Path, typer.Option(help="Folder that the figures are written to.", file_okay=False)] = Path(
+        "docs/results"
+    ),
+    cells: Annotated[Path, typer.Option(help="Folder of the results of finished runs.")] = Path("out/drift-cells"),
+) -> None:
+    """Lets the TPOT SLOs drift inside a run, compares the layout that the controller chooses with an oracle that lays
+    the pool out anew at once, and writes slo-drift.json, which `regimes --pages-only` puts on its page."""
+    from experiments.day import code_of_day
+    from experiments.report.regimes import write_drift
+    from experiments.slo_drift import DriftCell, compute, known_cells, oracle_cells, rows_of
+
+    store = CellStore(cells, code_of_day)
+
+    def figures_of(cell: DriftCell) -> dict[str, Any]:
+        if (figures := store.get(cell)) is None:
+            typer.echo(f"{cell.system}, seed {cell.seed}")
+            store.put(cell, figures := compute(cell))
+        return figures
+
+    found = {cell: figures_of(cell) for cell in known_cells()}
+    found |= {cell: figures_of(cell) for cell in oracle_cells(found)}
+    typer.echo(f"wrote {write_drift(rows_of(found), out)}")
 
 
 @app.command(name="day")
@@ -466,21 +491,6 @@ def maestro(
     folder = _agentic(data)
     found = measure(folder, range(1, seeds + 1), seconds, CellStore(cells, code_of), processes, typer.echo)
     _told(write_page(found, seconds, out))
-
-
-@app.command(name="train-selectors")
-def train_selectors(
-    profile: Annotated[str, typer.Option(help="Engine profile of the simulated runs.")] = "qwen3-32b-h100x2",
-    engines: Annotated[int, typer.Option(min=1, help="Number of engines.")] = 2,
-    out: Annotated[
-        Path | None, typer.Option(help="File to write; default: learned.json of the selectors.", dir_okay=False)
-    ] = None,
-) -> None:
-    """Trains the meta controller's classifier and change-point table on simulated runs, and writes them as JSON."""
-    from experiments.train_selectors import lessons, train, write
-
-    document = train(list(lessons(profile, engines, typer.echo)))
-    typer.echo(f"wrote {write(document, out)}: {document['trained']}")
 
 
 if __name__ == "__main__":

@@ -32,11 +32,13 @@ def other_cores() -> set[int]:
 
 
 @contextmanager
-def vllm(environment: EngineEnvironment, folder: Path, *, plugin: bool) -> Iterator[VllmServer]:
+def vllm(
+    environment: EngineEnvironment, folder: Path, *, plugin: bool, flags: tuple[str, ...] = FLAGS
+) -> Iterator[VllmServer]:
     scheduler = PLUGIN if plugin else ""
     folder.mkdir()
     os.sched_setaffinity(0, ENGINE_CORES | other_cores())  # the engine inherits all; this process keeps the others
-    server = VllmServer(environment, folder, *FLAGS, scheduler=scheduler, nice=0)
+    server = VllmServer(environment, folder, *flags, scheduler=scheduler, nice=0)
     try:
         server.start()
         server.pin(ENGINE_CORES, other_cores())

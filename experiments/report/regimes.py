@@ -16,16 +16,19 @@ from experiments.regimes import (
     rows_of,
 )
 from experiments.report.template import render
+from experiments.slo_drift import EASIER, HALF_S, SEEDS, DriftRow, behind
 from hmas.sim.cells import CellStore
 from hmas.sim.systems import HMAS
 
 GENERATED = "\n<!-- Written by `python -m experiments regimes`; do not edit. -->\n"
+DRIFT = "slo-drift.json"
 LEVEL = 0.3  # points; less is called level
 
 
 def write_page(store: CellStore, seeds: Sequence[int], out: Path) -> list[Path]:
     """Writes `regimes.md` and `regimes.json` into `out` from the finished runs, and returns their paths."""
     rows = rows_of(store, seeds)
+    drift = _drift(out)
     text = render(
         Path(__file__).with_name("regimes.md.j2"),
         seconds=WORKLOAD.duration_s,
@@ -35,12 +38,30 @@ def write_page(store: CellStore, seeds: Sequence[int], out: Path) -> list[Path]:
         verdicts=[_verdict(c) for c in comparisons(rows)],
         missing=_missing(store, seeds),
         rows=[_cells(row) for row in rows],
+        drift=drift,
+        drift_rows=[_drift_cells(row) for row in drift],
+        behind=behind(drift) if drift else 0.0,
+        half_s=HALF_S,
+        easier=EASIER,
+        drift_seeds=len(SEEDS),
     )
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / "regimes.md", out / "regimes.json"]
     paths[0].write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")
     paths[1].write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
     return paths
+
+
+def write_drift(rows: Sequence[DriftRow], out: Path) -> Path:
+    """Writes the figures of a drift of SLOs, which `write_page` reads."""
+    path = out / DRIFT
+    path.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def _drift(out: Path) -> list[DriftRow]:
+    path = out / DRIFT
+    return [DriftRow(**row) for row in json.loads(path.read_text(encoding="utf-8"))] if path.exists() else []
 
 
 def _capacities(store: CellStore, seeds: Sequence[int]) -> str:
@@ -63,6 +84,11 @@ def _verdict(c: LayoutComparison) -> tuple[str, ...]:
     best = f"{c.best} {c.best_rate:.3f}"
     rates = f"{c.mixed:.3f}", f"{c.chosen:.3f}"
     return c.regime, f"{c.load:g}", c.system, *rates, points(c.gain), best, points(-c.behind)
+
+
+def _drift_cells(row: DriftRow) -> tuple[str, ...]:
+    rate = f"{row.goodput_rate:.3f} ± {row.goodput_sd:.3f}"
+    return row.system, rate, f"{row.first_half:.3f}", f"{row.second_half:.3f}", f"{row.esg:.0f}", f"{row.ttft_p50:.2f}"
 
 
 def _cells(row: RegimeRow) -> tuple[str, ...]:

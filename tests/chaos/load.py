@@ -16,12 +16,16 @@ REQUEST_TIMEOUT_S = 45.0
 
 @dataclass
 class Answered:
-    """A request that was answered. Instants are on the monotonic clock, in s; `mode` is its header `x-hmas-mode`."""
+    """A request that was answered. Instants are on the monotonic clock, in s, `first_s` that of a stream's first text;
+    `mode` is its header `x-hmas-mode`, `name` its `x-request-id`, `slo` the place of its SLO in the load's."""
 
     sent_s: float
     headed_s: float
     ended_s: float
     mode: str
+    name: str = ""
+    first_s: float = 0.0
+    slo: int = 0
 
 
 @dataclass
@@ -33,7 +37,8 @@ class Load:
     which hardly any two of a load have in common. Of three requests `streams` are streamed, which costs this process
     more than anything else. With `others`, URLs of further gateways, requests go to all in turn, as behind a balancer:
     what a gateway does not take, because it drains or does not listen, goes to the next. So does what finds its
-    connection closed before an answer begins; `resets` counts these, and `cut` the streams that broke off.
+    connection closed before an answer begins; `resets` counts these, and `cut` the streams that broke off. With `slos`,
+    (TTFT, TPOT) in ms, requests state them in turn.
     """
 
     url: str
@@ -45,6 +50,7 @@ class Load:
     cut: int = 0
     max_tokens: int = 512
     key: str = "unused"
+    slos: tuple[tuple[int, int], ...] = ()
     ends: Counter[str] = field(default_factory=Counter)
     details: list[str] = field(default_factory=list)
     answered: list[Answered] = field(default_factory=list)
@@ -145,25 +151,33 @@ class Load:
         ]
         extra = {"hmas_replay": {"output_tokens": self.output_tokens + i // 200}}
         create = client.chat.completions.with_raw_response.create
-        sent_s = time.monotonic()
+        slo = i % max(1, len(self.slos))
+        headers = (
+            dict(zip(("x-slo-ttft-ms", "x-slo-tpot-ms"), map(str, self.slos[slo]), strict=True)) if self.slos else {}
+        )
+        sent_s, first_s = time.monotonic(), 0.0
         if i % 3 >= self.streams:  # three, so that each of two workers gets both kinds
-            raw = await create(model="emulated", messages=messages, max_tokens=self.max_tokens, extra_body=extra)
+            raw = await create(model="emulated", messages=messages, max_tokens=self.max_tokens, extra_body=extra,
+                               extra_headers=headers)  # fmt: skip
             headed_s = time.monotonic()
             answer = raw.parse()
-            mode, usage, reason = raw.headers.get("x-hmas-mode", ""), answer.usage, answer.choices[0].finish_reason
+            usage, reason = answer.usage, answer.choices[0].finish_reason
         else:
             opened = await create(
                 model="emulated", messages=messages, max_tokens=self.max_tokens, stream=True, extra_body=extra,
-                stream_options={"include_usage": True},
+                stream_options={"include_usage": True}, extra_headers=headers,
             )  # fmt: skip
             headed_s = time.monotonic()
-            mode, usage, reason = opened.headers.get("x-hmas-mode", ""), None, None
+            raw, usage, reason = opened, None, None
             async for chunk in opened.parse():
                 usage = chunk.usage or usage
+                if not first_s and chunk.choices and chunk.choices[0].delta.content:
+                    first_s = time.monotonic()
                 if chunk.choices:
                     reason = chunk.choices[0].finish_reason or reason
         if not reason or usage is None:
             return "lost"
         self.served[usage.prompt_tokens, usage.completion_tokens] += 1
-        self.answered.append(Answered(sent_s, headed_s, time.monotonic(), mode))
+        mode, name = raw.headers.get("x-hmas-mode", ""), raw.headers.get("x-request-id", "")
+        self.answered.append(Answered(sent_s, headed_s, time.monotonic(), mode, name, first_s, slo))
         return "finished"

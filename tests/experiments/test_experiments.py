@@ -105,7 +105,7 @@ def test_cells_are_computed_once_and_pages_follow(tmp_path: Path) -> None:
 
 
 def test_the_best_fixed_topology_stands_beside_every_selector(tmp_path: Path) -> None:
-    systems = "[fixed-fcfs, fixed-sjf, hmas, meta-scripted-llm, meta-classifier]"
+    systems = "[fixed-fcfs, fixed-sjf, hmas, meta-scripted-llm, meta-rules]"
     text = TINY.replace("[vllm, sglang, lightllm, hmas]", systems).replace("[0.8, 1.1, 1.4]", "[1.4]")
     (tmp_path / "topologies.yaml").write_text(text.replace("duration_s: 12", "duration_s: 40"))
     experiment = load_experiment(tmp_path / "topologies.yaml")
@@ -119,7 +119,7 @@ def test_the_best_fixed_topology_stands_beside_every_selector(tmp_path: Path) ->
     best = max(("fixed-fcfs", "fixed-sjf"), key=lambda s: rates[s])
     assert (facts["best_fixed"], facts["hmas"]) == (best.removeprefix("fixed-"), round(rates["hmas"], 4))
     assert f"mean difference is {rates['hmas'] - rates[best]:+.3f}" in page
-    assert "| classifier | " in page
+    assert "| asked, by a script instead of a language model | " in page
     assert "| contextual bandit | not measured | not measured |" in page
 
 

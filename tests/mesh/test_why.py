@@ -6,7 +6,7 @@ from hmas.mesh.why import render_why
 
 TIMELINE = {
     "topology": "edf", "queued_s": 0.25, "queue_length": 3, "overtaken": 1, "switches": 0,
-    "upper_output_tokens": 220.0, "relegated": False,
+    "upper_output_tokens": 220.0, "relegated": False, "pace_class": "<= 84 ms",
 }  # fmt: skip
 RUN = {"run": 7, "worker": "w1", "engine": "e1", "grant": 41, "bypass": False, "started_s": 0.3, "first_token_s": None,
        "ended_s": 0.9, "outcome": "engine_error", "timeline": TIMELINE}  # fmt: skip
@@ -31,3 +31,4 @@ def test_attempts_are_rows_and_runs_are_told_with_their_wait() -> None:
     assert lines.index("run 1") < lines.index("bypass no") < lines.index("run 2") < lines.index("bypass yes")
     assert "outcome engine_error" in lines
     assert "queued s 0.25, queue length 3" in " ".join(lines)
+    assert "pace class <= 84 ms" in " ".join(lines)

@@ -22,7 +22,8 @@ from hmas.contracts.control_agents import (
 from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
 from hmas.contracts.views import EngineView, ShareView, Tail, VLong, VShort
 from hmas.meta.agent import MetaAgent
-from hmas.meta.agent.config import MetaConfig, RulesConfig
+from hmas.meta.agent.config import MetaConfig, RehearsalConfig, RulesConfig
+from hmas.meta.settings import MetaSettings
 
 HEARTBEAT = WorkerHeartbeat(
     worker="w",
@@ -480,9 +481,19 @@ def test_the_selector_may_ask_for_bypass_and_the_guard_clears_it() -> None:
 
 
 def test_an_unknown_selector_is_refused_with_the_known_ones() -> None:
-    known = "rules, classifier, bandit, changepoint, llm"
+    known = "rules, bandit, llm"
     with pytest.raises(ValueError, match=f"unknown selector 'oracle': choose one of {known}"):
         MetaAgent(MetaConfig(selector="oracle"))
+
+
+@pytest.mark.parametrize("name", ["classifier", "changepoint"])
+def test_an_operator_who_had_a_removed_selector_is_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = f"the selector '{name}' was removed, because it always chose one topology: choose one of rules, bandit, llm"
+    with pytest.raises(ValueError, match=told):
+        MetaAgent(MetaConfig(selector=f"rules,{name}", rehearsal=RehearsalConfig(enabled=True)))
+    monkeypatch.setenv("HMAS_SELECTOR", name)
+    with pytest.raises(ValueError, match=f"HMAS_SELECTOR: {told}, or auto"):
+        MetaSettings()
 
 
 def test_a_predecessor_s_pin_is_not_taken_for_its_choice() -> None:

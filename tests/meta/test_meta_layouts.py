@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from hmas.contracts.control import MIXED, Pin, Split, TopologyName
 from hmas.contracts.control_agents import (
     EpochGranted,
@@ -217,3 +219,30 @@ def test_an_engine_that_has_become_slow_loses_the_strict_class() -> None:
     effects = drive.at(70.0, beat("e1", "e2"), LongViewReceived(slow))
     decision = [e.decision for e in effects if isinstance(e, PublishTopology)][-1]
     assert [(each.place, each.pace_class) for each in decision.layout.engines] == [("w/e2", 0), ("w/e1", 1)]
+
+
+@pytest.mark.parametrize("workers", ["one", "one an engine"])
+@pytest.mark.parametrize("count", [1, 3, 8])
+def test_pools_of_one_three_and_eight_engines(count: int, workers: str) -> None:
+    """One engine is never split. Of more, each class has some, and the strict requests get no more than they need."""
+    owned = [("w" if workers == "one" else f"w{n}", f"e{n}") for n in range(count)]
+    paces = tuple(replace(pace(engine), worker=worker) for worker, engine in owned)
+    demands = (demand(0.065, 1.0 * count, 100), demand(0.2, 1.0 * count, 600))
+    view = replace(TIGHT, arrival_rps=2.0 * count, demands=demands, paces=paces)
+    steps = tuple(replace(ENGINE, worker=worker, engine=engine, step_s=0.09) for worker, engine in owned)
+    drive = Drive(layout=ADAPTIVE)
+    beats = [
+        beat(*(e for w, e in owned if w == worker), worker=worker) for worker in dict.fromkeys(w for w, _ in owned)
+    ]
+    drive.at(0.0, *beats, EpochGranted(3), TimerTicked())
+    drive.at(0.9, ShortViewReceived(replace(SHORT, engines=steps)))
+    effects = drive.at(1.0, LongViewReceived(view))
+    decisions = [e.decision for e in effects if isinstance(e, PublishTopology)]
+    if count == 1:
+        assert not [d for d in decisions if d.layout != MIXED]
+        return
+    layout = decisions[-1].layout
+    assert layout.cuts_s == (0.065,)
+    assert {each.place for each in layout.engines} == {f"{worker}/{engine}" for worker, engine in owned}
+    strict = sum(each.pace_class == 0 for each in layout.engines)
+    assert 1 <= strict <= count // 2

@@ -170,6 +170,6 @@ def test_an_operators_pin_outranks_the_outcome() -> None:
 
 def test_several_selectors_need_rehearsals() -> None:
     with pytest.raises(ValueError, match="need rehearsals"):
-        MetaAgent(MetaConfig(selector="rules,classifier"))
+        MetaAgent(MetaConfig(selector="rules,bandit"))
     with pytest.raises(ValueError, match="unknown selector 'oracle'"):
         MetaAgent(MetaConfig(selector="rules,oracle", rehearsal=RehearsalConfig(enabled=True)))

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.package, pytest.mark.timeout(900)]
 
 MOST_PACKAGES = 36
 DATA = (
-    "hmas/engine/core/profiles.yaml", "hmas/meta/agent/selectors/learned.json", "hmas/perception/MODEL_CARD.md",
+    "hmas/engine/core/profiles.yaml", "hmas/perception/MODEL_CARD.md",
     "hmas/perception/artefacts/perception.onnx", "hmas/perception/artefacts/tokenizer.json",
     "hmas/prediction/artefacts/forests.npz", "hmas/prediction/profiles.yaml", "hmas/sim/smoke.yaml",
 )  # fmt: skip

@@ -1,16 +1,19 @@
 """Layouts in virtual time: a pool is split where TPOT is short and stays mixed where it is not, and a class that loses
 its engines loses no request."""
 
+from collections import Counter
 from random import Random
 from statistics import fmean
 
 import pytest
 
 from hmas.contracts.control import Split, TopologyName
+from hmas.contracts.gateway import StartRun
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo
 from hmas.engine.core.profile import EngineLimits, EngineProfile, StepCostModel, builtin_profile
 from hmas.meta.agent.config import LayoutConfig, MetaConfig
+from hmas.sim.effect_log import EffectLog
 from hmas.sim.faults import Fault, FaultKind
 from hmas.sim.mesh import MeshSim
 from hmas.sim.result import SimResult
@@ -67,6 +70,40 @@ def test_a_class_that_loses_its_engine_is_merged_and_loses_nothing(lost: str) ->
     late = {r.id for r in workload.requests if r.request.arrival_s > began[0]}
     assert not lost_ids & late
     assert result.run.lost == 0
+
+
+class Started(EffectLog):
+    """Keeps when and where runs of strict requests were started."""
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__()
+        self.strict = {each.id for each in workload.requests if each.slo.tpot_s < 0.1}
+        self.runs: list[tuple[float, str]] = []
+
+    def add(self, now_s: float, agent: str, effect: object) -> None:
+        if isinstance(effect, StartRun) and effect.request_id in self.strict:
+            self.runs.append((now_s, effect.engine))
+
+
+def test_a_class_whose_engine_cannot_be_reached_runs_on_the_other_within_two_seconds_and_returns() -> None:
+    """What is sent to its engine fails at once, while the worker still sees it."""
+    lost_s, back_s = 20.0, 50.0
+    workload = two_paces(1.5, 80.0)
+    log = Started(workload)
+    fault = Fault(at_s=lost_s, kind=FaultKind.PART, target="*-e0", until_s=back_s)
+    setup = MeshSetup(
+        estimator="perfect", costs="engine", pin=TopologyName.EDF, split=Split((0.1,), (1, 1)), faults=(fault,)
+    )  # fmt: skip
+    result = MeshSim(setup, SHORT_PACE, 2, workload, seed=1, log=log).run()
+    assert result.run.lost == 0
+    ends = Counter(settlement.outcome for settlement in result.settlements)
+    assert set(ends) <= {Outcome.FINISHED, Outcome.ENGINE_ERROR}
+    assert ends[Outcome.ENGINE_ERROR] <= SHORT_PACE.limits.max_num_seqs  # answers that had begun
+    assert {engine for at_s, engine in log.runs if at_s < lost_s} == {"e0"}
+    first_s = min(at_s for at_s, engine in log.runs if at_s >= lost_s and engine == "e1") - lost_s
+    print(f"on the other engine after {first_s:.2f} s; {ends[Outcome.ENGINE_ERROR]} answers broke off")
+    assert first_s < 2.0
+    assert {engine for at_s, engine in log.runs if at_s > back_s + 15.0} == {"e0"}
 
 
 def test_a_worker_an_engine_goes_by_class_too() -> None:

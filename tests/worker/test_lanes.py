@@ -149,6 +149,15 @@ def test_what_failed_on_all_engines_of_its_class_goes_to_another() -> None:
     assert dispatched(agent.fail(1.0, "s0")) == [("s0", "e2")]
 
 
+def test_a_class_whose_engine_its_gateway_cannot_reach_goes_to_another_at_once() -> None:
+    """The worker still sees that engine, so that its class stays as it is."""
+    agent = split_worker()
+    agent.submit(0.0, *strict(1))
+    assert dispatched(agent.fail(1.0, "s0", unreached=True)) == [("s0", "e2")]
+    assert dispatched(agent.submit(1.5, *strict(1, first=1))) == [("s1", "e2")]
+    assert dispatched(agent.submit(3.0, *strict(1, first=2))) == [("s2", "e1")]  # it is tried again now and then
+
+
 def test_a_request_without_tags_waits_for_its_class_but_not_for_long() -> None:
     agent = split_worker()
     unknown = [replace(paced(name, 0.09), slo_stated=False) for name in ("u1", "u2")]

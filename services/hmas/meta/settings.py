@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from hmas.contracts.control import INITIAL_TOPOLOGY, MAX_VALID_FOR_S, Hints, TopologyName
 from hmas.meta.agent.config import LayoutConfig, MetaConfig, RehearsalConfig, RulesConfig
-from hmas.meta.agent.selectors.table import selector_names
+from hmas.meta.agent.selectors.table import check_selector
 from hmas.runtime.settings import RuntimeSettings
 
 SELF = "self"  # as HMAS_LLM_URL: the mesh's own model
@@ -21,9 +21,8 @@ class MetaSettings(RuntimeSettings):
     grpc_port: int = Field(0, ge=0, le=65535, description="Port of the Meta service; 0 picks a free one")
     selector: str = Field(
         "auto",
-        description="What proposes topologies: rules, classifier, bandit, changepoint, llm (a language model), or "
-        "several of them with commas between, which needs HMAS_REHEARSE=on; auto is llm if HMAS_LLM_URL is set and "
-        "rules otherwise",
+        description="What proposes topologies: rules, bandit, llm (a language model), or several of them with commas "
+        "between, which needs HMAS_REHEARSE=on; auto is llm if HMAS_LLM_URL is set and rules otherwise",
     )
     rehearse: Literal["on", "off"] = Field(
         "off",
@@ -91,9 +90,12 @@ class MetaSettings(RuntimeSettings):
 
     @model_validator(mode="after")
     def _llm_is_complete(self) -> "MetaSettings":
-        names = self.chosen_selector.split(",")
-        if unknown := [name for name in names if name.strip() not in selector_names()]:
-            raise ValueError(f"HMAS_SELECTOR names {unknown[0]!r}: choose from auto, {', '.join(selector_names())}")
+        names = [name.strip() for name in self.chosen_selector.split(",")]
+        for name in names:
+            try:
+                check_selector(name)
+            except ValueError as error:
+                raise ValueError(f"HMAS_SELECTOR: {error}, or auto") from error
         if len(names) > 1 and self.rehearse == "off":
             raise ValueError("several selectors in HMAS_SELECTOR need HMAS_REHEARSE=on, which chooses between them")
         if self.asks_llm and not self.llm_url:

@@ -382,7 +382,10 @@ class MeshSim:
         setup = self.setup
         if setup.pin is not None:
             for pool in self._pools:
-                self._to_meta(PinChanged(Pin(pool.name, setup.pin, setup.hints, "experiment", setup.split)))
+                pin = Pin(pool.name, setup.pin, setup.hints, "experiment", setup.split)
+                self._to_meta(PinChanged(pin))
+                for at_s, split in setup.splits:
+                    self.heap.at(at_s, self._to_meta, PinChanged(replace(pin, split=split)))
         for worker in self.workers.values():
             worker.start()
         for stream in self.streams.values():

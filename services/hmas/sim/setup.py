@@ -57,7 +57,8 @@ class MeshSetup:
       the times that they take, by default those measured of the models that ship (`hmas.sim.times`). Perception's time
       counts as that of a core, of which it may take `perception_cpu_share`.
     - `pin` is an operator's pin, with its `hints`, which overrules meta; None leaves the choice to meta.
-      `split` is that of the pin; None leaves the layout to meta.
+      `split` is that of the pin; None leaves the layout to meta. `splits` are those that take its place, each from
+      its instant on.
     - `statera` false turns Statera off: workers keep their static limits, and a length bound is the predictor's own
       90 % quantile instead of a calibrated one.
     - `workers` is their number; they share the engines evenly. `pools`, if given, takes the place of the one pool
@@ -78,6 +79,7 @@ class MeshSetup:
     pin: TopologyName | None = None
     hints: Hints = field(default_factory=Hints)
     split: Split | None = None
+    splits: tuple[tuple[float, Split], ...] = ()
     statera: bool = True
     workers: int = 1
     pools: tuple[PoolSetup, ...] = ()

@@ -111,7 +111,7 @@ REGULATORS: dict[str, MeshSetup] = {
 FIXED_N_RUN = (8, 16, 24, 32, 48, 64, 96, 128)
 for _n in FIXED_N_RUN:
     REGULATORS[f"nrun-{_n}"] = MeshSetup(name=f"nrun-{_n}", statera_config=StateraConfig(band=BandConfig(n_most=_n)))
-META_SELECTORS = ("rules", "classifier", "bandit", "changepoint")
+META_SELECTORS = ("rules", "bandit")
 MESHES: dict[str, MeshSetup] = {
     HMAS: MeshSetup(),
     PAPER: MeshSetup(name=PAPER, statera_config=PUBLISHED_STATERA, meta_config=AS_PUBLISHED),

@@ -10,7 +10,7 @@ from hmas.laws.scoring import Score, Settlement, score
 from hmas.mesh.compare.runs import DRAIN_S
 from hmas.sim.perceived import perceived
 from hmas.sim.sources import offered
-from hmas.sim.systems import HMAS, run_system
+from hmas.sim.systems import HMAS, reads_shipped, run_system
 from hmas.sim.workload import OfferedRequest, Workload
 from hmas_loadgen.traces.row import Trace
 
@@ -36,7 +36,8 @@ class Turn:
 
 
 def simulated(side: str, turn: Turn, profile: EngineProfile, engines: int, window_s: float) -> SimulatedReplay:
-    """Runs `side` of a comparison (direct, mesh) in virtual time, on `engines` engines of a profile with a worker each.
+    """Runs `side` of a comparison (direct, mesh), or another system by its name, in virtual time, on `engines` engines
+    of a profile with a worker each.
 
     Requests that have not ended `DRAIN_S` after the window are cut off there, as the live ones are. Raises ValueError
     if the packages that the simulator needs are missing (`hmas[sim]`).
@@ -61,7 +62,8 @@ def _run(
     parts = [_workload(side, turn, number, profile, window_s) for number, turn in enumerate(turns)]
     requests = [_later(request, by_s) for part, by_s in zip(parts, starts, strict=True) for request in part.requests]
     whole = replace(parts[0], requests=tuple(requests), duration_s=starts[-1] + window_s)
-    settled = iter(run_system(SYSTEMS[side], whole, profile, engines, turns[0].seed, workers=engines).settlements)
+    system = SYSTEMS.get(side, side)
+    settled = iter(run_system(system, whole, profile, engines, turns[0].seed, workers=engines).settlements)
     replays = []
     for part, by_s in zip(parts, starts, strict=True):
         own = [replace(s, offered_s=s.offered_s - by_s) for s in islice(settled, len(part.requests))]
@@ -71,7 +73,7 @@ def _run(
 
 def _workload(side: str, turn: Turn, number: int, profile: EngineProfile, window_s: float) -> Workload:
     """Returns the requests of a replay, with ids that no other replay has."""
-    reads = side == "mesh"
+    reads = reads_shipped(SYSTEMS.get(side, side))
     trace = turn.trace
     workload = offered(trace, trace.name, window_s, turn.seed, stated=True, prompts=reads).fitting(profile)
     if reads:

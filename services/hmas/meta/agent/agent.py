@@ -33,7 +33,7 @@ from hmas.meta.agent.pool import PIN, Ask, Decider, PoolState, new_pool
 from hmas.meta.agent.rehearsing import CpuBudget, OpenRehearsal, PredictedGain, Proposal, candidates, gain_told, winner
 from hmas.meta.agent.selectors import llm
 from hmas.meta.agent.selectors.selector import Choice
-from hmas.meta.agent.selectors.table import ASKED, SELECTORS, selector_names
+from hmas.meta.agent.selectors.table import ASKED, check_selector
 
 
 class MetaAgent:
@@ -45,8 +45,7 @@ class MetaAgent:
 
     def __init__(self, config: MetaConfig) -> None:
         for name in config.selectors:
-            if name not in SELECTORS and name not in ASKED:
-                raise ValueError(f"unknown selector {name!r}: choose one of {', '.join(selector_names())}")
+            check_selector(name)
         if len(config.selectors) > 1 and not config.rehearsal.enabled:
             raise ValueError("several selectors need rehearsals, which choose between their proposals")
         self._config = config

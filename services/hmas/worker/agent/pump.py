@@ -52,14 +52,12 @@ def _pump_lane(state: AgentState, lane: int, left: int, parks: int) -> tuple[lis
         willing = state.grantable(gateway)
         engine = choose(state, gateway, entry, roomy, fenced) if willing else None
         if engine is None and willing and len(state.lanes) > 1:
-            engine = choose(state, gateway, entry, _beyond(state, lane, entry), fenced)
+            engine = choose(state, gateway, entry, _beyond(state, lane, gateway, entry), fenced)
         if engine is not None:
             effects.append(grant(state, engine, lane))
             if engine.in_flight >= engine.cap and engine in roomy:
                 roomy.remove(engine)
-        elif willing and any(
-            _could_take(state, e, entry) and not gateway.blocked(state.now_s, e.name) for e in state.up
-        ):
+        elif willing and any(_could_bring(state, gateway, e, entry) for e in state.up):
             break
         elif any(_could_take(state, e, entry) for e in state.up):
             state.park(entry)
@@ -69,10 +67,11 @@ def _pump_lane(state: AgentState, lane: int, left: int, parks: int) -> tuple[lis
     return effects, parked
 
 
-def _beyond(state: AgentState, lane: int, entry: QueueEntry) -> list[EngineState]:
+def _beyond(state: AgentState, lane: int, gateway: Gateway, entry: QueueEntry) -> list[EngineState]:
     """Returns the engines of other lanes that may take the head of a lane which has no room: those of stricter lanes
-    while they have slack for their own requests, or any, if no engine of its own lane can ever take it."""
-    if not any(_could_take(state, engine, entry) for engine in state.lanes[lane]):
+    while they have slack for their own requests, or any, if no engine of its own lane can ever take it, or its gateway
+    reaches none of these."""
+    if not any(_could_bring(state, gateway, engine, entry) for engine in state.lanes[lane]):
         return [engine for engine in state.up if engine.in_flight < engine.cap]
     if entry.relegated:
         return []  # there is no end of these under overload
@@ -92,6 +91,11 @@ def _has_slack(state: AgentState, lane: int, engine: EngineState) -> bool:
 def _could_take(state: AgentState, engine: EngineState, entry: QueueEntry) -> bool:
     """Returns whether an engine that is up can take the request, now or later."""
     return engine.start_id not in entry.tried and state.gate.could_ever(engine, entry.request.prompt_tokens)
+
+
+def _could_bring(state: AgentState, gateway: Gateway, engine: EngineState, entry: QueueEntry) -> bool:
+    """Returns whether the request's gateway, as far as is known, reaches an engine that could take it."""
+    return _could_take(state, engine, entry) and not gateway.blocked(state.now_s, engine.name)
 
 
 def choose(

@@ -9,8 +9,7 @@ from river.bandit import LinUCBDisjoint
 from hmas.contracts.control import Hints, TopologyName
 from hmas.contracts.views import VLong
 from hmas.meta.agent.config import RulesConfig
-from hmas.meta.agent.selectors.features import FEATURES, features, settled
-from hmas.meta.agent.selectors.learned import Learned
+from hmas.meta.agent.selectors.features import FEATURES, features, scaled, settled
 from hmas.meta.agent.selectors.selector import Choice
 
 ARMS = (
@@ -29,9 +28,8 @@ class BanditSelector:
 
     name = "bandit"
 
-    def __init__(self, config: RulesConfig, scale: Learned) -> None:
+    def __init__(self, config: RulesConfig) -> None:
         self._min_settled = config.min_settled
-        self._scale = scale
         self._policy = LinUCBDisjoint(alpha=PRIOR_PRECISION, beta=NOISE_PRECISION, seed=SEED)
         self._last: tuple[TopologyName, dict[str, float]] | None = None
         self._refused: set[TopologyName] = set()
@@ -46,7 +44,7 @@ class BanditSelector:
             self._refused.clear()
         elif self._last is not None:
             self._refused.add(self._last[0])
-        context = self._context(view)
+        context = _context(view)
         arm = TopologyName(str(self._policy.pull([*self._open(current.topology)], context=context)))
         self._last = (arm, context)
         return Choice(arm, Hints(), f"highest upper confidence; last reward {reward:.2f}")
@@ -60,7 +58,8 @@ class BanditSelector:
             self._refused.clear()
         return found or list(ARMS)
 
-    def _context(self, view: VLong) -> dict[str, float]:
-        """Returns the view's features, scaled and cut at three standard deviations, and a constant, by name."""
-        scaled = self._scale.scaled(features(view))
-        return {"1": 1.0} | {name: max(-3.0, min(3.0, v)) / 3.0 for name, v in zip(FEATURES, scaled, strict=True)}
+
+def _context(view: VLong) -> dict[str, float]:
+    """Returns the view's features, scaled and cut at three standard deviations, and a constant, by name."""
+    values = scaled(features(view))
+    return {"1": 1.0} | {name: max(-3.0, min(3.0, v)) / 3.0 for name, v in zip(FEATURES, values, strict=True)}

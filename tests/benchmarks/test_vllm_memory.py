@@ -1,0 +1,53 @@
+"""The page of the vLLM that is short of memory, from made runs."""
+
+from benchmarks.vllm.memory import (
+    FROZEN,
+    FULL,
+    LOADS,
+    PLAIN,
+    SHIPPED,
+    SIMULATED,
+    MemoryRun,
+    MemorySetting,
+    page,
+    verdicts,
+)
+from hmas.mesh.compare.workload import SloFactors
+from hmas.sim.systems import system_names
+
+RATES = {PLAIN: 0.3, SHIPPED: 0.8, FULL: 0.82, FROZEN: 0.7}
+
+
+def runs(**errors: float) -> list[MemoryRun]:
+    """One run of each system and load; `errors` are those of its prediction, by its name in the simulator."""
+    return [
+        MemoryRun(
+            system=system, load=load, seed=1, goodput_rate=rate, tpot_compliance=0.9, ttft_p50_s=0.5, preemptions=7,
+            slower=1.25, predicted=rate + errors.get(SIMULATED[system].replace("-", "_"), 0.0), valid=True,
+        )
+        for load in LOADS
+        for system, rate in RATES.items()
+    ]  # fmt: skip
+
+
+def test_each_system_has_its_like_in_the_simulator() -> None:
+    assert set(SIMULATED) == set(RATES)
+    assert set(SIMULATED.values()) <= set(system_names())
+
+
+def test_order_and_values_are_judged() -> None:
+    right, _ = verdicts(runs(hmas=-0.01))
+    assert "mesh, full > mesh > mesh, frozen > plain vLLM: the same" in right
+    assert "Largest error of a value: -1.0 points (mesh; goal at most 5: holds)" in right
+    wrong, _ = verdicts(runs(hmas_frozen=0.2))
+    assert "another one. Largest error of a value: +20.0 points (mesh, frozen; goal at most 5: does not hold)" in wrong
+    assert verdicts([]) == []
+
+
+def test_the_page_has_means_and_each_run() -> None:
+    other = [run for run in runs() if run.system == PLAIN]
+    text = page(MemorySetting(SloFactors(1.1, 0.5), 2.0), 60.0, [*runs(), *other])
+    assert "| 1.2 λ* | plain vLLM | 0.300 | 0.300 | 7 |" in text
+    assert "| 1.4 λ* | 1 | mesh, full | 0.820 | 0.820 | 0.900 | 0.50 | 7 | × 1.25 | yes |" in text
+    assert "**2.00 req/s**" in text
+    assert "--num-gpu-blocks-override 160" in text
