@@ -35,7 +35,7 @@ async def test_observing_lets_everything_run_and_records_what_would_have_been_gr
             answer = client.completions.with_raw_response.create(model="emulated", prompt="Why?", max_tokens=4)
             both = client.completions.with_raw_response.create(model="emulated", prompt="Why?", max_tokens=4, n=2)
         assert both.headers["x-hmas-mode"] == "observe"
-        why = mesh.hmas("why", answer.headers["x-request-id"], "--json")
+        why = mesh.hmas("why", answer.headers["x-request-id"], "--json", timeout=120)
         timeline = json.loads(why.stdout)
         assert timeline["would_be_grant"]["worker"] == "worker-1"
         assert [run["observed"] for run in timeline["runs"]] == [True]

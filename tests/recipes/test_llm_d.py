@@ -4,6 +4,8 @@ mesh. HMAS_LLM_D names a checkout of llm-d's router, whose picker itself is a pr
 import asyncio
 import json
 import os
+import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,22 +20,30 @@ from benchmarks.hop.envoy import envoy, installed
 from hmas.mesh.certificates import make_certificates
 from hmas.mesh.nats_server import free_port
 from tests.chaos.counts import CountLog
+from tests.deploy.chart import helm
 from tests.engine_farm import farm_in, is_healthy
 
 pytestmark = [pytest.mark.recipes, pytest.mark.timeout(1800)]
 N_RUN = 4
-VALUES = Path("config") / "charts" / "standalone" / "values.yaml"
+CHARTS = Path("config") / "charts"
+CHART = "llm-d-router-standalone"
 SLO = {"x-llm-d-slo-ttft-ms": "20000", "x-llm-d-inference-fairness-id": "chat"}
 
 
-def envoys_configuration(values: Any) -> str:
-    """The text under the key `envoy.yaml`, wherever the values have it."""
-    if isinstance(values, dict):
-        for key, value in values.items():
-            found = value if key == "envoy.yaml" else envoys_configuration(value)
-            if found:
-                return str(found)
-    return ""
+def envoys_configuration(checkout: Path, folder: Path) -> Any:
+    """What llm-d's standalone chart, as Helm renders it, gives its Envoy."""
+    shutil.copytree(checkout / CHARTS, folder / "charts")
+    chart = str(folder / "charts" / CHART)
+
+    def told(*arguments: str) -> str:
+        command = [helm(), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+    told("dependency", "build", chart)
+    page = told("template", "llm-d", chart, "--set", "router.modelServers.matchLabels.app=vllm")
+    documents = [document for document in yaml.safe_load_all(page) if document]
+    (text,) = (d["data"]["envoy.yaml"] for d in documents if "envoy.yaml" in (d.get("data") or {}))
+    return yaml.safe_load(text)
 
 
 @pytest.fixture(scope="module")
@@ -48,13 +58,14 @@ def llm_d(tmp_path_factory: pytest.TempPathFactory, start_mesh: Any) -> Iterator
     except RuntimeError as reason:
         pytest.skip(str(reason))
     folder = tmp_path_factory.mktemp("llm-d")
-    document = yaml.safe_load(envoys_configuration(yaml.safe_load((Path(checkout) / VALUES).read_text())))
+    document = envoys_configuration(Path(checkout), folder)
     picker_port, port = free_port(), free_port()
     resources = document["static_resources"]
     document["admin"]["address"]["socket_address"]["port_value"] = free_port()
     for listener in resources["listeners"]:
         address = listener["address"]["socket_address"]
         address |= {"address": "127.0.0.1", "port_value": port if listener["name"] == "vllm" else free_port()}
+        listener.pop("additional_addresses", None)  # the same port on every address of IPv6
     (picker,) = (cluster for cluster in resources["clusters"] if cluster["name"] == "ext_proc")
     (endpoint,) = picker["load_assignment"]["endpoints"][0]["lb_endpoints"]
     endpoint["endpoint"]["address"]["socket_address"]["port_value"] = picker_port

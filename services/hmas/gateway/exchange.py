@@ -52,8 +52,8 @@ class Exchange:
     __slots__ = (
         "annotation", "attempts", "call", "chunks", "client_id", "comment_due", "direct", "done", "end_of_run",
         "error", "estimate", "first_s", "key", "left", "max_size", "message", "noted", "outcome", "output_tokens",
-        "overflow", "pool", "proxy", "queue_span", "request", "route", "runs", "settled_s", "size", "span", "stage",
-        "traceparent", "waiter",
+        "overflow", "path", "pool", "proxy", "queue_span", "request", "route", "runs", "settled_s", "size", "span",
+        "stage", "traceparent", "waiter",
     )  # fmt: skip
 
     def __init__(
@@ -71,6 +71,7 @@ class Exchange:
     ) -> None:
         self.call: Call | None = call  # with the body; until the first token, after which it cannot be sent again
         self.request = request
+        self.path = call.form.path
         self.estimate = call.prompt_tokens  # of the prompt's tokens, without what was learnt of the engine
         self.client_id = client_id
         self.traceparent = traceparent

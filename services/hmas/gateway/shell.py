@@ -219,7 +219,8 @@ class GatewayShell:
 
     def prompt_tokens(self, call: Call) -> int:
         """Returns the prompt's tokens, as the engines of its model are expected to count them."""
-        return self._scale.scaled(self._directory.resolve(call.model) or call.model, call.prompt_tokens)
+        pool = self._directory.resolve(call.model) or call.model
+        return self._scale.scaled(pool, call.form.path, call.prompt_tokens)
 
     def place(self, exchange: Exchange) -> QueuePlace | None:
         """Returns where the request waits, None if it does not."""
@@ -289,7 +290,7 @@ class GatewayShell:
         exchange.end_of_run = end
         now_s = self._run_over(exchange, end.outcome)
         if end.outcome is Outcome.FINISHED and end.usage.prompt_tokens is not None:
-            self._scale.learn(exchange.pool, exchange.estimate, end.usage.prompt_tokens)
+            self._scale.learn(exchange.pool, exchange.path, exchange.estimate, end.usage.prompt_tokens)
         tokens = run.tokens if end.usage.output_tokens is None else end.usage.output_tokens
         decoded = max(run.tokens, tokens) - 1
         self._post(
