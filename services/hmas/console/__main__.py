@@ -1,6 +1,6 @@
 """Starts the console: `python -m hmas.console`."""
 
-from hmas.console.niceness import give_way
+from hmas.runtime.priority import give_way
 
 if __name__ == "__main__":
     give_way()  # before the imports, which are most of what a start costs

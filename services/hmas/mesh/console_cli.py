@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from hmas.console.niceness import give_way
 from hmas.mesh.client import nats_settings
 from hmas.mesh.command import MENDABLE, refuse
 from hmas.mesh.state import DEFAULT_DATA_DIR, read_state
+from hmas.runtime.priority import give_way
 
 
 def console(
