@@ -75,7 +75,7 @@ export const recent = (now_s, first_s) => ({
 export const ago = (now_s) => (at, every) => {
   const past = now_s - at;
   if (past < every / 2) return "now";
-  return every >= 60 ? `−${+(past / 60).toFixed(1)} min` : `−${+past.toFixed(0)} s`;
+  return every >= 60 || past >= 120 ? `−${+(past / 60).toFixed(1)} min` : `−${+past.toFixed(0)} s`;
 };
 export const percent = (at) => `${Math.round(100 * at)} %`;
 export const points = (at) => `${at < 0 ? "−" : "+"}${Math.abs(100 * at).toFixed(1)}`; // of a difference of shares

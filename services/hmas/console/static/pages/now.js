@@ -78,9 +78,8 @@ export function open(main, { choice, choose }) {
 }
 
 function at_a_glance(row) {
-  const minutes = row.window_s > 0 ? `in time, last ${row.window_s} s` : "in time";
   return [
-    [minutes, share(row.in_time)], ["missed, last 5 s", share(row.missed), row.missed > 0 ? "bad" : ""],
+    [row.window_s >= 60 ? `in time, ${Math.round(row.window_s / 60)} min` : "in time", share(row.in_time)], ["missed, 5 s", share(row.missed), row.missed > 0 ? "bad" : ""],
     ["offered/s", fixed(1)(row.arrival_rps)], ["in time/s", fixed(1)(row.in_time_rps)],
     ["waiting", String(row.queued ?? "–")], ["running", String(row.running ?? "–")],
     ["TTFT p95", fixed(2, " s")(row.ttft_p95_s)], ["TPOT p95", fixed(1, " ms")(1000 * row.tpot_p95_s)],
