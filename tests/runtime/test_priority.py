@@ -22,7 +22,10 @@ print(os.nice(0), told)
 def after_giving_way(niceness: int, *, leads: bool) -> tuple[int, str]:
     """Returns the niceness of a process that has given way, and that of its session."""
     ran = subprocess.run(
-        [sys.executable, "-c", SOURCE.format(niceness=niceness)], capture_output=True, check=True, start_new_session=leads
+        [sys.executable, "-c", SOURCE.format(niceness=niceness)],
+        capture_output=True,
+        check=True,
+        start_new_session=leads,
     )
     nice, session = ran.stdout.decode().split()
     return int(nice), session
