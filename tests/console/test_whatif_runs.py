@@ -14,6 +14,7 @@ from fastapi import HTTPException
 from hmas.console import rehearsals
 from hmas.console.question import MAX_KEPT, WhatIfBook, WhatIfQuestion, WhatIfTold
 from hmas.console.rehearsals import COMMAND, WhatIfRunner, lacking
+from hmas.runtime.priority import LOW, LOWEST
 from tests.console.heard import rehearsal
 
 ASKED = WhatIfQuestion(pool="m", topology="edf")
@@ -55,7 +56,7 @@ async def test_a_failure_is_told_in_the_words_of_the_command() -> None:
 
 async def test_one_runs_at_a_time_and_gives_way(tmp_path: Path) -> None:
     book, file = WhatIfBook(), tmp_path / "nice"
-    session = "open('/proc/self/autogroup').read().split()[-1] if os.path.exists('/proc/self/autogroup') else 19"
+    session = "open('/proc/self/autogroup').read().split()[-1] if os.path.exists('/proc/self/autogroup') else 10"
     told = f"open({str(file)!r}, 'w').write(' '.join(map(str, (os.nice(0), {session}))))"
     source = f"import os, time; time.sleep(0.5); {told}; time.sleep(60)"
     runner = WhatIfRunner(book, lambda: 9.0, (), command(source))
@@ -66,7 +67,7 @@ async def test_one_runs_at_a_time_and_gives_way(tmp_path: Path) -> None:
     async with asyncio.timeout(20):
         while not file.exists() or not file.read_text():
             await asyncio.sleep(0.05)
-    assert file.read_text() == "19 19"
+    assert file.read_text() == f"{LOWEST} {LOW}"
     await runner.close()
     assert book.running is None
     assert "stopped" in book.told[ASKED].error

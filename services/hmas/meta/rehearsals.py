@@ -15,7 +15,6 @@ from hmas.contracts.rehearsal import Rehearsal
 from hmas.laws.request_rows import row_line
 from hmas.runtime.bus import Bus
 from hmas.runtime.past import PastUnavailable, past_blocks, rows_of
-from hmas.runtime.priority import LOWEST, lower_session
 
 log = structlog.get_logger()
 MODULE = "hmas.sim.rehearse"  # run by its name, because no room imports the simulator
@@ -67,10 +66,8 @@ class RehearsalRunner:
         """Returns the outcome or an error, and the CPU time of the process."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", MODULE, stdin=pipe, stdout=pipe, stderr=pipe,
-            start_new_session=True,
+            sys.executable, "-m", MODULE, stdin=pipe, stdout=pipe, stderr=pipe
         )  # fmt: skip
-        lower_session(process.pid, LOWEST)
         before_s = _children_s()
         try:
             out, complaint = await process.communicate(question + b"\n" + lines)
