@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from hmas.console.question import WhatIfBook, WhatIfQuestion, WhatIfTold
 from hmas.contracts.rehearsal import Rehearsal
-from hmas.runtime.priority import LOW, LOWEST, lower_session
+from hmas.runtime.priority import LOW, LOWEST, weigh_session
 
 log = structlog.get_logger()
 COMMAND = (sys.executable, "-m", "hmas.mesh.whatif_cli")  # by its name, because the console knows no simulator
@@ -81,7 +81,7 @@ class WhatIfRunner:
         try:
             with suppress(ProcessLookupError):
                 os.setpriority(os.PRIO_PGRP, process.pid, LOWEST)
-            lower_session(process.pid, LOW)
+            weigh_session(process.pid, LOW)
             assert process.stdout is not None
             assert process.stderr is not None
             out, complaint = await asyncio.gather(_read(process.stdout, process), _read(process.stderr, process))

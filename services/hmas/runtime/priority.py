@@ -10,11 +10,11 @@ LOWEST = 19
 
 def give_way(niceness: int = LOW) -> None:
     """Lowers the priority of this process, unless it is as low already."""
-    lower_session(os.getpid(), os.nice(max(0, niceness - os.nice(0))))
+    weigh_session(os.getpid(), os.nice(max(0, niceness - os.nice(0))))
 
 
-def lower_session(pid: int, niceness: int) -> None:
-    """Lowers the priority of the session that a process leads, if it leads one.
+def weigh_session(pid: int, niceness: int) -> None:
+    """Sets the niceness of the session that a process leads, if it leads one.
 
     Linux shares a core among sessions first (autogroups, sched(7)) and heeds the niceness of processes only within
     one. The supervisor starts each service in a session of its own, where `nice` alone changes nothing.
