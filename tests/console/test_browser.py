@@ -39,7 +39,10 @@ def test_every_page_draws_and_complains_of_nothing(
         elif name == "whatif":
             page.get_by_text(re.compile("^(Not simulated yet|Simulated at)")).wait_for()
         else:
-            page.wait_for_selector("tbody tr")
+            page.wait_for_selector("tbody tr:visible")
+        for number in range(page.locator("summary").count()):
+            page.locator("summary").nth(number).press("Enter")
+            page.locator("details").nth(number).locator("tbody tr").first.wait_for()
         drawn = page.evaluate(
             "[...document.querySelectorAll('figure canvas')].filter(c => c.width && c.getContext('2d')"
             ".getImageData(0, 0, c.width, c.height).data.some(v => v)).length"
