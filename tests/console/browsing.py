@@ -23,7 +23,7 @@ needs_browser = [
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium on PATH: apt-get install chromium"),
 ]
 PATIENCE_MS = 15_000
-START_S = 120.0
+START_S = 300.0
 REQUESTS = 12
 EVIL = "<img src=x onerror=alert(1)>"  # the name of a tenant
 KEYS = {"acme": "", EVIL: ""}  # made when the mesh starts
