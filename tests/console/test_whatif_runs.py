@@ -56,7 +56,7 @@ async def test_a_failure_is_told_in_the_words_of_the_command() -> None:
 
 async def test_one_runs_at_a_time_and_gives_way(tmp_path: Path) -> None:
     book, file = WhatIfBook(), tmp_path / "nice"
-    session = "open('/proc/self/autogroup').read().split()[-1] if os.path.exists('/proc/self/autogroup') else 10"
+    session = "open('/proc/self/autogroup').read().split()[-1] if os.path.exists('/proc/self/autogroup') else 5"
     told = f"open({str(file)!r}, 'w').write(' '.join(map(str, (os.nice(0), {session}))))"
     source = f"import os, time; time.sleep(0.5); {told}; time.sleep(60)"
     runner = WhatIfRunner(book, lambda: 9.0, (), command(source))

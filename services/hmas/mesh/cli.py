@@ -1,6 +1,12 @@
 """The `hmas` command line: its sub-commands and their options."""
 
 import sys
+
+from hmas.runtime.priority import give_way
+
+if sys.argv[1:2] == ["console"]:
+    give_way()  # before the imports, which are most of what a start costs
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module

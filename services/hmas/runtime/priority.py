@@ -4,7 +4,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-LOW = 10  # a tenth of the share of a process that has the usual priority
+LOW = 5  # a third of the share of a process that has the usual priority
 LOWEST = 19
 
 
