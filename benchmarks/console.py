@@ -66,11 +66,11 @@ def mesh(folder: Path) -> Iterator[MeshState]:
 
 @contextmanager
 def console(folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """Runs `hmas console` for that mesh, and waits until it answers."""
+    """Runs `hmas console` for that mesh, in a session of its own as `hmas up` does, and waits until it answers."""
     hmas = str(Path(sys.executable).parent / "hmas")
     argv = [hmas, "console", "--data-dir", str(folder), "--port", str(PORT)]
     with (folder / "console.log").open("ab") as log:
-        process = subprocess.Popen(argv, stdout=log, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(argv, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
     try:
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
@@ -157,7 +157,8 @@ def measured(state: MeshState, folder: Path, case: str, args: argparse.Namespace
             shown_s = cpu_of(process.pid) if process is not None else 0.0
             if case == KILLED and process is not None:
                 again = subprocess.Popen(
-                    ["sh", "-c", f"sleep {args.seconds / 3}; kill -9 {process.pid}; sleep 1; exec {_again(folder)}"]
+                    ["sh", "-c", f"sleep {args.seconds / 3}; kill -9 {process.pid}; sleep 1; exec {_again(folder)}"],
+                    start_new_session=True,
                 )
             ttft_s = asyncio.run(load(state.gateway_url, state.pool, args.rps, args.seconds, seed))
             after = cpu_s(state)

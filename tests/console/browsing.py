@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,9 +23,22 @@ needs_browser = [
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium on PATH: apt-get install chromium"),
 ]
 PATIENCE_MS = 15_000
+START_S = 300.0
 REQUESTS = 12
 EVIL = "<img src=x onerror=alert(1)>"  # the name of a tenant
 KEYS = {"acme": "", EVIL: ""}  # made when the mesh starts
+
+
+def answering(url: str) -> str:
+    """Returns the console's URL once it answers: it gives way to all else that starts with the mesh."""
+    deadline = time.monotonic() + START_S
+    while True:
+        try:
+            httpx.get(f"{url}/health", timeout=10).raise_for_status()
+            return url
+        except httpx.TransportError:
+            assert time.monotonic() < deadline, "the console does not answer"
+            time.sleep(0.2)
 
 
 def body(number: int, **fields: Any) -> dict[str, Any]:

@@ -6,11 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.conftest import HMAS
-from tests.console.browsing import CHROMIUM, EVIL, KEYS, PATIENCE_MS, REQUESTS, ask
+from tests.console.browsing import CHROMIUM, EVIL, KEYS, PATIENCE_MS, REQUESTS, answering, ask
 
 
 @pytest.fixture(scope="session")
@@ -28,9 +27,7 @@ def mesh(tmp_path_factory: pytest.TempPathFactory, start_mesh: Callable[..., Any
 
 @pytest.fixture(scope="session")
 def url(mesh: Any) -> str:
-    found = str(mesh.state["console_url"])
-    httpx.get(f"{found}/health", timeout=10).raise_for_status()
-    return found
+    return answering(str(mesh.state["console_url"]))
 
 
 @pytest.fixture(scope="session")

@@ -140,7 +140,7 @@ def test_an_hour_of_a_page_leaves_nothing_behind(chromium: Any, sped: SpedConsol
     session = context.new_cdp_session(page)
     session.send("Performance.enable")
     page.goto(f"http://127.0.0.1:{sped.port}/{name}")
-    page.wait_for_selector("tbody tr")
+    page.wait_for_selector("tbody tr:visible")
     wait(page, sped, FILLED_S)
     filled = measure(session)
     wait(page, sped, HOUR_S)

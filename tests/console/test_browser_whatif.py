@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from hmas.sim.rehearsal import MIN_REQUESTS
-from tests.console.browsing import PATIENCE_MS, body, needs_browser
+from tests.console.browsing import PATIENCE_MS, answering, body, needs_browser
 from tests.console.test_browser import barriers
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
@@ -31,7 +31,7 @@ def mesh(tmp_path_factory: pytest.TempPathFactory, start_mesh: Callable[..., Any
 
 @pytest.fixture(scope="module")
 def url(mesh: Any) -> str:
-    return str(mesh.state["console_url"])
+    return answering(str(mesh.state["console_url"]))
 
 
 @pytest.fixture(scope="module")

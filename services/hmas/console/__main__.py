@@ -1,6 +1,8 @@
 """Starts the console: `python -m hmas.console`."""
 
-from hmas.console.niceness import give_way
+import os
+
+from hmas.runtime.priority import give_way, weigh_session
 
 if __name__ == "__main__":
     give_way()  # before the imports, which are most of what a start costs
@@ -38,6 +40,7 @@ async def serve(settings: ConsoleSettings, name: str, stop: StopSignal) -> None:
         )
     )  # fmt: skip
     port = await server.start()
+    weigh_session(os.getpid(), 0)  # from here on it costs what serves nothing beyond chance: docs/results/console.md
     log.info("console_listens", url=f"http://{settings.console_host}:{port}")
     try:
         await run_until(stop, bus.run(), shell.run(), shell.run_asking(feed.watched))

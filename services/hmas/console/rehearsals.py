@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 
 from hmas.console.question import WhatIfBook, WhatIfQuestion, WhatIfTold
 from hmas.contracts.rehearsal import Rehearsal
+from hmas.runtime.priority import LOW, LOWEST, weigh_session
 
 log = structlog.get_logger()
 COMMAND = (sys.executable, "-m", "hmas.mesh.whatif_cli")  # by its name, because the console knows no simulator
@@ -23,7 +24,6 @@ LIMIT_S = 120.0
 MAX_ANSWER_BYTES = 2**20
 MAX_TOLD_CHARS = 300
 ANSWERED = (0, 3)  # exit codes; 3: it abstains
-NICENESS = 19
 _ANSWER = TypeAdapter(Rehearsal)
 
 
@@ -80,7 +80,8 @@ class WhatIfRunner:
         )
         try:
             with suppress(ProcessLookupError):
-                os.setpriority(os.PRIO_PGRP, process.pid, NICENESS)
+                os.setpriority(os.PRIO_PGRP, process.pid, LOWEST)
+            weigh_session(process.pid, LOW)
             assert process.stdout is not None
             assert process.stderr is not None
             out, complaint = await asyncio.gather(_read(process.stdout, process), _read(process.stderr, process))

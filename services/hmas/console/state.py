@@ -20,6 +20,7 @@ from hmas.mesh.top.model import TopModel
 
 SAMPLE_S = 2.0
 POINTS = 300  # of a curve: ten minutes
+STEPS = 3  # of a curve that requests in time are averaged over
 WINDOW_S = SAMPLE_S * POINTS
 MAX_CURVES = 128  # pools and engines whose past is kept
 MAX_SEGMENTS = 200  # of topologies, over all pools
@@ -167,6 +168,7 @@ class ConsoleState:
     _current: dict[str, Segment] = field(default_factory=dict)
     _rehearsed: dict[str, AuditRecord] = field(default_factory=dict)  # by pool: of a switch that is not heard of yet
     _waited: OrderedDict[str, float] = field(default_factory=OrderedDict)
+    _in_time: dict[str, deque[int]] = field(default_factory=dict)  # by pool: requests in the last steps of the curve
 
     def hear(
         self,
@@ -209,14 +211,13 @@ class ConsoleState:
         if self.jobs is not None and now_s - self.jobs.at_s > KEPT_S:
             self.jobs = None
         for pool, short in self.top.short.items():
-            long = self.top.long.get(pool)
             self._point(
                 self.load,
                 pool,
                 (
                     now_s,
                     short.arrival_rps,
-                    long.goodput if long else 0.0,
+                    self._in_time_rps(pool),
                     short.queued,
                     short.running,
                     short.violation_rate,
@@ -233,6 +234,13 @@ class ConsoleState:
         self.reasons.expire(now_s)
         self.promises.expire(now_s)
         self.kept_bounds.expire(now_s)
+
+    def _in_time_rps(self, pool: str) -> float:
+        """Returns the requests that were served in time per second, over about as long as V_short spans."""
+        counts = self._in_time.setdefault(pool, deque([0], maxlen=STEPS))
+        rps = sum(counts) / (SAMPLE_S * len(counts))
+        counts.append(0)
+        return rps
 
     def _band(self, worker: str, engine: EngineSample) -> tuple[float, float]:
         control = self.top.workers[worker].control
@@ -328,6 +336,8 @@ class ConsoleState:
                     at_s=now_s - settled.age_s, pool=told.pool, settled=settled, ok=said.ok, judged=said.judged
                 )
             )
+            if said.judged and said.ok and told.pool in self.top.short:
+                self._in_time.setdefault(told.pool, deque([0], maxlen=STEPS))[-1] += 1
             if settled.outcome is not Outcome.FINISHED:
                 self.reasons.add(now_s, (told.pool, settled.tenant, settled.outcome))
             for fate in _fates(settled, said.ok):

@@ -1,6 +1,12 @@
 """The `hmas` command line: its sub-commands and their options."""
 
 import sys
+
+from hmas.runtime.priority import give_way
+
+if sys.argv[1:2] == ["console"]:
+    give_way()  # before the imports, which are most of what a start costs
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -351,10 +357,16 @@ def _refusal(missing: MissingExtra) -> Callable[[], None]:
 
 
 def main() -> None:
-    """Runs the `hmas` command, with the commands that other packages define."""
-    for name, part in PARTS.items():
-        mount(name, part)
-    asked = PARTS.get(next(iter(sys.argv[1:]), ""))
+    """Runs the `hmas` command, with the commands that other packages define: importing them takes most of a second, so
+    only what is asked for is imported. Help and a misspelt command need all."""
+    word = next(iter(sys.argv[1:]), "")
+    own = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
+    asked = PARTS.get(word)
+    if asked is not None:
+        mount(word, asked)
+    elif word not in own and word != "--version":
+        for name, part in PARTS.items():
+            mount(name, part)
     try:
         with needs(asked.extra if asked is not None else "all"):
             app()

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from hmas.console.niceness import give_way
 from hmas.mesh.client import nats_settings
 from hmas.mesh.command import MENDABLE, refuse
 from hmas.mesh.state import DEFAULT_DATA_DIR, read_state
@@ -41,7 +40,6 @@ def console(
     if nats_url is None and not {"HMAS_NATS_URL", "HMAS_REHEARSAL_PROFILE"} & os.environ.keys():
         told["HMAS_REHEARSAL_PROFILE"] = read_state(data_dir).profile
     os.environ.update(told)
-    give_way()
-    from hmas.console.__main__ import main  # the imports are most of what a start costs
+    from hmas.console.__main__ import main
 
     main()

@@ -35,7 +35,9 @@ def _pool(state: ConsoleState, name: str) -> dict[str, Any]:
     if segment is not None:
         told = {"topology": segment.topology, "bypass": segment.bypass, "selector": segment.selector,
                 "reason": segment.reason}  # fmt: skip
-    return told | _short(state.top.short.get(name)) | _long(state.top.long.get(name))
+    past = state.load.get(name)
+    rate = {"in_time_rps": rounded(past[-1][2], 2)} if past else {}
+    return told | _short(state.top.short.get(name)) | rate | _long(state.top.long.get(name))
 
 
 def _short(short: VShort | None) -> dict[str, Any]:
@@ -54,10 +56,16 @@ def _long(long: VLong | None) -> dict[str, Any]:
     if long is None:
         return {}
     return {
-        "goodput_rps": rounded(long.goodput, 2),
+        "in_time": _in_time(long),
         "jain": rounded(long.jain_index),
         "window_s": rounded(long.window_s, 0),
     }
+
+
+def _in_time(long: VLong) -> float:
+    """Returns the share of the settled requests of all tenants that met their SLOs; -1: none settled."""
+    settled = sum(share.settled for share in long.tenants)
+    return rounded(sum(share.ok for share in long.tenants) / settled) if settled else -1.0
 
 
 def _engines(state: ConsoleState, now_s: float) -> dict[str, Any]:

@@ -86,5 +86,7 @@ def _facts(name: str, value: Any) -> Iterable[tuple[str, str]]:
     elif isinstance(value, list):
         for number, inner in enumerate(value, 1):
             yield from _facts(f"{name} {number}", inner)
+    elif isinstance(value, bool):
+        yield name, "yes" if value else "no"
     elif value not in (None, ""):
         yield name, f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -55,6 +55,29 @@ export function table(caption, columns) {
   return { node, update };
 }
 
+// A link to a request's page; the style sheet cuts a long id, whose beginning tells it apart, and a copy has all of it.
+export const request_link = (id) =>
+  el("a", { class: "id", href: `/r/${encodeURIComponent(id)}`, title: id }, id);
+
+// What can be opened below a picture.
+export const folded = (label, node) => el("details", {}, el("summary", {}, label), node);
+
+// Figures that are read at a glance: `entries` are [label, text, health].
+export function figures(label) {
+  const node = el("dl", { class: "stats", "aria-label": label });
+  function update(entries) {
+    while (node.children.length > entries.length) node.lastChild.remove();
+    entries.forEach(([name, text, health], place) => {
+      if (!node.children[place]) node.append(el("div", {}, el("dt"), el("dd")));
+      const [term, told] = node.children[place].children;
+      set(term, name);
+      set(told, text);
+      if (told.className !== (health ?? "")) told.className = health ?? "";
+    });
+  }
+  return { node, update };
+}
+
 // A select whose choice stands in the address.
 export function picker(label, names, chosen, choose, empty = "all") {
   const select = el("select", { "aria-label": label, onchange: () => choose(select.value) });

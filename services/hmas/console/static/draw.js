@@ -65,10 +65,17 @@ function time_axis({ pen, width, height, tint }, from, until, place, told) {
   }
 }
 
+const SPANS_S = [120, 300, 600];
+
+// The time axis of the last minutes: as short as what is known fits into, and ten minutes at most.
+export const recent = (now_s, first_s) => ({
+  from: now_s - (SPANS_S.find((s) => s >= now_s - first_s) ?? SPANS_S.at(-1)), until: now_s, told: ago(now_s),
+});
+
 export const ago = (now_s) => (at, every) => {
   const past = now_s - at;
   if (past < every / 2) return "now";
-  return past >= 120 ? `−${+(past / 60).toFixed(1)} min` : `−${+past.toFixed(0)} s`;
+  return every >= 60 || past >= 120 ? `−${+(past / 60).toFixed(1)} min` : `−${+past.toFixed(0)} s`;
 };
 export const percent = (at) => `${Math.round(100 * at)} %`;
 export const points = (at) => `${at < 0 ? "−" : "+"}${Math.abs(100 * at).toFixed(1)}`; // of a difference of shares
@@ -131,6 +138,20 @@ function hatch(pen, x, y, wide, high, colour) {
 
 const led = (name) => !name.includes(" · "); // not a further row of the same lane
 
+// Black or white, whichever stands out from a colour that is written as #rrggbb.
+function legible(colour) {
+  const [red, green, blue] = [1, 3, 5].map((at) => (parseInt(colour.slice(at, at + 2), 16) / 255) ** 2.2);
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.18 ? "#000000" : "#ffffff";
+}
+
+// A text cut to a width, with a mark that it is cut.
+function fitted(pen, text, width) {
+  if (pen.measureText(text).width <= width) return text;
+  let kept = text.length;
+  while (kept > 1 && pen.measureText(`${text.slice(0, kept)}…`).width > width) kept -= 1;
+  return `${text.slice(0, kept)}…`;
+}
+
 // Bars in lanes over [from, until]: `bars` are {lane, from, until, colour, label, hollow, hatched, edged, sign}, where
 // `colour` is a number of the palette, and `sign` stands before the bar; `marks` are {at, label, bad, lane} and stand as flags in their lane, or across all of them.
 export function lanes(canvas, names, bars, marks, { from, until, told, row = ROW }) {
@@ -144,14 +165,7 @@ export function lanes(canvas, names, bars, marks, { from, until, told, row = ROW
   time_axis(area, from, until, place, told);
   pen.textAlign = "left";
   pen.fillStyle = tint.text;
-  for (const [name, y] of line) {
-    pen.save();
-    pen.beginPath();
-    pen.rect(0, y, left - 6, row);
-    pen.clip();
-    if (row > 8 && led(name)) pen.fillText(name, 0, y + row / 2);
-    pen.restore();
-  }
+  for (const [name, y] of line) if (row > 8 && led(name)) pen.fillText(fitted(pen, name, left - 8), 0, y + row / 2);
   for (const bar of bars) {
     const y = line.get(bar.lane);
     if (y === undefined || bar.until < from || bar.from > until) continue;
@@ -181,7 +195,7 @@ export function lanes(canvas, names, bars, marks, { from, until, told, row = ROW
     }
     pen.globalAlpha = 1;
     if (bar.label && pen.measureText(bar.label).width < wide - 8) {
-      pen.fillStyle = bar.hollow ? tint.text : tint.ground;
+      pen.fillStyle = bar.hollow ? tint.text : legible(bar.bad ? tint.bad : tint.palette[bar.colour % 8]);
       pen.fillText(bar.label, x + 4, y + row / 2);
     }
   }

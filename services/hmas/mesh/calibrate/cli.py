@@ -65,7 +65,8 @@ def calibrate(
             console.print(f"note: {remark}", style="yellow")
         console.print(f"wrote {out}; what the simulator makes of it:", soft_wrap=True)
         console.print(f"  hmas sim capacity --profile {out}", soft_wrap=True)
-        console.print(f"  hmas compare --engine {url} --simulated {out}", soft_wrap=True)
+        slots = "" if max_num_seqs is None else f" --max-num-seqs {max_num_seqs}"
+        console.print(f"  hmas compare --engine {url}{slots} --simulated {out}", soft_wrap=True)
         return 0
 
     run_command(main)

@@ -7,6 +7,7 @@ from statistics import mean
 from typing import Any, Protocol
 
 from rich.table import Table
+from rich.text import Text
 
 from hmas.laws.scoring import Score
 from hmas.mesh.compare.engines import EngineLag
@@ -42,7 +43,8 @@ ROWS: tuple[tuple[str, str, float, str], ...] = (
 
 def comparison_table(title: str, runs: Mapping[str, Sequence[Scored]]) -> Table:
     """Returns a table with one column per system and one row per metric; several runs show as mean (min-max)."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    heading = Text(title, style="italic", no_wrap=True, overflow="ignore")  # it may be wider than its table
+    table = Table(title=heading, title_justify="left", box=None, pad_edge=False, header_style="bold")
     table.add_column("", no_wrap=True)
     for name in runs:
         table.add_column(name, justify="right", overflow="fold")

@@ -1,8 +1,7 @@
-import { TEXT, clock, el, fixed, picker, set, share, table } from "/static/dom.js";
-import { ago, curves, hue, lanes, legend, points } from "/static/draw.js";
+import { TEXT, clock, el, fixed, folded, picker, set, share, table } from "/static/dom.js";
+import { curves, hue, lanes, legend, points, recent } from "/static/draw.js";
 
 export const title = "Control";
-const KEPT_S = 600;
 const gain = (value) => typeof value === "number" ? points(value) : "–";
 
 function pin_form() {
@@ -12,7 +11,7 @@ function pin_form() {
     autocomplete: "off", maxlength: "300" });
   const said = el("span", { role: "status", class: "dim" });
   const form = el("form", { class: "act", "aria-label": "pin a topology" }, "pin", pool, "to", topology, token,
-    el("button", {}, "do"), said);
+    el("button", {}, "apply"), said);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     const order = { pool: pool.value, topology: topology.value || null };
@@ -69,14 +68,16 @@ export function open(main, { choice, choose, can_act }) {
     el("h2", {}, "Statera's loops"), engine.node, force,
     el("figure", {}, load, el("figcaption", {}, "load u, dashed: the band that it is held in")),
     el("figure", {}, limits, el("figcaption", {}, "N_run, the most sequences in flight")),
-    el("figure", {}, tokens, el("figcaption", {}, "B_token, the decode tokens of a step")), loop.node,
+    el("figure", {}, tokens, el("figcaption", {}, "B_token, the decode tokens of a step")),
+    folded("the last points of the loops, in numbers", loop.node),
     inside, fence.node,
   );
   return (view, now_s) => {
     const pools = Object.keys(view.pools);
     const segments = Object.entries(view.topologies);
     const marks = Object.entries(view.flags);
-    const axis = { from: now_s - KEPT_S, until: now_s, told: ago(now_s) };
+    const past = Object.entries(view.loop).map(([at, row]) => [+at, row]);
+    const axis = recent(now_s, Math.min(now_s, ...past.map(([at]) => at), ...segments.map(([, row]) => row.from_s)));
     const bars = segments.map(([, row]) => ({ lane: row.pool, from: row.from_s, until: row.until_s, bad: row.bypass,
       colour: hue(row.topology), label: row.pinned ? `${row.topology} (pinned)` : row.topology }));
     const flags_of = (pool) => `⚑ ${pool}`;
@@ -88,7 +89,6 @@ export function open(main, { choice, choose, can_act }) {
     flags.update(marks.reverse().slice(0, 20));
     form?.update(pools, view.choices);
     engine.update(Object.keys(view.engines), view.engine);
-    const past = Object.entries(view.loop).map(([at, row]) => [+at, row]);
     const one = (place, dashed) => ({ dashed, points: past.map(([at, row]) => [at, row[place]]) });
     curves(load, [one(0), one(1, true), one(2, true)], { ...axis, most: 1, height: 120 });
     curves(limits, [one(3)], { ...axis, height: 90 });

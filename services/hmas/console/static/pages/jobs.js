@@ -1,9 +1,8 @@
-import { el, fixed, set, share, table } from "/static/dom.js";
+import { el, fixed, request_link, set, share, table } from "/static/dom.js";
 import { hue, lanes, since } from "/static/draw.js";
 
 export const title = "Jobs";
 const STATES = { asked: "asking the gateways ...", silent: "NATS does not answer" };
-const link = (id) => el("a", { href: `/r/${encodeURIComponent(id)}` }, id.slice(0, 40));
 const seconds = (value) => value >= 0 ? fixed(2, " s")(value) : "–";
 
 export function open(main) {
@@ -14,13 +13,13 @@ export function open(main) {
     ["jobs", (row) => row.jobs, true], ["running", (row) => row.running, true], ["calls/job", (row) => row.calls, true],
     ["mean", (row) => seconds(row.mean_s), true], ["longest", (row) => seconds(row.most_s), true],
     ["in calls", (row) => seconds(row.busy), true], ["cached", (row) => share(row.cached), true],
-    ["failed", (row) => row.failed, true], ["slowest job", (row) => row.request_id ? link(row.request_id) : "–"],
+    ["failed", (row) => row.failed, true], ["slowest job", (row) => row.request_id ? request_link(row.request_id) : "–"],
   ]);
   const now = table("jobs with a call in flight", [
     ["job", (row, id) => id], ["tenant", (row) => row.tenant], ["template", (row) => row.template || "–"],
     ["calls", (row) => row.calls, true], ["open", (row) => row.open, true], ["since", (row) => seconds(row.since_s), true],
     ["prompt tokens", (row) => row.prompt_tokens, true], ["cached", (row) => share(row.cached), true],
-    ["answered", (row) => row.output_tokens, true], ["last call", (row) => link(row.request_id)],
+    ["answered", (row) => row.output_tokens, true], ["last call", (row) => request_link(row.request_id)],
   ]);
   const left = el("p", { class: "dim" });
   main.replaceChildren(el("h2", {}, "Jobs: chains of calls that belong together"), counts,

@@ -1,8 +1,7 @@
-import { TEXT, clock, el, fixed, picker, set, share, table } from "/static/dom.js";
-import { ago, curves, legend } from "/static/draw.js";
+import { TEXT, clock, el, figures, fixed, folded, picker, set, share, table } from "/static/dom.js";
+import { curves, legend, recent } from "/static/draw.js";
 
 export const title = "Now";
-const KEPT_S = 600;
 const CURVES = ["offered/s", "in time/s", "waiting", "running"];
 
 export function open(main, { choice, choose }) {
@@ -14,7 +13,7 @@ export function open(main, { choice, choose }) {
   const pools = table("pools, last seconds", [
     ["pool", (row, name) => name], ["topology", (row) => row.bypass ? `${row.topology} BYPASS` : row.topology],
     ["by", (row) => row.selector],
-    ["offered/s", (row) => fixed(1)(row.arrival_rps), true], ["in time/s", (row) => fixed(2)(row.goodput_rps), true],
+    ["offered/s", (row) => fixed(1)(row.arrival_rps), true], ["in time/s", (row) => fixed(1)(row.in_time_rps), true],
     ["waiting", (row) => row.queued, true], ["running", (row) => row.running, true],
     ["oldest", (row) => fixed(1, " s")(row.oldest_wait_s), true],
     ["TTFT p50", (row) => fixed(2, " s")(row.ttft_p50_s), true], ["p95", (row) => fixed(2, " s")(row.ttft_p95_s), true],
@@ -38,12 +37,15 @@ export function open(main, { choice, choose }) {
     ["time", (row, at) => clock(at)], ...CURVES.map((name, place) => [name, (row) => row[place], true]),
     ["missed", (row) => share(row[4]), true],
   ]);
+  const glance = figures("the pool at a glance");
   main.replaceChildren(
-    el("h2", {}, "Engines"), tiles, engines.node,
-    el("h2", {}, "Pools"), pools.node,
-    el("h2", {}, "Load"), pool.node, el("figure", {}, canvas, key), el("figure", {}, missed,
-      el("figcaption", {}, "share of settled requests that missed their SLO")), numbers.node,
+    el("h2", {}, "Pool"), pool.node, glance.node,
+    el("h2", {}, "Engines"), tiles,
+    el("h2", {}, "Load"), el("figure", {}, canvas, key), el("figure", {}, missed,
+      el("figcaption", {}, "share of settled requests that missed their SLO")),
+    folded("the last points of the curves, in numbers", numbers.node),
     el("h2", {}, "Tenants"), tenants.node,
+    el("h2", {}, "Pools and engines in numbers"), pools.node, engines.node,
   );
   const kept = new Map();
   return (view, now_s) => {
@@ -64,12 +66,23 @@ export function open(main, { choice, choose }) {
     engines.update(rows);
     pools.update(Object.entries(view.pools));
     pool.update(Object.keys(view.pools), view.pool);
+    glance.update(at_a_glance(view.pools[view.pool] ?? {}));
     tenants.update(Object.entries(view.tenants).sort(([a], [b]) => a < b ? -1 : 1));
     const points = Object.entries(view.load).map(([at, values]) => [+at, values]);
-    const axis = { from: now_s - KEPT_S, until: now_s, told: ago(now_s) };
+    const axis = recent(now_s, points.length ? points[0][0] : now_s);
     curves(canvas, CURVES.map((name, place) => ({ name, points: points.map(([at, row]) => [at, row[place]]) })), axis);
     curves(missed, [{ points: points.map(([at, row]) => [at, row[4]]) }], { ...axis, most: 1, height: 90 });
     legend(key, CURVES.map((name, place) => [name, place]));
     numbers.update(points.slice(-8).reverse().map(([at, row]) => [String(at), row]));
   };
+}
+
+function at_a_glance(row) {
+  return [
+    [row.window_s >= 60 ? `in time, ${Math.round(row.window_s / 60)} min` : "in time", share(row.in_time)], ["missed, 5 s", share(row.missed), row.missed > 0 ? "bad" : ""],
+    ["offered/s", fixed(1)(row.arrival_rps)], ["in time/s", fixed(1)(row.in_time_rps)],
+    ["waiting", String(row.queued ?? "–")], ["running", String(row.running ?? "–")],
+    ["TTFT p95", fixed(2, " s")(row.ttft_p95_s)], ["TPOT p95", fixed(1, " ms")(1000 * row.tpot_p95_s)],
+    ["topology", row.topology ? row.bypass ? `${row.topology} BYPASS` : row.topology : "–", row.bypass ? "bad" : ""],
+  ];
 }

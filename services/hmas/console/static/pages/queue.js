@@ -1,4 +1,4 @@
-import { TEXT, clock, el, fixed, picker, set, table } from "/static/dom.js";
+import { TEXT, clock, el, fixed, picker, request_link, set, table } from "/static/dom.js";
 import { hue, lanes, legend, slack } from "/static/draw.js";
 
 export const title = "Queue";
@@ -18,7 +18,7 @@ export function open(main, { choice, choose }) {
   const key = el("ul", { class: "legend" });
   const rows = table("requests that wait, the next one first", [
     ["place", (row) => row.place, true], ["in force", (row) => row.in_force, true], ["tenant", (row) => row.tenant],
-    ["request", (row, id) => el("a", { href: `/r/${encodeURIComponent(id)}` }, id.slice(0, 40))],
+    ["request", (row, id) => request_link(id)],
     ["will", (row) => el("span", { class: row.late ? "bad" : "" }, verdict(row))],
     ["slack", (row) => fixed(1, " s")(row.slack_s), true], ["starts in", (row) => fixed(1, " s")(row.start_s), true],
     ["service", (row) => fixed(2, " s")(row.service_s), true], ["waited", (row) => fixed(1, " s")(row.waited_s), true],

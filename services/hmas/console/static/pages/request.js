@@ -1,4 +1,4 @@
-import { TEXT, clock, el, fixed, set, table } from "/static/dom.js";
+import { TEXT, clock, el, fixed, request_link, set, table } from "/static/dom.js";
 import { lanes, since } from "/static/draw.js";
 
 export const title = "Request";
@@ -7,7 +7,7 @@ const AGAIN_MS = 1500; // a request in flight is asked for again
 
 export function open(main, { id }) {
   const recent = table("requests that settled last", [
-    ["at", (row) => clock(row.at_s)], ["request", (row, key) => el("a", { href: `/r/${encodeURIComponent(key)}` }, key)],
+    ["at", (row) => clock(row.at_s)], ["request", (row, key) => request_link(key)],
     ["tenant", (row) => row.tenant], ["task", (row) => row.task], ["end", (row) => row.outcome],
     ["SLO", (row) => el("span", { class: row.verdict === "missed" ? "bad" : "" }, row.verdict)],
     ["TTFT", (row) => fixed(2, " s")(row.ttft_s), true], ["tokens", (row) => row.output_tokens, true],
@@ -31,6 +31,7 @@ function one(section, id) {
     ["from", (row) => fixed(3, " s")(row.from_s), true], ["until", (row) => fixed(3, " s")(row.until_s), true],
   ]);
   const facts = table("all that its gateway knows", [["what", (row) => row.what], ["is", (row) => row.is, TEXT]]);
+  facts.node.classList.add("facts");
   section.replaceChildren(el("h2", {}, `Request ${id}`), said);
   let told = null;
   const draw = () => {

@@ -1,0 +1,45 @@
+"""Which priority a process has after it has given way."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hmas.runtime.priority import LOW, LOWEST
+
+AUTOGROUP = Path("/proc/self/autogroup")
+SOURCE = """
+import os
+from hmas.runtime.priority import give_way
+give_way({niceness})
+give_way()
+told = open("/proc/self/autogroup").read().split()[-1] if os.path.exists("/proc/self/autogroup") else "none"
+print(os.nice(0), told)
+"""
+
+
+def after_giving_way(niceness: int, *, leads: bool) -> tuple[int, str]:
+    """Returns the niceness of a process that has given way, and that of its session."""
+    ran = subprocess.run(
+        [sys.executable, "-c", SOURCE.format(niceness=niceness)],
+        capture_output=True,
+        check=True,
+        start_new_session=leads,
+    )
+    nice, session = ran.stdout.decode().split()
+    return int(nice), session
+
+
+def test_giving_way_twice_lowers_no_further() -> None:
+    assert after_giving_way(LOWEST, leads=False)[0] == LOWEST
+    assert after_giving_way(LOW, leads=False)[0] == LOW
+
+
+@pytest.mark.skipif(not AUTOGROUP.exists(), reason="this kernel shares its cores without regard to sessions")
+def test_a_session_gives_way_with_its_leader_alone() -> None:
+    """Among sessions Linux does not heed the niceness of their processes."""
+    before = AUTOGROUP.read_text().split()[-1]
+    assert after_giving_way(LOW, leads=True) == (LOW, str(LOW))
+    assert after_giving_way(LOW, leads=False) == (LOW, before)
+    assert after_giving_way(LOWEST, leads=True) == (LOWEST, str(LOWEST))
