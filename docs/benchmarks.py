@@ -71,7 +71,7 @@ def benchmarks_page() -> str:
         "- Virtual time does not depend on the machine. *Two cores* are those of a shared virtual machine without a",
         "  GPU; on another machine the figures differ, and ratios within a page are what to read.",
         "- The same command computes a page again, from a clone; traces and prompts come from a folder (`--data`).",
-        "  `python` is that of `.venv` after `make .venv/.installed`, which adds the tools of development to `make run`'s.",
+        "  `python` is that of `.venv` after `make .venv/.installed`, which adds the tools of development.",
         "",
         "| page | kind | machine | command | commit | lock | code | raw rows | notes |",
         "|---|---|---|---|---|---|---|---|---|",

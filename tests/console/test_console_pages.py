@@ -188,6 +188,19 @@ def test_recent_requests_tell_whether_they_met_their_slo() -> None:
     assert {name: row["verdict"] for name, row in rows.items()} == {"r1": "met", "r2": "missed", "r3": "not judged"}
 
 
+def test_requests_in_time_are_counted_over_the_last_steps() -> None:
+    state = ConsoleState()
+    state.hear(1.0, v_short(arrival_rps=10.0, missed=0.5))
+    late = replace(SETTLED, request_id="r2", ttft_s=3.0)
+    state.hear(1.0, settled(*[SETTLED] * 12, *[late] * 6))
+    state.sample(2.0)
+    assert view_now(state, 2.0, "")["pools"]["m"]["in_time_rps"] == 12 / SAMPLE_S
+    for step in range(2, 5):
+        state.sample(SAMPLE_S * step)
+    rates = [row[1] for row in view_now(state, 8.0, "")["load"].values()]
+    assert rates == [6.0, 3.0, 2.0, 0.0]
+
+
 def asked_what_if(state: ConsoleState, question: WhatIfQuestion, told: WhatIfTold) -> None:
     state.hear(1.0, decision(T.FCFS))
     state.whatif.begin(1.0, question)
