@@ -396,7 +396,7 @@ def jobs_linking(
     half a minute and needs --data with agentic/."""
     from experiments.jobs_linking import crossings, measure
     from experiments.report.jobs_linking import write_page
-    from experiments.workflows import read_workflows
+    from hmas_loadgen.workflows.recorded import read_workflows
 
     folder = data_folder(data)
     if folder is None or not (folder / "agentic").is_dir():

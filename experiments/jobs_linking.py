@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from experiments.workflows import FILES, Workflow, read_workflows
 from hmas.contracts.job import PrefixChain, StageArrived
 from hmas.gateway.agent.linking import JobLinker
 from hmas.laws.prefix_chain import chain_of_messages, tenant_key
+from hmas_loadgen.workflows.recorded import FILES, Workflow, read_workflows
 
 REPEATS = 374
 GATEWAYS = 4
