@@ -21,5 +21,11 @@ def test_what_waits_for_a_lost_call_is_lost_with_all_that_waits_for_it_and_each_
     loop = ClosedLoop({0: (), 1: (0,), 2: (0,), 3: (1, 2), 4: (3,), 5: ()})
     assert loop.ended(0) == [1, 2]
     assert loop.lost(1) == [3, 4]
-    assert loop.ended(2) == []
     assert loop.lost(2) == []
+    assert loop.ended(5) == []
+
+
+def test_the_end_of_another_lets_no_lost_call_go() -> None:
+    loop = ClosedLoop({0: (), 1: (), 2: (0, 1)})
+    assert loop.lost(0) == [2]
+    assert loop.ended(1) == []

@@ -21,19 +21,21 @@ class ClosedLoop(Generic[Call]):
         """Returns the calls that waited for this one last."""
         free = []
         for later in self._later.pop(call, ()):
-            left = self._left[later]
-            left.discard(call)
-            if not left:
-                free.append(later)
+            left = self._left.get(later)
+            if left is not None:
+                left.discard(call)
+                if not left:
+                    free.append(later)
         return free
 
     def lost(self, call: Call) -> list[Call]:
-        """Returns the calls that wait for this one, or for one that does, none of which will be let go any more."""
-        found: dict[Call, None] = {}
+        """Returns the calls that wait for this one, or for one that does, and that were not lost before; none of them
+        will be let go any more."""
+        found: list[Call] = []
         open_calls = [call]
         while open_calls:
             for later in self._later.pop(open_calls.pop(), ()):
-                if later not in found:
-                    found[later] = None
+                if self._left.pop(later, None) is not None:
+                    found.append(later)
                     open_calls.append(later)
-        return list(found)
+        return found
