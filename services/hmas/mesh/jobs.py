@@ -114,8 +114,8 @@ def render_jobs(jobs: list[JobRow], most: int) -> RenderableType:
         ("template", "tenant", "jobs", "running", "calls/job", "mean s", "most s", "cached", "failed", "slowest job"),
         (
             (row.template or "-", row.tenant, str(row.jobs), str(row.running), f"{row.calls / row.jobs:.1f}",
-             duration(row.mean_s), duration(row.most_s), share_of(row.cached_tokens, row.prompt_tokens), str(row.failed),
-             row.request_id)
+             duration(row.mean_s), duration(row.most_s), share_of(row.cached_tokens, row.prompt_tokens),
+             str(row.failed), row.request_id)
             for row in every[:most]
         ),
     )  # fmt: skip
