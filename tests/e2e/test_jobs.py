@@ -12,7 +12,7 @@ import pytest
 from hmas_loadgen.output import load_run
 from tests.conftest import HMAS, OPS_HEADERS
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(560)]
 
 
 @pytest.fixture(scope="module")
@@ -20,10 +20,10 @@ def run(mesh: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The project's own workflows, without a word of jobs in any request. The command's status says whether it kept its
     own pace, which a busy machine may not let it."""
     out = tmp_path_factory.mktemp("jobs") / "run"
-    args = ("--rate", "0.8", "--duration", "8", "--url", mesh.url, "--replay-field", "--job-budget", "60",
+    args = ("--rate", "1", "--duration", "4", "--seed", "10", "--url", mesh.url, "--replay-field", "--job-budget", "60",
             "--drain", "120", "--out", str(out))  # fmt: skip
     command = (HMAS, "load", "run", "--workflow", "typed", *args)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     assert "job goodput" in done.stdout, done.stdout + done.stderr
     return out
 
