@@ -399,7 +399,7 @@ def jobs_linking(
     half a minute and needs --data with agentic/."""
     from experiments.jobs_linking import crossings, measure
     from experiments.report.jobs_linking import write_page
-    from experiments.workflows import read_workflows
+    from hmas_loadgen.workflows.recorded import read_workflows
 
     folder = _agentic(data)
     found = measure(folder, seed, typer.echo)

@@ -6,16 +6,18 @@ A link joins a request to the one before it in its job. Precision and recall are
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from random import Random
 
-from experiments.workflows import FILES, Workflow, read_workflows
 from hmas.contracts.job import PrefixChain, StageArrived
 from hmas.gateway.agent.linking import JobLinker
 from hmas.laws.prefix_chain import chain_of_messages, tenant_key
+from hmas_loadgen.workflows.recorded import FILES, Workflow, read_workflows
 
 REPEATS = 374
 GATEWAYS = 4
+TICK_S = 0.1  # between two instants at which a gateway may tell others
 TENANT = "acme"
 JOBS_PER_S, GAP_MEDIAN_S, GAP_SIGMA = 1.0, 10.0, 1.0
 
@@ -75,6 +77,9 @@ def measure(data: Path, seed: int, say: Callable[[str], None]) -> list[LinkRow]:
     sent = _timed([*originals, *repeated], Random(f"{seed} order"))
     name = f"with repeats, {GATEWAYS} gateways"
     found += _rows(f"{name}, by ids alone", sent, _by_ids(sent, GATEWAYS, Random(f"{seed} balancer")))
+    say(name)
+    parents = _by_ids(sent, GATEWAYS, Random(f"{seed} balancer"), told=True)
+    found += _rows(f"{name}, which tell one another once a second", sent, parents)
     say(name)
     found += _rows("with repeats, the client names the job", sent, _one_gateway(sent, declared=True))
     return found
@@ -173,13 +178,22 @@ def _one_gateway(sent: Sequence[Sent], *, declared: bool = False) -> dict[str, s
     }
 
 
-def _by_ids(sent: Sequence[Sent], gateways: int, random: Random) -> dict[str, str]:
-    """Each request comes to a gateway at random, and no gateway tells another anything. A request is linked to the
-    last one, at any gateway, that got the same job's id."""
+def _by_ids(sent: Sequence[Sent], gateways: int, random: Random, *, told: bool = False) -> dict[str, str]:
+    """Each request comes to a gateway at random. `told`: the gateways tell one another the last stages of jobs, which
+    each does once a second. A request is linked to the last one, at any gateway, that got the same job's id."""
     linkers = [JobLinker() for _ in range(gateways)]
     last: dict[str, str] = {}
     parents = {}
+    ticks = count()
+    tick_s = next(ticks) * TICK_S
     for each in sent:
+        while told and tick_s < each.at_s:
+            for linker in linkers:
+                stages = linker.report(tick_s)
+                for other in linkers:
+                    if other is not linker:
+                        other.hear(tick_s, stages)
+            tick_s = next(ticks) * TICK_S
         (linked,) = random.choice(linkers).step(each.at_s, _arrived(each))
         parents[each.id] = last.get(linked.stage.job, "")
         last[linked.stage.job] = each.id

@@ -343,10 +343,77 @@ MESH = [
     ),
 ]
 
+JOBS = [
+    Panel(
+        "Jobs on time",
+        "percentunit",
+        [
+            (
+                "of those with a budget",
+                'sum(rate(hmas_gateway_jobs_total{verdict="on_time"}[$__rate_interval])) / '
+                'sum(rate(hmas_gateway_jobs_total{verdict=~"on_time|late|failed"}[$__rate_interval]))',
+            )
+        ],
+        "Jobs whose client stated a budget, and all that failed; counted a minute after their last call",
+        thresholds=GOOD,
+    ),
+    Panel(
+        "Jobs ended",
+        "cps",
+        [("{{verdict}}", "sum by (verdict) (rate(hmas_gateway_jobs_total[$__rate_interval]))")],
+        "late and on_time by the budget that the client stated, ended without one, failed: a call did not finish",
+        stacked=True,
+    ),
+    Panel("Jobs with a call in flight", "short", [("{{instance}}", "hmas_gateway_jobs_running")], stacked=True),
+    Panel(
+        "Time of a job",
+        "s",
+        [
+            (
+                f"p{q}",
+                f"histogram_quantile(0.{q}, sum by (le) (rate(hmas_gateway_job_seconds_bucket[$__rate_interval])))",
+            )
+            for q in (50, 90, 99)
+        ],
+        "First call to the end of the last one, jobs without a failed call",
+    ),
+    Panel(
+        "Calls of a job",
+        "short",
+        [
+            (
+                f"p{q}",
+                f"histogram_quantile(0.{q}, sum by (le) (rate(hmas_gateway_job_stages_bucket[$__rate_interval])))",
+            )
+            for q in (50, 90)
+        ],
+    ),
+    Panel(
+        "Prompt tokens found in caches",
+        "percentunit",
+        [
+            (
+                "cached",
+                'sum(rate(hmas_gateway_job_tokens_total{kind="cached"}[$__rate_interval])) / '
+                'sum(rate(hmas_gateway_job_tokens_total{kind="prompt"}[$__rate_interval]))',
+            )
+        ],
+        "As engines report it; nothing where they do not",
+    ),
+    Panel(
+        "How jobs are found",
+        "reqps",
+        [("{{linked}}", "sum by (linked) (rate(hmas_gateway_job_calls_total[$__rate_interval]))")],
+        "declared by the client, by the prompt's beginning, by the first message of its user, or new",
+        stacked=True,
+    ),
+]
+
 BOARDS = {
     "hmas-service": ("H-MAS / Service", SERVICE),
     "hmas-control": ("H-MAS / Control", CONTROL),
     "hmas-engines": ("H-MAS / Queues and engines", ENGINES),
+    "hmas-jobs": ("H-MAS / Jobs", JOBS),
     "hmas-mesh": ("H-MAS / Mesh", MESH),
 }
 

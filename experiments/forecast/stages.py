@@ -1,7 +1,7 @@
 """Stages of recorded workflows with what is known of each when it comes: numbers, and three texts.
 
-The corpora are those of `experiments.workflows`. A stage's task is what its workflow was run for: runs of one task, and
-BFCL's variants of one, are never on both sides of a split by task.
+The corpora are those of `hmas_loadgen.workflows.recorded`. A stage's task is what its workflow was run for: runs of one
+task, and BFCL's variants of one, are never on both sides of a split by task.
 """
 
 import gzip
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from experiments.workflows import BFCL, FILES, TAU_BENCH, WHO_AND_WHEN
+from hmas_loadgen.workflows.recorded import BFCL, FILES, TAU_BENCH, WHO_AND_WHEN
 
 CORPORA = (TAU_BENCH, BFCL, WHO_AND_WHEN)
 SYSTEM_TOKENS = {TAU_BENCH: 1400, BFCL: 300, WHO_AND_WHEN: 300}  # of the prompt before the first message

@@ -1,18 +1,14 @@
-"""Jobs of the nine applications of Maestro's Table I.
+"""Jobs of the nine applications of Maestro's Table I, in the shapes of `hmas_loadgen.workflows.applications`.
 
-The paper gives their shares, classes and patterns (serial, fan-out, loop, supervisor), but neither lengths nor times.
-Lengths are drawn from recorded answers of the same kind of role; the shapes are ours, with 3.1 calls a job on average
-(the paper's is 3.09). Time outside of models is log-normal with the parameters that vLLM's router has from one coding
-agent's trace (ln s: -4.6, 4.1), cut at `MOST_OUTSIDE_S`. A job's budget is a multiple of the median time that jobs of
-its application take alone on an idle engine, outside time included. A job that could not keep it beside others, were
-it never to wait, is drawn anew.
+Lengths are drawn from recorded answers of the same kind of role. A job's budget is a multiple of the median time that
+jobs of its application take alone on an idle engine, outside time included. A job that could not keep it beside others,
+were it never to wait, is drawn anew.
 """
 
 import gzip
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -24,48 +20,17 @@ from hmas.contracts.request import Request, Slo, TaskType
 from hmas.engine.core.profile import EngineProfile
 from hmas.sim.jobs import JobCall, SimJob
 from hmas.sim.workload import OfferedRequest
+from hmas_loadgen.workflows.applications import APPLICATIONS, ROLES, TOOL_RESULTS, draft_of
 
 TENANT = "acme"
 SLO = Slo(60.0, 1.0)  # nobody states one: the job's budget alone is judged
 BLOCK_TOKENS = 16
-MOST_ANSWER, MOST_PROMPT = 4096, 12_000
-MOST_OUTSIDE_S = 5.0
-OUTSIDE_MU, OUTSIDE_SIGMA = -4.6, 4.1
+MOST_ANSWER = 4096
 FACTOR_INTERACTIVE, FACTOR_BATCH = 3.0, 5.0
 SLOWED = 1.25  # what a full batch makes of a time alone; jobs that would be late by it are drawn anew
 PROFILED, PROFILE_SEED = 400, 7001  # jobs of each application that its budget is made from
 TAU, WHO = "agentic/sierra-research_tau-bench.jsonl.gz", "agentic/ag2ai_Agents_Failure_Attribution.jsonl.gz"
 PROMPTS = ("EssayGeneration", "LongFormGeneration", "Translation", "MathReasoning", "QA", "CodeGeneration")
-
-
-@dataclass(frozen=True, slots=True)
-class AgentRole:
-    """An agent: the recorded answers that its lengths are drawn from, and the tokens of its system prompt."""
-
-    answers: str
-    system_tokens: int
-
-
-ROLES = {
-    "booking": AgentRole("tau tool", 1400),
-    "booking says": AgentRole("tau text", 1400),
-    "food": AgentRole("tau tool", 700),
-    "food says": AgentRole("tau text", 700),
-    "planner": AgentRole("Orchestrator", 500),
-    "writer": AgentRole("EssayGeneration", 400),
-    "reviewer": AgentRole("Verification_Expert", 450),
-    "supervisor": AgentRole("Orchestrator", 600),
-    "reporter": AgentRole("WebSurfer", 500),
-    "editor": AgentRole("EssayGeneration", 400),
-    "analyst": AgentRole("DataAnalysis_Expert", 800),
-    "solver": AgentRole("MathReasoning", 200),
-    "answerer": AgentRole("QA", 200),
-    "translator": AgentRole("Translation", 150),
-    "travel": AgentRole("tau tool", 1600),
-    "guide": AgentRole("Assistant", 900),
-    "coder": AgentRole("CodeGeneration", 600),
-    "tester": AgentRole("PythonDebugging_Expert", 500),
-}
 
 
 @cache
@@ -77,7 +42,7 @@ def answer_lengths(data: Path) -> Mapping[str, tuple[int, ...]]:
             if step["role"] == "assistant":
                 found["tau tool" if step.get("tool_calls") else "tau text"].append(step["tokens"])
             elif step["role"] == "tool":
-                found["tau result"].append(step["tokens"])
+                found[TOOL_RESULTS].append(step["tokens"])
     for record in _lines(data / WHO):
         for step in record["steps"]:
             found[str(step.get("name") or step["role"]).split(" (")[0]].append(step["tokens"] or 1)
@@ -90,136 +55,6 @@ def answer_lengths(data: Path) -> Mapping[str, tuple[int, ...]]:
 def _lines(path: Path) -> list[dict]:  # type: ignore[type-arg]
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    role: str
-    thread: int
-    prompt_tokens: int
-    output_tokens: int
-    after: tuple[int, ...]
-    outside_s: float
-
-
-@dataclass(slots=True)
-class _Draft:
-    """A job in the making. A thread is a conversation with one agent, whose prompts grow; `says` adds a call to it."""
-
-    random: Random
-    lengths: Mapping[str, Sequence[int]]
-    calls: list[_Call] = field(default_factory=list)
-    histories: dict[int, int] = field(default_factory=dict)
-
-    def says(self, role: str, added: int, after: Sequence[int] = (), *, thread: int | None = None) -> int:
-        number = len(self.calls)
-        thread = number if thread is None else thread
-        history = self.histories.get(thread, ROLES[role].system_tokens) + added
-        output = self.random.choice(self.lengths[ROLES[role].answers])
-        prompt = min(MOST_PROMPT, history)
-        outside_s = self.outside_s() if after else 0.0
-        self.calls.append(_Call(role, thread, prompt, output, tuple(after), outside_s))
-        self.histories[thread] = history + output
-        return number
-
-    def asked(self) -> int:
-        """Returns the tokens of what a person asks or hands in."""
-        return min(3000, int(self.random.lognormvariate(4.6, 0.8)) + 10)
-
-    def told(self) -> int:
-        """Returns the tokens of a tool's result."""
-        return min(2000, self.random.choice(self.lengths["tau result"]))
-
-    def outside_s(self) -> float:
-        return min(MOST_OUTSIDE_S, self.random.lognormvariate(OUTSIDE_MU, OUTSIDE_SIGMA))
-
-    def output(self, number: int) -> int:
-        return self.calls[number].output_tokens
-
-
-def _tools(draft: _Draft, role: str, calls: int, final: str) -> None:
-    before = draft.says(role, draft.asked(), thread=0)
-    for number in range(1, calls):
-        before = draft.says(final if number == calls - 1 else role, draft.told(), (before,), thread=0)
-
-
-def _booking(draft: _Draft) -> None:
-    _tools(draft, "booking", draft.random.choices((2, 3, 4, 5), (4, 3, 2, 1))[0], "booking says")
-
-
-def _food(draft: _Draft) -> None:
-    _tools(draft, "food", draft.random.choice((2, 3)), "food says")
-
-
-def _document(draft: _Draft) -> None:
-    plan = draft.says("planner", draft.asked())
-    text = draft.says("writer", draft.output(plan), (plan,), thread=1)
-    review = draft.says("reviewer", draft.output(text), (text,), thread=2)
-    if draft.random.random() < 0.2:
-        text = draft.says("writer", draft.output(review), (review,), thread=1)
-        draft.says("reviewer", draft.output(text), (text,), thread=2)
-
-
-def _news(draft: _Draft) -> None:
-    plan = draft.says("supervisor", draft.asked())
-    found = [draft.says("reporter", draft.told(), (plan,)) for _ in range(draft.random.choice((2, 3, 3, 4)))]
-    draft.says("editor", sum(map(draft.output, found)), found)
-
-
-def _performance(draft: _Draft) -> None:
-    first = draft.says("analyst", draft.asked() + 600, thread=0)
-    second = draft.says("analyst", draft.told(), (first,), thread=0)
-    draft.says("analyst", draft.told(), (second,), thread=0)
-
-
-def _question(draft: _Draft) -> None:
-    if draft.random.random() < 0.4:
-        thought = draft.says("solver", draft.asked())
-        draft.says("answerer", draft.output(thought), (thought,))
-    else:
-        draft.says("answerer", draft.asked())
-
-
-def _translation(draft: _Draft) -> None:
-    for _ in range(draft.random.choice((2, 3, 4))):
-        draft.says("translator", draft.asked() + 100)
-
-
-def _travel(draft: _Draft) -> None:
-    before = draft.says("travel", draft.asked(), thread=0)
-    for _ in range(3):
-        before = draft.says("travel", draft.told(), (before,), thread=0)
-    plan = draft.says("planner", draft.output(before) + 300, (before,))
-    draft.says("guide", draft.output(plan), (plan,))
-
-
-def _refactoring(draft: _Draft) -> None:
-    before = draft.says("coder", 1500 + draft.asked(), thread=0)
-    for _ in range(draft.random.choice((1, 1, 2))):
-        tested = draft.says("tester", draft.output(before), (before,), thread=1)
-        if draft.random.random() < 0.5:
-            return
-        before = draft.says("coder", draft.output(tested), (tested,), thread=0)
-
-
-@dataclass(frozen=True, slots=True)
-class Application:
-    jobs: int  # in Table I
-    interactive: bool
-    build: Callable[[_Draft], None]
-
-
-APPLICATIONS = {
-    "meeting booking": Application(8626, True, _booking),
-    "document writing": Application(8319, False, _document),
-    "news collection": Application(6616, False, _news),
-    "performance": Application(6548, False, _performance),
-    "question answering": Application(5849, True, _question),
-    "translation": Application(5124, False, _translation),
-    "food": Application(3334, True, _food),
-    "travel": Application(1543, True, _travel),
-    "code refactoring": Application(810, False, _refactoring),
-}
 
 
 def alone_s(profile: EngineProfile, prompt_tokens: int, output_tokens: int) -> float:
@@ -280,8 +115,7 @@ def make_jobs(
 
 
 def _job(name: str, job: str, at_s: float, budget_s: float, random: Random, data: Path) -> SimJob:
-    draft = _Draft(random, answer_lengths(data))
-    APPLICATIONS[name].build(draft)
+    draft = draft_of(name, random, answer_lengths(data))
     calls = []
     for number, call in enumerate(draft.calls):
         agent, thread = _digest("agent", name, call.role), _digest(job, str(call.thread))

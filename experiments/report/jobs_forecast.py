@@ -8,7 +8,7 @@ from pathlib import Path
 from experiments.forecast.measure import APART, BY_TASK, PAPER, Figure
 from experiments.report.goal import Goal
 from experiments.report.template import percent, render
-from experiments.workflows import TAU_BENCH
+from hmas_loadgen.workflows.recorded import TAU_BENCH
 
 GENERATED = "\n<!-- Written by `python -m experiments jobs-forecast`; do not edit. -->\n"
 MEDIANS, TABLE, TREES, LIVE = "Eq. 8's medians", "table", "trees", "gateway"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from experiments.jobs_linking import GATEWAYS, REPEATS, LinkRow
 from experiments.report.template import render
-from experiments.workflows import BFCL, TAU_BENCH, Workflow
+from hmas_loadgen.workflows.recorded import BFCL, TAU_BENCH, Workflow
 
 GENERATED = "\n<!-- Written by `python -m experiments jobs-linking`; do not edit. -->\n"
 

@@ -7,7 +7,6 @@ from hashlib import blake2b
 from pathlib import Path
 from random import Random
 
-from experiments.workflows import TAU_BENCH, Workflow, read_workflows
 from hmas.contracts.job import NO_CHAIN, PrefixChain
 from hmas.contracts.request import Request, Slo, TaskType
 from hmas.engine.core.profile import EngineProfile
@@ -16,6 +15,7 @@ from hmas.laws.prefix_chain import HEAD_NODES, MAX_NODES, TAIL_NODES, chain_of_m
 from hmas.laws.tokens import BYTES_PER_TOKEN
 from hmas.sim.workload import OfferedRequest, Workload
 from hmas_loadgen.traces.reading import read_trace
+from hmas_loadgen.workflows.recorded import TAU_BENCH, Workflow, read_workflows
 from hmas_loadgen.workloads.published import published_trace
 
 LOOPS, MOONCAKE, SHARED, NONE = "agent loops", "Mooncake conversation", "shared 8k root", "no sharing"

@@ -8,7 +8,7 @@ import orjson
 
 from hmas.contracts.request import Slo
 from hmas_loadgen.plan import Api, Lengths, LoadPlan
-from hmas_loadgen.traces.row import TraceRow
+from hmas_loadgen.traces.row import JobCall, TraceRow
 
 PATHS: Mapping[Api, str] = {Api.CHAT: "/v1/chat/completions", Api.COMPLETIONS: "/v1/completions"}
 
@@ -25,12 +25,13 @@ class RequestBuilder:
         return PATHS[self._target.api]
 
     def body(self, row: TraceRow, prompt: str) -> bytes:
-        """Returns the JSON body of the row's request with `prompt` as its text. Fields of `Target.body` override all
-        others."""
+        """Returns the JSON body of the row's request with `prompt` as its text, or the chat of a job's call. Fields
+        of `Target.body` override all others."""
         body: dict[str, object] = {"model": self._target.model}
         match self._target.api:
             case Api.CHAT:
-                body["messages"] = [{"role": "user", "content": prompt}]
+                chat = [{"role": "user", "content": prompt}] if row.call is None else list(row.call.messages)
+                body["messages"] = chat
             case Api.COMPLETIONS:
                 body["prompt"] = prompt
             case _:
@@ -59,7 +60,18 @@ class RequestBuilder:
             headers["Authorization"] = f"Bearer {key}"
         if self._target.send_slo and row.slo is not None:
             headers |= _slo_headers(row.slo)
+        if row.call is not None:
+            headers |= self._job_headers(row.call, request_id)
         return headers | dict(self._target.headers)
+
+    def _job_headers(self, call: JobCall, request_id: str) -> dict[str, str]:
+        """The run's part of the request's id keeps jobs of several runs apart."""
+        headers = {}
+        if self._target.name_jobs:
+            headers["x-hmas-job"] = f"{request_id.rpartition('-')[0]}-{call.job}"
+        if self._target.send_slo and call.budget_s is not None:
+            headers["x-slo-job-ms"] = f"{call.budget_s * 1000:g}"
+        return headers
 
 
 def _slo_headers(slo: Slo) -> dict[str, str]:

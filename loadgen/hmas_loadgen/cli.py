@@ -14,7 +14,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Open-loop load for any OpenAI-compatible endpoint.",
+    help="Load for any OpenAI-compatible endpoint, open loop or as jobs.",
 )
 app.add_typer(traces_app, name="traces", help="Fetch, list and describe traces.")
 console = Console()
@@ -75,6 +75,18 @@ Prompts = Annotated[
     Path | None, typer.Option(help="folder of prompts labelled by task type; default: $HMAS_DATA/prompts")
 ]
 Out = Annotated[Path | None, typer.Option(help="folder for the results; default: out/load/NAME")]
+Workflow = Annotated[
+    str,
+    typer.Option(
+        help="send jobs in a closed loop in place of a trace: typed (the project's own), or a file or folder of "
+        "recorded workflows; --rate is then in jobs per second"
+    ),
+]
+JobBudget = Annotated[
+    float | None,
+    typer.Option(help="seconds that a job is allowed; default: it is on time if each of its calls is"),
+]
+NameJobs = Annotated[bool, typer.Option(help="name each call's job in the header x-hmas-job")]
 Resume = Annotated[bool, typer.Option(help="continue the unfinished run or series in --out")]
 
 
@@ -119,8 +131,11 @@ def run(
     prompts: Prompts = None,
     out: Out = None,
     resume: Resume = False,
+    workflow: Workflow = "",
+    job_budget: JobBudget = None,
+    name_jobs: NameJobs = False,
 ) -> None:
-    """Replay a trace or a made workload open loop, and score the answers."""
+    """Replay a trace or a made workload open loop, or jobs whose calls follow one another, and score the answers."""
     options = dict(locals())
     raise typer.Exit(_run(options))
 
@@ -146,7 +161,7 @@ def _run(options: dict[str, Any]) -> int:
     invalid, 130 if the user stopped the series."""
     import uvloop
 
-    from hmas_loadgen.compare import compare_table, error_table
+    from hmas_loadgen.compare import compare_table, error_table, jobs_table
     from hmas_loadgen.execute import PlannedRuns, execute
     from hmas_loadgen.options import RunOptions, build_plans, load_prompts
 
@@ -159,9 +174,9 @@ def _run(options: dict[str, Any]) -> int:
         raise fail(error) from None
     console.print(compare_table(results))
     for result in results:
-        table = error_table(result)
-        if table is not None:
-            console.print(table)
+        for table in (jobs_table(result), error_table(result)):
+            if table is not None:
+                console.print(table)
     console.print(f"results are in {', '.join(str(folder) for _, folder in plans[: len(results)])}", highlight=False)
     if stopped:
         console.print("stopped; to continue, give the same command with --resume")

@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hmas.laws.scoring import Score
+from hmas_loadgen.jobs import JobsScore
 from hmas_loadgen.result import LoadResult
 
 RUNS_A_TABLE = 4  # as many runs as fit in 80 characters
@@ -65,6 +66,29 @@ def score_cells(score: Score) -> list[str]:
         *(f"{value * 1000:.1f}" for value in (score.tpot_p50_s, score.tpot_p95_s, score.tpot_p99_s)),
         f"{score.jain_index:.3f}",
     ]
+
+
+JOB_METRICS = ("jobs", "calls", "on time", "job goodput", "job time p50 s", "job time p90 s", "lost")
+
+
+def job_cells(score: JobsScore) -> list[str]:
+    """Returns the values of a score of jobs as text, in the order of `JOB_METRICS`."""
+    times = [f"{value:.2f}" if value == value else "-" for value in (score.time_p50_s, score.time_p90_s)]
+    return [str(score.offered), str(score.calls), str(score.on_time), f"{score.goodput:.1%}", *times, str(score.lost)]
+
+
+def jobs_table(result: LoadResult) -> Table | None:
+    """Returns a table of the run's jobs, a row for all and one for each template; None if it had none."""
+    scores = result.jobs()
+    if not scores:
+        return None
+    table = Table(title=f"jobs of {result.name}", title_justify="left", box=None, pad_edge=False)
+    table.add_column("", overflow="fold")
+    for metric in JOB_METRICS:
+        table.add_column(metric, justify="right")
+    for name, score in scores.items():
+        table.add_row(name or "all", *job_cells(score))
+    return table
 
 
 def error_table(result: LoadResult) -> Table | None:

@@ -14,6 +14,7 @@ import yaml
 from hmas_loadgen.plan import Api, Lengths, LoadPlan, Target
 from hmas_loadgen.prompts import Corpus, load_corpus
 from hmas_loadgen.source import Source
+from hmas_loadgen.workflows.source import WorkflowSource
 
 MODELS_TIMEOUT_S = 10.0
 
@@ -48,6 +49,9 @@ class RunOptions:
     prompts: Path | None = None
     out: Path | None = None
     resume: bool = False
+    workflow: str = ""
+    job_budget: float | None = None
+    name_jobs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +140,7 @@ def build_target(options: RunOptions, tenants: Mapping[str, TenantMix]) -> Targe
         headers=_pairs(options.header, "--header"),
         body=_json_pairs(options.body),
         send_slo=options.send_slo,
+        name_jobs=options.name_jobs,
     )
 
 
@@ -144,29 +149,46 @@ def build_plans(options: RunOptions) -> list[tuple[LoadPlan, Path]]:
     series get one folder each below it."""
     tenants = read_tenants(options.tenants)
     target = build_target(options, tenants)
-    name = Path(options.trace).name.split(".")[0]
+    name = Path(options.workflow or options.trace).name.split(".")[0]
     root = options.out or Path("out") / "load" / name
     variants = [(rate, seed) for rate in options.rate or (None,) for seed in options.seed or (0,)]
     plans: list[tuple[LoadPlan, Path]] = []
     for rate, seed in variants:
         label = "-".join([name, *([f"r{rate:g}"] if rate is not None else []), f"s{seed}"])
-        source = Source(
-            trace=options.trace,
-            start_s=options.start,
-            duration_s=options.duration,
-            rate_rps=rate,
-            factor=options.factor,
-            by_time=options.by_time,
-            speed=options.speed,
-            seed=seed,
-            tenants={tenant: fields.share for tenant, fields in tenants.items()},
-        )
+        source = _source(options, rate, seed, {tenant: fields.share for tenant, fields in tenants.items()})
         plan = _plan(options, label, source, target)
         plans.append((plan, root if len(variants) == 1 else root / label))
     return plans
 
 
-def _plan(options: RunOptions, name: str, source: Source, target: Target) -> LoadPlan:
+def _source(options: RunOptions, rate: float | None, seed: int, shares: Mapping[str, float]) -> Source | WorkflowSource:
+    if options.workflow:
+        if options.start or options.factor is not None or options.by_time or options.speed != 1.0:
+            raise ValueError("--start, --factor, --by-time and --speed change a trace; jobs have --rate and --duration")
+        return WorkflowSource(
+            workflow=options.workflow,
+            jobs_per_s=rate,
+            duration_s=options.duration,
+            budget_s=options.job_budget,
+            seed=seed,
+            tenants=shares,
+        )
+    if options.job_budget is not None or options.name_jobs:
+        raise ValueError("--job-budget and --name-jobs are about jobs: give --workflow")
+    return Source(
+        trace=options.trace,
+        start_s=options.start,
+        duration_s=options.duration,
+        rate_rps=rate,
+        factor=options.factor,
+        by_time=options.by_time,
+        speed=options.speed,
+        seed=seed,
+        tenants=shares,
+    )
+
+
+def _plan(options: RunOptions, name: str, source: Source | WorkflowSource, target: Target) -> LoadPlan:
     settings: dict[str, Any] = {
         "warmup_s": options.warmup,
         "timeout_s": options.timeout,

@@ -53,6 +53,9 @@ _FIELDS: list[tuple[str, pa.DataType]] = [
     ("first_token_s", pa.float64()),
     ("last_token_s", pa.float64()),
     ("token_times_s", pa.list_(pa.float64())),
+    ("job", pa.string()),
+    ("template", pa.string()),
+    ("job_budget_s", pa.float64()),
 ]
 SCHEMA = pa.schema(_FIELDS)
 
@@ -153,6 +156,7 @@ def summary(result: LoadResult) -> dict[str, Any]:
         "score": asdict(result.score()),
         "stability": asdict(result.stability()),
         "errors": result.errors(),
+        "jobs": {name or "all": asdict(score) for name, score in result.jobs().items()},
         "by_tenant": {name: asdict(score) for name, score in result.by_tenant().items()},
         "by_task": {name: asdict(score) for name, score in result.by_task().items()},
         "windows": [asdict(window) for window in result.windows()],
@@ -192,7 +196,8 @@ def load_run(path: Path) -> LoadResult:
     if (path / REQUESTS).exists():
         records = tuple(map(_record, pq.read_table(path / REQUESTS).to_pylist()))
     else:
-        records = tuple(sorted(_partial_records(path / PARTIAL), key=lambda record: record.index))
+        last = {record.index: record for record in _partial_records(path / PARTIAL)}  # a job may have been sent again
+        records = tuple(last[index] for index in sorted(last))
     told: dict[str, Any] = {}
     for name in (SUMMARY, f"partial-{SUMMARY}"):
         if (path / name).exists():

@@ -33,8 +33,9 @@ class Lengths(StrEnum):
 class Target:
     """An OpenAI-compatible endpoint. Of several `base_urls` (without `/v1`), each request goes to the one with the
     fewest outstanding requests. `tenant_keys` holds an API key by tenant; `api_key` serves all other tenants. `body`
-    and `headers` are added to every request. With `send_slo`, headers state each request's SLO; otherwise only the load
-    generator knows it. Raises ValueError for a base URL that is missing or not HTTP."""
+    and `headers` are added to every request. With `send_slo`, headers state each request's SLO and each job's budget;
+    otherwise only the load generator knows them. With `name_jobs`, a header names the job. Raises ValueError for a base
+    URL that is missing or not HTTP."""
 
     base_urls: tuple[str, ...]
     model: str
@@ -45,6 +46,7 @@ class Target:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, object] = field(default_factory=dict)
     send_slo: bool = False
+    name_jobs: bool = False
 
     def __post_init__(self) -> None:
         for url in self.base_urls:
@@ -81,6 +83,8 @@ class LoadPlan:
             raise ValueError(f"trace {self.trace.name!r} has no requests; choose another trace or window")
         if self.processes < 1 or self.max_in_flight < 1:
             raise ValueError(f"processes {self.processes} and max_in_flight {self.max_in_flight} must be at least 1")
+        if self.target.api is not Api.CHAT and any(row.call is not None for row in self.trace.rows):
+            raise ValueError("workflows are chats: they need --api chat")
         if not 0 <= self.warmup_s < self.offered_s:
             raise ValueError(f"warmup_s {self.warmup_s:g} must lie in [0, {self.offered_s:g}), the length of the run")
         if self.max_tokens is not None and self.max_tokens < self.longest_output:
@@ -109,6 +113,10 @@ class LoadPlan:
         digest = hashlib.sha256(json.dumps(self.config(), sort_keys=True, default=str).encode())
         for row in self.trace.rows:
             digest.update(repr((row.arrival_s, row.input_tokens, row.output_tokens, row.hash_ids, row.slo)).encode())
+            if row.call is not None:
+                call = row.call
+                told = (call.job, call.after, call.outside_s, call.budget_s, call.messages[-1])
+                digest.update(repr(told).encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
 
     def config(self) -> dict[str, object]:

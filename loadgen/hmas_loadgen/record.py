@@ -15,7 +15,8 @@ class RequestRecord:
 
     `index` is the request's place in the schedule. `token_times_s` holds the arrival of each stream event that carries
     tokens. `status` is the HTTP status, 0 without an answer. `error` is empty, or the kind of error, such as
-    `429 pool_queue_full`, by which the table of errors counts; `message` is the server's text.
+    `429 pool_queue_full`, by which the table of errors counts; `message` is the server's text. `job`, `template` and
+    `job_budget_s` are those of the job that it is a call of, if it is.
     """
 
     index: int
@@ -37,6 +38,9 @@ class RequestRecord:
     first_token_s: float | None = None
     last_token_s: float | None = None
     token_times_s: tuple[float, ...] = field(default=(), repr=False)
+    job: str = ""
+    template: str = ""
+    job_budget_s: float | None = None
 
     @property
     def lag_s(self) -> float:

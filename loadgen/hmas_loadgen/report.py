@@ -8,7 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from hmas.laws.scoring import Score
 from hmas_loadgen import figures
-from hmas_loadgen.compare import METRICS, score_cells
+from hmas_loadgen.compare import JOB_METRICS, METRICS, job_cells, score_cells
 from hmas_loadgen.result import LoadResult
 from hmas_loadgen.timeline import Timeline
 
@@ -24,7 +24,9 @@ def render(results: Sequence[LoadResult], title: str, timeline: Timeline | None 
     if timeline and any(timeline.values()):
         drawn.append(figures.control(timeline, results[0].started_unix_s, results[0].offered_s))
     return PAGES.get_template("report.html.j2").render(
+        JOB_METRICS=JOB_METRICS,
         METRICS=METRICS,
+        jobs_of=lambda result: [[name or "all", *job_cells(score)] for name, score in result.jobs().items()],
         figures=drawn,
         results=results,
         rows_of=_score_rows,

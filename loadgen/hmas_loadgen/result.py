@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hmas.laws.scoring import Score, ScoreWindow, Settlement, Stability, score, stability, windows
+from hmas_loadgen.jobs import JobsScore, job_scores
 from hmas_loadgen.record import RequestRecord
 from hmas_loadgen.scoring import errors, scores_by, settlements
 
@@ -48,6 +49,10 @@ class LoadResult:
 
     def by_task(self) -> dict[str, Score]:
         return scores_by(self.settlements(), lambda s: str(s.task), self.scored_s)
+
+    def jobs(self) -> dict[str, JobsScore]:
+        """Returns the score of jobs by template, of all under the empty name; nothing for a run without jobs."""
+        return job_scores(self.records, self.model, self.warmup_s)
 
     def windows(self) -> list[ScoreWindow]:
         return windows(self.settlements(), self.scored_s, start_s=self.warmup_s)

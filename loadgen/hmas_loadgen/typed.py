@@ -43,12 +43,12 @@ class TypedPrompts:
         if not hole:
             # What a prompt without a passage lacks comes before its question as context, or, if short, after it.
             text = (
-                f"{self._passage(size - 2, draw)}\n\n{before}"
+                f"{self.passage(size - 2, draw)}\n\n{before}"
                 if size > CONTEXT_BYTES
-                else f"{before} {self._passage(size - 1, draw)}"
+                else f"{before} {self.passage(size - 1, draw)}"
             )
             return text[: tokens * BYTES_PER_TOKEN]
-        return f"{before}{self._passage(size, draw)}{after}"[: tokens * BYTES_PER_TOKEN]
+        return f"{before}{self.passage(size, draw)}{after}"[: tokens * BYTES_PER_TOKEN]
 
     def _fitting(self, task: TaskType, tokens: int) -> tuple[str, ...]:
         """Returns the frames that fit in `tokens` tokens, or the shortest one."""
@@ -56,7 +56,7 @@ class TypedPrompts:
         size = tokens * BYTES_PER_TOKEN
         return tuple(f for f in frames if len(f.encode()) <= size) or (min(frames, key=len),)
 
-    def _passage(self, size: int, draw: Random) -> str:
+    def passage(self, size: int, draw: Random) -> str:
         """Returns sentences of exactly `size` bytes; the last one is cut."""
         parts: list[str] = []
         while size > 0:

@@ -10,7 +10,7 @@ import pytest
 from experiments.forecast.measure import BY_TASK, PAPER, Corpus, Figure, calibration_error, paper_split, pinball, table
 from experiments.forecast.stages import RecordedStage, read_stages
 from experiments.report.jobs_forecast import goals_of, write_page
-from experiments.workflows import FILES, TAU_BENCH
+from hmas_loadgen.workflows.recorded import FILES, TAU_BENCH
 
 
 def workflow(task: int, run: int, calls: int) -> dict[str, object]:

@@ -9,7 +9,7 @@ from hmas.contracts.registry import COMPLETIONS_PATH
 from hmas.gateway.agent.directory import ModelCard, ModelDirectory
 from hmas.gateway.agent.limits import TokenBucket
 from hmas.gateway.exchange import Exchange
-from hmas.gateway.journal import RequestJournal, timeline_json
+from hmas.gateway.journal import RequestJournal, stage_told, timeline_json
 from hmas.gateway.openai.body import Call
 from hmas.gateway.openai.forms import FORMS
 from hmas.gateway.settings import GatewaySettings
@@ -78,6 +78,22 @@ def test_the_journal_tells_the_job_and_the_stage_of_a_request() -> None:
     asked.stage = Stage(job="00ff", index=2, parent="r0", linked=LinkedBy.PREFIX)
     told = orjson.loads(timeline_json(asked, "g1"))["job"]
     assert told == {"job": "00ff", "index": 2, "parent": "r0", "linked": "prefix"}
+
+
+def test_the_stages_of_a_job_are_told_with_what_was_promised_and_what_was_cached() -> None:
+    journal = RequestJournal(8)
+    for i, job in enumerate(("00ff", "0011", "00ff")):
+        each = exchange(f"r{i}", f"c{i}")
+        each.stage = Stage(job=job, index=i, parent="", linked=LinkedBy.NEW)
+        each.cached_tokens = 64 * i
+        journal.keep(each)
+    told = [stage_told(each, "g1", 5.0 + n) for n, each in enumerate(journal.stages("00ff"))]
+    assert [(s["stage"], s["request"], s["gateway"], s["cached"]) for s in told] == [
+        (0, "r0", "g1", 0), (2, "r2", "g1", 128)
+    ]  # fmt: skip
+    assert told[0]["promised"] is None  # it was granted nowhere
+    assert told[0]["outcome"] == "in flight"
+    assert [s["began_unix_s"] for s in told] == [5.0, 6.0]
 
 
 def test_a_bucket_of_nothing_never_fills() -> None:

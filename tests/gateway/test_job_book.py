@@ -67,3 +67,35 @@ def test_a_job_whose_calls_came_to_two_gateways_is_one() -> None:
         console.print(render_jobs(rows, 10))
     assert "2 jobs of 2 templates; 1 have a call in flight" in captured.get()
     assert "75 %" in captured.get()
+
+
+def test_a_job_is_over_once_a_minute_after_its_last_call() -> None:
+    book = JobBook()
+    for name, budget_s in (("a", 5.0), ("b", None)):
+        book.began(0.0, request("r" + name), stage(name), budget_s)
+    assert book.running == 2
+    book.ended(4.0, "a", 4.0, True, 5, 0)
+    book.began(6.0, request("ra2"), stage("a", 1))
+    book.ended(8.0, "b", 8.0, False, 0, 0)
+    assert book.over(67.0) == []
+    assert book.over(68.0) == [jobs.EndedJob(8.0, 1, 1, None)]
+    book.ended(100.0, "a", 94.0, True, 5, 0)
+    assert book.running == 0
+    assert book.over(159.0) == []
+    assert book.over(160.0) == [jobs.EndedJob(100.0, 2, 0, 5.0)]
+    book.began(170.0, request("ra3"), stage("a", 2))
+    book.ended(171.0, "a", 1.0, True, 5, 0)
+    assert book.over(999.0) == []
+    assert book.running == 0
+
+
+def test_forgotten_jobs_are_neither_running_nor_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "MAX_JOBS", 2)
+    book = JobBook()
+    for name in ("a", "b", "c", "d"):
+        book.began(0.0, request("r" + name), stage(name))
+        if name != "a":
+            book.ended(1.0, name, 1.0, True, 1, 0)
+    assert book.running == 0
+    book.ended(2.0, "a", 1.0, True, 1, 0)
+    assert len(book.over(100.0)) == 2

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from hmas.contracts.job import NO_CHAIN, LinkedBy, Stage, StageArrived
+from hmas.contracts.use import ToldStage
 from hmas.gateway.agent.linking import JobLinker, LinkingConfig
 from hmas.laws.prefix_chain import chain_of_messages, tenant_key
 
@@ -140,3 +141,58 @@ def test_the_tables_are_bounded(kind: str) -> None:
     assert len(linker) <= 150
     assert sum(map(len, linker._threads.values())) <= 100
     assert all(len(ends) <= 4 for ends in linker._ends.values())
+
+
+def test_gateways_that_tell_one_another_keep_jobs_with_equal_first_messages_apart() -> None:
+    one, other = Link(), Link()
+    first = one(SYSTEM, TASK)
+    other.linker.hear(1.0, one.linker.report(1.0))
+    twin = other(SYSTEM, TASK, at_s=1.1)
+    assert twin.job != first.job
+    one.linker.hear(2.0, other.linker.report(2.0))
+    told = (("assistant", "x"), ("user", "y"))
+    second = other(SYSTEM, TASK, *told, at_s=3.0)
+    assert (second.job, second.index, second.parent, second.linked) == (first.job, 1, "r0", LinkedBy.PREFIX)
+    one.linker.hear(4.0, other.linker.report(4.0))
+    assert one(SYSTEM, TASK, ("assistant", "u"), ("user", "v"), at_s=5.0).job == twin.job  # the first went on elsewhere
+    assert one(SYSTEM, TASK, *told, ("assistant", "z"), ("user", "w"), at_s=5.0).job == first.job
+
+
+def test_what_is_told_is_told_once_a_second_and_old_news_change_nothing() -> None:
+    one, other = Link(), Link()
+    one(SYSTEM, TASK)
+    early = one.linker.report(0.0)
+    assert one.linker.report(0.5) == ()
+    one(SYSTEM, TASK, ("assistant", "x"), ("user", "y"), at_s=0.6)
+    assert one.linker.report(0.9) == ()
+    (late,) = one.linker.report(1.0)
+    assert (late.stages, late.request_id) == (2, "r1")
+    assert one.linker.report(3.0) == ()
+    other.linker.hear(1.0, [late])
+    other.linker.hear(1.0, early)
+    third = other(SYSTEM, TASK, ("assistant", "x"), ("user", "y"), ("assistant", "z"), ("user", "w"), at_s=2.0)
+    assert (third.index, third.parent) == (2, "r1")
+
+
+def test_a_job_that_another_gateway_told_of_is_joined_by_its_first_message_and_never_across_tenants() -> None:
+    one, other = Link(), Link()
+    first = one(("system", "you plan"), TASK)
+    other.linker.hear(1.0, one.linker.report(1.0))
+    foreign = other(("system", "you write code"), TASK, ("user", "a plan"), tenant="globex", at_s=2.0)
+    assert (foreign.linked, foreign.parent) == (LinkedBy.NEW, "")
+    assert other(SYSTEM, TASK, ("assistant", "x"), ("user", "y"), tenant="globex", at_s=2.0).job != first.job
+    second = other(("system", "you write code"), TASK, ("user", "a plan"), at_s=2.0)
+    assert (second.job, second.linked) == (first.job, LinkedBy.THREAD)
+
+
+def test_what_is_heard_is_bounded_too() -> None:
+    link = Link(max_jobs=3, max_ends=3, max_alike=2, max_told=2)
+    told = [
+        ToldStage(job=f"{n:016x}", node=n + 1, thread=7 if n % 2 else n + 100, turn=0, stages=1, request_id="r")
+        for n in range(50)
+    ]
+    link.linker.hear(0.0, told)
+    assert len(link.linker) <= 6
+    for n in range(5):
+        link(SYSTEM, ("user", f"task {n}"))
+    assert len(link.linker.report(1.0)) == 2

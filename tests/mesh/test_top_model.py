@@ -15,6 +15,7 @@ from hmas.contracts.control import (
     TopologyDecision,
 )
 from hmas.contracts.control import TopologyName as T
+from hmas.contracts.job import JobRow
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.telemetry import EngineSample, WorkerTelemetry
 from hmas.mesh.top.model import CHANGES_KEPT, MAX_WORKERS, TopModel
@@ -157,3 +158,28 @@ def test_classes_and_changes_of_the_layout_are_shown() -> None:
     shown = picture(model, 11.5)
     assert "e1 (<= 84 ms)" in shown
     assert "layout mixed →" in shown
+
+
+def test_jobs_are_shown_once_gateways_told_some() -> None:
+    model = TopModel()
+    model.hear(0.0, HEARTBEAT)
+    assert "jobs:" not in text_of(model)
+    model.jobs = [
+        JobRow(
+            job=f"{n:016x}", tenant="acme", model="m", template="ab" * 8, calls=3, running=int(n == 0), failed=n,
+            prompt_tokens=1000, cached_tokens=250, output_tokens=9, begun_age_s=10.0, quiet_s=0.0 if n == 0 else 4.0,
+            busy_s=5.0, request_id="r",
+        )
+        for n in range(2)
+    ]  # fmt: skip
+    shown = text_of(model)
+    assert "jobs: 2 lately, 1 running" in shown
+    row = next(line.split() for line in shown.splitlines() if "abab" in line)
+    assert row == ["ab" * 8, "acme", "2", "1", "3.0", "6.00", "6.00", "25", "%", "1"]
+
+
+def text_of(model: TopModel) -> str:
+    console = Console(width=120)
+    with console.capture() as captured:
+        console.print(render_top(model, 1.0))
+    return captured.get()

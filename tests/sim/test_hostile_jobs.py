@@ -1,4 +1,5 @@
-"""A tenant that lies about its jobs does not make others' late: budgets of a millisecond, others' job ids."""
+"""A tenant that lies about its jobs, or floods the mesh with small ones, does not make others' late: budgets of a
+millisecond, others' job ids, jobs of one stage with a budget that can just be kept, and none."""
 
 from dataclasses import replace
 from functools import cache
@@ -22,7 +23,7 @@ BUDGET_S = 12.0
 
 
 def offered(
-    request_id: str, tenant: str, at_s: float, prompt: int, output: int, job: str, budget_s: float
+    request_id: str, tenant: str, at_s: float, prompt: int, output: int, job: str, budget_s: float | None
 ) -> OfferedRequest:
     request = Request(
         id=request_id, model="model", tenant=tenant, flow="", prompt_tokens=prompt, max_tokens=4096, stream=True,
@@ -60,10 +61,14 @@ def attack(kind: str) -> list[OfferedRequest]:
     random, found, at_s = Random(2), list[OfferedRequest](), 5.0
     while at_s < SECONDS:
         number = len(found)
-        job, budget_s = {
+        told: dict[str, tuple[str, float | None]] = {
             "a millisecond": (f"m{number}", 0.001),
             "others' ids": (f"j{random.randrange(30)}", 5.0),
-        }[kind]
+            "small jobs": (f"m{number}", 3.0),
+            "patient small jobs": (f"m{number}", BUDGET_S),
+            "no word of jobs": ("", None),
+        }
+        job, budget_s = told[kind]
         found.append(offered(f"m-{number}", "mallory", at_s, 200, 60, job, budget_s))
         at_s += random.expovariate(ATTACKS_PER_S)
     return found
@@ -93,6 +98,9 @@ def test_without_an_attack_all_jobs_are_on_time() -> None:
     assert kept("") == 1.0
 
 
-@pytest.mark.parametrize("kind", ["a millisecond", "others' ids"])
-def test_lies_of_one_tenant_move_the_job_goodput_of_others_by_at_most_two_points(kind: str) -> None:
+KINDS = ("a millisecond", "others' ids", "small jobs", "patient small jobs", "no word of jobs")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lies_and_floods_of_one_tenant_move_the_job_goodput_of_others_by_at_most_two_points(kind: str) -> None:
     assert kept("") - kept(kind) <= 0.02

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from typing import Any
 
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo, TaskType
@@ -85,7 +86,7 @@ class LoadClient:
         """Sends request `index` and returns its record when the answer has ended. It never raises for a failed request:
         even cancellation, which cuts requests off at the end of the run, gives a record."""
         request_id = f"{self._run_id}-{index}"
-        body = self._requests.body(row, self._prompts.text(index, row))
+        body = self._requests.body(row, "" if row.call is not None else self._prompts.text(index, row))
         headers = self._requests.headers(row, request_id)
         target = self._balance.take()
         answer = StreamedAnswer(self._start_s, self._count)
@@ -138,7 +139,13 @@ class LoadClient:
             first_token_s=end.times_s[0] if end.times_s else None,
             last_token_s=end.times_s[-1] if end.times_s else None,
             token_times_s=end.times_s,
+            **_job_of(row),
         )
+
+
+def _job_of(row: TraceRow) -> dict[str, Any]:
+    call = row.call
+    return {} if call is None else {"job": call.job, "template": call.template, "job_budget_s": call.budget_s}
 
 
 def slo_of(row: TraceRow) -> Slo:
@@ -162,4 +169,5 @@ def unsent(index: int, row: TraceRow, outcome: Outcome, error: str, at_s: float)
         end_s=max(at_s, row.arrival_s),
         outcome=outcome,
         error=error,
+        **_job_of(row),
     )

@@ -52,6 +52,17 @@ class Shard:
         self.done.set()
 
 
+def dealt(schedule: Sequence[Scheduled], count: int) -> list[list[Scheduled]]:
+    """Deals requests out to `count` processes in turn; all calls of a job go to one."""
+    parts: list[list[Scheduled]] = [[] for _ in range(count)]
+    turn, job = -1, ""
+    for index, row in schedule:
+        if row.call is None or row.call.job != job:
+            turn, job = turn + 1, row.call.job if row.call is not None else ""
+        parts[turn % count].append((index, row))
+    return parts
+
+
 class SenderFleet:
     """Runs a plan in `plan.processes` sender processes. Each balances over the base URLs by its own outstanding
     requests. `on_record` is called for each request that has ended."""
@@ -77,8 +88,8 @@ class SenderFleet:
         """Starts all processes, waits until they are ready, and returns their common start, an instant of the monotonic
         clock in seconds. Raises TimeoutError if one is not ready within 60 s."""
         count = self._plan.processes
-        for number in range(count):
-            self.shards.append(self._spawn(schedule[number::count]))
+        for part in dealt(schedule, count):
+            self.shards.append(self._spawn(part))
         async with asyncio.timeout(READY_TIMEOUT_S):
             for shard in self.shards:
                 await shard.ready.wait()

@@ -44,14 +44,16 @@ async def run_load(
     the first of the others is sent at once.
     """
     _raise_file_limit()
-    records = {record.index: record for record in earlier}
+    records = _whole(plan, {record.index: record for record in earlier})
     schedule, shift_s = _remaining(plan, records)
     tally = Tally(plan)
     for record in records.values():
         tally.add(record)
 
     def settle(record: RequestRecord) -> None:
-        record = _shifted(record, shift_s, plan.trace.rows[record.index].arrival_s)
+        row = plan.trace.rows[record.index]
+        started_s = None if row.call is not None and row.call.after else row.arrival_s
+        record = _shifted(record, shift_s, started_s)
         records[record.index] = record
         tally.add(record)
         if on_record is not None:
@@ -70,6 +72,13 @@ async def run_load(
     return _result(plan, started_unix_s, records, interrupted=run.stop.is_set(), died=run.died)
 
 
+def _whole(plan: LoadPlan, records: dict[int, RequestRecord]) -> dict[int, RequestRecord]:
+    """Leaves out the records of jobs of which a call has none: such a job is sent again as a whole."""
+    rows = plan.trace.rows
+    broken = {row.call.job for index, row in enumerate(rows) if row.call is not None and index not in records}
+    return {i: record for i, record in records.items() if record.job not in broken or not record.job}
+
+
 def _remaining(plan: LoadPlan, records: dict[int, RequestRecord]) -> tuple[list[Scheduled], float]:
     """Returns the requests without a record, moved in time so that the first is due at 0, and by how many seconds they
     were moved. Without records nothing is moved."""
@@ -80,14 +89,15 @@ def _remaining(plan: LoadPlan, records: dict[int, RequestRecord]) -> tuple[list[
     return [(index, replace(row, arrival_s=row.arrival_s - shift_s)) for index, row in left], shift_s
 
 
-def _shifted(record: RequestRecord, shift_s: float, scheduled_s: float) -> RequestRecord:
-    """Moves the record of a resumed run back by `shift_s`, so that its times count from the start of the whole run."""
+def _shifted(record: RequestRecord, shift_s: float, scheduled_s: float | None) -> RequestRecord:
+    """Moves the record of a resumed run back by `shift_s`, so that its times count from the start of the whole run.
+    `scheduled_s`: when it was to be sent by the schedule, None if that depended on others."""
     if not shift_s:
         return record
     first, last = record.first_token_s, record.last_token_s
     return replace(
         record,
-        scheduled_s=scheduled_s,
+        scheduled_s=record.scheduled_s + shift_s if scheduled_s is None else scheduled_s,
         sent_s=record.sent_s + shift_s,
         end_s=record.end_s + shift_s,
         first_token_s=None if first is None else first + shift_s,

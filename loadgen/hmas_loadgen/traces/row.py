@@ -3,13 +3,30 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from hmas.contracts.request import Slo, TaskType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobCall:
+    """A request as a call of a job: its `number` in it, the numbers of the calls `after` whose end it is sent, and
+    `outside_s`, the seconds from then on. `budget_s`: what the whole job is allowed; None: nothing is stated.
+    `messages` is the chat that is sent."""
+
+    job: str
+    template: str
+    number: int
+    after: tuple[int, ...]
+    outside_s: float
+    budget_s: float | None
+    messages: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TraceRow:
-    """One request of a trace. `arrival_s`: seconds since the trace's first request.
+    """One request of a trace. `arrival_s`: seconds since the trace's first request. With a `call` it is the instant at
+    which its job starts; the rows of a job then follow one another, and each waits only for earlier ones.
 
     `hash_ids` name the prompt's blocks in order; prompts with equal leading ids have an equal prefix. `slo` and
     `importance` (imp_r in H-MAS Eq. 14) are None until `annotate` sets them.
@@ -24,6 +41,7 @@ class TraceRow:
     slo: Slo | None = None
     tenant: str | None = None
     importance: float | None = None
+    call: JobCall | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,10 +43,24 @@ class HeldPrefixes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToldStage:
+    """The last stage of a job that came to a gateway, by which another finds the job of the next one. `node` is the end
+    of its prompt, `thread` and `turn` are as in `PrefixChain`; 0: there is none. `stages`: how many came so far. No
+    tenant is told: all three are digests under the key of one."""
+
+    job: str
+    node: int
+    thread: int
+    turn: int
+    stages: int
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UseReport:
     """`incarnation` changes with each start of the gateway, from which `uses` count. `promised` and `redeemed` (digests
-    of content) happened since its last report, and `held` was sent since. Tenants of whom nothing is used or asked any
-    more are left out."""
+    of content) happened since its last report, `held` was sent and `stages` came since. Tenants of whom nothing is used
+    or asked any more are left out."""
 
     gateway: str
     incarnation: str
@@ -54,3 +68,4 @@ class UseReport:
     promised: tuple[ToldPromise, ...]
     redeemed: tuple[str, ...]
     held: tuple[HeldPrefixes, ...] = ()
+    stages: tuple[ToldStage, ...] = ()

@@ -175,6 +175,10 @@ class GatewayService:
             query = observe_pb2.WhyRequest.FromString(data)
         except DecodeError:
             return None
+        if query.job:
+            stages = self._shell.stages(query.job)
+            reply = observe_pb2.WhyReply(found=bool(stages), timeline_json=orjson.dumps(stages).decode())
+            return reply.SerializeToString() if stages else None
         told = self._shell.timeline(query.request_id)
         if told is None:
             return None

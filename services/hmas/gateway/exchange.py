@@ -50,10 +50,10 @@ class Exchange:
     """
 
     __slots__ = (
-        "annotation", "attempts", "call", "chunks", "client_id", "comment_due", "direct", "done", "end_of_run",
-        "error", "estimate", "first_s", "key", "left", "max_size", "message", "noted", "outcome", "output_tokens",
-        "overflow", "path", "pool", "proxy", "queue_span", "request", "route", "runs", "settled_s", "size", "span",
-        "stage", "traceparent", "waiter",
+        "annotation", "attempts", "cached_tokens", "call", "chunks", "client_id", "comment_due", "direct", "done",
+        "end_of_run", "error", "estimate", "first_s", "job_budget_s", "key", "left", "max_size", "message", "noted",
+        "outcome", "output_tokens", "overflow", "path", "pool", "proxy", "queue_span", "request", "route", "runs",
+        "settled_s", "size", "span", "stage", "traceparent", "waiter",
     )  # fmt: skip
 
     def __init__(
@@ -68,6 +68,7 @@ class Exchange:
         max_size: int,
         overflow: Callable[["Exchange"], None],
         proxy: Proxy | None = None,
+        job_budget_s: float | None = None,
     ) -> None:
         self.call: Call | None = call  # with the body; until the first token, after which it cannot be sent again
         self.request = request
@@ -89,6 +90,8 @@ class Exchange:
         self.outcome: Outcome | None = None
         self.message = ""
         self.output_tokens = 0
+        self.cached_tokens: int | None = None  # of its prompt, as the engine reports it; None if it does not
+        self.job_budget_s = job_budget_s  # what its client allows for the whole job
         self.chunks: list[bytes] = []
         self.size = 0
         self.key = key  # the id of the client's API key

@@ -8,7 +8,19 @@ from hmas.contracts.job import MAX_TOLD_JOBS, JobRow, JobsTold, Stage
 from hmas.contracts.request import Request
 
 MAX_JOBS = 4096
+OVER_S = 60.0  # after the end of its last call a job is taken to be over
 MAX_NAME_CHARS = 100  # of a tenant or a model, as it is told
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJob:
+    """A job that is over: from its first call to the end of its last one it lasted `lasted_s`. `budget_s`: what its
+    client allowed; None: nobody said."""
+
+    lasted_s: float
+    calls: int
+    failed: int
+    budget_s: float | None
 
 
 @dataclass(slots=True)
@@ -26,6 +38,8 @@ class _Job:
     cached_tokens: int = 0
     output_tokens: int = 0
     busy_s: float = 0.0
+    budget_s: float | None = None
+    over: bool = False
 
 
 class JobBook:
@@ -33,12 +47,14 @@ class JobBook:
 
     def __init__(self) -> None:
         self._jobs: OrderedDict[str, _Job] = OrderedDict()
+        self._quiet: OrderedDict[str, _Job] = OrderedDict()  # without an open call, not yet over; the quietest first
+        self.running = 0  # jobs with an open call
 
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def began(self, now_s: float, request: Request, stage: Stage) -> None:
-        """Counts a call that has come."""
+    def began(self, now_s: float, request: Request, stage: Stage, budget_s: float | None = None) -> None:
+        """Counts a call that has come. `budget_s`: what its client allows for the whole job."""
         job = self._jobs.get(stage.job)
         if job is None:
             nodes = request.prefix.nodes
@@ -47,8 +63,13 @@ class JobBook:
                 request.tenant[:MAX_NAME_CHARS], request.model[:MAX_NAME_CHARS], template, now_s, now_s
             )
             if len(self._jobs) > MAX_JOBS:
-                self._jobs.popitem(last=False)
+                forgotten, other = self._jobs.popitem(last=False)
+                self._quiet.pop(forgotten, None)
+                self.running -= other.running > 0
         self._jobs.move_to_end(stage.job)
+        self._quiet.pop(stage.job, None)
+        self.running += not job.running
+        job.budget_s = budget_s if job.budget_s is None else job.budget_s
         job.calls += 1
         job.running += 1
         job.prompt_tokens += request.prompt_tokens
@@ -65,6 +86,22 @@ class JobBook:
         job.output_tokens += tokens
         job.cached_tokens += cached_tokens
         job.quiet_from_s = now_s
+        if not job.running:
+            self.running -= 1
+            if not job.over:
+                self._quiet[job_id] = job
+
+    def over(self, now_s: float) -> list[EndedJob]:
+        """Returns the jobs that are over since this was last asked. One that goes on after all is not told again."""
+        found = []
+        while self._quiet:
+            name, job = next(iter(self._quiet.items()))
+            if now_s - job.quiet_from_s < OVER_S:
+                break
+            del self._quiet[name]
+            job.over = True
+            found.append(EndedJob(job.quiet_from_s - job.begun_s, job.calls, job.failed, job.budget_s))
+        return found
 
     def told(self, now_s: float, gateway: str) -> JobsTold:
         """Returns the jobs whose calls came last, at most `MAX_TOLD_JOBS`."""

@@ -25,6 +25,10 @@ class RequestJournal:
             if self._ids.get(oldest.client_id) == request_id:
                 del self._ids[oldest.client_id]
 
+    def stages(self, job: str) -> list[Exchange]:
+        """Returns the kept requests of a job."""
+        return [each for each in self._ended.values() if each.stage is not None and each.stage.job == job]
+
     def find(self, request_id: str) -> Exchange | None:
         return self._ended.get(request_id) or self._ended.get(self._ids.get(request_id, ""))
 
@@ -49,6 +53,8 @@ def timeline_json(exchange: Exchange, gateway: str) -> bytes:
         "outcome": exchange.outcome.value if exchange.outcome else "in flight",
         "message": exchange.message,
         "output_tokens": exchange.output_tokens,
+        "promised_cached_tokens": _promised(exchange),
+        "cached_tokens": exchange.cached_tokens,
         "ttft_s": _since(exchange, exchange.first_s),
         "total_s": _since(exchange, exchange.settled_s),
         "slo": {**asdict(request.slo), "stated": request.slo_stated},
@@ -90,6 +96,32 @@ def timeline_json(exchange: Exchange, gateway: str) -> bytes:
             **asdict(grant.timeline),
         }
     return orjson.dumps(told)
+
+
+def stage_told(exchange: Exchange, gateway: str, began_unix_s: float) -> dict[str, Any]:
+    """Returns a request as one stage of its job. `promised`: tokens of its prompt that its engine was taken to have
+    cached; `cached`: those that the engine reports to have had."""
+    stage = exchange.stage
+    return {
+        "stage": None if stage is None else stage.index,
+        "request": exchange.request.id,
+        "gateway": gateway,
+        "linked": None if stage is None else stage.linked.value,
+        "began_unix_s": began_unix_s,
+        "ttft_s": _since(exchange, exchange.first_s),
+        "total_s": _since(exchange, exchange.settled_s),
+        "prompt": exchange.request.prompt_tokens,
+        "promised": _promised(exchange),
+        "cached": exchange.cached_tokens,
+        "output": exchange.output_tokens,
+        "engine": exchange.runs[-1].engine if exchange.runs else None,
+        "outcome": exchange.outcome.value if exchange.outcome else "in flight",
+    }
+
+
+def _promised(exchange: Exchange) -> int | None:
+    grant = exchange.runs[-1].grant if exchange.runs else None
+    return None if grant is None else grant.timeline.promised_tokens
 
 
 def _run(exchange: Exchange, run: RunTrace) -> dict[str, Any]:

@@ -43,6 +43,16 @@ LIVE_REQUESTS = Gauge("hmas_gateway_live_requests", "Requests accepted and not e
 WORKERS = Gauge("hmas_gateway_workers_connected", "Workers whose stream to this gateway is open")
 SLOW_CLIENTS = Counter("hmas_gateway_slow_clients", "Answers given up because the client did not read them")
 CONNECTIONS_REFUSED = Counter("hmas_gateway_connections_refused", "Client connections refused, by reason", ["reason"])
+JOBS_RUNNING = Gauge("hmas_gateway_jobs_running", "Jobs with a call in flight here")
+JOB_CALLS = Counter("hmas_gateway_job_calls", "Requests that came, by how their job was found: declared, prefix, "
+                    "thread (the same first message of a user) or new", ["linked"])  # fmt: skip
+JOB_TOKENS = Counter("hmas_gateway_job_tokens", "Prompt tokens of calls of jobs that ran, by kind: prompt, or those "
+                     "of it that engines had cached", ["kind"])  # fmt: skip
+JOBS = Counter("hmas_gateway_jobs", "Jobs of which nothing came for 60 s: on_time or late by the budget that their "
+               "client stated, ended without one, or failed (a call did not finish)", ["verdict"])  # fmt: skip
+JOB_SECONDS = Histogram("hmas_gateway_job_seconds", "First call to the end of the last one, jobs without a failed call",
+                        buckets=(0.5, 1, 2, 5, 10, 20, 40, 80, 160, 320, 640, 1280))  # fmt: skip
+JOB_STAGES = Histogram("hmas_gateway_job_stages", "Calls of a job", buckets=(1, 2, 3, 5, 8, 13, 21, 34, 55, 89))
 COGNITION_FALLBACKS = Counter("hmas_cognition_fallback", "Requests without cognition's answer, by reason", ["reason"])
 COGNITION_SECONDS = Histogram("hmas_cognition_batch_seconds", "Seconds that cognition took for one batch",
                               buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2))  # fmt: skip
@@ -106,6 +116,22 @@ def count_settled(pool: str, settled: RequestSettled, told: str, used: Used) -> 
     usage.prompt_tokens.inc(settled.prompt_tokens if used.ran else 0)
     usage.cached_tokens.inc(used.cached_tokens)
     usage.output_tokens.inc(settled.output_tokens)
+
+
+def count_call(prompt_tokens: int, cached_tokens: int) -> None:
+    """Counts the prompt of a job's call that has ended."""
+    JOB_TOKENS.labels("prompt").inc(prompt_tokens)
+    JOB_TOKENS.labels("cached").inc(cached_tokens)
+
+
+def count_job(lasted_s: float, calls: int, failed: int, budget_s: float | None) -> None:
+    """Counts a job that is over."""
+    JOB_STAGES.observe(calls)
+    if failed:
+        JOBS.labels("failed").inc()
+        return
+    JOB_SECONDS.observe(lasted_s)
+    JOBS.labels("ended" if budget_s is None else "on_time" if lasted_s <= budget_s else "late").inc()
 
 
 VERDICTS = ("ok", "ttft_missed", "tpot_missed", "ttlt_missed", "failed", "unjudged")

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Protocol, assert_never
+from typing import Any, Protocol, assert_never
 
 import orjson
 import structlog
@@ -59,14 +59,18 @@ from hmas.gateway.engines.replies import ReplyEnd
 from hmas.gateway.engines.runs import GatewayRun, StreamedRun
 from hmas.gateway.exchange import AttemptTrace, Exchange, RunTrace
 from hmas.gateway.jobs import JobBook
-from hmas.gateway.journal import RequestJournal, timeline_json
+from hmas.gateway.journal import RequestJournal, stage_told, timeline_json
 from hmas.gateway.metrics import (
     BYPASS_ENGINES,
     BYPASS_RUNS,
+    JOB_CALLS,
+    JOBS_RUNNING,
     LIVE_REQUESTS,
     SLOW_CLIENTS,
     STALLED_RUNS,
     WORKERS,
+    count_call,
+    count_job,
     count_settled,
     pool_instruments,
     told_verdict,
@@ -142,6 +146,7 @@ class GatewayShell:
         self._bypassed: dict[tuple[str, str], float] = {}  # when a request was last placed without a worker, by engine
         LIVE_REQUESTS.set_function(lambda: len(self._exchanges))
         BYPASS_ENGINES.set_function(self._bypass_engines)
+        JOBS_RUNNING.set_function(lambda: self._jobs.running)
         self._post: Callable[[GatewayEvent], None]
         self._streams: Streams
         self._post_cognition: Callable[[CognitionQueueEvent], None]
@@ -195,6 +200,7 @@ class GatewayShell:
             max_size=self._config.max_buffered_bytes,
             overflow=self.give_up,
             proxy=proxy,
+            job_budget_s=job_budget_s,
         )
         self._exchanges[request.id] = exchange
         if self._tracing is not None:
@@ -255,6 +261,14 @@ class GatewayShell:
             exchange = next((x for x in self._exchanges.values() if x.client_id == request_id), None)
         return None if exchange is None else timeline_json(exchange, self._config.gateway)
 
+    def stages(self, job: str) -> list[dict[str, Any]]:
+        """Returns the stages of a job that this gateway remembers, as plain data, for `hmas why`."""
+        live = [x for x in self._exchanges.values() if x.stage is not None and x.stage.job == job]
+        now_s, unix_s, name = self._clock(), self._wall_clock(), self._config.gateway
+        return [
+            stage_told(x, name, unix_s - (now_s - x.request.arrival_s)) for x in (*self._journal.stages(job), *live)
+        ]
+
     # --- workers (StreamSink) ---
 
     def on_connected(self, worker: str, connected: bool, silent_s: float) -> None:
@@ -311,7 +325,10 @@ class GatewayShell:
         )
 
     def report_progress(self) -> None:
-        """Tells the agent how many tokens each run has; to be called every `LIVE.progress_s` seconds."""
+        """Tells the agent how many tokens each run has, and counts the jobs that are over; to be called every
+        `LIVE.progress_s` seconds."""
+        for job in self._jobs.over(self._clock()):
+            count_job(job.lasted_s, job.calls, job.failed, job.budget_s)
         counts = tuple((request_id, run.tokens) for request_id, run in self._runs.items() if run.tokens)
         if counts:
             self._post(RunsProgressed(counts))
@@ -364,7 +381,8 @@ class GatewayShell:
                 exchange = self._exchanges.get(request_id)
                 if exchange is not None:
                     exchange.stage = stage
-                    self._jobs.began(self._clock(), exchange.request, stage)
+                    self._jobs.began(self._clock(), exchange.request, stage, exchange.job_budget_s)
+                    JOB_CALLS.labels(stage.linked.value).inc()
             case RouteChosen(request_id):
                 exchange = self._exchanges.get(request_id)
                 if exchange is not None:
@@ -494,6 +512,7 @@ class GatewayShell:
             cached = self._unbooked[request_id].cached_tokens
             began_s = exchange.request.arrival_s
             self._jobs.ended(now_s, exchange.stage.job, now_s - began_s, outcome is Outcome.FINISHED, tokens, cached)
+            count_call(exchange.request.prompt_tokens if exchange.runs else 0, cached)
         exchange.end_of_run = None
         exchange.call = None
         if not exchange.done:
@@ -515,7 +534,8 @@ class GatewayShell:
         if len(self._unbooked) >= MAX_UNBOOKED:
             del self._unbooked[next(iter(self._unbooked))]
         last = exchange.end_of_run
-        cached_tokens = (last.usage.cached_tokens or 0) if last is not None else 0
+        exchange.cached_tokens = last.usage.cached_tokens if last is not None else None
+        cached_tokens = exchange.cached_tokens or 0
         self._unbooked[exchange.request.id] = Used(exchange.key, bool(exchange.runs), cached_tokens)
 
     def _count(self, exchange: Exchange, outcome: Outcome, now_s: float) -> None:

@@ -14,6 +14,7 @@ from hmas.runtime.settings import RuntimeSettings
 from hmas.wire.permissions import OPERATOR
 
 CONNECT_TIMEOUT_S = 5.0
+FIRST_REPLY_S = 2.0
 
 
 class MeshUnreachable(Exception):
@@ -67,3 +68,20 @@ async def connected(bus: Bus) -> AsyncIterator[ControlBucket]:
 
 def open_bus(nats_url: str | None, data_dir: Path) -> Bus:
     return Bus(nats_settings(nats_url, data_dir), instance_name("cli"))
+
+
+async def replies_to(bus: Bus, subject: str, query: bytes, quiet_s: float) -> AsyncIterator[bytes]:
+    """Asks all processes that hear a subject, over a bus that is connected. Yields what each answers, until none has
+    answered for `quiet_s`. Raises nats.errors.Error."""
+    inbox = bus.client.new_inbox()
+    subscription = await bus.client.subscribe(inbox)
+    try:
+        await bus.client.publish(subject, query, reply=inbox)
+        async with asyncio.timeout(FIRST_REPLY_S) as deadline:
+            async for message in subscription.messages:
+                yield message.data
+                deadline.reschedule(asyncio.get_running_loop().time() + quiet_s)
+    except TimeoutError:
+        pass
+    finally:
+        await subscription.unsubscribe()

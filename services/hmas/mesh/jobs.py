@@ -1,7 +1,7 @@
 """The command `hmas jobs`: asks every gateway for the jobs that it has seen lately, and adds them up."""
 
-import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from rich.console import Group, RenderableType
@@ -9,12 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from hmas.contracts.job import JobRow, JobsTold
-from hmas.mesh.client import connected
+from hmas.mesh.client import connected, replies_to
 from hmas.runtime.bus import Bus
 from hmas.wire.codec import WireError, decode
 from hmas.wire.subjects import QUERY_JOBS
 
-TIMEOUT_S = 2.0
 QUIET_S = 0.3  # every gateway answers for itself; after so long without a reply there is none to come
 MAX_REPLIES = 64
 
@@ -99,23 +98,10 @@ async def ask_jobs(bus: Bus) -> list[JobRow]:
 async def jobs_of(bus: Bus) -> list[JobRow]:
     """Asks over a bus that is connected. Raises nats.errors.Error."""
     told: list[JobsTold] = []
-    inbox = bus.client.new_inbox()
-    subscription = await bus.client.subscribe(inbox)
-    try:
-        await bus.client.publish(QUERY_JOBS, b"", reply=inbox)
-        async with asyncio.timeout(TIMEOUT_S) as deadline:
-            async for message in subscription.messages:
-                try:
-                    told.append(decode(JobsTold, message.data))
-                except WireError:
-                    continue
-                if len(told) >= MAX_REPLIES:
-                    break
-                deadline.reschedule(asyncio.get_running_loop().time() + QUIET_S)
-    except TimeoutError:
-        pass
-    finally:
-        await subscription.unsubscribe()
+    async for data in replies_to(bus, QUERY_JOBS, b"", QUIET_S):
+        if len(told) < MAX_REPLIES:
+            with suppress(WireError):
+                told.append(decode(JobsTold, data))
     return merged(told)
 
 
@@ -128,8 +114,8 @@ def render_jobs(jobs: list[JobRow], most: int) -> RenderableType:
         ("template", "tenant", "jobs", "running", "calls/job", "mean s", "most s", "cached", "failed", "slowest job"),
         (
             (row.template or "-", row.tenant, str(row.jobs), str(row.running), f"{row.calls / row.jobs:.1f}",
-             _seconds(row.mean_s), _seconds(row.most_s), _share(row.cached_tokens, row.prompt_tokens), str(row.failed),
-             row.request_id)
+             duration(row.mean_s), duration(row.most_s), share_of(row.cached_tokens, row.prompt_tokens),
+             str(row.failed), row.request_id)
             for row in every[:most]
         ),
     )  # fmt: skip
@@ -138,7 +124,7 @@ def render_jobs(jobs: list[JobRow], most: int) -> RenderableType:
         ("job", "tenant", "template", "calls", "open", "since s", "prompt tokens", "cached", "last call"),
         (
             (job.job, job.tenant, job.template or "-", str(job.calls), str(job.running), f"{job.begun_age_s:.1f}",
-             str(job.prompt_tokens), _share(job.cached_tokens, job.prompt_tokens), job.request_id)
+             str(job.prompt_tokens), share_of(job.cached_tokens, job.prompt_tokens), job.request_id)
             for job in running[:most]
         ),
     )  # fmt: skip
@@ -155,9 +141,11 @@ def _table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]
     return table
 
 
-def _seconds(value: float) -> str:
+def duration(value: float) -> str:
+    """Returns a duration as text; below 0 it is not known."""
     return "-" if value < 0.0 else f"{value:.2f}"
 
 
-def _share(part: int, whole: int) -> str:
+def share_of(part: int, whole: int) -> str:
+    """Returns a share as text."""
     return f"{100.0 * part / whole:.0f} %" if whole else "-"

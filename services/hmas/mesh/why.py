@@ -1,7 +1,6 @@
 """The command `hmas why`: asks every gateway for the timeline of a recent request, and every agent for its
 steps that concern it."""
 
-import asyncio
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hmas.mesh.client import connected
+from hmas.mesh.client import connected, replies_to
 from hmas.runtime.bus import Bus
 from hmas.wire.subjects import QUERY_EFFECTS, QUERY_WHY
 from hmas.wire.v1 import observe_pb2
@@ -22,7 +21,10 @@ QUIET_S = 0.7  # every process answers for itself; after so long without a reply
 async def ask_why(bus: Bus, request_id: str) -> dict[str, Any] | None:
     """Returns the timeline of a request; None if no gateway remembers it. Raises MeshUnreachable."""
     async with connected(bus):
-        return await timeline_of(bus, request_id)
+        timeline = await timeline_of(bus, request_id)
+        if timeline is not None and "job" in timeline:
+            timeline["stages"] = await stages_of(bus, timeline["job"]["job"])
+        return timeline
 
 
 async def timeline_of(bus: Bus, request_id: str) -> dict[str, Any] | None:
@@ -37,6 +39,21 @@ async def timeline_of(bus: Bus, request_id: str) -> dict[str, Any] | None:
     reply = observe_pb2.WhyReply.FromString(message.data)
     timeline: dict[str, Any] = json.loads(reply.timeline_json)
     return timeline
+
+
+async def stages_of(bus: Bus, job: str) -> list[dict[str, Any]]:
+    """Returns the stages of a job that gateways remember, each with the seconds since the first one that it began at.
+    Asks over a bus that is connected."""
+    query = observe_pb2.WhyRequest(job=job).SerializeToString()
+    stages: list[dict[str, Any]] = []
+    async for data in replies_to(bus, QUERY_WHY, query, QUIET_S):
+        stages += json.loads(observe_pb2.WhyReply.FromString(data).timeline_json)
+    stages.sort(key=lambda stage: stage["began_unix_s"])
+    return [
+        {"began_s" if name == "began_unix_s" else name: value - stages[0][name] if name == "began_unix_s" else value
+         for name, value in stage.items()}
+        for stage in stages
+    ]  # fmt: skip
 
 
 def render_why(timeline: dict[str, Any]) -> RenderableType:
@@ -85,19 +102,11 @@ def _plain(value: object) -> str:
 
 async def ask_effects(bus: Bus, request_id: str) -> list[observe_pb2.EffectsReply]:
     """What each process remembers of its agent's steps that concern the request, by its own id."""
-    replies: list[observe_pb2.EffectsReply] = []
+    query = observe_pb2.EffectsRequest(request_id=request_id).SerializeToString()
     async with connected(bus):
-        inbox = bus.client.new_inbox()
-        subscription = await bus.client.subscribe(inbox)
-        query = observe_pb2.EffectsRequest(request_id=request_id).SerializeToString()
-        await bus.client.publish(QUERY_EFFECTS, query, reply=inbox)
-        try:
-            async with asyncio.timeout(TIMEOUT_S) as deadline:
-                async for message in subscription.messages:
-                    replies.append(observe_pb2.EffectsReply.FromString(message.data))
-                    deadline.reschedule(asyncio.get_running_loop().time() + QUIET_S)
-        except TimeoutError:
-            pass
+        replies = [
+            observe_pb2.EffectsReply.FromString(data) async for data in replies_to(bus, QUERY_EFFECTS, query, QUIET_S)
+        ]
     return sorted(replies, key=lambda reply: (reply.role, reply.name))
 
 

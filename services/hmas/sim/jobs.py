@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from hmas.contracts.outcome import Outcome
+from hmas.laws.closed_loop import ClosedLoop
 from hmas.sim.workload import Journey, OfferedRequest
 
 
@@ -41,7 +42,9 @@ class JobClients:
     def __init__(self, jobs: Iterable[SimJob]) -> None:
         self.jobs = {job.id: job for job in jobs}
         self.job_of = {call.offered.id: (job, i) for job in self.jobs.values() for i, call in enumerate(job.calls)}
-        self._ended: dict[str, dict[int, float]] = {name: {} for name in self.jobs}
+        self._loops = {
+            job.id: ClosedLoop({i: call.after for i, call in enumerate(job.calls)}) for job in self.jobs.values()
+        }
 
     def first(self) -> list[OfferedRequest]:
         return [
@@ -54,16 +57,8 @@ class JobClients:
     def ended(self, now_s: float, request_id: str) -> list[OfferedRequest]:
         """Returns what is to be offered because this call has ended well."""
         job, number = self.job_of[request_id]
-        done = self._ended[job.id]
-        done[number] = now_s
-        return [
-            _at(call, now_s + call.outside_s)
-            for call in job.calls
-            if number in call.after and all(i in done for i in call.after)
-        ]
-
-    def open(self, job: SimJob) -> bool:
-        return len(self._ended[job.id]) < len(job.calls)
+        free = (job.calls[i] for i in self._loops[job.id].ended(number))
+        return [_at(call, now_s + call.outside_s) for call in free]
 
 
 def _at(call: JobCall, at_s: float) -> OfferedRequest:

@@ -63,7 +63,7 @@ _PAIRS: tuple[tuple[types.ModuleType, types.ModuleType, tuple[str, ...]], ...] =
         ),
     ),
     (views, views_pb2, ("Tail", "EngineView", "VShort", "ShareView", "DemandView", "PaceView", "VLong")),
-    (use, use_pb2, ("TenantUse", "ToldPromise", "HeldPrefixes", "UseReport")),
+    (use, use_pb2, ("TenantUse", "ToldPromise", "HeldPrefixes", "ToldStage", "UseReport")),
     (past, past_pb2, ("PastBlock", "PastQuery", "PastReply")),
     (registry, registry_pb2, ("EngineInfo", "WorkerHeartbeat")),
     (job, observe_pb2, ("JobRow", "JobsTold")),

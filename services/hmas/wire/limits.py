@@ -59,6 +59,7 @@ RANGES: Mapping[str, Range] = {
     "epoch": Range(0, MAX_EPOCH - 1),
     "seq": Range(0, 2**62),
     "nodes": DIGEST,
+    "node": DIGEST,
     "thread": DIGEST,
     "turn": DIGEST,
     "grant": Range(0, 2**53),

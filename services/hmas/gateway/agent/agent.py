@@ -725,7 +725,8 @@ class GatewayAgent:
     def _tell_use(self, now_s: float) -> list[GatewayEffect]:
         uses = self._tenants.exchange(now_s)
         held = self._router.fitness.report(now_s)
-        if uses is None and not self._promises.changed and not held:
+        stages = self._linker.report(now_s)
+        if uses is None and not self._promises.changed and not held and not stages:
             return []
         config = self._config
         promised, redeemed = self._promises.report(now_s)
@@ -736,6 +737,7 @@ class GatewayAgent:
             promised=promised,
             redeemed=redeemed,
             held=held,
+            stages=stages,
         )
         return [PublishUse(report)]
 
@@ -744,6 +746,7 @@ class GatewayAgent:
         if report.gateway != self._config.gateway:
             self._promises.hear(now_s, report.promised, report.redeemed)
             self._router.fitness.hear(now_s, report.gateway, report.held)
+            self._linker.hear(now_s, report.stages)
 
     def _expired(self, now_s: float) -> list[LedgerEntry]:
         """Returns the requests older than `request_timeout_s`, which come first in the order of arrival."""

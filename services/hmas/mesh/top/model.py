@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from hmas.contracts.cadences import WORKER_LOST_AFTER_S
 from hmas.contracts.control import AuditRecord, ControlTuple, TopologyDecision
+from hmas.contracts.job import JobRow
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.telemetry import WorkerTelemetry
 from hmas.contracts.views import VLong, VShort
@@ -38,6 +39,7 @@ class TopModel:
     short: dict[str, VShort] = field(default_factory=dict)
     long: dict[str, VLong] = field(default_factory=dict)
     decisions: dict[str, TopologyDecision] = field(default_factory=dict)
+    jobs: list[JobRow] | None = None  # as gateways last told; None: none has been asked
     changes: deque[tuple[float, str, str]] = field(default_factory=lambda: deque(maxlen=CHANGES_KEPT))
 
     def hear(

@@ -1,18 +1,22 @@
-"""Shell of `hmas top`: subscribes to the mesh's subjects and redraws the view until interrupted."""
+"""Shell of `hmas top`: subscribes to the mesh's subjects, asks gateways for their jobs, and redraws the view until
+interrupted."""
 
 import asyncio
 import time
 
+import nats.errors
 from rich.console import Console
 from rich.live import Live
 
 from hmas.contracts.routes import Role
 from hmas.mesh.client import connected
+from hmas.mesh.jobs import jobs_of
 from hmas.mesh.top.model import TopModel
 from hmas.mesh.top.view import render_top
 from hmas.runtime.bus import Bus
 
 REDRAW_S = 0.5
+JOBS_S = 2.0
 
 
 async def run_top(bus: Bus, console: Console, *, once_after_s: float | None = None) -> None:
@@ -25,9 +29,21 @@ async def run_top(bus: Bus, console: Console, *, once_after_s: float | None = No
     async with connected(bus):
         if once_after_s is not None:
             await asyncio.sleep(once_after_s)
+            model.jobs = await jobs_of(bus)
             console.print(render_top(model, time.monotonic()))
             return
-        with Live(render_top(model, time.monotonic()), console=console, screen=console.is_terminal) as live:
-            while True:
-                await asyncio.sleep(REDRAW_S)
-                live.update(render_top(model, time.monotonic()))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_ask_for_jobs(bus, model))
+            with Live(render_top(model, time.monotonic()), console=console, screen=console.is_terminal) as live:
+                while True:
+                    await asyncio.sleep(REDRAW_S)
+                    live.update(render_top(model, time.monotonic()))
+
+
+async def _ask_for_jobs(bus: Bus, model: TopModel) -> None:
+    while True:
+        try:
+            model.jobs = await jobs_of(bus)
+        except nats.errors.Error:
+            pass  # NATS is away; what was told last stays
+        await asyncio.sleep(JOBS_S)

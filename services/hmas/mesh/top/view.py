@@ -6,10 +6,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from hmas.contracts.job import JobRow
 from hmas.contracts.telemetry import EngineSample
 from hmas.contracts.views import ShareView, VLong, VShort
 from hmas.laws.layout import bounds_ms, described, engine_classes, place
+from hmas.mesh.jobs import duration, share_of, templates
 from hmas.mesh.top.model import TopModel, WorkerRow
+
+SHOWN_TEMPLATES = 5
 
 
 def render_top(model: TopModel, now_s: float) -> RenderableType:
@@ -19,6 +23,8 @@ def render_top(model: TopModel, now_s: float) -> RenderableType:
     for view in model.long.values():
         parts.append(_attainment(f"{view.pool}: attainment by task type", view.tasks))
         parts.append(_attainment(f"{view.pool}: attainment by tenant", view.tenants))
+    if model.jobs:
+        parts.append(_jobs(model.jobs))
     parts.append(_changes(model, now_s))
     return Group(*parts)
 
@@ -129,6 +135,29 @@ def _attainment(title: str, shares: tuple[ShareView, ...]) -> Table:
             f"{share.ttft_ok / of:.0%}",
             f"{share.tpot_ok / of:.0%}",
             str(share.tokens_served),
+        )
+    return table
+
+
+def _jobs(jobs: list[JobRow]) -> Table:
+    """The templates whose jobs take longest; `hmas jobs` shows more of them."""
+    every, running = templates(jobs), sum(job.running > 0 for job in jobs)
+    table = _table(
+        f"jobs: {len(jobs)} lately, {running} running",
+        ("template", "tenant", "jobs", "now", "calls", "mean s", "most s", "cached", "failed"),
+    )
+    table.collapse_padding = True
+    for row in every[:SHOWN_TEMPLATES]:
+        table.add_row(
+            row.template or "-",
+            row.tenant,
+            str(row.jobs),
+            str(row.running),
+            f"{row.calls / row.jobs:.1f}",
+            duration(row.mean_s),
+            duration(row.most_s),
+            share_of(row.cached_tokens, row.prompt_tokens),
+            str(row.failed),
         )
     return table
 

@@ -39,10 +39,12 @@ class DecisionsReply(_message.Message):
     def __init__(self, current: _Optional[_Iterable[_Union[_control_pb2.TopologyDecision, _Mapping]]] = ..., recent: _Optional[_Iterable[_Union[_control_pb2.AuditRecord, _Mapping]]] = ...) -> None: ...
 
 class WhyRequest(_message.Message):
-    __slots__ = ("request_id",)
+    __slots__ = ("request_id", "job")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
     request_id: str
-    def __init__(self, request_id: _Optional[str] = ...) -> None: ...
+    job: str
+    def __init__(self, request_id: _Optional[str] = ..., job: _Optional[str] = ...) -> None: ...
 
 class WhyReply(_message.Message):
     __slots__ = ("found", "timeline_json")

@@ -48,18 +48,36 @@ class HeldPrefixes(_message.Message):
     tokens: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, worker: _Optional[str] = ..., nodes: _Optional[_Iterable[int]] = ..., tokens: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class ToldStage(_message.Message):
+    __slots__ = ("job", "node", "thread", "turn", "stages", "request_id")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    THREAD_FIELD_NUMBER: _ClassVar[int]
+    TURN_FIELD_NUMBER: _ClassVar[int]
+    STAGES_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    node: int
+    thread: int
+    turn: int
+    stages: int
+    request_id: str
+    def __init__(self, job: _Optional[str] = ..., node: _Optional[int] = ..., thread: _Optional[int] = ..., turn: _Optional[int] = ..., stages: _Optional[int] = ..., request_id: _Optional[str] = ...) -> None: ...
+
 class UseReport(_message.Message):
-    __slots__ = ("gateway", "incarnation", "uses", "promised", "redeemed", "held")
+    __slots__ = ("gateway", "incarnation", "uses", "promised", "redeemed", "held", "stages")
     GATEWAY_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     USES_FIELD_NUMBER: _ClassVar[int]
     PROMISED_FIELD_NUMBER: _ClassVar[int]
     REDEEMED_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
+    STAGES_FIELD_NUMBER: _ClassVar[int]
     gateway: str
     incarnation: str
     uses: _containers.RepeatedCompositeFieldContainer[TenantUse]
     promised: _containers.RepeatedCompositeFieldContainer[ToldPromise]
     redeemed: _containers.RepeatedScalarFieldContainer[str]
     held: _containers.RepeatedCompositeFieldContainer[HeldPrefixes]
-    def __init__(self, gateway: _Optional[str] = ..., incarnation: _Optional[str] = ..., uses: _Optional[_Iterable[_Union[TenantUse, _Mapping]]] = ..., promised: _Optional[_Iterable[_Union[ToldPromise, _Mapping]]] = ..., redeemed: _Optional[_Iterable[str]] = ..., held: _Optional[_Iterable[_Union[HeldPrefixes, _Mapping]]] = ...) -> None: ...
+    stages: _containers.RepeatedCompositeFieldContainer[ToldStage]
+    def __init__(self, gateway: _Optional[str] = ..., incarnation: _Optional[str] = ..., uses: _Optional[_Iterable[_Union[TenantUse, _Mapping]]] = ..., promised: _Optional[_Iterable[_Union[ToldPromise, _Mapping]]] = ..., redeemed: _Optional[_Iterable[str]] = ..., held: _Optional[_Iterable[_Union[HeldPrefixes, _Mapping]]] = ..., stages: _Optional[_Iterable[_Union[ToldStage, _Mapping]]] = ...) -> None: ...

@@ -6,8 +6,8 @@ run, that wait for a tool, or are still to come need the engines too and are not
 a job leaves it none, the job with the most work left per value is given up. A job that is nearly done has little left
 and is kept. All stages of a job share its fate, those that come later as well, until a later plan keeps it.
 
-Many small jobs of one tenant would push out the few large ones of another. So the jobs of a tenant that was served more
-than `tolerated` times its share lately are given up before those of others.
+Many small jobs of one tenant would push out the few large ones of another. So the jobs of a tenant that is ahead of
+others (`job_shares.py`) are given up before those of others.
 
 Nothing is remembered from one plan to the next: forecasts change with every stage, and a job that had no room may have
 it now.
@@ -24,7 +24,7 @@ from hmas.worker.agent.entry import QueueEntry
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPlanConfig:
     """`every_s`: seconds from one plan to the next. `crowd`: room that is kept for a job, in multiples of its work.
-    `tolerated`: multiple of its share of the service that a tenant may have had."""
+    `tolerated`: beside jobs, a request's tenant that had more than this multiple of its share is given up first."""
 
     every_s: float = 0.25
     crowd: float = 2.6
@@ -32,15 +32,15 @@ class JobPlanConfig:
 
 
 class StagePlan(NamedTuple):
-    """A waiting stage: its latest start, its own work, the work of all that follows it, the price of work, and the
-    multiple of its share of the service that its tenant had lately."""
+    """A waiting stage: its latest start, its own work, the work of all that follows it, the price of work, and whether
+    its tenant is ahead of others."""
 
     entry: QueueEntry
     start_s: float
     work: float
     ahead: float
     dearness: float
-    excess: float = 1.0
+    yields: bool = False
 
 
 class _Row(NamedTuple):
@@ -48,7 +48,7 @@ class _Row(NamedTuple):
     job: str
     work: float
     price: float
-    excess: float
+    yields: bool
 
 
 class JobPlan:
@@ -80,6 +80,11 @@ class JobPlan:
     def due(self, now_s: float) -> bool:
         return bool(self._stages) and now_s - self._planned_s >= self._config.every_s
 
+    @property
+    def gave_up(self) -> bool:
+        """Whether the last plan gave up any job."""
+        return bool(self._given_up)
+
     def plan(
         self, now_s: float, rate: float, stages: Iterable[StagePlan], others: Iterable[tuple[float, float]]
     ) -> None:
@@ -87,7 +92,7 @@ class JobPlan:
         served beside them."""
         self._planned_s = now_s
         self._given_up = set()
-        kept, total, beside = list[tuple[float, float, str, float]](), 0.0, 0.0
+        kept, total, beside = list[tuple[bool, float, str, float]](), 0.0, 0.0
         waiting = sorted(others, reverse=True)
         for row in sorted(_rows(stages)):
             if row.start_s < now_s:
@@ -95,8 +100,7 @@ class JobPlan:
                 continue
             while waiting and waiting[-1][0] <= row.start_s:
                 beside += waiting.pop()[1]
-            excess = row.excess if row.excess > self._config.tolerated else 1.0
-            heappush(kept, (-excess, -row.price, row.job, row.work))
+            heappush(kept, (not row.yields, -row.price, row.job, row.work))
             total += row.work
             room = rate * (row.start_s - now_s) - beside
             while kept and self._config.crowd * (total - row.work) > room:
@@ -111,14 +115,14 @@ def _rows(stages: Iterable[StagePlan]) -> Iterable[_Row]:
     """Returns the jobs of the waiting stages. What follows is counted once, as the last stage that came has it."""
     rows: dict[str, _Row] = {}
     last: dict[str, tuple[int, float]] = {}
-    for entry, start_s, work, ahead, dearness, excess in stages:
+    for entry, start_s, work, ahead, dearness, yields in stages:
         facts = entry.request.job
         assert facts is not None
-        row = rows.get(facts.job, _Row(start_s, facts.job, 0.0, 0.0, excess))
+        row = rows.get(facts.job, _Row(start_s, facts.job, 0.0, 0.0, yields))
         number, followed = last.get(facts.job, (-1, 0.0))
         if facts.index > number:
             last[facts.job] = facts.index, ahead
             work += ahead - followed
         own = row.work + work
-        rows[facts.job] = _Row(min(row.start_s, start_s), facts.job, own, own * dearness, excess)
+        rows[facts.job] = _Row(min(row.start_s, start_s), facts.job, own, own * dearness, yields)
     return rows.values()

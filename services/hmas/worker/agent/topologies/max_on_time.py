@@ -37,7 +37,9 @@ In the general case (weights, arrivals, a batched engine, predictions) this is a
   first: its price is multiplied, so that its flood does not make the others late.
 - Of a job with a budget the whole is on time or late: which jobs are kept is planned apart, over whole jobs
   (`job_plan.py`). The stages of those that are kept go by the instant at which their job is due, behind no request that
-  must start before that; the stages of the others wait behind all that can be on time, also those that come later. A
+  must start before that; the stages of the others wait behind all that can be on time, also those that come later.
+  While jobs are given up, a tenant whose jobs got more service than another's gives up its own first, and its stages
+  wait behind those of the other (`job_shares.py`). A
   stage's latest start comes from the job's budget: the gateway makes it its SLO (`gateway/agent/outlook.py`). Its price
   is the work of all that its job still needs.
 - A request that was refused and comes back at the time it was told is given up last; such requests get a share of the
@@ -60,12 +62,14 @@ from hmas.contracts.control import Hints, TopologyName
 from hmas.worker.agent.deadline_order import DeadlineOrder, Job
 from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.job_plan import JobPlan, JobPlanConfig, StagePlan
+from hmas.worker.agent.job_shares import JobShares, JobSharesConfig
 from hmas.worker.agent.keyed_heap import KeyedHeap, Place
 from hmas.worker.agent.relegated import Relegated, RelegatedConfig
 from hmas.worker.agent.served_shares import ServedShares, ServedSharesConfig
 from hmas.worker.agent.service_view import ServiceView
 from hmas.worker.agent.surges import Surges, SurgesConfig
 
+YIELDED_S = 1e6  # seconds; added to the key of a stage whose tenant is ahead of others, so that it comes behind theirs
 RELEGATED_RANK = 1e9  # seconds; added to the rank of a relegated request, so that it comes behind any deadline
 
 
@@ -106,6 +110,7 @@ class MaxOnTimeConfig:
     promised_ahead_s: float = 60.0  # seconds of that share that may be promised at once
     rate: ServiceRateConfig = field(default_factory=ServiceRateConfig)
     jobs: JobPlanConfig = field(default_factory=JobPlanConfig)
+    job_shares: JobSharesConfig = field(default_factory=JobSharesConfig)
     relegated: RelegatedConfig = field(default_factory=RelegatedConfig)
     served: ServedSharesConfig = field(default_factory=ServedSharesConfig)
     surges: SurgesConfig = field(default_factory=SurgesConfig)
@@ -166,9 +171,10 @@ class MaxOnTime:
     accounts_service = True
     paced = True
     __slots__ = (
-        "_by_tokens", "_config", "_floods", "_floor_s", "_fullness", "_kv_tokens", "_late", "_memory_lead", "_newest",
-        "_next", "_now_s", "_on_time", "_plan", "_planned_rate", "_promised_s", "_rate", "_relegated", "_restored_s",
-        "_served", "_share", "_shelved", "_slack_share", "_slots", "_spare", "_stretch", "_surges", "_typical",
+        "_by_tokens", "_config", "_floods", "_floor_s", "_fullness", "_job_shares", "_kv_tokens", "_late",
+        "_memory_lead", "_newest", "_next", "_now_s", "_on_time", "_plan", "_planned_rate", "_promised_s", "_rate",
+        "_relegated", "_restored_s", "_served", "_share", "_shelved", "_slack_share", "_slots", "_spare", "_stretch",
+        "_surges", "_typical",
     )  # fmt: skip
 
     def __init__(self, hints: Hints, config: MaxOnTimeConfig) -> None:
@@ -183,6 +189,7 @@ class MaxOnTime:
         self._spare: KeyedHeap[QueueEntry] = KeyedHeap()
         self._late: KeyedHeap[QueueEntry] = KeyedHeap()
         self._plan = JobPlan(config.jobs)
+        self._job_shares = JobShares(config.job_shares)
         self._shelved: KeyedHeap[QueueEntry] = KeyedHeap()  # stages of jobs that the plan gives up
         self._relegated = Relegated(config.relegated)  # all entries of `_spare`, `_shelved` and `_late`
         self._rate = ServiceRate(config.rate)
@@ -233,6 +240,8 @@ class MaxOnTime:
             if (job := entry.request.job) is not None and job.left_s is not None:
                 price += entry.future_s - (1.0 - share) * job.future_output_tokens * entry.tpot_s
                 key, passes = entry.request.arrival_s + job.left_s, False
+                flood = self._yielding(tenant)
+                key += YIELDED_S if flood > 1.0 else 0.0
             price = 0.0 if entry.promised else price / value_of(entry) * flood
             yield Job(entry, key, start_s + work / rate, work, price, passes=passes)
 
@@ -261,6 +270,10 @@ class MaxOnTime:
         excess = self._served.excess(tenant) / (config.jobs.tolerated if len(self._plan) else config.tolerated)
         flood = self._floods[tenant] = excess**config.flood_power if excess > 1.0 else 1.0
         return flood
+
+    def _yielding(self, tenant: str) -> float:
+        """Returns the factor on the price of the work of a tenant's jobs with a budget."""
+        return YIELDED_S if self._job_shares.ahead(tenant) else 1.0
 
     def observe(self, view: ServiceView) -> None:
         self._now_s = view.now_s
@@ -356,10 +369,10 @@ class MaxOnTime:
         stages = []
         for job in jobs:
             entry = job.entry
-            dearness = self._flood(entry.request.tenant) / self._value(entry)
+            flood = self._yielding(entry.request.tenant)
+            dearness = flood / self._value(entry)
             ahead = max(0.0, job.price / dearness - job.work)
-            excess = self._served.excess(entry.request.tenant)
-            stages.append(StagePlan(entry, self._latest_start_s(entry), job.work, ahead, dearness, excess))
+            stages.append(StagePlan(entry, self._latest_start_s(entry), job.work, ahead, dearness, flood > 1.0))
         others = ((job.due_s, job.work) for job in self._on_time if not _budgeted(job.entry))
         self._plan.plan(self._now_s, self._rate.value, stages, others)
         self._next = None
@@ -377,6 +390,11 @@ class MaxOnTime:
                 self._relegated.remove(entry)
                 entry.relegated = False
                 self._on_time.add(job)
+        changed = self._job_shares.refresh(self._now_s, self._rate.value, self._plan.gave_up)
+        for entry in [job.entry for job in jobs if job.entry.request.tenant in changed] if changed else ():
+            if entry in self._on_time:
+                self._on_time.remove(entry)
+                self._add(entry)
 
     def promise_s(self, entry: QueueEntry) -> float:
         """Returns the seconds after which the queued `entry`, if refused now, may come again and is then given up last.
@@ -397,6 +415,7 @@ class MaxOnTime:
         work = self._add(entry)
         if _budgeted(entry):
             self._plan.add(entry)
+            self._job_shares.waits(self._now_s, entry.request.tenant)
             if self._plan.gives_up(entry):
                 self._set_aside(self._on_time.remove(entry))
         if entry.seq > self._newest:
@@ -421,6 +440,8 @@ class MaxOnTime:
         else:
             self._relegated.earn(self._now_s, work)
         self._rate.add(work)
+        if _budgeted(entry):
+            self._job_shares.served(self._now_s, entry.request.tenant, entry.request.weight, work)
         self._mark_idle()
         return entry
 

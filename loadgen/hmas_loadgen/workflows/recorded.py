@@ -1,7 +1,7 @@
 """Recorded workflows of agents as the requests that an agent would send: one chat for each answer of a model.
 
-The folder's `agentic/` has one workflow a line: tau-bench's customer service, BFCL's calls of functions over several
-turns, and Who&When's group chats. In a group chat each agent has a system prompt of its own and reads the others'
+A file has one workflow a line: tau-bench's customer service, BFCL's calls of functions over several turns, Who&When's
+group chats, or others of the same form. In a group chat each agent has a system prompt of its own and reads the others'
 messages as a user's; what a person or a terminal says is no answer of a model.
 """
 
@@ -18,7 +18,7 @@ FILES = {
     BFCL: "ShishirPatil_gorilla_bfcl.jsonl.gz",
     WHO_AND_WHEN: "ag2ai_Agents_Failure_Attribution.jsonl.gz",
 }
-POLICY_FILE = "tau_airline_policy.txt.gz"
+_CHAT_ROLES = frozenset({"user", "assistant", "tool", "system"})
 _NO_MODEL = frozenset({"human", "Computer_terminal"})
 
 Message = dict[str, Any]
@@ -48,28 +48,64 @@ def read_workflows(data: Path, *corpora: str) -> list[Workflow]:
     return [found for corpus in corpora or FILES for found in _read(data / "agentic", corpus)]
 
 
+def workflows_at(path: Path) -> list[Workflow]:
+    """Reads all workflows of a file of JSON lines, plain or gzipped, or of those of a folder. Raises ValueError if
+    there is none whose answers have lengths, or a file cannot be read."""
+    paths = [path] if path.is_file() else sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")])
+    found = [workflow for each in paths for workflow in _read_file(each, each.name.split(".")[0])]
+    if not found:
+        raise ValueError(
+            f"{path} holds no workflow: give a file or folder of JSON lines with workflow_id and steps, "
+            "whose answers of models have their tokens"
+        )
+    return found
+
+
 def _read(folder: Path, corpus: str) -> Iterator[Workflow]:
-    with gzip.open(folder / FILES[corpus], "rt", encoding="utf-8") as lines:
-        records = [json.loads(line) for line in lines]
-    if corpus == TAU_BENCH:
-        with gzip.open(folder / POLICY_FILE, "rt", encoding="utf-8") as file:
-            policy = file.read()
-    for record in records:
-        if corpus == WHO_AND_WHEN:
-            calls = _group_chat(record)
-        else:
-            calls = _chat(record, policy if corpus == TAU_BENCH else "You call functions to do what the user asks.")
+    return _read_file(folder / FILES[corpus], corpus)
+
+
+def _read_file(path: Path, corpus: str) -> Iterator[Workflow]:
+    """Yields the workflows of a file. One of which the length of an answer is not known is left out."""
+    systems: dict[str, str] = {}
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        try:
+            record = json.loads(line)
+            name, steps = str(record["workflow_id"]), record["steps"]
+            group = any(step["role"] not in _CHAT_ROLES for step in steps)
+            calls = _group_chat(record) if group else _chat(record, _system(path.parent, record, systems))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path}, line {number}: no workflow with workflow_id and steps ({error!r})") from None
         if calls:
-            yield Workflow(record["workflow_id"], corpus, tuple(calls))
+            yield Workflow(name, corpus, tuple(calls))
+
+
+def _system(folder: Path, record: dict[str, Any], read: dict[str, str]) -> str:
+    """Returns the system prompt of a chat: the text beside its file that it refers to, if it does."""
+    name = str((record.get("meta") or {}).get("system_prompt_ref") or "")
+    if not name:
+        return "You call functions to do what the user asks."
+    if name not in read:
+        path = folder / f"{Path(name).name}.txt"
+        read[name] = _text(path if path.exists() else path.with_name(f"{path.name}.gz"))
+    return read[name]
+
+
+def _text(path: Path) -> str:
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8") as file:
+        return str(file.read())
 
 
 def _chat(record: dict[str, Any], system: str) -> list[WorkflowCall]:
-    tools = tuple(record["tools"] or ())
+    tools = tuple(record.get("tools") or ())
     messages: list[Message] = [{"role": "system", "content": system}]
     calls = []
     for number, step in enumerate(record["steps"]):
         if step["role"] == "assistant":
-            calls.append(WorkflowCall(tuple(messages), tools, max(1, step["tokens"] or 1)))
+            if step["tokens"] is None:
+                return []
+            calls.append(WorkflowCall(tuple(messages), tools, max(1, step["tokens"])))
         messages.append(_message(step, number))
     return calls
 
