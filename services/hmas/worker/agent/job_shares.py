@@ -10,6 +10,8 @@ all work behind the first.
 from collections import OrderedDict
 from dataclasses import dataclass
 
+FEW = 16  # tenants whose least level is looked up whenever one more comes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSharesConfig:
@@ -26,13 +28,14 @@ class JobSharesConfig:
 class JobShares:
     """The levels of the tenants whose jobs wait or were served lately."""
 
-    __slots__ = ("_ahead", "_config", "_crowded_s", "_leading", "_levels", "_seen_s")
+    __slots__ = ("_ahead", "_config", "_crowded_s", "_leading", "_least", "_levels", "_seen_s")
 
     def __init__(self, config: JobSharesConfig) -> None:
         self._config = config
         self._levels: OrderedDict[str, float] = OrderedDict()  # longest silent first
         self._seen_s: dict[str, float] = {}
         self._leading: frozenset[str] = frozenset()
+        self._least = 0.0  # when that was last decided
         self._ahead: frozenset[str] = frozenset()
         self._crowded_s = -config.crowded_s
 
@@ -50,7 +53,8 @@ class JobShares:
     def waits(self, now_s: float, tenant: str) -> None:
         """Records that a stage of the tenant came."""
         if tenant not in self._levels:
-            self._levels[tenant] = min(self._levels.values(), default=0.0)
+            few = len(self._levels) <= FEW
+            self._levels[tenant] = min(self._levels.values(), default=0.0) if few else self._least
             if len(self._levels) > self._config.max_tenants:
                 self._forget(next(iter(self._levels)))
         self._levels.move_to_end(tenant)
@@ -75,8 +79,9 @@ class JobShares:
             floor = max(levels.values()) - config.credit_s * rate
             for tenant, level in levels.items():
                 levels[tenant] = max(level, floor)
-            least = min(levels.values()) + config.lead_s * rate
-            self._leading = frozenset(tenant for tenant, level in levels.items() if level > least)
+            self._least = min(levels.values())
+            leads = self._least + config.lead_s * rate
+            self._leading = frozenset(tenant for tenant, level in levels.items() if level > leads)
             if now_s - self._crowded_s < config.crowded_s:
                 self._ahead = self._leading
         return (led ^ self._leading) | (before ^ self._ahead)
