@@ -1,4 +1,4 @@
-"""Forged ids fill no table: what a gateway and a worker's order remember of jobs is bounded, in entries and in memory."""
+"""Forged ids fill no table: what a gateway and a worker's order remember of jobs is bounded, in entries and memory."""
 
 import gc
 import tracemalloc
@@ -10,7 +10,7 @@ from hmas.gateway.agent.outlook import JobOutlook, OutlookConfig
 from hmas.gateway.jobs import MAX_JOBS, JobBook
 from hmas.worker.agent.job_shares import JobShares, JobSharesConfig
 
-BOUND, IDS = 1_000, 24_000
+BOUND, IDS = 500, 15_000
 MORE_BYTES = 400_000  # by which the last two thirds of the ids may make it grow
 
 
