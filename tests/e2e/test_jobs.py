@@ -3,6 +3,7 @@ metrics show them."""
 
 import json
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,13 @@ from hmas_loadgen.output import load_run
 from tests.conftest import HMAS, OPS_HEADERS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(560)]
+
+
+@pytest.fixture(scope="module")
+def mesh(tmp_path_factory: pytest.TempPathFactory, start_mesh: Any) -> Iterator[Any]:
+    """A mesh whose emulated engines have prefix caches, and say what of a prompt they had cached."""
+    with start_mesh(tmp_path_factory.mktemp("jobs-mesh"), "--replay", "--profile", "llama3.1-8b-rtx4090x1") as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +66,8 @@ def test_why_shows_the_stages_of_the_job_with_promised_and_real_cache(mesh: Any,
     assert len(stages) == len(calls)  # the gateway found them all by their prompts
     assert timeline["request_id"] in {s["request"] for s in stages}
     assert all(s["promised"] is not None and s["outcome"] == "finished" for s in stages)
-    assert all(s["cached"] is not None for s in stages)  # the emulated engines report it
+    assert all(s["cached"] is not None for s in stages)
+    assert all(s["cached"] > 0 and s["promised"] > 0 for s in stages[1:])  # they go on from the first one's prompt
     shown = mesh.hmas("why", calls[-1].request_id, timeout=60).stdout
     assert "stages" in shown
 

@@ -15,6 +15,7 @@ def test_a_tenant_is_ahead_once_it_got_more_than_its_lead_while_jobs_are_given_u
     assert shares.ahead("b")
     assert not shares.ahead("a")
     assert shares.refresh(10.5, 2.0, False) == {"b"}  # nothing was given up for a while
+    assert shares.leads("b")
     assert not shares.ahead("b")
 
 

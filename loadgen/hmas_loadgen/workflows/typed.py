@@ -42,7 +42,8 @@ QUESTION_TOKENS = 40
 
 
 def typed_script(random: Random) -> JobScript:
-    """Draws a job by Table I's shares. All its agents have the person's question as their first message of a user."""
+    """Draws a job by the shares of Maestro's Table I. All its agents have the person's question as their first message
+    of a user."""
     name = random.choices(list(APPLICATIONS), [each.jobs for each in APPLICATIONS.values()])[0]
     draft = draft_of(name, random, LENGTHS)
     number = f"Case {random.randrange(10**12):012d}. "  # no two jobs ask the same

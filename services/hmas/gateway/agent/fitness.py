@@ -85,13 +85,15 @@ class Fitness:
 
     def candidates(
         self, workers: Sequence[WorkerState], chain: PrefixChain, known: Held, drawn: int,
-        usable: Callable[[WorkerState], bool],
+        usable: Callable[[WorkerState], bool], owner: WorkerState | None,
     ) -> list[WorkerState]:  # fmt: skip
         """Returns those of a pool's many `workers` among which the choice is made: the `usable` ones that hold most of
-        the prompt, the one that its job hashes to, and so many `drawn` by its digest. `known`: who holds what."""
-        pool, owner = workers[0].heartbeat.pool, self.owner(workers, chain)
-        holders = [self._by_place[place] for place in known[0]]
-        chosen = {w.place: w for w in holders if w.heartbeat.pool == pool and usable(w)}
+        the prompt, the `owner`, and so many `drawn` by its digest. `known`: who holds what."""
+        chosen: dict[int, WorkerState] = {}
+        if known[0]:
+            pool = workers[0].heartbeat.pool
+            holders = [self._by_place[place] for place in known[0]]
+            chosen = {w.place: w for w in holders if w.heartbeat.pool == pool and usable(w)}
         if owner is not None:
             chosen[owner.place] = owner
         draw, many = chain.nodes[-1], len(workers)
@@ -124,17 +126,18 @@ class Fitness:
             prefill_s = annotation.cost.ttft_s
             decode_s = annotation.cost.tpot_s * annotation.tags.output_tokens
         saved_s, balance, heard_s = prefill_s / max(1, chain.ends[-1]), config.balance, now_s - WORKER_LOST_AFTER_S
-        loads = [worker.load for worker in workers] if chain.turn else []
-        least_s = min([drain_s for _, drain_s, _ in loads]) if loads else 0.0
+        loads = [worker.load() for worker in workers] if chain.turn else []
+        least_s = min([load[1] for load in loads]) if loads else 0.0
         costs: list[Cost] = []
         for n, worker in enumerate(workers):
             if not worker.engines_up or worker.heard_s < heard_s:
                 continue
-            tokens, missing_s = found.get(worker.place, 0), prefill_s
+            place = worker.place
+            tokens, missing_s = found.get(place, 0), prefill_s
             if shared and not tokens:
-                tokens = self._index.tokens_at(worker.place, shared)
+                tokens = self._index.tokens_at(place, shared)
             if tokens:
-                missing_s = max(0.0, prefill_s - saved_s * tokens * places[worker.place].trust)
+                missing_s = max(0.0, prefill_s - saved_s * tokens * places[place].trust)
             if loads:
                 wait_s, drain_s, count = loads[n]
                 load_s = count / (worker.slots or 1) * decode_s + balance * (drain_s - least_s)

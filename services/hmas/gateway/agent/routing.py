@@ -43,6 +43,7 @@ class Router:
         self._pools.setdefault(heartbeat.pool, {})[heartbeat.worker] = worker
         self._claim(worker.heartbeat, heartbeat)
         worker.heartbeat = heartbeat
+        worker.bound()
         up = worker.engines_up
         worker.engines_up = sum(engine.up for engine in heartbeat.engines)
         worker.slots = sum(engine.max_num_seqs for engine in heartbeat.engines if engine.up)
@@ -212,13 +213,20 @@ class Router:
     ) -> tuple[WorkerState | None, list[Cost]]:
         """Returns the worker of a pool's usable `workers` where a request with a known prompt costs the fewest seconds,
         and what it costs at each that was compared. None if none of these has room and works."""
-        workers, known = self.serving(workers, request, annotation), self.fitness.known(request.prefix)
-        owner = self.fitness.owner(workers, request.prefix)
-        drawn = self.fitness.drawn(now_s, len(workers))
-        if drawn < len(workers):
-            workers = self.fitness.candidates(workers, request.prefix, known, drawn, self._is_usable)
+        fitness, chain, tokens = self.fitness, request.prefix, request.prompt_tokens
+        mixed = not workers[0].heartbeat.layout.cuts_s
+        if not mixed:
             workers = self.serving(workers, request, annotation)
-        roomy = [w for w in workers if w.has_room(request.prompt_tokens)]
+        known, owner, drawn = fitness.known(chain), fitness.owner(workers, chain), fitness.drawn(now_s, len(workers))
+        if drawn < len(workers):
+            workers = fitness.candidates(workers, chain, known, drawn, self._is_usable, owner)
+            if not mixed:
+                workers = self.serving(workers, request, annotation)
+        roomy = [
+            w
+            for w in workers
+            if w.queued + w.sent_queued < w.most_queued and w.queued_tokens + w.sent_tokens + tokens <= w.most_tokens
+        ]
         if refused_by:
             roomy = [w for w in roomy if w.name not in refused_by]
         return self.fitness.choose(now_s, roomy, request, annotation, known, owner) if roomy else (None, [])

@@ -36,6 +36,7 @@ class WorkerState:
     `slots`: the most sequences that its working engines run. `place`: its number in the index of prefixes. `pending`
     are the predicted prefill times in s of the requests with known prompts that this gateway sent there and that have
     no first token, and `pending_s` their sum.
+    `most_queued` and `most_tokens` are the heartbeat's bounds on its queue; inf: none.
     `classes` are the pace classes of its engines that are up, none where the layout is mixed.
     `requests` counts this gateway's own requests there. `sendings` are those not in the last report, and `sent_*` their
     sums. `last_sent` is the number of the last request sent there, counted over all workers. `shares`: by engine, how
@@ -64,6 +65,8 @@ class WorkerState:
     place: int = -1
     pending: dict[str, float] = field(default_factory=dict)
     pending_s: float = 0.0
+    most_queued: float = inf
+    most_tokens: float = inf
 
     @property
     def name(self) -> str:
@@ -76,9 +79,13 @@ class WorkerState:
     def has_room(self, tokens: int) -> bool:
         """Returns whether one more request of `tokens` prompt tokens fits the bounds on queued requests and queued
         tokens that the worker's heartbeat states; a bound of 0 means none."""
-        bound, token_bound = self.heartbeat.max_queued, self.heartbeat.max_queued_tokens
-        fits = bound <= 0 or self.queued + self.sent_queued < bound
-        return fits and (token_bound <= 0 or self.queued_tokens + self.sent_tokens + tokens <= token_bound)
+        fits = self.queued + self.sent_queued < self.most_queued
+        return fits and self.queued_tokens + self.sent_tokens + tokens <= self.most_tokens
+
+    def bound(self) -> None:
+        """Takes over the bounds of the heartbeat."""
+        self.most_queued = self.heartbeat.max_queued if self.heartbeat.max_queued > 0 else inf
+        self.most_tokens = self.heartbeat.max_queued_tokens if self.heartbeat.max_queued_tokens > 0 else inf
 
     def report(self, now_s: float, load: WorkerHeartbeat | Load, lag_s: float) -> None:
         """Takes over the load that the worker reports. Requests sent more than `lag_s` seconds ago are counted in the
@@ -132,17 +139,16 @@ class WorkerState:
         if not self.sendings:
             self.sent_s = 0.0  # rounding errors must not add up
 
-    @property
     def load(self) -> tuple[float, float, int]:
-        """The time in s until a request that comes now is computed, which is the queued part of the backlog and the
-        prompts before it; the time in s until all that the worker has is served; and the number of its requests."""
-        wait_s, queued, running = 0.0, self.queued, self.running
-        if self.pending_s and self.engines_up:
-            wait_s = self.pending_s / self.engines_up
+        """Returns the time in s until a request that comes now is computed, which is the queued part of the backlog and
+        the prompts before it; the time in s until all that the worker has is served; and the number of its requests."""
+        queued, running, backlog_s, sent_s = self.queued, self.running, self.backlog_s, self.sent_s
+        wait_s = self.pending_s / self.engines_up if self.pending_s and self.engines_up else 0.0
         if queued:
-            wait_s += self.backlog_s * queued / (queued + running)
-        drain_s = self.backlog_s + self.sent_s / (running or 1) if self.sent_s else self.backlog_s
-        return wait_s, drain_s, queued + running + len(self.sendings)
+            wait_s += backlog_s * queued / (queued + running)
+        if sent_s:
+            backlog_s += sent_s / (running or 1)
+        return wait_s, backlog_s, queued + running + len(self.sendings)
 
     def expect(self, request_id: str, prefill_s: float) -> None:
         """Records that a request's prefill is to come."""

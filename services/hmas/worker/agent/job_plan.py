@@ -80,11 +80,6 @@ class JobPlan:
     def due(self, now_s: float) -> bool:
         return bool(self._stages) and now_s - self._planned_s >= self._config.every_s
 
-    @property
-    def gave_up(self) -> bool:
-        """Whether the last plan gave up any job."""
-        return bool(self._given_up)
-
     def plan(
         self, now_s: float, rate: float, stages: Iterable[StagePlan], others: Iterable[tuple[float, float]]
     ) -> None:

@@ -38,8 +38,8 @@ In the general case (weights, arrivals, a batched engine, predictions) this is a
 - Of a job with a budget the whole is on time or late: which jobs are kept is planned apart, over whole jobs
   (`job_plan.py`). The stages of those that are kept go by the instant at which their job is due, behind no request that
   must start before that; the stages of the others wait behind all that can be on time, also those that come later.
-  While jobs are given up, a tenant whose jobs got more service than another's gives up its own first, and its stages
-  wait behind those of the other (`job_shares.py`). A
+  While some are given up, a tenant that got more service than another gives up its own first, and what it sends waits
+  behind what the other sends (`job_shares.py`). A
   stage's latest start comes from the job's budget: the gateway makes it its SLO (`gateway/agent/outlook.py`). Its price
   is the work of all that its job still needs.
 - A request that was refused and comes back at the time it was told is given up last; such requests get a share of the
@@ -69,7 +69,7 @@ from hmas.worker.agent.served_shares import ServedShares, ServedSharesConfig
 from hmas.worker.agent.service_view import ServiceView
 from hmas.worker.agent.surges import Surges, SurgesConfig
 
-YIELDED_S = 1e6  # seconds; added to the key of a stage whose tenant is ahead of others, so that it comes behind theirs
+YIELDED_S = 1e6  # seconds; added to the key of what a tenant sends that is ahead of others, and a factor on its price
 RELEGATED_RANK = 1e9  # seconds; added to the rank of a relegated request, so that it comes behind any deadline
 
 
@@ -236,12 +236,16 @@ class MaxOnTime:
             tenant = entry.request.tenant
             flood = floods[tenant] if tenant in floods else self._flood(tenant)
             start_s = latest_start_s(entry)
-            price, key, passes = work, start_s + patience * decode, flood <= 1.0
+            yielding = self._yielding(tenant)
+            flood = max(flood, yielding)
+            price, key = work, start_s + patience * decode
+            passes = flood <= 1.0 and not self._job_shares.leads(tenant)
             if (job := entry.request.job) is not None and job.left_s is not None:
                 price += entry.future_s - (1.0 - share) * job.future_output_tokens * entry.tpot_s
                 key, passes = entry.request.arrival_s + job.left_s, False
-                flood = self._yielding(tenant)
-                key += YIELDED_S if flood > 1.0 else 0.0
+                flood = yielding
+            if yielding > 1.0:
+                key += YIELDED_S
             price = 0.0 if entry.promised else price / value_of(entry) * flood
             yield Job(entry, key, start_s + work / rate, work, price, passes=passes)
 
@@ -272,7 +276,7 @@ class MaxOnTime:
         return flood
 
     def _yielding(self, tenant: str) -> float:
-        """Returns the factor on the price of the work of a tenant's jobs with a budget."""
+        """Returns the factor on the price of the work of a tenant, above 1 if it is ahead of others."""
         return YIELDED_S if self._job_shares.ahead(tenant) else 1.0
 
     def observe(self, view: ServiceView) -> None:
@@ -390,11 +394,10 @@ class MaxOnTime:
                 self._relegated.remove(entry)
                 entry.relegated = False
                 self._on_time.add(job)
-        changed = self._job_shares.refresh(self._now_s, self._rate.value, self._plan.gave_up)
-        for entry in [job.entry for job in jobs if job.entry.request.tenant in changed] if changed else ():
-            if entry in self._on_time:
-                self._on_time.remove(entry)
-                self._add(entry)
+        changed = self._job_shares.refresh(self._now_s, self._rate.value, len(self._relegated) > 0)
+        for entry in [job.entry for job in self._on_time if job.entry.request.tenant in changed] if changed else ():
+            self._on_time.remove(entry)
+            self._add(entry)
 
     def promise_s(self, entry: QueueEntry) -> float:
         """Returns the seconds after which the queued `entry`, if refused now, may come again and is then given up last.
@@ -440,7 +443,7 @@ class MaxOnTime:
         else:
             self._relegated.earn(self._now_s, work)
         self._rate.add(work)
-        if _budgeted(entry):
+        if _budgeted(entry) or len(self._job_shares):  # what is served beside jobs counts, too
             self._job_shares.served(self._now_s, entry.request.tenant, entry.request.weight, work)
         self._mark_idle()
         return entry
