@@ -159,7 +159,7 @@ class Load:
         if i % 3 >= self.streams:  # three, so that each of two workers gets both kinds
             raw = await create(model="emulated", messages=messages, max_tokens=self.max_tokens, extra_body=extra,
                                extra_headers=headers)  # fmt: skip
-            headed_s = time.monotonic()
+            headed_s, told = time.monotonic(), raw.headers
             answer = raw.parse()
             usage, reason = answer.usage, answer.choices[0].finish_reason
         else:
@@ -167,8 +167,8 @@ class Load:
                 model="emulated", messages=messages, max_tokens=self.max_tokens, stream=True, extra_body=extra,
                 stream_options={"include_usage": True}, extra_headers=headers,
             )  # fmt: skip
-            headed_s = time.monotonic()
-            raw, usage, reason = opened, None, None
+            headed_s, told = time.monotonic(), opened.headers
+            usage = reason = None
             async for chunk in opened.parse():
                 usage = chunk.usage or usage
                 if not first_s and chunk.choices and chunk.choices[0].delta.content:
@@ -178,6 +178,6 @@ class Load:
         if not reason or usage is None:
             return "lost"
         self.served[usage.prompt_tokens, usage.completion_tokens] += 1
-        mode, name = raw.headers.get("x-hmas-mode", ""), raw.headers.get("x-request-id", "")
+        mode, name = told.get("x-hmas-mode", ""), told.get("x-request-id", "")
         self.answered.append(Answered(sent_s, headed_s, time.monotonic(), mode, name, first_s, slo))
         return "finished"

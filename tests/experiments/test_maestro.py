@@ -10,8 +10,9 @@ import pytest
 from experiments.maestro.measure import ENGINES, LOADS, STRESS_BATCH, SYSTEMS, JobCell, compute
 from experiments.maestro.mesh import TABLE
 from experiments.maestro.orders import CLAIRVOYANT, EDF, FCFS, MAESTRO, ORACLE, VLLM
-from experiments.maestro.workload import APPLICATIONS, PROMPTS, TAU, WHO, job_alone_s, make_jobs
+from experiments.maestro.workload import PROMPTS, TAU, WHO, job_alone_s, make_jobs
 from experiments.report.maestro import goals_of, rows_of, write_page
+from hmas_loadgen.workflows.applications import APPLICATIONS
 
 ROLES = (
     "Orchestrator", "WebSurfer", "Verification_Expert", "DataAnalysis_Expert", "Assistant", "PythonDebugging_Expert"
