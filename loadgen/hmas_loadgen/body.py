@@ -8,7 +8,7 @@ import orjson
 
 from hmas.contracts.request import Slo
 from hmas_loadgen.plan import Api, Lengths, LoadPlan
-from hmas_loadgen.traces.row import JobCall, TraceRow
+from hmas_loadgen.traces.row import TraceCall, TraceRow
 
 PATHS: Mapping[Api, str] = {Api.CHAT: "/v1/chat/completions", Api.COMPLETIONS: "/v1/completions"}
 
@@ -64,7 +64,7 @@ class RequestBuilder:
             headers |= self._job_headers(row.call, request_id)
         return headers | dict(self._target.headers)
 
-    def _job_headers(self, call: JobCall, request_id: str) -> dict[str, str]:
+    def _job_headers(self, call: TraceCall, request_id: str) -> dict[str, str]:
         """The run's part of the request's id keeps jobs of several runs apart."""
         headers = {}
         if self._target.name_jobs:

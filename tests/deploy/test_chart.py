@@ -422,7 +422,7 @@ def test_what_prometheus_and_grafana_get_is_what_compose_gives_them() -> None:
     documents = rendered("attach", "production")
     boards = of_kind(documents, "ConfigMap")["mesh-dashboards"]
     assert boards["metadata"]["labels"]["grafana_dashboard"] == "1"
-    assert len(boards["data"]) == 4
+    assert len(boards["data"]) == 5
     assert all(json.loads(text)["panels"] for text in boards["data"].values())
     (rule,) = of_kind(documents, "PrometheusRule").values()
     assert sum(len(group["rules"]) for group in rule["spec"]["groups"]) > 10

@@ -8,6 +8,7 @@ from hmas.contracts.request import Request, Slo
 from hmas.gateway.agent.linking import JobLinker, LinkingConfig
 from hmas.gateway.agent.outlook import JobOutlook, OutlookConfig
 from hmas.gateway.jobs import MAX_JOBS, JobBook
+from hmas.laws.job_profiles import JobProfilesConfig
 from hmas.worker.agent.job_shares import JobShares, JobSharesConfig
 
 BOUND, IDS = 500, 15_000
@@ -20,7 +21,11 @@ class Everything:
     def __init__(self) -> None:
         self.linker = JobLinker(LinkingConfig(max_jobs=BOUND, max_ends=BOUND, max_told=BOUND))
         self.peer = JobLinker(LinkingConfig(max_jobs=BOUND, max_ends=BOUND, max_told=BOUND))
-        self.outlook = JobOutlook(OutlookConfig(max_jobs=BOUND), prefill_tokens_per_s=5e3, tpot_s=0.02)
+        self.outlook = JobOutlook(
+            OutlookConfig(max_jobs=BOUND, profiles=JobProfilesConfig(max_states=BOUND)),
+            prefill_tokens_per_s=5e3,
+            tpot_s=0.02,
+        )
         self.book = JobBook()
         self.shares = JobShares(JobSharesConfig(max_tenants=BOUND))
 

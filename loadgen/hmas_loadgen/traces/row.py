@@ -9,7 +9,7 @@ from hmas.contracts.request import Slo, TaskType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobCall:
+class TraceCall:
     """A request as a call of a job: its `number` in it, the numbers of the calls `after` whose end it is sent, and
     `outside_s`, the seconds from then on. `budget_s`: what the whole job is allowed; None: nothing is stated.
     `messages` is the chat that is sent."""
@@ -41,7 +41,7 @@ class TraceRow:
     slo: Slo | None = None
     tenant: str | None = None
     importance: float | None = None
-    call: JobCall | None = None
+    call: TraceCall | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

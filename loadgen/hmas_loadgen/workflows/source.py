@@ -7,7 +7,7 @@ from random import Random
 
 from hmas.laws.tokens import estimate_prompt_tokens
 from hmas_loadgen.slo import annotate
-from hmas_loadgen.traces.row import JobCall, Trace, TraceRow
+from hmas_loadgen.traces.row import Trace, TraceCall, TraceRow
 from hmas_loadgen.workflows import typed
 from hmas_loadgen.workflows.recorded import workflows_at
 from hmas_loadgen.workflows.script import JobScript, recorded_script
@@ -69,7 +69,7 @@ def _rows(job: str, script: JobScript, at_s: float, budget_s: float | None, tena
             output_tokens=call.output_tokens,
             task=call.task,
             tenant=tenant,
-            call=JobCall(
+            call=TraceCall(
                 job=job,
                 template=script.template,
                 number=number,

@@ -17,7 +17,7 @@ from hmas_loadgen.plan import Api, Lengths, LoadPlan, Target
 from hmas_loadgen.runner.fleet import dealt
 from hmas_loadgen.runner.openloop import JOB_LOST
 from hmas_loadgen.runner.run import run_load
-from hmas_loadgen.traces.row import JobCall, Trace, TraceRow
+from hmas_loadgen.traces.row import Trace, TraceCall, TraceRow
 from tests.loadgen.runner.openai_server import FakeEngine, fake_engine
 
 SLO = Slo(4.0, 0.5)
@@ -37,7 +37,7 @@ def jobs(count: int, *, outside_s: float = 0.0, budget_s: float | None = 30.0, g
             input_tokens=9,
             output_tokens=3,
             slo=SLO,
-            call=JobCall(
+            call=TraceCall(
                 job=f"j{job}",
                 template=f"t{job % 2}",
                 number=number,

@@ -33,7 +33,7 @@ class _Block:
 
     def sent(self, now_s: float) -> PastBlock:
         return PastBlock(
-            number=self.number, age_s=now_s - self.origin_s, span_s=self.end_s - self.origin_s, rows=self.rows
+            number=self.number, age_s=now_s - self.origin_s, span_s=max(0.0, self.end_s - self.origin_s), rows=self.rows
         )
 
 

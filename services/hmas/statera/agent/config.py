@@ -1,6 +1,5 @@
 """The configuration of the Statera agent, one part per component."""
 
-import sys
 from dataclasses import dataclass, field
 
 from hmas.contracts.cadences import SHORT_VIEW_S, WORKER_LOST_AFTER_S
@@ -43,7 +42,7 @@ class BandConfig:
     probing: float = 0.05  # largest relative rise per move above a limit that the engine has shown
     limit_memory_s: float = 300.0  # how long such a limit is assumed to hold
     n_min: int = 1
-    n_most: int = sys.maxsize  # upper limit of N_run beside the engine's own
+    n_most: int = 2**30  # upper limit of N_run beside the engine's own
     min_prefill_chunk: int = 1  # tokens; over HTTP a prefill takes one slot, inside an engine at least one chunk
     inner_gain: float = 0.02  # share of b_max per cycle and unit of utilisation error (eta_B of Algorithm 2)
     unconditional: bool = False  # true: move N_run even if the inner loop is not saturated (Algorithm 2 as printed)
