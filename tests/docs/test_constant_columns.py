@@ -14,8 +14,7 @@ EXPLAINED = {
         "throughput part",
     ): "every request finishes at last, and this part counts no delay; the page says so",
     ("hop-tls.md", "errors"): "no relay failed a request, which is what the column is there to show",
-    ("regimes.md", "seeds"): "every system ran with the one seed that the page names",
-    ("regimes.md", "share of the bound"): "no bound was computed for these runs yet",
+    ("regimes.md", "seeds"): "every system ran with the seeds that the page names",
 }
 
 
