@@ -36,7 +36,6 @@ MACHINES = {
 MACHINE = "two cores"
 NOTES = {
     "**These figures stand on oracles.**": "oracles",
-    "**The baselines ran with older settings.**": "older baselines",
 }
 
 
@@ -66,7 +65,7 @@ def benchmarks_page() -> str:
         "- *code*: whether what the figures depend on is what ships now, by a digest over these files. *older* says",
         "  that one of them has changed since, not that the figures would change.",
         f"- *lock*: the first digits of the SHA-256 of `{LOCK}`, the exact versions of all packages.",
-        "- *notes*: *oracles*: lengths are drawn from the truth; *older baselines*: they ran with other settings.",
+        "- *notes*: *oracles*: lengths are drawn from the truth.",
         "  The pages say more in their first lines.",
         "- Virtual time does not depend on the machine. *Two cores* are those of a shared virtual machine without a",
         "  GPU; on another machine the figures differ, and ratios within a page are what to read.",

@@ -36,12 +36,6 @@ ORACLES = (
     "error. What ships knows less."
 )
 
-OLDER_BASELINES = (
-    "**The baselines ran with older settings.** SGLang and LightLLM had the engines' token budget and 256 sequences, "
-    "and admitted by the largest `max_tokens` of the workload; vLLM had 256 sequences on every card, and Sarathi 256. "
-    "[simulator.md](../simulator.md#systems) has what they are given now; λ* and the upper bound may differ too."
-)
-
 
 def noted(text: str, *notes: str) -> str:
     """Returns a page with `notes`, by default `ORACLES`, after its title."""
