@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from hmas.contracts.request import TaskType
+
 LEAST_SYSTEMS = 3
 # Why a line of figures may be the same for all systems.
 REASONS = {
@@ -17,7 +19,7 @@ REASONS = {
     "of bound": "at this load every system ends nearly every job in time",
     "interactive": "at this load every system ends every interactive job in time",
     "wait of interactive calls": "at this load the engines have room, and hardly a call waits for others",
-}
+} | {task.value: "of the few requests of this type no system misses one, or each misses all" for task in TaskType}
 
 
 def explained(page: str) -> str:
