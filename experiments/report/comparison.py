@@ -134,7 +134,7 @@ def traces_page(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
     for spec, load in results.settings():
         shares = {s: results.share_of_bound(spec, load, s).mean for s in results.experiment.systems}
         if all(share == share for share in shares.values()):
-            rival = max(shares.keys() - set(OURS), key=lambda s: shares[s])
+            rival = max(sorted(shares.keys() - set(OURS)), key=lambda s: shares[s])
             rounded = {s: round(shares[s], 4) for s in (rival, *OURS) if s in shares}
             best[f"{spec.name} {load:g}"] = {"best_other": rival} | rounded
     wins = {s: sum(row[s] >= row[row["best_other"]] for row in best.values()) for s in OURS if s in shares}
