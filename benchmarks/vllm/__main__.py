@@ -5,9 +5,7 @@ With `--topologies` it measures plain vLLM and the mesh pinned to each of the gi
 """
 
 import argparse
-import asyncio
 import sys
-import tempfile
 from collections import defaultdict
 from dataclasses import asdict
 from pathlib import Path
@@ -19,14 +17,13 @@ from benchmarks.vllm.pace import slo_factors
 from benchmarks.vllm.page import Measured, VllmResults, page
 from benchmarks.vllm.processors import Processors
 from hmas.contracts.control import TopologyName
-from hmas.mesh.compare.cli import interruptible
 from hmas.mesh.compare.commands import LIGHT, OVERLOAD, Comparison, report_problems, write
 from hmas.mesh.compare.ranking import pinned
 from hmas.mesh.compare.table import comparison_table, scores_json
 from hmas.mesh.compare.workload import ReplayWorkload, SloFactors
 from hmas.mesh.state import MeshState
 from hmas_loadgen.search import RateSearch
-from tests.engines.environment import Unavailable, ready
+from tests.engines.environment import ready
 from tests.engines.vllm_server import VllmServer
 
 IDLE = 0.1  # in λ*: at this load no request waits, so TTFT shows what the mesh adds
@@ -170,21 +167,12 @@ def _limit(search: RateSearch) -> str:
 def main() -> int:
     args = parser().parse_args()
     bench = Bench(args)
-
-    async def measured(folder: str) -> None:
-        async with interruptible():  # stops engines and mesh on SIGTERM as on Ctrl-C
-            await bench.all(Path(folder))
-
-    try:
-        with tempfile.TemporaryDirectory(prefix="hmas-vllm-") as folder:
-            asyncio.run(measured(folder))
-    except asyncio.CancelledError:
+    status = systems.carried_out(bench.all)
+    if status == 130:
         console.print("interrupted; the results so far:")
         bench.report()
-        return 130
-    except Unavailable as reason:
-        print(f"real vLLM cannot run on this machine: {reason}", file=sys.stderr)
-        return 3
+    if status:
+        return status
     return 0 if bench.report() else 2
 
 

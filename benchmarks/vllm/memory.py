@@ -12,7 +12,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
@@ -27,7 +26,6 @@ from benchmarks.vllm import systems
 from benchmarks.vllm.pace import slo_factors
 from experiments.report.template import render
 from hmas.engine.core.profile import EngineProfile, parse_profiles
-from hmas.mesh.compare.cli import interruptible
 from hmas.mesh.compare.commands import Comparison
 from hmas.mesh.compare.simulated import Turn, simulated
 from hmas.mesh.compare.workload import ReplayWorkload, SloFactors
@@ -37,7 +35,7 @@ from hmas.mesh.supervisor import Mesh
 from hmas.statera.agent.config import StateraConfig
 from hmas_loadgen.search import find_rate
 from tests.engines.engine_server import MODEL
-from tests.engines.environment import VERSION, Unavailable, ready
+from tests.engines.environment import VERSION, ready
 from tests.engines.vllm_server import VllmServer
 
 MAX_NUM_SEQS, BLOCKS, BLOCK_SIZE = 16, 160, 32
@@ -279,20 +277,11 @@ def parser() -> argparse.ArgumentParser:
 def main() -> int:
     args = parser().parse_args()
     study = MemoryStudy(args)
-
-    async def measured(folder: str) -> None:
-        async with interruptible():  # stops engines and mesh on SIGTERM as on Ctrl-C
-            await study.all(Path(folder))
-
-    try:
-        with tempfile.TemporaryDirectory(prefix="hmas-vllm-") as folder:
-            asyncio.run(measured(folder))
-    except asyncio.CancelledError:
+    status = systems.carried_out(study.all)
+    if status == 130:
         console.print("interrupted; call again to continue")
-        return 130
-    except Unavailable as reason:
-        print(f"real vLLM cannot run on this machine: {reason}", file=sys.stderr)
-        return 3
+    if status:
+        return status
     args.out.write_text(page(study.setting(), args.seconds, study.runs()), encoding="utf-8")
     args.out.with_suffix(".json").write_text(json.dumps([asdict(run) for run in study.runs()], indent=1) + "\n")
     print(f"wrote {args.out}")

@@ -1,16 +1,20 @@
 """Starts the three systems: plain vLLM, the mesh in front of it, and the mesh in front of a vLLM with the scheduler
 plug-in."""
 
+import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
+from hmas.mesh.compare.cli import interruptible
 from hmas.mesh.options import MeshOptions
 from hmas.mesh.state import MeshState
 from hmas.mesh.supervisor import Mesh
 from tests.engines.engine_server import MODEL
-from tests.engines.environment import EngineEnvironment
+from tests.engines.environment import EngineEnvironment, Unavailable
 from tests.engines.vllm_server import PLUGIN, VllmServer
 
 MAX_NUM_SEQS = 8  # small, so that a few requests per second fill the engine and its HTTP server stays idle
@@ -75,3 +79,22 @@ async def mesh_over(engine: VllmServer, folder: Path, *, plugin: bool) -> AsyncI
         yield mesh.plan.state({})
     finally:
         await mesh.stop()
+
+
+def carried_out(measure: Callable[[Path], Awaitable[None]]) -> int:
+    """Runs `measure` with a folder for its processes' files, and stops what it has started on SIGTERM as on Ctrl-C.
+    Returns the exit status: 0, 130 if it was interrupted, and 3 where real vLLM cannot run."""
+
+    async def measured(folder: str) -> None:
+        async with interruptible():
+            await measure(Path(folder))
+
+    try:
+        with tempfile.TemporaryDirectory(prefix="hmas-vllm-") as folder:
+            asyncio.run(measured(folder))
+    except asyncio.CancelledError:
+        return 130
+    except Unavailable as reason:
+        print(f"real vLLM cannot run on this machine: {reason}", file=sys.stderr)
+        return 3
+    return 0
