@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from hmas.contracts.registry import WIRE_VERSION
+from hmas.gateway.openai.forms import FORMS
 from hmas.gateway.tenants.keys import make_key
 from tests.gateway.gateway_harness import (
     CHAT,
@@ -14,6 +15,7 @@ from tests.gateway.gateway_harness import (
     STREAMED,
     body,
     client,
+    engine_info,
     error_of,
     gateway,
 )
@@ -74,6 +76,29 @@ async def test_other_paths_and_methods() -> None:
         page = (await c.get("/openapi.json")).json()
         assert "post" in page["paths"][PATH]
         assert "Error" in page["components"]["schemas"]
+
+
+async def test_an_unknown_path_is_told_what_the_engines_serve(tmp_path: Path) -> None:
+    async with gateway() as g, client(g) as c:
+        before = error_of(await c.post("/v1/audio/speech", json={}))
+        g.add_worker("w1", engines=(engine_info(g.engine.url, paths=(PATH, "/v1/embeddings")),))
+        after = await c.post("/v1/audio/speech", json={})
+    assert all(f"POST {path}" in before["message"] for path in FORMS)
+    assert after.headers["x-hmas-reason"] == "unknown_path"
+    served = f"GET /v1/models, POST {PATH}, POST /v1/embeddings"
+    assert error_of(after)["message"] == f"POST /v1/audio/speech: no such path; the API has {served}"
+    make_key(tmp_path / "tenants.yaml", "acme")
+    async with gateway(tenants_file=tmp_path / "tenants.yaml") as g, client(g) as c:
+        assert (await c.post("/v1/audio/speech", json={})).status_code == 401  # what there is, keys alone may know
+
+
+async def test_no_list_of_models_before_one_is_known() -> None:
+    async with gateway(workers=()) as g, client(g) as c:
+        for path in ("/v1/models", "/v1/models/m"):
+            early = await c.get(path)
+            assert (early.status_code, early.headers["retry-after"]) == (503, "1")
+            assert "x-should-retry" not in early.headers
+            assert error_of(early)["reason"] == "no_engine"
 
 
 async def test_models() -> None:

@@ -6,6 +6,7 @@ With a tenants file everything on the API's port but health and version asks for
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -20,6 +21,7 @@ from hmas.contracts.registry import WIRE_VERSION
 from hmas.gateway.agent.directory import ModelCard, ModelDirectory
 from hmas.gateway.decisions import DecisionLog
 from hmas.gateway.openai.errors import ApiError, InvalidRequest
+from hmas.gateway.openai.forms import FORMS
 from hmas.gateway.openai.openapi_page import CONTENT_POLICY, described, docs_page
 from hmas.gateway.tenants.store import TenantStore
 from hmas.gateway.tenants.terms import Tenant, client_request_id, read_headers
@@ -41,13 +43,12 @@ def build_api(
 
     @app.get("/v1/models", summary="Models and aliases that the mesh serves")
     async def models(request: Request) -> JSONResponse:
-        tenant = tenants.authenticate(read_headers(request.scope["headers"])).tenant
-        return JSONResponse({"object": "list", "data": [_card(c, started) for c in _visible(directory, tenant)]})
+        cards = _listed(directory, tenants, request)
+        return JSONResponse({"object": "list", "data": [_card(card, started) for card in cards]})
 
     @app.get("/v1/models/{model:path}", summary="One model or alias")
     async def model(model: str, request: Request) -> JSONResponse:
-        tenant = tenants.authenticate(read_headers(request.scope["headers"])).tenant
-        for card in _visible(directory, tenant):
+        for card in _listed(directory, tenants, request):
             if card.id == model:
                 return JSONResponse(_card(card, started))
         message = f"the model `{model}` does not exist: GET /v1/models lists those that do"
@@ -76,7 +77,7 @@ def build_api(
     async def versions() -> JSONResponse:
         return JSONResponse({"version": package_version(), "wire_version": WIRE_VERSION})
 
-    _answer_errors(app)
+    _answer_errors(app, directory, tenants)
     _describe_hot_routes(app)
     return app
 
@@ -108,6 +109,22 @@ def _visible(directory: ModelDirectory, tenant: Tenant) -> list[ModelCard]:
     return [c for c in directory.cards() if tenant.models is None or c.id in tenant.models or c.root in tenant.models]
 
 
+def _listed(directory: ModelDirectory, tenants: TenantStore, request: Request) -> list[ModelCard]:
+    """Returns the models that whoever sent a request may use. Raises InvalidRequest (401), and 503 before the first
+    worker has told which models there are, because an empty list would say that there are none."""
+    tenant = tenants.authenticate(read_headers(request.scope["headers"])).tenant
+    if not directory:
+        message = "no worker has told its model yet, as the mesh is starting or has no worker: try again in a moment"
+        raise InvalidRequest(message, outcome=Outcome.NO_ENGINE)
+    return _visible(directory, tenant)
+
+
+def _served(directory: ModelDirectory, tenant: Tenant) -> str:
+    """Returns the paths that a tenant may use, as a text: those that its models' engines serve, as far as known."""
+    known = dict.fromkeys(path for card in _visible(directory, tenant) for path in directory.paths(card.id))
+    return ", ".join(["GET /v1/models", *(f"POST {path}" for path in known or FORMS)])
+
+
 def _card(card: ModelCard, created: int) -> dict[str, Any]:
     """Returns an entry of `/v1/models` in the format of vLLM. `created`: Unix seconds."""
     return {
@@ -122,27 +139,23 @@ def _card(card: ModelCard, created: int) -> dict[str, Any]:
     }
 
 
-def _answer_errors(app: FastAPI) -> None:
+def _answer_errors(app: FastAPI, directory: ModelDirectory, tenants: TenantStore) -> None:
     @app.exception_handler(InvalidRequest)
     async def invalid(request: Request, error: InvalidRequest) -> Response:
         return _error_response(request, error.error)
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
-        message = f"{request.method} {request.url.path}: {error.detail}"
-        base = ApiError.of(Outcome.INVALID_REQUEST, message)
-        code = "not_found" if error.status_code == 404 else base.code
-        return _error_response(
-            request,
-            ApiError(
-                status=error.status_code,
-                message=message,
-                type=base.type,
-                code=code,
-                reason=base.reason,
-                retry_helps=False,
-            ),
-        )
+        asked = f"{request.method} {request.url.path}"
+        if error.status_code != 404:
+            refused = ApiError.of(Outcome.INVALID_REQUEST, f"{asked}: {error.detail}")
+            return _error_response(request, replace(refused, status=error.status_code))
+        try:
+            tenant = tenants.authenticate(read_headers(request.scope["headers"])).tenant
+        except InvalidRequest as unknown:
+            return _error_response(request, unknown.error)
+        message = f"{asked}: no such path; the API has {_served(directory, tenant)}"
+        return _error_response(request, ApiError.of(Outcome.UNKNOWN_PATH, message))
 
 
 def _error_response(request: Request, error: ApiError) -> Response:

@@ -210,8 +210,8 @@ _MODEL = {"$ref": "#/components/schemas/Model"}
 _MODELS = _object("object data", {"object": {"const": "list"}, "data": {"type": "array", "items": _MODEL}})
 # By path: the content of a good answer and the statuses of others, of the routes that FastAPI serves.
 _OTHER_ROUTES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "/v1/models": ({"application/json": {"schema": _MODELS}}, _told_errors("401")),
-    "/v1/models/{model}": ({"application/json": {"schema": _MODEL}}, _told_errors("401", "404")),
+    "/v1/models": ({"application/json": {"schema": _MODELS}}, _told_errors("401", "503")),
+    "/v1/models/{model}": ({"application/json": {"schema": _MODEL}}, _told_errors("401", "404", "503")),
     "/hmas/timeline": ({"application/json": {"schema": {"type": "object"}}}, _told_errors("401")),
     "/health": (_PLAIN, {}),
     "/ready": (_PLAIN, {"503": {"description": "Not ready", "content": _PLAIN}}),
