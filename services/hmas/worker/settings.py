@@ -175,6 +175,7 @@ class WorkerSettings(RuntimeSettings):
         return OpenAiHttpConfig(
             facts=EngineFacts(
                 name=name,
+                pool=self.pool,
                 endpoint=engine.endpoint,
                 kind=engine.kind,
                 hardware=engine.hardware or self.hardware,

@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
+import structlog
 
 from hmas.contracts.execution import Ended
 from hmas.contracts.outcome import Outcome
@@ -141,6 +142,30 @@ async def test_the_model_behind_an_alias_is_announced(slow: Rig, root: str, mode
     slow.engine.script["/v1/models"] = whole(b'{"data":[{"id":"m","root":%b}]}' % root.encode())
     slow.running = asyncio.create_task(slow.adapter.run())
     assert (await slow.event(EngineWentUp)).info.model == model
+
+
+async def test_an_engine_of_another_model_is_not_used_until_it_serves_the_pools(engine: ScriptedEngine) -> None:
+    rig = Rig(engine, facts=EngineFacts(name="e1", pool="mine"))
+    healthy(engine, PAGE)
+    with structlog.testing.capture_logs() as logs:
+        rig.running = asyncio.create_task(rig.adapter.run())
+        while sum(peer.path == "/v1/models" for peer in engine.requests) < 3:
+            await asyncio.sleep(0.01)
+    assert rig.events.empty()
+    (told,) = (line for line in logs if line["event"] == "engine_serves_another_model")
+    assert (told["serves"], told["effect"]) == ("m", "it gets no request for mine")
+    engine.script["/v1/models"] = whole(b'{"data":[{"id":"m"},{"id":"mine"}]}')
+    assert (await rig.event(EngineWentUp)).info.kind == "vllm"
+    await rig.close()
+
+
+@pytest.mark.parametrize("page", [b"sglang:num_running_reqs 1\n", b""])
+async def test_an_engine_that_takes_any_model_is_used_for_all(engine: ScriptedEngine, page: bytes) -> None:
+    rig = Rig(engine, facts=EngineFacts(name="e1", pool="mine"))
+    healthy(engine, page)
+    engine.script["/server_info"] = whole(b'{"max_total_num_tokens":4096}')
+    await rig.up()
+    await rig.close()
 
 
 SERVED = ("/v1/chat/completions", "/v1/embeddings", "/tokenize")

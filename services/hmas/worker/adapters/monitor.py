@@ -19,6 +19,8 @@ Head = Callable[[str, int | None], bytes]
 
 MAX_MODEL_CHARS = 256  # of a model's name
 MAX_ADAPTERS, MAX_ADAPTER_CHARS = 512, 256  # of an engine, that are told of
+MAX_TOLD_CHARS = 1024  # of the models of an engine that serves none of the pool's
+CHECK_MODEL = ("vllm", "emulated")  # kinds that refuse requests for a model that they do not list
 EMULATED_METRIC = "hmas_engine_step_lag_seconds_count"
 
 
@@ -36,10 +38,12 @@ class MonitorConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
-    """What the operator configured of an engine. None, and the kind `auto`, mean that the engine is asked. `endpoint`
-    is the URL under which gateways reach it, `epoch` that of the lease by which the worker has the engine (0: none)."""
+    """What the operator configured of an engine. None, and the kind `auto`, mean that the engine is asked. `pool` is
+    the model for which gateways ask it ("": any). `endpoint` is the URL under which gateways reach it, `epoch` that of
+    the lease by which the worker has the engine (0: none)."""
 
     name: str
+    pool: str = ""
     endpoint: str = ""
     kind: str = "auto"
     hardware: str = "unknown"
@@ -121,6 +125,7 @@ class EngineMonitor:
     def __init__(self, pool: HttpPool, head: Head, facts: EngineFacts, config: MonitorConfig) -> None:
         self._pool, self._head, self._facts, self._config = pool, head, facts, config
         self._dialect: scrape.Dialect | None = None
+        self._foreign: tuple[str, ...] = ()  # the models of an engine that does not serve the pool's, as last logged
         self.sglang: SglangFacts | None = None  # after `discover`, if it is one
 
     async def get(self, path: str) -> tuple[int, bytes]:
@@ -156,7 +161,8 @@ class EngineMonitor:
     async def discover(self) -> EngineInfo:
         """Returns what the engine is, from its own pages and the operator's facts, which take precedence.
 
-        What neither tells is assumed (`MonitorConfig`). Raises Unreachable if the engine does not answer.
+        What neither tells is assumed (`MonitorConfig`). Raises Unreachable if the engine does not answer, or would
+        refuse the pool's model.
         """
         page, cards, server = await self._metrics(), await self._model_cards(), {}
         card = cards[0] if cards else {}
@@ -166,6 +172,8 @@ class EngineMonitor:
             server = await self._json("/server_info") or await self._json("/get_server_info")  # its older name
         if scrape.total(page, EMULATED_METRIC) is not None:
             kind = "emulated"
+        if kind in CHECK_MODEL:
+            self._check_model(cards)
         cache = scrape.labels_of(page, "vllm:cache_config_info")
         block_size = _positive(cache.get("block_size")) or _positive(server.get("page_size")) or 1
         blocks = _positive(cache.get("num_gpu_blocks"))
@@ -195,6 +203,24 @@ class EngineMonitor:
             adapters=_adapters(cards),
             epoch=facts.epoch,
         )
+
+    def _check_model(self, cards: list[dict[str, Any]]) -> None:
+        """Raises Unreachable if the engine lists models of which none is the pool's. It refuses what asks for another
+        model, so quickly that it would look the least loaded and get every request."""
+        listed = tuple(name for card in cards if isinstance(name := card.get("id"), str))
+        if not listed or not self._facts.pool or self._facts.pool in listed:
+            self._foreign = ()
+            return
+        if listed != self._foreign:
+            self._foreign = listed
+            log.warning(
+                "engine_serves_another_model",
+                engine=self._facts.name,
+                serves=", ".join(listed)[:MAX_TOLD_CHARS],
+                effect=f"it gets no request for {self._facts.pool}",
+                hint="the name of the pool and the engine's --served-model-name must be the same",
+            )
+        raise Unreachable(f"the engine does not serve the model {self._facts.pool}", certain=True)
 
     async def reading(self) -> scrape.Reading | None:
         """Scrapes the engine's load from its metrics page. Returns None if it has no known metrics. Raises Unreachable
