@@ -23,19 +23,21 @@ class EngineFarm:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.name()
 
-    def start(self, count: int) -> list[str]:
+    def start(self, count: int, model: str = "emulated", port: int = 0) -> list[str]:
+        """Starts engines of a model, and returns their URLs. `port`: that of the only one; 0: any free ports."""
         urls = []
         for _ in range(count):
-            port = free_port()
+            port = free_port(port)
             argv = [sys.executable, "-m", "hmas.engine", "--profile", "tiny-emulated", "--port", str(port)]
             env = {k: v for k, v in os.environ.items() if not k.startswith("HMAS_")}
             self._processes[f"http://127.0.0.1:{port}"] = subprocess.Popen(
-                [*argv, "--served-model-name", "emulated"],
+                [*argv, "--served-model-name", model],
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env=env,
             )
             urls.append(f"http://127.0.0.1:{port}")
+            port = 0
         return urls
 
     def name(self, *urls: str) -> None:

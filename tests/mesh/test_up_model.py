@@ -1,5 +1,6 @@
 """The models of given engines are asked of them."""
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -9,9 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from hmas.mesh import up
+from hmas.mesh.nats_server import free_port
 from hmas.mesh.options import MeshOptions
 from hmas.mesh.plan import make_plan
-from hmas.mesh.up import with_model
+from hmas.mesh.up import NotUp, with_model
+
+ABSENT = "http://127.0.0.1:9"
 
 
 @pytest.fixture
@@ -27,11 +32,11 @@ def other() -> Iterator[str]:
 
 
 @contextmanager
-def listing(model: str) -> Iterator[str]:
+def listing(model: str, *, port: int = 0, status: int = 200) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = json.dumps({"data": [{"id": model}]}).encode()
-            self.send_response(200)
+            self.send_response(status)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -39,7 +44,7 @@ def listing(model: str) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = HTTPServer(("127.0.0.1", 0), Handler)
+    server = HTTPServer(("127.0.0.1", port), Handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
@@ -49,13 +54,18 @@ def listing(model: str) -> Iterator[str]:
 
 
 def test_each_engine_names_its_model(engine: str, other: str) -> None:
-    options = with_model(MeshOptions(engine_urls=(engine, other, "http://127.0.0.1:9")))
+    options = with_model(MeshOptions(engine_urls=(engine, other, ABSENT)))
     assert [options.pool_of(url) for url in options.engine_urls] == ["qwen", "llama", "qwen"]
     assert with_model(MeshOptions(engine_urls=(engine, other), model="mine")).pool_of(other) == "mine"
 
 
-def test_the_first_engine_names_the_model(engine: str) -> None:
-    assert with_model(MeshOptions(engine_urls=(engine, "http://127.0.0.1:9"))).pool == "qwen"
+def test_the_first_engine_that_answers_names_the_model_of_those_that_do_not(engine: str) -> None:
+    said: list[str] = []
+    for urls in ((engine, ABSENT), (ABSENT, engine)):
+        options = with_model(MeshOptions(engine_urls=urls), said.append)
+        assert [options.pool_of(url) for url in urls] == ["qwen", "qwen"]
+    assert len(said) == 2
+    assert all(ABSENT in line and "once it serves qwen" in line for line in said)
     assert with_model(MeshOptions(engine_urls=(engine,), model="mine")).pool == "mine"
     assert with_model(MeshOptions()).pool == "emulated"
 
@@ -74,5 +84,28 @@ def test_engines_of_several_models_are_pools_of_one_mesh(tmp_path: Path) -> None
 
 
 def test_an_engine_that_does_not_answer_is_named_with_advice() -> None:
-    with pytest.raises(ValueError, match="--model"):
-        with_model(MeshOptions(engine_urls=("http://127.0.0.1:9",)))
+    with pytest.raises(NotUp, match=f"{ABSENT} does not list its model .*: start it, or name its model with --model"):
+        with_model(MeshOptions(engine_urls=(ABSENT,)))
+
+
+@pytest.mark.parametrize(("status", "kind"), [(503, NotUp), (401, ValueError), (404, ValueError)])
+def test_what_will_not_change_by_waiting_is_told_apart(status: int, kind: type[ValueError]) -> None:
+    with listing("qwen", status=status) as url, pytest.raises(ValueError, match=str(status)) as raised:
+        with_model(MeshOptions(engine_urls=(url,)))
+    assert raised.type is kind
+
+
+async def test_a_mesh_waits_for_its_engines_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(up, "ASK_EVERY_S", 0.05)
+    port, said = free_port(), list[str]()
+    waiting = asyncio.create_task(
+        up.with_model_once_up(MeshOptions(engine_urls=(f"http://127.0.0.1:{port}",)), said.append)
+    )
+    await asyncio.sleep(0.5)
+    assert not waiting.done()
+    with listing("qwen", port=port):
+        assert (await asyncio.wait_for(waiting, 5)).pool == "qwen"
+    (line,) = said
+    assert line.startswith(f"waiting: the engine http://127.0.0.1:{port} does not list")
+    with listing("qwen", status=401) as url, pytest.raises(ValueError, match="401"):
+        await asyncio.wait_for(up.with_model_once_up(MeshOptions(engine_urls=(url,)), said.append), 5)

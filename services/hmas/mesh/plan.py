@@ -25,12 +25,14 @@ class MeshPlan:
     """The processes of an embedded mesh, in order of start, and their URLs.
 
     A process in `first` must be ready before the next starts. `ready_urls` (readiness checks) and `ops_urls` (metrics
-    and readiness of services) are by process name.
+    and readiness of services) are by process name, and so is `attached`: the engines of each worker that has engines
+    of somebody else, which need not be up.
     """
 
     processes: tuple[ProcessSpec, ...]
     first: frozenset[str]
     ready_urls: Mapping[str, str]
+    attached: Mapping[str, tuple[str, ...]]
     gateway_url: str
     nats_url: str
     nats_password_file: str
@@ -185,8 +187,9 @@ def make_plan(options: MeshOptions) -> MeshPlan:
         # The image's environment names one port for all, of which each would have a container of its own.
         own = {"HMAS_GRPC_HOST": "127.0.0.1", "HMAS_GRPC_PORT": "0"}
         build.service(service, service, own | (_meta(options, gateway_url) if service == "meta" else {}))
-    for number, urls in enumerate(_shared_out(options, engine_urls), 1):
-        build.service("worker", f"worker-{number}", _worker(options, urls))
+    workers = {f"worker-{number}": urls for number, urls in enumerate(_shared_out(options, engine_urls), 1)}
+    for name, urls in workers.items():
+        build.service("worker", name, _worker(options, urls))
     build.service("gateway", "gateway", _gateway(options, gateway_port, cognition, engine_urls))
     console_url = build.console()
     build.ready["gateway"] = f"{gateway_url}/ready"
@@ -194,6 +197,7 @@ def make_plan(options: MeshOptions) -> MeshPlan:
         processes=tuple(build.processes),
         first=frozenset(build.first),
         ready_urls=build.ready,
+        attached=workers if options.engine_urls and options.source is None else {},
         gateway_url=gateway_url,
         nats_url=build.nats_url,
         nats_password_file=build.password_file(OPERATOR) if options.nats_url is None else "",

@@ -7,6 +7,7 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from itertools import starmap
 from types import TracebackType
 from typing import Self
 
@@ -18,6 +19,7 @@ from hmas.mesh.state import forget_state
 from hmas.runtime.settings import wrong_variables
 
 READY_TIMEOUT_S = 60.0
+ENGINE_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 5.0
 LOGS_EVERY_S = 0.25
 STORE_EVERY_S = 5.0
@@ -74,7 +76,8 @@ class Mesh:
             self._tasks[spec.name] = asyncio.create_task(process.run())
             if spec.name in self.plan.first:
                 await self._wait_ready(spec.name, self.plan.ready_urls[spec.name])
-        await asyncio.gather(*(self._wait_ready(n, url) for n, url in self.plan.ready_urls.items()))
+        own = {name: url for name, url in self.plan.ready_urls.items() if name not in self.plan.attached}
+        await asyncio.gather(*map(self._wait_attached, self.plan.attached), *starmap(self._wait_ready, own.items()))
         await self._wait_connected()
         pids = {name: p.pid for name, p in self.processes.items() if p.pid is not None}
         self.plan.state(pids).write(self.options.data_dir)
@@ -119,6 +122,16 @@ class Mesh:
                     f"the process {name} did not become ready ({url}); its last log lines:\n{self.logs.tail(name)}"
                 )
             await asyncio.sleep(0.1)
+
+    async def _wait_attached(self, worker: str) -> None:
+        """Waits until a worker runs, and then a moment for its engines: one that is down stops no mesh."""
+        await self._wait_ready(worker, f"{self.plan.ops_urls[worker]}/health")
+        try:
+            async with asyncio.timeout(ENGINE_TIMEOUT_S):
+                await self._wait_ready(worker, self.plan.ready_urls[worker])
+        except TimeoutError:
+            engines = ", ".join(self.plan.attached[worker])
+            self._alarm(worker, f"{engines} cannot be used yet: the mesh serves without, until it can")
 
     async def _metric(self, process: str, name: str) -> float:
         """Returns the sum of a metric's samples of a process without labels; 0 if they cannot be read."""

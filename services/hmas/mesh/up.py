@@ -5,9 +5,10 @@ import json
 import signal
 import urllib.error
 import urllib.request
-from collections.abc import Coroutine
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from http.client import HTTPException
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ from hmas.mesh.options import MeshOptions
 from hmas.mesh.screen import Screen
 from hmas.mesh.state import sole_owner
 from hmas.mesh.supervisor import Mesh
+
+ANSWER_S = 5.0  # for which an engine may take to list its models
+ASK_EVERY_S = 1.0
 
 
 def _picture(mesh: Mesh, *, shown_to_user: bool) -> Table:
@@ -37,7 +41,7 @@ def _picture(mesh: Mesh, *, shown_to_user: bool) -> Table:
         )
         table.add_row("", mesh.plan.console_admin_token_file, "what pinning there asks for")
     for url in state.engine_urls:
-        table.add_row("engine", url)
+        table.add_row("engine", url, mesh.options.pool_of(url) if len(served) > 1 else "")
     table.add_row("NATS", state.nats_url)
     for name, url in sorted(state.ops_urls.items()):
         table.add_row("metrics", f"{url}/metrics", name)
@@ -46,41 +50,69 @@ def _picture(mesh: Mesh, *, shown_to_user: bool) -> Table:
     return table
 
 
+class NotUp(ValueError):
+    """An engine does not answer, or cannot serve yet; it may later."""
+
+
 def card_of(engine_url: str, api_key: str) -> dict[str, Any]:
-    """Returns what an engine says of the first model that it lists, its `id` at least. Raises ValueError, which says
-    what to do, if it lists none."""
+    """Returns what an engine says of the first model that it lists, its `id` at least. Raises ValueError if it lists
+    none: NotUp if it may do so later."""
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    request = urllib.request.Request(f"{engine_url.rstrip('/')}/v1/models", headers=headers)
+    kind: type[ValueError] = ValueError
     try:
-        with urllib.request.urlopen(request, timeout=5) as reply:
+        request = urllib.request.Request(f"{engine_url.rstrip('/')}/v1/models", headers=headers)
+        with urllib.request.urlopen(request, timeout=ANSWER_S) as reply:
             card = json.load(reply)["data"][0]
             return {**card, "id": str(card["id"])}
-    except (urllib.error.URLError, OSError, ValueError, LookupError, TypeError) as error:
-        reason = getattr(error, "reason", error)
-        raise ValueError(
-            f"the engine {engine_url} does not list its model ({reason}): start it first, or name it with --model"
-        ) from None
+    except urllib.error.HTTPError as error:
+        reason, kind = str(error), NotUp if error.code >= 500 else ValueError
+    except OSError as error:
+        reason, kind = str(getattr(error, "reason", error)), NotUp
+    except (HTTPException, ValueError, LookupError, TypeError) as error:
+        reason = str(error)
+    raise kind(f"the engine {engine_url} does not list its model ({reason})")
 
 
-def model_of(engine_url: str, api_key: str) -> str:
-    """Returns the first model that an engine lists. Raises ValueError as `card_of` does."""
-    return str(card_of(engine_url, api_key)["id"])
-
-
-def with_model(options: MeshOptions) -> MeshOptions:
-    """Returns the options with the engines' models: if none is named, each given engine is asked for its own. The first
-    one must answer; others that do not are expected to serve its model. Raises ValueError."""
-    if options.model or not options.engine_urls:
+def with_model(options: MeshOptions, say: Callable[[str], None] = lambda line: None) -> MeshOptions:
+    """Returns the options with the engines' models: if none is named, each given engine is asked for its own. The
+    others are expected to serve the model of the first that answers, and `say` is told so. Raises ValueError, which
+    says what to do, if none answers: NotUp if one may do so later."""
+    urls, key = options.engine_urls, options.engine_api_key
+    if options.model or not urls:
         return options
     if options.source is not None:
         raise ValueError("name the model of the engines with --model: those of a source need not be there yet")
-    key = options.engine_api_key
-    first, *others = options.engine_urls
-    model, models = model_of(first, key), dict[str, str]()
-    for url in others:
-        with suppress(ValueError):
-            models[url] = model_of(url, key)
+
+    def ask(url: str) -> str | ValueError:
+        try:
+            return str(card_of(url, key)["id"])
+        except ValueError as fault:
+            return fault
+
+    with ThreadPoolExecutor(min(len(urls), 32)) as pool:
+        answers = dict(zip(urls, pool.map(ask, urls), strict=True))
+    models = {url: answer for url, answer in answers.items() if isinstance(answer, str)}
+    faults = [answer for answer in answers.values() if isinstance(answer, ValueError)]
+    if not models:
+        fault = next((fault for fault in faults if isinstance(fault, NotUp)), faults[0])
+        raise type(fault)(f"{fault}: start it, or name its model with --model")
+    model = next(iter(models.values()))
+    for fault in faults:
+        say(f"{fault}: it is used once it serves {model}; if it serves another model, start the mesh again then")
     return replace(options, model=model, models={url: name for url, name in models.items() if name != model})
+
+
+async def with_model_once_up(options: MeshOptions, say: Callable[[str], None]) -> MeshOptions:
+    """Returns the options with the engines' models as soon as one of them answers. Raises ValueError if none will."""
+    told = ""
+    while True:
+        try:
+            return await asyncio.to_thread(with_model, options, say)
+        except NotUp as fault:
+            if str(fault) != told:
+                told = str(fault)
+                say(f"waiting: {told}")
+        await asyncio.sleep(ASK_EVERY_S)
 
 
 async def serve(options: MeshOptions, console: Console) -> int:
@@ -89,7 +121,7 @@ async def serve(options: MeshOptions, console: Console) -> int:
     Raises MeshFailed, NatsBinaryMissing or ValueError.
     """
     with sole_owner(options.data_dir):
-        return await _serve(with_model(options), console)
+        return await _serve(options, console)
 
 
 async def _serve(options: MeshOptions, console: Console) -> int:
@@ -111,9 +143,12 @@ async def _serve(options: MeshOptions, console: Console) -> int:
         show(Text.assemble((f"{name:<14}", "dim"), line.strip()))
 
     try:
-        show(Text("starting the mesh ...", "dim"))
-        mesh = Mesh(options, alarm)
         stopped = asyncio.ensure_future(stop.wait())
+        named = asyncio.ensure_future(with_model_once_up(options, lambda line: show(Text(line))))
+        if not await _first(named, stopped):
+            return 130
+        show(Text("starting the mesh ...", "dim"))
+        mesh = Mesh(named.result(), alarm)
         if not await _first(mesh.__aenter__(), stopped):
             return 130
         show(_picture(mesh, shown_to_user=console.is_terminal))
@@ -128,7 +163,7 @@ async def _serve(options: MeshOptions, console: Console) -> int:
         screen.close()
 
 
-async def _first(work: Coroutine[Any, Any, Any], stopped: asyncio.Future[Any]) -> bool:
+async def _first(work: Awaitable[Any], stopped: asyncio.Future[Any]) -> bool:
     """Runs `work` until it ends or `stopped` is done. Returns whether it ended by itself; raises what it raised."""
     task = asyncio.ensure_future(work)
     await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)

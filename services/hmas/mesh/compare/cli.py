@@ -115,13 +115,14 @@ def compare(
     async def main() -> int:
         as_simulated = named_profile(simulated) if simulated else None
         with tempfile.TemporaryDirectory(prefix="hmas-") as scratch:
-            options = with_model(
-                MeshOptions(
-                    port=0, profile=profile, data_dir=Path(scratch), replay=True, log_level="error",
-                    engine_urls=tuple(engine or ()), engine_api_key_file=engine_api_key_file,
-                    max_num_seqs=max_num_seqs, hardware=hardware,
-                )
+            options = MeshOptions(
+                port=0, profile=profile, data_dir=Path(scratch), replay=True, log_level="error",
+                engine_urls=tuple(engine or ()), engine_api_key_file=engine_api_key_file,
+                max_num_seqs=max_num_seqs, hardware=hardware,
             )  # fmt: skip
+            for url in options.engine_urls:  # a mesh serves without one that is down, but the other side would not
+                card_of(url, options.engine_api_key)
+            options = with_model(options)
             async with interruptible():
                 with console.status("starting the mesh ..."):
                     mesh = await Mesh(options, _alarm).__aenter__()
