@@ -16,7 +16,7 @@ from hmas.contracts.control import (
 )
 from hmas.contracts.control import TopologyName as T
 from hmas.contracts.job import JobRow
-from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.registry import EngineInfo, WorkerHeartbeat
 from hmas.contracts.telemetry import EngineSample, WorkerTelemetry
 from hmas.mesh.top.model import CHANGES_KEPT, MAX_WORKERS, TopModel
 from hmas.mesh.top.view import render_top
@@ -106,6 +106,17 @@ def test_a_worker_is_shown_with_queue_topology_and_controls() -> None:
     for word in ("w1", "e1", "edf", "16", "64", "42%", "ok"):
         assert word in shown
     assert "silent 10 s" in picture(model, 20.0)
+
+
+def test_a_worker_without_an_engine_stands_by_and_does_not_drain() -> None:
+    model = TopModel()
+    info = EngineInfo(
+        engine="e1", up=True, kind="vllm", hardware="h", max_model_len=1, kv_capacity_tokens=1, block_size=1,
+        max_num_seqs=1, endpoint="http://e:1",
+    )  # fmt: skip
+    for engines, word in (((), "stands by"), ((info,), "draining")):
+        model.hear(10.0, replace(HEARTBEAT, draining=True, engines=engines))
+        assert word in picture(model, 10.5)
 
 
 def test_switches_and_tuple_changes_are_listed_repetitions_are_not() -> None:

@@ -98,7 +98,7 @@ def _worker_state(row: WorkerRow, now_s: float) -> Text:
     if row.lost(now_s):
         return Text(f"silent {now_s - row.heard_s:.0f} s", style="red")
     if row.heartbeat is not None and row.heartbeat.draining:
-        return Text("draining", style="yellow")
+        return Text("draining" if row.heartbeat.engines else "stands by", style="yellow")
     if row.heartbeat is not None and row.heartbeat.observes:
         told = f"observes: {row.heartbeat.observed_grants} grants after {row.heartbeat.observed_wait_s:.2f} s"
         return Text(told, style="yellow")
