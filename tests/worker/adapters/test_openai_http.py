@@ -149,8 +149,9 @@ async def test_an_engine_of_another_model_is_not_used_until_it_serves_the_pools(
     healthy(engine, PAGE)
     with structlog.testing.capture_logs() as logs:
         rig.running = asyncio.create_task(rig.adapter.run())
-        while sum(peer.path == "/v1/models" for peer in engine.requests) < 3:
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(5):
+            while sum(peer.path == "/v1/models" for peer in engine.requests) < 3:
+                await asyncio.sleep(0.01)
     assert rig.events.empty()
     (told,) = (line for line in logs if line["event"] == "engine_serves_another_model")
     assert (told["serves"], told["effect"]) == ("m", "it gets no request for mine")
