@@ -41,7 +41,8 @@ class GatewayLost:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSampled:
     """A sample of the engine's own metrics. `counted` false: the engine has none, and the shell estimates them from
-    what was granted there. The sample shows the engine not before `age_s` seconds ago."""
+    what was granted there. The sample shows the engine not before `age_s` seconds ago. `paced`: the engine heeds the
+    paces of grants itself (the scheduler plug-in)."""
 
     engine: str
     running: int
@@ -53,6 +54,7 @@ class EngineSampled:
     decode_tokens_per_s: float
     counted: bool = True
     age_s: float = 0.0
+    paced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

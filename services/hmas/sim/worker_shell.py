@@ -148,6 +148,7 @@ class SimWorker(SimProcess):
             step_s=(engine.busy_s - busy_s) / new_steps if new_steps else 0.0,
             prefill_tokens_per_s=(now.prompt_tokens - before.prompt_tokens) / period_s,
             decode_tokens_per_s=(now.generation_tokens - before.generation_tokens) / period_s,
+            paced=self._mesh.setup.plugin,
         )
 
 

@@ -110,11 +110,11 @@ class WorkerSettings(RuntimeSettings):
         "unset",
     )
     delta_frag: float = Field(0.05, ge=0, lt=1, description="Share of the KV cache that admission keeps free (Eq. 2)")
-    prefill_window_s: float = Field(
-        0.1,
+    prefill_window_s: float | None = Field(
+        None,
         ge=0,
         description="Most seconds of prefill pending on an engine, at its measured pace; more prompts wait in the "
-        "worker",
+        "worker. If unset, as many as the TPOT of what runs there allows",
     )
     no_engine_patience_s: float = Field(
         10.0, ge=0, description="Seconds that requests wait while no engine is up, or an engine answers that it is full"

@@ -336,8 +336,8 @@ def test_relegated_work_gets_its_share_under_lasting_overload() -> None:
     assert relegated_s <= 1.1 * RelegatedConfig().most_share * served_s + 3.0
 
 
-def test_an_engine_that_decodes_beside_must_begin_a_long_prompt_earlier() -> None:
-    busy = replace(view(0.0).engines[0], prefill_pace=0.5)
+def test_a_prompt_must_be_granted_earlier_where_engines_begin_late() -> None:
+    busy = replace(view(0.0).engines[0], prefill_wait_s=2.0)
     for engine, can_wait in ((view(0.0).engines[0], True), (busy, False)):
         topology = MaxOnTime(Hints(), MaxOnTimeConfig())
         topology.observe(ServiceView(0.0, (engine,)))

@@ -216,7 +216,7 @@ class OpenAiHttpAdapter:
     # --- samples -------------------------------------------------------------------------------------------------
 
     async def _keep_sampling(self) -> None:
-        sampler = _Sampler(self.name, self._config.step_readings)
+        sampler = _Sampler(self.name, self._config.step_readings, paced=self.plugin)
         while True:
             try:
                 async with asyncio.timeout(self._config.scrape_period_s):  # wait_for may swallow a cancellation
@@ -263,8 +263,9 @@ class _Sampler:
     The step is averaged because a single long prefill does not show utilisation: a request's TPOT averages over it.
     """
 
-    def __init__(self, engine: str, step_readings: int) -> None:
+    def __init__(self, engine: str, step_readings: int, *, paced: bool = False) -> None:
         self._engine = engine
+        self._paced = paced
         self._before: tuple[float, scrape.Reading] | None = None
         self._recent: deque[scrape.Reading] = deque(maxlen=step_readings)
         self._decoded: deque[tuple[float, float]] = deque(maxlen=step_readings)  # seconds of streams, their tokens
@@ -305,6 +306,7 @@ class _Sampler:
             decode_tokens_per_s=decode,
             counted=counted,
             age_s=age_s,
+            paced=self._paced,
         )
 
 

@@ -71,6 +71,19 @@ class PrefillBacklogConfig:
     measure_s: float = 0.25  # seconds during which prompts were pending that make one measurement
     smoothing: float = 0.5  # weight of a new measurement against the old pace
     most_pace: float = 1000.0  # upper limit of a measurement
+    wait_smoothing: float = 0.05  # weight of the newest first token in how late they come
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillWindowConfig:
+    """How much prefill may be pending on an engine, so that what runs there keeps its TPOT (`prefill_window.py`)."""
+
+    least_s: float = 0.05
+    most_s: float = 0.3
+    paced_s: float = 0.15  # of an engine that keeps the paces itself
+    given_up: float = 0.4  # share of the running requests, those with the tightest budgets, that it need not keep
+    kept_s: float = 0.05  # how long a window is used before it is worked out anew
+    memory_s: float = 60.0  # time constant with which the least step seen is forgotten
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +127,7 @@ class EngineStateConfig:
     suspect_pause_s: float = 5.0  # an engine that left a run without a token gets nothing for this long; twice as long
     max_suspect_pause_s: float = 30.0  # at each further one, and never longer than this
     prefill: PrefillBacklogConfig = field(default_factory=PrefillBacklogConfig)
+    window: PrefillWindowConfig = field(default_factory=PrefillWindowConfig)
     prefix: PrefixCacheConfig = field(default_factory=PrefixCacheConfig)
 
 
@@ -164,12 +178,12 @@ class WorkerConfig:
     `static_n_run`: most sequences in flight per engine while no control tuple is in force; None means the engine's own
     `max_num_seqs`. `delta_frag`: share of the KV cache kept free (Eq. 2). `prefill_window_s`: most seconds of prefill
     that may be pending on an engine, at the pace measured there; further prompts wait in the worker, where the topology
-    orders them. `discovers`: the engines come and go, so that without one the worker stands by and takes no requests.
-    `leave_grace_s`: how long an engine that has left may go on with what runs there. `takeover_s`: an engine that comes
-    by a lease is granted nothing for so long, in which gateways hear of it and its own count shows what it runs.
-    `no_engine_patience_s`: how long queued requests wait for an engine to come up or, after one had no
-    room, for room. `cold_speed_share`: the speed assumed of a full engine until one is measured, as a share of its
-    sequences' speeds when each runs alone.
+    orders them. None: as many as the TPOT budgets of what runs there allow. `discovers`: the engines come and go, so
+    that without one the worker stands by and takes no requests. `leave_grace_s`: how long an engine that has left may
+    go on with what runs there. `takeover_s`: an engine that comes by a lease is granted nothing for so long, in which
+    gateways hear of it and its own count shows what it runs. `no_engine_patience_s`: how long queued requests wait for
+    an engine to come up or, after one had no room, for room. `cold_speed_share`: the speed assumed of a full engine
+    until one is measured, as a share of its sequences' speeds when each runs alone.
     """
 
     worker: str
@@ -181,7 +195,7 @@ class WorkerConfig:
     max_queued_tokens: int = 200_000_000
     static_n_run: int | None = None
     delta_frag: float = 0.05
-    prefill_window_s: float = 0.1
+    prefill_window_s: float | None = None
     tags_within_s: float = 0.3  # how long a request waits for its tags, where its pace class depends on them
     spill_share: float = 0.5  # of a class's TPOT SLO: an engine with shorter steps may help out a laxer class
     no_engine_patience_s: float = 10.0

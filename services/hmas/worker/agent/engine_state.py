@@ -10,6 +10,7 @@ from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.flow import FlowRegulator
 from hmas.worker.agent.memory_peak import MemoryPeak
 from hmas.worker.agent.prefill_backlog import PrefillBacklog
+from hmas.worker.agent.prefill_window import PrefillWindow
 from hmas.worker.agent.prefix_cache import PrefixCache
 from hmas.worker.agent.service_view import EngineOccupancy
 from hmas.worker.agent.step_target import StepBase, worthy_slo_s
@@ -65,6 +66,7 @@ class EngineState:
         "suspected",
         "up",
         "up_s",
+        "window",
         "worthy_slo_s",
     )
 
@@ -83,6 +85,7 @@ class EngineState:
         self.running: dict[str, QueueEntry] = {}  # in flight, by request id
         self.decoding = 0  # how many of `running` have a first token
         self.prefill = PrefillBacklog(config.prefill)
+        self.window = PrefillWindow(config.window)
         self.prefix = PrefixCache(config.prefix)
         self.blocks = 0  # sum of the KV blocks that each of `running` holds at its end
         self.peak = MemoryPeak(())  # of `running`, as forecast at `peak_s`
@@ -300,6 +303,8 @@ class EngineState:
                 sample.decode_tokens_per_s > 0.0 or sample.prefill_tokens_per_s > 0.0 or sample.kv_usage != held
             )
         self.base.add(now_s, sample.running, sample.step_s)
+        self.window.see_step(now_s, sample.step_s)
+        self.window.paced = sample.paced
         self.sample = sample
         self.sampled_s = now_s
         self.sample_unread = True
@@ -351,6 +356,7 @@ class EngineState:
             kv_tokens=self.budget_blocks * block,
             kv_free_tokens=max(0, self.budget_blocks - held) * block,
             prefill_pace=self.prefill.pace,
+            prefill_wait_s=self.prefill.wait_s,
         )
         self._occupancy = occupancy if lasting else None
         return occupancy

@@ -15,6 +15,7 @@ from hmas.worker.agent.prior import Assumption
 INPUT_WEIGHT = 1.0
 OUTPUT_WEIGHT = 2.0
 PRIOR_VERSION = "worker-prior"  # the predictor of unannotated requests
+STEP_TOKENS = 256  # of a prompt, that take about as long as what a step costs without any
 
 
 class EntryState(StrEnum):
@@ -55,7 +56,6 @@ class QueueEntry:
     __slots__ = (
         "admitted_by",
         "admitted_p90",
-        "ahead_s",
         "annotation",
         "attempt",
         "blocks",
@@ -63,6 +63,7 @@ class QueueEntry:
         "busy_since_s",
         "charged",
         "claimed",
+        "computed_before",
         "deadline_s",
         "engine",
         "enqueued_s",
@@ -75,6 +76,7 @@ class QueueEntry:
         "grants_before",
         "lane",
         "orphaned_s",
+        "others_tokens",
         "output_tokens",
         "overtaken",
         "pending_s",
@@ -132,7 +134,8 @@ class QueueEntry:
         self.admitted_p90 = 0.0
         self.bound_tokens = 0.0  # the output tokens that its memory is reserved for
         self.pending_s = 0.0  # predicted seconds that its prompt adds to its engine's steps, until the first token
-        self.ahead_s = 0.0  # the same of the prompts that its engine had yet to compute when it was granted
+        self.computed_before = 0  # prompt tokens that its engine had computed when it was granted
+        self.others_tokens = 0  # prompt tokens of others that its engine computed from its grant to its first token
         self.promise = NO_PROMISE  # what its engine was taken to hold of its prompt when it was granted
         self.blocks = 0  # KV blocks reserved on its engine
         self.busy_since_s: float | None = None  # when an engine first had no room for it, or was not reached
@@ -155,10 +158,15 @@ class QueueEntry:
         self._assess(tokens, p90, estimate.ttft_s, estimate.tpot_s, request.slo)
 
     def engine_wait_s(self, prefill_s: float) -> float:
-        """Returns which part of the `prefill_s` seconds from grant to first token the engine spent on the prompts that
-        it had yet to compute when this one was granted: as much of them as was predicted of the whole."""
-        whole_s = self.ahead_s + self.prefill_s
-        return prefill_s * self.ahead_s / whole_s if whole_s > 0.0 else 0.0
+        """Returns which part of the `prefill_s` seconds from grant to first token the engine spent on other prompts: by
+        the tokens that it computed of them and of this one, to which a step's own cost is added. By predicted seconds
+        it would be a share of what was learnt from such shares (ADR 40)."""
+        return prefill_s * self.others_tokens / (self.others_tokens + self.computed_tokens + STEP_TOKENS)
+
+    @property
+    def computed_tokens(self) -> int:
+        """The tokens of the prompt that its engine must compute: those that it was not taken to hold."""
+        return max(1, self.request.prompt_tokens - self.promise.tokens)
 
     def __deepcopy__(self, memo: dict[int, object]) -> "QueueEntry":
         """Returns a copy with a state of its own. What it refers to is never changed, and is shared."""

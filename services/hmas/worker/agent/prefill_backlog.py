@@ -10,14 +10,16 @@ class PrefillBacklog:
     `seconds` is the sum of their predicted prefill times. `pace` is how many predicted seconds of prefill the engine
     computes per real second, as measured: less than 1 where it decodes at the same time, more than 1 where predictions
     are too long or prompts are computed side by side. Divided by the pace, predicted seconds become real time.
+    `wait_s` is by how much a first token has lately come later than the prompt's own prefill after its grant, in s.
     """
 
-    __slots__ = ("_busy_s", "_config", "_done_s", "_entries", "_since_s", "pace", "seconds")
+    __slots__ = ("_busy_s", "_computed", "_config", "_done_s", "_entries", "_since_s", "pace", "seconds", "wait_s")
 
     def __init__(self, config: PrefillBacklogConfig) -> None:
         self._config = config
         self._entries: dict[str, QueueEntry] = {}  # those whose prefill is still to come, as far as can be told
-        self.seconds = 0.0
+        self._computed = 0  # prompt tokens of all that have left the backlog
+        self.seconds = self.wait_s = 0.0
         self.pace = 1.0
         self._since_s = 0.0
         self._busy_s = 0.0
@@ -38,7 +40,7 @@ class PrefillBacklog:
         if not self._entries:
             self._since_s = now_s
         self._entries[entry.request.id] = entry
-        entry.ahead_s, entry.pending_s = self.seconds, prefill_s
+        entry.pending_s, entry.computed_before = prefill_s, self._computed
         self.seconds += prefill_s
 
     def remove(self, now_s: float, entry: QueueEntry, *, computed: bool) -> None:
@@ -47,8 +49,11 @@ class PrefillBacklog:
         if self._entries.pop(entry.request.id, None) is None:
             return
         self.seconds = self.seconds - entry.pending_s if self._entries else 0.0
+        entry.others_tokens = self._computed - entry.computed_before
+        self._computed += entry.computed_tokens
         if computed:
             self._done_s += entry.pending_s
+            self._see_wait(now_s, entry)
         self._busy_s += now_s - self._since_s
         self._since_s = now_s
         config = self._config
@@ -56,3 +61,8 @@ class PrefillBacklog:
             measured = min(config.most_pace, self._done_s / self._busy_s)
             self.pace += config.smoothing * (measured - self.pace)
             self._busy_s = self._done_s = 0.0
+
+    def _see_wait(self, now_s: float, entry: QueueEntry) -> None:
+        if entry.granted_s is not None:
+            wait_s = max(0.0, now_s - entry.granted_s - entry.prefill_s)
+            self.wait_s += self._config.wait_smoothing * (wait_s - self.wait_s)

@@ -108,7 +108,7 @@ def choose(
     into `entry`. `fenced`: whether memory and pending prefill limit the grant (not so under the emergency bypass).
     """
     gate, prefill_s = state.gate, state.prefill_s(entry)
-    window_s = state.config.prefill_window_s + state.lag_s  # news of prefill computed since may be late by the lag
+    fixed_s = state.config.prefill_window_s
     reserved = gate.reserved(entry)
     uncounted_s = state.config.gateways.uncounted_s
     prompt_tokens = entry.request.prompt_tokens
@@ -133,8 +133,10 @@ def choose(
         if load >= best_load:
             continue  # before the gates, because a forecast of memory costs far more than the rest
         blocks = gate.need(engine, entry, reserved)
-        if fenced and not engine.prefill.admits(prefill_s, window_s):
-            continue
+        if fenced and engine.prefill:
+            window_s = engine.window.seconds(state.now_s, engine.running.values()) if fixed_s is None else fixed_s
+            if not engine.prefill.admits(prefill_s, window_s + state.lag_s):  # news of prefill may be late by the lag
+                continue
         if fenced and not gate.admits(state.now_s, engine, entry, blocks):
             continue
         best, best_load, best_blocks = engine, load, blocks

@@ -9,7 +9,7 @@ class EngineOccupancy:
 
     `kv_tokens` is the KV memory, in tokens, that the admission gate may fill, and `kv_free_tokens` what is left of it;
     both are 0 if the engine's capacity is unknown. `prefill_pace`: predicted seconds of prefill that it computes per
-    real second.
+    real second. `prefill_wait_s`: by how much first tokens have lately come later than the prompts' own prefill.
     """
 
     cap: int  # most sequences in flight
@@ -17,6 +17,7 @@ class EngineOccupancy:
     kv_tokens: int
     kv_free_tokens: int
     prefill_pace: float = 1.0
+    prefill_wait_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

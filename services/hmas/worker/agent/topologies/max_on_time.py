@@ -102,7 +102,6 @@ class MaxOnTimeConfig:
     walked: int = 32  # jobs examined in that pass
     looked: int = 16  # blocks of the order in which the request that goes first is looked for
     retired: int = 64  # most relegated requests found to be late at once
-    max_stretch: float = 4.0  # most by which decodes beside it are taken to lengthen a prefill
     priority_span: int = 8  # priorities above it, or below its negative, count as that
     tolerated: float = 2.0  # a tenant served more than this multiple of its share is given up first
     flood_power: int = 8  # exponent with which the excess over that raises the price of the tenant's work
@@ -173,8 +172,8 @@ class MaxOnTime:
     __slots__ = (
         "_by_tokens", "_config", "_floods", "_floor_s", "_fullness", "_job_shares", "_kv_tokens", "_late",
         "_memory_lead", "_newest", "_next", "_now_s", "_on_time", "_plan", "_planned_rate", "_promised_s", "_rate",
-        "_relegated", "_restored_s", "_served", "_share", "_shelved", "_slack_share", "_slots", "_spare", "_stretch",
-        "_surges", "_typical",
+        "_relegated", "_restored_s", "_served", "_share", "_shelved", "_slack_share", "_slots", "_spare", "_surges",
+        "_typical", "_wait_s",
     )  # fmt: skip
 
     def __init__(self, hints: Hints, config: MaxOnTimeConfig) -> None:
@@ -199,7 +198,7 @@ class MaxOnTime:
         self._planned_rate = config.headroom * config.rate.cold_rate
         self._floor_s = 0.0
         self._fullness = 0.0
-        self._stretch = 1.0  # of a prefill, by the decodes beside it
+        self._wait_s = 0.0  # from the grant until an engine begins with a prompt, as it was lately
         self._slots = config.default_slots
         self._kv_tokens = 0
         self._typical = float(config.default_slots)
@@ -252,7 +251,7 @@ class MaxOnTime:
     def _latest_start_s(self, entry: QueueEntry) -> float:
         if _budgeted(entry):  # its forecast is one of hope, and a job once given up has wasted what it took
             return entry.ttft_deadline_s - entry.prefill_s
-        start_s = entry.ttft_deadline_s - entry.prefill_s * self._stretch
+        start_s = entry.ttft_deadline_s - entry.prefill_s - self._wait_s
         return start_s + self._config.esg_spare * (entry.slack_s - start_s) if self._by_tokens else start_s
 
     def _value(self, entry: QueueEntry) -> float:
@@ -327,8 +326,7 @@ class MaxOnTime:
         self._kv_tokens = kv_tokens // len(engines)
         self._rate.engines = len(engines)
         self._rate.most = sum(max(1.0, engine.prefill_pace) for engine in engines)
-        prefill_pace = sum(engine.prefill_pace for engine in engines) / len(engines)
-        self._stretch = 1.0 / min(1.0, max(1.0 / config.max_stretch, prefill_pace))
+        self._wait_s = sum(engine.prefill_wait_s for engine in engines) / len(engines)
 
     def _relegate(self) -> None:
         """Relegates requests until all others are planned to be on time; in a long queue only the first `walked` jobs
