@@ -28,6 +28,7 @@ from tests.console.heard import (
     SETTLED,
     decision,
     heartbeat,
+    offered,
     queue_told,
     queued,
     settled,
@@ -97,7 +98,14 @@ class SpedConsole:
             state.hear(now_s, telemetry(worker, dispatched=tuple(replace(DISPATCHED, request_id=i) for i in ids)))
             ended = tuple(replace(FINISHED, request_id=i, tenant=f"t{now_s % 30}") for i in ids)
             state.hear(now_s, telemetry(worker, finished=ended))
-            state.hear(now_s, settled(*(replace(SETTLED, request_id=i) for i in ids)))
+            lost = (f"{i}-lost" for i in ids)  # neither their first token nor their end is heard of
+            state.hear(
+                now_s,
+                replace(
+                    settled(*(replace(SETTLED, request_id=i) for i in ids)),
+                    offered=tuple(offered(name, SETTLED.slo) for name in (*ids, *lost)),
+                ),
+            )
         state.hear(now_s, v_short(arrival_rps=6.0 + now_s % 7, missed=(now_s % 10) / 10))
         if now_s % 30 == 0:
             state.hear(now_s, decision(TopologyName.EDF if now_s % 60 else TopologyName.FCFS, reason=f"at {now_s}"))

@@ -5,8 +5,9 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
+from hmas.console.overdue import OpenRequests
 from hmas.console.question import WhatIfBook
 from hmas.contracts.control import AuditRecord, ControlTuple, TopologyDecision
 from hmas.contracts.job import JobRow
@@ -35,6 +36,7 @@ TOLD_CHARS = 300  # of a name or reason of another process
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+P = TypeVar("P", bound=tuple[float, ...])
 
 
 class PromiseFate(StrEnum):
@@ -68,6 +70,19 @@ class WindowCount(Generic[K]):
     def expire(self, now_s: float) -> None:
         while self._steps and now_s - self._steps[0][0] > WINDOW_S:
             self.counts -= self._steps.popleft()[1]
+
+
+class LoadPoint(NamedTuple):
+    """A pool at an instant, Unix s: rates per second, counts, and `missed`, the share of settled requests in the last
+    seconds that missed their SLO."""
+
+    at_s: float
+    offered_rps: float
+    in_time_rps: float
+    waiting: int
+    running: int
+    missed: float
+    overdue: int  # of those that wait for their first token, the ones that are past its deadline
 
 
 @dataclass(slots=True, kw_only=True)
@@ -150,7 +165,7 @@ class ConsoleState:
 
     top: TopModel = field(default_factory=TopModel)
     alive: dict[str, Liveness] = field(default_factory=dict)
-    load: dict[str, deque[tuple[float, ...]]] = field(default_factory=dict)
+    load: dict[str, deque[LoadPoint]] = field(default_factory=dict)
     loops: dict[tuple[str, str], deque[tuple[float, ...]]] = field(default_factory=dict)
     segments: deque[Segment] = field(default_factory=lambda: deque(maxlen=MAX_SEGMENTS))
     flags: deque[Flag] = field(default_factory=lambda: deque(maxlen=MAX_FLAGS))
@@ -162,6 +177,7 @@ class ConsoleState:
     kept_bounds: WindowCount[tuple[str, bool]] = field(default_factory=lambda: WindowCount(2 * MAX_CURVES))
     queues: dict[tuple[str, str], Asked[QueueTold]] = field(default_factory=dict)  # by worker and other topology
     jobs: Asked[list[JobRow]] | None = None
+    open: OpenRequests = field(default_factory=OpenRequests)
     whatif: WhatIfBook = field(default_factory=WhatIfBook)
     connected: bool = True  # whether the console itself reaches NATS
     numbers: int = 0
@@ -210,19 +226,13 @@ class ConsoleState:
         self.queues = {key: asked for key, asked in self.queues.items() if now_s - asked.at_s < KEPT_S}
         if self.jobs is not None and now_s - self.jobs.at_s > KEPT_S:
             self.jobs = None
+        overdue = self.open.overdue(now_s)
         for pool, short in self.top.short.items():
-            self._point(
-                self.load,
-                pool,
-                (
-                    now_s,
-                    short.arrival_rps,
-                    self._in_time_rps(pool),
-                    short.queued,
-                    short.running,
-                    short.violation_rate,
-                ),
-            )
+            point = LoadPoint(
+                now_s, short.arrival_rps, self._in_time_rps(pool), short.queued, short.running, short.violation_rate,
+                overdue[pool].total(),
+            )  # fmt: skip
+            self._point(self.load, pool, point)
         for worker, row in self.top.workers.items():
             for engine in row.telemetry.engines if row.telemetry else ():
                 low, high = self._band(worker, engine)
@@ -249,7 +259,7 @@ class ConsoleState:
                 return each.u_low, each.u_high
         return 0.0, 0.0
 
-    def _point(self, curves: dict[K, deque[tuple[float, ...]]], key: K, point: tuple[float, ...]) -> None:
+    def _point(self, curves: dict[K, deque[P]], key: K, point: P) -> None:
         if key not in curves:
             if len(curves) >= MAX_CURVES:
                 del curves[min(curves, key=lambda name: curves[name][-1][0])]
@@ -309,6 +319,8 @@ class ConsoleState:
         return self._current.get(pool)
 
     def _ran(self, now_s: float, telemetry: WorkerTelemetry) -> None:
+        for first in telemetry.first_tokens:
+            self.open.first_token(first.request_id)
         for dispatched in telemetry.dispatched:
             self._waited[dispatched.request_id] = dispatched.waited_s
             if len(self._waited) > MAX_PENDING:
@@ -329,7 +341,10 @@ class ConsoleState:
             self.spans.append(span)
 
     def _settle(self, now_s: float, told: GatewayTelemetry) -> None:
+        for offered in told.offered:
+            self.open.offered(now_s, told.pool, offered)
         for settled in told.settled:
+            self.open.settled(settled.request_id)
             said = verdict(settled)
             self.recent.append(
                 RecentRequest(
