@@ -23,10 +23,10 @@ pytestmark = [*needs_browser, pytest.mark.timeout(500)]
 RATE_RPS, MINUTE_S, DRAIN_S = 9.5, 60, 20  # more than two emulated engines can serve
 SEEN_S = 57  # while requests still come
 LEAST_GAIN = 0.2
-WIDTH = 560
+WIDTH = 700
 HIDE = "which => document.querySelectorAll(which).forEach(node => node.style.display = 'none')"
 SIDES = {
-    "observe": "the engines alone (HMAS_MODE=observe)",
+    "observe": "the engines alone",
     "schedule": "the same engines, scheduled",
 }
 

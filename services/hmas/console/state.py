@@ -31,6 +31,7 @@ MAX_RECENT = 60
 MAX_REASONS = 2000  # pairs of tenant and reason in the window, and of tenant and fate of a promise
 MAX_PENDING = 20_000  # dispatched requests whose end has not been heard
 MAX_QUEUES = 8  # workers' queues and orders of them that are looked at at a time
+PAUSE_S = 0.75  # of a worker's telemetry, which comes every 0.1 s: it may have been started anew
 KEPT_S = 5.0  # so long stays what was asked for, after the last time
 TOLD_CHARS = 300  # of a name or reason of another process
 
@@ -144,11 +145,26 @@ class RecentRequest:
 
 @dataclass(slots=True)
 class Liveness:
-    """When a worker was heard last, and when it last came back as another process."""
+    """When a worker was heard last, and when it last came back as another process. Telemetry does not say which process
+    sends it: after a pause it ends the silence only once a heartbeat has come."""
 
     heard_s: float = 0.0
+    silent_from_s: float | None = None  # as long as it is not known who broke the silence
     incarnation: str = ""
     restarted_s: float = float("-inf")
+
+    def reported(self, now_s: float) -> None:
+        if self.silent_from_s is None and self.incarnation and now_s - self.heard_s > PAUSE_S:
+            self.silent_from_s = self.heard_s
+        self.heard_s = now_s
+
+    def beat(self, now_s: float, incarnation: str) -> None:
+        if self.incarnation not in ("", incarnation):
+            self.restarted_s = now_s
+        self.heard_s, self.silent_from_s, self.incarnation = now_s, None, incarnation
+
+    def silent_s(self, now_s: float) -> float:
+        return now_s - (self.heard_s if self.silent_from_s is None else self.silent_from_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +218,7 @@ class ConsoleState:
             case WorkerHeartbeat():
                 self._beat(now_s, value)
             case WorkerTelemetry():
-                self._live(value.worker).heard_s = now_s
+                self._live(value.worker).reported(now_s)
                 self._ran(now_s, value)
             case TopologyDecision():
                 self._decided(now_s, value)
@@ -276,11 +292,7 @@ class ConsoleState:
         return self.alive.setdefault(worker, Liveness())
 
     def _beat(self, now_s: float, heartbeat: WorkerHeartbeat) -> None:
-        live = self._live(heartbeat.worker)
-        live.heard_s = now_s
-        if live.incarnation not in ("", heartbeat.incarnation):
-            live.restarted_s = now_s
-        live.incarnation = heartbeat.incarnation
+        self._live(heartbeat.worker).beat(now_s, heartbeat.incarnation)
 
     def _decided(self, now_s: float, decision: TopologyDecision) -> None:
         current = self._current.get(decision.pool)

@@ -74,7 +74,7 @@ def _engines(state: ConsoleState, now_s: float) -> dict[str, Any]:
     rows: dict[str, Any] = {}
     for worker, row in sorted(state.top.workers.items()):
         live = state.alive.get(worker)
-        silent_s = now_s - live.heard_s if live else 0.0
+        silent_s = live.silent_s(now_s) if live else 0.0
         if row.heartbeat is None or silent_s > FORGOTTEN_S:
             continue
         restarted = live is not None and now_s - live.restarted_s < RESTARTED_S
