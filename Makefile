@@ -18,7 +18,7 @@ DATA ?= $(firstword $(wildcard $(HMAS_DATA) data ../shared/data))
 # A venv without byte code starts every process several times slower.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help lock run run-compare up quick test checks unit e2e console-test chaos soak tools-test package-test fmt lint type layers protos protos-check docs docs-check site bench \
+.PHONY: help lock run run-compare up quick test checks unit e2e console-test console-picture chaos soak tools-test package-test fmt lint type layers protos protos-check docs docs-check site bench \
 	bench-smoke bench-hop eval-cognition test-engines compose-test recipes-test sbom deploy-check dashboards presubmit clean
 
 help: ## this list
@@ -76,6 +76,9 @@ e2e: $(STAMP) ## a mesh of real processes, as its users see it
 
 console-test: $(STAMP) ## a browser (chromium of Debian) looks at the console of a mesh
 	$(TIMED) $(PYTEST) -m browser -rs tests/console
+
+console-picture: $(STAMP) ## the picture of the console in README.md, by the browser's test: an overloaded minute without and with
+	HMAS_PICTURE=docs/results/figures/console-minute.png $(PYTEST) -m browser -rs tests/console/test_browser_minute.py
 
 chaos: $(STAMP) ## each process killed once under load; engines that do whatever engines may do
 	$(TIMED) $(PYTEST) -m chaos tests/chaos tests/hostile

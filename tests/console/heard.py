@@ -19,13 +19,15 @@ from hmas.contracts.rehearsal import PastFigures, Policy, Rehearsal, Rehearsed, 
 from hmas.contracts.request import Slo, TaskType
 from hmas.contracts.telemetry import (
     EngineSample,
+    FirstTokenSeen,
     GatewayTelemetry,
     RequestDispatched,
     RequestFinished,
+    RequestOffered,
     RequestSettled,
     WorkerTelemetry,
 )
-from hmas.contracts.views import Tail, VShort
+from hmas.contracts.views import ShareView, Tail, VLong, VShort
 
 ENGINE = EngineInfo(
     engine="e1", up=True, kind="emulated", hardware="", max_model_len=4096, kv_capacity_tokens=1000, block_size=16,
@@ -80,6 +82,23 @@ def settled(*rows: RequestSettled) -> GatewayTelemetry:
     return GatewayTelemetry("g", "m", (), rows)
 
 
+def offered(name: str, slo: Slo, *, age_s: float = 0.0, max_tokens: int | None = None) -> RequestOffered:
+    return RequestOffered(request_id=name, tenant="acme", prompt_tokens=10, age_s=age_s, slo=slo, max_tokens=max_tokens)
+
+
+def first_token(name: str) -> FirstTokenSeen:
+    return FirstTokenSeen(
+        request_id=name,
+        tenant="acme",
+        task=TaskType.QA,
+        engine="e1",
+        ttft_s=0.5,
+        prefill_s=0.2,
+        ttft_slo_s=2.0,
+        age_s=0.0,
+    )
+
+
 def decision(topology: TopologyName, selector: str = "rules", reason: str = "because") -> TopologyDecision:
     return TopologyDecision(
         pool="m", topology=topology, hints=Hints(), bypass=False, epoch=1, seq=1, valid_for_s=15.0, reason=reason,
@@ -94,6 +113,20 @@ def v_short(*, arrival_rps: float, missed: float) -> VShort:
         arrival_rps=arrival_rps, settled_rps=arrival_rps, kept_rps=arrival_rps, kept_violation_rate=0.0,
         arriving_tokens_per_s=1.0, served_tokens_per_s=1.0, mismatch=0.0, oldest_wait_s=1.0, engines=(), epoch=1, seq=1,
         valid_for_s=5.0,
+    )  # fmt: skip
+
+
+def v_long(*tenants: str) -> VLong:
+    shares = tuple(
+        ShareView(name=name, offered=10, settled=8, ok=6, ttft_ok=7, tpot_ok=8, tokens_served=1000, weight=1.0)
+        for name in tenants
+    )
+    return VLong(
+        pool="m", window_s=120.0, arrival_rps=6.0, arrival_cv=1.0, burstiness=2.0, prompt_mean=100.0, prompt_cv=0.5,
+        output_mean=50.0, output_cv=0.5, predicted_total_cv=0.5, prompt_histogram=(), output_histogram=(), tasks=(),
+        tenants=shares, jain_index=1.0, goodput=5.0, goodput_rate=0.75, esg_rate=0.8, violation_rate=0.25,
+        ttft_violation_rate=0.1, tpot_violation_rate=0.0, ttft=Tail(), tpot=Tail(), queued=0, mismatch_mean=0.0,
+        mismatch_p95=0.0, utilisation=0.6, trend_arrival=0.0, trend_violation=0.0, trend_prompt=0.0, epoch=1, seq=1,
     )  # fmt: skip
 
 

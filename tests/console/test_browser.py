@@ -144,7 +144,7 @@ def test_a_killed_worker_turns_red_and_comes_back(
     playwright.expect(page.locator(".tile:is(.ok, .warn)")).to_have_count(2)
     mesh.kill("worker-1")
     killed_s = time.monotonic()
-    page.wait_for_selector(".tile.bad:has-text('worker-1')", timeout=RED_MS)
+    page.wait_for_selector(".tile.bad:has-text('worker-1'):has-text('worker silent')", timeout=RED_MS)
     with capsys.disabled():
         print(f"\na killed worker is red after {time.monotonic() - killed_s:.2f} s (goal: {RED_GOAL_S:g} s)")
     assert page.locator(".tile.bad").count() == 1

@@ -80,7 +80,7 @@ def shares(page: Any) -> dict[str, int]:
     """Returns the percentages on time of all requests by the row's name."""
     rows = page.locator("table").nth(0).locator("tbody tr").all_inner_texts()
     cells = [row.split("\t") for row in rows]
-    return {row[0]: int(row[3].removesuffix(" %")) for row in cells}
+    return {row[0]: int(row[1].removesuffix(" %")) for row in cells}
 
 
 def give_token(page: Any, mesh: Any) -> None:

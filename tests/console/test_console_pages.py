@@ -1,6 +1,7 @@
 """The pages: what was heard goes in, what a browser draws comes out."""
 
 import json
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -63,8 +64,22 @@ def test_a_worker_that_falls_silent_turns_bad_and_comes_back() -> None:
     assert engine(state, 100.0 + SILENT_S) == ("ok", "up")
     assert engine(state, 100.1 + SILENT_S)[0] == "bad"
     assert SILENT_S < 2.0
+    state.hear(103.0, heartbeat())
     state.hear(103.0, telemetry())
     assert engine(state, 103.0) == ("ok", "up")
+
+
+def test_telemetry_after_a_pause_does_not_say_that_it_is_the_same_worker() -> None:
+    state = ConsoleState()
+    state.hear(100.0, heartbeat())
+    state.hear(100.5, telemetry())
+    state.hear(101.7, telemetry())  # of a process that was started meanwhile, perhaps
+    assert engine(state, 101.8) == ("bad", "worker silent for 1 s")
+    again, other = deepcopy(state), state
+    again.hear(102.0, heartbeat())
+    assert engine(again, 102.1) == ("ok", "up")
+    other.hear(102.0, heartbeat(incarnation="i2"))
+    assert engine(other, 102.1) == ("bad", "worker restarted")
 
 
 def test_a_worker_that_was_started_anew_stands_out_for_a_while() -> None:
@@ -73,6 +88,7 @@ def test_a_worker_that_was_started_anew_stands_out_for_a_while() -> None:
     state.hear(100.5, heartbeat(incarnation="i2"))
     state.hear(100.5, telemetry())
     assert engine(state, 100.6) == ("bad", "worker restarted")
+    state.hear(101.0 + RESTARTED_S, heartbeat(incarnation="i2"))
     state.hear(101.0 + RESTARTED_S, telemetry())
     assert engine(state, 101.0 + RESTARTED_S) == ("ok", "up")
 

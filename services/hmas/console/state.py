@@ -5,8 +5,9 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
+from hmas.console.overdue import OpenRequests
 from hmas.console.question import WhatIfBook
 from hmas.contracts.control import AuditRecord, ControlTuple, TopologyDecision
 from hmas.contracts.job import JobRow
@@ -30,11 +31,13 @@ MAX_RECENT = 60
 MAX_REASONS = 2000  # pairs of tenant and reason in the window, and of tenant and fate of a promise
 MAX_PENDING = 20_000  # dispatched requests whose end has not been heard
 MAX_QUEUES = 8  # workers' queues and orders of them that are looked at at a time
+PAUSE_S = 0.75  # of a worker's telemetry, which comes every 0.1 s: it may have been started anew
 KEPT_S = 5.0  # so long stays what was asked for, after the last time
 TOLD_CHARS = 300  # of a name or reason of another process
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+P = TypeVar("P", bound=tuple[float, ...])
 
 
 class PromiseFate(StrEnum):
@@ -68,6 +71,19 @@ class WindowCount(Generic[K]):
     def expire(self, now_s: float) -> None:
         while self._steps and now_s - self._steps[0][0] > WINDOW_S:
             self.counts -= self._steps.popleft()[1]
+
+
+class LoadPoint(NamedTuple):
+    """A pool at an instant, Unix s: rates per second, counts, and `missed`, the share of settled requests in the last
+    seconds that missed their SLO."""
+
+    at_s: float
+    offered_rps: float
+    in_time_rps: float
+    waiting: int
+    running: int
+    missed: float
+    overdue: int  # of those that wait for their first token, the ones that are past its deadline
 
 
 @dataclass(slots=True, kw_only=True)
@@ -129,11 +145,26 @@ class RecentRequest:
 
 @dataclass(slots=True)
 class Liveness:
-    """When a worker was heard last, and when it last came back as another process."""
+    """When a worker was heard last, and when it last came back as another process. Telemetry does not say which process
+    sends it: after a pause it ends the silence only once a heartbeat has come."""
 
     heard_s: float = 0.0
+    silent_from_s: float | None = None  # as long as it is not known who broke the silence
     incarnation: str = ""
     restarted_s: float = float("-inf")
+
+    def reported(self, now_s: float) -> None:
+        if self.silent_from_s is None and self.incarnation and now_s - self.heard_s > PAUSE_S:
+            self.silent_from_s = self.heard_s
+        self.heard_s = now_s
+
+    def beat(self, now_s: float, incarnation: str) -> None:
+        if self.incarnation not in ("", incarnation):
+            self.restarted_s = now_s
+        self.heard_s, self.silent_from_s, self.incarnation = now_s, None, incarnation
+
+    def silent_s(self, now_s: float) -> float:
+        return now_s - (self.heard_s if self.silent_from_s is None else self.silent_from_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +181,7 @@ class ConsoleState:
 
     top: TopModel = field(default_factory=TopModel)
     alive: dict[str, Liveness] = field(default_factory=dict)
-    load: dict[str, deque[tuple[float, ...]]] = field(default_factory=dict)
+    load: dict[str, deque[LoadPoint]] = field(default_factory=dict)
     loops: dict[tuple[str, str], deque[tuple[float, ...]]] = field(default_factory=dict)
     segments: deque[Segment] = field(default_factory=lambda: deque(maxlen=MAX_SEGMENTS))
     flags: deque[Flag] = field(default_factory=lambda: deque(maxlen=MAX_FLAGS))
@@ -162,6 +193,7 @@ class ConsoleState:
     kept_bounds: WindowCount[tuple[str, bool]] = field(default_factory=lambda: WindowCount(2 * MAX_CURVES))
     queues: dict[tuple[str, str], Asked[QueueTold]] = field(default_factory=dict)  # by worker and other topology
     jobs: Asked[list[JobRow]] | None = None
+    open: OpenRequests = field(default_factory=OpenRequests)
     whatif: WhatIfBook = field(default_factory=WhatIfBook)
     connected: bool = True  # whether the console itself reaches NATS
     numbers: int = 0
@@ -186,7 +218,7 @@ class ConsoleState:
             case WorkerHeartbeat():
                 self._beat(now_s, value)
             case WorkerTelemetry():
-                self._live(value.worker).heard_s = now_s
+                self._live(value.worker).reported(now_s)
                 self._ran(now_s, value)
             case TopologyDecision():
                 self._decided(now_s, value)
@@ -210,19 +242,13 @@ class ConsoleState:
         self.queues = {key: asked for key, asked in self.queues.items() if now_s - asked.at_s < KEPT_S}
         if self.jobs is not None and now_s - self.jobs.at_s > KEPT_S:
             self.jobs = None
+        overdue = self.open.overdue(now_s)
         for pool, short in self.top.short.items():
-            self._point(
-                self.load,
-                pool,
-                (
-                    now_s,
-                    short.arrival_rps,
-                    self._in_time_rps(pool),
-                    short.queued,
-                    short.running,
-                    short.violation_rate,
-                ),
-            )
+            point = LoadPoint(
+                now_s, short.arrival_rps, self._in_time_rps(pool), short.queued, short.running, short.violation_rate,
+                overdue[pool].total(),
+            )  # fmt: skip
+            self._point(self.load, pool, point)
         for worker, row in self.top.workers.items():
             for engine in row.telemetry.engines if row.telemetry else ():
                 low, high = self._band(worker, engine)
@@ -249,7 +275,7 @@ class ConsoleState:
                 return each.u_low, each.u_high
         return 0.0, 0.0
 
-    def _point(self, curves: dict[K, deque[tuple[float, ...]]], key: K, point: tuple[float, ...]) -> None:
+    def _point(self, curves: dict[K, deque[P]], key: K, point: P) -> None:
         if key not in curves:
             if len(curves) >= MAX_CURVES:
                 del curves[min(curves, key=lambda name: curves[name][-1][0])]
@@ -266,11 +292,7 @@ class ConsoleState:
         return self.alive.setdefault(worker, Liveness())
 
     def _beat(self, now_s: float, heartbeat: WorkerHeartbeat) -> None:
-        live = self._live(heartbeat.worker)
-        live.heard_s = now_s
-        if live.incarnation not in ("", heartbeat.incarnation):
-            live.restarted_s = now_s
-        live.incarnation = heartbeat.incarnation
+        self._live(heartbeat.worker).beat(now_s, heartbeat.incarnation)
 
     def _decided(self, now_s: float, decision: TopologyDecision) -> None:
         current = self._current.get(decision.pool)
@@ -309,6 +331,8 @@ class ConsoleState:
         return self._current.get(pool)
 
     def _ran(self, now_s: float, telemetry: WorkerTelemetry) -> None:
+        for first in telemetry.first_tokens:
+            self.open.first_token(first.request_id)
         for dispatched in telemetry.dispatched:
             self._waited[dispatched.request_id] = dispatched.waited_s
             if len(self._waited) > MAX_PENDING:
@@ -329,7 +353,10 @@ class ConsoleState:
             self.spans.append(span)
 
     def _settle(self, now_s: float, told: GatewayTelemetry) -> None:
+        for offered in told.offered:
+            self.open.offered(now_s, told.pool, offered)
         for settled in told.settled:
+            self.open.settled(settled.request_id)
             said = verdict(settled)
             self.recent.append(
                 RecentRequest(

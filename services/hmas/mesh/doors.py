@@ -171,7 +171,7 @@ def runs(command: list[str]) -> tuple[int, str]:
 def containers(run: Runs = runs) -> list[Finding]:
     return [
         _tool("docker", run(["docker", "version", "--format", "{{.Server.Version}}"]), "start Docker's daemon"),
-        _tool("docker compose", run(["docker", "compose", "version", "--short"]), "install Docker's plug-in Compose"),
+        _tool("docker compose", run(["docker", "compose", "version"]), "install Docker's plug-in Compose"),
     ]
 
 

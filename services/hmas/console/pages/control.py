@@ -56,10 +56,10 @@ def _segment(state: ConsoleState, segment: Segment) -> dict[str, Any]:
 
 def _missed(state: ConsoleState, pool: str, from_s: float, until_s: float) -> float:
     offered = missed = 0.0
-    for at_s, arrival_rps, _, _, _, missed_share in state.load.get(pool, ()):
-        if from_s <= at_s < until_s:
-            offered += arrival_rps
-            missed += arrival_rps * missed_share
+    for point in state.load.get(pool, ()):
+        if from_s <= point.at_s < until_s:
+            offered += point.offered_rps
+            missed += point.offered_rps * point.missed
     return rounded(missed / offered) if offered else -1.0
 
 

@@ -1,5 +1,6 @@
 """The page Now: pools, engines, attainment by tenant, and the load of the last ten minutes of one pool."""
 
+from collections import Counter
 from typing import Any
 
 from hmas.console.pages.numbers import chosen, curve, rounded
@@ -19,12 +20,13 @@ def view_now(state: ConsoleState, now_s: float, choice: str) -> dict[str, Any]:
     top = state.top
     pools = sorted({*top.short, *top.decisions})
     pool = chosen(pools, choice)
+    overdue = state.open.overdue(now_s)
     return {
         "connected": state.connected,
-        "pools": {name: _pool(state, name) for name in pools},
+        "pools": {name: _pool(state, name) | {"overdue": overdue[name].total()} for name in pools},
         "pool": pool,
         "engines": _engines(state, now_s),
-        "tenants": _tenants(top.long.get(pool)),
+        "tenants": tenants_of(state, pool, overdue[pool]),
         "load": curve(state.load.get(pool, ())),
     }
 
@@ -36,7 +38,7 @@ def _pool(state: ConsoleState, name: str) -> dict[str, Any]:
         told = {"topology": segment.topology, "bypass": segment.bypass, "selector": segment.selector,
                 "reason": segment.reason}  # fmt: skip
     past = state.load.get(name)
-    rate = {"in_time_rps": rounded(past[-1][2], 2)} if past else {}
+    rate = {"in_time_rps": rounded(past[-1].in_time_rps, 2)} if past else {}
     return told | _short(state.top.short.get(name)) | rate | _long(state.top.long.get(name))
 
 
@@ -72,7 +74,7 @@ def _engines(state: ConsoleState, now_s: float) -> dict[str, Any]:
     rows: dict[str, Any] = {}
     for worker, row in sorted(state.top.workers.items()):
         live = state.alive.get(worker)
-        silent_s = now_s - live.heard_s if live else 0.0
+        silent_s = live.silent_s(now_s) if live else 0.0
         if row.heartbeat is None or silent_s > FORGOTTEN_S:
             continue
         restarted = live is not None and now_s - live.restarted_s < RESTARTED_S
@@ -121,11 +123,14 @@ def _sample(sample: EngineSample | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _tenants(long: VLong | None) -> dict[str, Any]:
-    if long is None:
-        return {}
-    most = sorted(long.tenants, key=lambda share: (-share.offered, share.name))[:MAX_TENANTS]
-    return {share.name: attainment(share) for share in most}
+def tenants_of(state: ConsoleState, pool: str, overdue: Counter[str]) -> dict[str, Any]:
+    """Returns the attainment of the tenants that offered most, and how many of their requests are overdue."""
+    long = state.top.long.get(pool)
+    most = sorted(long.tenants, key=lambda share: (-share.offered, share.name))[:MAX_TENANTS] if long else []
+    return {
+        share.name: attainment(share) | {"overdue": overdue[share.name], "weight": rounded(share.weight)}
+        for share in most
+    }
 
 
 def attainment(share: ShareView) -> dict[str, Any]:

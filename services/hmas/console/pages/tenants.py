@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hmas.console.pages.now import MAX_TENANTS, attainment
+from hmas.console.pages.now import MAX_TENANTS, attainment, tenants_of
 from hmas.console.pages.numbers import chosen, rounded
 from hmas.console.state import WINDOW_S, ConsoleState
 
@@ -17,12 +17,11 @@ def view_tenants(state: ConsoleState, now_s: float, choice: str) -> dict[str, An
     for (of_pool, tenant, outcome), count in sorted(state.reasons.counts.items()):
         if of_pool == pool and (tenant in reasons or len(reasons) < MAX_TENANTS):
             reasons.setdefault(tenant, {})[outcome.value] = count
-    shares = sorted(long.tenants, key=lambda share: (-share.offered, share.name))[:MAX_TENANTS] if long else []
     return {
         "connected": state.connected,
         "pools": dict.fromkeys(sorted(pools), True),
         "pool": pool,
-        "tenants": {share.name: {**attainment(share), "weight": rounded(share.weight)} for share in shares},
+        "tenants": tenants_of(state, pool, state.open.overdue(now_s)[pool]),
         "tasks": {share.name: attainment(share) for share in long.tasks} if long else {},
         "reasons": reasons,
         "promises": _promises(state, pool),

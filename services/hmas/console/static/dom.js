@@ -19,10 +19,11 @@ export const share = (value) => typeof value === "number" && value >= 0 ? `${(10
 export const clock = (unix_s) => new Date(1000 * unix_s).toTimeString().slice(0, 8);
 
 // A table that keeps its rows between frames, so that focus and selection survive. `columns`: [label, cell, kind], where
-// `cell(row, key)` returns text or a node, and `kind` is TEXT for what may be long, true for numbers; `update(rows)` takes
-// [key, row] pairs in order.
+// `cell(row, key)` returns text or a node, and `kind` is TEXT for what may be long, NAME for what a narrow screen may cut,
+// true for numbers; `update(rows)` takes [key, row] pairs in order.
 export const TEXT = "text";
-const style_of = (kind) => kind === TEXT ? "text" : kind ? "number" : "";
+export const NAME = "name";
+const style_of = (kind) => kind === true ? "number" : kind || "";
 
 export function table(caption, columns) {
   const body = el("tbody");

@@ -2,6 +2,7 @@
 
 const PAD = { left: 44, right: 8, top: 6, bottom: 18 };
 const ROW = 20;
+const TALL = 500; // a picture whose axis stands above it as well
 
 const colours = () => {
   const style = getComputedStyle(document.documentElement);
@@ -32,7 +33,7 @@ function begin(canvas, height) {
   pen.clearRect(0, 0, width, height);
   pen.font = "11px system-ui, sans-serif";
   pen.textBaseline = "middle";
-  return { pen, width, height, tint: colours() };
+  return { pen, width, height, tint: colours(), top: PAD.top };
 }
 
 // A round step with which an axis of `span` gets about `count` ticks.
@@ -47,7 +48,7 @@ const short = (value) => Math.abs(value) >= 1000 ? `${+(value / 1000).toFixed(1)
 const PERIODS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600];
 
 // Ticks are counted back from the end where that is now, otherwise from zero.
-function time_axis({ pen, width, height, tint }, from, until, place, told) {
+function time_axis({ pen, width, height, tint, top }, from, until, place, told) {
   const count = Math.max(2, Math.floor(width / 110));
   const back = ![since, percent, slack, points].includes(told);
   const every = back ? PERIODS_S.find((s) => s >= (until - from) / count) ?? until - from : step(until - from, count);
@@ -58,10 +59,12 @@ function time_axis({ pen, width, height, tint }, from, until, place, told) {
   for (let at = first; at <= until; at += every) {
     const x = place(at);
     pen.beginPath();
-    pen.moveTo(x, PAD.top);
+    pen.moveTo(x, top);
     pen.lineTo(x, height - PAD.bottom);
     pen.stroke();
-    pen.fillText(told(at, every), Math.min(Math.max(x, 24), width - 24), height - PAD.bottom / 2);
+    const middle = Math.min(Math.max(x, 24), width - 24);
+    pen.fillText(told(at, every), middle, height - PAD.bottom / 2);
+    if (top > PAD.top) pen.fillText(told(at, every), middle, top / 2);
   }
 }
 
@@ -78,7 +81,7 @@ export const ago = (now_s) => (at, every) => {
   return every >= 60 || past >= 120 ? `−${+(past / 60).toFixed(1)} min` : `−${+past.toFixed(0)} s`;
 };
 export const percent = (at) => `${Math.round(100 * at)} %`;
-export const points = (at) => `${at < 0 ? "−" : "+"}${Math.abs(100 * at).toFixed(1)}`; // of a difference of shares
+export const points = (at) => Math.abs(at) < 5e-4 ? "0" : `${at < 0 ? "−" : "+"}${Math.abs(100 * at).toFixed(1)}`; // of a difference of shares
 export const since = (at) => `${+at.toFixed(3)} s`;
 export const slack = (at) => Math.abs(at) < 1e-9 ? "0 s" : at < 0 ? `−${+(-at).toFixed(3)} s` : `+${+at.toFixed(3)} s`;
 
@@ -152,16 +155,17 @@ function fitted(pen, text, width) {
   return `${text.slice(0, kept)}…`;
 }
 
-// Bars in lanes over [from, until]: `bars` are {lane, from, until, colour, label, hollow, hatched, edged, sign}, where
-// `colour` is a number of the palette, and `sign` stands before the bar; `marks` are {at, label, bad, lane} and stand as flags in their lane, or across all of them.
+// Bars in lanes over [from, until]: `bars` are {lane, from, until, colour, label, hollow, hatched, edged, sign, outside},
+// where `colour` is a number of the palette, and `sign` stands before the bar; `marks` are {at, label, bad, lane} and stand as flags in their lane, or across all of them.
 export function lanes(canvas, names, bars, marks, { from, until, told, row = ROW }) {
-  const area = begin(canvas, PAD.top + PAD.bottom + row * Math.max(names.length, 1));
+  const top = row * names.length > TALL ? PAD.bottom : PAD.top;
+  const area = { ...begin(canvas, top + PAD.bottom + row * Math.max(names.length, 1)), top };
   const { pen, width, height, tint } = area;
   const longest = Math.max(...names.filter(led).map((name) => pen.measureText(name).width), 0);
   const left = Math.min(Math.max(longest + 8, 60), width * 0.36);
   const place = (at) => left + (width - left - PAD.right) * (at - from) / Math.max(until - from, 1e-9);
   const inside = (x) => Math.min(Math.max(x, left), width - PAD.right);
-  const line = new Map(names.map((name, number) => [name, PAD.top + number * row]));
+  const line = new Map(names.map((name, number) => [name, top + number * row]));
   time_axis(area, from, until, place, told);
   pen.textAlign = "left";
   pen.fillStyle = tint.text;
@@ -183,9 +187,10 @@ export function lanes(canvas, names, bars, marks, { from, until, told, row = ROW
       pen.fillRect(x, y + gap, wide, row - 2 * gap);
       if (bar.hatched) hatch(pen, x, y + gap, wide, row - 2 * gap, tint.ground);
       if (bar.edged) {
+        const edge = row > 13 ? 2 : 1;
         pen.strokeStyle = tint.bad;
-        pen.lineWidth = 2;
-        pen.strokeRect(x + 1, y + gap + 1, Math.max(wide - 2, 1), Math.max(row - 2 * gap - 2, 1));
+        pen.lineWidth = edge;
+        pen.strokeRect(x + edge / 2, y + gap + edge / 2, Math.max(wide - edge, 1), Math.max(row - 2 * gap - edge, 1));
         pen.lineWidth = 1;
       }
     }
@@ -194,7 +199,11 @@ export function lanes(canvas, names, bars, marks, { from, until, told, row = ROW
       pen.fillText(bar.sign, x > left + 10 ? x - 11 : x + wide + 3, y + row / 2);
     }
     pen.globalAlpha = 1;
-    if (bar.label && pen.measureText(bar.label).width < wide - 8) {
+    const label = pen.measureText(bar.label ?? "").width + 8;
+    if (bar.outside && x + wide + label < width) {
+      pen.fillStyle = tint.text;
+      pen.fillText(bar.label, x + wide + 4, y + row / 2);
+    } else if (bar.label && label < wide) {
       pen.fillStyle = bar.hollow ? tint.text : legible(bar.bad ? tint.bad : tint.palette[bar.colour % 8]);
       pen.fillText(bar.label, x + 4, y + row / 2);
     }
@@ -202,7 +211,7 @@ export function lanes(canvas, names, bars, marks, { from, until, told, row = ROW
   for (const mark of marks) {
     if (mark.at < from || mark.at > until) continue;
     const x = place(mark.at);
-    const y = mark.lane === undefined ? PAD.top : line.get(mark.lane) ?? PAD.top;
+    const y = mark.lane === undefined ? top : line.get(mark.lane) ?? top;
     const low = mark.lane === undefined ? height - PAD.bottom : y + row;
     pen.strokeStyle = pen.fillStyle = mark.bad ? tint.bad : tint.text;
     pen.beginPath();

@@ -1,4 +1,4 @@
-import { el, fixed, request_link, set, share, table } from "/static/dom.js";
+import { NAME, el, fixed, request_link, set, share, table } from "/static/dom.js";
 import { hue, lanes, since } from "/static/draw.js";
 
 export const title = "Jobs";
@@ -9,14 +9,14 @@ export function open(main) {
   const counts = el("p", { role: "status" });
   const canvas = el("canvas", { role: "img", "aria-label": "mean duration of each template's jobs; it is in the table" });
   const templates = table("templates, the slowest first", [
-    ["template", (row) => row.template || "–"], ["tenant", (row) => row.tenant], ["model", (row) => row.model],
+    ["template", (row) => row.template || "–"], ["tenant", (row) => row.tenant, NAME], ["model", (row) => row.model],
     ["jobs", (row) => row.jobs, true], ["running", (row) => row.running, true], ["calls/job", (row) => row.calls, true],
     ["mean", (row) => seconds(row.mean_s), true], ["longest", (row) => seconds(row.most_s), true],
     ["in calls", (row) => seconds(row.busy), true], ["cached", (row) => share(row.cached), true],
     ["failed", (row) => row.failed, true], ["slowest job", (row) => row.request_id ? request_link(row.request_id) : "–"],
   ]);
   const now = table("jobs with a call in flight", [
-    ["job", (row, id) => id], ["tenant", (row) => row.tenant], ["template", (row) => row.template || "–"],
+    ["job", (row, id) => id], ["tenant", (row) => row.tenant, NAME], ["template", (row) => row.template || "–"],
     ["calls", (row) => row.calls, true], ["open", (row) => row.open, true], ["since", (row) => seconds(row.since_s), true],
     ["prompt tokens", (row) => row.prompt_tokens, true], ["cached", (row) => share(row.cached), true],
     ["answered", (row) => row.output_tokens, true], ["last call", (row) => request_link(row.request_id)],

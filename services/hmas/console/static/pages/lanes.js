@@ -1,4 +1,4 @@
-import { clock, el, fixed, picker, request_link, set, table } from "/static/dom.js";
+import { NAME, clock, el, fixed, picker, request_link, set, table } from "/static/dom.js";
 import { ago, lanes, legend } from "/static/draw.js";
 
 export const title = "Lanes";
@@ -10,7 +10,7 @@ export function open(main, { choice, choose }) {
   const key = el("ul", { class: "legend" });
   const left = el("p", { class: "dim" });
   const rows = table("the last requests that ended", [
-    ["ended", (row) => clock(row.ended_s)], ["engine", (row) => row.lane], ["tenant", (row) => row.tenant],
+    ["ended", (row) => clock(row.ended_s)], ["engine", (row) => row.lane], ["tenant", (row) => row.tenant, NAME],
     ["request", (row) => request_link(row.request_id)],
     ["waited", (row) => fixed(2, " s")(row.granted_s - row.queued_s), true],
     ["prefill", (row) => fixed(2, " s")(row.first_s - row.granted_s), true],

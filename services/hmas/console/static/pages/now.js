@@ -2,19 +2,23 @@ import { TEXT, clock, el, figures, fixed, folded, picker, set, share, table } fr
 import { curves, legend, recent } from "/static/draw.js";
 
 export const title = "Now";
-const CURVES = ["offered/s", "in time/s", "waiting", "running"];
+const RATES = { "offered/s": 0, "in time/s": 1 }; // with their places in a point of the curves
+const COUNTS = { waiting: 2, overdue: 5, running: 3 };
+const CURVES = { ...RATES, ...COUNTS };
 
 export function open(main, { choice, choose }) {
   const pool = picker("pool", [], choice, choose);
   const tiles = el("ul", { class: "tiles", "aria-label": "engines" });
-  const canvas = el("canvas", { role: "img", "aria-label": "load of the last ten minutes; its numbers are in the table" });
-  const key = el("ul", { class: "legend" });
+  const pictures = [
+    picture(RATES, "requests per second"),
+    picture(COUNTS, "requests that wait, those of them past their deadline, and those that run"),
+  ];
   const missed = el("canvas", { role: "img", "aria-label": "share of requests that missed their SLO, last ten minutes" });
   const pools = table("pools, last seconds", [
     ["pool", (row, name) => name], ["topology", (row) => row.bypass ? `${row.topology} BYPASS` : row.topology],
     ["by", (row) => row.selector],
     ["offered/s", (row) => fixed(1)(row.arrival_rps), true], ["in time/s", (row) => fixed(1)(row.in_time_rps), true],
-    ["waiting", (row) => row.queued, true], ["running", (row) => row.running, true],
+    ["waiting", (row) => row.queued, true], ["overdue", (row) => row.overdue, true], ["running", (row) => row.running, true],
     ["oldest", (row) => fixed(1, " s")(row.oldest_wait_s), true],
     ["TTFT p50", (row) => fixed(2, " s")(row.ttft_p50_s), true], ["p95", (row) => fixed(2, " s")(row.ttft_p95_s), true],
     ["TPOT p50", (row) => fixed(1, " ms")(1000 * row.tpot_p50_s), true],
@@ -30,18 +34,20 @@ export function open(main, { choice, choose }) {
   ]);
   const tenants = table("attainment by tenant, last minutes", [
     ["tenant", (row, name) => name], ["offered", (row) => row.offered, true], ["settled", (row) => row.settled, true],
-    ["in time", (row) => share(row.ok), true], ["TTFT", (row) => share(row.ttft_ok), true],
-    ["TPOT", (row) => share(row.tpot_ok), true], ["service tokens", (row) => row.tokens, true],
+    ["overdue", (row) => row.overdue, true], ["in time", (row) => share(row.ok), true],
+    ["TTFT", (row) => share(row.ttft_ok), true], ["TPOT", (row) => share(row.tpot_ok), true],
+    ["service tokens", (row) => row.tokens, true],
   ]);
   const numbers = table("the last points of the curves", [
-    ["time", (row, at) => clock(at)], ...CURVES.map((name, place) => [name, (row) => row[place], true]),
+    ["time", (row, at) => clock(at)], ...Object.entries(CURVES).map(([name, place]) => [name, (row) => row[place], true]),
     ["missed", (row) => share(row[4]), true],
   ]);
   const glance = figures("the pool at a glance");
   main.replaceChildren(
     el("h2", {}, "Pool"), pool.node, glance.node,
     el("h2", {}, "Engines"), tiles,
-    el("h2", {}, "Load"), el("figure", {}, canvas, key), el("figure", {}, missed,
+    el("h2", {}, "Load"), ...pictures.map(({ canvas, key, label }) =>
+      el("figure", {}, canvas, key, el("figcaption", {}, label))), el("figure", {}, missed,
       el("figcaption", {}, "share of settled requests that missed their SLO")),
     folded("the last points of the curves, in numbers", numbers.node),
     el("h2", {}, "Tenants"), tenants.node,
@@ -70,18 +76,27 @@ export function open(main, { choice, choose }) {
     tenants.update(Object.entries(view.tenants).sort(([a], [b]) => a < b ? -1 : 1));
     const points = Object.entries(view.load).map(([at, values]) => [+at, values]);
     const axis = recent(now_s, points.length ? points[0][0] : now_s);
-    curves(canvas, CURVES.map((name, place) => ({ name, points: points.map(([at, row]) => [at, row[place]]) })), axis);
+    for (const { of, canvas, key } of pictures) {
+      curves(canvas, Object.entries(of).map(([name, place]) => ({ name, points: points.map(([at, row]) => [at, row[place]]) })),
+        { ...axis, height: 110 });
+      legend(key, Object.keys(of).map((name, number) => [name, number]));
+    }
     curves(missed, [{ points: points.map(([at, row]) => [at, row[4]]) }], { ...axis, most: 1, height: 90 });
-    legend(key, CURVES.map((name, place) => [name, place]));
     numbers.update(points.slice(-8).reverse().map(([at, row]) => [String(at), row]));
   };
 }
+
+const picture = (of, label) => ({
+  of, label, key: el("ul", { class: "legend" }),
+  canvas: el("canvas", { role: "img", "aria-label": `${label}, last ten minutes; the numbers are in the table` }),
+});
 
 function at_a_glance(row) {
   return [
     [row.window_s >= 60 ? `in time, ${Math.round(row.window_s / 60)} min` : "in time", share(row.in_time)], ["missed, 5 s", share(row.missed), row.missed > 0 ? "bad" : ""],
     ["offered/s", fixed(1)(row.arrival_rps)], ["in time/s", fixed(1)(row.in_time_rps)],
-    ["waiting", String(row.queued ?? "–")], ["running", String(row.running ?? "–")],
+    ["waiting", String(row.queued ?? "–")], ["overdue", String(row.overdue ?? "–"), row.overdue > 0 ? "bad" : ""],
+    ["running", String(row.running ?? "–")],
     ["TTFT p95", fixed(2, " s")(row.ttft_p95_s)], ["TPOT p95", fixed(1, " ms")(1000 * row.tpot_p95_s)],
     ["topology", row.topology ? row.bypass ? `${row.topology} BYPASS` : row.topology : "–", row.bypass ? "bad" : ""],
   ];

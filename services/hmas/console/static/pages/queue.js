@@ -1,4 +1,4 @@
-import { TEXT, clock, el, fixed, picker, request_link, set, table } from "/static/dom.js";
+import { NAME, TEXT, clock, el, fixed, picker, request_link, set, table } from "/static/dom.js";
 import { hue, lanes, legend, slack } from "/static/draw.js";
 
 export const title = "Queue";
@@ -17,10 +17,10 @@ export function open(main, { choice, choose }) {
   const canvas = el("canvas", { role: "img", "aria-label": "the queue in service order; it is in the table" });
   const key = el("ul", { class: "legend" });
   const rows = table("requests that wait, the next one first", [
-    ["place", (row) => row.place, true], ["in force", (row) => row.in_force, true], ["tenant", (row) => row.tenant],
-    ["request", (row, id) => request_link(id)],
-    ["will", (row) => el("span", { class: row.late ? "bad" : "" }, verdict(row))],
-    ["slack", (row) => fixed(1, " s")(row.slack_s), true], ["starts in", (row) => fixed(1, " s")(row.start_s), true],
+    ["place", (row) => row.place, true], ["in force", (row) => row.in_force, true],
+    ["SLO", (row) => el("span", { class: row.late ? "bad" : "" }, verdict(row))],
+    ["slack", (row) => fixed(1, " s")(row.slack_s), true], ["tenant", (row) => row.tenant, NAME],
+    ["request", (row, id) => request_link(id)], ["starts in", (row) => fixed(1, " s")(row.start_s), true],
     ["service", (row) => fixed(2, " s")(row.service_s), true], ["waited", (row) => fixed(1, " s")(row.waited_s), true],
     ["prompt", (row) => row.prompt_tokens, true], ["answer", (row) => `${row.output_tokens}${row.known ? "" : " ?"}`, true],
     ["why here", (row) => row.why, TEXT],
@@ -42,16 +42,17 @@ export function open(main, { choice, choose }) {
     lanes(canvas, bars.map((each) => each.lane), bars, [{ at: 0, label: "", bad: true }], {
       from: Math.min(-1, ...ends), until: Math.max(1, ...ends), told: slack, row: height(bars.length) });
     legend(key, [...new Set(sorted.map(([, row]) => row.tenant))].sort().slice(0, 20).map((name) => [name, hue(name)]));
+    rows.node.classList.toggle("in-force", view.topology === IN_FORCE);
     rows.update(sorted);
     canvas.dataset.order = sorted.map(([id]) => id).join(" "); // what is drawn, from top to bottom
   };
 }
 
-const height = (count) => count <= 60 ? 16 : count <= 120 ? 10 : 6;
+const height = (count) => count <= 60 ? 16 : count <= 120 ? 13 : 8; // of the last, no row has room for its name
 
 function verdict(row) {
   if (row.slack_s === undefined) return "not predicted";
-  return `${row.late ? "miss" : "keep"} its SLO${row.relegated ? ", relegated" : ""}`;
+  return `${row.late ? "will miss" : "will meet"}${row.relegated ? ", relegated" : ""}`;
 }
 
 function bar(row) {

@@ -1,4 +1,4 @@
-import { TEXT, clock, el, fixed, request_link, set, table } from "/static/dom.js";
+import { NAME, TEXT, clock, el, fixed, request_link, set, table } from "/static/dom.js";
 import { lanes, since } from "/static/draw.js";
 
 export const title = "Request";
@@ -8,7 +8,7 @@ const AGAIN_MS = 1500; // a request in flight is asked for again
 export function open(main, { id }) {
   const recent = table("requests that settled last", [
     ["at", (row) => clock(row.at_s)], ["request", (row, key) => request_link(key)],
-    ["tenant", (row) => row.tenant], ["task", (row) => row.task], ["end", (row) => row.outcome],
+    ["tenant", (row) => row.tenant, NAME], ["task", (row) => row.task], ["end", (row) => row.outcome],
     ["SLO", (row) => el("span", { class: row.verdict === "missed" ? "bad" : "" }, row.verdict)],
     ["TTFT", (row) => fixed(2, " s")(row.ttft_s), true], ["tokens", (row) => row.output_tokens, true],
     ["relegated", (row) => row.relegated ? "yes" : "no"],

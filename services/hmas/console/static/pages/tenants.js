@@ -1,4 +1,4 @@
-import { el, fixed, picker, set, share, table } from "/static/dom.js";
+import { NAME, el, fixed, picker, set, share, table } from "/static/dom.js";
 import { lanes, percent } from "/static/draw.js";
 
 export const title = "Tenants";
@@ -13,10 +13,11 @@ export function open(main, { choice, choose }) {
   const pool = picker("pool", [], choice, choose);
   const canvas = el("canvas", { role: "img", "aria-label": "share of requests in time by tenant; it is in the table" });
   const fair = el("p", { class: "dim" });
-  const tenants = table("tenants", [...shares("tenant"), ["weight", (row) => row.weight, true]]);
+  const tenants = table("tenants", [...shares("tenant"), ["weight", (row) => row.weight, true],
+    ["overdue", (row) => row.overdue, true]]);
   const tasks = table("task types", shares("task"));
   const reasons = table("requests that did not finish, by reason, last ten minutes", [
-    ["tenant", (row) => row.tenant], ["reason", (row) => row.reason], ["requests", (row) => row.count, true],
+    ["tenant", (row) => row.tenant, NAME], ["reason", (row) => row.reason], ["requests", (row) => row.count, true],
   ]);
   const promises = table("refused requests that were told when to come back, last ten minutes", [
     ["tenant", (row, name) => name], ["told", (row) => row.made ?? 0, true],
@@ -24,7 +25,8 @@ export function open(main, { choice, choose }) {
     ["refused again", (row) => row["refused again"] ?? 0, true], ["promises kept", (row) => share(kept(row)), true],
   ]);
   main.replaceChildren(el("h2", {}, "Attainment"), pool.node, fair, el("figure", {}, canvas,
-    el("figcaption", {}, "share of judged requests that met their SLO")), tenants.node, tasks.node,
+    el("figcaption", {}, "share of judged requests that met their SLO; those that wait "
+      + "past their deadline are overdue, and judged when they end")), tenants.node, tasks.node,
     el("h2", {}, "Refusals and failures"), reasons.node, el("h2", {}, "Promises to refused requests"), promises.node);
   return (view) => {
     const rows = Object.entries(view.tenants).sort(([a], [b]) => a < b ? -1 : 1);

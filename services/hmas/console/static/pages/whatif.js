@@ -43,11 +43,11 @@ export function open(main, { restate, can_act }) {
   const shares = el("canvas", { role: "img", "aria-label": "share of requests on time by tenant; it is in the table" });
   const key = el("ul", { class: "legend" });
   const gains = el("canvas", { role: "img", "aria-label": "difference by tenant with its spread; it is in the table" });
-  const all = table("all requests", [
-    ["", (row, name) => COLUMNS[name]], ["what", (row) => row.what, TEXT], ["requests", (row) => row.requests, true],
-    ["on time", (row) => share(row.on_time), true], ["difference", (row) => gain(row.gain), true],
+  const all = table("all requests (the observed TTFT is that of the answered ones)", [
+    ["", (row, name) => COLUMNS[name]], ["on time", (row) => share(row.on_time), true], ["difference", (row) => gain(row.gain), true],
     ["90 % interval", spread, true], ["TTFT p50", (row) => fixed(2, " s")(row.ttft_p50_s), true],
     ["p95", (row) => fixed(2, " s")(row.ttft_p95_s), true],
+    ["requests", (row) => row.requests, true], ["what", (row) => row.what, TEXT],
   ]);
   const tenants = table("tenants", [
     ["tenant", (row, name) => name], ["requests", (row) => row.requests, true],
@@ -88,13 +88,13 @@ export function open(main, { restate, can_act }) {
     tenants.update(sorted);
     lanes(shares, sorted.flatMap(([name]) => rows.map((row) => lane(name, row))), sorted.flatMap(([name, row]) =>
       rows.filter((column) => row[column] >= 0).map((column) => ({ lane: lane(name, column), from: 0, until: row[column],
-        colour: Object.keys(COLUMNS).indexOf(column), label: share(row[column]) }))), [],
+        colour: Object.keys(COLUMNS).indexOf(column), label: share(row[column]), outside: row[column] < 0.2 }))), [],
     { from: 0, until: 1, told: percent });
     legend(key, rows.map((name) => [COLUMNS[name], Object.keys(COLUMNS).indexOf(name)]));
     const moved = sorted.filter(([, row]) => row.gain !== undefined);
     const ends = moved.flatMap(([, row]) => [row.low, row.high]);
     lanes(gains, moved.map(([name]) => name), moved.map(([name, row]) => ({ lane: name, from: row.low, until: row.high,
-      colour: 2 })), [{ at: 0, label: "" }, ...moved.map(([name, row]) => ({ lane: name, at: row.gain, label: gain(row.gain) }))],
+      colour: 2, label: gain(row.gain), outside: true })), [{ at: 0, label: "" }, ...moved.map(([name, row]) => ({ lane: name, at: row.gain }))],
     { from: Math.min(-0.05, ...ends), until: Math.max(0.05, ...ends), told: points });
   };
 }
